@@ -171,6 +171,25 @@ def to_host(array, out=None):
     return _device.to_host(array, out)
 
 
+def as_input(x, dtype):
+    """x as an array of the network's dtype, on the device. Raises ValueError if it does not hold real numbers."""
+    if isinstance(x, xp.ndarray) and x.dtype == dtype:
+        return x
+    return to_device(array_of_numbers(x, "x").astype(dtype, copy=False))
+
+
+def array_of_numbers(array, name):
+    """A list, or an array of another library, as an array of NumPy. Raises ValueError if it does not hold real numbers."""
+    if not isinstance(array, np.ndarray | xp.ndarray):
+        try:
+            array = np.asarray(array)
+        except ValueError:  # rows of different lengths
+            raise ValueError(f"{name} is no array: its rows must have the same length") from None
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"{name} must hold real numbers, but is of type {array.dtype}")
+    return array
+
+
 def pinned_empty(size, dtype):
     """An uninitialised 1-D NumPy array in page-locked memory, from and to which a GPU copies at full speed."""
     return _device.pinned_empty(size, dtype)

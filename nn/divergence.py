@@ -1,7 +1,6 @@
 """The error for a loss that is NaN or infinite, and the search for the first value that is not finite."""
 
-from gridgrad.nn.device import xp
-from gridgrad.nn.minibatch_checks import as_input
+from gridgrad.nn.device import as_input, xp
 from gridgrad.nn.sequence import leaves
 
 DATA, RATE = "take NaN and infinity out of the data", "try a lower learning rate"

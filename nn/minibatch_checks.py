@@ -9,19 +9,18 @@ costs only a comparison and a pass over its labels.
 
 import numpy as np
 
-from gridgrad.nn.device import to_device, xp
+from gridgrad.nn.device import array_of_numbers
 from gridgrad.nn.layers.linear import Linear
 from gridgrad.nn.losses import MSE, SoftmaxCrossEntropy
 
 
-def checked_minibatch(net, x, y, loss, optimizer):
+def checked_minibatch(net, x, y, loss):
     """(x, y) as arrays that fit the network and the loss. Raises ValueError that says what was expected and what was given.
 
     x: the whole global minibatch, (n, ...). y: its labels or targets. Lists become arrays, targets are converted to the
     network's dtype, and targets (n,) for a single output become (n, 1). x keeps its dtype, because `forward` converts the
     part of it that it gets.
     """
-    check_optimizer(net, optimizer)
     kind = _kind(x, y, loss)
     accepted, unsigned, classes = net.accepted_minibatch
     if kind is None or kind != accepted:
@@ -31,22 +30,6 @@ def checked_minibatch(net, x, y, loss, optimizer):
     if classes and y.view(unsigned).max() >= classes:  # viewed as unsigned, negative labels are large numbers
         _refuse_label(y, classes)
     return x, y
-
-
-def check_optimizer(net, optimizer):
-    """Raise ValueError if an optimizer was made for another network."""
-    if getattr(optimizer, "net", net) is not net:
-        raise ValueError(
-            f"this {type(optimizer).__name__} was made for another network and would leave this one as it is: "
-            "make it of the network that learns, after `parallelize`"
-        )
-
-
-def as_input(x, dtype):
-    """x as an array of the network's dtype, on the device. Raises ValueError if it does not hold real numbers."""
-    if isinstance(x, xp.ndarray) and x.dtype == dtype:
-        return x
-    return to_device(_numbers(x, "x").astype(dtype, copy=False))
 
 
 def _kind(x, y, loss):
@@ -64,7 +47,7 @@ def _checked_kind(net, x, y, loss):
     """
     if isinstance(loss, type):
         raise ValueError(f"the loss must be an object, not the class: write {loss.__name__}()")
-    x, y = _numbers(x, "x"), _numbers(y, "y")
+    x, y = array_of_numbers(x, "x"), array_of_numbers(y, "y")
     if x.ndim < 2:
         raise ValueError(f"x must have a row for each sample, (samples, ...), but has the shape {x.shape}")
     if not len(x):
@@ -83,18 +66,6 @@ def _checked_kind(net, x, y, loss):
     elif y.ndim == 0 or len(y) != len(x):
         raise ValueError(f"y must have a row for each of the {len(x)} samples, but has the shape {y.shape}")
     return x, y, None, 0
-
-
-def _numbers(array, name):
-    """A list, or an array of another library, as an array of NumPy. Raises ValueError if it does not hold real numbers."""
-    if not isinstance(array, np.ndarray | xp.ndarray):
-        try:
-            array = np.asarray(array)
-        except ValueError:  # rows of different lengths
-            raise ValueError(f"{name} is no array: its rows must have the same length") from None
-    if array.dtype.kind not in "fiub":
-        raise ValueError(f"{name} must hold real numbers, but is of type {array.dtype}")
-    return array
 
 
 def _sample_shape(net):

@@ -10,13 +10,14 @@ import numpy.typing as npt
 
 from gridgrad.nn.arguments import network_dtype, sample_shape, seed_number
 from gridgrad.nn.context import Context
-from gridgrad.nn.device import Array, empty, to_device, to_host
+from gridgrad.nn.device import Array, as_input, to_device, to_host
 from gridgrad.nn.divergence import Diverged, explain_divergence
+from gridgrad.nn.flat_parameters import FlatParameters
 from gridgrad.nn.kernels.measure_table import ensure_measured
 from gridgrad.nn.layer import Buffer, Layer, Parameter
 from gridgrad.nn.layers.fusion import fuse
 from gridgrad.nn.losses import Loss
-from gridgrad.nn.minibatch_checks import as_input, checked_minibatch
+from gridgrad.nn.minibatch_checks import checked_minibatch
 from gridgrad.nn.observer import Observable, observed
 from gridgrad.nn.sequence import (
     backward,
@@ -41,9 +42,9 @@ class HasStep(Protocol):
 class Sequential(Observable):
     """A network of layers that run one after another.
 
-    All parameters lie in one flat buffer, `params`, and all gradients in another, `grads`; layers hold views of them. So an
-    update or an all-reduce is one call on a slice. The buffers are allocated on first use: until then a network is only a
-    description, and takes no memory however large it is.
+    All parameters lie in one flat buffer, `params`, and all gradients in another, `grads`; layers hold views of them
+    (`nn/flat_parameters.py`). The buffers are allocated on first use: until then a network is only a description, and takes no
+    memory however large it is.
 
     Parameters
     ----------
@@ -58,6 +59,8 @@ class Sequential(Observable):
 
     Attributes
     ----------
+    flat : FlatParameters
+        The flat buffers, as an optimizer uses them.
     step : int
         The number of the next minibatch, counted from 0; dropout masks depend on it.
 
@@ -88,13 +91,11 @@ class Sequential(Observable):
         input_shape: int | Sequence[int] | None = None,
     ) -> None:
         self.seed, self.dtype, self.input_shape = seed_number(seed), network_dtype(dtype), sample_shape(input_shape)
-        self.step = 0
+        self.step, self.flat = 0, FlatParameters()
         self.set_layers(layers)
 
     def set_layers(self, layers: Sequence[Layer]) -> None:
         """Begin anew with these layers, which have no memory yet. What was derived from earlier ones is forgotten."""
-        self._flat: Any = None
-        self._pairs: list[tuple[Layer, Parameter]] = []
         self.accepted_minibatch: Any = None, None, 0  # what `nn/minibatch_checks.py` knows about the last minibatch
         for derived in ("context", "executed_layers"):
             vars(self).pop(derived, None)
@@ -113,30 +114,26 @@ class Sequential(Observable):
         if self.allocated:
             return
         ensure_measured()
-        self._flat = self.flat_buffers(self.size)
-        self._flat[1].fill(0)
-        self._pairs, start = [(layer, p) for layer in self.leaves() for p in layer.parameters], 0
-        for layer, p in self._pairs:
-            p.value, p.grad = (flat[start : start + p.size].reshape(p.block_shape) for flat in self._flat)
+        self.flat.lay_out([(layer, p) for layer in self.leaves() for p in layer.parameters], self.dtype)
+        for layer, p, _ in self.flat.places:
             p.initialise(self.seed, f"{layer.name}.{p.name}")
-            start += p.size
         for _, buffer in self.buffers:
             buffer.allocate(self.dtype)
 
     @property
     def allocated(self) -> bool:
         """Whether the parameters have been allocated."""
-        return self._flat is not None
+        return self.flat.params is not None
+
+    def flat_with_memory(self) -> FlatParameters:
+        """`flat`, allocated if necessary."""
+        self.allocate()
+        return self.flat
 
     @property
     def parameters(self) -> list[tuple[Layer, Parameter]]:
         """All (layer, Parameter) pairs, in the order of the flat buffers. Allocates them if necessary."""
-        self.allocate()
-        return self._pairs
-
-    def flat_buffers(self, size: int) -> tuple[Array, Array]:
-        """New flat buffers for the parameters and for the gradients, of `size` elements each."""
-        return empty(size, self.dtype), empty(size, self.dtype)
+        return [(layer, p) for layer, p, _ in self.flat_with_memory().places]
 
     @property
     def buffers(self) -> list[tuple[Layer, Buffer]]:
@@ -155,28 +152,12 @@ class Sequential(Observable):
     @property
     def params(self) -> Array:
         """The flat buffer of the parameters that this process holds: (size,). Allocates it if necessary."""
-        self.allocate()
-        return self._flat[0]
+        return self.flat_with_memory().params
 
     @property
     def grads(self) -> Array:
         """The flat buffer of the gradients, in the order of `params`: (size,). Allocates it if necessary."""
-        self.allocate()
-        return self._flat[1]
-
-    @property
-    def owned(self) -> list[slice]:
-        """The slices of the flat buffers that this process's optimizer updates, in ascending order: here one, everything."""
-        return [slice(0, self.params.size)]
-
-    def complete(self, where: slice) -> None:
-        """An optimizer calls this before it reads the slice `where` of `grads`, which must then be final."""
-
-    def changed(self, where: slice) -> None:
-        """An optimizer calls this after it has written the slice `where` of `params`."""
-
-    def updated(self) -> None:
-        """An optimizer calls this at the end of an update of all parameters."""
+        return self.flat_with_memory().grads
 
     @cached_property
     def context(self) -> Context:
@@ -255,7 +236,8 @@ class Sequential(Observable):
         with the whole minibatch on every rank, and each rank takes its own part.
         Raises ValueError if the arguments do not fit together (`nn/minibatch_checks.py`), Diverged if the loss is not finite.
         """
-        samples, targets = (to_device(array) for array in checked_minibatch(self, x, y, loss, optimizer))
+        self.check_own(optimizer)
+        samples, targets = (to_device(array) for array in checked_minibatch(self, x, y, loss))
         context = self.context
         context.training = True
         outputs = self.forward(samples, context)
@@ -266,6 +248,14 @@ class Sequential(Observable):
         observed(self.observer, optimizer, "step")
         self.step += 1
         return value
+
+    def check_own(self, optimizer: object) -> None:
+        """Raise ValueError if an optimizer was made for another network."""
+        if getattr(optimizer, "net", self) is not self:
+            raise ValueError(
+                f"this {type(optimizer).__name__} was made for another network and would leave this one as it is: "
+                "make it of the network that learns, after `parallelize`"
+            )
 
     def predict(self, x: npt.ArrayLike) -> npt.NDArray[Any] | Any:
         """The outputs for samples x (n, ...), as a host array of its own: (n, outputs). No minibatch may be under way."""

@@ -18,9 +18,8 @@ class Optimizer:
     updates: the number of updates so far. last_lr: the learning rate of the last one.
 
     A subclass lists the names of its state arrays in `state_names`, returns the numbers that it needs in a step from
-    `constants`, and updates one chunk of the parameters in `update`. Only the slices `net.owned` are updated and have state
-    arrays in this process. The network is told before a chunk is read (`net.complete`) and after it is written
-    (`net.changed`).
+    `constants`, and updates one chunk of the parameters in `update`. Only the slices that the network's FlatParameters say are
+    `owned` are updated and have state arrays in this process. These are told before a chunk is read and after it is written.
     """
 
     name = "optimizer"  # the name under which observers report it
@@ -36,17 +35,18 @@ class Optimizer:
 
     def attach(self) -> None:
         """Allocate state arrays for the flat buffers that the network has now; they start as zeros."""
-        net, params, grads = self.net, self.net.params, self.net.grads
+        self.flat = self.net.flat
+        params, grads, parts = self.flat.params, self.flat.grads, self.flat.owned
         self._number = params.dtype.type
-        owned = sum(part.stop - part.start for part in net.owned)
+        owned = sum(part.stop - part.start for part in parts)
         # A checksum of the owned slices: the state of other slices must not be loaded, even if it has the same size.
-        self.owned = zlib.crc32(repr([(part.start, part.stop) for part in net.owned]).encode())
+        self.owned = zlib.crc32(repr([(part.start, part.stop) for part in parts]).encode())
         self._state = {name: xp.zeros(owned, params.dtype) for name in self.state_names}
         size = kernels().chunk if is_cpu() else max(owned, 1)
         self.scratch = xp.empty(min(size, owned), params.dtype)
         self.chunks: list[tuple[slice, Array, Array, list[Array]]] = []  # slice of the buffers, parameters, gradients, state
         position = 0
-        for part in net.owned:
+        for part in parts:
             for start in range(part.start, part.stop, size):
                 where = slice(start, min(start + size, part.stop))
                 state_part = slice(position, position + where.stop - where.start)
@@ -61,12 +61,12 @@ class Optimizer:
         constants = [self._number(value) for value in self.constants(lr)]
         self.last_lr = lr
         for where, p, g, state in reversed(self.chunks):  # the gradients of the last layers are final first
-            self.net.complete(where)
+            self.flat.ready(where)
             if self.l1 or self.l2:
                 self._add_penalties(p, g)
             self.update(p, g, state, constants)
-            self.net.changed(where)
-        self.net.updated()
+            self.flat.updated(where)
+        self.flat.end_update()
 
     def rate(self) -> float:
         """The learning rate of the next update. Raises ValueError if the schedule gives no finite number of at least 0."""

@@ -321,7 +321,7 @@ def arrays_of(net, states):
 
     A term of a sum is an array on those ranks that hold it; on the others it has no slices.
     """
-    found, terms = {}, max(group.size for group, _ in net.reduction.all_runs)
+    found, terms = {}, max(group.size for group, _ in net.reduction.runs)
     for one, state in states.items():
         found |= {f"{one}/{name}": (array, list(slices)) for name, (array, slices) in state.arrays.items()}
         for name, array in state.terms.items():

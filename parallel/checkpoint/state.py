@@ -60,14 +60,14 @@ class OptimizerState:
     """The state of an optimizer.
 
     net: the ParallelSequential whose parameters it updates. slices: of the flat buffers, those that it updates on this rank if
-    they are not `net.owned` but part of what all workers together divide among them.
+    they are not `net.reduction.owned` but part of what all workers together divide among them.
     """
 
     def __init__(self, net, optimizer, slices=None):
         self.net, self.optimizer, self.slices = net, optimizer, slices
 
     def state(self):
-        slices = self.net.owned if self.slices is None else self.slices
+        slices = self.net.reduction.owned if self.slices is None else self.slices
         arrays = {name: (array, slices) for name, array in self.optimizer.state_arrays().items()}
         numbers = {name: value for name, value in self.optimizer.state_numbers().items() if name != "owned"}
         divided = frozenset() if self.slices is None else frozenset(arrays)

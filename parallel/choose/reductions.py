@@ -4,8 +4,9 @@ import re
 from dataclasses import dataclass
 
 from gridgrad.parallel.choose.fastest_reduction import fastest_reduction
+from gridgrad.parallel.sync.overlapped import OverlappedReduction
 from gridgrad.parallel.sync.power_sgd import PowerSGDReduction
-from gridgrad.parallel.sync.reduction import SHARDED, WHOLE, BlockingReduction, OverlappedReduction
+from gridgrad.parallel.sync.reduction import SHARDED, WHOLE, BlockingReduction
 from gridgrad.parallel.sync.shared_memory import SharedMemoryReduction, has_room
 
 NAMES = r"auto|plain|shared|overlap|(overlap|powersgd):[1-9][0-9]{0,8}"

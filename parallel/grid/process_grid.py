@@ -1,8 +1,7 @@
-"""The process grid: one Cartesian communicator, and one sub-communicator for each set of axes along which there are several ranks.
+"""The process grid: one Cartesian communicator, and a sub-communicator for each set of axes that have several ranks.
 
-All of them are made with the grid, because making a communicator is collective: a rank that asks for a group later never waits
-for others. That are at most 2^k + 2 communicators beside the Cartesian one, where k axes have several ranks, and one more for
-each set of axes whose ranks are on several nodes.
+All of them are made with the grid, because making one is collective: a rank that asks for a group later waits for nobody. Where
+k axes have several ranks there are 2^k + 2 beside the Cartesian one, and one more for each set of axes that spans nodes.
 """
 
 import os
@@ -219,7 +218,7 @@ class ProcessGrid:
         return any(len(found) > 1 for found in nodes.values())
 
     def leaders(self, group: Group) -> Group | None:
-        """The ranks of a `group` that are the first of it on their node: a Group if this rank is one of them, otherwise None."""
+        """The ranks of a `group` that are the first of it on their node: a Group if this rank is one of them, else None."""
         return self._leaders[group]
 
     def count_in(self, tally: Tally) -> None:

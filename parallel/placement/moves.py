@@ -67,6 +67,11 @@ class Step:
         """
         return self.move.copies(self)
 
+    @cached_property
+    def lengths(self):
+        """For each rank, the length of its part of the dimension that either the source or the target shards."""
+        return (self.incoming or self.outgoing).sizes
+
     # ----- for exchanges
 
     @cached_property
@@ -104,6 +109,14 @@ class Move:
         """
         raise NotImplementedError
 
+    def in_place(self, step, flat, space, layer):
+        """Move within a whole flat array, in which a rank's part of a Shard has its place; other parts become undefined."""
+        raise NotImplementedError
+
+    def start(self, step, x, space, layer):
+        """Begin a move without waiting for it: `in_place` but for an exchange, which see. Returns a Transfer."""
+        raise NotImplementedError
+
     def buffer(self, step):
         """(elements of this rank's send buffer, how many of them it keeps for itself)."""
         raise NotImplementedError
@@ -135,6 +148,12 @@ class AllGather(Move):
         """Write the blocks of all ranks, counts[i] elements each, to `out` one after another."""
         step.group.all_gather(x, out, counts, layer)
 
+    def in_place(self, step, flat, space, layer):
+        step.group.all_gather_in_place(flat, step.lengths, layer)
+
+    def start(self, step, flat, space, layer):
+        return step.group.start_all_gather_in_place(flat, step.lengths, layer)
+
     def buffer(self, step):
         return prod(step.here), 0
 
@@ -148,6 +167,12 @@ class ReduceScatter(Move):
         step.group.reduce_scatter(blocks, out, counts, layer)
         return out
 
+    def in_place(self, step, flat, space, layer):
+        flat[step.incoming.part(step.group.rank)] = self.run(step, flat, space, layer)
+
+    def start(self, step, flat, space, layer):
+        return step.group.start_reduce_scatter(flat, step.lengths, space("out", step.there, flat.dtype), layer)
+
     def buffer(self, step):
         return prod(step.here), prod(step.there)
 
@@ -160,6 +185,12 @@ class AllReduce(Move):
         xp.copyto(out, x)
         step.group.all_reduce(out, layer)
         return out
+
+    def in_place(self, step, flat, space, layer):
+        step.group.all_reduce(flat, layer)
+
+    def start(self, step, flat, space, layer):
+        return step.group.start_all_reduce(flat, layer)
 
     def buffer(self, step):
         return prod(step.here), 0

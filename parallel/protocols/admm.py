@@ -1,6 +1,7 @@
 """Consensus ADMM: workers minimise their own losses under the constraint that their parameters are equal."""
 
 from gridgrad.nn.device import xp
+from gridgrad.nn.flat_parameters import FlatParameters
 from gridgrad.parallel.protocols.local_sgd import LocalSGD
 
 
@@ -58,16 +59,29 @@ class ConsensusADMM(LocalSGD):
             self.replace(self.consensus)
 
 
-class _Penalised:
+class _Penalised(FlatParameters):
     """A network as an optimizer sees it, whose gradients include that of rho/2 |params - target|^2."""
 
     def __init__(self, net, rho, target):
+        super().__init__(net.params, net.grads)
         self._net, self._rho, self._target = net, rho, target
+        self.flat, self.allocate = self, net.allocate
 
-    def __getattr__(self, name):
-        return getattr(self._net, name)
+    @property
+    def step(self):
+        return self._net.step
 
-    def complete(self, where):
+    @property
+    def owned(self):
+        return self._net.flat.owned
+
+    def updated(self, where):
+        self._net.flat.updated(where)
+
+    def end_update(self):
+        self._net.flat.end_update()
+
+    def ready(self, where):
         """Return when the gradients of a slice are final: that of the loss is, before the other is added."""
-        self._net.complete(where)
-        self._net.grads[where] += self._rho * (self._net.params[where] - self._target[where])
+        self._net.flat.ready(where)
+        self.grads[where] += self._rho * (self.params[where] - self._target[where])

@@ -147,7 +147,7 @@ class ParameterServer(Protocol):
 
     def step(self):
         self.exchange(self.weighted_gradient())
-        self.net.updated()
+        self.net.reduction.end_update()
 
     def without_samples(self):
         self.exchange(xp.zeros_like(self._packed))
@@ -155,8 +155,8 @@ class ParameterServer(Protocol):
 
     def weighted_gradient(self):
         """This turn's part of the gradient of the global minibatch, shaped as `counted.pack` returns it."""
-        for where in self.net.owned:
-            self.net.complete(where)  # sums within the worker may still be under way
+        for where in self.net.reduction.owned:
+            self.net.reduction.ready(where)  # sums within the worker may still be under way
         gradient = self.counted.pack(self.net.grads)
         gradient *= gradient.dtype.type(self.turn.weight)
         return gradient

@@ -13,9 +13,10 @@ see also Eserol 2019, section 2.6.1. The *clock* of a worker is the number of gr
 from collections import Counter
 
 from gridgrad.nn.device import xp
+from gridgrad.nn.flat_parameters import FlatParameters
 
 
-class Shard:
+class Shard(FlatParameters):
     """The parameters that a rank serves; for its optimizer it is the network.
 
     params: the initial parameters, flat, which become those of the shard. workers: how many there are. policy: BSP, ASP or SSP.
@@ -27,8 +28,7 @@ class Shard:
     """
 
     def __init__(self, params, workers, policy, step=0):
-        self.params, self.grads = params, xp.zeros_like(params)
-        self.owned = [slice(0, params.size)]
+        super().__init__(params, xp.zeros_like(params))
         self.workers, self.policy, self.turns, self.optimizer = workers, policy, step * workers, None
         self.version, self.clocks, self.training = 0, [0] * workers, set(range(workers))
         self.staleness, self.leads = Counter(), Counter()
@@ -91,16 +91,11 @@ class Shard:
 
     # ----- what an optimizer wants of a network
 
+    @property
+    def flat(self):
+        return self
+
     def allocate(self):
-        pass
-
-    def complete(self, where):
-        pass
-
-    def changed(self, where):
-        pass
-
-    def updated(self):
         pass
 
 

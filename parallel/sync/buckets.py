@@ -1,99 +1,56 @@
-"""Buckets: slices of the flat buffers whose gradients a group of ranks sums in one collective.
+"""Buckets: slices of the flat buffers whose gradients a group of ranks sums by one move of the table.
 
-| bucket            | gradients      | the optimizer updates | parameters afterwards |
-|-------------------|----------------|-----------------------|-----------------------|
-| `AllReduceBucket` | all-reduce     | the whole bucket      | -                     |
-| `ShardedBucket`   | reduce-scatter | this rank's shard     | all-gather            |
+| update    | gradients, after backward             | this rank updates | parameters, after the update       |
+|-----------|---------------------------------------|-------------------|------------------------------------|
+| `whole`   | `Partial -> Replicate`: all-reduce    | the whole bucket  | every rank has them all            |
+| `sharded` | `Partial -> Shard`: reduce-scatter    | its part          | `Shard -> Replicate`: all-gather   |
 
-`ShardedBucket` is the first stage of ZeRO (Rajbhandari et al. 2020, section 5.1): on P ranks the optimizer's state takes 1/P of
-the memory and the update 1/P of the time. Both buckets send the same number of bytes. `Float16Bucket` and
-`Float16ShardedBucket` send gradients in float16 (`parallel/sync/float16_sums.py`); parameters are always sent in their own
-type.
+The moves are those of activations (`parallel/placement/moves.py`), along the ranks that hold the parameters. They are made
+in place, in the flat buffers. Sharded updates are the first stage of ZeRO (Rajbhandari et al. 2020, section 5.1): on P ranks
+the optimizer's state takes 1/P of the memory and the update 1/P of the time. Both updates send the same number of bytes.
+Gradients may be summed by rows that send them in float16 (`parallel/sync/float16_sums.py`); parameters are always sent in their
+own type.
 """
 
-from gridgrad.nn.device import empty
+from gridgrad.nn.kernels.workspace import Workspace
 from gridgrad.parallel.grid.transfer import CompletedTransfer
-from gridgrad.parallel.placement.partition import Partition, size, within
-from gridgrad.parallel.sync.float16_sums import start_float16_all_reduce, start_float16_reduce_scatter
+from gridgrad.parallel.placement.moves import Step
+from gridgrad.parallel.placement.partition import size, within
+from gridgrad.parallel.placement.placements import Partial, Replicate
 
 LAYER = "gradients"  # the name under which the tally counts the sums; it counts the all-gathers under "parameters"
 
 
-class AllReduceBucket:
-    """A bucket whose gradients are summed by an all-reduce, and all of whose parameters every rank updates.
+class Bucket:
+    """A slice of the flat buffers that a group of ranks holds, and the moves that sum its gradients and share its parameters.
 
-    group: the Group of ranks that hold these parameters. where: the bucket as a slice of the flat buffers.
-    params, grads: the flat buffers. owned: the slice of the flat buffers that the optimizer updates on this rank.
-    All methods are collective over the group.
+    group: the Group. where: the slice. flat: the FlatParameters. held: the placement of the sum along the group, Replicate or a
+    Shard; the rank updates what it holds of it. row: the Move to it from Partial; by default that of the table.
+    owned: the slice of the flat buffers that the optimizer updates on this rank. All methods are collective over the group.
     """
 
-    def __init__(self, group, where, params, grads):
-        self.group, self.where, self.owned = group, where, where
-        self.params, self.grads = params[where], grads[where]
+    def __init__(self, group, where, flat, held, row=None):
+        self.where, self.params, self.grads = where, flat.params[where], flat.grads[where]
+        self.sum = Step(group, Partial(), held, self.grads.shape, None, row)
+        self.owned = where if held.dim is None else within(where, held.partition.part(group.rank))
+        self.gathering = None if held.dim is None else Step(group, held, Replicate(), (size(self.owned),), None)
+        self._space = Workspace()
 
     def reduce(self):
         """Sum the gradients over the group; afterwards those of the owned slice are final."""
-        self.group.all_reduce(self.grads, LAYER)
+        self.sum.move.in_place(self.sum, self.grads, self._space, LAYER)
 
     def start_reduce(self):
         """Begin `reduce`; return a Transfer."""
-        return self.group.start_all_reduce(self.grads, LAYER)
+        return self.sum.move.start(self.sum, self.grads, self._space, LAYER)
 
     def gather(self):
-        """Send the updated parameters to the ranks that did not update them: here every rank updated all."""
+        """Send the updated parameters to the ranks that did not update them."""
+        if self.gathering:
+            self.gathering.move.in_place(self.gathering, self.params, self._space, "parameters")
 
     def start_gather(self):
         """Begin `gather`; return a Transfer."""
-        return CompletedTransfer()
-
-
-class ShardedBucket(AllReduceBucket):
-    """A bucket whose gradients are summed by a reduce-scatter, and of whose parameters each rank updates an even shard."""
-
-    def __init__(self, group, where, params, grads):
-        super().__init__(group, where, params, grads)
-        parts = Partition.even(size(where), group.size)
-        self.counts, self.part = parts.sizes, parts.part(group.rank)
-        self.owned = within(where, self.part)
-        self.sum = empty(size(self.part), grads.dtype)
-
-    def reduce(self):
-        self.group.reduce_scatter(self.grads, self.sum, self.counts, LAYER)
-        self.grads[self.part] = self.sum
-
-    def start_reduce(self):
-        return self.group.start_reduce_scatter(self.grads, self.counts, self.sum, LAYER)
-
-    def gather(self):
-        self.group.all_gather_in_place(self.params, self.counts, "parameters")
-
-    def start_gather(self):
-        return self.group.start_all_gather_in_place(self.params, self.counts, "parameters")
-
-
-class Float16Bucket(AllReduceBucket):
-    """An AllReduceBucket that sends its gradients in float16."""
-
-    def reduce(self):
-        self.start_reduce().wait()
-
-    def start_reduce(self):
-        return start_float16_all_reduce(self.group, self.grads, LAYER)
-
-
-class Float16ShardedBucket(ShardedBucket):
-    """A ShardedBucket that sends its gradients in float16."""
-
-    def reduce(self):
-        self.start_reduce().wait()
-
-    def start_reduce(self):
-        return start_float16_reduce_scatter(self.group, self.grads, LAYER)
-
-
-BUCKETS = {  # (sharded, gradients sent in float16): class
-    (False, False): AllReduceBucket,
-    (True, False): ShardedBucket,
-    (False, True): Float16Bucket,
-    (True, True): Float16ShardedBucket,
-}
+        if not self.gathering:
+            return CompletedTransfer()
+        return self.gathering.move.start(self.gathering, self.params, self._space, "parameters")

@@ -19,50 +19,59 @@ import numpy as np
 
 from gridgrad.parallel.grid.staging import Staging
 from gridgrad.parallel.grid.transfer import Transfer
+from gridgrad.parallel.placement.moves import AllReduce, ReduceScatter
 from gridgrad.parallel.placement.partition import Partition, size
+from gridgrad.parallel.placement.placements import Replicate, Shard
 
 HEADER = 2  # elements of 2 bytes in front of a block, which hold the block's scale as a float32
 LARGEST = 15  # the scaled numbers are below 2^15; the largest float16 number is nearly 2^16
 
 
-def start_float16_all_reduce(group, array, layer):
-    """Begin to sum an array over the group, in place; return a Transfer. Collective.
+class Float16AllReduce(AllReduce):
+    """The row `Partial -> Replicate` for flat arrays, in float16. All ranks get the same result, bit by bit."""
 
-    All ranks get the same result, bit by bit. layer: the name under which the tally counts it.
-    """
-    parts, tags = Partition.even(array.size, group.size).parts, (group.next_tag(), group.next_tag())
+    def in_place(self, step, flat, space, layer):
+        self.start(step, flat, space, layer).wait()
 
-    def steps():
-        stage = Staging(direct=False)
-        on_host = stage.outgoing(array)
-        yield from _reduce_scatter(group, on_host, parts, tags[0])
-        records = [_record(part) for part in parts]
-        mine = records[group.rank]
-        _encode(on_host[parts[group.rank]], mine)
-        yield group.point_to_point([mine] * group.size, records, tags[1])
-        for part, record in zip(parts, records):  # this rank's own part too, so that all ranks have the same rounded sums
-            on_host[part] = _decode(record)
-        stage.arrived(on_host, array)
+    def start(self, step, flat, space, layer):
+        group, parts = step.group, Partition.even(flat.size, step.group.size).parts
+        tags = group.next_tag(), group.next_tag()
 
-    others = size(parts[group.rank]) * (group.size - 1)
-    return Transfer(group, layer, "all-reduce", _sent(group, parts) + 2 * others, steps())
+        def steps():
+            stage = Staging(direct=False)
+            on_host = stage.outgoing(flat)
+            yield from _reduce_scatter(group, on_host, parts, tags[0])
+            records = [_record(part) for part in parts]
+            mine = records[group.rank]
+            _encode(on_host[parts[group.rank]], mine)
+            yield group.point_to_point([mine] * group.size, records, tags[1])
+            for part, record in zip(parts, records):  # its own part too, so that all ranks have the same rounded sums
+                on_host[part] = _decode(record)
+            stage.arrived(on_host, flat)
+
+        others = size(parts[group.rank]) * (group.size - 1)
+        return Transfer(group, layer, self.kind, _sent(group, parts) + 2 * others, steps())
 
 
-def start_float16_reduce_scatter(group, array, layer):
-    """Begin a reduce-scatter over the group; return a Transfer. Collective.
+class Float16ReduceScatter(ReduceScatter):
+    """The row `Partial -> Shard` for flat arrays, in float16."""
 
-    Afterwards this rank's part of `array`, in an even partition, holds the sum; the other parts are unchanged.
-    layer: the name under which the tally counts it.
-    """
-    parts, tag = Partition.even(array.size, group.size).parts, group.next_tag()
+    def in_place(self, step, flat, space, layer):
+        self.start(step, flat, space, layer).wait()
 
-    def steps():
-        stage = Staging(direct=False)
-        on_host = stage.outgoing(array)
-        yield from _reduce_scatter(group, on_host, parts, tag)
-        stage.arrived(on_host, array)
+    def start(self, step, flat, space, layer):
+        group, parts, tag = step.group, step.incoming.parts, step.group.next_tag()
 
-    return Transfer(group, layer, "reduce-scatter", _sent(group, parts), steps())
+        def steps():
+            stage = Staging(direct=False)
+            on_host = stage.outgoing(flat)
+            yield from _reduce_scatter(group, on_host, parts, tag)
+            stage.arrived(on_host, flat)
+
+        return Transfer(group, layer, self.kind, _sent(group, parts), steps())
+
+
+FLOAT16_MOVES = {Replicate: Float16AllReduce(), Shard: Float16ReduceScatter()}  # {target: the row that sums in float16}
 
 
 def _sent(group, parts):

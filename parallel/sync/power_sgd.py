@@ -41,7 +41,7 @@ class PowerSGDReduction(BlockingReduction, Observer):
     The gradient of a parameter that no other rank holds needs no sum and is not compressed. What is left out depends on how a
     gradient is divided among ranks, so results differ from grid to grid.
 
-    error: what was not passed on yet, laid out as `net.grads`; None before anything was compressed. When the network gets other
+    error: what was not passed on yet, laid out as `grads`; None before anything was compressed. When the network gets other
     shares, it moves with the parameters, and Q is drawn anew. `drain` sets it to zero and draws Q anew. sums: how many there
     were, compressed or not.
     See `Reduction` for the other arguments. ValueError for a sharded update and for float16.
@@ -74,7 +74,7 @@ class PowerSGDReduction(BlockingReduction, Observer):
         if self.sums < UNCOMPRESSED_STEPS:
             super().finish()
         else:
-            self.take_accumulated(slice(0, self.net.size))
+            self.take_accumulated(slice(0, self.grads.size))
             for one in self._compressed:
                 one.reduce()
         self.sums += 1
@@ -93,10 +93,10 @@ class PowerSGDReduction(BlockingReduction, Observer):
     def _compressed(self):
         """A CompressedSum for each group with which this rank sums gradients, in the same order on all ranks."""
         if self.error is None:
-            self.error = xp.zeros_like(self.net.grads)
+            self.error = xp.zeros_like(self.grads)
         held = {}
         for layer, p, where in self.places:
-            arrays = [flat[where].reshape(p.block_shape) for flat in (self.net.grads, self.error)]
+            arrays = [flat[where].reshape(p.block_shape) for flat in (self.grads, self.error)]
             held.setdefault(self.net.grid.group(*p.layout.summed), []).append((f"{layer.name}.{p.name}", *arrays))
         found = []
         for group, parameters in held.items():

@@ -19,7 +19,6 @@ import mmap
 import os
 import tempfile
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -167,8 +166,8 @@ class SharedMemoryReduction(Reduction):
     def __str__(self):
         return "shared"
 
-    def allocate(self, size):
-        node, dtype = self.net.grid.node, self.net.dtype
+    def memory(self, size, dtype):
+        node = self.net.grid.node
         self._gradients = shared_arrays(node.comm, size, dtype, self.net.grid.comm)
         if not self.sharded:
             return empty(size, dtype), self._gradients[node.rank]
@@ -178,21 +177,22 @@ class SharedMemoryReduction(Reduction):
         self._parameters = shared_arrays(node.comm, size if holder == node.rank else 0, dtype, self.net.grid.comm)
         return self._parameters[holder], self._gradients[node.rank]
 
-    @cached_property
-    def _runs(self):
-        """A `_Run` for each run of which this rank holds something. Collective."""
+    def lay_out(self, pairs, dtype):
+        """As in FlatParameters; also finds a `_Run` for each run of which this rank holds something. Collective."""
+        super().lay_out(pairs, dtype)
         node = self.net.grid.node
-        starts = node.comm.allgather([where.start for _, where in self.all_runs])
-        runs = []
-        for number, (group, where) in enumerate(self.all_runs):
+        starts = node.comm.allgather([where.start for _, where in self.runs])
+        self._runs = []
+        for number, (group, where) in enumerate(self.runs):
             if not size(where):
                 continue
             members = self.net.grid.on_node(group)
             places = [slice(starts[m][number], starts[m][number] + size(where)) for m in members]
             shared = SharedRun([self._gradients[m][place] for m, place in zip(members, places)], members.index(node.rank))
             copies = self._copies(members, places) if self.sharded else []
-            runs.append(_Run(shared, where, self.net.grid.leaders(group), copies, len(members) < group.size))
-        return runs
+            self._runs.append(_Run(shared, where, self.net.grid.leaders(group), copies, len(members) < group.size))
+        several = any(run.is_on_several_nodes for run in self._runs)
+        self._several_nodes = self.net.grid.comm.allreduce(several, MPI.LOR)  # whether any run is held on several nodes
 
     def _copies(self, members, places):
         """Views of the same run in the other parameter buffers of this node, which must be updated too.
@@ -204,22 +204,17 @@ class SharedMemoryReduction(Reduction):
         found.pop(self._holders[self.net.grid.node.rank])
         return [self._parameters[holder][place] for holder, place in found.items()]
 
-    @cached_property
-    def _several_nodes(self):
-        """Whether any run is held on more than one node. Collective."""
-        return self.net.grid.comm.allreduce(any(run.is_on_several_nodes for run in self._runs), MPI.LOR)
-
     @property
     def owned(self):
         return [run.owned if self.sharded else run.where for run in self._runs]
 
     def finish(self):
-        self.take_accumulated(slice(0, self.net.size))
+        self.take_accumulated(slice(0, self.grads.size))
         several, sent = self._several_nodes, sum(run.bytes_read for run in self._runs)
         self._barrier()
         with self._measure(sent, calls=1):
             if self.sharded and not several:
-                return  # `complete` adds up each chunk just before it is updated
+                return  # `ready` adds up each chunk just before it is updated
             for run in self._runs:
                 run.shared.add_up_part(run.shared.leader if several else run.shared.others)
         self._barrier()
@@ -234,18 +229,19 @@ class SharedMemoryReduction(Reduction):
                     np.copyto(run.shared.gradients[run.shared.me][part], run.shared.gradients[0][part])
             self._barrier()  # only now may the optimizer overwrite a leader's gradients
 
-    def complete(self, where):
+    def ready(self, where):
         if self.sharded and not self._several_nodes:
             run = self._run(where)
             with self._measure(0, calls=0):
                 run.shared.add_up(slice(where.start - run.where.start, where.stop - run.where.start))
 
-    def changed(self, where):
+    def updated(self, where):
+        super().updated(where)
         run = self._run(where)
         for copy in run.copies:
-            np.copyto(copy[where.start - run.where.start : where.stop - run.where.start], self.net.params[where])
+            np.copyto(copy[where.start - run.where.start : where.stop - run.where.start], self.params[where])
 
-    def updated(self):
+    def end_update(self):
         self._barrier()
 
     def _run(self, where):

@@ -11,8 +11,7 @@ from math import prod
 from operator import mul
 
 from gridgrad.nn.context import Context
-from gridgrad.nn.device import to_device, xp
-from gridgrad.nn.minibatch_checks import as_input
+from gridgrad.nn.device import as_input, to_device, xp
 from gridgrad.nn.observer import observed
 from gridgrad.parallel.pipeline.schedule import Instruction
 from gridgrad.parallel.training.chunk_passes import Passage

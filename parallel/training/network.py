@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from gridgrad.nn.context import Context
 from gridgrad.nn.device import empty, to_device, to_host, xp
 from gridgrad.nn.kernels.window import put
-from gridgrad.nn.layer import Layer, Parameter
+from gridgrad.nn.layer import Layer
 from gridgrad.nn.minibatch_checks import checked_minibatch
 from gridgrad.nn.observer import Observer
 from gridgrad.nn.sequence import mark_in_place
@@ -23,7 +23,7 @@ from gridgrad.parallel.job.waiting import meet
 from gridgrad.parallel.placement.partition import Partition, size
 from gridgrad.parallel.plans.place_network import Placed
 from gridgrad.parallel.sync.reduction import BlockingReduction, Reduction
-from gridgrad.parallel.training.steps import Trainer, accumulated_step
+from gridgrad.parallel.training.steps import Trainer
 
 
 class ParallelSequential(Sequential):
@@ -52,7 +52,7 @@ class ParallelSequential(Sequential):
     input, output
         The Layouts of the minibatch that `forward` takes and of what it returns.
     reduction
-        How gradients are summed.
+        The flat buffers, and how gradients are summed.
 
     Examples
     --------
@@ -86,7 +86,7 @@ class ParallelSequential(Sequential):
         super().__init__((), seed=seed, dtype=dtype, input_shape=placed.input.sample_shape)
         self.grid = grid
         self._place(placed)
-        self.reduction = make_reduction(self)
+        self.flat: Reduction = make_reduction(self)
 
     def _place(self, placed):
         self.set_layers(placed.layers)
@@ -100,7 +100,12 @@ class ParallelSequential(Sequential):
         if isinstance(self.reduction, Observer):
             self.forget(self.reduction)
         self._place(placed)
-        self.reduction = self.reduction.again()
+        self.flat = self.reduction.again()
+
+    @property
+    def reduction(self) -> Reduction:
+        """The flat buffers, and how gradients are summed."""
+        return self.flat
 
     def arrange(self, layers: Sequence[Layer]) -> list[Layer]:
         """The layers unchanged: placing has already given them their order and the names of the serial layers."""
@@ -128,35 +133,11 @@ class ParallelSequential(Sequential):
             raise ValueError(f"the network was placed for samples of shape {self.input.sample_shape}, not {tuple(shape)}")
         return self.output.sample_shape
 
-    @property
-    def parameters(self) -> list[tuple[Layer, Parameter]]:
-        """All (layer, parameter) pairs, in the order of the flat buffers.
-
-        Raises RuntimeError before `allocate`. A Sequential would allocate now, but here that is collective, and reading a
-        property never communicates.
-        """
-        self._check_allocated()
-        return super().parameters
-
-    @property
-    def params(self) -> np.ndarray:
-        """The flat buffer of this rank's parameters. RuntimeError before `allocate`."""
-        self._check_allocated()
-        return super().params
-
-    @property
-    def grads(self) -> np.ndarray:
-        """The flat buffer of this rank's gradients. RuntimeError before `allocate`."""
-        self._check_allocated()
-        return super().grads
-
-    def _check_allocated(self):
+    def flat_with_memory(self) -> Reduction:
+        """`flat`. RuntimeError before `allocate`: that is collective here, and reading a property never communicates."""
         if not self.allocated:
             raise RuntimeError("this network has no memory yet: call allocate(), on all ranks together")
-
-    def flat_buffers(self, size: int) -> tuple[np.ndarray, np.ndarray]:
-        """(parameters, gradients): buffers of `size` elements, which the reduction may place in shared memory. Collective."""
-        return self.reduction.allocate(size)
+        return self.flat
 
     def observe(self, observer: Observer) -> None:
         """Register an observer, as in Sequential. If it `hears_collectives`, it is told of those of the grid too."""
@@ -170,11 +151,11 @@ class ParallelSequential(Sequential):
         self.grid.tally.forget(observer)
 
     def backward(self, dy: np.ndarray, context: Context, input_gradient: bool = False) -> np.ndarray | None:
-        """Backward of the last micro-batch of a step, as in Sequential; `synchronise` must follow. Collective.
+        """Backward of the last micro-batch of a step, as in Sequential. Collective.
 
-        It computes this rank's partial sums of the gradients; `synchronise` and `complete` add them over the ranks that hold
-        the same parameters. With `input_gradient` it returns the gradient of this rank's input block (see `input_block`),
-        summed over the ranks that hold the same block; otherwise None.
+        It computes this rank's partial sums of the gradients; afterwards `reduction.finish` has to be called, which adds them
+        over the ranks that hold the same parameters. With `input_gradient` it returns the gradient of this rank's input block
+        (see `input_block`), summed over the ranks that hold the same block; otherwise None.
         """
         with self._reducing():
             dx = super().backward(dy, context, input_gradient)
@@ -186,7 +167,7 @@ class ParallelSequential(Sequential):
         return self._summed(dx) if input_gradient else None
 
     def parameter_gradients(self, context: Context) -> None:
-        """The half of `backward` that computes the gradients of the parameters; `synchronise` must follow. Collective."""
+        """The half of `backward` that computes the gradients of the parameters; `reduction.finish` must follow. Collective."""
         with self._reducing():
             super().parameter_gradients(context)
 
@@ -211,10 +192,11 @@ class ParallelSequential(Sequential):
 
         x, y: the whole global minibatch, the same on all ranks; each takes its part. loss, optimizer: as in Sequential.
         """
-        inputs, targets = checked_minibatch(self, x, y, loss, optimizer)
+        trainer = self.trainer(loss, optimizer)
+        inputs, targets = checked_minibatch(self, x, y, loss)
         parts = (part for part in Partition.even(len(inputs), self.micro_batches).parts if size(part))
         mine = (self.blocks(inputs[part], targets[part]) for part in parts)
-        return accumulated_step(self, loss, optimizer, mine, len(inputs))
+        return trainer.complete_step(mine, len(inputs))
 
     def blocks(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
         """(this rank's block of x, its targets, the number of samples) of a global micro-batch."""
@@ -241,32 +223,6 @@ class ParallelSequential(Sequential):
         """`parameter_gradients` of a micro-batch that is not the last one of a step; that one adds them to its own."""
         super().parameter_gradients(context)
         self.reduction.accumulate()
-
-    def synchronise(self) -> None:
-        """Sum the gradients over the ranks that hold the same parameters. Collective.
-
-        The gradients of a slice of the flat buffers are final after `complete`.
-        """
-        self.reduction.finish()
-
-    @property
-    def owned(self) -> list[slice]:
-        """The slices of the flat buffers that the optimizer updates on this rank, in their order."""
-        return self.reduction.owned
-
-    def complete(self, where: slice) -> None:
-        """Called by the optimizer before it reads the slice `where` of `grads`: returns when it is final. Collective."""
-        self.reduction.complete(where)
-
-    def changed(self, where: slice) -> None:
-        """Called by the optimizer when it has written the slice `where` of `params`."""
-        if self.observer is not None:
-            self.observer.parameters_changed(where)
-        self.reduction.changed(where)
-
-    def updated(self) -> None:
-        """Called by the optimizer when it has written all slices: sends them to all ranks that hold them. Collective."""
-        self.reduction.updated()
 
     def load_state_dict(self, state: Mapping[str, ArrayLike] | None, strict: bool = True) -> None:
         """Load global arrays, as in Sequential; every rank copies its blocks. Collective.

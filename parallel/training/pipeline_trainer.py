@@ -10,19 +10,18 @@ a step is known only some steps later.
 """
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 
 from gridgrad.nn.device import to_device
 from gridgrad.nn.divergence import DATA, RATE, not_finite
-from gridgrad.nn.minibatch_checks import check_optimizer
 from gridgrad.nn.observer import observed
 from gridgrad.parallel.pipeline.passes import around
 from gridgrad.parallel.pipeline.ready_list import stream
 from gridgrad.parallel.training.chunk_passes import Host, MicroBatch
-from gridgrad.parallel.training.steps import Diverged, first_not_finite
+from gridgrad.parallel.training.steps import Diverged, Trainer, first_not_finite
 
 
-class PipelineTrainer(Host):
+class PipelineTrainer(Trainer, Host):
     """What both kinds of trainers have in common.
 
     net: a PipelinedSequential. loss: such as SoftmaxCrossEntropy(). optimizer: that of the network. lag: how many steps later
@@ -31,14 +30,9 @@ class PipelineTrainer(Host):
     empty where training is synchronous.
     """
 
-    staleness: Counter[int] = Counter()
-
     def __init__(self, net, loss, optimizer, lag):
-        check_optimizer(net, optimizer)
-        self.net, self.loss, self.optimizer, self.lag = net, loss, optimizer, lag
-        self.executor, self.world = net.executor, net.grid.world  # made now, because that is collective
-        net.reduction.prepare()
-        self.submitted = 0
+        super().__init__(net, loss, optimizer)
+        self.lag, self.executor, self.submitted = lag, net.executor, 0
         self._sums = {}  # {number of a step since then: a function that waits for the loss of it}
         self._data = {}  # {number of a step: (inputs, targets) of this rank's micro-batches}, until its loss is known
         self._returned, self._first = 0, net.step  # how many of the losses; the step with number 0
@@ -104,13 +98,13 @@ class PipelineTrainer(Host):
         self.net._attach_observer(context)
 
     def update(self, micro_batch):
-        self.net.synchronise()
+        self.net.reduction.finish()
         observed(self.net.observer, self.optimizer, "step")
         self.net.step += 1
 
     def add_losses(self, number, value):
         """Begin to sum the loss of a step over all ranks. value: this rank's part."""
-        self._sums[number] = self.world.start_sum(value if self.net.is_counted else 0.0, "loss")
+        self._sums[number] = self.net.grid.world.start_sum(value if self.net.is_counted else 0.0, "loss")
 
     def _known(self, end):
         """The losses, not returned yet, of the steps before the one with number `end`."""

@@ -45,7 +45,7 @@ class PipelinedSequential(ParallelSequential):
         self.observe(transport)
         versions = None
         if self.named.in_flight and self.named.stash:
-            versions = WeightVersions(self.params, [p for _, p in self.parameters])
+            versions = WeightVersions(self.flat_with_memory())
         return Executor(self.chunks, self.division.boundaries, self.last, transport, pool, versions)
 
     def slice_of(self, chunk):

@@ -32,7 +32,7 @@ def relocate(net, optimizer, placed):
         buffer.value[...] = value
     optimizer.attach()
     state = {name: relocation.flat(array) for name, array in state.items()}
-    owned = {name: joined([whole[where] for where in net.owned], net.dtype) for name, whole in state.items()}
+    owned = {name: joined([whole[where] for where in net.reduction.owned], net.dtype) for name, whole in state.items()}
     optimizer.load_state(owned, numbers | {"owned": optimizer.owned})
     if net.observer is not None:
         net.observer.relocated(relocation)
@@ -89,17 +89,20 @@ def whole_state(net, optimizer):
     state = {name: spread(net, array) for name, array in optimizer.state_arrays().items()}
     if not net.reduction.sharded or not state:
         return state
-    copies = spread(net, xp.ones(sum(map(size, net.owned)), net.dtype))  # on each node a rank may own the same element
+    copies = spread(
+        net, xp.ones(sum(map(size, net.reduction.owned)), net.dtype)
+    )  # on each node a rank may own the same element
     for array in (*state.values(), copies):
         for group, where in net.reduction.runs:
-            group.all_reduce(array[where], "relocation")
+            if size(where):
+                group.all_reduce(array[where], "relocation")
     return {name: array / copies for name, array in state.items()}
 
 
 def spread(net, owned):
     """An array laid out as `net.params` that is `owned` where this rank owns the parameters, and else 0."""
     whole, start = xp.zeros(net.size, net.dtype), 0
-    for where in net.owned:
+    for where in net.reduction.owned:
         whole[where] = owned[start : start + size(where)]
         start += size(where)
     return whole

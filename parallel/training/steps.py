@@ -12,7 +12,6 @@ from gridgrad.nn import divergence
 from gridgrad.nn.context import Context
 from gridgrad.nn.device import to_device, to_host, xp
 from gridgrad.nn.losses import SoftmaxCrossEntropy
-from gridgrad.nn.minibatch_checks import check_optimizer
 from gridgrad.nn.observer import observed
 from gridgrad.nn.random import permutation
 from gridgrad.parallel.job.run import UserError
@@ -132,15 +131,11 @@ def accumulated_step(
     separately.
     Returns and raises what `train_step` does.
     """
-    trainer = net.trainer(loss, optimizer, context)
-    if trainer.submitted:
-        raise ValueError("training steps of the pipeline are under way: call flush() of its trainer first")
-    *_, value = trainer.step(micro_batches, batch_size) + trainer.flush()
-    return value
+    return net.trainer(loss, optimizer, context).complete_step(micro_batches, batch_size)
 
 
 class Trainer:
-    """Trains a network step by step; each step is complete when it returns. Pipelines have other trainers with these methods.
+    """Trains a network step by step; each step is complete when it returns. Pipelines have other trainers.
 
     net: a ParallelSequential. loss: such as SoftmaxCrossEntropy(). optimizer: that of the network. context: the Context that
     holds what backward needs; by default the network's own.
@@ -150,8 +145,15 @@ class Trainer:
     staleness: Counter[int] = Counter()  # see PipelineTrainer: empty, because here no update comes between forward and backward
 
     def __init__(self, net: "ParallelSequential", loss: Any, optimizer: Any, context: Context | None = None) -> None:
-        check_optimizer(net, optimizer)
+        net.check_own(optimizer)
         self.net, self.loss, self.optimizer, self.context = net, loss, optimizer, context
+
+    def complete_step(self, micro_batches: Iterable[tuple[np.ndarray, np.ndarray, int]], batch_size: int) -> float:
+        """`step`, and waits for its loss. ValueError if earlier steps are under way. Collective."""
+        if self.submitted:
+            raise ValueError("training steps of the pipeline are under way: call flush() of its trainer first")
+        *_, value = self.step(micro_batches, batch_size) + self.flush()
+        return value
 
     def step(self, micro_batches: Iterable[tuple[np.ndarray, np.ndarray, int]], batch_size: int) -> list[float]:
         """A training step: see `accumulated_step`; returns a list of its loss. Collective."""
@@ -167,7 +169,7 @@ class Trainer:
             dy = observed(net.observer, loss, "backward", context, context=context)
             (net.backward if last else net.accumulate)(dy, context)
             if last:
-                net.synchronise()
+                net.reduction.finish()
             total += finish()
             if not math.isfinite(total):
                 net.reduction.drain()

@@ -6,11 +6,11 @@ from contextlib import contextmanager
 class WeightVersions:
     """Keeps weights that an update would overwrite while some micro-batch still needs them for its backward pass.
 
-    params: the flat buffer of this rank. parameters: the Parameters in it. number: how many updates there have been.
+    flat: the FlatParameters of this rank. number: how many updates there have been.
     """
 
-    def __init__(self, params, parameters):
-        self.params, self.parameters = params, parameters
+    def __init__(self, flat):
+        self.params, self.places = flat.params, flat.places
         self.number, self._kept, self._free = 0, {}, []
 
     def before_update(self, needed):
@@ -36,7 +36,5 @@ class WeightVersions:
             self._point_to(self.params)
 
     def _point_to(self, flat):
-        start = 0
-        for p in self.parameters:
-            p.value = flat[start : start + p.size].reshape(p.block_shape)
-            start += p.size
+        for _, p, where in self.places:
+            p.value = flat[where].reshape(p.block_shape)

@@ -25,7 +25,7 @@ def train_noting(net, trainer, batches):
 
 def note(net, used, found):
     """Have the weights noted at each forward, and the gradients when they have been summed over ranks."""
-    chunks, synchronise = net.executor.chunks.values(), net.synchronise
+    chunks, finish = net.executor.chunks.values(), net.reduction.finish
 
     def blocks(chunk, values):
         pairs = [(layer, p) for layer in leaves(chunk.layers) for p in layer.parameters]
@@ -38,13 +38,13 @@ def note(net, used, found):
 
         return noting_forward
 
-    def noting_synchronise():
-        synchronise()
+    def noting_finish():
+        finish()
         found[net.step] = [block for chunk in chunks for block in blocks(chunk, lambda p: p.grad)]
 
     for chunk in chunks:
         chunk.forward = noting(chunk, chunk.forward)
-    net.synchronise = noting_synchronise
+    net.reduction.finish = noting_finish
 
 
 def gradients_of(serial, loss, weights, x, y, step):

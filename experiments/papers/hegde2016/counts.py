@@ -68,7 +68,7 @@ def counted(comm, serial, text, samples, batch_size, steps):
         CountedArray.take()  # those before the training
         for _ in protocol.turns(protocol.shares(samples, batch_size, seed=0), steps):
             net.grads.fill(0)
-            net.synchronise()
+            net.reduction.finish()
             protocol.step()
             workers.wait_until(comm.Ibarrier().Test)
         protocol.finish()

@@ -23,7 +23,8 @@ from gridgrad.parallel.checkpoint.shard_file import Shard, write_shard
 from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.placement.partition import size
 from gridgrad.parallel.protocols.protocol import Counted
-from gridgrad.parallel.sync.reduction import BlockingReduction, OverlappedReduction
+from gridgrad.parallel.sync.overlapped import OverlappedReduction
+from gridgrad.parallel.sync.reduction import BlockingReduction
 from gridgrad.parallel.sync.shared_memory import SharedMemoryReduction
 from tests.mpi import mpi
 from tests.parallel.checkpoint.training import GRIDS, Training, folder, images, minibatches, part_of
@@ -128,7 +129,7 @@ def test_ranks_agree_on_what_each_writes_of_arrays_that_not_all_have(comm, monke
             with ProcessGrid(comm, **sizes) as grid:
                 net = distribute(make(), grid, plan, reduction=way)
                 net.allocate()
-                slices = {"all": [slice(0, net.size)], "owned": net.owned, "counted": Counted(net).slices}
+                slices = {"all": [slice(0, net.size)], "owned": net.reduction.owned, "counted": Counted(net).slices}
                 slices["last"] = slices["owned"] if comm.rank == comm.size - 1 else []
                 written = written_slices(net, slices)
                 for path, mine in slices.items():

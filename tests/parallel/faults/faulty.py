@@ -18,7 +18,7 @@ from gridgrad.experiments import train
 from gridgrad.nn.layers.linear import Linear
 from gridgrad.parallel.faults import watchdog
 from gridgrad.parallel.job.run import run
-from gridgrad.parallel.sync.buckets import AllReduceBucket
+from gridgrad.parallel.sync.buckets import Bucket
 
 VICTIM, STEP = 1, 3
 
@@ -45,7 +45,7 @@ def in_a_layer(action):
 
 def in_a_sum(action):
     """Let the victim do `action(sum, bucket)` instead of the sum of gradients of that step."""
-    honest, calls = AllReduceBucket.reduce, []
+    honest, calls = Bucket.reduce, []
 
     def reduce(bucket):
         calls.append(bucket)
@@ -55,7 +55,7 @@ def in_a_sum(action):
         else:
             honest(bucket)
 
-    AllReduceBucket.reduce = reduce
+    Bucket.reduce = reduce
 
 
 def shorten(honest, bucket):

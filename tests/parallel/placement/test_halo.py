@@ -90,7 +90,7 @@ def test_height_shards_of_the_first_block_move_a_twentieth_of_what_channels_do(c
             context = Context()
             y = net.forward(to_device(np.ascontiguousarray(x)), context, batch_size=batch_size)
             net.backward(to_device(np.zeros(y.shape, np.float32)), context)
-            net.synchronise()
+            net.reduction.finish()
             # How the images leave the block is not counted: it is a matter of what comes next.
             inside = sum(r.bytes for (layer, _), r in grid.tally.records.items() if layer != "output")
             moved[name] = comm.allreduce(inside)

@@ -180,7 +180,7 @@ def test_the_halves_of_backward_may_be_separate(comm):
                 net.parameter_gradients(context)
             else:
                 net.backward(dy, context)
-            net.synchronise()
+            net.reduction.finish()
             found.append(to_host(net.grads).copy())
     assert np.allclose(*found, rtol=1e-12, atol=1e-14)
 

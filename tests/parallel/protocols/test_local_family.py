@@ -13,7 +13,7 @@ from gridgrad.parallel.protocols.diloco import fragments_of
 from gridgrad.parallel.protocols.parallel_sgd import Stripes
 from gridgrad.parallel.protocols.protocol import Counted, Shares
 from gridgrad.parallel.protocols.worker_grid import one_worker
-from gridgrad.parallel.sync.reduction import OverlappedReduction
+from gridgrad.parallel.sync.overlapped import OverlappedReduction
 from gridgrad.parallel.sync.shared_memory import SharedMemoryReduction
 from tests.mpi import mpi
 from tests.parallel.equality import block, error, grids, on_cpus

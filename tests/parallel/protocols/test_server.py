@@ -15,7 +15,8 @@ from gridgrad.parallel.protocols.shard import BSP, Shard
 from gridgrad.parallel.protocols.simulated_workers import SimulatedWorkers, Simulation
 from gridgrad.parallel.protocols.worker_grid import divide
 from gridgrad.parallel.protocols.workers import Workers, filled
-from gridgrad.parallel.sync.reduction import BlockingReduction, OverlappedReduction
+from gridgrad.parallel.sync.overlapped import OverlappedReduction
+from gridgrad.parallel.sync.reduction import BlockingReduction
 from gridgrad.parallel.sync.shared_memory import SharedMemoryReduction
 from gridgrad.parallel.training import minibatch_indices
 from tests.mpi import mpi

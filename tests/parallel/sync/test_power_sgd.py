@@ -76,7 +76,7 @@ def test_what_is_applied_and_what_is_kept_are_all_there_is(comm, monkeypatch):
                 for step in range(4):
                     given = random_gradients(net, rng)
                     there_is = summed(net, given) + kept
-                    net.synchronise()
+                    net.reduction.finish()
                     assert (net.reduction.error is None) == (step == 0)
                     if step:
                         kept = summed(net, net.reduction.error)
@@ -182,7 +182,7 @@ def test_bytes_are_those_of_the_factors(comm, monkeypatch):
             net = parallelize(mlp(np.float32), grid, reduction=text)
             grid.tally.clear()
             for _ in range(3):
-                net.synchronise()
+                net.reduction.finish()
             record = grid.tally.records["gradients", "all-reduce"]
             assert record.calls == 3 * len(messages)
             assert record.bytes == 3 * 4 * sum(all_reduce_elements(n, comm.size, comm.rank) for n in messages)
@@ -210,7 +210,7 @@ def test_the_error_moves_with_the_parameters(comm, monkeypatch):
         net = parallelize(mlp(), grid, "out", reduction="powersgd:2")
         optimizer = sgd(net)
         random_gradients(net, rng)
-        net.synchronise()
+        net.reduction.finish()
         optimizer.step()
         assert to_host(net.reduction.error).any()
         factor = 1 + grid.coordinates["batch"]
@@ -220,7 +220,7 @@ def test_the_error_moves_with_the_parameters(comm, monkeypatch):
         assert str(net.reduction) == "powersgd:2"
         assert np.array_equal(to_host(net.reduction.error), to_host(net.params) * factor)
         there_is = summed(net, random_gradients(net, rng)) + summed(net, net.reduction.error)
-        net.synchronise()
+        net.reduction.finish()
         assert np.allclose(to_host(net.grads) + summed(net, net.reduction.error), there_is, rtol=0, atol=1e-12)
 
 

@@ -28,10 +28,12 @@ from gridgrad.parallel.grid.clock import WallClock
 from gridgrad.parallel.grid.devices import use_device
 from gridgrad.parallel.grid.transfer import Transfer
 from gridgrad.parallel.placement import volume
+from gridgrad.parallel.placement.moves import Step
 from gridgrad.parallel.placement.partition import Partition
-from gridgrad.parallel.sync import reduction, shared_memory
-from gridgrad.parallel.sync.float16_sums import start_float16_all_reduce, start_float16_reduce_scatter
-from gridgrad.parallel.sync.reduction import seconds_of_union
+from gridgrad.parallel.placement.placements import Partial, Replicate, Shard
+from gridgrad.parallel.sync import overlapped, shared_memory
+from gridgrad.parallel.sync.float16_sums import FLOAT16_MOVES
+from gridgrad.parallel.sync.overlapped import seconds_of_union
 from gridgrad.parallel.sync.shared_memory import SharedRun, add_up, shared_arrays
 from gridgrad.parallel.training.steps import Diverged, accumulated_step
 from tests.mpi import mpi
@@ -148,7 +150,7 @@ def test_a_sharded_optimizer_holds_its_part_of_the_state(comm):
             net = parallelize(mlp_net(), grid, reduction=way, update="sharded")
             held = sum(array.size for array in adam(net).state_arrays().values())
             assert comm.allreduce(held) == 2 * net.size
-            assert abs(held - 2 * net.size / comm.size) <= 2 * len(net.owned), way
+            assert abs(held - 2 * net.size / comm.size) <= 2 * len(net.reduction.owned), way
 
 
 @mpi(2, 3, 4)
@@ -163,6 +165,12 @@ def test_a_sharded_step_moves_the_bytes_of_an_all_reduce(comm):
         assert comm.allreduce(sum(sent.values())) == volume.gradients(widths, comm.size, 1), (way, sent)
 
 
+def sum_in_float16(group, array, target):
+    """Sum an array over a group, in place, by the row that sends float16. Collective."""
+    row = FLOAT16_MOVES[type(target)]
+    row.in_place(Step(group, Partial(), target, array.shape, None, row), array, None, "gradients")
+
+
 @mpi(*RANKS, long=(6, 7, 8))
 def test_float16_sums_are_as_exact_as_they_say(comm):
     rng = np.random.default_rng(comm.rank)
@@ -173,8 +181,8 @@ def test_float16_sums_are_as_exact_as_they_say(comm):
         lost = comm.size * 2**-39 * max((np.abs(a).max() for a in everyone if n), default=0.0)
         with ProcessGrid(comm, batch=comm.size) as grid:
             reduced, scattered = own.copy(), own.copy()
-            start_float16_all_reduce(grid.world, reduced, "gradients").wait()
-            start_float16_reduce_scatter(grid.world, scattered, "gradients").wait()
+            sum_in_float16(grid.world, reduced, Replicate())
+            sum_in_float16(grid.world, scattered, Shard(0, Partition.even(n, comm.size)))
         rounding = 2**-22 * size_of_all  # of float32
         assert (np.abs(reduced - exact) <= 2**-11 * (size_of_all + np.abs(exact)) * 1.001 + lost + rounding).all()
         part = Partition.even(n, comm.size).part(comm.rank)
@@ -187,7 +195,7 @@ def test_float16_sums_pass_on_what_is_not_finite(comm):
     array = np.ones(7, np.float32)
     array[0], array[6] = np.inf if comm.rank == 1 else 1, np.nan if comm.rank == 2 else 1
     with np.errstate(invalid="ignore", over="ignore"), ProcessGrid(comm, batch=comm.size) as grid:
-        start_float16_all_reduce(grid.world, array, "gradients").wait()
+        sum_in_float16(grid.world, array, Replicate())
     assert not np.isfinite(array[0]) and np.isnan(array[6])
 
 
@@ -211,7 +219,7 @@ def test_float16_gradients_are_half_the_bytes(comm):
     for dtype in ("same", "float16"):
         with ProcessGrid(comm, batch=2) as grid:
             net = parallelize(mlp_net(np.float32), grid, reduction="plain", reduce_dtype=dtype)
-            net.synchronise()
+            net.reduction.finish()
             sent.append(grid.tally.records["gradients", "all-reduce"].bytes)
     assert sent[0] == 2 * sent[1]
 
@@ -322,7 +330,7 @@ def test_sums_are_right_before_they_are_timed(comm):
 def test_products_in_pieces_equal_serial(comm, monkeypatch):
     """Every product is cut, and what is under way is tested after each piece and each layer."""
     monkeypatch.setattr(gemm, "LONG_PRODUCT", 1)
-    monkeypatch.setattr(reduction, "TEST_INTERVAL", 0.0)
+    monkeypatch.setattr(overlapped, "TEST_INTERVAL", 0.0)
     tests, test = [], Transfer.test
     monkeypatch.setattr(Transfer, "test", lambda transfer: tests.append(transfer) or test(transfer))
     expected = serial(mlp_net(), adam, "mse", batches((7,)))

@@ -203,7 +203,7 @@ def test_each_rank_gets_the_whole_gradient_of_its_input_block(comm):
                     outputs = net.forward(to_device(mine), context, batch_size=6)
                     loss.forward(outputs, to_device(y[net.output_rows(6)]), context)
                     dx = to_host(net.backward(loss.backward(context), context, input_gradient=True)).copy()
-                    net.synchronise()
+                    net.reduction.finish()
                     scale = np.abs(expected).max()
                     assert dx.shape == mine.shape, (sizes, plan)
                     assert np.allclose(dx, expected[net.input_block(6)], rtol=0, atol=1e-12 * scale), (sizes, plan)

@@ -90,10 +90,10 @@ def gradients(grid, layers, shape, schedule, plan="fewest-bytes", **options):
             net.backward(loss_of(i), contexts[i])
         if word[0] in "BbWw":
             own[i] = to_host(net.grads).copy(), losses[i]
-    net.synchronise()
-    for where in net.owned:
-        net.complete(where)
-    net.updated()
+    net.reduction.finish()
+    for where in net.reduction.owned:
+        net.reduction.ready(where)
+    net.reduction.end_update()
     calls = {key: record.calls for key, record in grid.tally.records.items()}
     return to_host(net.grads).copy(), own, calls, {type(layer) for layer in net.layers}
 
