@@ -32,8 +32,9 @@ class Bucket:
     def __init__(self, group, where, flat, held, row=None):
         self.where, self.params, self.grads = where, flat.params[where], flat.grads[where]
         self.sum = Step(group, Partial(), held, self.grads.shape, None, row)
-        self.owned = where if held.dim is None else within(where, held.partition.part(group.rank))
-        self.gathering = None if held.dim is None else Step(group, held, Replicate(), (size(self.owned),), None)
+        part = slice(0, size(where)) if held.dim is None else held.partition.part(group.rank)
+        self.owned = within(where, part)
+        self.gathering = None if held.dim is None else Step(group, held, Replicate(), (size(part),), None)
         self._space = Workspace()
 
     def reduce(self):

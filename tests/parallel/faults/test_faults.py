@@ -86,7 +86,9 @@ def test_collectives_that_differ_are_both_named():
     assert status == 1
     (line,) = lines_of(error, "error: ")
     assert "[rank 0] error: the ranks of a group do not enter the same collective: rank 0: all-reduce (number" in line
-    assert re.search(r"rank 0: .* of 'gradients', 369 float32, in parallel/sync/buckets.py, reduce, line \d+; rank 1: .*", line)
+    assert re.search(
+        r"rank 0: .* of 'gradients', 369 float32, in parallel/placement/moves.py, in_place, line \d+; rank 1: .*", line
+    )
     assert re.search(r"; rank 1: .* of 'loss', 1 float64, in parallel/training/steps.py, step, line \d+", line)
 
 
