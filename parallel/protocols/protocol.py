@@ -285,7 +285,7 @@ def optimizers(values):
 class Counted:
     """Those parameters of a rank that it sends to other workers: where several ranks of a worker hold a copy, one sends it.
 
-    net: a ParallelSequential. size: how many elements. Making one is collective over the ranks of the worker.
+    net: a ParallelSequential. size: how many elements.
     """
 
     def __init__(self, net: ParallelSequential) -> None:

@@ -313,7 +313,7 @@ class ParallelSequential(Sequential):
         It is returned on rank 0 or, with `everywhere`, on all ranks; elsewhere the result is None.
         """
         layout, coordinates = parameter.layout, self.grid.coordinates
-        group = self.grid.group(*layout.sharded)  # all ranks of the grid make a communicator together
+        group = self.grid.group(*layout.sharded)
         if not everywhere and not layout.is_counted(coordinates):
             return None
         if group.size == 1:
