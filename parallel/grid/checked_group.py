@@ -11,7 +11,6 @@ import json
 import sys
 from collections import Counter
 from dataclasses import astuple, dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -188,87 +187,29 @@ class CheckedGroup(Group):
         super().free()
 
     def _tell(self, kind, layer, unit, elements=None, sends=(), expects=()):
-        """The Comparison of what this rank is about to do. The arguments are those of Call."""
+        """The Comparison of what this rank is about to do. The arguments are as for `Group.counted`."""
         _begun[self.ranks] += 1
-        counts = [list(map(int, counts)) for counts in (sends, expects)]
+        counts = self._by_rank(sends), self._by_rank(expects)
         number = _begun[self.ranks]
         return Comparison(self, Call(kind, str(layer)[:LONGEST], str(unit), elements, *counts, number, *call_site()))
 
-    def _compare(self, *call, **counts):
-        """Compare a blocking collective before it begins; see `_tell`."""
+    def _by_rank(self, counts):
+        """For each rank a number, a list. counts: numbers, or one for all ranks, or arrays of which each but its own is sent."""
+        if not hasattr(counts, "__len__"):
+            return [int(counts)] * self.size
+        sizes = [count.nbytes if isinstance(count, np.ndarray) else int(count) for count in counts]
+        return [n if rank != self.rank or not isinstance(counts[rank], np.ndarray) else 0 for rank, n in enumerate(sizes)]
+
+    def counted(self, kind, array, layer, own=0, **told):
         if self.size > 1:
-            self._tell(*call, **counts).wait()
+            self._tell(kind, layer, array.dtype, **told).wait()
+        return super().counted(kind, array, layer, own)
 
-    def _compared(self, begin, *call, **counts):
-        """Begin a non-blocking collective by the function `begin`; returns a transfer that is compared. See `_tell`."""
+    def started(self, kind, layer, sent, steps, messages=0, **told):
         if self.size == 1:
-            return begin()
-        comparison = self._tell(*call, **counts)
-        return ComparedTransfer(begin(), comparison)
-
-    def _all(self, count):
-        """The same count for each rank."""
-        return [count] * self.size
-
-    def _only_first(self, count):
-        """A count for the first rank, and 0 for the others."""
-        return [count, *[0] * (self.size - 1)]
-
-    def all_reduce(self, array, layer):
-        self._compare("all-reduce", layer, array.dtype, array.size)
-        super().all_reduce(array, layer)
-
-    def start_all_reduce(self, array, layer):
-        begin = partial(super().start_all_reduce, array, layer)
-        return self._compared(begin, "all-reduce", layer, array.dtype, array.size)
-
-    def all_gather(self, block, out, counts, layer):
-        self._compare("all-gather", layer, block.dtype, sends=self._all(block.size), expects=counts)
-        super().all_gather(block, out, counts, layer)
-
-    def all_gather_in_place(self, array, counts, layer):
-        self._compare("all-gather", layer, array.dtype, sends=self._all(counts[self.rank]), expects=counts)
-        super().all_gather_in_place(array, counts, layer)
-
-    def start_all_gather_in_place(self, array, counts, layer):
-        begin = partial(super().start_all_gather_in_place, array, counts, layer)
-        return self._compared(begin, "all-gather", layer, array.dtype, sends=self._all(counts[self.rank]), expects=counts)
-
-    def reduce_scatter(self, blocks, out, counts, layer):
-        self._compare("reduce-scatter", layer, blocks.dtype, sends=counts, expects=self._all(out.size))
-        super().reduce_scatter(blocks, out, counts, layer)
-
-    def start_reduce_scatter(self, array, counts, space, layer):
-        begin = partial(super().start_reduce_scatter, array, counts, space, layer)
-        return self._compared(begin, "reduce-scatter", layer, array.dtype, sends=counts, expects=self._all(space.size))
-
-    def start_point_to_point(self, outgoing, incoming, layer, kind):
-        others = [int(rank != self.rank) for rank in range(self.size)]
-        sends, expects = ([array.nbytes * other for array, other in zip(arrays, others)] for arrays in (outgoing, incoming))
-        begin = partial(super().start_point_to_point, outgoing, incoming, layer, kind)
-        return self._compared(begin, kind, layer, "bytes", sends=sends, expects=expects)
-
-    def all_to_all(self, blocks, counts, out, out_counts, layer):
-        self._compare("all-to-all", layer, blocks.dtype, sends=counts, expects=out_counts)
-        super().all_to_all(blocks, counts, out, out_counts, layer)
-
-    def start_exchange(self, blocks, counts, out, out_counts, layer):
-        begin = partial(super().start_exchange, blocks, counts, out, out_counts, layer)
-        return self._compared(begin, "exchange", layer, blocks.dtype, sends=counts, expects=out_counts)
-
-    def broadcast(self, array, layer):
-        self._compare("broadcast", layer, array.dtype, array.size)
-        super().broadcast(array, layer)
-
-    def scatter(self, blocks, counts, out, layer):
-        sends = self._all(0) if blocks is None else counts
-        self._compare("scatter", layer, out.dtype, sends=sends, expects=self._only_first(out.size))
-        super().scatter(blocks, counts, out, layer)
-
-    def gather(self, block, out, counts, layer):
-        expects = self._all(0) if out is None else counts
-        self._compare("gather", layer, block.dtype, sends=self._only_first(block.size), expects=expects)
-        super().gather(block, out, counts, layer)
+            return super().started(kind, layer, sent, steps, messages)
+        comparison = self._tell(kind, layer, **told)
+        return ComparedTransfer(super().started(kind, layer, sent, steps, messages), comparison)
 
 
 def call_site():

@@ -19,7 +19,7 @@ import numpy as np
 
 from gridgrad.parallel.grid.staging import Staging
 from gridgrad.parallel.grid.transfer import Transfer
-from gridgrad.parallel.placement.moves import AllReduce, ReduceScatter
+from gridgrad.parallel.placement.moves import AllReduce, Move, ReduceScatter
 from gridgrad.parallel.placement.partition import Partition, size
 from gridgrad.parallel.placement.placements import Replicate, Shard
 
@@ -27,11 +27,10 @@ HEADER = 2  # elements of 2 bytes in front of a block, which hold the block's sc
 LARGEST = 15  # the scaled numbers are below 2^15; the largest float16 number is nearly 2^16
 
 
-class Float16AllReduce(AllReduce):
+class Float16AllReduce(Move):
     """The row `Partial -> Replicate` for flat arrays, in float16. All ranks get the same result, bit by bit."""
 
-    def in_place(self, step, flat, space, layer):
-        self.start(step, flat, space, layer).wait()
+    kind = AllReduce.kind
 
     def start(self, step, flat, space, layer):
         group, parts = step.group, Partition.even(flat.size, step.group.size).parts
@@ -53,11 +52,10 @@ class Float16AllReduce(AllReduce):
         return Transfer(group, layer, self.kind, _sent(group, parts) + 2 * others, steps())
 
 
-class Float16ReduceScatter(ReduceScatter):
+class Float16ReduceScatter(Move):
     """The row `Partial -> Shard` for flat arrays, in float16."""
 
-    def in_place(self, step, flat, space, layer):
-        self.start(step, flat, space, layer).wait()
+    kind = ReduceScatter.kind
 
     def start(self, step, flat, space, layer):
         group, parts, tag = step.group, step.incoming.parts, step.group.next_tag()

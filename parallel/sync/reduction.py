@@ -12,6 +12,8 @@ either every rank updates all its parameters or, sharded, each rank of the group
 `parallel/sync/buckets.py`.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -36,10 +38,10 @@ REDUCE_DTYPES = "same", "float16"  # the types in which gradients are sent
 class Reduction(FlatParameters):
     """The parameters of one rank and their gradients, and how these are summed: what all reductions have in common.
 
-    In each step a trainer calls these methods, in this order: `accumulate` after the backward pass of each micro-batch but the
-    last one, `start` before the backward pass of that, and `finish` after it. Then the optimizer calls, for each slice of the
-    flat buffers that it updates, `ready` before it reads the gradients and `updated` after it wrote the parameters; at the end
-    `end_update`. All are collective over the grid.
+    In each step these methods are called, in this order: `accumulate` after the backward pass of each micro-batch but the last
+    one, `start` before the backward pass of that, and `finish` after it: see `backward`. Then the optimizer calls, for each
+    slice of the flat buffers that it updates, `ready` before it reads the gradients and `updated` after it wrote the
+    parameters; at the end `end_update`. All are collective over the grid.
 
     Parameters
     ----------
@@ -147,6 +149,21 @@ class Reduction(FlatParameters):
     def owned(self) -> list[slice]:
         """The slices of the flat buffers that the optimizer updates on this rank, in their order."""
         return [bucket.owned for bucket in self.buckets]
+
+    @contextmanager
+    def backward(self, last: bool = True) -> Iterator[None]:
+        """A `with` block around the backward pass of a micro-batch. last: whether it is the last one of the step."""
+        if not last:
+            yield
+            self.accumulate()
+            return
+        self.start()
+        try:
+            yield
+        except BaseException:
+            self.interrupt()
+            raise
+        self.finish()
 
     def accumulate(self, where: slice = slice(None)) -> None:
         """Add the gradients of a micro-batch that is not the last one to those of earlier ones. It does not communicate.

@@ -151,35 +151,19 @@ class ParallelSequential(Sequential):
         self.grid.tally.forget(observer)
 
     def backward(self, dy: np.ndarray, context: Context, input_gradient: bool = False) -> np.ndarray | None:
-        """Backward of the last micro-batch of a step, as in Sequential. Collective.
+        """Write this rank's partial sums of the gradients, as in Sequential. Collective.
 
-        It computes this rank's partial sums of the gradients; afterwards `reduction.finish` has to be called, which adds them
-        over the ranks that hold the same parameters. With `input_gradient` it returns the gradient of this rank's input block
-        (see `input_block`), summed over the ranks that hold the same block; otherwise None.
+        In `with net.reduction.backward():` they are summed afterwards over the ranks that hold the same parameters. With
+        `input_gradient` it returns the gradient of this rank's input block (see `input_block`), summed over the ranks that hold
+        the same block; otherwise None.
         """
-        with self._reducing():
-            dx = super().backward(dy, context, input_gradient)
-            return self._summed(dx) if input_gradient else None
+        dx = super().backward(dy, context, input_gradient)
+        return self._summed(dx) if input_gradient else None
 
     def input_gradients(self, dy: np.ndarray, context: Context, input_gradient: bool = False) -> np.ndarray | None:
         """The half of `backward` that computes input gradients, as in Sequential; returns what `backward` does. Collective."""
         dx = super().input_gradients(dy, context, input_gradient)
         return self._summed(dx) if input_gradient else None
-
-    def parameter_gradients(self, context: Context) -> None:
-        """The half of `backward` that computes the gradients of the parameters; `reduction.finish` must follow. Collective."""
-        with self._reducing():
-            super().parameter_gradients(context)
-
-    @contextmanager
-    def _reducing(self):
-        """A `with` block around the computations that write the last gradients of a step."""
-        self.reduction.start()
-        try:
-            yield
-        except BaseException:
-            self.reduction.interrupt()
-            raise
 
     def _summed(self, dx):
         """Add the partial sums of the input block's gradient over the ranks that hold the same block. Collective."""
@@ -213,16 +197,6 @@ class ParallelSequential(Sequential):
     def trainer(self, loss: Any, optimizer: Any, context: Context | None = None) -> Any:
         """The Trainer of this network, see there for the arguments."""
         return Trainer(self, loss, optimizer, context)
-
-    def accumulate(self, dy: np.ndarray, context: Context) -> None:
-        """Backward of a micro-batch that is not the last one of a step; `backward` of the last one adds its gradients."""
-        super().backward(dy, context)
-        self.reduction.accumulate()
-
-    def accumulate_parameter_gradients(self, context: Context) -> None:
-        """`parameter_gradients` of a micro-batch that is not the last one of a step; that one adds them to its own."""
-        super().parameter_gradients(context)
-        self.reduction.accumulate()
 
     def load_state_dict(self, state: Mapping[str, ArrayLike] | None, strict: bool = True) -> None:
         """Load global arrays, as in Sequential; every rank copies its blocks. Collective.

@@ -167,9 +167,8 @@ class Trainer:
             partial_loss = observed(net.observer, loss, "forward", outputs, y, context, context=context)
             finish = net.grid.world.start_sum(partial_loss if net.is_counted else 0.0, "loss")
             dy = observed(net.observer, loss, "backward", context, context=context)
-            (net.backward if last else net.accumulate)(dy, context)
-            if last:
-                net.reduction.finish()
+            with net.reduction.backward(last):
+                net.backward(dy, context)
             total += finish()
             if not math.isfinite(total):
                 net.reduction.drain()

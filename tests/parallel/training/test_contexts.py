@@ -80,17 +80,13 @@ def gradients(grid, layers, shape, schedule, plan="fewest-bytes", **options):
             outputs[i] = net.forward(to_device(blocks[i][0]), contexts[i], samples, PARTS[i].start, minibatch_size=11)
         elif word[0] == "I":
             net.input_gradients(loss_of(i), contexts[i])
-        elif word[0] == "W":
-            net.accumulate_parameter_gradients(contexts[i])
-        elif word[0] == "w":
-            net.parameter_gradients(contexts[i])
-        elif word[0] == "B":
-            net.accumulate(loss_of(i), contexts[i])
         else:
-            net.backward(loss_of(i), contexts[i])
-        if word[0] in "BbWw":
-            own[i] = to_host(net.grads).copy(), losses[i]
-    net.reduction.finish()
+            with net.reduction.backward(last=word[0].islower()):
+                if word[0] in "Ww":
+                    net.parameter_gradients(contexts[i])
+                else:
+                    net.backward(loss_of(i), contexts[i])
+                own[i] = to_host(net.grads).copy(), losses[i]
     for where in net.reduction.owned:
         net.reduction.ready(where)
     net.reduction.end_update()

@@ -20,9 +20,10 @@ from gridgrad.parallel.training.boundaries import StageBoundary
 from gridgrad.parallel.training.chunk_passes import Host, MicroBatch
 from gridgrad.parallel.training.executor import Executor
 from gridgrad.parallel.training.stage_cuts import balanced_cuts
-from gridgrad.parallel.training.transports import BufferPool, Mailbox
+from gridgrad.parallel.training.transports import BufferPool
 from tests.parallel.equality import assert_same, micro_batches_of, serial
 from tests.parallel.pipelines import SYNCHRONOUS, dense, images, minibatches, own_schedule, serial_net, single
+from tests.parallel.training.mailbox import Mailbox
 
 RATE = 0.05
 

@@ -272,8 +272,8 @@ def test_single_passes_are_refused(comm):
         with pytest.raises(ValueError, match="not by single passes"):
             net.forward(x[net.input_block(6)], context, 6)
         for refused in (
-            lambda: net.backward(dy, context), lambda: net.accumulate(dy, context), lambda: net.input_gradients(dy, context),
-            lambda: net.parameter_gradients(context), lambda: net.accumulate_parameter_gradients(context),
+            lambda: net.backward(dy, context), lambda: net.input_gradients(dy, context),
+            lambda: net.parameter_gradients(context),
         ):  # fmt: skip
             with pytest.raises(ValueError, match="no rank of a pipeline has all layers"):
                 refused()
