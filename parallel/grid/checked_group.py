@@ -194,7 +194,7 @@ class CheckedGroup(Group):
         return Comparison(self, Call(kind, str(layer)[:LONGEST], str(unit), elements, *counts, number, *call_site()))
 
     def _by_rank(self, counts):
-        """For each rank a number, a list. counts: numbers, or one for all ranks, or arrays of which each but its own is sent."""
+        """For each rank a number, a list. counts: numbers, one for all ranks, or arrays, of which its own does not count."""
         if not hasattr(counts, "__len__"):
             return [int(counts)] * self.size
         sizes = [count.nbytes if isinstance(count, np.ndarray) else int(count) for count in counts]
