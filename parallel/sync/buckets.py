@@ -5,7 +5,7 @@
 | `whole`   | `Partial -> Replicate`: all-reduce    | the whole bucket  | every rank has them all            |
 | `sharded` | `Partial -> Shard`: reduce-scatter    | its part          | `Shard -> Replicate`: all-gather   |
 
-The moves are those of activations (`parallel/placement/moves.py`), along the ranks that hold the parameters. They are made
+The moves are those of activations (`parallel/placement/move_table.py`), along the ranks that hold the parameters. They are made
 in place, in the flat buffers. Sharded updates are the first stage of ZeRO (Rajbhandari et al. 2020, section 5.1): on P ranks
 the optimizer's state takes 1/P of the memory and the update 1/P of the time. Both updates send the same number of bytes.
 Gradients may be summed by rows that send them in float16 (`parallel/sync/float16_sums.py`); parameters are always sent in their
@@ -14,6 +14,7 @@ own type.
 
 from gridgrad.nn.kernels.workspace import Workspace
 from gridgrad.parallel.grid.transfer import CompletedTransfer
+from gridgrad.parallel.placement.move_table import step_of
 from gridgrad.parallel.placement.moves import Step
 from gridgrad.parallel.placement.partition import size, within
 from gridgrad.parallel.placement.placements import Partial, Replicate
@@ -25,16 +26,16 @@ class Bucket:
     """A slice of the flat buffers that a group of ranks holds, and the moves that sum its gradients and share its parameters.
 
     group: the Group. where: the slice. flat: the FlatParameters. held: the placement of the sum along the group, Replicate or a
-    Shard; the rank updates what it holds of it. row: the Move to it from Partial; by default that of the table.
+    Shard; the rank updates what it holds of it. move: the Move to it from Partial.
     owned: the slice of the flat buffers that the optimizer updates on this rank. All methods are collective over the group.
     """
 
-    def __init__(self, group, where, flat, held, row=None):
+    def __init__(self, group, where, flat, held, move):
         self.where, self.params, self.grads = where, flat.params[where], flat.grads[where]
-        self.sum = Step(group, Partial(), held, self.grads.shape, None, row)
+        self.sum = Step(move, group, Partial(), held, self.grads.shape, None)
         part = slice(0, size(where)) if held.dim is None else held.partition.part(group.rank)
         self.owned = within(where, part)
-        self.gathering = None if held.dim is None else Step(group, held, Replicate(), (size(part),), None)
+        self.gathering = None if held.dim is None else step_of(group, held, Replicate(), (size(part),), None)
         self._space = Workspace()
 
     def reduce(self):

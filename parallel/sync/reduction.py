@@ -23,8 +23,9 @@ import numpy as np
 from gridgrad.nn.device import xp
 from gridgrad.nn.flat_parameters import FlatParameters
 from gridgrad.parallel.grid.group import MAX_ELEMENTS, Group
+from gridgrad.parallel.placement.move_table import move_of
 from gridgrad.parallel.placement.partition import Partition, common, size, within
-from gridgrad.parallel.placement.placements import Replicate, Shard
+from gridgrad.parallel.placement.placements import Partial, Replicate, Shard
 from gridgrad.parallel.sync.buckets import Bucket
 from gridgrad.parallel.sync.float16_sums import FLOAT16_MOVES
 
@@ -142,8 +143,9 @@ class Reduction(FlatParameters):
         """The bucket for a slice of the flat buffers that `group` holds."""
         shard = self.sharded and group.size > 1
         held = Shard(0, Partition.even(size(where), group.size)) if shard else Replicate()
-        row = FLOAT16_MOVES[type(held)] if self.float16_gradients and group.size > 1 else None
-        return Bucket(group, where, self, held, row)
+        in_float16 = self.float16_gradients and group.size > 1
+        move = FLOAT16_MOVES[type(held)] if in_float16 else move_of(Partial(), held)
+        return Bucket(group, where, self, held, move)
 
     @property
     def owned(self) -> list[slice]:

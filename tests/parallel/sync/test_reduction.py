@@ -167,8 +167,8 @@ def test_a_sharded_step_moves_the_bytes_of_an_all_reduce(comm):
 
 def sum_in_float16(group, array, target):
     """Sum an array over a group, in place, by the row that sends float16. Collective."""
-    row = FLOAT16_MOVES[type(target)]
-    row.in_place(Step(group, Partial(), target, array.shape, None, row), array, None, "gradients")
+    move = FLOAT16_MOVES[type(target)]
+    move.in_place(Step(move, group, Partial(), target, array.shape, None), array, None, "gradients")
 
 
 @mpi(*RANKS, long=(6, 7, 8))
