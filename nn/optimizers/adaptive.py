@@ -25,17 +25,14 @@ class Adam(Optimizer):
 
     Parameters
     ----------
-    net : Sequential
-        The network whose parameters it updates; they are allocated.
-    lr : float or function
-        The learning rate, or a schedule: a function from the step, counted from 0, to the rate (`nn/optimizers/schedules.py`).
+    net, lr
+        As in SGD.
     betas : (float, float)
         beta1 and beta2, each in [0, 1).
     eps : float
         Above 0.
-    l2, l1 : float
-        The weights of the penalties l2/2 |p|^2 and l1 |p| on all parameters. They add to the gradient, but not to the loss that
-        is reported.
+    l2, l1
+        As in SGD.
     decoupled : bool
         Whether l2 shrinks the parameters directly, p <- (1 - lr l2) p, instead of being part of g.
 
@@ -100,15 +97,12 @@ class Adagrad(Optimizer):
 
     Parameters
     ----------
-    net : Sequential
-        The network whose parameters it updates; they are allocated.
-    lr : float or function
-        The learning rate, or a schedule: a function from the step, counted from 0, to the rate (`nn/optimizers/schedules.py`).
+    net, lr
+        As in SGD.
     eps : float
         Above 0.
-    l2, l1 : float
-        The weights of the penalties l2/2 |p|^2 and l1 |p| on all parameters. They add to the gradient, but not to the loss that
-        is reported.
+    l2, l1
+        As in SGD.
 
     Raises
     ------
@@ -156,17 +150,14 @@ class Adadelta(Optimizer):
 
     Parameters
     ----------
-    net : Sequential
-        The network whose parameters it updates; they are allocated.
-    lr : float or function
-        The learning rate, or a schedule: a function from the step, counted from 0, to the rate (`nn/optimizers/schedules.py`).
+    net, lr
+        As in SGD.
     rho : float
         In [0, 1).
     eps : float
         Above 0.
-    l2, l1 : float
-        The weights of the penalties l2/2 |p|^2 and l1 |p| on all parameters. They add to the gradient, but not to the loss that
-        is reported.
+    l2, l1
+        As in SGD.
 
     Raises
     ------

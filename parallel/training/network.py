@@ -157,16 +157,16 @@ class ParallelSequential(Sequential):
         `input_gradient` it returns the gradient of this rank's input block (see `input_block`), summed over the ranks that hold
         the same block; otherwise None.
         """
-        dx = super().backward(dy, context, input_gradient)
-        return self._summed(dx) if input_gradient else None
+        return self._summed(super().backward(dy, context, input_gradient))
 
     def input_gradients(self, dy: np.ndarray, context: Context, input_gradient: bool = False) -> np.ndarray | None:
         """The half of `backward` that computes input gradients, as in Sequential; returns what `backward` does. Collective."""
-        dx = super().input_gradients(dy, context, input_gradient)
-        return self._summed(dx) if input_gradient else None
+        return self._summed(super().input_gradients(dy, context, input_gradient))
 
     def _summed(self, dx):
-        """Add the partial sums of the input block's gradient over the ranks that hold the same block. Collective."""
+        """Add the partial sums of an input gradient, or None, over the ranks that hold the same block. Collective."""
+        if dx is None:
+            return None
         dx = xp.ascontiguousarray(dx)
         self.grid.group(*self.input.summed).all_reduce(dx, "input gradient")
         return dx
