@@ -8,6 +8,7 @@ from collections import defaultdict, deque
 
 from gridgrad.nn.device import empty
 from gridgrad.nn.observer import Observer
+from gridgrad.parallel.grid.group import TAGS
 from gridgrad.parallel.grid.staging import Staging
 from gridgrad.parallel.grid.transfer import Transfer
 
@@ -43,7 +44,7 @@ class MpiTransport(Observer):
 
     def __init__(self, group, chunks, pool):
         self.group, self.chunks, self.pool = group, chunks, pool
-        self.numbers = LEAST_TAGS // (2 * chunks)  # micro-batches whose messages have different tags
+        self.numbers = (LEAST_TAGS - TAGS) // (2 * chunks)  # micro-batches whose messages have different tags
         self.sending = deque()  # (the Transfers of a send, the arrays to give back after them)
         self.expected, self._tested = {}, 0.0  # {message: Transfers}
 
@@ -118,5 +119,5 @@ class MpiTransport(Observer):
         stage.arrived(received, array)
 
     def _tag(self, way, chunk, micro_batch):
-        """MPI keeps the order of messages with the same tag, so tags may be used again."""
-        return (micro_batch % self.numbers * self.chunks + chunk) * 2 + WAYS.index(way)
+        """A tag that the group itself does not use. MPI keeps the order of messages with one tag, so it may be used again."""
+        return TAGS + (micro_batch % self.numbers * self.chunks + chunk) * 2 + WAYS.index(way)

@@ -9,6 +9,7 @@ import pytest
 from gridgrad.nn import LOSSES, SGD, Context
 from gridgrad.nn.chunk import Chunk
 from gridgrad.nn.sequence import output_shape
+from gridgrad.parallel.grid.group import TAGS
 from gridgrad.parallel.grid.process_grid import AXES
 from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.pipeline.passes import complete
@@ -221,3 +222,9 @@ def test_contexts_share_only_gradients():
     dy = np.empty(3)
     assert np.shares_memory(one.gradient_space((3,), dy), other.gradient_space((3,), dy))
     assert not np.shares_memory(one["layer"].workspace("y", (3,), dy.dtype), other["layer"].workspace("y", (3,), dy.dtype))
+
+
+def test_messages_have_tags_that_groups_do_not_use():
+    transport = transports.MpiTransport(None, 3, None)
+    found = {transport._tag(way, chunk, number) for way in transports.WAYS for chunk in range(3) for number in range(20000)}
+    assert min(found) == TAGS and max(found) < transports.LEAST_TAGS and len(found) == 6 * transport.numbers
