@@ -39,8 +39,8 @@ class CountedArray(np.ndarray):
 class CountedReduction(BlockingReduction):
     """Lets the parameters and gradients of a network be CountedArrays."""
 
-    def allocate(self, size):
-        return tuple(array.view(CountedArray) for array in super().allocate(size))
+    def memory(self, size, dtype):
+        return tuple(array.view(CountedArray) for array in super().memory(size, dtype))
 
 
 class CountedSGD(SGD):
