@@ -1,7 +1,7 @@
 """The process grid: one Cartesian communicator, and a sub-communicator for each set of axes that have several ranks.
 
 All of them are made with the grid, because making one is collective: a rank that asks for a group later waits for nobody. Where
-k axes have several ranks there are 2^k + 2 beside the Cartesian one, and one more for each set of axes that spans nodes.
+k axes have several ranks there are 2^k + 1 beside the Cartesian one, and one more for each set of axes that spans nodes.
 """
 
 import os
@@ -180,7 +180,7 @@ class ProcessGrid:
         self._nodes = [(first, place // most) for first, place in neighbours(comm)]
         self._several = [axis for axis, size in self.sizes.items() if size > 1]
         self._groups = {frozenset(axes): self._made(self.comm.Sub([axis in axes for axis in AXES])) for axes in self._sets()}
-        self.world = self._made(self.comm.Dup())  # not that of all axes: losses are summed while gradients are
+        self.world = self.group(*AXES)
         self.node = self._made(self.comm.Split(self._nodes.index(self._nodes[self.rank]), self.rank))
         self._leaders = {group: self._first_on_nodes(group) for group in self._groups.values()}
 
@@ -229,7 +229,7 @@ class ProcessGrid:
 
     def _all_groups(self):
         """Each Group once, in an order that is the same on all ranks that share one."""
-        return dict.fromkeys(filter(None, (*self._groups.values(), self.world, self.node, *self._leaders.values())))
+        return dict.fromkeys(filter(None, (*self._groups.values(), self.node, *self._leaders.values())))
 
     @property
     def size(self) -> int:
