@@ -342,7 +342,7 @@ def test_collectives_of_device_arrays_give_what_those_of_host_arrays_do(comm):
 
 PLACED = """placement/test_redistribute.py placement/test_halo.py placement/test_autoencoder.py placement/test_hypergraph.py
     placement/test_new_layer.py training/test_network.py training/test_images.py training/test_minibatch_readers.py
-    training/test_encoded_reader.py training/test_contexts.py training/test_checks.py ../random_networks
+    ../experiments/test_encoded_reader.py training/test_contexts.py training/test_checks.py ../random_networks
     training/test_relocation.py training/test_pipelined.py::test_every_schedule_equals_serial
     training/test_pipeline_use.py::test_the_script_interface_learns_as_the_serial_network
     training/test_pipeline_use.py::test_an_empty_first_chunk_sends_samples_in_the_type_of_the_network

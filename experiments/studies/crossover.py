@@ -20,7 +20,7 @@ from itertools import product
 import numpy as np
 from mpi4py import MPI
 
-from gridgrad.experiments.common import report
+from gridgrad.experiments.common import byte_formulas, report
 from gridgrad.experiments.common.made_up_data import minibatch, own_block
 from gridgrad.experiments.common.options import (
     Parser,
@@ -40,7 +40,6 @@ from gridgrad.parallel.calibration.core_speed import machine
 from gridgrad.parallel.choose.this_machine import memory_of_machine
 from gridgrad.parallel.job.run import UserError, on_root, run
 from gridgrad.parallel.job.start_ranks import LINK
-from gridgrad.parallel.placement import volume
 from gridgrad.parallel.plans.fewest_bytes import feature_sizes
 from gridgrad.parallel.predict.planner import every_grid
 
@@ -101,9 +100,9 @@ class Side:
 def formula(widths, plan, batch_size, batch, model):
     """The bytes of a step, over all ranks: {"gradients", "activations", "loss"}. widths: from the inputs to the outputs."""
     return {
-        "gradients": volume.gradients(widths, batch, model),
-        "activations": volume.activations(batch_size, widths, plan, batch, model),
-        "loss": 8 * volume.all_reduce(1, batch * model),
+        "gradients": byte_formulas.gradients(widths, batch, model),
+        "activations": byte_formulas.activations(batch_size, widths, plan, batch, model),
+        "loss": 8 * byte_formulas.all_reduce(1, batch * model),
     }
 
 

@@ -4,8 +4,8 @@ A Group counts the bytes of a collective with `sent` (`parallel/grid/group.py`),
 trace uses `needs` to find the rank for which another one waits, and the calibration times `trial`.
 
 Bytes are those that a rank must *send* in a bandwidth-optimal algorithm (Thakur, Rabenseifner and Gropp 2005; the beta terms of
-Gholami et al. 2018). Their sum over the group is exact for blocks of any sizes; `parallel/placement/volume.py` has closed
-forms.
+Gholami et al. 2018). Their sum over the group is exact for blocks of any sizes; closed forms are in
+`experiments/common/byte_formulas.py`.
 """
 
 from collections.abc import Callable

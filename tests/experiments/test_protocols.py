@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from gridgrad import datasets
-from gridgrad.experiments.common.protocol_runs import Problem, add_losses, communication, reached, rose, staleness
-from gridgrad.experiments.common.synchronous_workers import AllReduced, maker
 from gridgrad.experiments.studies.protocols.__main__ import PROTOCOLS, options, prepared, simulate
+from gridgrad.experiments.studies.protocols.protocol_runs import Problem, add_losses, communication, reached, rose, staleness
+from gridgrad.experiments.studies.protocols.synchronous_workers import AllReduced, maker
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.zoo.network_names import build
 from gridgrad.parallel import ProcessGrid, parallelize

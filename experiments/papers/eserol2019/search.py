@@ -11,10 +11,10 @@ from time import perf_counter
 
 import numpy as np
 
-from gridgrad.experiments.papers.eserol2019 import vgg16
+from gridgrad.experiments.papers.eserol2019 import count_exact, vgg16
 from gridgrad.nn.kernels.processor import processor
 from gridgrad.parallel.job.run import UserError
-from gridgrad.parallel.partitioning import count_exact, count_search, fine_search, mt_kahypar
+from gridgrad.parallel.partitioning import count_search, fine_search, mt_kahypar
 
 EPSILON = 0.1
 OTHERS = 0.03, 0.15, 0.2  # imbalances of appendix A

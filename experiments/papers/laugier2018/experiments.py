@@ -16,6 +16,7 @@ from statistics import median
 from gridgrad import datasets
 from gridgrad.experiments import plot
 from gridgrad.experiments import sweep as sweeps
+from gridgrad.experiments.common import byte_formulas
 from gridgrad.experiments.common.jobs import check_ended
 from gridgrad.experiments.common.markdown import table
 from gridgrad.experiments.common.programs import as_module
@@ -26,7 +27,6 @@ from gridgrad.experiments.plots.figures import measured_on
 from gridgrad.experiments.studies import laugier2018_predicted as predictions
 from gridgrad.parallel.grid.process_grid import AXES, parse_grid
 from gridgrad.parallel.job.start_ranks import mpiexec
-from gridgrad.parallel.placement import volume
 
 MEASURED = "machine", "data", "speedups", "spent", "counted", "scatter"  # entries of what `experiments` returns
 SIZES = "sizes of the data sets"  # a part
@@ -165,9 +165,10 @@ def counted(reports):
         rows.append(
             {
                 "data": r["dataset"], "net": r["net"], "grid": r["grid"],
-                "gradients_counted": gradients, "gradients_formula": volume.gradients(widths, batch, model),
-                "model_counted": activations, "model_formula": volume.activations(samples, widths, r["plan"], batch, model),
-                "model_laugier": volume.laugier_activations(samples, widths, batch, model),
+                "gradients_counted": gradients, "gradients_formula": byte_formulas.gradients(widths, batch, model),
+                "model_counted": activations,
+                "model_formula": byte_formulas.activations(samples, widths, r["plan"], batch, model),
+                "model_laugier": byte_formulas.laugier_activations(samples, widths, batch, model),
             }
         )  # fmt: skip
     return rows
@@ -188,7 +189,7 @@ def scatter(grid):
 
 TITLES = {
     "volumes": "MB that a rank sends in a step (ethylene, model size 1,024, batch 100, float32): derived by the formulas that "
-    "sections 5 and 6 print, corrected (`parallel/placement/volume.py` says how), and with reduce-scatter in backward",
+    "sections 5 and 6 print, corrected (`experiments/common/byte_formulas.py` says how), and with reduce-scatter in backward",
     "crossover": "Section 7: one scatter is faster than scatter and broadcast for blocks *below* this size (Cori's constants)",
     "printed": "Speedups that the paper prints, on Cori; that of 2-D is over batch parallelism. No number of ranks is printed "
     "for the last two",

@@ -1,10 +1,10 @@
 """The formulas that Laugier et al. 2018 print, and what follows from them: volumes of sections 5 to 7, the way of section 7."""
 
+from gridgrad.experiments.common import byte_formulas
 from gridgrad.experiments.common.parallel_schemes import grid_of
 from gridgrad.experiments.papers.cited import NOT_PRINTED, Cited, Formula, published
 from gridgrad.experiments.papers.laugier2018 import steps
 from gridgrad.parallel.grid.process_grid import parse_grid
-from gridgrad.parallel.placement import volume
 from gridgrad.parallel.plans.fewest_bytes import fewest_bytes
 
 KNOWN = published("laugier2018")
@@ -72,7 +72,7 @@ def volumes():
             if grid is None:
                 continue
             batch, model = sizes_of(grid)
-            derived, shared = derived_volume(scheme, ranks), volume.gradients(widths, batch, model)
+            derived, shared = derived_volume(scheme, ranks), byte_formulas.gradients(widths, batch, model)
             plan = fewest_bytes(list(zip(widths, widths[1:])), model)
             rows.append(
                 {
@@ -80,7 +80,7 @@ def volumes():
                     "grid": grid,
                     "derived_MB": derived.value if isinstance(derived, Cited) else None,
                     "corrected_MB": (shared + laugier(widths, batch, model)) / ranks / 1e6,
-                    "ours_MB": (shared + volume.activations(steps.BATCH_SIZE, widths, plan, batch, model)) / ranks / 1e6,
+                    "ours_MB": (shared + byte_formulas.activations(steps.BATCH_SIZE, widths, plan, batch, model)) / ranks / 1e6,
                 }
             )
     return rows
@@ -89,12 +89,12 @@ def volumes():
 def sent(size, hidden, batch, model):
     """Bytes of float32 that a rank sends in a step of Algorithms 1 to 3, on average, by the corrected formulas."""
     widths = steps.widths_of(size, hidden)
-    return (volume.gradients(widths, batch, model) + laugier(widths, batch, model)) / (batch * model)
+    return (byte_formulas.gradients(widths, batch, model) + laugier(widths, batch, model)) / (batch * model)
 
 
 def laugier(widths, batch, model):
     """Bytes of the activations that all ranks send in a step of Algorithms 2 and 3, by the corrected formula."""
-    return volume.laugier_activations(steps.BATCH_SIZE, widths, batch, model)
+    return byte_formulas.laugier_activations(steps.BATCH_SIZE, widths, batch, model)
 
 
 def crossovers():

@@ -12,7 +12,7 @@ the step is predicted: the part that was measured on two, in the proportion that
 from functools import lru_cache, partial
 from statistics import median
 
-from gridgrad.experiments.common import markdown, published_networks
+from gridgrad.experiments.common import byte_formulas, markdown, published_networks
 from gridgrad.experiments.papers.marques2016 import scaling
 from gridgrad.experiments.papers.marques2016.appendix import SHORT_STEPS, STEPS, epoch_row, epochs
 from gridgrad.experiments.papers.marques2016.runs import (
@@ -37,7 +37,6 @@ from gridgrad.experiments.papers.parts import SHORT, Part, run_all
 from gridgrad.experiments.plots import marques2016 as figures
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.job.start_ranks import slots
-from gridgrad.parallel.placement import volume
 from gridgrad.parallel.predict.cost import Cost
 from gridgrad.parallel.predict.machine import read
 
@@ -193,7 +192,7 @@ def row_of(network, batch_size, ranks, form, how, seconds, speedup, rounds=None,
 
 def equation(network, batch_size, ranks):
     """MiB that a master and its slaves send in a training step in float32, with even shares."""
-    return volume.marques_step(batch_size, scaling.convolutions(network, (1,) * ranks)) / scaling.MIB
+    return byte_formulas.marques_step(batch_size, scaling.convolutions(network, (1,) * ranks)) / scaling.MIB
 
 
 def forms(runs):

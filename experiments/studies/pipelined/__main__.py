@@ -27,6 +27,7 @@ from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.options import Parser, position_list, user_input, whole, whole_list
 from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.tables import table
+from gridgrad.experiments.studies.pipelined.instruction_times import InstructionTimes
 from gridgrad.experiments.studies.pipelined.measured_layers import layer_seconds
 from gridgrad.nn import SGD, SoftmaxCrossEntropy
 from gridgrad.nn.zoo import network_names
@@ -35,7 +36,6 @@ from gridgrad.parallel.choose.parallelize import of_first
 from gridgrad.parallel.job.run import on_root, run
 from gridgrad.parallel.job.start_ranks import LINK
 from gridgrad.parallel.job.waiting import meet
-from gridgrad.parallel.observe.instruction_times import InstructionTimes
 from gridgrad.parallel.partitioning.good_partition import partition
 from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.pipeline.memory import Memory

@@ -22,10 +22,10 @@ from gridgrad import datasets
 from gridgrad.experiments.common import report
 from gridgrad.experiments.common.kept_results import earlier_results, write_results
 from gridgrad.experiments.common.options import Parser, number, number_list, user_input, whole
-from gridgrad.experiments.common.protocol_runs import SCORES, Problem, trained
-from gridgrad.experiments.common.synchronous_workers import maker
 from gridgrad.experiments.common.tables import terminal
 from gridgrad.experiments.studies.protocols.jobs import timed
+from gridgrad.experiments.studies.protocols.protocol_runs import SCORES, Problem, trained
+from gridgrad.experiments.studies.protocols.synchronous_workers import maker
 from gridgrad.experiments.studies.protocols.tables import document, tables
 from gridgrad.nn.optimizers import schedules
 from gridgrad.nn.zoo import network_names

@@ -10,8 +10,8 @@ from gridgrad.experiments.common.jobs import check_ended
 from gridgrad.experiments.common.options import user_input
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.progress import progress
-from gridgrad.experiments.common.protocol_runs import rates, rose, staleness
-from gridgrad.experiments.common.synchronous_workers import POWER_SGD
+from gridgrad.experiments.studies.protocols.protocol_runs import rates, rose, staleness
+from gridgrad.experiments.studies.protocols.synchronous_workers import POWER_SGD
 from gridgrad.parallel.job.start_ranks import mpiexec
 
 TIMEOUT = 1800  # seconds that a job may take

@@ -1,9 +1,9 @@
 """The document of `protocols`: tables of trainings with update protocols, in virtual time and in jobs."""
 
 from gridgrad.experiments.common.markdown import lines
-from gridgrad.experiments.common.protocol_runs import reached
 from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.plots.figures import measured_on
+from gridgrad.experiments.studies.protocols.protocol_runs import reached
 
 UNITS = {"accuracy": " %", "mse": ""}
 

@@ -12,8 +12,8 @@ import numpy as np
 from mpi4py import MPI
 
 from gridgrad.experiments.common.made_up_data import minibatch
-from gridgrad.experiments.common.made_up_server import gradient_of, made_up_server, momentum
 from gridgrad.experiments.common.progress import progress
+from gridgrad.experiments.studies.servers.made_up_server import gradient_of, made_up_server, momentum
 from gridgrad.experiments.studies.servers.one_sided import OneSidedServer
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.zoo import network_names

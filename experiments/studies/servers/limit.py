@@ -16,8 +16,8 @@ from statistics import median
 
 from mpi4py import MPI
 
-from gridgrad.experiments.common.made_up_server import gradient_of, made_up_server
 from gridgrad.experiments.common.progress import progress
+from gridgrad.experiments.studies.servers.made_up_server import gradient_of, made_up_server
 from gridgrad.nn import Adadelta
 from gridgrad.parallel import ProcessGrid
 from gridgrad.parallel.grid.tally import Tally

@@ -7,8 +7,8 @@ import numpy as np
 from mpi4py import MPI
 
 from gridgrad.experiments.common.made_up_data import minibatch
-from gridgrad.experiments.common.made_up_server import momentum
 from gridgrad.experiments.common.progress import progress
+from gridgrad.experiments.studies.servers.made_up_server import momentum
 from gridgrad.nn import LOSSES
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.protocols import ownership, protocol_names

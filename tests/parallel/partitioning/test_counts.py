@@ -5,8 +5,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from gridgrad.experiments.papers.eserol2019 import vgg16
-from gridgrad.parallel.partitioning import count_exact, count_search
+from gridgrad.experiments.papers.eserol2019 import count_exact, vgg16
+from gridgrad.parallel.partitioning import count_search
 from gridgrad.parallel.partitioning.count_search import search
 from gridgrad.parallel.partitioning.filter_counts import Chain, capacities, owners
 

@@ -6,12 +6,12 @@ from itertools import product
 import numpy as np
 import pytest
 
+from gridgrad.experiments.common import byte_formulas
 from gridgrad.nn import MSE, SGD, Linear, ReLU, Residual, Sequential, Sigmoid, TiedAutoencoder
 from gridgrad.nn.device import is_cpu
 from gridgrad.parallel import Partition, ProcessGrid, parallelize
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import AXES
-from gridgrad.parallel.placement import volume
 from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.predict.cost import Cost
 from gridgrad.parallel.predict.planner import Planner
@@ -84,9 +84,9 @@ def test_a_step_moves_what_the_formulas_say(comm):
         found = {name: comm.allreduce(value) for name, value in counted.items()}
         parameters = inputs * hidden + hidden + inputs
         assert found == {
-            "model": volume.autoencoder(batch_size, inputs, **sizes, itemsize=8),
-            "gradients": 8 * volume.all_reduce(parameters, sizes["batch"]),
-            "loss": 8 * volume.all_reduce(1, comm.size),
+            "model": byte_formulas.autoencoder(batch_size, inputs, **sizes, itemsize=8),
+            "gradients": 8 * byte_formulas.all_reduce(parameters, sizes["batch"]),
+            "loss": 8 * byte_formulas.all_reduce(1, comm.size),
         }, f"{sizes} {inputs}-{hidden} {batch_size}"
 
 

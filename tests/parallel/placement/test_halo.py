@@ -4,11 +4,11 @@ from itertools import product
 
 import numpy as np
 
+from gridgrad.experiments.common import byte_formulas
 from gridgrad.nn import Context, Conv2d, LocalResponseNorm, MaxPool2d, ReLU, Sequential
 from gridgrad.nn.device import to_device, to_host
 from gridgrad.nn.kernels.window import Window
 from gridgrad.parallel import C, H, Partition, ProcessGrid, Redistribute, Shard, parallelize
-from gridgrad.parallel.placement import volume
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS
 
@@ -52,10 +52,10 @@ def test_bytes_equal_the_formula(comm):
         halo.forward(to_device(whole[:, own].copy()), Context(batch_size=len(whole)))
         halo.input_gradient(to_device(whole[:, need].copy()), Context(batch_size=len(whole)))
         sent = comm.allreduce(sum(record.bytes for record in grid.tally.records.values()))
-        assert sent == 2 * 8 * volume.halo(3, (whole.shape[1], 2, 5), window, comm.size), window
+        assert sent == 2 * 8 * byte_formulas.halo(3, (whole.shape[1], 2, 5), window, comm.size), window
         if window.stride == (1, 1) and window.kernel[0] == 1 + sum(window.padding[0]) and 17 // comm.size > window.kernel[0]:
             borders = (comm.size - 1) * (window.kernel[0] - 1)  # as in Gholami et al. 2018
-            assert volume.halo(3, (17, 2, 5), window, comm.size) == 3 * 2 * 5 * borders
+            assert byte_formulas.halo(3, (17, 2, 5), window, comm.size) == 3 * 2 * 5 * borders
 
 
 @mpi(2, 3, 5)
@@ -95,7 +95,8 @@ def test_height_shards_of_the_first_block_move_a_twentieth_of_what_channels_do(c
             inside = sum(r.bytes for (layer, _), r in grid.tally.records.items() if layer != "output")
             moved[name] = comm.allreduce(inside)
     window = Window((3, 3), (1, 1), ((1, 1), (1, 1)))
-    halos = volume.halo(batch_size, shape, window, comm.size) + 2 * volume.halo(batch_size, (224, 224, 64), window, comm.size)
+    shapes = shape, (224, 224, 64), (224, 224, 64)
+    halos = sum(byte_formulas.halo(batch_size, each, window, comm.size) for each in shapes)
     parameters = 27 * 64 + 64 + 9 * 64 * 64 + 64
-    assert moved["height"] == 4 * (halos + volume.all_reduce(parameters, comm.size))
+    assert moved["height"] == 4 * (halos + byte_formulas.all_reduce(parameters, comm.size))
     assert moved["height"] <= 0.05 * moved["channels"], moved

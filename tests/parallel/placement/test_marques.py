@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from gridgrad.experiments.common import byte_formulas
 from gridgrad.nn import (
     SGD,
     BatchNorm,
@@ -24,7 +25,6 @@ from gridgrad.nn.sequence import shapes
 from gridgrad.parallel import ProcessGrid, Redistribute, Trace, parallelize, train_step
 from gridgrad.parallel.grid.devices import use_device
 from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.placement import volume
 from gridgrad.parallel.placement.master_moves import MASTER
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.placement.placements import AtMaster, C, Copies, N, Shard
@@ -175,7 +175,7 @@ def local(shape, shard, rank):
 def convolutions(net, splits, ranks):
     """What equation 5.1 asks for."""
     return [
-        volume.Convolution(before, after, layer.window.kernel, tuple(splits.of_length(layer.outputs).sizes))
+        byte_formulas.Convolution(before, after, layer.window.kernel, tuple(splits.of_length(layer.outputs).sizes))
         for layer, before, after in shapes(net.layers, net.input_shape) if layer.kind == "conv"
     ]  # fmt: skip
 
@@ -192,11 +192,11 @@ def test_a_step_sends_what_equation_5_1_says(comm):
                     grid.tally.clear()
                     net.forward(block(net, x, y)[0], batch_size=6)
                     sent = comm.allreduce(sum(bytes_by_rank(grid)))
-                    assert sent == volume.marques_forward(6, expected, sizes["batch"]), (sizes, shares)
+                    assert sent == byte_formulas.marques_forward(6, expected, sizes["batch"]), (sizes, shares)
                     grid.tally.clear()
                     train_step(net, SoftmaxCrossEntropy(), SGD(net, 0.1), *block(net, x, y), 6)
                     mine = sum(bytes_by_rank(grid))
-                    assert comm.allreduce(mine) == volume.marques_step(6, expected, sizes["batch"]), (sizes, shares)
+                    assert comm.allreduce(mine) == byte_formulas.marques_step(6, expected, sizes["batch"]), (sizes, shares)
                     if grid.coordinates["model"] and shares and not shares["model"][grid.coordinates["model"]]:
                         assert mine == 0
 
@@ -207,7 +207,7 @@ def bytes_by_rank(grid):
 
 def test_equation_5_1_as_printed():
     """One slave with all kernels of the first layer, in the paper's own letters."""
-    layer = volume.Convolution((32, 32, 3), (28, 28, 50), (5, 5), (0, 50))
+    layer = byte_formulas.Convolution((32, 32, 3), (28, 28, 50), (5, 5), (0, 50))
     assert layer.upload(64) == 32**2 * 3 * 64 + 5**2 * 50 * 3 + 28**2 * 50 * 64
 
 

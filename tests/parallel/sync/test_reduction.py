@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from gridgrad.experiments.benchmarks import bench_sums
+from gridgrad.experiments.common import byte_formulas
 from gridgrad.nn import (
     LOSSES,
     SGD,
@@ -27,7 +28,6 @@ from gridgrad.parallel import ProcessGrid, parallelize, train_step
 from gridgrad.parallel.grid.clock import WallClock
 from gridgrad.parallel.grid.devices import use_device
 from gridgrad.parallel.grid.transfer import Transfer
-from gridgrad.parallel.placement import volume
 from gridgrad.parallel.placement.moves import Step
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.placement.placements import Partial, Replicate, Shard
@@ -162,7 +162,7 @@ def test_a_sharded_step_moves_the_bytes_of_an_all_reduce(comm):
             x, y = np.ones((comm.size, 7), np.float32), np.ones((comm.size, 2), np.float32)
             train_step(net, LOSSES["mse"](), sgd(net), x[net.input_block(len(x))], y[net.output_rows(len(x))], len(x))
             sent = {key: record.bytes for key, record in grid.tally.records.items() if key[0] != "loss"}
-        assert comm.allreduce(sum(sent.values())) == volume.gradients(widths, comm.size, 1), (way, sent)
+        assert comm.allreduce(sum(sent.values())) == byte_formulas.gradients(widths, comm.size, 1), (way, sent)
 
 
 def sum_in_float16(group, array, target):

@@ -5,9 +5,9 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
+from gridgrad.experiments.common import byte_formulas
 from gridgrad.nn import MSE, SGD, Linear, ReLU, Sequential
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
-from gridgrad.parallel.placement import volume
 from gridgrad.parallel.plans.fewest_bytes import fewest_bytes
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, grids
@@ -34,13 +34,13 @@ def test_a_step_moves_what_the_formulas_say(comm):
                 counted[layer if layer in counted else "model"] += record.bytes
             counted = {name: comm.allreduce(value) for name, value in counted.items()}
             if plan == "laugier":
-                expected = volume.laugier_activations(batch_size, WIDTHS, **sizes)
+                expected = byte_formulas.laugier_activations(batch_size, WIDTHS, **sizes)
             else:
-                expected = volume.activations(batch_size, WIDTHS, net.plan, **sizes)
+                expected = byte_formulas.activations(batch_size, WIDTHS, net.plan, **sizes)
             case = f"{sizes} {plan} {batch_size}"
             assert counted["model"] == expected, f"{case}: {counted['model']} {expected}"
-            assert counted["gradients"] == volume.gradients(WIDTHS, plan=net.plan, **sizes), case
-            assert counted["loss"] == 8 * volume.all_reduce(1, comm.size), case
+            assert counted["gradients"] == byte_formulas.gradients(WIDTHS, plan=net.plan, **sizes), case
+            assert counted["loss"] == 8 * byte_formulas.all_reduce(1, comm.size), case
 
 
 @mpi(4)
@@ -62,7 +62,7 @@ def test_a_step_has_the_fewest_messages(comm):
 def test_the_plan_of_fewest_bytes_is_that(widths, model):
     plan = fewest_bytes(list(pairwise(widths)), model)
     samples = model  # of which an all-to-all leaves the same share in place as for any large batch
-    cost = lambda plan: volume.activations(samples, widths, plan, 1, model)  # noqa: E731
+    cost = lambda plan: byte_formulas.activations(samples, widths, plan, 1, model)  # noqa: E731
     assert cost(plan) == min(cost(p) for p in product(("out", "in"), repeat=len(widths) - 1))
 
 
@@ -77,18 +77,18 @@ ODD_AT_2 = [widths for widths in ODD if len(widths) > 2 and widths[-1] <= 1.5 * 
 @pytest.mark.parametrize(("widths", "model"), [*product(WIDE + ODD, range(3, 9)), *product(WIDE + ODD_AT_2, [2])])
 def test_ours_moves_at_most_two_thirds_of_laugiers(widths, model):
     samples = 840  # each number of ranks divides it
-    ours = volume.activations(samples, widths, fewest_bytes(list(pairwise(widths)), model), 1, model)
-    assert ours <= 2 / 3 * volume.laugier_activations(samples, widths, 1, model)
+    ours = byte_formulas.activations(samples, widths, fewest_bytes(list(pairwise(widths)), model), 1, model)
+    assert ours <= 2 / 3 * byte_formulas.laugier_activations(samples, widths, 1, model)
 
 
 @pytest.mark.parametrize("ranks", range(1, 9))
 def test_the_corrected_formulas(ranks):
     """Laugier's cost terms with (P-1)/P for P/(P-1), and no backward all-reduce for the first layer."""
     parameters = sum(a * b + b for a, b in pairwise(WIDTHS))
-    assert volume.gradients(WIDTHS, ranks, 1, itemsize=1) / ranks == pytest.approx(2 * (ranks - 1) / ranks * parameters)
+    assert byte_formulas.gradients(WIDTHS, ranks, 1, itemsize=1) / ranks == pytest.approx(2 * (ranks - 1) / ranks * parameters)
     moved = sum(WIDTHS[1:]) + 2 * sum(WIDTHS[1:-1])
-    assert volume.laugier_activations(13, WIDTHS, 1, ranks, itemsize=1) / ranks == pytest.approx(
+    assert byte_formulas.laugier_activations(13, WIDTHS, 1, ranks, itemsize=1) / ranks == pytest.approx(
         (ranks - 1) / ranks * 13 * moved
     )
-    out = volume.activations(8 * 13, WIDTHS, ["out"] * 3, 1, ranks, itemsize=1) / ranks
+    out = byte_formulas.activations(8 * 13, WIDTHS, ["out"] * 3, 1, ranks, itemsize=1) / ranks
     assert out == pytest.approx((ranks - 1) / ranks * 8 * 13 * (2 * sum(WIDTHS[1:-1]) + 2 * WIDTHS[-1] / ranks), rel=0.2)

@@ -7,11 +7,11 @@ import pytest
 
 from gridgrad.datasets import Part
 from gridgrad.datasets.views import Reconstruction
+from gridgrad.experiments.studies.autoencoder.encoded_reader import EncodedReader
 from gridgrad.nn import Linear, Sequential, Sigmoid, TiedAutoencoder
 from gridgrad.nn.device import to_host
 from gridgrad.parallel import READERS, ProcessGrid, parallelize
 from gridgrad.parallel.training import MicroBatchReader
-from gridgrad.parallel.training.encoded_reader import EncodedReader
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, grids
 

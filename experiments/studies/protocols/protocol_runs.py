@@ -12,8 +12,8 @@ from mpi4py import MPI
 
 from gridgrad.datasets.views import Subset
 from gridgrad.experiments.common import train_setup
-from gridgrad.experiments.common.synchronous_workers import maker
 from gridgrad.experiments.common.timing import times_in_turns
+from gridgrad.experiments.studies.protocols.synchronous_workers import maker
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.optimizers import schedules
 from gridgrad.nn.random import permutation
