@@ -9,10 +9,10 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-from gridgrad.experiments.common.json_forms import AT_LEAST_0, TEXT, check
 from gridgrad.experiments.common.options import Parser, check_writable, number, number_list, user_input, whole, whole_list
 from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.common.tables import counted
+from gridgrad.nn.files.json_forms import AT_LEAST_0, TEXT, check
 from gridgrad.nn.files.json_text import content_of
 from gridgrad.nn.files.whole_files import written_whole
 from gridgrad.nn.network_summary import aligned

@@ -31,7 +31,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from gridgrad.experiments.common import json_forms, predicted_reports
+from gridgrad.experiments.common import predicted_reports
 from gridgrad.experiments.common.meaning import check_grid
 from gridgrad.experiments.common.options import Parser, check_writable, user_input, whole, whole_list
 from gridgrad.experiments.common.parallel_schemes import SCHEMES, grid_of
@@ -39,6 +39,7 @@ from gridgrad.experiments.common.programs import FOLDER, as_module, check_enough
 from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.parts import sweep_files, sweep_table
+from gridgrad.nn.files import json_forms
 from gridgrad.parallel.grid.process_grid import parse_grid
 from gridgrad.parallel.job.run import CHECKPOINTED, UserError, run_launcher
 from gridgrad.parallel.job.start_ranks import mpiexec, slots

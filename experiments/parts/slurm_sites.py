@@ -9,8 +9,8 @@ import tomllib
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from gridgrad.experiments.common import json_forms
 from gridgrad.experiments.common.programs import FOLDER
+from gridgrad.nn.files import json_forms
 
 SITES = FOLDER / "sites"
 SYSTEMS = {"slurm": "sbatch", "pbs": "qsub", "mpirun": "bash"}  # and what starts their scripts

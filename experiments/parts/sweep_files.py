@@ -8,7 +8,7 @@ import json
 import os
 from pathlib import Path
 
-from gridgrad.experiments.common.json_forms import COUNT, TEXT, check
+from gridgrad.nn.files.json_forms import COUNT, TEXT, check
 from gridgrad.nn.files.json_text import content_of
 from gridgrad.nn.kernels.processor import processor
 

@@ -3,9 +3,9 @@
 from collections import defaultdict
 from statistics import median
 
-from gridgrad.experiments.common.json_forms import SECONDS, TEXT, WHOLE, Optional, check
 from gridgrad.experiments.common.tables import range_of, spread, table
 from gridgrad.experiments.parts.sweep_files import how
+from gridgrad.nn.files.json_forms import SECONDS, TEXT, WHOLE, Optional, check
 
 REPORT = {  # what the table needs of a report
     "net": TEXT, "grid": TEXT, "P": WHOLE, "settings": {"batch_size": WHOLE}, "slots": Optional(WHOLE),

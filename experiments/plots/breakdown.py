@@ -16,8 +16,8 @@ Below stand the efficiencies of the POP project (pop-coe.eu), of the time that i
 
 from collections import defaultdict
 
-from gridgrad.experiments.common.json_forms import AT_LEAST_0, SECONDS, TEXT, check
 from gridgrad.experiments.plots.figures import crowded, entitle, plt, save, starred
+from gridgrad.nn.files.json_forms import AT_LEAST_0, SECONDS, TEXT, check
 from gridgrad.parallel.grid.process_grid import AXES
 from gridgrad.parallel.observe.span_observer import METHODS
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from matplotlib.ticker import LogLocator
 
-from gridgrad.experiments.common.json_forms import AT_LEAST_0, SECONDS, TEXT, WHOLE, Each, Optional, check
 from gridgrad.experiments.plots.figures import VERSIONS, colours_of, measured_on, plt, save
+from gridgrad.nn.files.json_forms import AT_LEAST_0, SECONDS, TEXT, WHOLE, Each, Optional, check
 from gridgrad.nn.files.json_text import content_of
 from gridgrad.parallel.grid.process_grid import parse_grid
 

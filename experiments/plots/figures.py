@@ -9,7 +9,7 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 
-from gridgrad.experiments.common.json_forms import PLAIN, SECONDS, TEXT, TRUTH, WHOLE, Optional, check
+from gridgrad.nn.files.json_forms import PLAIN, SECONDS, TEXT, TRUTH, WHOLE, Optional, check
 from gridgrad.nn.files.json_text import contents_of_lines
 from gridgrad.nn.files.whole_files import written_whole
 from gridgrad.parallel.grid.process_grid import check_places, parse_grid

@@ -8,10 +8,10 @@ import textwrap
 from math import prod
 from statistics import median
 
-from gridgrad.experiments.common.json_forms import PLAIN, SECONDS, TEXT, TRUTH, WHOLE, Kind, check
 from gridgrad.experiments.common.parallel_schemes import grid_of, scheme_of
 from gridgrad.experiments.common.predicted_reports import AUTO
 from gridgrad.experiments.plots.figures import draw_ranges, measured_on, plt, save, sizes_of
+from gridgrad.nn.files.json_forms import PLAIN, SECONDS, TEXT, TRUTH, WHOLE, Kind, check
 from gridgrad.nn.files.json_text import contents_of_lines
 from gridgrad.parallel.grid.process_grid import parse_grid
 

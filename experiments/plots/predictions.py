@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from gridgrad.experiments.common.json_forms import NUMBER, SECONDS, TEXT, TRUTH, WHOLE, check
 from gridgrad.experiments.common.markdown import table
 from gridgrad.experiments.studies.predictions import fastest, problem_of, summary
+from gridgrad.nn.files.json_forms import NUMBER, SECONDS, TEXT, TRUTH, WHOLE, check
 from gridgrad.nn.files.json_text import content_of
 
 TITLE = """# Predicted and measured steps

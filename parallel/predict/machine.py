@@ -28,7 +28,7 @@ a rank sends (Thakur et al. 2005; Gholami et al. 2018).
 import math
 import re
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
 from itertools import product
 from math import prod
@@ -36,6 +36,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gridgrad.nn.files.json_forms import WHOLE, Each, Kind, check, is_number
 from gridgrad.nn.files.json_text import content_of
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.grid_description import GroupDescription
@@ -227,37 +228,38 @@ def read(name):
         raise ValueError(f"machine '{name}' is no machine file ({error}): make one with the program calibrate") from None
 
 
-NUMBERS = {  # the numbers that a machine file must have, by where they are
-    ("core",): ("flops", "bandwidth", "call"),
-    ("node",): ("ranks", "bandwidth", "memory"),
-    ("links", "node"): ("alpha", "beta"),
-    ("links", "network"): ("alpha", "beta"),
+POSITIVE = Kind("a finite number above 0", lambda value: is_number(value) and value > 0)
+INCREASING = Kind(
+    "finite numbers above 0, each larger than the one before",
+    lambda value: isinstance(value, list | tuple) and len(value) > 0 and all(map(POSITIVE.accepts, value))
+    and all(a < b for a, b in zip(value, value[1:])),
+)  # fmt: skip
+LINE = Kind("a text", lambda value: isinstance(value, str))
+LINK = {"alpha": POSITIVE, "beta": POSITIVE}
+FORM = {
+    "name": LINE,
+    "source": LINE,
+    "core": {"flops": POSITIVE, "bandwidth": POSITIVE, "call": POSITIVE},
+    "node": {"ranks": WHOLE, "bandwidth": POSITIVE, "memory": POSITIVE},
+    "links": {"node": LINK, "network": LINK},
 }
 MEASURED = ("calm", "step", "wait", "crowd", "uncertainty")  # numbers that core may have
 
 
 def checked(content):
     """A Machine of what a file holds. ValueError that names the entry which is missing or wrong."""
-    known = ("name", "source", "core", "node", "links", "tables", "collectives")
-    if unknown := set(mapping(content, "the file")) - set(known):
-        raise ValueError(f"there is an unknown entry {sorted(unknown)[0]}: a machine file has {', '.join(known)}")
-    for name in ("name", "source"):
-        if not isinstance(content.get(name), str):
-            raise ValueError(f"the entry {name} must be a text")
-    for place, names in NUMBERS.items():
-        inner = content
-        for depth, key in enumerate(place, 1):
-            inner = mapping(inner.get(key), ".".join(place[:depth]))
-        for name in names:
-            positive(inner.get(name), ".".join((*place, name)))
-    for name in MEASURED:
-        positive(content["core"].get(name, 1), f"core.{name}")
-    if type(content["node"]["ranks"]) is not int:
-        raise ValueError(f"the entry node.ranks must be a whole number, not {content['node']['ranks']!r}")
-    for name, table in mapping(content.get("tables", {}), "tables").items():
-        check_table(name, mapping(table, f"tables.{name}"))
-    for kind, curves in mapping(content.get("collectives", {}), "collectives").items():
-        check_curves(f"collectives.{kind}", mapping(curves, f"collectives.{kind}"))
+    check(content, FORM)
+    if unknown := set(content) - {entry.name for entry in fields(Machine)}:
+        known = ", ".join(entry.name for entry in fields(Machine))
+        raise ValueError(f"there is an unknown entry {sorted(unknown)[0]}: a machine file has {known}")
+    check({name: content["core"][name] for name in MEASURED if name in content["core"]}, Each(POSITIVE), "core")
+    tables, collectives = content.get("tables", {}), content.get("collectives", {})
+    check(tables, Each({}), "tables")
+    for name, table in tables.items():
+        check_table(name, table)
+    check(collectives, Each(Each([[POSITIVE]])), "collectives")
+    for kind, curves in collectives.items():
+        check_curves(f"collectives.{kind}", curves)
     return Machine(**content)
 
 
@@ -265,52 +267,25 @@ def check_table(name, table):
     """Raise ValueError unless this is the table of an operation."""
     where, axes = f"tables.{name}", table.get("axes")
     if not TABLES.fullmatch(name):
-        raise ValueError(f"the entry {where} is of no operation that is known")
+        raise ValueError(f"{where} is of no operation that is known")
     if set(table) != {"axes", "seconds"} or not isinstance(axes, list | tuple) or len(axes) != dimensions(name):
-        raise ValueError(f"the entry {where} must have the seconds, and the sizes of {dimensions(name)} axes")
+        raise ValueError(f"{where} must have the seconds, and the sizes of {dimensions(name)} axes")
     for axis in axes:
-        increasing(axis, f"{where}.axes")
+        check(axis, INCREASING, f"{where}.axes")
     for number in values(table["seconds"], [len(axis) for axis in axes], f"{where}.seconds"):
-        positive(number, f"{where}.seconds")
+        check(number, POSITIVE, f"{where}.seconds")
 
 
 def check_curves(where, curves):
-    """Raise ValueError unless these are the curves of a collective, by the number of ranks."""
+    """Raise ValueError unless these lists of lists of numbers are the curves of a collective, by the number of ranks."""
     if not curves:
-        raise ValueError(f"the entry {where} has no number of ranks")
+        raise ValueError(f"{where} has no number of ranks")
     for ranks, curve in curves.items():
         if not str(ranks).isdecimal() or int(ranks) < 2:
-            raise ValueError(f"the entry {where}.{ranks} must be named by a number of ranks of at least 2")
-        if not isinstance(curve, list) or not all(isinstance(point, list) and len(point) == 2 for point in curve):
-            raise ValueError(f"the entry {where}.{ranks} must be a list of [bytes, seconds]")
-        increasing([sent for sent, _ in curve], f"{where}.{ranks}")
-        for _, seconds in curve:
-            positive(seconds, f"{where}.{ranks}")
-
-
-def mapping(value, where):
-    """The value; ValueError if it is no JSON object."""
-    if not isinstance(value, dict):
-        raise ValueError(
-            f"{where} must be a JSON object" if where == "the file" else f"the entry {where} must be a JSON object"
-        )
-    return value
-
-
-def positive(value, where):
-    """Raise ValueError unless the value is a finite number above 0."""
-    if type(value) not in (int, float) or not value > 0 or not math.isfinite(value):
-        raise ValueError(f"the entry {where} must be a finite number above 0, not {value!r}")
-
-
-def increasing(numbers, where):
-    """Raise ValueError unless there are numbers, above 0 and each larger than the one before."""
-    if not isinstance(numbers, list | tuple) or not numbers:
-        raise ValueError(f"the entry {where} must be a list of numbers")
-    for number in numbers:
-        positive(number, where)
-    if not all(a < b for a, b in zip(numbers, numbers[1:])):
-        raise ValueError(f"the numbers of the entry {where} must increase")
+            raise ValueError(f"{where}.{ranks} must be named by a number of ranks of at least 2")
+        if any(len(point) != 2 for point in curve):
+            raise ValueError(f"{where}.{ranks} must be a list of [bytes, seconds]")
+        check([sent for sent, _ in curve], INCREASING, f"{where}.{ranks}")
 
 
 def dimensions(name):

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from gridgrad.experiments.common.json_forms import AT_LEAST_0, COUNT, TEXT, check
 from gridgrad.experiments.common.kept_results import fitting
 from gridgrad.experiments.papers.marques2016.runs import BY_SAMPLES, PARTS, WITH_MASTER, parts, ratios
 from gridgrad.experiments.papers.marques2016.scaling import MIB, said, seconds_on_one
 from gridgrad.experiments.papers.other_results import kept as kept_in
 from gridgrad.experiments.papers.other_results import where
 from gridgrad.experiments.plots.figures import VERSIONS, measured_on
+from gridgrad.nn.files.json_forms import AT_LEAST_0, COUNT, TEXT, check
 from gridgrad.nn.files.json_text import content_of_file
 
 FILE = Path("results/marques2016/unequal.json")

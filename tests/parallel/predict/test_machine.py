@@ -120,14 +120,18 @@ def test_what_is_no_machine_file_is_refused(change, tmp_path):
 @pytest.mark.parametrize(
     ("place", "value", "words"),
     [
-        (("core", "flops"), "fast", "the entry core.flops must be a finite number above 0, not 'fast'"),
-        (("core",), 3, "the entry core must be a JSON object"),
-        (("links", "network", "alpha"), None, "the entry links.network.alpha must be a finite number above 0, not None"),
-        (("node", "ranks"), 1.5, "the entry node.ranks must be a whole number, not 1.5"),
+        (("core", "flops"), "fast", "core.flops must be a finite number above 0, not 'fast'"),
+        (("core",), 3, "core must be an object"),
+        (("links", "network", "alpha"), None, "links.network.alpha must be a finite number above 0, not None"),
+        (("node", "ranks"), 1.5, "node.ranks must be a whole number of at least 1, not 1.5"),
         (("surprise",), 1, "there is an unknown entry surprise: a machine file has name, source,"),
-        (("tables",), {"relu.forward": {"axes": [[2, 1]], "seconds": [1, 2]}}, "the numbers of the entry tables.relu.forward"),
-        (("tables",), {"relu.forward": {"axes": 5, "seconds": [1, 2]}}, "the entry tables.relu.forward must have the seconds"),
-        (("collectives",), {"halo": {"two": [[8, 1.0]]}}, "the entry collectives.halo.two must be named by a number of ranks"),
+        (
+            ("tables",),
+            {"relu.forward": {"axes": [[2, 1]], "seconds": [1, 2]}},
+            "tables.relu.forward.axes must be finite numbers above 0, each larger",
+        ),
+        (("tables",), {"relu.forward": {"axes": 5, "seconds": [1, 2]}}, "tables.relu.forward must have the seconds"),
+        (("collectives",), {"halo": {"two": [[8, 1.0]]}}, "collectives.halo.two must be named by a number of ranks"),
     ],
 )
 def test_a_wrong_entry_of_a_machine_file_is_named(place, value, words, tmp_path):

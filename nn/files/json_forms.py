@@ -1,4 +1,4 @@
-"""Checks that the content of a JSON file has a form, before it is used: which entries there must be, and what they hold.
+"""Checks that the content of a JSON or TOML file has a form, before it is used: which entries there must be, and what they hold.
 
 A form is one of the kinds below; or a dict, the forms of entries that an object must have, beside which there may be others; or
 a list of one form, which every item of a list has; `Each(form)`, an object whose entries all have a form, whatever their names;
@@ -32,7 +32,7 @@ class Each:
     form: object
 
 
-def _is_number(value):
+def is_number(value):
     return type(value) in (int, float) and abs(value) <= GREATEST and math.isfinite(value)
 
 
@@ -44,9 +44,9 @@ TEXT = Kind(f"a text of at most {LONGEST} printable characters without $", _is_t
 TRUTH = Kind("true or false", lambda value: isinstance(value, bool))
 WHOLE = Kind("a whole number of at least 1", lambda value: type(value) is int and 1 <= value <= MOST)
 COUNT = Kind("a whole number of at least 0", lambda value: type(value) is int and 0 <= value <= MOST)
-NUMBER = Kind("a finite number", _is_number)
-AT_LEAST_0 = Kind("a finite number of at least 0", lambda value: _is_number(value) and value >= 0)
-SECONDS = Kind("a number of seconds above 1e-12", lambda value: _is_number(value) and value > 1e-12)
+NUMBER = Kind("a finite number", is_number)
+AT_LEAST_0 = Kind("a finite number of at least 0", lambda value: is_number(value) and value >= 0)
+SECONDS = Kind("a number of seconds above 1e-12", lambda value: is_number(value) and value > 1e-12)
 PLAIN = Kind("a text, a number, true or false", lambda value: any(kind.accepts(value) for kind in (TEXT, TRUTH, NUMBER)))
 
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from gridgrad.experiments.common.json_forms import AT_LEAST_0, COUNT, NUMBER, SECONDS, TEXT, TRUTH, WHOLE, Each, Optional, check
+from gridgrad.nn.files.json_forms import AT_LEAST_0, COUNT, NUMBER, SECONDS, TEXT, TRUTH, WHOLE, Each, Optional, check
 
 FORM = {"name": TEXT, "rows": [{"count": COUNT, "seconds": SECONDS}], "sent": Each(AT_LEAST_0), "note": Optional(TEXT)}
 GOOD = {"name": "a b", "rows": [{"count": 0, "seconds": 1e-3, "more": None}], "sent": {"x": 0, "y": 2.5}, "note": None}
