@@ -14,6 +14,7 @@ SUMMARY = "In two minutes"
 COUNTS = "How much was reproduced"
 CONTENTS = "Contents"
 NOT_HERE = "What could not be reproduced"
+MISSING_HEADS = ["paper", "table or figure", "what it shows", "why"]
 LEGEND = {
     PRINTED: ("●", "printed in the paper, at the place that is named"),
     READ: ("◐", "read off a figure of the paper, with an uncertainty"),
@@ -130,6 +131,21 @@ def remark(row):
         return row.remark or row.kept_remark
     both = (("now: ", row.remark), ("earlier: ", row.kept_remark))
     return "; ".join(name + text for name, text in both if text)
+
+
+def remarked(rows):
+    """Whether some row has a remark."""
+    return any(map(remark, rows))
+
+
+def heads(columns, remarks):
+    """The headings of the table of an item, the first of which is that of the labels."""
+    return ["", *(name for name, _ in columns), *["remark"] * remarks]
+
+
+def here(page):
+    """On which processors was measured now, by the paper; empty if nothing was."""
+    return "; ".join(f"{short(section)}: {section.here}" for section in page.sections if section.here)
 
 
 def left_out(section):

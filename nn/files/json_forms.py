@@ -1,4 +1,4 @@
-"""Checks that the content of a JSON or TOML file has a form, before it is used: which entries there must be, and what they hold.
+"""Checks that the content of a JSON or TOML file has a form, before it is used: which entries it has, and what they hold.
 
 A form is one of the kinds below; or a dict, the forms of entries that an object must have, beside which there may be others; or
 a list of one form, which every item of a list has; `Each(form)`, an object whose entries all have a form, whatever their names;
