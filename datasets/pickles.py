@@ -53,13 +53,13 @@ def parse(path, content):
     Text of Python 2 comes as if it were Latin-1. ValueError, naming the file, for anything else.
     """
     try:
-        return Machine().run(content)
+        return PickleMachine().run(content)
     except Exception as error:  # a damaged or hostile program can break off anywhere
         reason = " ".join(str(error).split())[:120] or type(error).__name__
         raise ValueError(f"{path}: not a pickle of plain data ({reason}); fetch it anew from where it was published") from None
 
 
-class Machine:
+class PickleMachine:
     """stack, memo: as the format's description (`pickletools`) has them."""
 
     def __init__(self):

@@ -13,7 +13,7 @@ NUMBER = "[1-9][0-9]{0,9}"
 
 
 @dataclass(frozen=True)
-class Request:
+class TableName:
     """A name such as "table:houses.csv,target=price", taken apart.
 
     target: names or numbers of the columns with the targets, with colons between them. x, y: names of the arrays with the
@@ -33,11 +33,11 @@ class Request:
     shape: tuple[int, ...] | None = None
 
 
-OPTIONS = [field.name for field in fields(Request) if field.name != "file"]
+OPTIONS = [field.name for field in fields(TableName) if field.name != "file"]
 
 
 def parse(name):
-    """The Request behind a name; ValueError saying what is accepted."""
+    """The TableName behind a name; ValueError saying what is accepted."""
     file, *words = re.split(r",(?=\w+=)", name.removeprefix(PREFIX))
     if not file:
         raise ValueError(f"data set '{name}' names no file: use {NAME}")
@@ -55,7 +55,7 @@ def parse(name):
         raise ValueError(
             f"data set '{name}': seed draws a share of the samples, and test={found['test']} is none: leave it out"
         )
-    return Request(file, **found)
+    return TableName(file, **found)
 
 
 def of_option(name, option, value):

@@ -38,7 +38,7 @@ from gridgrad.experiments.benchmarks.bench_sums import CASES
 from gridgrad.experiments.benchmarks.bench_table import median_of, row, table
 from gridgrad.experiments.benchmarks.cases import MEMORY, SERIAL
 from gridgrad.experiments.benchmarks.rounds import (
-    Clock,
+    SharedTime,
     add_comparison,
     comparison_options,
     in_minutes,
@@ -63,7 +63,7 @@ QUICK_ROUNDS, QUICK_MINUTES = 3, 3.0
 
 
 @dataclass
-class Part:
+class BenchPart:
     """A part of the run. cases: what it compares. weight: its share of the time, in minutes of a whole run.
 
     measure: a function of the options and of the moment when it has to end, which returns rows of the table named `table`.
@@ -77,7 +77,7 @@ class Part:
 
 
 def serial_rows(args, end):
-    cases, clock = selected(SERIAL, args), Clock(end, [2, 3])  # at its best PyTorch runs in two layouts
+    cases, clock = selected(SERIAL, args), SharedTime(end, [2, 3])  # at its best PyTorch runs in two layouts
     usual = measured("bench_serial", args, clock.share())
     best = measured("bench_serial", args, clock.share(), "--best", env=RETAINED)
     rows = {f"serial / PyTorch: {case.name}": row(usual.get(case.name), case.bound) for case in cases}
@@ -98,7 +98,7 @@ def conv_rows(args, end):
 
 def rank_rows(args, end):
     rows, cases = {}, selected(TWO_RANKS, args)
-    clock = Clock(end, [1] * len(cases))
+    clock = SharedTime(end, [1] * len(cases))
     for case in cases:
         ratios, dropped = two_rank_ratios(case, args.rounds, STEPS, clock.share())
         note = {"dropped": dropped} if dropped else {}
@@ -122,7 +122,7 @@ def sum_rows(args, end):
 
 def pydtnn_rows(args, end, python):
     rows, cases = {}, selected(bench_pydtnn.CASES, args)
-    clock = Clock(end, [1] * len(cases))
+    clock = SharedTime(end, [1] * len(cases))
     for case in cases:
         ratios = pydtnn_ratios(case, python, args.rounds, STEPS, clock.share())
         rows[f"serial / PyDTNN: {case.name}"] = row(ratios, case.bound)
@@ -131,7 +131,7 @@ def pydtnn_rows(args, end, python):
 
 def memory_rows(args, end):
     rows, cases = {}, selected(MEMORY, args)
-    clock = Clock(end, [4 if case.large else 1 for case in cases])
+    clock = SharedTime(end, [4 if case.large else 1 for case in cases])
     for case in cases:
         case_end = clock.share()
         rows[case.name] = {"bound": case.bound}
@@ -186,12 +186,12 @@ def main():
         raise UserError("PyTorch is not installed here: run `make bench`, which installs it") from None
     python = args.pydtnn or (bench_pydtnn.PYTHON if bench_pydtnn.PYTHON.exists() else None)
     parts = [
-        Part("serial", SERIAL, 7.5, serial_rows),
-        Part("conv", SHAPES, 2.5, conv_rows),
-        Part("rank", TWO_RANKS, 4.0, rank_rows),
-        Part("sum", CASES, 0.3, sum_rows),
-        Part("pydtnn", bench_pydtnn.CASES if python else [], 1.0, partial(pydtnn_rows, python=python)),
-        Part("memory", MEMORY, 1.2, memory_rows, "memory"),
+        BenchPart("serial", SERIAL, 7.5, serial_rows),
+        BenchPart("conv", SHAPES, 2.5, conv_rows),
+        BenchPart("rank", TWO_RANKS, 4.0, rank_rows),
+        BenchPart("sum", CASES, 0.3, sum_rows),
+        BenchPart("pydtnn", bench_pydtnn.CASES if python else [], 1.0, partial(pydtnn_rows, python=python)),
+        BenchPart("memory", MEMORY, 1.2, memory_rows, "memory"),
     ]
     cases = [case for part in parts for case in part.cases]
     names = {case.name for case in selected(cases, args)}
@@ -208,7 +208,7 @@ def main():
         "memory": {},
     }
     parts = [part for part in parts if any(case.name in names for case in part.cases)]
-    clock = Clock(end, [part.weight for part in parts])
+    clock = SharedTime(end, [part.weight for part in parts])
     for number, part in enumerate(parts, 1):
         left = max(0.0, end - time.monotonic()) / 60
         print(f"part {number} of {len(parts)}, {part.name}: {left:.1f} minutes are left", file=sys.stderr, flush=True)

@@ -86,7 +86,7 @@ def gather_nodes(comm):
     """{name: (its ranks as Placed, its {core: physical core})} of all nodes of a job. Collective."""
     own, words = cores(), os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
     asked = int(words) if words.isdecimal() else None
-    placed = check_binding.Placed(comm.rank, frozenset(own), report.blas_threads(), asked)
+    placed = check_binding.BoundRank(comm.rank, frozenset(own), report.blas_threads(), asked)
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
     # A launcher may bind each rank to a core of its own: the node's cores are those of all its ranks together.
     here = node.allgather((placed, check_binding.physical(own)))

@@ -10,7 +10,7 @@ from pathlib import Path
 from gridgrad.experiments.common.options import Parser, user_input
 from gridgrad.experiments.common.tables import table
 from gridgrad.parallel.checkpoint.manifest import FOLDER, NAME, Manifest
-from gridgrad.parallel.checkpoint.shard_file import Shard
+from gridgrad.parallel.checkpoint.shard_file import ShardFile
 from gridgrad.parallel.job.run import UserError, one_line, run_launcher
 
 WHOLE = "whole"
@@ -80,7 +80,7 @@ def content_damage(manifest, entry):
     if words := manifest.damage(entry):
         return words
     try:
-        with Shard(manifest.folder / entry["name"]):
+        with ShardFile(manifest.folder / entry["name"]):
             return ""
     except ValueError as error:
         return one_line(error)

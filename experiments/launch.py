@@ -79,7 +79,7 @@ def main():
         if args.hosts:
             if re.search(r"\blaunch\b", os.environ.get("MPIEXEC", "")):  # that is this program: it needs the launcher behind it
                 del os.environ["MPIEXEC"]
-            status = hosts.run(hosts.Job(args.hosts, ranks, tuple(command), **network))
+            status = hosts.run(hosts.EmulatedJob(args.hosts, ranks, tuple(command), **network))
         elif network:
             raise ValueError(f"--{next(iter(network))} is of the network between emulated hosts: add --hosts")
         else:

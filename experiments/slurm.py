@@ -23,7 +23,7 @@ from gridgrad.experiments.common.options import Parser, check_writable, user_inp
 from gridgrad.experiments.common.programs import as_module, check_job, starts_jobs
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.parts import slurm_sites, slurm_table
-from gridgrad.experiments.parts.slurm_script import Job, check_syntax, script
+from gridgrad.experiments.parts.slurm_script import BatchJob, check_syntax, script
 from gridgrad.experiments.parts.slurm_sites import MEMORY, MEMORY_WORDS, PLAIN_WORDS, SYSTEMS, Site, is_directive, is_plain
 from gridgrad.parallel.grid.devices import checked_names
 from gridgrad.parallel.job.run import run_launcher
@@ -215,7 +215,7 @@ def gpus_wanted(args, there, system):
 
 
 def job_of(args):
-    """The Job of these options. ValueError if they do not fit together, or the program would refuse its own."""
+    """The BatchJob of these options. ValueError if they do not fit together, or the program would refuse its own."""
     for option, (kind, default) in OF_KINDS.items():
         if getattr(args, option) is None:
             setattr(args, option, default)
@@ -254,7 +254,7 @@ def job_of(args):
         fitting = "srun" if site.launcher[0] == "srun" else "mpiexec"
     folder = args.folder or (None if site.folder else os.getcwd())
     check = [] if name == "check" else python_words("check", ["--ranks", str(ranks)], site.python)
-    return Job(
+    return BatchJob(
         site, args.kind, args.name or name, args.nodes, args.ranks_per_node, args.cores, gpus, seconds, args.warn,
         args.mpi or fitting, [] if site.launcher else find_mpiexec(), library == "openmpi",
         python_words(name, arguments, site.python), check, serial, folder, args.parts, args.restarts,

@@ -10,7 +10,7 @@ from gridgrad.nn.sequence import shapes
 
 
 @dataclass
-class Row:
+class SummaryRow:
     """One layer.
 
     shape: the shape of one output sample. parameters: their number. flops: the floating-point operations of the layer's
@@ -35,7 +35,7 @@ def rows(net, shape):
     Raises ValueError if the network cannot take samples of this shape.
     """
     return [
-        Row(layer.name, layer.description, after, sum(p.size for p in layer.parameters), flops(layer, after))
+        SummaryRow(layer.name, layer.description, after, sum(p.size for p in layer.parameters), flops(layer, after))
         for layer, _, after in shapes(net.layers, shape)
     ]
 

@@ -11,14 +11,14 @@ from pathlib import Path
 from tqdm import tqdm
 
 from gridgrad.experiments.benchmarks.bench_ranks import job
-from gridgrad.experiments.benchmarks.cases import CIFAR, MNIST, Case
+from gridgrad.experiments.benchmarks.cases import CIFAR, MNIST, StepCase
 from gridgrad.experiments.benchmarks.rounds import OutOfTime, rounds_until, seconds_until
 from gridgrad.parallel.job.run import UserError, one_line
 
 PYTHON = Path(".venv-pydtnn/bin/python")  # that `make peers` sets up
 CASES = [
-    Case("mnist-cnn, batch 64", "mnist-cnn", MNIST, 10, 64, bound=0.5),
-    Case("cifar-cnn, batch 64", "cifar-cnn", CIFAR, 10, 64, bound=0.5, large=True),
+    StepCase("mnist-cnn, batch 64", "mnist-cnn", MNIST, 10, 64, bound=0.5),
+    StepCase("cifar-cnn, batch 64", "cifar-cnn", CIFAR, 10, 64, bound=0.5, large=True),
 ]
 
 

@@ -2,7 +2,7 @@
 
 from tqdm import tqdm
 
-from gridgrad.experiments.benchmarks.cases import CIFAR, Case
+from gridgrad.experiments.benchmarks.cases import CIFAR, StepCase
 from gridgrad.experiments.benchmarks.rounds import OutOfTime, rounds_until, seconds_until
 from gridgrad.experiments.common.jobs import printed_json
 from gridgrad.experiments.common.programs import as_module
@@ -10,10 +10,10 @@ from gridgrad.parallel.job.start_ranks import mpiexec
 
 # bound: of 2 ranks over 1; best_bound: of 2 ranks over DistributedDataParallel on 2.
 TWO_RANKS = [
-    Case("1024-2048-1024-10 tanh, batch 128", "mlp:2048,1024,tanh", 1024, 10, 128, bound=1 / 1.5),
-    Case("1024-2048-1024-10 tanh, batch 1024", "mlp:2048,1024,tanh", 1024, 10, 1024, bound=1 / 1.85, large=True),
-    Case("cifar-cnn, batch 64", "cifar-cnn", CIFAR, 10, 64, bound=1 / 1.85, large=True),
-    Case("cifar-cnn, batch 128", "cifar-cnn", CIFAR, 10, 128, bound=1 / 1.9, large=True),
+    StepCase("1024-2048-1024-10 tanh, batch 128", "mlp:2048,1024,tanh", 1024, 10, 128, bound=1 / 1.5),
+    StepCase("1024-2048-1024-10 tanh, batch 1024", "mlp:2048,1024,tanh", 1024, 10, 1024, bound=1 / 1.85, large=True),
+    StepCase("cifar-cnn, batch 64", "cifar-cnn", CIFAR, 10, 64, bound=1 / 1.85, large=True),
+    StepCase("cifar-cnn, batch 128", "cifar-cnn", CIFAR, 10, 128, bound=1 / 1.9, large=True),
 ]
 CALM = 0.92  # a rank below this share of the highest rate must have shared its core: see `step_time`
 

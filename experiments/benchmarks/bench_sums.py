@@ -22,7 +22,7 @@ SIZES = {"1 MB": 1 << 20, "16 MB": 1 << 24}  # bytes
 REPEATS = 15  # sums of each way in a round; their median counts
 
 
-class Case:
+class SumCase:
     """A size, by its name; for `rounds.selected`."""
 
     large = False
@@ -31,7 +31,7 @@ class Case:
         self.name = f"all-reduce of {name}, 2 ranks"
 
 
-CASES = [Case(name) for name in SIZES]
+CASES = [SumCase(name) for name in SIZES]
 
 
 def ways(grid, elements):

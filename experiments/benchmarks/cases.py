@@ -12,7 +12,7 @@ MEMORY_BOUND = 1.1
 
 
 @dataclass
-class Case:
+class StepCase:
     """A comparison of training steps, or of inference.
 
     net, shape, outputs: what `gridgrad.nn.zoo.network_names.build` takes; net may also be a function like those of
@@ -60,32 +60,32 @@ MNIST, CIFAR, IMAGENET = (28, 28, 1), (32, 32, 3), (224, 224, 3)
 
 # Small networks come first: they leave malloc as it is at the start of a program, and leave time for the large ones.
 SERIAL = [
-    Case("16-32-32-2 tanh, batch 100", "mlp:32,32,tanh", 16, 2, 100, "mse"),
-    Case("784-512-512-10 relu, batch 128, inference", "mlp:512,512,relu", 784, 10, 128, work="inference"),
-    Case("784-512-512-10 relu, batch 128", "mlp:512,512,relu", 784, 10, 128),
-    Case("784-512-512-10 relu, batch 128, Adam", "mlp:512,512,relu", 784, 10, 128, work="adam"),
-    Case("300-700-900-20 relu, batch 96", "mlp:700,900,relu", 300, 20, 96),
-    Case("16-1024-1024-1024-2 tanh, batch 100", "mlp:1024,1024,1024,tanh", 16, 2, 100, "mse"),
-    Case("1024-2048-1024-10 tanh, batch 100", "mlp:2048,1024,tanh", 1024, 10, 100),
-    Case("lenet5, batch 64", "lenet5", MNIST, 10, 64),
-    Case("mnist-cnn, batch 64, inference", "mnist-cnn", MNIST, 10, 64, work="inference"),
-    Case("mnist-cnn, batch 64", "mnist-cnn", MNIST, 10, 64),
-    Case("mnist-cnn, batch 64, Adam", "mnist-cnn", MNIST, 10, 64, work="adam"),
-    Case("cifar-cnn, batch 64", "cifar-cnn", CIFAR, 10, 64),
-    Case("1x1 convolutions, batch 64", pointwise, (16, 16, 32), 10, 64),
-    Case("resnet20, batch 32, inference", "resnet20", CIFAR, 10, 32, best_bound=BATCH_NORM_BOUND, work="inference"),
-    Case("16-1024-1024-1024-2 tanh, batch 1000", "mlp:1024,1024,1024,tanh", 16, 2, 1000, "mse"),
-    Case("1024-2048-1024-10 tanh, batch 1000", "mlp:2048,1024,tanh", 1024, 10, 1000),
-    Case("resnet20, batch 32", "resnet20", CIFAR, 10, 32, best_bound=BATCH_NORM_BOUND),
-    Case("3-48-96-96 convolutions with BatchNorm, batch 32", conv_batch_norm, CIFAR, 10, 32, best_bound=BATCH_NORM_BOUND),
-    Case("marques-50-500, batch 64", "marques-50-500", CIFAR, 10, 64, large=True),
-    Case("resnet18, batch 2", "resnet18", IMAGENET, 1000, 2, best_bound=BATCH_NORM_BOUND, large=True),
-    Case("alexnet, batch 8", "alexnet", IMAGENET, 1000, 8, large=True),
-    Case("vgg16, batch 2", "vgg16", IMAGENET, 1000, 2, large=True),
+    StepCase("16-32-32-2 tanh, batch 100", "mlp:32,32,tanh", 16, 2, 100, "mse"),
+    StepCase("784-512-512-10 relu, batch 128, inference", "mlp:512,512,relu", 784, 10, 128, work="inference"),
+    StepCase("784-512-512-10 relu, batch 128", "mlp:512,512,relu", 784, 10, 128),
+    StepCase("784-512-512-10 relu, batch 128, Adam", "mlp:512,512,relu", 784, 10, 128, work="adam"),
+    StepCase("300-700-900-20 relu, batch 96", "mlp:700,900,relu", 300, 20, 96),
+    StepCase("16-1024-1024-1024-2 tanh, batch 100", "mlp:1024,1024,1024,tanh", 16, 2, 100, "mse"),
+    StepCase("1024-2048-1024-10 tanh, batch 100", "mlp:2048,1024,tanh", 1024, 10, 100),
+    StepCase("lenet5, batch 64", "lenet5", MNIST, 10, 64),
+    StepCase("mnist-cnn, batch 64, inference", "mnist-cnn", MNIST, 10, 64, work="inference"),
+    StepCase("mnist-cnn, batch 64", "mnist-cnn", MNIST, 10, 64),
+    StepCase("mnist-cnn, batch 64, Adam", "mnist-cnn", MNIST, 10, 64, work="adam"),
+    StepCase("cifar-cnn, batch 64", "cifar-cnn", CIFAR, 10, 64),
+    StepCase("1x1 convolutions, batch 64", pointwise, (16, 16, 32), 10, 64),
+    StepCase("resnet20, batch 32, inference", "resnet20", CIFAR, 10, 32, best_bound=BATCH_NORM_BOUND, work="inference"),
+    StepCase("16-1024-1024-1024-2 tanh, batch 1000", "mlp:1024,1024,1024,tanh", 16, 2, 1000, "mse"),
+    StepCase("1024-2048-1024-10 tanh, batch 1000", "mlp:2048,1024,tanh", 1024, 10, 1000),
+    StepCase("resnet20, batch 32", "resnet20", CIFAR, 10, 32, best_bound=BATCH_NORM_BOUND),
+    StepCase("3-48-96-96 convolutions with BatchNorm, batch 32", conv_batch_norm, CIFAR, 10, 32, best_bound=BATCH_NORM_BOUND),
+    StepCase("marques-50-500, batch 64", "marques-50-500", CIFAR, 10, 64, large=True),
+    StepCase("resnet18, batch 2", "resnet18", IMAGENET, 1000, 2, best_bound=BATCH_NORM_BOUND, large=True),
+    StepCase("alexnet, batch 8", "alexnet", IMAGENET, 1000, 8, large=True),
+    StepCase("vgg16, batch 2", "vgg16", IMAGENET, 1000, 2, large=True),
 ]
 
 MEMORY = [
-    Case(f"memory of {net}, batch {batch_size}", net, shape, outputs, batch_size, bound=MEMORY_BOUND, large=large)
+    StepCase(f"memory of {net}, batch {batch_size}", net, shape, outputs, batch_size, bound=MEMORY_BOUND, large=large)
     for net, shape, outputs, batch_size, large in (
         ("lenet5", MNIST, 10, 64, False),
         ("mnist-cnn", MNIST, 10, 64, False),

@@ -18,7 +18,7 @@ class OutOfTime(UserError):
     """A job was ended because the time of its comparison was over."""
 
 
-class Clock:
+class SharedTime:
     """Divides a time among comparisons: each gets a share of the time that is left, in proportion to its weight.
 
     end: the moment, of `time.monotonic`, when the time is over. weights: a number for each comparison, in their order.
@@ -86,7 +86,7 @@ def compared(cases, sides, seconds, args, unit):
     `ratios` takes them. unit: what the cases are, for the progress bar.
     """
     cases = selected(cases, args)
-    clock = Clock(in_minutes(args.minutes), [1] * len(cases))
+    clock = SharedTime(in_minutes(args.minutes), [1] * len(cases))
     for case in tqdm(cases, unit=f" {unit}", delay=2, disable=None):
         steps = sides(case)
         print(json.dumps({case.name: ratios(steps, args.rounds, seconds, clock.share())}), flush=True)

@@ -118,7 +118,7 @@ def gradients(widths, batch, model, itemsize=4, plan=()):
 
 
 @dataclass(frozen=True)
-class Convolution:
+class MarquesConvolution:
     """A convolution in the plan "marques". before, after: the shapes of an input and of an output sample, (rows, columns,
     channels). window: the rows and columns of a kernel. kernels: how many each rank has, the master's first."""
 

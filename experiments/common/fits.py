@@ -6,7 +6,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Line:
+class FittedLine:
     """y = slope x + intercept. r2: the share of the variance of y that the line explains, R^2."""
 
     slope: float
@@ -34,7 +34,7 @@ def line(x, y):
     x, y = np.asarray(x, float), np.asarray(y, float)
     slope, intercept = np.polyfit(x, y, 1)
     residual, total = ((y - slope * x - intercept) ** 2).sum(), ((y - y.mean()) ** 2).sum()
-    return Line(float(slope), float(intercept), float(1 - residual / total) if total else 1.0)
+    return FittedLine(float(slope), float(intercept), float(1 - residual / total) if total else 1.0)
 
 
 def power(x, y):

@@ -39,7 +39,7 @@ rest        what lies between the passes, such as checks of the minibatch"""
 
 
 @dataclass
-class Row:
+class PassTime:
     """One pass of a layer, of the loss or of the optimizer in a training step; or the rest of the step.
 
     name: of the layer, or what it is otherwise. layer: in a few words. pass_: "forward", "backward", "step" or "".
@@ -120,7 +120,7 @@ def rows(net, batch_size, steps, wholes):
             if phases:  # there is no backward pass in front of the first parameters
                 products = sum(PRODUCTS[phase] for phase in phases) * network_summary.flops(layer, after) * batch_size
                 elements = moved(layer, before, after, batch_size, phases)
-                row = Row(layer.name, layer.description, pass_, seconds(layer.name, phases), products, elements * size)
+                row = PassTime(layer.name, layer.description, pass_, seconds(layer.name, phases), products, elements * size)
                 found.append(row)
     outputs = batch_size * prod(net.output_shape(net.input_shape))
     for name, pass_, elements in (
@@ -128,9 +128,9 @@ def rows(net, batch_size, steps, wholes):
         ("loss", "backward", outputs),
         ("optimizer", "step", OPTIMIZER_ARRAYS * net.size),
     ):
-        found.append(Row(name, "", pass_, seconds(name, [pass_]), 0, elements * size))
+        found.append(PassTime(name, "", pass_, seconds(name, [pass_]), 0, elements * size))
     rest = median(whole - sum(step.values()) for step, whole in zip(steps, wholes))
-    return [*found, Row("rest", "", "", rest)]
+    return [*found, PassTime("rest", "", "", rest)]
 
 
 def moved(layer, before, after, batch_size, phases):
@@ -174,7 +174,7 @@ def table(rows, peak, bandwidth):
     """
     seconds, flops, moved_bytes = (sum(getattr(row, name) for row in rows) for name in ("seconds", "flops", "bytes"))
     lines = [("layer", "", "pass", "ms", "% of step", "GFLOP/s", "% of GEMM", "MB", "% of copy")]
-    for row in [*rows, Row("total", "", "", seconds, flops, moved_bytes)]:
+    for row in [*rows, PassTime("total", "", "", seconds, flops, moved_bytes)]:
         rate = row.flops / row.seconds
         products = (f"{rate / 1e9:.1f}", f"{rate / peak:.1%}") if row.flops else ("", "")
         memory = (f"{row.bytes / 1e6:.2f}", f"{row.bytes / row.seconds / bandwidth:.1%}") if row.bytes else ("", "")

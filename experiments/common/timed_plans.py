@@ -18,7 +18,7 @@ LEAST, MOST = 0.05, 40  # the least seconds and the most steps of a turn
 
 
 @dataclass
-class Problem:
+class PlanProblem:
     """A network and a global batch. net: a text that `network_names.build` takes."""
 
     net: str
@@ -30,7 +30,7 @@ class Problem:
         return network_names.build(self.net, self.shape, self.outputs)
 
 
-class Side:
+class TimedPlan:
     """One plan of a problem on the ranks here.
 
     sizes: of the grid's axes; absent ones are 1. plan, owners: as `parallelize` takes them. timer: a NormalisedTimer. rounds:

@@ -46,7 +46,7 @@ os.execvp(sys.argv[1], sys.argv[1:])
 
 
 @dataclass(frozen=True)
-class Job:
+class EmulatedJob:
     """A job on emulated hosts.
 
     ranks: how many, in blocks over the hosts. command: the words of the program that each rank runs. rate: Mbit/s of a host's
@@ -152,7 +152,7 @@ def network(job):
 
 
 def run(job):
-    """Run a job on emulated hosts; returns its status. job: a Job. OSError that says what is missing here."""
+    """Run a job on emulated hosts; returns its status. job: an EmulatedJob. OSError that says what is missing here."""
     find_mpiexec()
     check()
     try:

@@ -80,7 +80,7 @@ RATIO = Formula("the first over the second", lambda a, b: a / b)
 
 
 @dataclass(frozen=True)
-class Table:
+class PublishedTable:
     """Numbers of one table. about: what else the file says of it."""
 
     place: str
@@ -151,7 +151,7 @@ def table_of(name, columns, rows, place="", uncertainty="", **about):
     for row in rows:
         if len(row) != len(columns):
             raise ValueError(f"table {name}: the row {row} has not one value for each of {columns}")
-    found = Table(place, tuple(columns), tuple(map(tuple, rows)), uncertainty, about)
+    found = PublishedTable(place, tuple(columns), tuple(map(tuple, rows)), uncertainty, about)
     if not all(row.get("place", place) for row in found.lines()):
         raise ValueError(f"table {name}: a row names no place in the paper")
     return found

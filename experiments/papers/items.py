@@ -19,7 +19,7 @@ STATUSES = BESIDE, ALONE, FORESEEN, MISSING
 
 
 @dataclass(frozen=True)
-class Row:
+class ItemRow:
     """One quantity: numbers, or words that hold them; None where there is none.
 
     cited: what the paper says, a Cited. measured: now; kept: earlier, by results that are kept. remark, kept_remark: a word on
@@ -105,7 +105,7 @@ def rows_of(table, label, quantities, remark=None):
             measured, predicted = (None if name is None else value_of(line.get(name)) for name in columns)
             if not (cited is None and measured is None and predicted is None):
                 text = f"{label(line)}: {words}" if words else label(line)
-                found.append(Row(text, cited, measured, predicted, remark(line) if remark and measured is not None else ""))
+                found.append(ItemRow(text, cited, measured, predicted, remark(line) if remark and measured is not None else ""))
     return tuple(found)
 
 
@@ -126,7 +126,7 @@ def _paired(now, before):
     fresh = {} if now is before or before.elsewhere else {row.label: row for row in now.rows}
     rows = []
     for old in before.rows:
-        new = fresh.pop(old.label, Row(old.label))
+        new = fresh.pop(old.label, ItemRow(old.label))
         rows.append(
             replace(
                 old, measured=new.measured, remark=new.remark, kept=old.measured, kept_remark=old.remark,

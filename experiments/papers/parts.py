@@ -26,7 +26,7 @@ SHORT, USUAL, LONG = "short", "usual", "long"  # how much is measured: `reproduc
 
 
 @dataclass(frozen=True)
-class Part:
+class PaperPart:
     """name: of the part, another for each part of a paper. run: a function without arguments; what it returns can be written
     as JSON. seconds: about how long it takes. settings: what the result depends on."""
 
@@ -57,7 +57,7 @@ def run_all(parts, what="runs"):
     return {part.name: part.run() for part in progress(parts, what)}
 
 
-class Clock:
+class TimeLeft:
     """How much time is left, judged by how long the parts took that are done.
 
     parts: all that are to be run. seconds: that they may take together, None for as long as they need.
@@ -135,7 +135,7 @@ def run_resumable(by_paper, folder, seconds=None, say=lambda line: print(line, f
         else:
             found[paper].results[part.name] = kept
     done = sum(map(len, by_paper.values())) - len(todo)
-    clock = Clock([part for _, part in todo], seconds)
+    clock = TimeLeft([part for _, part in todo], seconds)
     say(f"{len(todo)} parts to do, {done} done before; {clock.left()}")
     for number, (paper, part) in enumerate(todo, 1):
         mine = found[paper]

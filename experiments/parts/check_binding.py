@@ -15,7 +15,7 @@ BIND = "srun --cpu-bind=cores, mpiexec -bind-to core (MPICH) or mpiexec --bind-t
 
 
 @dataclass(frozen=True)
-class Placed:
+class BoundRank:
     """One rank: its number, the cores it may use, the BLAS threads it runs, and those that OMP_NUM_THREADS asked for."""
 
     rank: int
@@ -35,7 +35,7 @@ def physical(cores, siblings=SIBLINGS):
 
 
 def lines(ranks):
-    """Where the ranks of one node may run, and with how many threads, as lines of text. ranks: Placed."""
+    """Where the ranks of one node may run, and with how many threads, as lines of text. ranks: BoundRank."""
     everywhere = frozenset().union(*(rank.cores for rank in ranks))
     if len(ranks) > 1 and all(rank.cores == everywhere for rank in ranks):
         return [f"ranks {in_short(r.rank for r in ranks)} are not bound: each may use cores {in_short(everywhere)}"]

@@ -21,7 +21,7 @@ INHERITED = "GRIDGRAD_", "MPI4PY_"  # what variables begin with that a job needs
 
 
 @dataclass
-class Job:
+class BatchJob:
     """What a script asks for and runs.
 
     site: the Site, with what the options say in its place. kind: "single", "array" or "requeue". nodes; per_node: ranks of a

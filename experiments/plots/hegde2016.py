@@ -5,7 +5,7 @@ from textwrap import fill
 import numpy as np
 from matplotlib.ticker import NullFormatter
 
-from gridgrad.experiments.common.fits import Line, Power
+from gridgrad.experiments.common.fits import FittedLine, Power
 from gridgrad.experiments.common.report import busy_words
 from gridgrad.experiments.plots.figures import draw_ranges, plt, save
 
@@ -70,7 +70,7 @@ def convolution_times(panel, tables, devices):
         fit = next(row for row in fits if row["device"] == name)
         label = f"{name}: {fit['ms_an_image']:.3g} ms an image, $R^2$ = {fit['R2']:.4f}"
         panel.plot(
-            ends, Line(fit["ms_an_image"], fit["intercept_ms"], fit["R2"])(ends), color=f"C{number}", lw=1.2, label=label
+            ends, FittedLine(fit["ms_an_image"], fit["intercept_ms"], fit["R2"])(ends), color=f"C{number}", lw=1.2, label=label
         )
     for fit, style in zip((row for row in fits if row["R2"] is None), ("--", ":")):
         label = f"{fit['device']}: {fit['ms_an_image']}, if in ms an image"

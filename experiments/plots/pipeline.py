@@ -30,7 +30,7 @@ NARROWEST = 0.012  # inches of a box
 
 
 @dataclass(frozen=True)
-class Run:
+class PipelineSteps:
     """Some steps of a pipeline. title: what it is. rows: for each rank along the axis `stage` its Events, in order.
 
     updates: how many updates of each rank are shown: one in a synchronous pipeline. last: the number, from 0, of the last of
@@ -74,7 +74,7 @@ class Run:
 
 
 def predicted(found, updates=1):
-    """The Run that a PipelinePrediction predicts, in the steady state."""
+    """The PipelineSteps that a PipelinePrediction predicts, in the steady state."""
     count = found.schedule.micro_batches  # the steps that are played have numbers that go on
 
     def renumbered(event):
@@ -82,11 +82,11 @@ def predicted(found, updates=1):
         return event._replace(instruction=instruction._replace(micro_batch=instruction.micro_batch % count))
 
     rows = tuple(tuple(map(renumbered, row)) for row in found.played.events)
-    return Run("predicted", rows, updates, found.counted[1])
+    return PipelineSteps("predicted", rows, updates, found.counted[1])
 
 
 def measured(path, updates=1):
-    """The Run in a file that `train --trace` wrote, with the first rank of each stage. ValueError if there is none."""
+    """The PipelineSteps in a file of `train --trace`, with the first rank of each stage. ValueError if there is none."""
     try:
         content, stages, rows = content_of(Path(path).read_bytes()), {}, {}
         check(content, {"traceEvents": [{"name": TEXT}]})
@@ -107,7 +107,7 @@ def measured(path, updates=1):
         found = [sorted(rows[rank], key=lambda event: event.start) for rank in sorted(stages, key=stages.get)]
         if not found:
             raise ValueError("no rank is of a stage")
-        run = Run("measured", tuple(found), updates)
+        run = PipelineSteps("measured", tuple(found), updates)
         if not any(event.stop > event.start for row in run.rows for event in run.of_steps(row)):
             raise ValueError("its steps take no time")
     except (ValueError, KeyError) as error:
@@ -116,7 +116,7 @@ def measured(path, updates=1):
 
 
 def draw_pipelines(runs, title, path):
-    """Write a figure with a panel for each Run, one above the other with the same scale of time. title: above all."""
+    """Write a figure with a panel for each PipelineSteps, one above the other with the same scale of time. title: above all."""
     height = AROUND + sum(0.75 + ROW * len(run.rows) for run in runs)
     figure, panels = plt.subplots(
         len(runs), 1, figsize=(WIDTH, height), sharex=True, squeeze=False, layout="constrained",

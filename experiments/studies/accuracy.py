@@ -27,7 +27,7 @@ from gridgrad.parallel.job.start_ranks import mpiexec
 
 
 @dataclass(frozen=True)
-class Case:
+class AccuracyCase:
     """A network with options of train. least: the test accuracy to reach, in percent; None where it is only compared."""
 
     net: str
@@ -46,20 +46,20 @@ class Case:
 
 MLP = "mlp:512,512,relu"
 CASES = [
-    Case(MLP, "--dataset mnist --epochs 10", ("batch=1", "batch=2", "model=2", "batch=2,model=2"), 98.0),
+    AccuracyCase(MLP, "--dataset mnist --epochs 10", ("batch=1", "batch=2", "model=2", "batch=2,model=2"), 98.0),
     *(
-        Case(MLP, f"--dataset mnist --steps 400 --batch-size 128 --reduction {reduction}", ("batch=2",))
+        AccuracyCase(MLP, f"--dataset mnist --steps 400 --batch-size 128 --reduction {reduction}", ("batch=2",))
         for reduction in ("plain", "powersgd:1", "powersgd:2", "powersgd:4")
     ),
     # The two convolutional networks of Grabaskas (2018).
-    Case(
+    AccuracyCase(
         "mnist-cnn",
         "--dataset mnist --epochs 6 --batch-size 128 --lr 0.05",
         ("batch=1", "batch=2", "model=2", "height=2"),
         99.0,
     ),
     # The published dropout, of 0.5 of 64 features, takes far longer.
-    Case(
+    AccuracyCase(
         "cifar-cnn,dropout=0",
         "--dataset cifar10 --epochs 30 --batch-size 64 --lr 0.02 --augment shift=2,flip",
         ("batch=2", "batch=1", "model=2", "height=2"),

@@ -47,7 +47,7 @@ WARM_UP = 2  # steps of every grid, at every batch size, that are not timed
 COPIES = 3  # arrays as large as the parameters: they, their gradients, momentum
 
 
-class Side:
+class TimedGrid:
     """One grid with its network and optimizer.
 
     serial: the network, a description. sizes: of the grid's axes. reduction: of the gradients, as
@@ -215,7 +215,7 @@ def main():
     with user_input():
         serial = network_names.build(args.net, args.features, args.outputs)
         # The pure batch grid comes first: `crossings` compares the others with it.
-        sides = [Side(serial, comm, sizes, reduction_of(args)) for sizes in every_grid(comm.size, ("model", "batch"))]
+        sides = [TimedGrid(serial, comm, sizes, reduction_of(args)) for sizes in every_grid(comm.size, ("model", "batch"))]
     check_memory(comm, sides)
     rows = measure(sides, serial, sorted(set(args.batch_sizes)), args.outputs, args.rounds, args.steps)
     result = describe(args, comm, rows)

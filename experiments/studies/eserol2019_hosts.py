@@ -99,7 +99,7 @@ class Servers:
     """Data parallelism with parameter servers. way: the name of the protocol. x, y: the minibatches of all workers."""
 
     def __init__(self, problem, comm, x, y, way):
-        self.side, self.comm, self.sent = server_steps.Side(way, problem(), comm, x, y, "plain"), comm, None
+        self.side, self.comm, self.sent = server_steps.ProtocolSteps(way, problem(), comm, x, y, "plain"), comm, None
 
     def turn(self, steps):
         """Seconds of the minibatch of one worker, the mean of so many steps, in each of which all workers have one."""

@@ -20,7 +20,7 @@ from gridgrad.experiments.common.tables import table as text_of
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.kernels import gemm, patches
 from gridgrad.nn.kernels.kernel_table import NO_LIMIT, ORIENTATIONS, Tiles
-from gridgrad.nn.kernels.measure_table import SHAPES, Product, ProductOverRows, times
+from gridgrad.nn.kernels.measure_table import SHAPES, ProductOverRows, TimedProduct, times
 from gridgrad.nn.kernels.processor import blas, processor
 from gridgrad.nn.kernels.shipped_tables import generation
 from gridgrad.nn.kernels.table_in_use import PLAIN, kernels
@@ -38,7 +38,7 @@ def products(case):
         if a.dtype == np.float32 and a.size * b.shape[1] > gemm.SMALL_PRODUCT:
             transposed = (not a.flags.c_contiguous) + 2 * (not b.flags.c_contiguous)
             if transposed < len(ORIENTATIONS):
-                found.add(Product(ORIENTATIONS[transposed], *a.shape, b.shape[1]))
+                found.add(TimedProduct(ORIENTATIONS[transposed], *a.shape, b.shape[1]))
         out.fill(0)
         return out
 

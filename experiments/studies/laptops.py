@@ -28,7 +28,7 @@ from gridgrad.experiments.common.report import write_json
 from gridgrad.experiments.common.tables import table
 from gridgrad.experiments.emulation import hosts
 from gridgrad.experiments.papers.marques2016 import scaling
-from gridgrad.experiments.papers.marques2016.runs import NETWORKS, Run, parts
+from gridgrad.experiments.papers.marques2016.runs import NETWORKS, MarquesRun, parts
 from gridgrad.experiments.papers.marques2016.unequal import (
     ALONE,
     BATCH,
@@ -118,7 +118,7 @@ def measure(args, found, one, network, name):
         if setting.rate and setting.alone == ALONE:
             words.append("--first")  # a step takes up to a minute
     words += ["--handicap", ",".join(f"{rank}={factor:.6f}" for rank, factor in factors.items())]
-    run = Run(network, args.batch_size, 2, setting.form) if setting else Run(network, args.batch_size)
+    run = MarquesRun(network, args.batch_size, 2, setting.form) if setting else MarquesRun(network, args.batch_size)
     result = run.start(SECONDS, words, launcher)
     about = {"network": network, "setting": name, "round": one, "factors": list(factors.values())}
     found["runs"].append(result | about)

@@ -20,7 +20,7 @@ from gridgrad.experiments.common import report
 from gridgrad.experiments.common.options import Parser, check_writable, user_input, whole, whole_list
 from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.tables import range_of, spread, table
-from gridgrad.experiments.common.timed_plans import Problem, Side
+from gridgrad.experiments.common.timed_plans import PlanProblem, TimedPlan
 from gridgrad.experiments.papers.laugier2018 import steps
 from gridgrad.parallel.calibration.core_speed import NormalisedTimer, machine
 from gridgrad.parallel.job.run import on_root, run
@@ -38,10 +38,10 @@ def measure(comm, depths, sizes, rounds, described):
     problems, rows = [(hidden, size) for hidden in depths for size in sizes], []
     for hidden, size in progress(problems, "networks", comm.rank == 0):
         words = f"mlp:{','.join([str(size)] * hidden)},relu"
-        problem = Problem(words, tuple(steps.SHAPE), steps.OUTPUTS, steps.BATCH_SIZE)
+        problem = PlanProblem(words, tuple(steps.SHAPE), steps.OUTPUTS, steps.BATCH_SIZE)
         grids = every_grid(comm.size, ("model", "batch"))
-        sides = [Side(problem, axes, steps.PLAN, NormalisedTimer(comm)) for axes in grids]
-        alone = Side(problem, {}, steps.PLAN, NormalisedTimer(MPI.COMM_SELF)) if comm.rank == 0 else None
+        sides = [TimedPlan(problem, axes, steps.PLAN, NormalisedTimer(comm)) for axes in grids]
+        alone = TimedPlan(problem, {}, steps.PLAN, NormalisedTimer(MPI.COMM_SELF)) if comm.rank == 0 else None
         quiet(comm)
         for _ in range(rounds):
             if alone:

@@ -41,7 +41,7 @@ WARM_UP = 2
 PROBLEM = "net", "batch_size", "P", "link"  # what tells results apart
 
 
-class Side:
+class ReducedNetwork:
     """A network whose gradients are summed in one way, and its steps on a minibatch of its own."""
 
     def __init__(self, args, comm, reduction):
@@ -130,7 +130,7 @@ def main():
         raise UserError(f"--reduction must be overlap or overlap:KIB, not '{args.reduction}'")
     before = on_root(comm, lambda: earlier_results(args.out, PROBLEM, "overlap")) if args.out else None
     with user_input():
-        plain, overlap = (Side(args, comm, reduction) for reduction in ("plain", args.reduction))
+        plain, overlap = (ReducedNetwork(args, comm, reduction) for reduction in ("plain", args.reduction))
     rounds = []
     for _ in progress(range(args.rounds + WARM_UP), "rounds", comm.rank == 0):
         (seconds, trace), (other_seconds, other_trace) = plain.step(), overlap.step()

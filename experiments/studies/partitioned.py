@@ -20,7 +20,7 @@ from gridgrad.experiments.common.neuron_partitions import partitions
 from gridgrad.experiments.common.options import Parser, user_input, whole, whole_list
 from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.tables import table
-from gridgrad.experiments.common.timed_plans import Problem, Side
+from gridgrad.experiments.common.timed_plans import PlanProblem, TimedPlan
 from gridgrad.experiments.common.vgg_style import vgg_style
 from gridgrad.nn import Sequential, SparseLinear
 from gridgrad.nn.zoo import network_names
@@ -38,7 +38,7 @@ KEYS = "net", "shape", "batch_size", "ranks", "machine"  # what names a problem 
 EPSILON = 0.1  # how much more work than the mean a rank may have
 
 
-class VggStyle(Problem):
+class VggStyle(PlanProblem):
     """Four stages of two 3x3 convolutions and a pooling, and three dense layers."""
 
     def serial(self):
@@ -80,7 +80,7 @@ def measure(problem, described, timer, rounds):
     """The rows of all plans. Collective."""
     comm = timer.comm
     found = of_first(comm, lambda: plans(problem.serial(), comm.size, problem.batch_size, described))
-    sides = {name: Side(problem, *choice[:2], timer, choice[2]) for name, choice in found.items()}
+    sides = {name: TimedPlan(problem, *choice[:2], timer, choice[2]) for name, choice in found.items()}
     steps = {name: side.step_time(described) for name, side in sides.items()}
     sent = {}
     for name, side in sides.items():
@@ -140,7 +140,7 @@ def main():
     before = on_root(comm, lambda: earlier_results(args.out, (*KEYS, "rows"), "partitioned", document))
     with user_input():
         described = machine.read(args.machine)
-        kind = VggStyle if args.net == VGG_STYLE else Problem
+        kind = VggStyle if args.net == VGG_STYLE else PlanProblem
         problem = kind(args.net, tuple(args.shape), args.outputs, args.batch_size)
         rows = measure(problem, described, NormalisedTimer(comm, described.core.get("calm")), args.rounds)
     result = {"net": args.net, "shape": list(args.shape),

@@ -23,7 +23,7 @@ from gridgrad.experiments.common import report
 from gridgrad.experiments.common.options import Parser, check_writable, number, user_input, whole
 from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.tables import table
-from gridgrad.experiments.common.timed_plans import Problem, Side
+from gridgrad.experiments.common.timed_plans import PlanProblem, TimedPlan
 from gridgrad.nn import Conv2d
 from gridgrad.parallel.calibration.core_speed import NormalisedTimer
 from gridgrad.parallel.calibration.time_limit import TimeLimit, spread, verdict
@@ -49,7 +49,7 @@ PROBLEMS = (  # network, shape of a sample, classes, global batch
 
 
 def priced(side, described, planned):
-    """What is predicted for a Side on a Machine, as a dict. planned: whether it is the planner's choice."""
+    """What is predicted for a TimedPlan on a Machine, as a dict. planned: whether it is the planner's choice."""
     problem, cost = side.problem, side.cost(described)
     return {
         "machine": described.name, "net": problem.net, "batch_size": problem.batch_size, "ranks": side.grid.size,
@@ -68,12 +68,12 @@ def plans(problem, ranks):
 
 
 def sides_of(problem, described, timer):
-    """The Sides of a problem, the planner's choice first. Collective."""
+    """The TimedPlans of a problem, the planner's choice first. Collective."""
     chosen, _ = Planner(problem.serial(), timer.comm.size, problem.batch_size, described).best()
     words = ",".join(chosen.cost.placed.plan)
     sides = []
     for sizes, plan in [(chosen.sizes, words), *plans(problem, timer.comm.size)]:
-        side = Side(problem, sizes, plan, timer)
+        side = TimedPlan(problem, sizes, plan, timer)
         if any(same(side, other) for other in sides):
             side.grid.free()
         else:
@@ -111,7 +111,7 @@ def measure(problems, described, timer, passes, rounds, shown, limit):
 
 
 def same(side, other):
-    """Whether two Sides are the same: if the model axis has one rank, all plans of a grid are."""
+    """Whether two TimedPlans are the same: if the model axis has one rank, all plans of a grid are."""
     return side.grid.sizes == other.grid.sizes and (side.grid.sizes["model"] == 1 or side.net.plan == other.net.plan)
 
 
@@ -175,7 +175,7 @@ def main():
     on_root(comm, lambda: check_writable(args.out))
     with user_input():
         described = machine.read(args.machine)
-        problems = [Problem(*problem) for problem in PROBLEMS if args.net in (None, problem[0])]
+        problems = [PlanProblem(*problem) for problem in PROBLEMS if args.net in (None, problem[0])]
         if not problems:
             raise ValueError(f"no problem has the network {args.net}: there are {', '.join(p[0] for p in PROBLEMS)}")
     shown = lambda things: progress(things, "predictions: problems", comm.rank == 0)  # noqa: E731

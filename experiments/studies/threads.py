@@ -32,7 +32,7 @@ PAUSE = 0.04  # seconds after two threads have computed: the library's second th
 CACHES = "/sys/devices/system/cpu/cpu{}/cache"
 
 
-class Side:
+class ProductProcess:
     """A process that times products when it is told to, see `papers/hegde2016/threads_job.py`.
 
     threads: of its BLAS library. where: the cores that it may use. UserError if it does not start, or has other threads.
@@ -80,7 +80,7 @@ def seconds_of(sides, **asked):
 
 
 def measure(one, other, two, sizes, samples, rounds, seconds):
-    """The rows of the result. one, other: Sides of one thread on two cores; two: a Side of two threads."""
+    """The rows of the result. one, other: ProductProcesss of one thread on two cores; two: a ProductProcess of two threads."""
     rows = {
         (n, way, b): {"way": way, "samples": b, "n": n, "one": [], "half": [], "pair": [], "two": []}
         for n, way, b in product(sizes, WAYS, samples)
@@ -147,7 +147,7 @@ def main():
     sides = []
     try:
         for threads, where in ((1, {first}), (1, {second}), (2, {first, second})):
-            sides.append(Side(threads, where))
+            sides.append(ProductProcess(threads, where))
         rows = measure(*sides, args.sizes, args.samples, args.rounds, args.milliseconds / 1e3)
         versions = sides[0].versions | {"kernels of two threads": sides[2].versions["kernels"]}
     finally:

@@ -53,7 +53,7 @@ INTERVAL = 5  # steps between two proposals
 WARM_UP = 2
 
 
-class Training:
+class UnequalTraining:
     """A network, serial or parallel, that takes steps on one made-up minibatch."""
 
     def __init__(self, args, net, handicap=None):
@@ -97,8 +97,8 @@ class Bench:
 
     def rounds(self, balance):
         """The seconds of a step by name in every round: a list of dicts."""
-        sides = {rule: Training(self.args, self.placed(balance, rule), Handicap(self.factor)) for rule in RULES}
-        alone, found = Training(self.args, self.serial(), Handicap(self.factor)), []
+        sides = {rule: UnequalTraining(self.args, self.placed(balance, rule), Handicap(self.factor)) for rule in RULES}
+        alone, found = UnequalTraining(self.args, self.serial(), Handicap(self.factor)), []
         for _ in progress(range(WARM_UP + self.args.rounds), "rounds", self.comm.rank == 0):
             row = {rule: float(self.seconds(side, self.args.steps).max()) for rule, side in sides.items()}
             found.append(row | {"ideal": float(1 / np.sum(1 / self.seconds(alone, 1)))})
@@ -111,8 +111,8 @@ class Bench:
         equal, unequal: the Balance without and with the handicap.
         """
         steps = BEFORE + WITHIN + AFTER
-        training = Training(self.args, self.placed(equal, "function"), Handicap(self.factor, BEFORE))
-        other, found, others = Training(self.args, self.placed(unequal, "function"), Handicap(self.factor)), [], []
+        training = UnequalTraining(self.args, self.placed(equal, "function"), Handicap(self.factor, BEFORE))
+        other, found, others = UnequalTraining(self.args, self.placed(unequal, "function"), Handicap(self.factor)), [], []
         far = 100 * steps  # a run is much longer than what is measured of it
         rebalancer = Rebalancer(training.net, self.serial(), training.optimizer, equal, INTERVAL, far)
         for step in progress(range(steps), "steps", self.comm.rank == 0):

@@ -53,7 +53,7 @@ def ones(*shape):
 
 
 @dataclass(frozen=True)
-class Product:
+class TimedProduct:
     """A product (m, k) x (k, n) whose operands are row-major or transposes. orientation: one of ORIENTATIONS."""
 
     orientation: str
@@ -94,7 +94,7 @@ def window_of(kernel):
 
 
 @dataclass(frozen=True)
-class Convolution:
+class TimedConvolution:
     """The forward and the backward pass of a convolution that keeps the size of its images."""
 
     kernel: int
@@ -144,7 +144,7 @@ def measured(budget=inf):
         use(before)
 
 
-class OutOfTime(Exception):
+class BudgetSpent(Exception):
     """The budget of a measurement is spent."""
 
 
@@ -155,10 +155,10 @@ class Comparisons:
         self.end, self.left = time.monotonic() + budget, COMPARISONS
 
     def ratios(self, tasks, plain, tables):
-        """The seconds of the tasks with each of `tables`, relative to those with the table `plain`: a list. Or OutOfTime."""
+        """The seconds of the tasks with each of `tables`, relative to those with the table `plain`: a list. Or BudgetSpent."""
         now = time.monotonic()
         if now >= self.end:
-            raise OutOfTime
+            raise BudgetSpent
         part = now + (self.end - now) / self.left
         self.left = max(1, self.left - 1)
         base, *others = times(tasks, [plain, *tables], end=part)
@@ -168,23 +168,23 @@ class Comparisons:
 def measure(name, comparisons):
     """A measured Kernels with this name. It uses other tables than the one in use, and leaves one of them in use."""
     table, ratios = replace(PRESET, name=name), comparisons.ratios
-    with suppress(OutOfTime):
+    with suppress(BudgetSpent):
         for orientation in ORIENTATIONS:
             table = replace(table, **{orientation: best_tiles(orientation, Kernels(name), ratios)})
         grouped = [ratios([ProductOverRows(*sizes)], table, [replace(table, group_rows=1)])[0] for sizes in OVER_ROWS]
         table = replace(table, group_rows=last_that_pays(GROUPS, grouped)[0])
         small, large = SMALL_BATCH // 2, (2048, 1024)
-        few = [Product("tiles", small, *large), Product("tiles_right_transposed", small, *large)]
-        few.append(Product("tiles_left_transposed", large[0], small, large[1]))
+        few = [TimedProduct("tiles", small, *large), TimedProduct("tiles_right_transposed", small, *large)]
+        few.append(TimedProduct("tiles_left_transposed", large[0], small, large[1]))
         if ratios(few, table, [replace(table, small_batch=SMALL_BATCH)])[0] * MARGIN < 1:
             table = replace(table, small_batch=SMALL_BATCH)
         unrolling = replace(table, **dict.fromkeys(WINOGRAD, 0))
         for field, kernel in WINOGRAD.items():
             winograd = replace(unrolling, **{field: 1})
-            found = [ratios([Convolution(kernel, c, c, max(2, 512 // c))], unrolling, [winograd])[0] for c in CHANNELS]
+            found = [ratios([TimedConvolution(kernel, c, c, max(2, 512 // c))], unrolling, [winograd])[0] for c in CHANNELS]
             unrolling = replace(unrolling, **{field: last_that_pays(CHANNELS, found)[0]})
         table = unrolling
-        unrolled = [Convolution(3, 16, 16, 16, 32), Convolution(5, 3, 32, 8, 32)]
+        unrolled = [TimedConvolution(3, 16, 16, 16, 32), TimedConvolution(5, 3, 32, 8, 32)]
         others = [replace(table, block_bytes=size) for size in BLOCK_BYTES]
         ratio, best = min(zip(ratios(unrolled, table, others), others), key=lambda pair: pair[0])
         table = best if ratio * MARGIN < 1 else table
@@ -197,7 +197,7 @@ def best_tiles(orientation, plain, ratios):
     def depth(depths, m, n, tiles):
         """(k, gain) of `last_that_pays` for these tiles. m: the rows of the products; None: so many that they fill a block."""
         table = replace(plain, **{orientation: tiles})
-        tasks = [Product(orientation, m or ELEMENTS // k // 64 * 64, k, n) for k in depths]
+        tasks = [TimedProduct(orientation, m or ELEMENTS // k // 64 * 64, k, n) for k in depths]
         return last_that_pays(depths, [ratios([task], plain, [table])[0] for task in tasks])
 
     few = tuple(depth(DEPTHS, None, n, Tiles(few_columns=(NO_LIMIT,) * 3))[0] for n in (16, 32, 64))

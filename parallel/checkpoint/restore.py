@@ -12,7 +12,7 @@ from mpi4py import MPI
 from gridgrad.nn.files.json_text import UNFIT
 from gridgrad.parallel.checkpoint.manifest import found_in
 from gridgrad.parallel.checkpoint.pieces import assemble
-from gridgrad.parallel.checkpoint.shard_file import Shard
+from gridgrad.parallel.checkpoint.shard_file import ShardFile
 from gridgrad.parallel.checkpoint.state import State
 from gridgrad.parallel.job.run import UserError, on_root, one_line
 from gridgrad.parallel.job.waiting import meet
@@ -52,7 +52,7 @@ class Checkpoint:
             damage = damage or manifest.damage(entry)
             if not damage:
                 try:
-                    with Shard(manifest.folder / entry["name"]) as shard:
+                    with ShardFile(manifest.folder / entry["name"]) as shard:
                         found.append((number, shard.worker, shard.pieces, shard.numbers))
                 except ValueError as error:
                     damage = str(error)
@@ -173,7 +173,7 @@ class Sources:
     def _shard(self, number):
         """The file with a number, open."""
         if number not in self._open:
-            self._open[number] = Shard(self.manifest.folder / self.manifest.files[number]["name"]).__enter__()
+            self._open[number] = ShardFile(self.manifest.folder / self.manifest.files[number]["name"]).__enter__()
         return self._open[number]
 
     def __enter__(self):

@@ -129,7 +129,7 @@ def sha256(path):
     return found.hexdigest()
 
 
-class Shard:
+class ShardFile:
     """A file of one rank, open for reading: a context manager.
 
     pieces: {path of a dataset: its pieces}. numbers: {participant: its numbers}. worker: the number of the rank's worker.

@@ -123,10 +123,10 @@ class Watchdog:
         self.slots[self.me][0] = time.monotonic(), self._still, bool(inside or method), f"{where}{step}".encode()
 
     def _states(self):
-        """The State of each rank of the node."""
+        """The WatchState of each rank of the node."""
         now, limit = time.monotonic(), max(SILENT, 10 * self.period)
         return [
-            State(*member, slot[0].item(), now, limit) for member, slot in zip(self.members, self.slots, strict=True)
+            WatchState(*member, slot[0].item(), now, limit) for member, slot in zip(self.members, self.slots, strict=True)
         ]  # fmt: skip
 
     def _judge(self, states):
@@ -149,7 +149,7 @@ class Watchdog:
         sys.stderr.flush()
 
 
-class State:
+class WatchState:
     """Where one rank is, as its thread has written it. now: the time. limit: seconds after which a rank is called silent."""
 
     def __init__(self, rank, pid, slot, now, limit):

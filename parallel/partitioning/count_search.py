@@ -38,7 +38,7 @@ def search(chain, speeds, epsilon=0.1, objective="volume", seed=0, moves=None, s
         moves = 100_000 if objective == "largest" else min(200_000 * len(most), 5_000_000)
     price = FULL * len(most) / (chain.work or 1.0)
     for attempt in range(ATTEMPTS):
-        state = State(chain, most, in_order(chain, most) if start is None else chain.check(start))
+        state = SearchState(chain, most, in_order(chain, most) if start is None else chain.check(start))
         found = anneal(state, ENERGIES[objective](chain, state), price * 4**attempt, moves, Random(seed))
         if found is not None:
             return found
@@ -66,7 +66,7 @@ def in_order(chain, most):
     return counts
 
 
-class State:
+class SearchState:
     """A partition that changes: plain lists, which Python reads faster than arrays.
 
     counts: rows of layers. owners: the ranks that own any filter of a layer. loads: the work of each rank.

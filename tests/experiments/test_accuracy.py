@@ -7,11 +7,11 @@ import pytest
 
 from gridgrad.experiments.common.tables import terminal
 from gridgrad.experiments.studies import accuracy
-from gridgrad.experiments.studies.accuracy import CASES, RUN, Case
+from gridgrad.experiments.studies.accuracy import CASES, RUN, AccuracyCase
 from gridgrad.parallel.grid.process_grid import parse_grid
 from tests.datasets.made_up_mnist import blocks, write_mnist
 
-SMALL = Case("mlp:12,tanh", "--dataset mnist --steps 80 --batch-size 25 --lr 0.2", ("batch=2", "batch=1"), 60.0)
+SMALL = AccuracyCase("mlp:12,tanh", "--dataset mnist --steps 80 --batch-size 25 --lr 0.2", ("batch=2", "batch=1"), 60.0)
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_runs_are_kept_and_not_repeated(run, tmp_path, monkeypatch, capsys):
     assert terminal(table) in capsys.readouterr().out
     kept = [result | {"accuracy": 12.5} for result in results[1:]]
     (tmp_path / "accuracy.json").write_text(json.dumps(kept))
-    other = Case(SMALL.net, SMALL.options.replace("80", "2"), ("batch=1",))
+    other = AccuracyCase(SMALL.net, SMALL.options.replace("80", "2"), ("batch=1",))
     again = run(SMALL, other)
     assert again[:3] == kept and again[3]["accuracy"] == results[0]["accuracy"] and len(again) == 7
     monkeypatch.setattr(accuracy, "train", None)

@@ -11,7 +11,7 @@ import pytest
 from gridgrad.experiments import bench
 from gridgrad.experiments.benchmarks import bench_conv, bench_pydtnn, bench_ranks, bench_serial, cases, rounds
 from gridgrad.experiments.benchmarks.bench_table import median_of, row, table
-from gridgrad.experiments.benchmarks.cases import Case
+from gridgrad.experiments.benchmarks.cases import StepCase
 from gridgrad.experiments.benchmarks.rounds import OutOfTime, in_minutes, ratios
 from gridgrad.experiments.common.tables import terminal
 from gridgrad.nn.zoo import network_names
@@ -21,7 +21,7 @@ from gridgrad.parallel.job.run import UserError
 NEEDS_TORCH = pytest.mark.skipif(
     subprocess.run([sys.executable, "-c", "import torch"], capture_output=True).returncode != 0, reason="needs PyTorch"
 )
-SMALL = Case("small", "lenet5", (28, 28, 1), 10, 4)
+SMALL = StepCase("small", "lenet5", (28, 28, 1), 10, 4)
 SMALL_CONV = bench_conv.Shape(2, 3, 3, 8, 2, 2, 1)
 
 
@@ -86,7 +86,7 @@ def test_both_layouts_do_what_we_do(work):
 @NEEDS_TORCH
 @pytest.mark.parametrize("net", ["resnet20", "cifar-cnn,dropout=0.9"])
 def test_inference_is_in_evaluation_mode(net):
-    ours, *theirs = bench_serial.serial_steps(Case("small", net, (32, 32, 3), 10, 2, work="inference"), best=True)
+    ours, *theirs = bench_serial.serial_steps(StepCase("small", net, (32, 32, 3), 10, 2, work="inference"), best=True)
     assert ours().shape == (2, 10)
     for step in theirs:
         assert step() == pytest.approx(ours(), rel=1e-4, abs=1e-5)
@@ -109,7 +109,7 @@ def test_the_check_is_made_without_dropout():
     with bench_serial.without_dropout(net, [model]):
         assert [layer.p for layer in dropouts] == [0, 0]
     assert [layer.p for layer in dropouts] == [0.25, 0.25]
-    bench_serial.serial_steps(Case("small", "mlp:8,relu,dropout=0.5", 4, 2, 5, "mse"))
+    bench_serial.serial_steps(StepCase("small", "mlp:8,relu,dropout=0.5", 4, 2, 5, "mse"))
 
 
 @pytest.fixture

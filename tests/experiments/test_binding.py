@@ -2,13 +2,13 @@
 
 import pytest
 
-from gridgrad.experiments.parts.check_binding import Placed, advice, lines, physical, problems
+from gridgrad.experiments.parts.check_binding import BoundRank, advice, lines, physical, problems
 from gridgrad.parallel.job.run import in_short
 
 
 def node(*cores, threads=1, asked=None):
     """(ranks, {core: physical core}) of a node whose ranks may use these sets of cores."""
-    return [Placed(i, frozenset(own), threads, asked) for i, own in enumerate(cores)], {c: c for own in cores for c in own}
+    return [BoundRank(i, frozenset(own), threads, asked) for i, own in enumerate(cores)], {c: c for own in cores for c in own}
 
 
 ALL = range(4)
@@ -39,7 +39,7 @@ def test_what_is_wrong_with_a_node(job, words):
 
 
 def test_two_threads_of_one_core():
-    ranks = [Placed(0, frozenset({0}), 1), Placed(1, frozenset({2}), 1)]
+    ranks = [BoundRank(0, frozenset({0}), 1), BoundRank(1, frozenset({2}), 1)]
     [found] = problems("n1", ranks, {0: 0, 1: 1, 2: 0, 3: 1})
     assert "ranks 0 and 1 on n1 are bound to two threads of one core (cores 0 and 2)" in found
 

@@ -14,7 +14,7 @@ from gridgrad.experiments.papers.eserol2019 import search as searches
 from gridgrad.experiments.papers.eserol2019 import servers, targets, times, vgg16
 from gridgrad.experiments.papers.eserol2019 import tables as rows
 from gridgrad.experiments.papers.eserol2019.costs import costs_of, horizontal, star
-from gridgrad.experiments.papers.eserol2019.search import Case
+from gridgrad.experiments.papers.eserol2019.search import SearchCase
 from gridgrad.experiments.papers.items import ALONE, BESIDE, FORESEEN, MISSING, PREDICTED
 from gridgrad.experiments.papers.parts import SHORT, USUAL
 from gridgrad.experiments.plots import eserol2019 as figures
@@ -31,7 +31,10 @@ BATCHES = 16, 512  # for which steps are predicted
 @pytest.fixture(scope="module")
 def kept():
     """Three coarse partitions and an exact one."""
-    return [searches.search(case) for case in (Case("coarse", 2), Case("coarse", 4), Case("exact", 2), Case("coarse", 2, 1.03))]
+    return [
+        searches.search(case)
+        for case in (SearchCase("coarse", 2), SearchCase("coarse", 4), SearchCase("exact", 2), SearchCase("coarse", 2, 1.03))
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -229,7 +232,7 @@ def test_tables_follow_from_what_is_kept(tables):
 
 def test_what_is_kept_is_not_trusted(kept):
     stale = kept[0] | {"volume": 1.0}
-    assert searches.owners_of(stale)[0] == Case("coarse", 2)
+    assert searches.owners_of(stale)[0] == SearchCase("coarse", 2)
     for broken in ({"counts": kept[1]["counts"]}, {"counts": ["1 2"]}, {"counts": 3}):
         with pytest.raises(UserError, match=r"tables\.json: a kept partition is none of VGG16"):
             searches.owners_of(kept[0] | broken)
@@ -238,7 +241,7 @@ def test_what_is_kept_is_not_trusted(kept):
 
 
 def test_only_what_is_not_kept_is_searched_for(kept, tmp_path, monkeypatch):
-    wanted, ran = [Case("coarse", 2), Case("coarse", 2, 1.2), Case("coarse", 2, 1.3)], []
+    wanted, ran = [SearchCase("coarse", 2), SearchCase("coarse", 2, 1.2), SearchCase("coarse", 2, 1.3)], []
 
     def search(case):
         ran.append(case.balance)
@@ -265,7 +268,7 @@ def test_only_what_is_not_kept_is_searched_for(kept, tmp_path, monkeypatch):
 
 def test_a_fine_partition_is_kept_in_blocks():
     pytest.importorskip("mtkahypar")
-    kept = json.loads(json.dumps(searches.search(Case("fine", 2), blocks=(8,), moves=1000)))
+    kept = json.loads(json.dumps(searches.search(SearchCase("fine", 2), blocks=(8,), moves=1000)))
     case, owners = searches.owners_of(kept)
     costs = costs_of(owners, "fine")
     assert costs.volume <= 15.4 and costs.balance <= 1.1 and case.ranks == 2
@@ -276,7 +279,7 @@ def test_a_fine_partition_is_kept_in_blocks():
 
 
 def test_seconds_of_two_processors_stand_apart():
-    kept = {Case("coarse", n): {"searched_on": place, "seconds": 1.0 * n} for n, place in ((2, "one"), (4, "other"))}
+    kept = {SearchCase("coarse", n): {"searched_on": place, "seconds": 1.0 * n} for n, place in ((2, "one"), (4, "other"))}
     one, other = rows.seconds_rows(kept)
     assert (one["on"], one["N = 2"], one["N = 4"]) == ("one", 2.0, None)
     assert (other["on"], other["N = 2"], other["N = 4"]) == ("other", None, 4.0)
@@ -292,9 +295,11 @@ def test_all_searches():
     assert {case.ranks for case in wanted if case.grain == "exact"} == {2, 4}
     limits = {(case.grain, case.ranks, case.balance) for case in wanted}
     assert limits > {(grain, n, limit) for grain in ("coarse", "fine") for n in vgg16.RANKS for limit in (1.03, 1.15, 1.2)}
-    assert searches.cases([2], eserol2019.balances(), ())[0] == Case("exact", 2)
+    assert searches.cases([2], eserol2019.balances(), ())[0] == SearchCase("exact", 2)
     short, usual = ({part.name for part in eserol2019.to_measure(size, None, None)} for size in (SHORT, USUAL))
-    assert short < usual and Case("coarse", 2, 1.03).words in short and Case("coarse", 4, 1.03).words in usual - short
+    assert (
+        short < usual and SearchCase("coarse", 2, 1.03).words in short and SearchCase("coarse", 4, 1.03).words in usual - short
+    )
 
 
 @pytest.mark.long

@@ -14,8 +14,8 @@ from gridgrad.experiments.papers.grabaskas2018.derived import overhead, twins
 from gridgrad.experiments.papers.grabaskas2018.runs import (
     CNNS,
     PAPER,
-    Line,
-    Run,
+    AppendixLine,
+    GrabaskasRun,
     gathered,
     lines,
     runs,
@@ -182,8 +182,8 @@ def test_runs_on_two_ranks(name, methods):
     common = {"dataset": name, "device": "CPU", "version": "auto", "nodes": 2, "passes": 1, "samples": 40}
     for method in methods:
         whole = method == "Train()"
-        line = Line("X.1", method=method, **common, net=CNNS[name], seconds=1.0, n=10)
-        run = Run(name, 2, 40, read=True) if method == "read" else line.run(whole)
+        line = AppendixLine("X.1", method=method, **common, net=CNNS[name], seconds=1.0, n=10)
+        run = GrabaskasRun(name, 2, 40, read=True) if method == "read" else line.run(whole)
         result = run.start(None)
         assert result["seconds"] > 0 and result["samples"] == 40 and ("accuracy" in result) == whole
         assert result["processor"] and (method == "read" or math.isfinite(result["loss"]))

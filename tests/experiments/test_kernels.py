@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from gridgrad.experiments.benchmarks.cases import Case
+from gridgrad.experiments.benchmarks.cases import StepCase
 from gridgrad.experiments.studies import kernels as program
 from gridgrad.nn.device import is_cpu
-from gridgrad.nn.kernels.measure_table import Product, ProductOverRows
+from gridgrad.nn.kernels.measure_table import ProductOverRows, TimedProduct
 from gridgrad.nn.kernels.shipped_tables import SHIPPED
 from gridgrad.nn.kernels.table_in_use import PLAIN, use
 
 RECORDS = json.loads((Path(__file__).parents[2] / "results" / "kernels.json").read_text())
-KINDS = {"Product": Product, "ProductOverRows": ProductOverRows}
+KINDS = {"Product": TimedProduct, "ProductOverRows": ProductOverRows}
 
 
 def product_of(row):
@@ -37,13 +37,13 @@ def test_what_a_shipped_table_chooses_was_hardly_slower_than_the_plain_call():
 @pytest.mark.skipif(not is_cpu(), reason="tables are for CPUs")
 def test_the_products_of_a_network():
     use(PLAIN)
-    products = program.products(Case("two layers", "mlp:200,relu", 100, 10, 64))
+    products = program.products(StepCase("two layers", "mlp:200,relu", 100, 10, 64))
     forward = {("tiles", 64, 100, 200)}
     assert {(p.orientation, p.m, p.k, p.n) for p in products} == forward | {("tiles_left_transposed", 100, 64, 200)}
     product = next(p for p in products if p.orientation == "tiles")
     assert list(program.ways(product, PLAIN)) == ["plain"]
-    assert list(program.ways(Product("tiles", 64, 100, 128), PLAIN)) == ["plain", "64x64", "64x32"]
-    convolution = program.products(Case("a convolution", "lenet5", (28, 28, 1), 10, 8))
+    assert list(program.ways(TimedProduct("tiles", 64, 100, 128), PLAIN)) == ["plain", "64x64", "64x32"]
+    convolution = program.products(StepCase("a convolution", "lenet5", (28, 28, 1), 10, 8))
     assert any(isinstance(p, ProductOverRows) for p in convolution)
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from gridgrad.experiments.common import layer_times
-from gridgrad.experiments.common.layer_times import Row, measure, measured_table, rows, table
+from gridgrad.experiments.common.layer_times import PassTime, measure, measured_table, rows, table
 from gridgrad.nn import SGD, Concat, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequential, SoftmaxCrossEntropy, Tanh
 from gridgrad.nn.observer import Observer
 from gridgrad.nn.sequence import with_branches
@@ -128,7 +128,7 @@ def test_operations_and_bytes_of_branches():
 
 
 def test_the_table_shows_shares_of_the_limits_and_of_the_step():
-    found = [Row("0", "Linear(5, 3)", "forward", 0.003, 6 * 10**6, 10**6), Row("rest", "", "", 0.001)]
+    found = [PassTime("0", "Linear(5, 3)", "forward", 0.003, 6 * 10**6, 10**6), PassTime("rest", "", "", 0.001)]
     assert [" ".join(line.split()) for line in table(found, 8e9, 1e9).splitlines()] == [
         "layer pass ms % of step GFLOP/s % of GEMM MB % of copy",
         "0 Linear(5, 3) forward 3.000 75.0% 2.0 25.0% 1.00 33.3%",

@@ -16,7 +16,7 @@ from gridgrad.experiments.papers.marques2016.runs import (
     NETWORKS,
     PARTS,
     WITH_MASTER,
-    Run,
+    MarquesRun,
     measure,
     parts,
     ratios,
@@ -57,9 +57,9 @@ def measured(networks=NETWORKS, sizes=BATCH_SIZES, faster=1.0, rounds=2, of_larg
         for size in sizes:
             for number in range(rounds if size == 64 else of_large):
                 for run, seconds in (
-                    (Run(network, size), (0.0, 8.0 * faster, 2.0 * faster)),
-                    (Run(network, size, 2, WITH_MASTER), (1.0, 4.0, 2.0)),
-                    (Run(network, size, 2, MASTERLESS), (0.5, 4.0, 1.0)),
+                    (MarquesRun(network, size), (0.0, 8.0 * faster, 2.0 * faster)),
+                    (MarquesRun(network, size, 2, WITH_MASTER), (1.0, 4.0, 2.0)),
+                    (MarquesRun(network, size, 2, MASTERLESS), (0.5, 4.0, 1.0)),
                 ):
                     found.setdefault(run.key, []).append(printed(seconds, int(1e6), size, number))
     return {"runs": found, "machine": "a machine"}
@@ -188,8 +188,8 @@ def test_an_epoch_stands_beside_that_of_the_desktop_gpu(tmp_path):
 def test_a_round_that_failed_shifts_no_ratio():
     """Speedups compare runs of one round, though the machine was three times as slow in another."""
     measured = {
-        Run("50:500", 64).key: [printed((0, 6, 2), number=0), printed((0, 18, 6), number=2)],
-        Run("50:500", 64, 2, WITH_MASTER).key: [printed((0, 30, 10), number=1), printed((0, 9, 3), number=2)],
+        MarquesRun("50:500", 64).key: [printed((0, 6, 2), number=0), printed((0, 18, 6), number=2)],
+        MarquesRun("50:500", 64, 2, WITH_MASTER).key: [printed((0, 30, 10), number=1), printed((0, 9, 3), number=2)],
     }
     alone, two = measured.values()
     assert ratios(two, alone) == [2.0]
@@ -224,12 +224,12 @@ def test_a_small_measurement_goes_on_where_it_stopped(tmp_path, monkeypatch):
     found = measure(file, [1, 2, 4], 1, ("50:500",), (4,), seconds=0.0)
     assert list(found["runs"]) == [run.key for run in runs("50:500", 4, [1, 2])]
     for ranks, form in ((1, ""), (2, WITH_MASTER), (2, MASTERLESS)):
-        (result,) = found["runs"][Run("50:500", 4, ranks, form).key]
+        (result,) = found["runs"][MarquesRun("50:500", 4, ranks, form).key]
         seconds = parts([result])
         assert min(seconds["convolution"]) > 0 and min(seconds["computation"]) > 0 and result["batch_size"] == 4
     row = next(row for row in marques2016.tables(found)["split"] if row["form"] == WITH_MASTER)
     assert row["MiB"] == pytest.approx(row["equation 5.1, MiB"], abs=1e-4)  # the loss is 16 bytes more
-    monkeypatch.setattr(Run, "start", lambda *_: pytest.fail("it was measured before"))
+    monkeypatch.setattr(MarquesRun, "start", lambda *_: pytest.fail("it was measured before"))
     assert measure(file, [1, 2], 1, ("50:500",), (4,))["runs"] == found["runs"]
     whole = file.read_text()
     file.write_text(whole + json.dumps({"key": "another", **printed((0, 1, 1))}) + "\n")

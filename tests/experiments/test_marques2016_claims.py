@@ -13,7 +13,7 @@ from gridgrad.experiments.papers.marques2016 import claims as marques2016_claims
 from gridgrad.experiments.papers.marques2016 import experiments as marques2016
 from gridgrad.experiments.papers.marques2016 import items as marques2016_items
 from gridgrad.experiments.papers.marques2016 import unequal as marques2016_unequal
-from gridgrad.experiments.papers.marques2016.runs import BATCH_SIZES, NETWORKS, PARTS, WITH_MASTER, Run, launched_by
+from gridgrad.experiments.papers.marques2016.runs import BATCH_SIZES, NETWORKS, PARTS, WITH_MASTER, MarquesRun, launched_by
 from gridgrad.experiments.papers.marques2016.scaling import EQUATIONS
 from gridgrad.experiments.papers.marques2016.unequal import ALONE as FIRST
 from gridgrad.experiments.papers.marques2016.unequal import SETTINGS, SLOWER, has_proportion, read, rows
@@ -97,7 +97,7 @@ def test_measured_steps_turn_the_verdicts(nothing_kept):
     equal = measured()
     for network in NETWORKS:  # all but convolutions takes 25 % at batch 64, and less with larger batches
         for size in BATCH_SIZES:
-            for run in equal["runs"][Run(network, size).key]:
+            for run in equal["runs"][MarquesRun(network, size).key]:
                 run["computation"] = [8 / 3 if size == 64 else 1.0]
     found = verdicts(marques2016.tables(equal))
     assert found["computation becomes the bottleneck"] == found["batch size and the largest network"] == HOLDS
@@ -109,7 +109,7 @@ def test_several_rounds_turn_the_verdicts_on_batch_sizes(nothing_kept):
     for factors, verdict in (((1, 1, 1), HOLDS), ((2, 2, 2), DIFFERS), ((2, 1, 0.9), OPEN)):
         content = measured(rounds=3, of_large=3)
         for network in NETWORKS:
-            for run, factor in zip(content["runs"][Run(network, 1024, 2, WITH_MASTER).key], factors, strict=True):
+            for run, factor in zip(content["runs"][MarquesRun(network, 1024, 2, WITH_MASTER).key], factors, strict=True):
                 run["convolution"] = [4.0 * factor]
         found = verdicts(marques2016.tables(content))
         assert [found[name] for name in names] == [verdict] * 3, factors
@@ -118,7 +118,7 @@ def test_several_rounds_turn_the_verdicts_on_batch_sizes(nothing_kept):
 def test_the_best_counts_sizes_of_several_rounds_alone(nothing_kept):
     content = measured(rounds=3)
     for network in NETWORKS:  # a lucky one
-        content["runs"][Run(network, 512, 2, WITH_MASTER).key][0]["convolution"] = [0.1]
+        content["runs"][MarquesRun(network, 512, 2, WITH_MASTER).key][0]["convolution"] = [0.1]
     claims = {claim.name: claim for claim in marques2016_claims.claims(marques2016.tables(content))}
     finding = claims["more kernels, more speedup"].finding
     assert (finding.verdict, finding.kind) == (OPEN, MEASURED) and finding.numbers.startswith(
@@ -237,7 +237,7 @@ def recorded(monkeypatch):
         versions = VERSIONS | {"processor": laptops.processor().title}
         return printed(seconds, batch_size=run.batch_size) | {"speeds": [1.0, 1.6], "versions": versions}
 
-    monkeypatch.setattr(Run, "start", start)
+    monkeypatch.setattr(MarquesRun, "start", start)
     monkeypatch.setattr(laptops.hosts, "check", lambda: None)
     return seen
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gridgrad.experiments.plots.pipeline import Run, draw_pipelines, measured, predicted
+from gridgrad.experiments.plots.pipeline import PipelineSteps, draw_pipelines, measured, predicted
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.pipeline.schedule import Instruction
 from gridgrad.parallel.pipeline.simulate import Event
@@ -81,7 +81,7 @@ def test_what_is_no_trace_of_a_pipeline_is_said(tmp_path, text):
 
 def test_a_trace_without_a_whole_step_is_said():
     with pytest.raises(ValueError, match="less than 1 updates"):
-        Run("measured", ((Event(Instruction("F", 0, 0), 0.0, 1.0),),))
+        PipelineSteps("measured", ((Event(Instruction("F", 0, 0), 0.0, 1.0),),))
 
 
 @pytest.mark.parametrize("pipeline", ["sequential", "1f1b", "interleaved:2", "zbv", "async:2"])

@@ -13,11 +13,11 @@ import pytest
 from gridgrad.experiments import plot, sweep
 from gridgrad.experiments.benchmarks import bench_ranks, bench_serial
 from gridgrad.experiments.benchmarks.bench_table import row, table
-from gridgrad.experiments.benchmarks.cases import Case
+from gridgrad.experiments.benchmarks.cases import StepCase
 from gridgrad.experiments.benchmarks.rounds import in_minutes
 from gridgrad.experiments.check import problems
 from gridgrad.experiments.parts import sweep_files
-from gridgrad.experiments.parts.check_binding import Placed
+from gridgrad.experiments.parts.check_binding import BoundRank
 from gridgrad.parallel.job.start_ranks import mpiexec
 from tests.experiments.figures import is_figure
 from tests.experiments.programs import program
@@ -321,7 +321,7 @@ def test_check_runs_alone_and_names_a_missing_rank():
 
 def test_check_names_singletons_and_too_many_threads():
     def node(ranks, cores, threads=1):  # none of them bound
-        return {"here": ([Placed(i, frozenset(range(cores)), threads) for i in range(ranks)], {c: c for c in range(cores)})}
+        return {"here": ([BoundRank(i, frozenset(range(cores)), threads) for i in range(ranks)], {c: c for c in range(cores)})}
 
     assert "N singletons" in problems(None, 1, node(1, 8), {"PMI_SIZE": "4"})[0]
     assert "PMI_SIZE says 4 ranks but MPI" in problems(None, 2, node(2, 8), {"PMI_SIZE": "4"})[0]
@@ -388,7 +388,7 @@ def test_the_papers_tables_follow_from_formulas(tmp_path):
 @pytest.mark.long
 def test_the_peer_comparison_compares_the_same_network():
     pytest.importorskip("torch")
-    case = Case("small", "mlp:16,tanh", 8, 3, 10)
+    case = StepCase("small", "mlp:16,tanh", 8, 3, 10)
     ours, theirs = bench_serial.serial_steps(case)
     assert ours() == pytest.approx(theirs(), rel=1e-5)
     found = row({"wall": [0.5, 0.7, 0.6]}, 1.0)

@@ -3,7 +3,7 @@
 import pytest
 
 from gridgrad.experiments.benchmarks import rounds
-from gridgrad.experiments.benchmarks.rounds import Clock, in_minutes, ratios, rounds_until
+from gridgrad.experiments.benchmarks.rounds import SharedTime, in_minutes, ratios, rounds_until
 from gridgrad.experiments.common import progress
 from tests import clock
 
@@ -33,12 +33,12 @@ def test_a_line_is_printed_now_and_then(now, capsys):
 
 
 def test_each_comparison_has_a_share_of_the_time_and_at_least_one_round(now, monkeypatch):
-    shares = Clock(in_minutes(10), [1, 2, 2])
+    shares = SharedTime(in_minutes(10), [1, 2, 2])
     assert shares.share() - now.now == 120
     assert shares.share() - now.now == 300  # nothing of the first share was used
     now.sleep(200)
     assert shares.share() - now.now == 400  # the rest
-    late = Clock(in_minutes(0), [1, 1])
+    late = SharedTime(in_minutes(0), [1, 1])
     monkeypatch.setattr(rounds, "CLOCKS", dict.fromkeys(rounds.CLOCKS, now.perf_counter))
     sides = [lambda: now.sleep(2), lambda: now.sleep(1), lambda: now.sleep(4)]
     assert ratios(sides, 50, 1e-6, late.share()) == {"cpu": [2.0], "wall": [2.0]}  # the faster one of the others counts

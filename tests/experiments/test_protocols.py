@@ -8,7 +8,14 @@ import pytest
 
 from gridgrad import datasets
 from gridgrad.experiments.studies.protocols.__main__ import PROTOCOLS, options, prepared, simulate
-from gridgrad.experiments.studies.protocols.protocol_runs import Problem, add_losses, communication, reached, rose, staleness
+from gridgrad.experiments.studies.protocols.protocol_runs import (
+    ProtocolProblem,
+    add_losses,
+    communication,
+    reached,
+    rose,
+    staleness,
+)
 from gridgrad.experiments.studies.protocols.synchronous_workers import AllReduced, maker
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.zoo.network_names import build
@@ -68,7 +75,10 @@ def test_samples_may_be_sorted_and_seconds_are_measured(small):  # noqa: F811
     assert "20 samples of mnist, sorted by label" in (small / "new" / "found.md").read_text()
     args = options().parse_args([*SMALL, "--sorted", "--samples", "15"])
     data = datasets.load("mnist", small)
-    problem, plain = Problem(args, build("mlp:6,relu", 784, 10), data.reshaped((784,))), data.train.targets(np.arange(15))
+    problem, plain = (
+        ProtocolProblem(args, build("mlp:6,relu", 784, 10), data.reshaped((784,))),
+        data.train.targets(np.arange(15)),
+    )
     assert np.array_equal(problem.y, np.sort(plain)) and not np.array_equal(problem.y, plain)
     assert np.array_equal(problem.x[-1], data.reshaped((784,)).train.inputs(plain.argsort(kind="stable"), (slice(None),))[-1])
 

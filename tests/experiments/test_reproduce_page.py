@@ -26,13 +26,13 @@ from gridgrad.experiments.papers.items import (
     PREDICTED,
     STATUSES,
     Item,
-    Row,
+    ItemRow,
     deviation,
     paired,
     rows_of,
 )
 from gridgrad.experiments.papers.laugier2018 import experiments as laugier2018
-from gridgrad.experiments.papers.parts import SHORT, Clock, Found, Part, in_turns, run_resumable
+from gridgrad.experiments.papers.parts import SHORT, Found, PaperPart, TimeLeft, in_turns, run_resumable
 from gridgrad.parallel.job.run import UserError
 from tests.experiments.figures import is_figure
 
@@ -63,7 +63,7 @@ def parts(ran, names, **settings):
             raise OSError(2, "No such file or directory", "data.gz")
         return {"name": name}
 
-    return [Part(name, lambda name=name: run(name), 1, settings) for name in names]
+    return [PaperPart(name, lambda name=name: run(name), 1, settings) for name in names]
 
 
 def test_what_is_done_is_not_done_again(tmp_path):
@@ -97,13 +97,13 @@ def test_a_run_that_was_killed_goes_on(tmp_path):
 
 def test_parts_that_do_not_fit_into_the_time_are_left_out(tmp_path):
     ran = []
-    few = [*parts(ran, "x"), Part("long", lambda: ran.append("long"), 1e6, {}), *parts(ran, "y")]
+    few = [*parts(ran, "x"), PaperPart("long", lambda: ran.append("long"), 1e6, {}), *parts(ran, "y")]
     found = run_resumable({"a": few}, tmp_path, seconds=60, say=lambda line: None)
     assert ran == ["x", "y"] and found["a"].left_out == ["long"] and not found["a"].failures
-    slow = [Part("slow", lambda: time.sleep(60), 1, {})]
+    slow = [PaperPart("slow", lambda: time.sleep(60), 1, {})]
     found = run_resumable({"b": slow}, tmp_path, seconds=2, say=lambda line: None)
     assert found["b"].left_out == ["slow"] and not found["b"].results
-    clock = Clock(few[:1] * 60)
+    clock = TimeLeft(few[:1] * 60)
     clock.took(few[0], 181)
     assert clock.pace == pytest.approx(241 / 61) and clock.left() == "about 4 minutes left"
     assert [part.name for _, part in in_turns({"a": parts(ran, "abcd"), "b": parts(ran, "uv")})] == list("aubcvd")
@@ -114,7 +114,7 @@ def printed(value):
 
 
 def test_numbers_of_now_stand_beside_those_that_are_kept():
-    row = lambda label, measured, remark="": Row(label, printed(2.0), measured, 3.0, remark)  # noqa: E731
+    row = lambda label, measured, remark="": ItemRow(label, printed(2.0), measured, 3.0, remark)  # noqa: E731
     item = lambda *rows, **more: Item("T", "t", "s", rows, command="reproduce p", **more)  # noqa: E731
     before = item(row("a", 1.0, "three rounds"), row("b", 1.0), row("c", None))
     now = item(row("a", 4.0, "one round"), row("b", None), row("d", 5.0))
@@ -134,8 +134,8 @@ def test_numbers_of_now_stand_beside_those_that_are_kept():
 
 def test_what_was_done_of_an_item_has_four_names():
     rows = {
-        BESIDE: Row("a", printed(2.0), 1.0), ALONE: Row("a", None, 1.0, 2.0), FORESEEN: Row("a", printed(2.0), None, 1.0),
-        MISSING: Row("a", printed(2.0)),
+        BESIDE: ItemRow("a", printed(2.0), 1.0), ALONE: ItemRow("a", None, 1.0, 2.0),
+        FORESEEN: ItemRow("a", printed(2.0), None, 1.0), MISSING: ItemRow("a", printed(2.0)),
     }  # fmt: skip
     assert [Item("T", "t", "s", (row,)).status for row in rows.values()] == list(rows)
     assert Item("T", "t", "s", (rows[ALONE], rows[MISSING])).status == ALONE  # what is printed stands beside nothing measured
@@ -143,7 +143,7 @@ def test_what_was_done_of_an_item_has_four_names():
 
 
 def test_columns_name_their_processors():
-    rows = (Row("a", printed(2.0), 1.0, kept=3.0), Row("b", None, 4.0))
+    rows = (ItemRow("a", printed(2.0), 1.0, kept=3.0), ItemRow("b", None, 4.0))
     section = page.Section("p", "t: x", "", "", (), (), here="new (family 1, model 2), MPI", kept="old, MPI")
     heads = [head for head, _ in page_words.columns(section, Item("T", "t", "s", rows), rows)]
     assert heads == ["paper", "measured now (new (family 1, model 2))", "measured earlier (old)"]
@@ -164,9 +164,9 @@ def test_the_deviation_is_that_of_each_quantity_and_of_one_processor():
     assert [row.label for row in rows] == ["N = 1: s", "N = 1: e", "N = 2: s", "N = 2: e"] and rows[1].cited is None
     words = "Ratio to the numbers of the paper, median (least to greatest): "
     assert deviation(Item("T", "t", "s", rows)) == words + "s measured now 0.75 (0.5 to 1); e measured now 0.5"
-    both = Row("x", printed(2.0), 1.0, kept=4.0)
+    both = ItemRow("x", printed(2.0), 1.0, kept=4.0)
     assert deviation(Item("T", "t", "s", (both,))) == words + "measured now 0.5, measured earlier 2"
-    assert deviation(Item("T", "t", "s", (Row("words", printed("a"), "b"),))) == ""
+    assert deviation(Item("T", "t", "s", (ItemRow("words", printed("a"), "b"),))) == ""
 
 
 @pytest.fixture(scope="module")
@@ -349,7 +349,7 @@ class Small:
 
     @staticmethod
     def to_measure(size, ranks, data_dir):
-        return [Part(f"{size} on {max(ranks)}", dict, 1, {})]
+        return [PaperPart(f"{size} on {max(ranks)}", dict, 1, {})]
 
 
 def test_a_paper_without_data_does_not_stop_the_others(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from gridgrad.nn.device import is_cpu
 from gridgrad.nn.kernels import gemm, measure_table, table_in_use
 from gridgrad.nn.kernels.convolution import algorithm
 from gridgrad.nn.kernels.kernel_table import ORIENTATIONS, Kernels, Tiles, from_json, to_json
-from gridgrad.nn.kernels.measure_table import Convolution, Product, ProductOverRows
+from gridgrad.nn.kernels.measure_table import ProductOverRows, TimedConvolution, TimedProduct
 from gridgrad.nn.kernels.processor import Blas, Processor, parsed
 from gridgrad.nn.kernels.row_winograd import RowWinograd
 from gridgrad.nn.kernels.shipped_tables import SHIPPED, generation, shipped
@@ -189,7 +189,7 @@ class Simulated:
     def true(self, task, table):
         """The seconds without noise."""
         table_in_use.use(table)
-        if isinstance(task, Product):
+        if isinstance(task, TimedProduct):
             tile = gemm.tile(getattr(table, task.orientation), task.m, task.k, task.n)
             work = 2 * task.m * task.k * task.n
             if tile:
@@ -225,7 +225,7 @@ def test_measurements_with_noise_agree_where_it_matters(settings, monkeypatch):
         tables.append(measure_table.measured())
     monkeypatch.setattr(measure_table, "seconds", lambda task, table: tasks.add(task) or 1.0)
     measure_table.measured()
-    assert {type(task) for task in tasks} == {Product, ProductOverRows, Convolution}
+    assert {type(task) for task in tasks} == {TimedProduct, ProductOverRows, TimedConvolution}
     for task in tasks:
         times = [simulated.true(task, table) for table in tables]
         assert all(max(pair) <= 1.05 * min(pair) for pair in combinations(times, 2)), task
@@ -267,9 +267,10 @@ def test_all_steps_are_weighed_together():
 
 @pytest.mark.skipif(not is_cpu(), reason="tables are for CPUs")
 @pytest.mark.parametrize(
-    "task", [*(Product(name, 64, 28, 32) for name in ORIENTATIONS), ProductOverRows(128, 28, 32), Convolution(3, 4, 4, 1, 4)]
+    "task",
+    [*(TimedProduct(name, 64, 28, 32) for name in ORIENTATIONS), ProductOverRows(128, 28, 32), TimedConvolution(3, 4, 4, 1, 4)],
 )
 def test_what_is_timed_runs(task):
     assert measure_table.seconds(task, table_in_use.PRESET) >= 0
-    if isinstance(task, Product):
+    if isinstance(task, TimedProduct):
         assert (task.arrays[2] == task.k).all()

@@ -196,7 +196,7 @@ class Checkpoints:
             for entry in one.files:
                 if wrong := one.damage(entry):
                     raise Violation(f"the checkpoint of step {one.step} is not whole: {self.short(wrong)}")
-                with shard_file.Shard(one.folder / entry["name"]) as shard:
+                with shard_file.ShardFile(one.folder / entry["name"]) as shard:
                     if (shard.array("network/parameters") != one.step).any():
                         raise Violation(f"the checkpoint of step {one.step} has parameters of another step")
         newest = found[0].step if found else 0

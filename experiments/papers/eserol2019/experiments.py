@@ -18,9 +18,9 @@ from gridgrad.experiments.papers.eserol2019 import search as searches
 from gridgrad.experiments.papers.eserol2019 import servers, targets, times, vgg16
 from gridgrad.experiments.papers.eserol2019 import tables as rows
 from gridgrad.experiments.papers.eserol2019.costs import costs_of
-from gridgrad.experiments.papers.eserol2019.search import EPSILON, Case
+from gridgrad.experiments.papers.eserol2019.search import EPSILON, SearchCase
 from gridgrad.experiments.papers.eserol2019.vgg16 import KNOWN
-from gridgrad.experiments.papers.parts import SHORT, USUAL, Part
+from gridgrad.experiments.papers.parts import SHORT, USUAL, PaperPart
 from gridgrad.experiments.plots import eserol2019 as figures
 from gridgrad.nn.files.json_text import content_of_file
 
@@ -106,7 +106,7 @@ def experiments(out, ranks, data_dir, full=False):
 def missing(parts, measured):
     """Those of the Parts whose partitions were not kept."""
     kept = {searches.owners_of(one)[0] for one in measured.get("partitions", [])}
-    return [part for part in parts if Case(**part.settings) not in kept]
+    return [part for part in parts if SearchCase(**part.settings) not in kept]
 
 
 def to_measure(size, ranks, data_dir):
@@ -114,7 +114,7 @@ def to_measure(size, ranks, data_dir):
     short = size == SHORT
     wanted = searches.cases(SHORT_RANKS if short else vgg16.RANKS, balances(), SHORT_OTHERS if short else vgg16.RANKS)
     return [
-        Part(case.words, partial(searches.search, case), 8 if case.grain == "fine" else 3, asdict(case))
+        PaperPart(case.words, partial(searches.search, case), 8 if case.grain == "fine" else 3, asdict(case))
         for case in searches.possible(wanted)
     ]
 
@@ -137,12 +137,12 @@ def tables(measured=None, batches=times.BATCHES):
     for one in kept:
         case, owners = searches.owners_of(one)
         found[case], how[case] = costs_of(owners, "fine" if case.grain == "fine" else "coarse", case.groups), one
-        if case == Case("coarse", case.ranks):
+        if case == SearchCase("coarse", case.ranks):
             partitions[case.ranks] = owners
 
     def of(grain, limit):
         """{ranks: Costs} of the cases with these limits. limit: a function of the ranks."""
-        cases = {n: Case(grain, n, limit(n)) for n in vgg16.RANKS}
+        cases = {n: SearchCase(grain, n, limit(n)) for n in vgg16.RANKS}
         return {n: found[case] for n, case in cases.items() if case in found}
 
     usual = {grain: of(grain, lambda _: 1 + EPSILON) for grain in ("coarse", "fine")}

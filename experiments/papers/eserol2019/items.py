@@ -6,7 +6,7 @@ from gridgrad.experiments.papers.eserol2019 import items_times
 from gridgrad.experiments.papers.eserol2019 import tables as rows
 from gridgrad.experiments.papers.eserol2019.items_times import COMMAND
 from gridgrad.experiments.papers.eserol2019.vgg16 import KNOWN
-from gridgrad.experiments.papers.items import Item, Row, rows_of
+from gridgrad.experiments.papers.items import Item, ItemRow, rows_of
 
 TITLE = (
     "Eserol: Fast and efficient model parallelism for deep convolutional neural networks (Master's thesis, Bilkent "
@@ -85,7 +85,7 @@ def hypergraphs(tables):
         grain = name.rpartition(", ")[2]
         for what in ("vertices", "nets", "pins"):
             one = sample.cited(what, 13) if name.startswith("sample") else rows.hypergraph_sizes(grain).get(what)
-            found.append(Row(f"{name}: {what}", one, row[what]))
+            found.append(ItemRow(f"{name}: {what}", one, row[what]))
     return Item(
         "Figure 3.5", "sizes of the hypergraphs: the sample, and VGG16", "sections 3.3 to 3.5", tuple(found),
         "The hypergraphs here are those of the thesis, as far as its sample and its rules say.", RESULTS, command=COMMAND,
@@ -144,11 +144,11 @@ def parameters(tables):
     megabytes = total["elements"] * 4 / 1e6
     weights = rows.WEIGHTS(*(table.cited("parameters", line["layer"]) for line in layers))
     sums = (
-        Row("Total: memory of an image, MB", values["image_MB"], megabytes),
-        Row("Total, from the column: memory of an image, MB", rows.memory_of_image(), megabytes),
-        Row("Total: memory of a batch of 128, GB", values["batch_GB"], megabytes * 128 / rows.KIB),
-        Row("Total: parameters with biases", values["parameters"], total["parameters"]),
-        Row("Total, from the column: parameters without biases", weights, sum(line["parameters"] for line in layers)),
+        ItemRow("Total: memory of an image, MB", values["image_MB"], megabytes),
+        ItemRow("Total, from the column: memory of an image, MB", rows.memory_of_image(), megabytes),
+        ItemRow("Total: memory of a batch of 128, GB", values["batch_GB"], megabytes * 128 / rows.KIB),
+        ItemRow("Total: parameters with biases", values["parameters"], total["parameters"]),
+        ItemRow("Total, from the column: parameters without biases", weights, sum(line["parameters"] for line in layers)),
     )
     return Item(
         "Table 5.13", "VGG16: sizes of outputs, memory and numbers of weights", "section 5.1.7",
@@ -186,11 +186,11 @@ def comparison(tables):
     *lines, mean = tables["5.14"]
     pairs = [one for line in lines for one in (cited(hypergraph)(line), cited(data)(line))]
     means = (
-        Row("mean: reduction in mixed units, %", values["reduction"]),
-        Row("mean, as the table has it: reduction in mixed units, %", values["reduction_table"]),
-        Row("mean: reduction by these GB, %", mean_of(rows.LESS)(*pairs)),
+        ItemRow("mean: reduction in mixed units, %", values["reduction"]),
+        ItemRow("mean, as the table has it: reduction in mixed units, %", values["reduction_table"]),
+        ItemRow("mean: reduction by these GB, %", mean_of(rows.LESS)(*pairs)),
         *(
-            Row(f"mean: reduction in bytes, our {grain} one, %", mean_of(rows.LESS_BYTES)(*pairs),
+            ItemRow(f"mean: reduction in bytes, our {grain} one, %", mean_of(rows.LESS_BYTES)(*pairs),
                 mean[f"our {grain} one: reduction, %"])
             for grain in ("coarse", "fine")
         ),

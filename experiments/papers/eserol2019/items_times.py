@@ -4,7 +4,7 @@ from gridgrad.experiments.papers.cited import RATIO, Formula
 from gridgrad.experiments.papers.eserol2019 import claims_times as of_times
 from gridgrad.experiments.papers.eserol2019 import elsewhere, times
 from gridgrad.experiments.papers.eserol2019.vgg16 import KNOWN
-from gridgrad.experiments.papers.items import Item, Row, rows_of
+from gridgrad.experiments.papers.items import Item, ItemRow, rows_of
 
 COMMAND = "reproduce eserol2019"
 CALIBRATED = (
@@ -95,7 +95,7 @@ def won(tables):
 def beyond():
     """Rows: what a step of data parallelism takes beyond computing, by Table 5.15."""
     return tuple(
-        Row(f"N = {ranks}, {method}, batch {batch}: s of a step beyond computing", times.beyond(ranks, method, batch))
+        ItemRow(f"N = {ranks}, {method}, batch {batch}: s of a step beyond computing", times.beyond(ranks, method, batch))
         for ranks in times.RANKS for method in times.DATA for batch in times.BATCHES
     )  # fmt: skip
 
@@ -115,10 +115,10 @@ def small(ranks):
         for method in (*elsewhere.TABLE, *elsewhere.ROUND_ROBIN):
             name = f"batch {batch}, {method}"
             if method in place:
-                found.append(Row(f"{name}: place", cited_place(ranks, method, batch), place[method]))
+                found.append(ItemRow(f"{name}: place", cited_place(ranks, method, batch), place[method]))
             if not result.crowded and method != times.SINGLE:
                 printed = times.speedup(ranks, method, batch) if batch in times.BATCHES else None
-                found.append(Row(f"{name}: speed-up", printed, result.ratios(method, times.SINGLE)[batch]))
+                found.append(ItemRow(f"{name}: speed-up", printed, result.ratios(method, times.SINGLE)[batch]))
     words, why = {2: "two", 4: "four"}[ranks], ""
     if result:
         why = (
@@ -181,17 +181,19 @@ def convergence():
     took = result.seconds if result else {}
     two = {name: seconds / took[elsewhere.PIPELINE] for name, seconds in took.items()}
     found = [
-        Row("N = 4: times as fast as one processor", values["speedup_4"]),
-        Row("N = 4, from the hours: times as fast as one processor", RATIO(values["hours_alone"], values["hours_hypergraph"])),
-        Row("one processor: hours to the target", values["hours_alone"]),
-        Row("hypergraph pipeline, N = 4: hours to the target", values["hours_hypergraph"]),
-        Row("N = 2: times as fast as one processor", None, two.get(elsewhere.ALONE)),
-        Row("N = 2: times as fast as asynchronous data parallelism", values["over_async_2"]),
-        Row("N = 2: times as fast as synchronous data parallelism", values["over_sync_2"], two.get(elsewhere.TOGETHER),
+        ItemRow("N = 4: times as fast as one processor", values["speedup_4"]),
+        ItemRow(
+            "N = 4, from the hours: times as fast as one processor", RATIO(values["hours_alone"], values["hours_hypergraph"])
+        ),
+        ItemRow("one processor: hours to the target", values["hours_alone"]),
+        ItemRow("hypergraph pipeline, N = 4: hours to the target", values["hours_hypergraph"]),
+        ItemRow("N = 2: times as fast as one processor", None, two.get(elsewhere.ALONE)),
+        ItemRow("N = 2: times as fast as asynchronous data parallelism", values["over_async_2"]),
+        ItemRow("N = 2: times as fast as synchronous data parallelism", values["over_sync_2"], two.get(elsewhere.TOGETHER),
             remark="measured against an all-reduce" if result else ""),
-        Row("N = 4: times as fast as asynchronous data parallelism", values["over_async_4"]),
-        Row("N = 4: times as fast as synchronous data parallelism", values["over_sync_4"]),
-        *(Row(f"small network, N = {1 if way == elsewhere.ALONE else 2}, {way}: seconds to the target", None, seconds)
+        ItemRow("N = 4: times as fast as asynchronous data parallelism", values["over_async_4"]),
+        ItemRow("N = 4: times as fast as synchronous data parallelism", values["over_sync_4"]),
+        *(ItemRow(f"small network, N = {1 if way == elsewhere.ALONE else 2}, {way}: seconds to the target", None, seconds)
           for way, seconds in took.items()),
     ]  # fmt: skip
     target, epochs, why = (result.target, result.epochs, of_small_network(result)) if result else (65, 4, "")

@@ -25,7 +25,7 @@ LOOSE = vgg16.WORKS[vgg16.LAYERS.index("FC1")] / (sum(vgg16.WORKS) / 128)  # max
 
 
 @dataclass(frozen=True)
-class Case:
+class SearchCase:
     """A search. grain: "coarse", "fine", or "exact", the coarse grain with a proof. balance: the most work that a rank may
     have, over the mean. objective: see `count_search.search`. groups: of the neurons of each fully connected layer."""
 
@@ -41,21 +41,21 @@ class Case:
         return ", ".join(f"{name} {value}" for name, value in asdict(self).items())
 
 
-DRAWN = Case("coarse", 4), Case("coarse", 4, 1.01)  # partitions in the picture
+DRAWN = SearchCase("coarse", 4), SearchCase("coarse", 4, 1.01)  # partitions in the picture
 
 
 def cases(ranks, balances, others):
     """All searches for these numbers of ranks. balances: {grain: {ranks: max/avg of the thesis}}. others: the numbers of ranks
     with the imbalances of appendix A."""
-    found = [Case("exact", n) for n in ranks if n in PROVED]
+    found = [SearchCase("exact", n) for n in ranks if n in PROVED]
     for grain in ("coarse", "fine"):
-        found += [Case(grain, n) for n in ranks]
-        found += [Case(grain, n, balances[grain][n]) for n in ranks]
-        found += [Case(grain, n, LOOSE) for n in ranks if n == 128]
-        found += [Case(grain, n, 1 + imbalance) for imbalance in OTHERS for n in others]
-    found += [Case("coarse", n, objective=objective) for n in ranks if n <= 16 for objective in ("messages", "largest")]
+        found += [SearchCase(grain, n) for n in ranks]
+        found += [SearchCase(grain, n, balances[grain][n]) for n in ranks]
+        found += [SearchCase(grain, n, LOOSE) for n in ranks if n == 128]
+        found += [SearchCase(grain, n, 1 + imbalance) for imbalance in OTHERS for n in others]
+    found += [SearchCase("coarse", n, objective=objective) for n in ranks if n <= 16 for objective in ("messages", "largest")]
     found += [case for case in DRAWN if case.ranks in ranks and case not in found]
-    return found + [Case("coarse", n, groups=DENSE_GROUPS) for n in ranks if n >= 64]
+    return found + [SearchCase("coarse", n, groups=DENSE_GROUPS) for n in ranks if n >= 64]
 
 
 def possible(wanted):
@@ -92,7 +92,7 @@ def contracted(owners, case):
 def owners_of(kept):
     """The case and the Owners of what `search` has returned. Raises UserError if that is not a partition of VGG16."""
     try:
-        case = replace(Case("", 0), **{name: kept[name] for name in asdict(Case("", 0))})
+        case = replace(SearchCase("", 0), **{name: kept[name] for name in asdict(SearchCase("", 0))})
         if case.grain == "fine":
             return case, vgg16.model("fine", kept["blocks"]).owners(numbers(kept["parts"]), case.ranks)
         chain, rows = vgg16.chain(case.groups), [numbers(row) for row in kept["counts"]]

@@ -9,7 +9,7 @@ from pathlib import Path
 from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.papers.claims import found, undecided
 from gridgrad.experiments.papers.grabaskas2018.derived import as_manual, twins
-from gridgrad.experiments.papers.items import KEPT, Item, Row
+from gridgrad.experiments.papers.items import KEPT, Item, ItemRow
 from gridgrad.experiments.papers.other_results import kept
 
 RESULTS = Path("results/automation.json")
@@ -23,7 +23,7 @@ OURS = "The cases of the study are not in the thesis; those whose ranks share co
 
 
 @dataclass(frozen=True)
-class Case:
+class ComparedCase:
     """A case of the study. ratios: {version: {"median", "lower", "upper"} of its seconds over those of the version by hand}."""
 
     label: str
@@ -43,7 +43,7 @@ class Case:
 
 
 def measured():
-    """([Case], ""), or ([], why there are none). Those of several processors are refused, since their times do not compare."""
+    """([ComparedCase], ""), or ([], why there are none). Those of several processors are refused: their times differ."""
     cases, why = kept(RESULTS, lambda reports: [case_of(report, row) for report in reports for row in report["rows"]])
     processors = sorted({case.processor for case in cases or ()})
     if len(processors) > 1:
@@ -54,14 +54,14 @@ def measured():
 
 
 def case_of(report, row):
-    """The Case of a row of a report."""
+    """The ComparedCase of a row of a report."""
     where = f" on {report['hosts']} emulated hosts" if report["hosts"] > 1 else ""
     crowded = f", {report['ranks']} ranks on {report['cores']} cores" if report["oversubscribed"] else ""
     label = f"{row['net']}, {row['grid']}, batch {row['batch_size']}{where}{crowded}"
     ratios = {
         version: {name: float(row["ratio"][version][name]) for name in ("median", "lower", "upper")} for version in VERSIONS
     }
-    return Case(label, row["net"], row["grid"], ratios, report["oversubscribed"], report["versions"]["processor"])
+    return ComparedCase(label, row["net"], row["grid"], ratios, report["oversubscribed"], report["versions"]["processor"])
 
 
 def of_thesis(cases):
@@ -72,7 +72,7 @@ def of_thesis(cases):
 def item():
     """The hypothesis as an item: seconds of the automated version over those of the manual one."""
     rows = [
-        Row(
+        ItemRow(
             f"{auto.ref} and {manual.ref}, {auto.dataset} {auto.method}, {auto.nodes} nodes, n {auto.n}",
             as_manual(auto, manual),
         )
@@ -81,7 +81,7 @@ def item():
     cases, why = measured()
     for case in cases:
         for version, words in VERSIONS.items():
-            rows.append(Row(f"{case.label}: {words}", None, case.ratios[version]["median"], remark=case.in_words(version)))
+            rows.append(ItemRow(f"{case.label}: {words}", None, case.ratios[version]["median"], remark=case.in_words(version)))
     two_d = any("," in case.grid for case in cases)
     return Item(
         "Hypothesis of section 1.3", "seconds of the automated version over those of the manual one",

@@ -5,7 +5,7 @@ from gridgrad.experiments.papers.cited import published
 from gridgrad.experiments.papers.grabaskas2018 import automated, overhead, usability
 from gridgrad.experiments.papers.grabaskas2018 import experiments as paper
 from gridgrad.experiments.papers.grabaskas2018.runs import PAPER, lines
-from gridgrad.experiments.papers.items import Item, Row, rows_of
+from gridgrad.experiments.papers.items import Item, ItemRow, rows_of
 
 TITLE = (
     "Grabaskas: Automated parallelization to improve usability and efficiency of distributed neural network training "
@@ -154,7 +154,7 @@ def wave2d():
     """Table 3.4: nothing of it can be measured here."""
     table = published(PAPER).tables["3.4"]
     rows = tuple(
-        Row(f"{row['machine']}, {counted(row['nodes'], 'node')}: {column}", cited)
+        ItemRow(f"{row['machine']}, {counted(row['nodes'], 'node')}: {column}", cited)
         for row in table.lines()
         for column in ("time", "speedup", "efficiency")
         if (cited := table.cited(column, row["machine"], row["nodes"]))

@@ -3,7 +3,7 @@
 from gridgrad.experiments.papers.grabaskas2018 import experiments as paper
 from gridgrad.experiments.papers.grabaskas2018.derived import overhead, synchronisations
 from gridgrad.experiments.papers.grabaskas2018.runs import lines
-from gridgrad.experiments.papers.items import Item, Row
+from gridgrad.experiments.papers.items import Item, ItemRow
 from gridgrad.parallel.predict.machine import read
 
 N = 100
@@ -29,7 +29,7 @@ def measured(line, runs):
 def item(tables, why, results, model, command):
     """The item. why, results, model, command: of it."""
     rows = tuple(
-        Row(
+        ItemRow(
             f"{line.ref} {line.dataset} {line.method}, {synchronisations(line):,} synchronisations",
             overhead(line), measured(line, tables.get("runs", {})), predicted(line),
         )

@@ -13,7 +13,7 @@ from gridgrad.experiments.common.jobs import printed_json
 from gridgrad.experiments.common.options import user_input
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.papers.cited import NOT_PRINTED, published
-from gridgrad.experiments.papers.parts import LONG, SHORT, Part
+from gridgrad.experiments.papers.parts import LONG, SHORT, PaperPart
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.job.start_ranks import mpiexec, slots
 
@@ -36,7 +36,7 @@ SHORT_LINES = "C.3", "C.8", "C.18", "C.21", "C.53", "C.56", "D.71", "D.72", "D.9
 
 
 @dataclass(frozen=True)
-class Run:
+class GrabaskasRun:
     """One job: its options, as `experiments/papers/grabaskas2018/job.py` has them. read: it only reads the data."""
 
     dataset: str
@@ -81,7 +81,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Line:
+class AppendixLine:
     """A line of an appendix. method: "Train()", "Backward()" or "model". n: samples of a node between synchronisations.
 
     seconds: as printed, or the words that are printed instead. passes: over the samples. widths: of FLS, SLS and TLS, the
@@ -122,7 +122,7 @@ class Line:
         return PLANS[self.model] if self.method == "model" else "fewest-bytes"
 
     def run(self, whole):
-        """The Run of the line: whole, or a part of it from which the time is scaled."""
+        """The GrabaskasRun of the line: whole, or a part of it from which the time is scaled."""
         if self.method == "Train()":
             period = self.n if self.nodes > 1 else 1  # on one node n has no effect
             part = self.nodes * max(STEPS[self.method], 2 * period)  # two averages
@@ -137,7 +137,7 @@ class Line:
         taken = (
             {"samples": self.samples, "passes": self.passes, "test": True} if whole else {"samples": min(self.samples, part)}
         )
-        return Run(self.dataset, self.nodes, net=self.net, **taken, **options)
+        return GrabaskasRun(self.dataset, self.nodes, net=self.net, **taken, **options)
 
     @cached_property
     def single(self):
@@ -145,9 +145,9 @@ class Line:
         return next(other for other in lines().values() if other.is_single_of(self))
 
     def reading(self):
-        """The Run that times pre-processing, None where only a part of the data is used."""
+        """The GrabaskasRun that times pre-processing, None where only a part of the data is used."""
         all_of = int(published(PAPER).values[f"{self.dataset.removesuffix('10')}_samples"].value)
-        return Run(self.dataset, self.nodes, all_of, read=True) if self.samples == all_of else None
+        return GrabaskasRun(self.dataset, self.nodes, all_of, read=True) if self.samples == all_of else None
 
     def is_single_of(self, other):
         """Whether this is the single-node line that another one is compared with."""
@@ -171,7 +171,7 @@ def lines():
         whole, passes = (int(known.values[f"{data.removesuffix('10')}_{name}"].value) for name in ("samples", "passes"))
         part = known.tables["4.17"].cited("samples", row["ref"])
         common = {name: row[name] for name in ("ref", "dataset", "device", "method", "version", "nodes", "seconds", "n")}
-        found[row["ref"]] = Line(**common, samples=part.value if part else whole, passes=passes, net=CNNS[data])
+        found[row["ref"]] = AppendixLine(**common, samples=part.value if part else whole, passes=passes, net=CNNS[data])
     for row in known.tables["Appendix D"].lines():
         widths = tuple(row[name] for name in ("FLS", "SLS", "TLS"))
         hidden = [str(width) for width in widths[1:] if width != NOT_PRINTED]
@@ -179,12 +179,14 @@ def lines():
         common = {name: row[name] for name in ("ref", "device", "nodes", "samples", "seconds", "model")}
         version = "auto" if row["nodes"] > 1 else "single"
         # Of Appendix D the thesis does not say how many passes: one.
-        found[row["ref"]] = Line(**common, dataset="mnist", method="model", version=version, passes=1, net=net, widths=widths)
+        found[row["ref"]] = AppendixLine(
+            **common, dataset="mnist", method="model", version=version, passes=1, net=net, widths=widths
+        )
     return found
 
 
 def runs(ranks, full=False):
-    """The Runs for all lines on these numbers of nodes, each once: of every line a whole one if `full`.
+    """The GrabaskasRuns for all lines on these numbers of nodes, each once: of every line a whole one if `full`.
 
     Otherwise most lines have a short one, and then their single node has one too, so that two of a kind are compared.
     """
@@ -192,7 +194,7 @@ def runs(ranks, full=False):
 
 
 def runs_of(some, full=False):
-    """The Runs for some lines, each once, see `runs`."""
+    """The GrabaskasRuns for some lines, each once, see `runs`."""
     in_full, found = [lines()[ref].run(whole=True) for ref in WHOLE], []
     for line in some:
         whole = full or line.run(whole=True) in in_full
@@ -201,7 +203,7 @@ def runs_of(some, full=False):
 
 
 def to_measure(size, ranks, data_dir):
-    """The Runs as Parts, see `runs`; a short measurement has those of SHORT_LINES."""
+    """The GrabaskasRuns as Parts, see `runs`; a short measurement has those of SHORT_LINES."""
     with user_input():
         for name in CNNS:
             datasets.prepare(name, data_dir)
@@ -209,7 +211,7 @@ def to_measure(size, ranks, data_dir):
         wanted = runs_of([lines()[ref] for ref in SHORT_LINES if lines()[ref].nodes in ranks])
     else:
         wanted = runs(ranks, full=size == LONG)
-    return [Part(run.key, partial(run.start, data_dir), run.seconds, asdict(run)) for run in wanted]
+    return [PaperPart(run.key, partial(run.start, data_dir), run.seconds, asdict(run)) for run in wanted]
 
 
 def gathered(results):

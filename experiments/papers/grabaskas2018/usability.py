@@ -5,7 +5,7 @@ from functools import lru_cache
 from gridgrad.experiments.papers.cited import published
 from gridgrad.experiments.papers.grabaskas2018.derived import COMPLEXITY, EFFORT
 from gridgrad.experiments.papers.grabaskas2018.runs import PAPER
-from gridgrad.experiments.papers.items import Item, Row
+from gridgrad.experiments.papers.items import Item, ItemRow
 from gridgrad.experiments.studies.usability.__main__ import programs, source
 from gridgrad.experiments.studies.usability.halstead import KEYWORDS, QUOTES, added, measure, statements
 
@@ -61,7 +61,7 @@ def effort_of_totals(program):
 def equation():
     """Equation 3.1 as an item: the thesis defines it and prints no number of it."""
     rows = tuple(
-        Row(f"{program}, Table {table} (here {ours})", complexity(program), our_complexity(ours))
+        ItemRow(f"{program}, Table {table} (here {ours})", complexity(program), our_complexity(ours))
         for program, (table, ours) in PROGRAMS.items()
     )
     return Item(
@@ -77,9 +77,9 @@ def halstead():
     for program, (table, _) in PROGRAMS.items():
         counted = measure(lua(table), LUA)
         for name in ("n1", "n2", "N1", "N2"):
-            rows.append(Row(f"Table {table}: {name}", known.tables["totals"].cited(name, program), getattr(counted, name)))
-        rows.append(Row(f"Table {table}: effort", effort_of_totals(program), counted.effort))
-        rows.append(Row(f"Table {table}: effort printed in Table 4.13", known.tables["4.13"].cited("effort", program)))
+            rows.append(ItemRow(f"Table {table}: {name}", known.tables["totals"].cited(name, program), getattr(counted, name)))
+        rows.append(ItemRow(f"Table {table}: effort", effort_of_totals(program), counted.effort))
+        rows.append(ItemRow(f"Table {table}: effort printed in Table 4.13", known.tables["4.13"].cited("effort", program)))
     return Item(
         "Tables 4.9 to 4.12", "Halstead's measures of the lines of Lua, as the thesis counts and as our rules count them",
         "section 4.1.3", tuple(rows),
@@ -98,7 +98,7 @@ def used(tables, name, title, columns, source):
         for column in columns:
             label = f"{row['program']}{f' (here {mine})' if mine in ours else ''}: {column}"
             cited = published(PAPER).tables[name].cited(column, row["program"])
-            rows.append(Row(label, cited, ours.get(mine, {}).get(f"{column}, measured")))
+            rows.append(ItemRow(label, cited, ours.get(mine, {}).get(f"{column}, measured")))
     return Item(
         f"Table {name}", title, source, tuple(rows), WHY, RESULTS, command=COMMAND,
         reason="Programs without a counterpart here have no measured number.", processor="counted, on any processor",

@@ -25,11 +25,11 @@ AIRFOIL = 1503 * 6 * 4  # bytes of a small data set: samples of five features an
 
 def findings(tables):
     """{name of a claim: Finding}. tables: those of `hegde2016.tables`."""
-    counted = Counted(tables["costs"], tables["computations"])
+    counted = CountedAlgorithms(tables["costs"], tables["computations"])
     return orders(counted) | comparisons_of_algorithms(counted) | from_the_text()
 
 
-class Counted:
+class CountedAlgorithms:
     """What was counted of each algorithm on k workers, by k; what was predicted, where an algorithm was not counted.
 
     kind: MEASURED, or PREDICTED if anything that was asked for was not counted.

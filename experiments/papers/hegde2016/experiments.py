@@ -26,7 +26,7 @@ from gridgrad.experiments.papers import page_words as words
 from gridgrad.experiments.papers.cited import PRINTED, published
 from gridgrad.experiments.papers.hegde2016 import claims, costs
 from gridgrad.experiments.papers.hegde2016.times import KERNEL, KERNELS, REPEATS, SIZE, STRIDE, flops_of_image
-from gridgrad.experiments.papers.parts import SHORT, USUAL, Part, run_all
+from gridgrad.experiments.papers.parts import SHORT, USUAL, PaperPart, run_all
 from gridgrad.experiments.plots import hegde2016 as figures
 from gridgrad.nn import device
 from gridgrad.parallel.job.run import UserError
@@ -52,12 +52,14 @@ def experiments(out, ranks, data_dir, full=False):
 def to_measure(size, ranks, data_dir):
     """The experiments as Parts: what else the machine does, processes that time layers, and jobs that count."""
     sides = [("cpu", threads) for threads in thread_counts(len(cores()))] + [("gpu", 1)] * bool(device.gpus())
-    found = [Part(BUSY, report.busy_cores, 1, {})]
+    found = [PaperPart(BUSY, report.busy_cores, 1, {})]
     for number in range(SHORT_ROUNDS if size == SHORT else ROUNDS):
         for kind, threads in sides:
             settings = {"convolution": [CHANNELS, BATCH_SIZES], "dense": [SAMPLES, SIZES]}
-            found.append(Part(f"{kind} {threads}, round {number}", partial(times, kind, threads), PROCESS_SECONDS, settings))
-    jobs = [Part(f"count {k}", partial(costs.count, k), JOB_SECONDS, {"samples": costs.SAMPLES}) for k in costs.WORKERS]
+            found.append(
+                PaperPart(f"{kind} {threads}, round {number}", partial(times, kind, threads), PROCESS_SECONDS, settings)
+            )
+    jobs = [PaperPart(f"count {k}", partial(costs.count, k), JOB_SECONDS, {"samples": costs.SAMPLES}) for k in costs.WORKERS]
     return found + jobs
 
 

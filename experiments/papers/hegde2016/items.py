@@ -6,7 +6,7 @@ from gridgrad.experiments.papers.hegde2016 import costs as of_costs
 from gridgrad.experiments.papers.hegde2016 import kept as other_programs
 from gridgrad.experiments.papers.hegde2016 import threads
 from gridgrad.experiments.papers.hegde2016.claims import NO_GPU, VALUES, is_gpu
-from gridgrad.experiments.papers.items import Item, Row, rows_of
+from gridgrad.experiments.papers.items import Item, ItemRow, rows_of
 from gridgrad.experiments.papers.other_results import kept
 
 TITLE = "Hegde, Usmani: Parallel and distributed deep learning (2016)"
@@ -58,18 +58,18 @@ def convolution(tables):
     cpu = next(iter(grey), "1 CPU thread")
     measured = grey[cpu] / grey[gpu] if gpu else None
     rows = [
-        Row(f"{gpu or 'GPU'}, 1 channel: ms an image", VALUES["slope_gpu"], grey.get(gpu)),
-        Row("a CPU over the GPU, in the text", VALUES["ratio_convolution"], measured),
-        Row("a CPU over the GPU, by the slopes", RATIO(VALUES["slope_cpu"], VALUES["slope_gpu"]), measured),
+        ItemRow(f"{gpu or 'GPU'}, 1 channel: ms an image", VALUES["slope_gpu"], grey.get(gpu)),
+        ItemRow("a CPU over the GPU, in the text", VALUES["ratio_convolution"], measured),
+        ItemRow("a CPU over the GPU, by the slopes", RATIO(VALUES["slope_cpu"], VALUES["slope_gpu"]), measured),
     ]
     for name, channels in ours or {(cpu, 1): None}:
         line = ours.get((name, channels), {})
         label = f"{name}, {counted(channels, 'channel')}"
         cited = VALUES["slope_cpu"] if (name, channels) == (cpu, 1) else None
         if (name, channels) != (gpu, 1):
-            rows.append(Row(f"{label}: ms an image", cited, line.get("ms_an_image")))
+            rows.append(ItemRow(f"{label}: ms an image", cited, line.get("ms_an_image")))
         if line:
-            rows.append(Row(f"{label}: R^2 of the line", None, line["R2"]))
+            rows.append(ItemRow(f"{label}: R^2 of the line", None, line["R2"]))
     return Item(
         "Figure 1", "time of a convolution, 96 kernels of 11x11 with stride 4 on 224x224, over the batch",
         "section 3.2.1", tuple(rows),
@@ -82,11 +82,11 @@ def convolution(tables):
 def dense(tables):
     """Figure 3: exponents of n."""
     rows = [
-        Row(f"{line['device']}, {counted(line['batch'], 'sample')}, {line['n']}: exponent of n", VALUES["exponent_n"],
+        ItemRow(f"{line['device']}, {counted(line['batch'], 'sample')}, {line['n']}: exponent of n", VALUES["exponent_n"],
             line["exponent"], remark=f"R^2 {line['R2']:.4f}")
         for line in tables.get("dense_fits", [])
     ]  # fmt: skip
-    rows = rows or [Row("exponent of n", VALUES["exponent_n"])]
+    rows = rows or [ItemRow("exponent of n", VALUES["exponent_n"])]
     return Item(
         "Figure 3", "time of a fully connected layer of n inputs and outputs: exponent of n", "section 3.2.2", tuple(rows),
         "Small matrices stay in a cache and large ones do not, so for one sample the exponent is larger than that of the text.",
@@ -97,7 +97,7 @@ def dense(tables):
 def ratios(tables, name, table, kind, size, figure):
     """Figure 2 or 4: speedups over one CPU thread."""
     cited = VALUES["ratio_convolution" if size == "batch" else "ratio_dense"]
-    rows = [Row("GPU over CPU, all sizes together", cited)]
+    rows = [ItemRow("GPU over CPU, all sizes together", cited)]
     rows += rows_of(
         [line | {"spread": f"{line['min']:.3g} to {line['max']:.3g}"} for line in tables.get(table, [])],
         lambda line: f"{line['device']}, {kind} {line[kind]}, {size} {line[size]}",
@@ -117,13 +117,13 @@ def in_the_paper(column, words):
     """Rows with the orders of magnitude that the paper prints in a column of its costs, which are words. words: the column."""
     costs = published("hegde2016").tables["costs"]
     cited = {line["algorithm"]: costs.cited(column, line["algorithm"]) for line in costs.lines()}
-    return tuple(Row(f"{name}, {words} in the paper", one) for name, one in cited.items() if one)
+    return tuple(ItemRow(f"{name}, {words} in the paper", one) for name, one in cited.items() if one)
 
 
 def filled_in(terms, compute):
     """Rows with the paper's terms, filled in with what its letters are here. terms: the words. compute: the function."""
     return tuple(
-        Row(f"{name}, k = {k}: the paper's terms", None, None, compute(name, k), text)
+        ItemRow(f"{name}, k = {k}: the paper's terms", None, None, compute(name, k), text)
         for name, (text, _) in terms.items() for k in of_costs.WORKERS
     )  # fmt: skip
 
@@ -158,7 +158,7 @@ def section_5(tables):
     yield Item(
         "Section 5.2.1", "workers that keep an asynchronous server busy, P = T/tau", "section 5.2.1",
         (
-            Row("workers in the paper", VALUES["workers_of_a_server"]),
+            ItemRow("workers in the paper", VALUES["workers_of_a_server"]),
             *rows_of(tables["limits"], lambda line: f"{line['net']}, {line['machine']}, server {line['server']}",
                      {"": (None, None, "T/tau")}),
         ),
@@ -174,7 +174,7 @@ def measured_limit(content):
     """Updates a second of a server, as `study servers` measured them. content: of its file."""
     limit = other_programs.limit_of(content)
     rows = [
-        Row(counted(row["workers"], "worker"), None, row["measured"], row["predicted"],
+        ItemRow(counted(row["workers"], "worker"), None, row["measured"], row["predicted"],
             f"{row['least']:.3g} to {row['most']:.3g}")
         for row in limit["rows"]
     ]  # fmt: skip

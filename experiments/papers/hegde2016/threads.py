@@ -13,7 +13,7 @@ from statistics import median, quantiles
 from gridgrad.experiments.common.markdown import cell
 from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.papers.hegde2016.kept import file
-from gridgrad.experiments.papers.items import Item, Row
+from gridgrad.experiments.papers.items import Item, ItemRow
 from gridgrad.experiments.papers.other_results import kept
 
 NAME = "hegde2016/threads"
@@ -149,7 +149,7 @@ def item(result, tables):
     rows = summary(result)
     alone = {(row["samples"], row["n"]): row for row in rows if row["way"] == PRODUCT}
     shown = [
-        Row(f"n {row['n']}, {counted(row['samples'], 'sample')}", None, row["speedup"], None,
+        ItemRow(f"n {row['n']}, {counted(row['samples'], 'sample')}", None, row["speedup"], None,
             f"{row['low']:.2f} to {row['high']:.2f}; NumPy's product alone {alone[row['samples'], row['n']]['speedup']:.2f}; "
             f"two processes {row['processes']:.2f}; on one core the whole takes {row['halves']:.2f} times as long as a half"
             + "; a half fits a core's own cache" * row["window"])

@@ -22,7 +22,7 @@ from gridgrad.experiments.common.markdown import table
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.papers.laugier2018 import formulas
-from gridgrad.experiments.papers.parts import SHORT, Part
+from gridgrad.experiments.papers.parts import SHORT, PaperPart
 from gridgrad.experiments.plots.figures import measured_on
 from gridgrad.experiments.studies import laugier2018_predicted as predictions
 from gridgrad.parallel.grid.process_grid import AXES, parse_grid
@@ -52,7 +52,7 @@ def experiments(out, ranks, data_dir, full=True):
 def to_measure(size, ranks, data_dir):
     """The experiments as Parts: how large the data sets are, each run of the sweeps, and the scatters on each grid."""
     data = ["airfoil", ethylene(data_dir)]
-    found = [Part(SIZES, partial(sizes_of_data, data, data_dir), 1, {"data": data})]
+    found = [PaperPart(SIZES, partial(sizes_of_data, data, data_dir), 1, {"data": data})]
     for name in data:
         settings = settings_of(name, ranks, data_dir)
         if size == SHORT:
@@ -60,9 +60,9 @@ def to_measure(size, ranks, data_dir):
         for net, grid, repeat in sweeps.all_runs(settings):
             run = partial(sweeps.report_of, net, grid, repeat, settings)
             seconds = RUN_SECONDS.get(prod(parse_grid(grid).values()), 3.5)
-            found.append(Part(f"{name}, {net}, {grid}, repeat {repeat}", run, seconds, settings))
+            found.append(PaperPart(f"{name}, {net}, {grid}, repeat {repeat}", run, seconds, settings))
     return found + [
-        Part(f"scatter on {grid}", partial(scatter, grid), SCATTER_SECONDS, {"grid": grid}) for grid in grids(ranks)
+        PaperPart(f"scatter on {grid}", partial(scatter, grid), SCATTER_SECONDS, {"grid": grid}) for grid in grids(ranks)
     ]
 
 

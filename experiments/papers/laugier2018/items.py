@@ -5,7 +5,7 @@ from statistics import median
 from gridgrad.experiments.common.parallel_schemes import scheme_of
 from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.papers.cited import RATIO, Formula, published
-from gridgrad.experiments.papers.items import Item, Row
+from gridgrad.experiments.papers.items import Item, ItemRow
 from gridgrad.experiments.papers.laugier2018 import follows, formulas, kept, steps
 from gridgrad.parallel.grid.process_grid import parse_grid
 
@@ -70,7 +70,7 @@ def data(tables):
     measured = {line["data"]: line for line in tables.get("data", [])}
     for name in dict.fromkeys([*(line["data"] for line in printed.lines()), *measured]):
         for column in printed.columns[1:]:
-            rows.append(Row(f"{name}: {column}", printed.cited(column, name), measured.get(name, {}).get(column)))
+            rows.append(ItemRow(f"{name}: {column}", printed.cited(column, name), measured.get(name, {}).get(column)))
     return Item(
         "Table 1", "sizes of the data sets: samples, inputs and outputs", "section 8", tuple(rows), results=RESULTS,
         command=COMMAND,
@@ -86,11 +86,11 @@ def figure(tables, name, kind, title, numbers):
     for label, (number, size) in numbers.items():
         line = predicted[kind, KNOWN.values[size].value]
         for where in list(line)[-3:]:
-            rows.append(Row(f"{label}; {where}", KNOWN.values[number], None, line[where]))
+            rows.append(ItemRow(f"{label}; {where}", KNOWN.values[number], None, line[where]))
     for line in tables.get("speedups", []):
         if SCHEMES.get(scheme_of(parse_grid(line["grid"]))) == name and not line["oversubscribed"]:
             label = f"{line['data']}, size {formulas.size_of(line['net'])}, {line['grid']}"
-            rows.append(Row(label, None, line["speedup"], remark=f"{line['min']:.3g} to {line['max']:.3g}"))
+            rows.append(ItemRow(label, None, line["speedup"], remark=f"{line['min']:.3g} to {line['max']:.3g}"))
     figures = tuple(f"{name}.png" for name in dict.fromkeys(line["data"] for line in tables.get("speedups", [])))
     return Item(
         name, title, PLACES[name], tuple(rows), WHY, RESULTS, f"{MODEL}, with {DEPTH}", COMMAND,
@@ -101,7 +101,7 @@ def figure(tables, name, kind, title, numbers):
 def curves(tables):
     """The predicted curves of Figures 5 to 7, in words, and their figure."""
     rows = [
-        Row(f"{line['predicted']}, size {line['model size']}, {line['assumed']}", None, None,
+        ItemRow(f"{line['predicted']}, size {line['model size']}, {line['assumed']}", None, None,
             ", ".join(f"{ranks}: {value:.3g}" for ranks, value in line.items() if ranks.isdigit() and value and ranks != "1"))
         for line in tables["curves"]
     ]  # fmt: skip
@@ -138,8 +138,9 @@ def hosts():
 
     def choose(report):
         rows = [
-            Row(f"{line['grid']}, size {line['model size']}, {line['hidden layers']} hidden", None, line["speedup"]["median"],
-                line["predicted speedup"], f"{line['speedup']['min']:.3g} to {line['speedup']['max']:.3g}")
+            ItemRow(f"{line['grid']}, size {line['model size']}, {line['hidden layers']} hidden", None,
+                line["speedup"]["median"], line["predicted speedup"],
+                f"{line['speedup']['min']:.3g} to {line['speedup']['max']:.3g}")
             for line in report["rows"] if line["grid"] != "batch=1,model=1"
         ]  # fmt: skip
         return rows, kept.where(report), f" By the medians, {fastest(report['rows'])}."
@@ -182,13 +183,13 @@ def would_have_to_be():
         cited = dict(zip(report["printed"], ("batch_speedup", "batch_speedup", "model_speedup", "integrated_ratio")))
         logged = report["alone"][-1]
         rows = [
-            Row(f"with the settings of the paper's code: {name}", KNOWN.values[number], None, logged[name])
+            ItemRow(f"with the settings of the paper's code: {name}", KNOWN.values[number], None, logged[name])
             for name, number in cited.items()
         ]
         parts = {"alone": report["alone"][:-1], "fewest in the paper's order": report["fewest_in_order"]["rows"],
                  "closest": report["closest"][:3], "with the settings of the paper's code": [logged]}  # fmt: skip
         rows += [
-            Row(f"{title}; {steps.words(line['assumed'])}", None, None, ", ".join(f"{line[name]:.3g}" for name in cited),
+            ItemRow(f"{title}; {steps.words(line['assumed'])}", None, None, ", ".join(f"{line[name]:.3g}" for name in cited),
                 f"in the paper's order: {'yes' if line['order'] else 'no'}")
             for title, lines in parts.items() for line in lines
         ]  # fmt: skip
@@ -216,11 +217,11 @@ def logs():
         if (batch, model) != (1, 1):
             grid = f"batch={batch},model={model}"
             value = SPEEDUP(*(whole.cited("seconds", size, *axes) for axes in ((1, 1), (batch, model))))
-            rows.append(Row(f"ethylene, size {size}, {grid}", value, None, (predicted or {}).get((size, grid))))
+            rows.append(ItemRow(f"ethylene, size {size}, {grid}", value, None, (predicted or {}).get((size, grid))))
     for size, batch, model, *_ in epochs.rows:
         if (batch, model) != (1, 1):
             value = MEDIANS(*(epochs.cited(epoch, size, *axes) for axes in ((1, 1), (batch, model)) for epoch in EPOCHS))
-            rows.append(Row(f"airfoil, size {size}, batch={batch},model={model}", value))
+            rows.append(ItemRow(f"airfoil, size {size}, batch={batch},model={model}", value))
     return Item(
         "Section 11.4", "speedups over one process in the logs of the code that the paper names", "section 11.4", tuple(rows),
         results=kept.path("search"), model=f"{MODEL}, with one hidden layer and what else this code and its logs show",
@@ -242,7 +243,7 @@ def volumes(tables):
     for line in tables["volumes"]:
         derived = formulas.derived_volume(scheme_of(parse_grid(line["grid"])), line["ranks"])
         rows.append(
-            Row(f"{line['ranks']} ranks, {line['grid']}", derived, sent.get(line["grid"]), line["ours_MB"],
+            ItemRow(f"{line['ranks']} ranks, {line['grid']}", derived, sent.get(line["grid"]), line["ours_MB"],
                 f"corrected: {line['corrected_MB']:.4g}" if line["grid"] in sent else "")
         )  # fmt: skip
     return Item(
@@ -257,12 +258,12 @@ def volumes(tables):
 def crossover(tables):
     """Section 7: one scatter, or a scatter and a broadcast."""
     rows = [
-        Row(f"{line['grid']}: block in MB at which both ways take equally long", formulas.crossover(line["grid"]))
+        ItemRow(f"{line['grid']}: block in MB at which both ways take equally long", formulas.crossover(line["grid"]))
         for line in tables["crossover"]
     ]
     lines = [line for line in tables.get("scatter", []) if line["grid"] == follows.FOUR]
     rows += [
-        Row(f"{line['grid']}, blocks of {line['block_bytes'] // 1024} KiB: from rank 0 over scatter and broadcast",
+        ItemRow(f"{line['grid']}, blocks of {line['block_bytes'] // 1024} KiB: from rank 0 over scatter and broadcast",
             None, line["scatter us"] / line["scatter-broadcast us"],
             float(RATIO.value(*formulas.ways(follows.FOUR, line["block_bytes"] / 1e6))))
         for line in lines

@@ -13,11 +13,11 @@ from pathlib import Path
 from gridgrad.experiments.common.jobs import printed_json
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.papers.cited import Formula
-from gridgrad.experiments.papers.items import Item, Row
+from gridgrad.experiments.papers.items import Item, ItemRow
 from gridgrad.experiments.papers.marques2016.runs import TIMEOUT
 from gridgrad.experiments.papers.marques2016.scaling import KNOWN, said
 from gridgrad.experiments.papers.other_results import kept, where
-from gridgrad.experiments.papers.parts import Part
+from gridgrad.experiments.papers.parts import PaperPart
 from gridgrad.experiments.plots.figures import measured_on
 from gridgrad.nn.files.json_text import UNFIT, contents_of_lines
 from gridgrad.parallel.job.start_ranks import mpiexec
@@ -40,7 +40,7 @@ def seconds_of(text):
 def epochs(steps):
     """Parts that time an epoch of the autoencoders of Appendix A. steps: that are timed of each phase."""
     return [
-        Part(f"an epoch of 784-{width}-250-10", partial(epoch, width, steps), 3 + 2 * steps * width / 25_000,
+        PaperPart(f"an epoch of 784-{width}-250-10", partial(epoch, width, steps), 3 + 2 * steps * width / 25_000,
              {"width": width, "steps": steps})
         for width in WIDTHS
     ]  # fmt: skip
@@ -91,7 +91,7 @@ def appendix(tables):
     error, how, processor = (found["error"], found["how"], found["processor"]) if found else (None, "", "")
     yield Item(
         "Appendix A: error", "classification error of 784-500-250-10 on MNIST, %", "Appendix A, section IV",
-        (Row("test error", KNOWN.values["classification error"], error, remark=how),),
+        (ItemRow("test error", KNOWN.values["classification error"], error, remark=how),),
         "The paper trains for 1,500 epochs and names no corruption of the inputs; here training is much shorter.",
         str(AUTOENCODER), processor=processor, reason=why and f"Nothing is kept: {why}.",
         command="study autoencoder --validation 0.16667 --corruption 0.25 --pretrain-epochs 15 --epochs 30 --energy "
@@ -113,16 +113,16 @@ def times(tables):
         line = by_width.get(width)
         remark = f"scaled from {line['steps']} steps" if line else ""
         label = f"784-{width}-250-10, refGPU against one core here: seconds of an epoch"
-        return Row(label, cited, line and line["epoch, s"], remark=remark)
+        return ItemRow(label, cited, line and line["epoch, s"], remark=remark)
 
     why = (
         "One core of a CPU here, whose products of matrices are those of OpenBLAS; in the OpenCL kernels of the paper each "
         "work-item adds up one output. The images are made up, of MNIST's size; the time does not depend on their values."
     )
     two = KNOWN.tables["II"].lines()
-    phones = [Row(f"784-500-250-10, {line['device']}: seconds of an epoch", SECONDS(said("II", "time", line["device"])))
+    phones = [ItemRow(f"784-500-250-10, {line['device']}: seconds of an epoch", SECONDS(said("II", "time", line["device"])))
               for line in two[1:]]  # fmt: skip
-    energy = [Row(f"{line['device']}: {column}", said("II", column, line["device"]))
+    energy = [ItemRow(f"{line['device']}: {column}", said("II", column, line["device"]))
               for column in ("W", "Wh", "percent of the GPU") for line in two if line[column] != "-"]  # fmt: skip
     yield Item(
         "Appendix A: Table II", "time and energy of an epoch of 784-500-250-10", "Appendix A, Table II",
@@ -135,9 +135,9 @@ def times(tables):
     for line in KNOWN.tables["III"].lines():
         device, width = line["device"], line["width"]
         rows.append(timed(width, SECONDS(said("III, desktop", "time", device))))
-        rows.append(Row(f"784-{width}-250-10, {device}: seconds of an epoch", SECONDS(said("III", "time", device))))
+        rows.append(ItemRow(f"784-{width}-250-10, {device}: seconds of an epoch", SECONDS(said("III", "time", device))))
         label = f"784-{width}-250-10: weights"
-        rows.append(Row(label, said("III", "weights", device), None, weights_of(width)))
+        rows.append(ItemRow(label, said("III", "weights", device), None, weights_of(width)))
     yield Item(
         "Appendix A: Table III", "the largest networks that phones hold: time of an epoch, and weights",
         "Appendix A, Table III", tuple(rows),

@@ -12,7 +12,7 @@ from gridgrad.experiments.papers.claims import found, judged, undecided
 from gridgrad.experiments.papers.items import KEPT, MEASURED, PREDICTED
 from gridgrad.experiments.papers.marques2016 import claims_text as text
 from gridgrad.experiments.papers.marques2016 import unequal as laptops
-from gridgrad.experiments.papers.marques2016.runs import BATCH_SIZES, NETWORKS, PARTS, WITH_MASTER, Run, parts
+from gridgrad.experiments.papers.marques2016.runs import BATCH_SIZES, NETWORKS, PARTS, WITH_MASTER, MarquesRun, parts
 from gridgrad.experiments.papers.marques2016.scaling import KNOWN, said
 from gridgrad.experiments.papers.other_results import kept
 from gridgrad.experiments.plots.marques2016 import rounds_of
@@ -118,8 +118,8 @@ def of_speedup(line):
 
 
 def of_part(runs, part, *run):
-    """The range by rounds of the part of a step that a part of it takes. runs: of the tables. run: what a Run is made of."""
-    seconds = [parts([result]) for result in runs[Run(*run).key]]
+    """The range by rounds of the share of a step that a part takes. runs: of the tables. run: the entries of a MarquesRun."""
+    seconds = [parts([result]) for result in runs[MarquesRun(*run).key]]
     shares = [one[part][0] / one["step"][0] for one in seconds]
     return min(shares), max(shares)
 

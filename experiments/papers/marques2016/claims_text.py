@@ -6,7 +6,7 @@ from gridgrad.experiments.common import published_networks
 from gridgrad.experiments.papers.claims import FOLLOWS, contradictory, found, undecided
 from gridgrad.experiments.papers.items import KEPT, PREDICTED
 from gridgrad.experiments.papers.marques2016 import appendix, scaling
-from gridgrad.experiments.papers.marques2016.runs import NETWORKS, Run
+from gridgrad.experiments.papers.marques2016.runs import NETWORKS, MarquesRun
 from gridgrad.experiments.papers.marques2016.scaling import KNOWN, PRINTED, SUMMED, said
 from gridgrad.experiments.papers.other_results import kept, where
 from gridgrad.nn.layers.conv import Conv2d
@@ -93,7 +93,7 @@ def of_text():
 
 def share_of_convolutions(network):
     """The part of the parameters of a network that is in its convolutions."""
-    net = published_networks.published(Run(network, 64).net)
+    net = published_networks.published(MarquesRun(network, 64).net)
     sizes = {layer: sum(parameter.size for parameter in layer.parameters) for layer in net.layers}
     return sum(size for layer, size in sizes.items() if isinstance(layer, Conv2d)) / sum(sizes.values())
 

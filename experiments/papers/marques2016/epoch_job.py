@@ -45,15 +45,15 @@ def seconds_of_steps(widths, steps, placed):
     )  # fmt: skip
     part, state, found = made_up(INPUTS, CLASSES, settings, steps), {}, {}
     for position in range(len(widths) - 1):
-        clock = Clock()
+        clock = EpochEnds()
         pretrain(placed, part, widths, position, state, settings, clock)
         found[f"pre-training {position + 1}"] = clock.seconds
-    clock = Clock()
+    clock = EpochEnds()
     finetune(placed, part, widths, CLASSES, state, settings, clock)
     return found | {"fine-tuning": clock.seconds}
 
 
-class Clock:
+class EpochEnds:
     """What is called after each epoch; `seconds` is what the second one has taken."""
 
     def __init__(self):

@@ -26,14 +26,14 @@ from gridgrad.experiments.papers.marques2016.runs import (
     PLANS,
     ROUNDS,
     WITH_MASTER,
-    Run,
+    MarquesRun,
     all_runs,
     machine_of,
     measure,
     parts,
     ratios,
 )
-from gridgrad.experiments.papers.parts import SHORT, Part, run_all
+from gridgrad.experiments.papers.parts import SHORT, PaperPart, run_all
 from gridgrad.experiments.plots import marques2016 as figures
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.job.start_ranks import slots
@@ -96,7 +96,9 @@ def to_measure(size, ranks, data_dir):
     found = epochs(SHORT_STEPS if size == SHORT else STEPS)
     for run, number in all_runs(ranks, rounds, NETWORKS, sizes):
         settings = {"run": run.key, "seconds": seconds}
-        found.append(Part(f"{run.key}, round {number}", partial(printed, run, number, seconds), run.about(seconds), settings))
+        found.append(
+            PaperPart(f"{run.key}, round {number}", partial(printed, run, number, seconds), run.about(seconds), settings)
+        )
     return found
 
 
@@ -135,14 +137,14 @@ def split(runs):
     found, sizes = [], sorted({results[0]["batch_size"] for results in runs.values()})
     for network in NETWORKS:
         for batch_size in sizes:
-            alone = runs.get(Run(network, batch_size).key)
+            alone = runs.get(MarquesRun(network, batch_size).key)
             if not alone:
                 continue
             found.append(measured_row(network, batch_size, 1, "one rank", alone, alone))
-            two = {form: in_same_rounds(alone, runs.get(Run(network, batch_size, 2, form).key, ())) for form in PLANS}
+            two = {form: in_same_rounds(alone, runs.get(MarquesRun(network, batch_size, 2, form).key, ())) for form in PLANS}
             for ranks in RANKS:
                 for form in PLANS:
-                    results = in_same_rounds(alone, runs.get(Run(network, batch_size, ranks, form).key, ()))
+                    results = in_same_rounds(alone, runs.get(MarquesRun(network, batch_size, ranks, form).key, ()))
                     if results:
                         found.append(measured_row(network, batch_size, ranks, form, results, alone))
                     elif two[form]:
@@ -198,7 +200,7 @@ def equation(network, batch_size, ranks):
 def forms(runs):
     """How many times as fast two ranks without a master are as two with one, and as one rank, in the case COMPARED."""
     network, batch_size = COMPARED
-    one, *two = (Run(*COMPARED), *(Run(*COMPARED, 2, form) for form in (WITH_MASTER, MASTERLESS)))
+    one, *two = (MarquesRun(*COMPARED), *(MarquesRun(*COMPARED, 2, form) for form in (WITH_MASTER, MASTERLESS)))
     found, masterless = [], runs.get(two[1].key, [])
     for words, other in ((f"{WITH_MASTER} on 2 ranks", two[0]), ("one rank", one)):
         by_rounds = ratios(masterless, runs.get(other.key, []))
@@ -212,7 +214,7 @@ def forms(runs):
 @lru_cache(maxsize=1024)
 def model(network, batch_size, ranks, form):
     """{part: seconds} of a step by the cost model for the paper's machines, on the rank with the most work."""
-    net = published_networks.published(Run(network, batch_size).net)
+    net = published_networks.published(MarquesRun(network, batch_size).net)
     cost = Cost(net, GridDescription({"model": ranks}, ranks_per_node=1), PLANS[form], batch_size, read(MACHINE))
     found = dict.fromkeys(PARTS, 0.0)
     for work in cost.works:

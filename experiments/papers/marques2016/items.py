@@ -1,7 +1,7 @@
 """Marques 2016 on the page of all papers: its tables and figures as items. The claims are in `claims.py`."""
 
 from gridgrad.experiments.common.tables import counted
-from gridgrad.experiments.papers.items import Item, Row, rows_of
+from gridgrad.experiments.papers.items import Item, ItemRow, rows_of
 from gridgrad.experiments.papers.marques2016 import unequal as laptops
 from gridgrad.experiments.papers.marques2016.appendix import COMMAND, RESULTS, appendix
 from gridgrad.experiments.papers.marques2016.claims_text import ROOFLINE, near_the_peak
@@ -70,10 +70,10 @@ def steps(tables, number, batch):
         for words, place in QUANTITIES.items():
             cited = said(*place, *key) if theirs else None
             if theirs or words == "speedup":
-                rows.append(Row(f"{label}: {words}", cited, *both(ours[words], line["how"]), remark=remark))
+                rows.append(ItemRow(f"{label}: {words}", cited, *both(ours[words], line["how"]), remark=remark))
     if not rows:
         rows = [
-            Row(f"{line['network']}, {line['CPUs']} CPUs, {WITH_MASTER}: {words}",
+            ItemRow(f"{line['network']}, {line['CPUs']} CPUs, {WITH_MASTER}: {words}",
                 said(*place, line["network"], batch, line["CPUs"]))
             for words, place in QUANTITIES.items() for line in KNOWN.tables[place[0]].lines() if line["batch"] == batch
         ]  # fmt: skip
@@ -97,22 +97,24 @@ def text_of_cpus(tables):
             one = ours(mine, key=lambda row: row["speedup"]) if all(mine) else None
             numbers = both(one["speedup"], one["how"]) if one else ()
             remark = at(one) if one else ""
-            rows.append(Row(f"{network}, {cpus} CPUs, the {word} of all batch sizes: speedup", cited, *numbers, remark=remark))
+            rows.append(
+                ItemRow(f"{network}, {cpus} CPUs, the {word} of all batch sizes: speedup", cited, *numbers, remark=remark)
+            )
     for line in KNOWN.tables["computation of CPUs"].lines():
         key = line["batch"], line["CPUs"]
         one = by_case.get(("500:1500", *key))
         numbers = both(100 * one["computation, s"] / one["step, s"], one["how"]) if one else ()
         label = f"500:1500, batch {key[0]}, {counted(key[1], 'CPU')}: computation, %"
-        rows.append(Row(label, said("computation of CPUs", "percent", *key), *numbers))
+        rows.append(ItemRow(label, said("computation of CPUs", "percent", *key), *numbers))
     for line in KNOWN.tables["greatest speedup of CPUs"].lines():
         one = by_case.get(("500:1500", line["batch"], 1))
         value = one["step, s"] / one["computation, s"] if one else None
         cited = said("greatest speedup of CPUs", "speedup", line["batch"])
-        rows.append(Row(f"500:1500, batch {line['batch']}, any number of CPUs: greatest speedup", cited, value))
+        rows.append(ItemRow(f"500:1500, batch {line['batch']}, any number of CPUs: greatest speedup", cited, value))
     one = by_case.get(("50:500", 64, 4))
     numbers = both(one["communication, s"] / one["convolution, s"], one["how"]) if one else ()
     label = "50:500, batch 64, 4 CPUs: communication over convolution"
-    rows.append(Row(label, KNOWN.values["communication over convolution"], *numbers))
+    rows.append(ItemRow(label, KNOWN.values["communication over convolution"], *numbers))
     return Item(
         "Sections 5.1.1 to 5.1.3", "what the text says of all batch sizes, and of the parts of a step",
         "sections 5.1.1 to 5.1.3, pages 35 to 37", tuple(rows),
@@ -133,11 +135,11 @@ def unequal():
         theirs = line["form"] == WITH_MASTER
         cited = said("speedups of CPUs", "speedup", line["network"], found["batch_size"], 2) if theirs else None
         spread = f"{line['rounds']} rounds, {line['least']:.3g} to {line['most']:.3g}"
-        rows.append(Row(f"{line['network']}: speedup {line['setting']}", cited, line["speedup"], remark=spread))
+        rows.append(ItemRow(f"{line['network']}: speedup {line['setting']}", cited, line["speedup"], remark=spread))
         if theirs:
-            rows.append(Row(f"{line['network']}: communication {line['setting']}, %", None, line["communication, %"]))
+            rows.append(ItemRow(f"{line['network']}: communication {line['setting']}, %", None, line["communication, %"]))
     if not rows:
-        rows = [Row(f"{line['network']}: speedup at 5 MB/s", said("speedups of CPUs", "speedup", line["network"], 64, 2))
+        rows = [ItemRow(f"{line['network']}: speedup at 5 MB/s", said("speedups of CPUs", "speedup", line["network"], 64, 2))
                 for line in KNOWN.tables["speedups of CPUs"].lines() if (line["batch"], line["CPUs"]) == (64, 2)]  # fmt: skip
     return Item(
         "Figure 5.1, as written", "two unequal CPUs at 5 MB/s, batch 64, over the slower one alone, which is the master",
@@ -158,7 +160,7 @@ def unequal():
 def gpus():
     """Figures 5.6 to 5.10."""
     rows = [
-        Row(f"{line['case']}, {line['GPUs']} GPUs: {words}", said(table, column, line["case"], line["GPUs"]))
+        ItemRow(f"{line['case']}, {line['GPUs']} GPUs: {words}", said(table, column, line["case"], line["GPUs"]))
         for words, table, column in (
             ("speedup", "speedups of GPUs", "speedup"), ("communication, %", "communication of GPUs", "percent"),
         )
@@ -178,7 +180,7 @@ def tables_5(tables):
             cited = said("5.1", "speedup", line["network"], line["CPUs"]) if form == WITH_MASTER else None
             numbers = line[f"{form}, measured"], line[f"{form}, predicted"]
             remark = f"best at {line[f'{form}, best at']}" if any(number is not None for number in numbers) else ""
-            rows.append(Row(f"{line['network']}, {line['CPUs']} CPUs: {form}", cited, *numbers, remark=remark))
+            rows.append(ItemRow(f"{line['network']}, {line['CPUs']} CPUs: {form}", cited, *numbers, remark=remark))
     yield Item(
         "Table 5.1", "best speedups by network and number of CPUs, over all batch sizes", "section 5.3, page 42", tuple(rows),
         f"{LAPTOPS}. The best of the speedups of Figures 5.1 to 5.5, from the same rounds. The best of five "
@@ -200,9 +202,9 @@ def tables_5(tables):
     for line in KNOWN.tables["5.3"].lines():
         case = line["network"], line["devices"]
         label = f"{case[0]}, {counted(case[1], 'device')}"
-        rows.append(Row(label, said("5.3", "speedup", *case)))
+        rows.append(ItemRow(label, said("5.3", "speedup", *case)))
         if (derived := gpu_over_cpu(*case)) is not None:
-            rows.append(Row(f"{label}, from the other tables", derived))
+            rows.append(ItemRow(f"{label}, from the other tables", derived))
     yield Item(
         "Table 5.3", "speedups of GPUs over as many CPUs", "section 5.5, page 45", tuple(rows),
         reason=f"{NO_GPU} Nor do the tables of the thesis say the same: this one is of batch 1,024, while Tables 5.1 and 5.2 "
@@ -226,12 +228,12 @@ def scaling(tables):
         )  # fmt: skip
         fitted = dict.fromkeys(line["nodes"] for line in found if is_fitted(line))  # by each equation
         rows += tuple(
-            Row(f"500:1500, batch 1024, {nodes} {words}", said("5.1", "speedup", "500:1500", nodes), remark=FITTED)
+            ItemRow(f"500:1500, batch 1024, {nodes} {words}", said("5.1", "speedup", "500:1500", nodes), remark=FITTED)
             for nodes in fitted
         )
         yield Item(
             name, f"scalability: speedup of {what}", f"section 5.4, {pages}",
-            (*rows, Row(f"500:1500, batch 1024, any number of {words}", KNOWN.values[limit], remark=limited)),
+            (*rows, ItemRow(f"500:1500, batch 1024, any number of {words}", KNOWN.values[limit], remark=limited)),
             "Equation 5.1 as printed counts the input of a layer once; by Algorithm 4.1 each slave gets it, and then the "
             "speedup falls again with many nodes. What the constants are made of is not predicted beside it.",
             model=TEXT_MODEL, command=COMMAND, figures=("scaling.png",) if name == "Figure 5.11" else (),
@@ -269,9 +271,9 @@ def roofline():
     found, why = kept_roofline()
     rows, reached = [], near_the_peak()
     if found:
-        rows.append(Row("peak, GFLOP/s in float32", None, found["peak"] / 1e9))
-        rows += [Row(f"bandwidth of the {name}, GB/s", None, rate / 1e9) for name, rate in found["bandwidths"].items()]
-        rows += [Row(f"{layer}, forward: GFLOP/s", None, rate / 1e9, remark=algorithm)
+        rows.append(ItemRow("peak, GFLOP/s in float32", None, found["peak"] / 1e9))
+        rows += [ItemRow(f"bandwidth of the {name}, GB/s", None, rate / 1e9) for name, rate in found["bandwidths"].items()]
+        rows += [ItemRow(f"{layer}, forward: GFLOP/s", None, rate / 1e9, remark=algorithm)
                  for layer, algorithm, rate in found["points"]]  # fmt: skip
     return Item(
         "Figures 5.17 and 5.18", "the roofline of the devices, and where the convolutions lie",

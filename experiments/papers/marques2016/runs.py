@@ -30,7 +30,7 @@ FAST = 6e10  # products that a core adds in a second, about
 
 
 @dataclass(frozen=True)
-class Run:
+class MarquesRun:
     """What one job measures.
 
     network: kernels of the two convolutions, such as "50:500". form: a key of PLANS, BY_SAMPLES, or empty on one rank.
@@ -86,13 +86,13 @@ def launched_by(launcher):
 
 
 def runs(network, batch_size, ranks):
-    """All Runs of a network and batch size: on one rank, and in each form on every other number of `ranks`."""
-    several = [Run(network, batch_size, p, form) for p in ranks if p > 1 for form in PLANS]
-    return [Run(network, batch_size), *several]
+    """All MarquesRuns of a network and batch size: on one rank, and in each form on every other number of `ranks`."""
+    several = [MarquesRun(network, batch_size, p, form) for p in ranks if p > 1 for form in PLANS]
+    return [MarquesRun(network, batch_size), *several]
 
 
 def all_runs(ranks, rounds, networks=NETWORKS, batch_sizes=BATCH_SIZES):
-    """[(Run, number of its round)] in the order in which they run: those of one network and batch size take turns.
+    """[(MarquesRun, number of its round)] in the order in which they run: those of one network and batch size take turns.
 
     rounds: of each run, at most LARGE_ROUNDS of large ones.
     """

@@ -93,8 +93,8 @@ def convolutions(network, speeds):
     first, second = map(int, network.split(":"))
     kernels = lambda count: tuple(Partition.weighted(count, tuple(speeds)).sizes)  # noqa: E731
     return [
-        byte_formulas.Convolution((32, 32, 3), (28, 28, first), (5, 5), kernels(first)),
-        byte_formulas.Convolution((14, 14, first), (10, 10, second), (5, 5), kernels(second)),
+        byte_formulas.MarquesConvolution((32, 32, 3), (28, 28, first), (5, 5), kernels(first)),
+        byte_formulas.MarquesConvolution((14, 14, first), (10, 10, second), (5, 5), kernels(second)),
     ]
 
 

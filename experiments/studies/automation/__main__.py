@@ -82,7 +82,7 @@ NETWORKS = {  # that of the programs by hand, and those of the thesis
 
 
 @dataclass(frozen=True)
-class Case:
+class AutomationCase:
     """A network on a grid. sizes: {"batch", "model"} of it. batch_size: of the global minibatch."""
 
     name: str
@@ -99,13 +99,13 @@ class Case:
 
 
 def cases(names, ranks, batch_sizes):
-    """The Cases of some networks on so many ranks.
+    """The AutomationCases of some networks on so many ranks.
 
     Where only columns are divided there is a minibatch of one sample too, as the thesis has it.
     """
     grids = [(ranks, 1), (1, ranks)] + [(2, ranks // 2)] * (ranks > 2 and ranks % 2 == 0)
     return [
-        Case(name, (("batch", batch), ("model", model)), size)
+        AutomationCase(name, (("batch", batch), ("model", model)), size)
         for name in names
         for batch, model in grids
         for size in sorted({*batch_sizes, 1} if batch == 1 else batch_sizes)
@@ -134,8 +134,8 @@ class Automated:
         self.grid.free()
 
 
-class Side:
-    """A version of a Case, the number of steps that it has taken, and the seconds of its turns."""
+class TimedVersion:
+    """A version of an AutomationCase, the number of steps that it has taken, and the seconds of its turns."""
 
     def __init__(self, case, comm, dtype, make):
         self.case, self.comm, self.steps, self.seconds = case, comm, 0, []
@@ -154,10 +154,10 @@ class Side:
 
 
 def sides_of(case, comm, dtype):
-    """{name of the version: Side} of a Case. Collective."""
-    sides = {BY_HAND: Side(case, comm, dtype, ByHand)}
+    """{name of the version: TimedVersion} of an AutomationCase. Collective."""
+    sides = {BY_HAND: TimedVersion(case, comm, dtype, ByHand)}
     for name, options in AUTOMATED.items():
-        sides[name] = Side(case, comm, dtype, lambda *problem, options=options: Automated(*problem, **options))
+        sides[name] = TimedVersion(case, comm, dtype, lambda *problem, options=options: Automated(*problem, **options))
     return sides
 
 
@@ -185,7 +185,7 @@ def difference(found, expected):
 
 
 def measure(case, comm, dtype, rounds):
-    """The row of a Case. rounds: an iterable with an item, whatever it is, for each round. Collective."""
+    """The row of an AutomationCase. rounds: an iterable with an item, whatever it is, for each round. Collective."""
     sides = sides_of(case, comm, dtype)
     steps, differences = warmed_up(sides)
     names = list(sides)

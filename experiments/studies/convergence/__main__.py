@@ -25,7 +25,7 @@ from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.options import Parser, number, of_parallelize, user_input, whole
 from gridgrad.experiments.common.tables import table
 from gridgrad.experiments.plots.figures import measured_on
-from gridgrad.experiments.studies.convergence.trainings import WAYS, Training, reached, turn
+from gridgrad.experiments.studies.convergence.trainings import WAYS, ConvergenceTraining, reached, turn
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.job.run import on_root, run
 from gridgrad.parallel.training import steps_per_epoch
@@ -153,7 +153,7 @@ def main():
         for name in names:
             members = comm if WAYS[name].axis else MPI.COMM_SELF
             takes_part = WAYS[name].axis or comm.rank == 0
-            trainings[name] = Training(WAYS[name], args, serial, data, members) if takes_part else None
+            trainings[name] = ConvergenceTraining(WAYS[name], args, serial, data, members) if takes_part else None
 
     going = list(names)
     for until in ends(args):

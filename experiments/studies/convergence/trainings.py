@@ -32,7 +32,7 @@ SEEN = (
 
 
 @dataclass(frozen=True)
-class Way:
+class TrainingWay:
     """axis: of the grid with all ranks; None for one rank. plan, pipeline: as `parallelize` takes them; {} in the latter is the
     number of minibatches under way."""
 
@@ -47,19 +47,19 @@ class Way:
 
 
 WAYS = {
-    "serial": Way(None),
-    "batch": Way("batch"),
-    "1f1b": Way("stage", "1f1b"),
-    "async": Way("stage", "async:{}"),
-    "nostash": Way("stage", "async:{}:nostash"),
-    "hypergraph": Way("model", "async:{}", "hypergraph"),
+    "serial": TrainingWay(None),
+    "batch": TrainingWay("batch"),
+    "1f1b": TrainingWay("stage", "1f1b"),
+    "async": TrainingWay("stage", "async:{}"),
+    "nostash": TrainingWay("stage", "async:{}:nostash"),
+    "hypergraph": TrainingWay("model", "async:{}", "hypergraph"),
 }
 
 
-class Training:
+class ConvergenceTraining:
     """The training of a network in one way. Its methods are collective.
 
-    way: a Way. args: the options. serial: the network. data: the Dataset. comm: the communicator of the ranks that train.
+    way: a TrainingWay. args: the options. serial: the network. data: the Dataset. comm: of the ranks that train.
     history: a dict for each evaluation. over: whether the target is reached or the training has diverged.
     """
 

@@ -61,7 +61,7 @@ TRIPS = 7  # round trips by which a message is timed
 
 
 @dataclass
-class Way:
+class PipelineWay:
     """One way to train. sizes: of the grid's axes; empty for the serial network. The others are as `parallelize` takes them."""
 
     name: str
@@ -74,33 +74,33 @@ class Way:
 
 
 def ways(ranks, micro_batches, schedules, hypergraph):
-    """The Ways to compare. schedules: names of those of the stages."""
+    """The PipelineWays to compare. schedules: names of those of the stages."""
     stages, model = {"stage": ranks}, {"model": ranks}
-    found = [Way("serial", {}), Way(f"batch={ranks}", {"batch": ranks}), Way(f"model={ranks}", model)]
+    found = [PipelineWay("serial", {}), PipelineWay(f"batch={ranks}", {"batch": ranks}), PipelineWay(f"model={ranks}", model)]
     for name in schedules:
         whole_minibatch = name.startswith("async") or name == "sequential"
-        found.append(Way(f"stage={ranks}, {name}", stages, None, name, 1 if whole_minibatch else micro_batches))
+        found.append(PipelineWay(f"stage={ranks}, {name}", stages, None, name, 1 if whole_minibatch else micro_batches))
     if hypergraph:
-        found.append(Way(f"model={ranks}, hypergraph", model, "hypergraph"))
-        found.append(Way(f"model={ranks}, hypergraph, async:{2 * ranks}", model, "hypergraph", f"async:{2 * ranks}"))
+        found.append(PipelineWay(f"model={ranks}, hypergraph", model, "hypergraph"))
+        found.append(PipelineWay(f"model={ranks}, hypergraph, async:{2 * ranks}", model, "hypergraph", f"async:{2 * ranks}"))
     return found
 
 
 def planned(net, comm, batch_size, described):
-    """The Way that the planner chooses among all grids. Collective."""
+    """The PipelineWay that the planner chooses among all grids. Collective."""
 
     def decide():
         chosen, _ = Planner(net, comm.size, batch_size, described, PlacementRequest(pipelines=Pipelines())).best()
         return chosen.grid, chosen.sizes, chosen.plan, chosen.pipelining
 
     grid, sizes, plan, pipelining = of_first(comm, decide)
-    return Way(f"the planner's choice: {grid}", sizes, plan, pipelining.get("pipeline"),
+    return PipelineWay(f"the planner's choice: {grid}", sizes, plan, pipelining.get("pipeline"),
                pipelining.get("micro_batches"), pipelining.get("cuts"))  # fmt: skip
 
 
-class Side:
-    """A Way on the ranks here. problem: the serial network, as a function. x, y: the global minibatch. seconds: of each of its
-    layers, by which chunks are made about equal. cuts: given ones, for the schedules that have as many chunks."""
+class TimedWay:
+    """A PipelineWay on the ranks here. problem: the serial network, as a function. x, y: the global minibatch. seconds: of each
+    of its layers, by which chunks are made about equal. cuts: given ones, for the schedules that have as many chunks."""
 
     def __init__(self, way, problem, comm, x, y, seconds, cuts):
         self.way, self.problem, self.comm, self.batch_size = way, problem, comm, len(x)
@@ -323,7 +323,7 @@ def main():
             chosen.append(planned(problem(), comm, args.batch_size, described))
         seconds = of_first(comm, lambda: layer_seconds(problem(), x, y, MPI.COMM_SELF))
         shown = progress(chosen, "setting up", comm.rank == 0)
-        sides = [Side(way, problem, comm, x, y, seconds, cuts) for way in shown]
+        sides = [TimedWay(way, problem, comm, x, y, seconds, cuts) for way in shown]
     rows = measure(sides, args.rounds, described)
     result = {"net": args.net, "shape": list(shape), "batch_size": args.batch_size, "micro_batches": args.micro_batches,
               "ranks": comm.size, "link": os.environ.get(LINK, ""), "rows": rows, "versions": report.versions()}  # fmt: skip

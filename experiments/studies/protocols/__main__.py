@@ -24,7 +24,7 @@ from gridgrad.experiments.common.kept_results import earlier_results, write_resu
 from gridgrad.experiments.common.options import Parser, number, number_list, user_input, whole
 from gridgrad.experiments.common.tables import terminal
 from gridgrad.experiments.studies.protocols.jobs import timed
-from gridgrad.experiments.studies.protocols.protocol_runs import SCORES, Problem, trained
+from gridgrad.experiments.studies.protocols.protocol_runs import SCORES, ProtocolProblem, trained
 from gridgrad.experiments.studies.protocols.synchronous_workers import maker
 from gridgrad.experiments.studies.protocols.tables import document, tables
 from gridgrad.nn.optimizers import schedules
@@ -107,7 +107,7 @@ def simulate(args):
         if args.batch_size > args.samples:
             raise ValueError(f"--batch-size {args.batch_size}: there are only {args.samples} training samples")
         serial = network_names.build(args.net, data.sample_shape, data.outputs, args.seed)
-        problem = Problem(args, serial, data.reshaped(serial.input_shape))
+        problem = ProtocolProblem(args, serial, data.reshaped(serial.input_shape))
     seconds = dict(zip(("compute", "update"), args.seconds)) if args.seconds else problem.measure()
     runs = []
     for text in args.protocols:

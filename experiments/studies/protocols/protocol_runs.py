@@ -41,7 +41,7 @@ def rates(args, text):
     return {"lr": args.lr, "momentum": args.momentum}
 
 
-class Problem:
+class ProtocolProblem:
     """What all protocols train. serial: the network. data: its Dataset. args: the options of the program `protocols`."""
 
     def __init__(self, args, serial, data):

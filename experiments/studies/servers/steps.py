@@ -17,7 +17,7 @@ from gridgrad.parallel.protocols.worker_grid import divide, one_worker
 WAYS = protocol_names.SYNC, *(f"server:{policy}:{owners}" for policy in ("bsp", "asp") for owners in ownership.OWNERSHIPS)
 
 
-class Side:
+class ProtocolSteps:
     """A network that all ranks of `comm` train with one protocol. Making one is collective, and so are its methods.
 
     way: the name of the protocol. serial: the network, serially. x, y: the global minibatch of all steps.
@@ -73,7 +73,7 @@ def measure(comm, serial, outputs, batch_size, reduction, rounds, steps):
     In each of the rounds every way takes some steps.
     """
     x, y = minibatch(serial.input_shape, outputs, batch_size)
-    sides = {way: Side(way, serial, comm, x, y, reduction) for way in WAYS}
+    sides = {way: ProtocolSteps(way, serial, comm, x, y, reduction) for way in WAYS}
     for side in sides.values():
         side.steps(2)  # the first steps allocate memory
         side.taken = 0

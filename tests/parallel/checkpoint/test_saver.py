@@ -19,7 +19,7 @@ from gridgrad.parallel.checkpoint.manifest import found_in
 from gridgrad.parallel.checkpoint.pieces import pieces_of, written_slices
 from gridgrad.parallel.checkpoint.restore import newest
 from gridgrad.parallel.checkpoint.saver import Agreement, Policy, Program, Saver
-from gridgrad.parallel.checkpoint.shard_file import Shard, write_shard
+from gridgrad.parallel.checkpoint.shard_file import ShardFile, write_shard
 from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.placement.partition import size
 from gridgrad.parallel.protocols.protocol import Counted
@@ -53,7 +53,7 @@ def examine(training, directory):
     if training.grid.rank:
         return
     folder = found_in(directory)[0][0].folder
-    shards = [Shard(path) for path in sorted(folder.glob("rank-*.h5"))]
+    shards = [ShardFile(path) for path in sorted(folder.glob("rank-*.h5"))]
     assert len(shards) == training.grid.size
     with h5py.File(folder / "whole.h5") as whole:
         for kind, of in (("parameters", training.net.parameters), ("buffers", training.net.buffers)):

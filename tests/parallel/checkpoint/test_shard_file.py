@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gridgrad.parallel.checkpoint.pieces import Piece
-from gridgrad.parallel.checkpoint.shard_file import Shard, file_of, pieces_in, sha256, table_of, write_shard
+from gridgrad.parallel.checkpoint.shard_file import ShardFile, file_of, pieces_in, sha256, table_of, write_shard
 
 PIECES = {
     "network/parameters": [
@@ -35,7 +35,7 @@ def written(folder, dtype=np.float64):
 def test_what_is_written_is_read(tmp_path, dtype):
     path, entry = written(tmp_path, dtype)
     assert entry == {"name": "rank-0007.h5", "size": path.stat().st_size, "sha256": sha256(path)}
-    with Shard(path) as shard:
+    with ShardFile(path) as shard:
         assert shard.worker == 2 and shard.numbers == NUMBERS and repr(shard.pieces) == repr(PIECES)
         for name, array in arrays(dtype).items():
             if name.startswith("logs/"):
@@ -66,7 +66,7 @@ def test_a_file_that_ends_early_is_refused_wherever_it_ends(tmp_path):
 
 def assert_refused(path):
     with pytest.raises(ValueError) as caught:
-        Shard(path)
+        ShardFile(path)
     assert str(caught.value).startswith(str(path)) and "\n" not in str(caught.value)
 
 
@@ -80,7 +80,7 @@ def test_flipped_bytes_are_refused_or_change_elements_only(tmp_path):
         path.write_bytes(content)
         assert sha256(path) != entry["sha256"]
         try:
-            with Shard(path) as shard:
+            with ShardFile(path) as shard:
                 for name in shard.pieces:
                     assert shard.array(name).ndim == 1
         except ValueError as error:
@@ -131,7 +131,7 @@ def test_a_table_that_makes_no_sense_is_refused(tmp_path, table):
 def test_the_table_of_which_the_wrong_ones_are_made_is_right(tmp_path):
     path = tmp_path / "rank-0000.h5"
     write_shard(path, {"network/parameters": np.zeros(10)}, json.dumps(TABLE).encode())
-    with Shard(path) as shard:
+    with ShardFile(path) as shard:
         assert [size.stop - size.start for size in shard.pieces["network/parameters"]] == [10]
     assert pieces_in(TABLE).keys() == {"network/parameters"}
 

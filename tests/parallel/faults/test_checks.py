@@ -15,7 +15,7 @@ from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.faults import whereabouts
 from gridgrad.parallel.faults.finite import FiniteCheck
 from gridgrad.parallel.faults.replicas import ReplicaCheck, checksum, odd_ones
-from gridgrad.parallel.faults.watchdog import SLOT, State, in_words, process_state
+from gridgrad.parallel.faults.watchdog import SLOT, WatchState, in_words, process_state
 from gridgrad.parallel.faults.whereabouts import mpi_call, place
 from gridgrad.parallel.job import run
 from gridgrad.parallel.training.steps import Diverged
@@ -213,12 +213,12 @@ def test_the_call_under_way_says_whether_a_thread_is_in_mpi(way, called, name):
 def test_states_in_words():
     slot = np.zeros(1, SLOT)
     slot[0] = 100.0, 31.4, True, b"all-reduce of 'loss', group of ranks 1, 3, step 12"
-    waiting = State(3, 1, slot[0].item(), 100.5, 2.0)
+    waiting = WatchState(3, 1, slot[0].item(), 100.5, 2.0)
     assert str(waiting) == "rank 3 has waited for 31 s in all-reduce of 'loss', group of ranks 1, 3, step 12"
     slot[0] = 100.0, 31.4, False, b"forward at nn/layers/conv.py:123, step 12"
     computing = "rank 1 is in no collective: for 31 s it has computed in forward at nn/layers/conv.py:123, step 12"
-    assert str(State(1, 1, slot[0].item(), 100.5, 2.0)) == computing
-    silent = State(1, 2**22 + 5, slot[0].item(), 140.0, 2.0)
+    assert str(WatchState(1, 1, slot[0].item(), 100.5, 2.0)) == computing
+    silent = WatchState(1, 2**22 + 5, slot[0].item(), 140.0, 2.0)
     assert silent.silent and "rank 1 has not answered for 40 s: process 4194309 is gone; before, it computed in" in str(silent)
     assert process_state(os.getpid()) == "running, but leaves its other threads no turn"
     assert in_words((0, 1, 2, 8)) == "ranks 0-2, 8" and in_words([4]) == "rank 4"

@@ -52,7 +52,7 @@ def test_energies_change_as_what_they_stand_for(objective):
     """The energy of a state, summed up over random moves, is the one computed anew."""
     chain, random = SMALL, np.random.default_rng(1)
     counts = random_counts(chain, 3, 2)
-    state = count_search.State(chain, capacities(chain, [1] * 3, 9.0), counts)
+    state = count_search.SearchState(chain, capacities(chain, [1] * 3, 9.0), counts)
     energy, total = count_search.ENERGIES[objective](chain, state), 0.0
     start = whole_energy(objective, chain, counts)
     for _ in range(200):

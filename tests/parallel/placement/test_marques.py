@@ -175,7 +175,7 @@ def local(shape, shard, rank):
 def convolutions(net, splits, ranks):
     """What equation 5.1 asks for."""
     return [
-        byte_formulas.Convolution(before, after, layer.window.kernel, tuple(splits.of_length(layer.outputs).sizes))
+        byte_formulas.MarquesConvolution(before, after, layer.window.kernel, tuple(splits.of_length(layer.outputs).sizes))
         for layer, before, after in shapes(net.layers, net.input_shape) if layer.kind == "conv"
     ]  # fmt: skip
 
@@ -207,7 +207,7 @@ def bytes_by_rank(grid):
 
 def test_equation_5_1_as_printed():
     """One slave with all kernels of the first layer, in the paper's own letters."""
-    layer = byte_formulas.Convolution((32, 32, 3), (28, 28, 50), (5, 5), (0, 50))
+    layer = byte_formulas.MarquesConvolution((32, 32, 3), (28, 28, 50), (5, 5), (0, 50))
     assert layer.upload(64) == 32**2 * 3 * 64 + 5**2 * 50 * 3 + 28**2 * 50 * 64
 
 
