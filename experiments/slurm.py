@@ -56,25 +56,20 @@ def time_limit(text):
     return seconds
 
 
-def plain(text):
-    """An option type: a name in which nothing means anything to a shell or a batch system."""
-    if not is_plain(text):
-        raise argparse.ArgumentTypeError(f"must be {PLAIN_WORDS}, not '{text}'")
-    return text
+def text_that(accepts, words):
+    """An option type: a text of some kind. words: which, for messages."""
+
+    def parse(text):
+        if not accepts(text):
+            raise argparse.ArgumentTypeError(f"must be {words}, not {text!r}")
+        return text
+
+    return parse
 
 
-def memory(text):
-    """An option type: an amount of memory."""
-    if not MEMORY.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"must be {MEMORY_WORDS}, not '{text}'")
-    return text
-
-
-def directive(text):
-    """An option type: an option of a batch system, as it stands in a script behind #SBATCH or #PBS."""
-    if not is_directive(text):
-        raise argparse.ArgumentTypeError(f"must be one option of the batch system, such as --exclusive, not {text!r}")
-    return text
+plain = text_that(is_plain, PLAIN_WORDS)
+memory = text_that(MEMORY.fullmatch, MEMORY_WORDS)
+directive = text_that(is_directive, "one option of the batch system, such as --exclusive")
 
 
 def line(text):

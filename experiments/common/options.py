@@ -268,3 +268,17 @@ def check_writable(path):
             os.fsync(file.fileno())  # some file systems say only now that they are full
     except OSError as error:
         raise OSError(f"can not write to {folder}: {error.strerror}; choose another folder") from None
+
+
+def writable_beside(path, suffix, words):
+    """The path beside that of --out with another suffix; ValueError or OSError unless both can be written.
+
+    words: what goes into the two files.
+    """
+    beside = Path(path).with_suffix(suffix)
+    if beside == Path(path):
+        what, other = words
+        raise ValueError(f"--out {path}: name the file of the {what}; the {other} goes beside it, as {suffix}")
+    check_writable(path)
+    check_writable(beside)
+    return beside

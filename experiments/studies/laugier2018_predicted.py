@@ -12,11 +12,10 @@ beside them, as .png.
 
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 
 from gridgrad.experiments.common import predicted_reports
 from gridgrad.experiments.common.markdown import table
-from gridgrad.experiments.common.options import Parser, check_writable, user_input
+from gridgrad.experiments.common.options import Parser, user_input, writable_beside
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.common.tables import terminal
 from gridgrad.experiments.papers.cited import published
@@ -211,12 +210,8 @@ def options():
 
 def main():
     args = options().parse_args()
-    beside = Path(args.out).with_suffix(".png")
     with user_input():
-        if beside == Path(args.out):
-            raise ValueError(f"--out {args.out}: name the file of the tables; the figure goes beside it, as .png")
-        check_writable(args.out)
-        check_writable(beside)
+        beside = writable_beside(args.out, ".png", ("tables", "figure"))
     text = "# Laugier et al. 2018, predicted\n\n" + "".join(table(TITLES[name], rows) for name, rows in tables().items())
     write_text(args.out, text)
     found = {assumed: {(kind, size): curve(kind, size, assumed) for kind in KINDS for size in SIZES} for assumed in CHOICES}

@@ -8,12 +8,10 @@ batch, of model and of integrated parallelism are predicted. Nothing is measured
 numbers, and a document beside them, as .md.
 """
 
-from pathlib import Path
-
 import numpy as np
 
 from gridgrad.experiments.common.markdown import lines as markdown
-from gridgrad.experiments.common.options import Parser, check_writable, user_input
+from gridgrad.experiments.common.options import Parser, user_input, writable_beside
 from gridgrad.experiments.common.report import write_json, write_text
 from gridgrad.experiments.common.tables import terminal
 from gridgrad.experiments.papers.cited import published
@@ -282,12 +280,8 @@ def options():
 
 def main():
     args = options().parse_args()
-    beside = Path(args.out).with_suffix(".md")
     with user_input():
-        if beside == Path(args.out):
-            raise ValueError(f"--out {args.out}: name the file of the numbers; the document goes beside it, as .md")
-        check_writable(args.out)
-        check_writable(beside)
+        beside = writable_beside(args.out, ".md", ("numbers", "document"))
     found = result()
     text = "\n".join(document(found)) + "\n"
     write_json(args.out, found)
