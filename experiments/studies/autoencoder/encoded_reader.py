@@ -2,6 +2,7 @@
 
 from gridgrad.nn.device import to_device
 from gridgrad.nn.sequence import forward
+from gridgrad.parallel.placement.placements import N
 from gridgrad.parallel.placement.placer import Placer
 
 
@@ -19,7 +20,9 @@ class EncodedReader:
         if net.output != encoder.output:
             raise ValueError("the outputs of the network must have the shape and the layout of those of the encoder")
         self.net, self.encoder, self.reader = net, encoder, reader
-        placer = Placer(net.grid, {}, encoder.output.sample_shape, net.splits, at=encoder.output.placements)
+        at, plans = encoder.output.placements, {axis: {} for axis in net.grid.sizes}
+        start = at, tuple(axis for axis, placement in at.items() if placement.dim == N)
+        placer = Placer(net.grid, plans, encoder.output.sample_shape, net.splits, start=start)
         for axis, placement in net.input.placements.items():
             placer.move(axis, placement, "encodings")
         self.moves = placer.layers
