@@ -60,7 +60,7 @@ def all_reduce(comm):
 def problems(asked, found, nodes, environ=os.environ):
     """What is wrong, a line each, the worst first.
 
-    asked: ranks of --ranks or None. found: what MPI sees. nodes: {name: (its ranks as Placed, its {core: physical core})}.
+    asked: ranks of --ranks or None. found: what MPI sees. nodes: {name: (its ranks as BoundRank, its {core: physical core})}.
     environ: where the launcher says how many ranks it started.
     """
     wrong = []
@@ -83,7 +83,7 @@ def problems(asked, found, nodes, environ=os.environ):
 
 
 def gather_nodes(comm):
-    """{name: (its ranks as Placed, its {core: physical core})} of all nodes of a job. Collective."""
+    """{name: (its ranks as BoundRank, its {core: physical core})} of all nodes of a job. Collective."""
     own, words = cores(), os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
     asked = int(words) if words.isdecimal() else None
     placed = check_binding.BoundRank(comm.rank, frozenset(own), report.blas_threads(), asked)

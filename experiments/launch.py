@@ -40,9 +40,9 @@ def options():
     played = parser.add_argument_group("emulated hosts", "Linux and root are needed. Each host has a network of its own.")
     played.add_argument("--hosts", type=whole(1, hosts.LAUNCHER - 1), metavar="H", help="number of hosts")
     played.add_argument("--rate", type=number(least=0), metavar="MBIT", help=f"Mbit/s of a host's cable; 0: no limit (default: "
-        f"{hosts.Job.rate:g})")  # fmt: skip
+        f"{hosts.EmulatedJob.rate:g})")  # fmt: skip
     played.add_argument("--delay", type=number(least=0), metavar="US", help="microseconds from host to host, one way "
-        f"(default: {hosts.Job.delay:g})")  # fmt: skip
+        f"(default: {hosts.EmulatedJob.delay:g})")  # fmt: skip
     played.add_argument("--pin", action="store_true", default=None, help="bind rank i to core i, modulo the number of cores")
     return parser
 

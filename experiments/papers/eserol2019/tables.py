@@ -157,7 +157,7 @@ def search_row(case, costs):
 
 
 def seconds_rows(kept):
-    """How long searches took: a row for each processor, grain and limit. kept: {Case: what is kept of it}."""
+    """How long searches took: a row for each processor, grain and limit. kept: {SearchCase: what is kept of it}."""
     found = {}
     for case, one in kept.items():
         if (case.objective, case.groups) == ("volume", 1):

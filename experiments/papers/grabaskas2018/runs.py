@@ -164,7 +164,7 @@ def parameters(net):
 
 @lru_cache
 def lines():
-    """{reference: Line} of both appendices."""
+    """{reference: AppendixLine} of both appendices."""
     known, found = published(PAPER), {}
     for row in known.tables["Appendix C"].lines():
         data = row["dataset"]
