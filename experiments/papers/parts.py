@@ -122,7 +122,7 @@ def at_most(seconds):
 def run_resumable(by_paper, folder, seconds=None, say=lambda line: print(line, file=sys.stderr, flush=True)):
     """Run the parts of several papers: {paper: Found}. What was done before, with the same settings, is read instead.
 
-    by_paper: {paper: [PaperPart]}. folder: where what the parts found is kept. seconds: that it may take, None for any; parts that
+    by_paper: {paper: [PaperPart]}. folder: where what they found is kept. seconds: that it may take, None for any; parts that
     would take longer are left out. say: takes a line on each part. A part that fails does not keep others from running.
     """
     here = {"processor": processor().title, "launcher": os.environ.get("MPIEXEC", "")}
