@@ -8,6 +8,7 @@ import numpy as np
 from mpi4py import MPI
 
 from gridgrad.nn import SGD, Context, Linear, Sequential
+from gridgrad.nn.layer import Block
 
 LEARNING_RATE = 0.01
 
@@ -21,7 +22,7 @@ class ColumnLinear(Linear):
         self.parts = [slice(start, stop) for start, stop in zip(ends, ends[1:])]
         self.mine = self.parts[comm.rank]
         super().__init__(inputs, outputs)
-        self.weight.index, self.bias.index = (slice(0, inputs), self.mine), (self.mine,)
+        self.weight.layout, self.bias.layout = Block([slice(0, inputs), self.mine]), Block([self.mine])
 
     def forward(self, x, context):
         y = super().forward(x, context)
