@@ -131,9 +131,9 @@ def place_pairs(placer, axis, layer):
     products = [Product(layer, rows, columns, *mine) for rows, columns in rectangles(owners == rank)]
     after = layer.output_shape(placer.shape)
     placer.append(PairedLayer(pairs, products, needed.size(rank), made.size(rank), after), layer.name)
-    sums = Redistribute(placer.grid.group(axis), PartialShard(C, made), Shard(C, owned), after, placer.rows_along(axis))
-    if sums.moves("forward"):
-        placer.append(sums, layer.name)
+    if made != owned:
+        sums = PartialShard(C, made), Shard(C, owned)
+        placer.append(Redistribute(placer.grid.group(axis), *sums, after, placer.rows_along(axis)), layer.name)
     placer.at[axis] = Shard(C, owned)
     if layer.bias in layer.parameters:
         placer.append(AddBias(layer.bias.placed(bias_layout(placer, axis, owned, layer))), layer.name)
