@@ -4,7 +4,7 @@
 
 Run it on as many ranks as you will train on, placed on cores and nodes in the same way, because ranks share caches, memory and
 the network. Without --out the file is written where `--grid auto` and `parallelize(net)` look for the machine they run on, in
-place of the quick probe that they make where there is none. `parallel/predict/machine.py` describes the file. Where the
+place of the quick probe that they make where there is none. `parallel/prediction/machine.py` describes the file. Where the
 processor's table of kernels was measured quickly, it is measured thoroughly first.
 
 `--minutes` limits the time. Sizes that could not be measured in it are extrapolated from the nearest measured sizes; the time
@@ -25,7 +25,7 @@ from gridgrad.parallel.calibration.time_limit import TimeLimit, spread, verdict
 from gridgrad.parallel.choose import this_machine
 from gridgrad.parallel.grid.same_kernels import calibrate_kernels
 from gridgrad.parallel.job.run import UserError, on_root, run
-from gridgrad.parallel.predict import machine
+from gridgrad.parallel.prediction import machine
 
 PARTS = 0.7  # the share of the time after which the single operations have to be measured; the rest is for whole steps
 

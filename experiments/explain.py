@@ -3,7 +3,7 @@
     gridgrad explain --net vgg16 --batch-size 256 --ranks 16384 --machine cori-haswell
     gridgrad explain --net mlp:4096,4096,4096,relu --ranks 4 --grid stage=4 --draw schedule.png
 
-All seconds are *predicted*: by the cost model, for the machine of the file (`parallel/predict/machine.py`,
+All seconds are *predicted*: by the cost model, for the machine of the file (`parallel/prediction/machine.py`,
 `gridgrad calibrate`).
 """
 
@@ -43,12 +43,12 @@ from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.pipeline.csv_text import to_csv
 from gridgrad.parallel.placement.plan import CHOSEN
 from gridgrad.parallel.plans.hypergraph import HYPERGRAPH
-from gridgrad.parallel.predict import machine
-from gridgrad.parallel.predict.candidate import why_lost
-from gridgrad.parallel.predict.layer_rows import layer_rows
-from gridgrad.parallel.predict.pipeline_plans import Pipelines
-from gridgrad.parallel.predict.placement_request import PlacementRequest
-from gridgrad.parallel.predict.planner import BATCH_SIZE, Planner
+from gridgrad.parallel.prediction import machine
+from gridgrad.parallel.prediction.candidate import why_lost
+from gridgrad.parallel.prediction.layer_rows import layer_rows
+from gridgrad.parallel.prediction.pipeline_plans import Pipelines
+from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.planner import BATCH_SIZE, Planner
 
 
 def options():

@@ -43,7 +43,7 @@ from gridgrad.nn.files import json_forms
 from gridgrad.parallel.grid.process_grid import parse_grid
 from gridgrad.parallel.job.run import CHECKPOINTED, UserError, run_launcher
 from gridgrad.parallel.job.start_ranks import mpiexec, slots
-from gridgrad.parallel.predict.machine import names
+from gridgrad.parallel.prediction.machine import names
 
 SETTINGS = FOLDER / "settings"
 DEFAULTS = {

@@ -66,8 +66,8 @@ from gridgrad.parallel.observe.step_timer import StepTimer
 from gridgrad.parallel.observe.trace import STEPS
 from gridgrad.parallel.partitioning.good_partition import is_partition
 from gridgrad.parallel.plans.place_network import place
-from gridgrad.parallel.predict.placement_request import sizes_of
-from gridgrad.parallel.predict.simulation import VirtualTime
+from gridgrad.parallel.prediction.placement_request import sizes_of
+from gridgrad.parallel.prediction.simulation import VirtualTime
 from gridgrad.parallel.protocols import protocol_names as protocols
 from gridgrad.parallel.protocols.worker_grid import divide, one_worker
 from gridgrad.parallel.training import MicroBatchReader, check_finite, steps_per_epoch

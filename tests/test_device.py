@@ -348,7 +348,7 @@ PLACED = """placement/test_redistribute.py placement/test_halo.py placement/test
     training/test_pipeline_use.py::test_an_empty_first_chunk_sends_samples_in_the_type_of_the_network
     training/test_partition_pipeline.py::test_it_trains_the_serial_network
     protocols/test_local_family.py sync/test_reduction.py::test_every_reduction_of_image_networks_equals_serial
-    balance/test_rebalance.py balance/test_choose.py checkpoint/test_saver.py::test_sparse_weights_and_autoencoders"""
+    choose/test_rebalance.py choose/test_choose.py checkpoint/test_saver.py::test_sparse_weights_and_autoencoders"""
 PLACED = [f"tests/parallel/{path}" for path in PLACED.split()]
 SLOW = (  # of them, on 2 ranks; random networks do the like
     "test_hypergraph or branches_of_features or twentieth or test_choose or test_rebalance or test_images or test_network"

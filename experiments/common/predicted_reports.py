@@ -29,9 +29,9 @@ from gridgrad.nn import Conv2d
 from gridgrad.parallel.grid.process_grid import parse_grid
 from gridgrad.parallel.placement.plan import weighted
 from gridgrad.parallel.plans.all_plans import words_of
-from gridgrad.parallel.predict import machine as machines
-from gridgrad.parallel.predict.cost import Cost, busiest
-from gridgrad.parallel.predict.planner import NoRoom, Planner
+from gridgrad.parallel.prediction import machine as machines
+from gridgrad.parallel.prediction.cost import Cost, busiest
+from gridgrad.parallel.prediction.planner import NoRoom, Planner
 
 AUTO = "auto"
 ALL_SCHEMES = (*SCHEMES, AUTO)

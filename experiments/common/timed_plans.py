@@ -10,8 +10,8 @@ from gridgrad.experiments.common.made_up_data import minibatch, own_block
 from gridgrad.nn import SGD, SoftmaxCrossEntropy
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
-from gridgrad.parallel.predict.cost import Cost, busiest
-from gridgrad.parallel.predict.critical_path import step_time
+from gridgrad.parallel.prediction.cost import Cost, busiest
+from gridgrad.parallel.prediction.critical_path import step_time
 
 WARM_UP = 2  # steps of each plan that are not timed
 LEAST, MOST = 0.05, 40  # the least seconds and the most steps of a turn

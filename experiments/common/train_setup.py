@@ -19,9 +19,9 @@ from gridgrad.parallel.choose.this_machine import machine_of_job, memory_of_mach
 from gridgrad.parallel.job.run import on_root
 from gridgrad.parallel.partitioning.good_partition import is_partition
 from gridgrad.parallel.placement.partition import Partition
-from gridgrad.parallel.predict import machine
-from gridgrad.parallel.predict.pipeline_plans import Pipelines
-from gridgrad.parallel.predict.placement_request import AUTO, PlacementRequest, open_plan
+from gridgrad.parallel.prediction import machine
+from gridgrad.parallel.prediction.pipeline_plans import Pipelines
+from gridgrad.parallel.prediction.placement_request import AUTO, PlacementRequest, open_plan
 from gridgrad.parallel.protocols.exchange import Exchanged
 from gridgrad.parallel.protocols.protocol_names import SYNC
 from gridgrad.parallel.protocols.shuffle_sgd import shuffle

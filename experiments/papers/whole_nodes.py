@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from gridgrad.parallel.predict import machine
+from gridgrad.parallel.prediction import machine
 
 SHIPPED = "cori-haswell"  # of whose file compute rates, memory and latencies are taken
 

@@ -5,7 +5,7 @@ from statistics import median
 
 from gridgrad.nn.sequence import leaves
 from gridgrad.parallel.pipeline.drawing import draw
-from gridgrad.parallel.predict.pipeline_cost import PipelinePrediction
+from gridgrad.parallel.prediction.pipeline_cost import PipelinePrediction
 
 COLUMNS = 28  # of the drawing of a schedule
 

@@ -18,7 +18,7 @@ from gridgrad.nn.optimizers import schedules
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import READERS
 from gridgrad.parallel.observe.trace import STEPS
-from gridgrad.parallel.predict import machine
+from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.protocols import protocol_names as protocols
 
 WARM_UP = 5  # steps before timing begins

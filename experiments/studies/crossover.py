@@ -41,7 +41,7 @@ from gridgrad.parallel.choose.this_machine import memory_of_machine
 from gridgrad.parallel.job.run import UserError, on_root, run
 from gridgrad.parallel.job.start_ranks import LINK
 from gridgrad.parallel.plans.fewest_bytes import feature_sizes
-from gridgrad.parallel.predict.planner import every_grid
+from gridgrad.parallel.prediction.planner import every_grid
 
 WARM_UP = 2  # steps of every grid, at every batch size, that are not timed
 COPIES = 3  # arrays as large as the parameters: they, their gradients, momentum

@@ -25,9 +25,9 @@ from gridgrad.experiments.papers.laugier2018 import steps
 from gridgrad.parallel.calibration.core_speed import NormalisedTimer, machine
 from gridgrad.parallel.job.run import on_root, run
 from gridgrad.parallel.job.start_ranks import LINK
-from gridgrad.parallel.predict import machine as machines
-from gridgrad.parallel.predict.cost import Cost
-from gridgrad.parallel.predict.planner import every_grid
+from gridgrad.parallel.prediction import machine as machines
+from gridgrad.parallel.prediction.cost import Cost
+from gridgrad.parallel.prediction.planner import every_grid
 
 SIZES, DEPTHS = [32, 128, 512, 1024], [3, 1]  # units of a hidden layer; hidden layers
 NAP = 1e-3  # seconds between two looks of a rank that waits for the one that trains alone

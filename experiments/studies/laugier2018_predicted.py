@@ -23,8 +23,8 @@ from gridgrad.experiments.papers.laugier2018 import steps
 from gridgrad.experiments.papers.laugier2018.steps import BATCH_SIZE, HIDDEN, MACHINE, OUTPUTS, RANKS, SHAPE, network
 from gridgrad.experiments.plots import laugier2018 as figure
 from gridgrad.parallel.job.run import run_launcher
-from gridgrad.parallel.predict import machine as machines
-from gridgrad.parallel.predict.planner import Planner
+from gridgrad.parallel.prediction import machine as machines
+from gridgrad.parallel.prediction.planner import Planner
 
 KNOWN = published("laugier2018")
 SIZES = tuple(line["model size"] for line in KNOWN.tables["sizes"].lines())

@@ -30,8 +30,8 @@ from gridgrad.parallel.job.run import on_root, run
 from gridgrad.parallel.partitioning import naive
 from gridgrad.parallel.partitioning.good_partition import partition
 from gridgrad.parallel.partitioning.network_hypergraph import of_network
-from gridgrad.parallel.predict import machine
-from gridgrad.parallel.predict.planner import Planner
+from gridgrad.parallel.prediction import machine
+from gridgrad.parallel.prediction.planner import Planner
 
 VGG_STYLE = "vgg-style"
 KEYS = "net", "shape", "batch_size", "ranks", "machine"  # what names a problem in the results

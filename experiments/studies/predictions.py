@@ -29,8 +29,8 @@ from gridgrad.parallel.calibration.core_speed import NormalisedTimer
 from gridgrad.parallel.calibration.time_limit import TimeLimit, spread, verdict
 from gridgrad.parallel.grid.process_grid import LAYER_AXES
 from gridgrad.parallel.job.run import UserError, on_root, run
-from gridgrad.parallel.predict import machine
-from gridgrad.parallel.predict.planner import Planner, every_grid
+from gridgrad.parallel.prediction import machine
+from gridgrad.parallel.prediction.planner import Planner, every_grid
 
 PROBLEMS = (  # network, shape of a sample, classes, global batch
     ("mlp:512,512,relu", (784,), 10, 128),

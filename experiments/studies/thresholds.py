@@ -23,9 +23,9 @@ from gridgrad.experiments.common.tables import table
 from gridgrad.experiments.plots.figures import plt, save
 from gridgrad.experiments.studies.laugier2018_predicted import BATCH_SIZE, HIDDEN, MODEL_SIZES, OUTPUTS, SHAPE, network
 from gridgrad.parallel.job.run import run_launcher
-from gridgrad.parallel.predict import machine as machines
-from gridgrad.parallel.predict.placement_request import PlacementRequest
-from gridgrad.parallel.predict.planner import NoRoom, Planner, every_grid
+from gridgrad.parallel.prediction import machine as machines
+from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.planner import NoRoom, Planner, every_grid
 
 SCHEMES = {"serial": "lightgrey", "batch": "#9ecae1", "model": "#fdae6b", "2d": "#a1d99b"}  # where equally fast, the first
 NAMES = {"serial": "1 rank", "batch": "batch", "model": "model", "2d": "2-D: batch x model"}

@@ -45,7 +45,7 @@ from gridgrad.parallel.choose.shares import RULES, measured_shares
 from gridgrad.parallel.choose.this_machine import machine_of_job
 from gridgrad.parallel.job.run import UserError, on_root, run
 from gridgrad.parallel.observe.handicap import Handicap
-from gridgrad.parallel.predict.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.placement_request import PlacementRequest
 
 PROBLEM = "net", "batch_size", "grid", "plan", "handicap"  # what tells results apart
 BEFORE, WITHIN, AFTER = 15, 20, 15  # steps before the slowdown, steps that the recovery may take, and steps after that

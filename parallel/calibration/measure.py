@@ -1,4 +1,4 @@
-"""Measuring the numbers of a machine file (`parallel/predict/machine.py`) by running the layers and collectives themselves.
+"""Measuring the numbers of a machine file (`parallel/prediction/machine.py`) by running the layers and collectives themselves.
 
 All ranks measure at the same time, because in training they also compute at the same time and share caches, memory and the
 network. Other programs slow a machine down for moments or minutes. So computing times are normalised to an unloaded core
@@ -18,7 +18,7 @@ from gridgrad.nn import SGD, Context, Conv2d, Linear, Sequential, SoftmaxCrossEn
 from gridgrad.parallel.calibration.time_limit import TimeLimit
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.process_grid import ProcessGrid
-from gridgrad.parallel.predict.workload import KERNELS
+from gridgrad.parallel.prediction.workload import KERNELS
 
 SAMPLE = 0.001  # the least seconds of a timed run of an operation
 RUNS, PASSES = 3, 2

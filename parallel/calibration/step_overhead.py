@@ -14,8 +14,8 @@ import numpy as np
 from gridgrad.nn import SGD, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential, SoftmaxCrossEntropy, Tanh
 from gridgrad.parallel.calibration.time_limit import TimeLimit
 from gridgrad.parallel.grid.process_grid import LAYER_AXES, ProcessGrid
-from gridgrad.parallel.predict.cost import Cost, busiest
-from gridgrad.parallel.predict.planner import every_grid
+from gridgrad.parallel.prediction.cost import Cost, busiest
+from gridgrad.parallel.prediction.planner import every_grid
 from gridgrad.parallel.training.distribute import distribute
 
 STEPS, ROUNDS, PASSES = 6, 3, 4

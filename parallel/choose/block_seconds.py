@@ -15,7 +15,7 @@ from gridgrad.nn.layer import Block
 from gridgrad.nn.sequence import shapes
 from gridgrad.parallel.placement.placements import H
 from gridgrad.parallel.placement.plan import weighted
-from gridgrad.parallel.predict.workload import Workload
+from gridgrad.parallel.prediction.workload import Workload
 
 RUNS, LONG = 5, 0.2  # a block is run so often, or for so many seconds; the fastest run counts
 BUDGET = 5.0  # seconds of all blocks together, after which each is run as seldom as possible

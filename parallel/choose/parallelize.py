@@ -25,10 +25,10 @@ from gridgrad.parallel.placement.plan import CHOSEN
 from gridgrad.parallel.plans.hypergraph import HYPERGRAPH
 from gridgrad.parallel.plans.owners import Owners
 from gridgrad.parallel.plans.place_network import splits
-from gridgrad.parallel.predict.machine import Machine
-from gridgrad.parallel.predict.pipeline_plans import Pipelines
-from gridgrad.parallel.predict.placement_request import AUTO, PlacementRequest, open_plan, sizes_of
-from gridgrad.parallel.predict.planner import BATCH_SIZE, Planner
+from gridgrad.parallel.prediction.machine import Machine
+from gridgrad.parallel.prediction.pipeline_plans import Pipelines
+from gridgrad.parallel.prediction.placement_request import AUTO, PlacementRequest, open_plan, sizes_of
+from gridgrad.parallel.prediction.planner import BATCH_SIZE, Planner
 from gridgrad.parallel.training.distribute import make_parallel
 from gridgrad.parallel.training.network import ParallelSequential
 

@@ -21,7 +21,7 @@ from gridgrad.parallel.grid.process_grid import STAGE, places
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.placement.plan import CHOSEN
 from gridgrad.parallel.plans.place_network import checked
-from gridgrad.parallel.predict.machine import Machine
+from gridgrad.parallel.prediction.machine import Machine
 
 RULES = "even", "constant", "function"
 FIRST_SHARES = 8  # so many shares, evenly apart, are measured first

@@ -11,8 +11,8 @@ from gridgrad.parallel.placement.stages import check_cuts
 from gridgrad.parallel.plans.hypergraph import HYPERGRAPH
 from gridgrad.parallel.plans.owners import Owners
 from gridgrad.parallel.plans.place_network import place
-from gridgrad.parallel.predict.pipeline_plans import Pipelines
-from gridgrad.parallel.predict.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.pipeline_plans import Pipelines
+from gridgrad.parallel.prediction.placement_request import PlacementRequest
 from gridgrad.parallel.sync.reduction import BlockingReduction, Reduction
 from gridgrad.parallel.training.network import ParallelSequential
 from gridgrad.parallel.training.pipeline_division import by_exchanges, by_stages

@@ -13,7 +13,7 @@ from gridgrad.parallel.pipeline.route import Route
 from gridgrad.parallel.pipeline.times import Times
 from gridgrad.parallel.placement.plan import CHOSEN
 from gridgrad.parallel.plans.hypergraph import between_exchanges
-from gridgrad.parallel.predict.partition_pipeline import chunk_works, times_of_work
+from gridgrad.parallel.prediction.partition_pipeline import chunk_works, times_of_work
 from gridgrad.parallel.training.boundaries import ExchangeBoundary, StageBoundary
 
 

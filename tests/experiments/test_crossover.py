@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gridgrad.experiments.studies import crossover
-from gridgrad.parallel.predict.planner import every_grid
+from gridgrad.parallel.prediction.planner import every_grid
 from tests.experiments.figures import is_figure
 from tests.experiments.programs import assert_refused, job, program
 

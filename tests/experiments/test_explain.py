@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gridgrad.parallel.predict import machine
+from gridgrad.parallel.prediction import machine
 from tests.experiments.figures import is_figure
 from tests.experiments.programs import assert_refused, job, program
 

@@ -23,7 +23,7 @@ from gridgrad.experiments.papers.grabaskas2018.runs import (
     to_measure,
 )
 from gridgrad.nn.zoo import network_names
-from gridgrad.parallel.predict.machine import read
+from gridgrad.parallel.prediction.machine import read
 from tests.experiments.made_up_runs import measured
 from tests.experiments.programs import job, program
 

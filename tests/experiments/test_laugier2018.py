@@ -21,7 +21,7 @@ from gridgrad.experiments.papers.laugier2018 import speedups as of_speedups
 from gridgrad.experiments.plots import laugier2018 as figure
 from gridgrad.experiments.studies import laugier2018_predicted as predictions
 from gridgrad.experiments.studies import laugier2018_search as search
-from gridgrad.parallel.predict import machine as machines
+from gridgrad.parallel.prediction import machine as machines
 from tests.experiments.figures import is_figure
 from tests.experiments.programs import job, program
 

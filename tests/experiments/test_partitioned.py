@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gridgrad.experiments.studies.partitioned import VGG_STYLE, VggStyle, plans
-from gridgrad.parallel.predict.machine import read
+from gridgrad.parallel.prediction.machine import read
 from tests.experiments.programs import program
 
 SMALL = "--machine", "ethernet-1g", "--shape", "16,16,3", "--outputs", "4", "--batch-size", "5", "--rounds", "1"

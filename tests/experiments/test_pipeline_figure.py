@@ -8,8 +8,8 @@ from gridgrad.experiments.plots.pipeline import PipelineSteps, draw_pipelines, m
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.pipeline.schedule import Instruction
 from gridgrad.parallel.pipeline.simulate import Event
-from gridgrad.parallel.predict.machine import read
-from gridgrad.parallel.predict.pipeline_cost import pipeline_step_time
+from gridgrad.parallel.prediction.machine import read
+from gridgrad.parallel.prediction.pipeline_cost import pipeline_step_time
 from tests.experiments.figures import is_figure
 
 

@@ -11,9 +11,9 @@ from gridgrad.experiments.plots import figures
 from gridgrad.experiments.plots import predicted as plot_predicted
 from gridgrad.experiments.studies import laugier2018_predicted, thresholds
 from gridgrad.parallel.grid.process_grid import parse_grid
-from gridgrad.parallel.predict import machine
-from gridgrad.parallel.predict.cost import Cost, busiest
-from gridgrad.parallel.predict.planner import Planner
+from gridgrad.parallel.prediction import machine
+from gridgrad.parallel.prediction.cost import Cost, busiest
+from gridgrad.parallel.prediction.planner import Planner
 from tests.experiments.figures import is_figure
 from tests.experiments.programs import program
 

@@ -7,8 +7,8 @@ import pytest
 from gridgrad.experiments.papers.hegde2016.protocol_cost import TRAFFIC, Case, case_of, cost, tau, useful_workers
 from gridgrad.nn import Linear, ReLU, Sequential
 from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.predict.cost import Cost
-from gridgrad.parallel.predict.machine import Machine
+from gridgrad.parallel.prediction.cost import Cost
+from gridgrad.parallel.prediction.machine import Machine
 from gridgrad.parallel.protocols.ownership import greedy
 
 SHAPES = (3, 5), (5,), (5, 2), (2,)

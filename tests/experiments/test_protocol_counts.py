@@ -15,7 +15,7 @@ from gridgrad.nn import Linear, Sequential, Tanh
 from gridgrad.parallel import ProcessGrid, distribute
 from gridgrad.parallel.grid.collectives import COLLECTIVES, all_reduce_elements
 from gridgrad.parallel.placement.partition import size
-from gridgrad.parallel.predict import machine
+from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.protocols.diloco import DiLoCo, fragments_of
 from gridgrad.parallel.protocols.ownership import greedy, single
 from gridgrad.parallel.protocols.protocol import Counted

@@ -22,8 +22,8 @@ from gridgrad.nn.kernels import table_in_use
 from gridgrad.nn.kernels.kernel_table import to_json
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.choose import fastest_reduction, this_machine
-from gridgrad.parallel.predict import machine
-from gridgrad.parallel.predict.cost import Cost, busiest
+from gridgrad.parallel.prediction import machine
+from gridgrad.parallel.prediction.cost import Cost, busiest
 from tests.fuzz.damage import damaged_text
 from tests.fuzz.damage_json import damaged_json
 from tests.fuzz.target import Target
@@ -138,7 +138,7 @@ def profile():
 @cache
 def machines():
     """Machine files, one with tables and curves."""
-    described = json.loads((ROOT / "parallel/predict/machines/cori-haswell.json").read_text())
+    described = json.loads((ROOT / "parallel/prediction/machines/cori-haswell.json").read_text())
     lattice = {"axes": [[1, 8], [2, 16], [4, 64]], "seconds": [[[1e-6, 2e-6], [3e-6, 4e-6]], [[2e-6, 3e-6], [5e-6, 9e-6]]]}
     square = {"axes": [[1, 8], [2, 16], [4, 64], [1, 3]], "seconds": [[[[1e-6, 2e-6]] * 2] * 2] * 2}
     whole = {"axes": square["axes"], "seconds": [[[[3e-6, 5e-6]] * 2] * 2] * 2}

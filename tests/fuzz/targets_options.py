@@ -22,9 +22,9 @@ from gridgrad.parallel.partitioning.good_partition import is_partition, owners_o
 from gridgrad.parallel.partitioning.owner_file import SUFFIX
 from gridgrad.parallel.pipeline import schedule_names as pipelines
 from gridgrad.parallel.placement.plan import CHOSEN
-from gridgrad.parallel.predict.cost import Cost, busiest
-from gridgrad.parallel.predict.machine import read
-from gridgrad.parallel.predict.pipeline_cost import pipeline_step_time
+from gridgrad.parallel.prediction.cost import Cost, busiest
+from gridgrad.parallel.prediction.machine import read
+from gridgrad.parallel.prediction.pipeline_cost import pipeline_step_time
 from gridgrad.parallel.protocols import protocol_names as protocols
 from gridgrad.parallel.protocols.simulated_training import Task, train
 from gridgrad.parallel.protocols.simulated_workers import Simulation

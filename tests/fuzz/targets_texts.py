@@ -9,8 +9,8 @@ from gridgrad.parallel.partitioning.hypergraph_files import read_hypergraph, rea
 from gridgrad.parallel.partitioning.network_hypergraph import of_network
 from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.pipeline.csv_text import to_csv
-from gridgrad.parallel.predict.machine import read
-from gridgrad.parallel.predict.pipeline_cost import pipeline_step_time
+from gridgrad.parallel.prediction.machine import read
+from gridgrad.parallel.prediction.pipeline_cost import pipeline_step_time
 from tests.fuzz.damage import damaged_text
 from tests.fuzz.target import Target
 

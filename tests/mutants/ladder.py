@@ -34,7 +34,7 @@ LADDER = {  # folder: (quick rungs, further rungs), each rung of test files, fol
             NETWORKS,
             ("tests/parallel/placement",),
             ("tests/parallel/partitioning", "tests/parallel/sync", "tests/parallel/checkpoint", "tests/parallel/training"),
-            ("tests/parallel/predict", "tests/parallel/choose", "tests/experiments/test_shares.py"),
+            ("tests/parallel/prediction", "tests/parallel/choose", "tests/experiments/test_shares.py"),
         ),
     ),
     "parallel/sync": (
@@ -62,8 +62,8 @@ LADDER = {  # folder: (quick rungs, further rungs), each rung of test files, fol
         (
             RANDOM,
             ("tests/parallel/training/test_executor.py", "tests/parallel/training/test_pipelined.py"),
-            ("tests/parallel/training", "tests/parallel/predict/test_pipeline_cost.py"),
-            ("tests/parallel/predict", "tests/experiments/test_pipeline_figure.py", "tests/experiments/test_explain.py"),
+            ("tests/parallel/training", "tests/parallel/prediction/test_pipeline_cost.py"),
+            ("tests/parallel/prediction", "tests/experiments/test_pipeline_figure.py", "tests/experiments/test_explain.py"),
         ),
     ),
     "parallel/protocols": (

@@ -19,7 +19,7 @@ FOLDERS = (
     "faults",
     "training",
     "observe",
-    "predict",
+    "prediction",
     "pipeline",
     "partitioning",
     "checkpoint",

@@ -12,10 +12,10 @@ from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import STAGE
 from gridgrad.parallel.placement.plan import weighted
 from gridgrad.parallel.plans.all_plans import words_of
-from gridgrad.parallel.predict.cost import Cost, busiest
-from gridgrad.parallel.predict.machine import read
-from gridgrad.parallel.predict.partition_pipeline import partition_step_time
-from gridgrad.parallel.predict.pipeline_cost import pipeline_step_time
+from gridgrad.parallel.prediction.cost import Cost, busiest
+from gridgrad.parallel.prediction.machine import read
+from gridgrad.parallel.prediction.partition_pipeline import partition_step_time
+from gridgrad.parallel.prediction.pipeline_cost import pipeline_step_time
 from tests.parallel.equality import block
 from tests.parallel.pipelines import parts_of
 from tests.random_networks.checks import grid_of

@@ -23,8 +23,8 @@ from gridgrad.experiments.papers.whole_nodes import whole_nodes
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.partitioning import naive
 from gridgrad.parallel.pipeline import schedule_names
-from gridgrad.parallel.predict.cost import Cost
-from gridgrad.parallel.predict.partition_pipeline import partition_step_time
+from gridgrad.parallel.prediction.cost import Cost
+from gridgrad.parallel.prediction.partition_pipeline import partition_step_time
 
 BATCHES = 16, 32, 64, 128, 256, 512
 RANKS = 2, 4

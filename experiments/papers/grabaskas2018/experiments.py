@@ -23,10 +23,10 @@ from gridgrad.experiments.papers.parts import LONG, USUAL, run_all
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import parse_grid
-from gridgrad.parallel.predict.cost import Cost
-from gridgrad.parallel.predict.machine import read
+from gridgrad.parallel.prediction.cost import Cost
+from gridgrad.parallel.prediction.machine import read
 
-MACHINE = "ethernet-1g"  # of parallel/predict/machines: the network of section 3.1.3
+MACHINE = "ethernet-1g"  # of parallel/prediction/machines: the network of section 3.1.3
 USABILITY = Path("results/usability.json")
 TABLES = {
     "4.14": ["C.36", "C.40", "C.44", "C.48", "C.52", "C.53", "C.56", "C.59", "C.62", "C.65"],
@@ -73,7 +73,7 @@ USED = (
 
 def predicted_step_seconds(net_spec, input_shape, outputs, batch_size, grid_text, plan_text, machine, single_seconds):
     """Seconds of a step on a grid: what is sent as the machine's network takes it, and the share of `single_seconds` that a
-    rank computes, in proportion to the cost model's own (`parallel/predict/cost.py`).
+    rank computes, in proportion to the cost model's own (`parallel/prediction/cost.py`).
 
     net_spec, input_shape, outputs: what `network_names.build` takes. batch_size: of the global minibatch. grid_text,
     plan_text: as on the command line of train. machine: a Machine, whose network counts. single_seconds: what one node takes
@@ -246,7 +246,7 @@ def as_markdown(tables):
     else:
         parts.append("Nothing measured yet: run `reproduce grabaskas2018`.")
     parts.append(
-        "Predicted: this library on the thesis' network (`parallel/predict/machines/ethernet-1g.json`), with nodes that "
+        "Predicted: this library on the thesis' network (`parallel/prediction/machines/ethernet-1g.json`), with nodes that "
         "compute at the rate of its own single node of the same line. `-`: not there. n: samples of a node between two "
         "synchronisations.\n"
         "\n## What the thesis' numbers and code say\n"

@@ -4,7 +4,7 @@ from gridgrad.experiments.papers.grabaskas2018 import experiments as paper
 from gridgrad.experiments.papers.grabaskas2018.derived import overhead, synchronisations
 from gridgrad.experiments.papers.grabaskas2018.runs import lines
 from gridgrad.experiments.papers.items import Item, ItemRow
-from gridgrad.parallel.predict.machine import read
+from gridgrad.parallel.prediction.machine import read
 
 N = 100
 

@@ -8,8 +8,8 @@ from gridgrad.experiments.papers.grabaskas2018.text import cited, follows
 from gridgrad.experiments.papers.items import PREDICTED
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.predict.cost import Cost
-from gridgrad.parallel.predict.machine import read
+from gridgrad.parallel.prediction.cost import Cost
+from gridgrad.parallel.prediction.machine import read
 
 VGG16 = 25_088, 4_096, 4_096, 1_000
 RISE = 1.1  # the least factor by which an overhead rises

@@ -18,7 +18,7 @@ from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.grid.collectives import rounded_up_log2
 from gridgrad.parallel.job.start_ranks import mpiexec
 from gridgrad.parallel.placement.partition import Partition
-from gridgrad.parallel.predict import machine as machines
+from gridgrad.parallel.prediction import machine as machines
 from gridgrad.parallel.protocols.exchange import ARRAYS, pairs
 from gridgrad.parallel.protocols.ownership import greedy, single
 from gridgrad.parallel.protocols.shuffle_sgd import DRAWN, DRAWS, STRATA

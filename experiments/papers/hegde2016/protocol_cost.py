@@ -21,8 +21,8 @@ from math import prod
 
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.grid_description import GridDescription, GroupDescription
-from gridgrad.parallel.predict.cost import Cost
-from gridgrad.parallel.predict.machine import Machine
+from gridgrad.parallel.prediction.cost import Cost
+from gridgrad.parallel.prediction.machine import Machine
 from gridgrad.parallel.protocols.protocol import Protocol
 from gridgrad.parallel.protocols.protocol_names import FORMS, SYNC
 from gridgrad.parallel.protocols.traffic import UPDATE

@@ -1,6 +1,6 @@
 """Laugier et al. 2018: the seconds of a training step under assumptions on their machine and on their code. All is predicted.
 
-The pieces are those of the cost model: the operations of the rank with the most work (`parallel/predict/cost.py`) and the
+The pieces are those of the cost model: the operations of the rank with the most work (`parallel/prediction/cost.py`) and the
 collectives of Algorithms 1 to 3, priced with the constants of the machine file `cori-haswell`. What is assumed beyond them is
 named in `ASSUMPTIONS`, each with its source. The first option of each is what the cost model takes.
 """
@@ -15,8 +15,8 @@ from gridgrad.experiments.common.published_networks import published as network_
 from gridgrad.parallel.grid.collectives import all_reduce_elements, rounded_up_log2
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import AXES
-from gridgrad.parallel.predict import machine as machines
-from gridgrad.parallel.predict.cost import Cost, busiest
+from gridgrad.parallel.prediction import machine as machines
+from gridgrad.parallel.prediction.cost import Cost, busiest
 
 MACHINE, RANKS, BATCH_SIZE = "cori-haswell", 32, 100
 SHAPE, OUTPUTS, HIDDEN = [16], 2, 3  # ethylene; the paper does not say how many hidden layers there are: three are our choice

@@ -37,10 +37,10 @@ from gridgrad.experiments.papers.parts import SHORT, PaperPart, run_all
 from gridgrad.experiments.plots import marques2016 as figures
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.job.start_ranks import slots
-from gridgrad.parallel.predict.cost import Cost
-from gridgrad.parallel.predict.machine import read
+from gridgrad.parallel.prediction.cost import Cost
+from gridgrad.parallel.prediction.machine import read
 
-MACHINE = "marques-5MBps"  # of parallel/predict/machines: the paper's laptops and network
+MACHINE = "marques-5MBps"  # of parallel/prediction/machines: the paper's laptops and network
 RANKS = 2, 3, 4
 SHORT_SIZES = (64,)  # batches in a short measurement
 COMPARED = "500:1500", 64  # where the forms are compared with each other: network and batch size

@@ -44,13 +44,13 @@ from gridgrad.parallel.pipeline.simulate import simulate
 from gridgrad.parallel.pipeline.times import TableTimes
 from gridgrad.parallel.placement.partition import Partition, size
 from gridgrad.parallel.plans.hypergraph import HYPERGRAPH
-from gridgrad.parallel.predict import machine
-from gridgrad.parallel.predict.critical_path import step_time
-from gridgrad.parallel.predict.partition_pipeline import partition_step_time
-from gridgrad.parallel.predict.pipeline_cost import pipeline_step_time
-from gridgrad.parallel.predict.pipeline_plans import Pipelines
-from gridgrad.parallel.predict.placement_request import PlacementRequest
-from gridgrad.parallel.predict.planner import Planner
+from gridgrad.parallel.prediction import machine
+from gridgrad.parallel.prediction.critical_path import step_time
+from gridgrad.parallel.prediction.partition_pipeline import partition_step_time
+from gridgrad.parallel.prediction.pipeline_cost import pipeline_step_time
+from gridgrad.parallel.prediction.pipeline_plans import Pipelines
+from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.planner import Planner
 from gridgrad.parallel.training.stage_cuts import cuts_of
 
 NET = "vgg-style:32,64,128,256"

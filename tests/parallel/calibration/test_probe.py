@@ -13,7 +13,7 @@ from gridgrad.parallel.calibration import measure, probe, step_overhead, time_li
 from gridgrad.parallel.calibration.time_limit import TimeLimit
 from gridgrad.parallel.calibration.turns import in_turns, timed
 from gridgrad.parallel.choose import this_machine
-from gridgrad.parallel.predict import machine
+from gridgrad.parallel.prediction import machine
 from tests.clock import Clock
 from tests.mpi import mpi
 

@@ -8,7 +8,7 @@ from gridgrad.parallel.calibration.core_speed import NormalisedTimer
 from gridgrad.parallel.calibration.time_limit import TimeLimit, spread, verdict
 from gridgrad.parallel.choose import this_machine
 from gridgrad.parallel.grid.grid_description import GroupDescription
-from gridgrad.parallel.predict import machine
+from gridgrad.parallel.prediction import machine
 from tests.clock import Clock
 from tests.mpi import mpi
 

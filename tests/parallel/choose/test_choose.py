@@ -7,8 +7,8 @@ from gridgrad.nn import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequ
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.choose import block_seconds, shares
 from gridgrad.parallel.choose.shares import RULES, measured_shares, predicted_shares
-from gridgrad.parallel.predict import machine
-from gridgrad.parallel.predict.placement_request import PlacementRequest
+from gridgrad.parallel.prediction import machine
+from gridgrad.parallel.prediction.placement_request import PlacementRequest
 from tests.clock import Clock
 from tests.mpi import mpi
 from tests.parallel.equality import grids

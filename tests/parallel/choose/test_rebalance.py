@@ -1,6 +1,6 @@
 """Changing shares while training: what is proposed, what is adopted, and that the network trained is the serial one.
 
-Time is virtual (`parallel/predict/simulation.py`): it passes as the cost model says, so that every decision repeats.
+Time is virtual (`parallel/prediction/simulation.py`): it passes as the cost model says, so that every decision repeats.
 """
 
 import numpy as np
@@ -9,7 +9,7 @@ from gridgrad.nn import LOSSES, SGD
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.choose.rebalance import GAIN, LayerTimes, Rebalancer
 from gridgrad.parallel.choose.shares import predicted_shares
-from gridgrad.parallel.predict.simulation import VirtualTime
+from gridgrad.parallel.prediction.simulation import VirtualTime
 from gridgrad.parallel.training.steps import train_step
 from tests.mpi import mpi
 from tests.parallel.choose.test_choose import MACHINE, images

@@ -13,13 +13,13 @@ from gridgrad.parallel import Partition, ProcessGrid, parallelize
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import AXES
 from gridgrad.parallel.plans.place_network import place
-from gridgrad.parallel.predict.cost import Cost
-from gridgrad.parallel.predict.planner import Planner
+from gridgrad.parallel.prediction.cost import Cost
+from gridgrad.parallel.prediction.planner import Planner
 from gridgrad.parallel.training.steps import train_step
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, assert_same, block, grids, parallel, serial
-from tests.parallel.predict.test_cost import compare
-from tests.parallel.predict.test_simulation import MACHINE, step_seconds
+from tests.parallel.prediction.test_cost import compare
+from tests.parallel.prediction.test_simulation import MACHINE, step_seconds
 
 SIZES = [(7, 3), (3, 11), (13, 1)]  # inputs and hidden units: many ranks get none of some of them
 STEPS = 10

@@ -32,8 +32,8 @@ from gridgrad.parallel.placement.plan import weighted
 from gridgrad.parallel.plans.owners import Owners
 from gridgrad.parallel.plans.paired_layer import MOST_PRODUCTS, PairedLayer, rectangles
 from gridgrad.parallel.plans.place_network import place
-from gridgrad.parallel.predict.cost import Cost
-from gridgrad.parallel.predict.machine import read
+from gridgrad.parallel.prediction.cost import Cost
+from gridgrad.parallel.prediction.machine import read
 from gridgrad.parallel.training.steps import train_step
 from tests.mpi import mpi
 from tests.parallel.equality import assert_same, block, parallel, serial

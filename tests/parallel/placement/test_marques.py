@@ -31,9 +31,9 @@ from gridgrad.parallel.placement.placements import AtMaster, C, Copies, N, Shard
 from gridgrad.parallel.placement.plan import weighted
 from gridgrad.parallel.plans.all_plans import words_of
 from gridgrad.parallel.plans.marques import KERNELS, EachWhole, at_master
-from gridgrad.parallel.predict.cost import Cost, busiest
-from gridgrad.parallel.predict.machine import read
-from gridgrad.parallel.predict.simulation import VirtualTime
+from gridgrad.parallel.prediction.cost import Cost, busiest
+from gridgrad.parallel.prediction.machine import read
+from gridgrad.parallel.prediction.simulation import VirtualTime
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, assert_same, block, grids, parallel, serial
 

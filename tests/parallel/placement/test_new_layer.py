@@ -10,12 +10,12 @@ from gridgrad.parallel.calibration.measure import trials
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.observe.timeline import last_needed
-from gridgrad.parallel.predict.cost import Cost
+from gridgrad.parallel.prediction.cost import Cost
 from tests.mpi import mpi
 from tests.parallel.equality import assert_same, grids, on_cpus, parallel, serial
 from tests.parallel.placement import ring_layer
-from tests.parallel.predict.test_cost import compare, dense, images
-from tests.parallel.predict.test_simulation import MACHINE, step_seconds, wide
+from tests.parallel.prediction.test_cost import compare, dense, images
+from tests.parallel.prediction.test_simulation import MACHINE, step_seconds, wide
 
 
 def know(monkeypatch):

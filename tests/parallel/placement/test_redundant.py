@@ -13,9 +13,9 @@ from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.placement.placements import Invariant
 from gridgrad.parallel.plans.all_plans import words_of
 from gridgrad.parallel.plans.fewest_bytes import fewest_bytes
-from gridgrad.parallel.predict.cost import Cost
-from gridgrad.parallel.predict.layer_rows import layer_rows
-from gridgrad.parallel.predict.machine import read
+from gridgrad.parallel.prediction.cost import Cost
+from gridgrad.parallel.prediction.layer_rows import layer_rows
+from gridgrad.parallel.prediction.machine import read
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, assert_same, block, grids, on_cpus, on_first, parallel, serial
 

@@ -11,7 +11,7 @@ from gridgrad.nn.device import to_device, to_host, xp
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.grid.collectives import all_reduce_elements
 from gridgrad.parallel.plans.place_network import place
-from gridgrad.parallel.predict.simulation import VirtualTime
+from gridgrad.parallel.prediction.simulation import VirtualTime
 from gridgrad.parallel.sync import power_sgd
 from gridgrad.parallel.sync.power_sgd import CompressedSum, orthonormal
 from gridgrad.parallel.training.relocation import relocate

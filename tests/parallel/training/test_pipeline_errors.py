@@ -8,9 +8,9 @@ from gridgrad.parallel.choose.shares import measured_shares
 from gridgrad.parallel.pipeline.csv_text import to_csv
 from gridgrad.parallel.pipeline.generators import gpipe
 from gridgrad.parallel.pipeline.passes import complete
-from gridgrad.parallel.predict.machine import read
-from gridgrad.parallel.predict.placement_request import PlacementRequest
-from gridgrad.parallel.predict.simulation import VirtualTime
+from gridgrad.parallel.prediction.machine import read
+from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.simulation import VirtualTime
 from tests.mpi import mpi
 from tests.parallel.equality import assert_same, grids, serial
 from tests.parallel.pipelines import csv_file, dense, minibatches, mlp, momentum, own_csv, piped, serial_net

@@ -23,11 +23,11 @@ from gridgrad.parallel.pipeline.times import TableTimes
 from gridgrad.parallel.placement.plan import CHOSEN
 from gridgrad.parallel.plans.hypergraph import HYPERGRAPH, between_exchanges
 from gridgrad.parallel.plans.place_network import place
-from gridgrad.parallel.predict.chunk_cost import OPS, cost_of
-from gridgrad.parallel.predict.cost import local_shape
-from gridgrad.parallel.predict.critical_path import grids_of_ranks
-from gridgrad.parallel.predict.pipeline_cost import PipelineWork
-from gridgrad.parallel.predict.workload import Workload
+from gridgrad.parallel.prediction.chunk_cost import OPS, cost_of
+from gridgrad.parallel.prediction.cost import local_shape
+from gridgrad.parallel.prediction.critical_path import grids_of_ranks
+from gridgrad.parallel.prediction.pipeline_cost import PipelineWork
+from gridgrad.parallel.prediction.workload import Workload
 
 
 def partition_step_time(net, sizes, owners, batch_size, machine, pipeline, micro_batches=None):

@@ -13,9 +13,9 @@ from math import inf
 from gridgrad.parallel.grid.process_grid import STAGE
 from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.placement.plan import weighted_in
-from gridgrad.parallel.predict.chunk_cost import layer_costs
-from gridgrad.parallel.predict.pipeline_cost import pipeline_step_time
-from gridgrad.parallel.predict.planned_cuts import planned_cuts
+from gridgrad.parallel.prediction.chunk_cost import layer_costs
+from gridgrad.parallel.prediction.pipeline_cost import pipeline_step_time
+from gridgrad.parallel.prediction.planned_cuts import planned_cuts
 
 SCHEDULES = "zb-h1", "1f1b", "interleaved:2"
 MULTIPLES = 1, 2, 4  # micro-batches for each stage

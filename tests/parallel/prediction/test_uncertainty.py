@@ -8,13 +8,13 @@ import pytest
 from gridgrad.nn import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.choose.fastest_reduction import fastest
-from gridgrad.parallel.predict.candidate import Candidate, order, why_lost
-from gridgrad.parallel.predict.machine import Machine
-from gridgrad.parallel.predict.pipeline_cost import PipelinePrediction
-from gridgrad.parallel.predict.pipeline_plans import Pipelines
-from gridgrad.parallel.predict.placement_request import PlacementRequest
-from gridgrad.parallel.predict.planner import TOLERANCE, Planner
-from gridgrad.parallel.predict.prediction import RankStep, StepPrediction
+from gridgrad.parallel.prediction.candidate import Candidate, order, why_lost
+from gridgrad.parallel.prediction.machine import Machine
+from gridgrad.parallel.prediction.pipeline_cost import PipelinePrediction
+from gridgrad.parallel.prediction.pipeline_plans import Pipelines
+from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.planner import TOLERANCE, Planner
+from gridgrad.parallel.prediction.step_prediction import RankStep, StepPrediction
 
 NOISE = 0.1  # measurements differ by so much, relative
 

@@ -6,12 +6,12 @@ import pytest
 from gridgrad.nn import SGD, Context, Linear, ReLU, Sequential, SoftmaxCrossEntropy
 from gridgrad.parallel import ProcessGrid, Trace, parallelize, train_step
 from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.predict.cost import Cost
-from gridgrad.parallel.predict.machine import read
-from gridgrad.parallel.predict.simulation import VirtualTime
+from gridgrad.parallel.prediction.cost import Cost
+from gridgrad.parallel.prediction.machine import read
+from gridgrad.parallel.prediction.simulation import VirtualTime
 from tests.mpi import mpi
 from tests.parallel.equality import block, error, grids
-from tests.parallel.predict.test_cost import dense, images
+from tests.parallel.prediction.test_cost import dense, images
 
 MACHINE = read("cori-haswell")
 

@@ -10,14 +10,14 @@ from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import parallelize
 from gridgrad.parallel.grid.process_grid import AXES
 from gridgrad.parallel.plans.owners import Owners
-from gridgrad.parallel.predict.candidate import why_lost
-from gridgrad.parallel.predict.cost import Cost, busiest
-from gridgrad.parallel.predict.machine import read
-from gridgrad.parallel.predict.placement_request import PlacementRequest
-from gridgrad.parallel.predict.planner import TOLERANCE, NoRoom, Planner, every_grid
+from gridgrad.parallel.prediction.candidate import why_lost
+from gridgrad.parallel.prediction.cost import Cost, busiest
+from gridgrad.parallel.prediction.machine import read
+from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.planner import TOLERANCE, NoRoom, Planner, every_grid
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, error, serial
-from tests.parallel.predict.test_cost import images
+from tests.parallel.prediction.test_cost import images
 
 MACHINES = "cori-haswell", "ethernet-1g"
 

@@ -41,7 +41,7 @@ from gridgrad.parallel.placement.redistribute import Redistribute
 from gridgrad.parallel.plans.add_bias import AddBias
 from gridgrad.parallel.plans.marques import HandedConv2d
 from gridgrad.parallel.plans.paired_layer import PairedLayer
-from gridgrad.parallel.predict.prediction import memory_of
+from gridgrad.parallel.prediction.step_prediction import memory_of
 
 KERNELS = 3, 5  # the kernel sizes for which machine files have tables of convolutions
 LONGEST_RUN, MOST_CHANNELS = 1024, 32  # beyond these, copies and poolings get no faster
@@ -145,7 +145,7 @@ class Workload:
 
     @property
     def memory_of(self):
-        """{what: bytes} that the rank needs, see `memory_of` of `parallel/predict/prediction.py`."""
+        """{what: bytes} that the rank needs, see `memory_of` of `parallel/prediction/step_prediction.py`."""
         return memory_of(self.itemsize, self.parameters, self.elements, self.elements)
 
     def loss(self, grid):

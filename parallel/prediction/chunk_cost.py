@@ -8,8 +8,8 @@ from gridgrad.parallel.grid.process_grid import STAGE
 from gridgrad.parallel.placement.stages import check_cuts
 from gridgrad.parallel.plans.all_plans import words_of
 from gridgrad.parallel.plans.place_network import checked, place
-from gridgrad.parallel.predict.cost import busiest, local_shape
-from gridgrad.parallel.predict.workload import Workload
+from gridgrad.parallel.prediction.cost import busiest, local_shape
+from gridgrad.parallel.prediction.workload import Workload
 
 OPS = {"forward": "F", "backward": "I", "gradients": "W", "loss": "I", "update": "U"}  # of a schedule, by phases of Works
 

@@ -11,10 +11,10 @@ from gridgrad.parallel.grid.process_grid import ProcessGrid
 from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.plans.owners import Owners
 from gridgrad.parallel.plans.place_network import place
-from gridgrad.parallel.predict.cost import Cost
-from gridgrad.parallel.predict.critical_path import step_time
-from gridgrad.parallel.predict.machine import read
-from gridgrad.parallel.predict.partition_pipeline import partition_step_time
+from gridgrad.parallel.prediction.cost import Cost
+from gridgrad.parallel.prediction.critical_path import step_time
+from gridgrad.parallel.prediction.machine import read
+from gridgrad.parallel.prediction.partition_pipeline import partition_step_time
 from gridgrad.parallel.training.pipeline_division import by_exchanges
 from tests.mpi import mpi
 from tests.parallel.training.test_partition_pipeline import net, owners

@@ -8,12 +8,12 @@ import pytest
 from gridgrad.nn import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.plans.owners import Owners
-from gridgrad.parallel.predict.cost import Cost, busiest
-from gridgrad.parallel.predict.critical_path import AHEAD, played, step_time
-from gridgrad.parallel.predict.machine import Machine, names, read
-from gridgrad.parallel.predict.prediction import RankStep
-from gridgrad.parallel.predict.workload import Work
-from tests.parallel.predict.test_cost import dense, images
+from gridgrad.parallel.prediction.cost import Cost, busiest
+from gridgrad.parallel.prediction.critical_path import AHEAD, played, step_time
+from gridgrad.parallel.prediction.machine import Machine, names, read
+from gridgrad.parallel.prediction.step_prediction import RankStep
+from gridgrad.parallel.prediction.workload import Work
+from tests.parallel.prediction.test_cost import dense, images
 
 LATENCY, BYTE = 10.0, 0.001  # seconds of any message and collective, and of each byte that is sent
 

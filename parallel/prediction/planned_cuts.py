@@ -9,8 +9,8 @@ from math import inf
 from gridgrad.parallel.grid.process_grid import STAGE
 from gridgrad.parallel.pipeline.cuts import shortest
 from gridgrad.parallel.pipeline.simulate import simulate
-from gridgrad.parallel.predict.chunk_cost import message_seconds
-from gridgrad.parallel.predict.prediction import gradients_kept, memory_of
+from gridgrad.parallel.prediction.chunk_cost import message_seconds
+from gridgrad.parallel.prediction.step_prediction import gradients_kept, memory_of
 
 
 def planned_cuts(layers, sizes, machine, named, micro_batches, itemsize, memory=inf):

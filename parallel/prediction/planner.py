@@ -1,9 +1,9 @@
 """The planner: which grid, and for each layer which placement, makes the fastest training step.
 
-For one grid the best placement of all layers is a shortest path over the network: `parallel/predict/plan_search.py`. All
+For one grid the best placement of all layers is a shortest path over the network: `parallel/prediction/plan_search.py`. All
 grids are searched at once. The search with the lowest bound of its time goes on by one segment of the network, which raises its
 bound, until the plans that are complete are faster than every other grid can be. Everything is placed by
-`parallel/placement/placer.py` and priced by `parallel/predict/cost.py`, as it would run.
+`parallel/placement/placer.py` and priced by `parallel/prediction/cost.py`, as it would run.
 
 Where a plan needs more memory than a rank may have, bytes are given a price, which is raised until they fit.
 
@@ -14,7 +14,7 @@ half of its step with communication, and more than `WORTH` seconds, for up to `M
 is asked for.
 
 Pipelines are looked at if the caller asks for that. For each number of stages the ranks of a stage have the grid and the plan
-that are the best for so many ranks alone; `parallel/predict/pipeline_plans.py` compares the schedules, micro-batches and
+that are the best for so many ranks alone; `parallel/prediction/pipeline_plans.py` compares the schedules, micro-batches and
 cuts. Micro-batches have other statistics in BatchNorm than minibatches, so a network with such layers becomes a pipeline only
 where the grid or the pipeline is named. More than `MOST_RANKS` ranks become one only then, too, because each number of stages
 needs a search of its own.
@@ -34,13 +34,13 @@ from gridgrad.parallel.placement.plan import CHOSEN, OUTPUTS
 from gridgrad.parallel.plans.all_plans import FEWEST_BYTES, words_of
 from gridgrad.parallel.plans.hypergraph import HYPERGRAPH
 from gridgrad.parallel.plans.place_network import checked
-from gridgrad.parallel.predict.candidate import Candidate, order
-from gridgrad.parallel.predict.cost import Cost, busiest
-from gridgrad.parallel.predict.critical_path import costs_of_ranks, played
-from gridgrad.parallel.predict.pipeline_plans import Pipelines
-from gridgrad.parallel.predict.placement_request import OPEN, PlacementRequest
-from gridgrad.parallel.predict.plan_search import PlanSearch, Problem, segments
-from gridgrad.parallel.predict.prediction import memory_of
+from gridgrad.parallel.prediction.candidate import Candidate, order
+from gridgrad.parallel.prediction.cost import Cost, busiest
+from gridgrad.parallel.prediction.critical_path import costs_of_ranks, played
+from gridgrad.parallel.prediction.pipeline_plans import Pipelines
+from gridgrad.parallel.prediction.placement_request import OPEN, PlacementRequest
+from gridgrad.parallel.prediction.plan_search import PlanSearch, Problem, segments
+from gridgrad.parallel.prediction.step_prediction import memory_of
 
 TOLERANCE = 0.03  # predictions that differ by less, relative, count as equal: the model is no more exact than that
 BATCH_SIZE = 128  # samples of a global minibatch, where nobody says how many

@@ -19,8 +19,8 @@ from gridgrad.parallel.placement.placer import Placer
 from gridgrad.parallel.placement.plan import CHOSEN, weighted, weighted_in
 from gridgrad.parallel.plans.all_plans import by_axis, candidates
 from gridgrad.parallel.plans.place_network import splits
-from gridgrad.parallel.predict.cost import busiest, local_shape
-from gridgrad.parallel.predict.workload import Workload
+from gridgrad.parallel.prediction.cost import busiest, local_shape
+from gridgrad.parallel.prediction.workload import Workload
 
 
 class Problem:

@@ -3,13 +3,13 @@
 import pytest
 
 from gridgrad.experiments.common.published_networks import published
-from gridgrad.parallel.predict import machine
-from gridgrad.parallel.predict.cost import Cost, busiest
-from gridgrad.parallel.predict.layer_rows import layer_rows
-from gridgrad.parallel.predict.lower_bound import least_sum
-from gridgrad.parallel.predict.pipeline_plans import Pipelines
-from gridgrad.parallel.predict.placement_request import PlacementRequest
-from gridgrad.parallel.predict.planner import Planner, every_grid
+from gridgrad.parallel.prediction import machine
+from gridgrad.parallel.prediction.cost import Cost, busiest
+from gridgrad.parallel.prediction.layer_rows import layer_rows
+from gridgrad.parallel.prediction.lower_bound import least_sum
+from gridgrad.parallel.prediction.pipeline_plans import Pipelines
+from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.planner import Planner, every_grid
 
 CORI = machine.read("cori-haswell")
 NETS = {"mlp:30,70,20,relu": ((50,), 30), "lenet5": ((28, 28, 1), 10), "resnet20": ((32, 32, 3), 10)}

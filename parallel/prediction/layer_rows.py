@@ -5,7 +5,7 @@ from gridgrad.parallel.grid.collectives import all_reduce_elements
 from gridgrad.parallel.placement.plan import CHOSEN, weighted_in
 from gridgrad.parallel.plans.all_plans import PLANS
 from gridgrad.parallel.plans.place_network import checked
-from gridgrad.parallel.predict.lower_bound import least_bytes
+from gridgrad.parallel.prediction.lower_bound import least_bytes
 
 
 def layer_rows(cost):

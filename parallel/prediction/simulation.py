@@ -21,8 +21,8 @@ from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.grid_description import GroupDescription
 from gridgrad.parallel.placement.gathered_linear import GatheredLinear
 from gridgrad.parallel.placement.partition import size
-from gridgrad.parallel.predict.cost import local_shape
-from gridgrad.parallel.predict.workload import Workload
+from gridgrad.parallel.prediction.cost import local_shape
+from gridgrad.parallel.prediction.workload import Workload
 
 
 class VirtualTime(Observer):

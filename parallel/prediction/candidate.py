@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from gridgrad.parallel.grid.process_grid import LAYER_AXES, STAGE
 from gridgrad.parallel.plans.owners import Owners
-from gridgrad.parallel.predict.cost import Cost
-from gridgrad.parallel.predict.pipeline_cost import PipelinePrediction
-from gridgrad.parallel.predict.prediction import StepPrediction
+from gridgrad.parallel.prediction.cost import Cost
+from gridgrad.parallel.prediction.pipeline_cost import PipelinePrediction
+from gridgrad.parallel.prediction.step_prediction import StepPrediction
 
 
 @dataclass

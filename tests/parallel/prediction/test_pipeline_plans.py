@@ -9,12 +9,12 @@ from gridgrad.nn import SGD, BatchNorm, Linear, ReLU, Sequential, SoftmaxCrossEn
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import parallelize
 from gridgrad.parallel.grid.process_grid import STAGE
-from gridgrad.parallel.predict.candidate import why_lost
-from gridgrad.parallel.predict.machine import read
-from gridgrad.parallel.predict.pipeline_cost import pipeline_step_time
-from gridgrad.parallel.predict.pipeline_plans import SCHEDULES, Pipelines
-from gridgrad.parallel.predict.placement_request import PlacementRequest
-from gridgrad.parallel.predict.planner import TOLERANCE, NoRoom, Planner
+from gridgrad.parallel.prediction.candidate import why_lost
+from gridgrad.parallel.prediction.machine import read
+from gridgrad.parallel.prediction.pipeline_cost import pipeline_step_time
+from gridgrad.parallel.prediction.pipeline_plans import SCHEDULES, Pipelines
+from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.planner import TOLERANCE, NoRoom, Planner
 from gridgrad.parallel.training.pipelined import PipelinedSequential
 from tests.mpi import mpi
 from tests.parallel.equality import error, serial

@@ -22,8 +22,8 @@ from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import AXES
-from gridgrad.parallel.predict.cost import Cost
-from gridgrad.parallel.predict.machine import names, read
+from gridgrad.parallel.prediction.cost import Cost
+from gridgrad.parallel.prediction.machine import names, read
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, block, grids
 

@@ -23,10 +23,10 @@ from gridgrad.parallel.pipeline.passes import repeat
 from gridgrad.parallel.pipeline.schedule import Schedule
 from gridgrad.parallel.pipeline.simulate import Simulation, simulate
 from gridgrad.parallel.pipeline.times import TableTimes
-from gridgrad.parallel.predict.chunk_cost import chunk_costs, layer_costs, message_seconds
-from gridgrad.parallel.predict.machine import Machine
-from gridgrad.parallel.predict.planned_cuts import planned_cuts
-from gridgrad.parallel.predict.prediction import RankStep, StepPrediction, gradients_kept, memory_of
+from gridgrad.parallel.prediction.chunk_cost import chunk_costs, layer_costs, message_seconds
+from gridgrad.parallel.prediction.machine import Machine
+from gridgrad.parallel.prediction.planned_cuts import planned_cuts
+from gridgrad.parallel.prediction.step_prediction import RankStep, StepPrediction, gradients_kept, memory_of
 
 STEPS = 3  # that are played; the last one counts, because the ranks begin it at different times as in training
 

@@ -1,5 +1,5 @@
-"""The predicted cost of a training step: the work of one rank (`parallel/predict/workload.py`) times what each operation
-takes on a machine (`parallel/predict/machine.py`)."""
+"""The predicted cost of a training step: the work of one rank (`parallel/prediction/workload.py`) times what each operation
+takes on a machine (`parallel/prediction/machine.py`)."""
 
 from functools import cached_property
 
@@ -7,8 +7,8 @@ from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.placement.plan import CHOSEN
 from gridgrad.parallel.plans.all_plans import PLANS
 from gridgrad.parallel.plans.place_network import place
-from gridgrad.parallel.predict.prediction import RankStep, StepPrediction
-from gridgrad.parallel.predict.workload import Workload
+from gridgrad.parallel.prediction.step_prediction import RankStep, StepPrediction
+from gridgrad.parallel.prediction.workload import Workload
 
 
 class Cost:

@@ -9,9 +9,9 @@ from gridgrad.parallel.calibration import measure, probe, step_overhead
 from gridgrad.parallel.calibration.core_speed import NormalisedTimer
 from gridgrad.parallel.choose import this_machine
 from gridgrad.parallel.grid.grid_description import GridDescription, GroupDescription
-from gridgrad.parallel.predict import machine
-from gridgrad.parallel.predict.cost import Cost
-from gridgrad.parallel.predict.machine import Table, checked, interpolated, names, read
+from gridgrad.parallel.prediction import machine
+from gridgrad.parallel.prediction.cost import Cost
+from gridgrad.parallel.prediction.machine import Table, checked, interpolated, names, read
 from tests.mpi import mpi
 
 GOOD = {

@@ -38,8 +38,8 @@ from gridgrad.parallel.grid.virtual_time import Cores, Network, VirtualTime
 from gridgrad.parallel.placement.plan import CHOSEN
 from gridgrad.parallel.plans.all_plans import words_of
 from gridgrad.parallel.plans.place_network import checked
-from gridgrad.parallel.predict.cost import Cost, busiest
-from gridgrad.parallel.predict.prediction import StepPrediction
+from gridgrad.parallel.prediction.cost import Cost, busiest
+from gridgrad.parallel.prediction.step_prediction import StepPrediction
 
 STEPS = 3  # that are played; the last one counts, because the ranks begin it at different times as in training
 AHEAD = 2 << 20  # bytes of a message that a receiver's network takes in before it is asked for: 2 MiB with TCP on Linux
