@@ -37,6 +37,19 @@ LADDER = {  # folder: (quick rungs, further rungs), each rung of test files, fol
             ("tests/parallel/prediction", "tests/parallel/choose", "tests/experiments/test_shares.py"),
         ),
     ),
+    "parallel/grid": (
+        (("tests/parallel/grid", "tests/parallel/pipeline"), FEW_RANDOM),
+        (("tests/parallel/prediction", "tests/parallel/protocols"), RANDOM),
+    ),
+    "parallel/plans": (
+        (FEW_RANDOM, ("tests/parallel/placement/test_hypergraph.py", "tests/parallel/placement/test_marques.py")),
+        (
+            RANDOM,
+            NETWORKS,
+            ("tests/parallel/placement",),
+            ("tests/parallel/partitioning", "tests/parallel/training", "tests/parallel/prediction", "tests/parallel/choose"),
+        ),
+    ),
     "parallel/sync": (
         (FEW_RANDOM, ("tests/parallel/sync",)),
         (
@@ -99,9 +112,13 @@ class Ladder:
         if fault.kind == ORDERS:
             return [self._new(fault.tests, set())], []
         folder = str(PurePosixPath(fault.file).parent)
-        quick, further = self.table[folder]
+        quick, further = self.table[self.row(folder)]
         seen, about = set(), self._about(fault, folder)
         return [self._new(rung, seen) for rung in ((*fault.tests, *about), *quick)], [self._new(rung, seen) for rung in further]
+
+    def row(self, folder):
+        """The folder of the table to which a folder belongs: itself, or the one that it lies in."""
+        return folder if folder in self.table else str(PurePosixPath(folder).parent)
 
     def _about(self, fault, folder):
         """The test files that are about the module that a fault changes."""

@@ -12,7 +12,8 @@ from hashlib import sha256
 
 from tests.mutants.faults import HERE, MECHANICAL, ROOT, Fault
 
-FOLDERS = "nn", *(f"parallel/{name}" for name in ("placement", "sync", "training", "pipeline", "protocols", "checkpoint"))
+SOUGHT = "placement", "plans", "sync", "training", "pipeline", "protocols", "checkpoint"
+FOLDERS = "nn", *(f"parallel/{name}" for name in SOUGHT)
 FEWEST = 15  # faults of a folder in a sample
 FOR_PEOPLE = "__repr__", "__str__", "description", "describe", "announce"  # functions
 SAID = "print", "say", "warn"  # calls
@@ -52,9 +53,9 @@ def sample(number, seed, root=ROOT):
 
 
 def places(root, folder):
-    """All Places in the files of a folder: a list."""
+    """All Places in the files of a folder and of those in it: a list."""
     found = []
-    for path in sorted((root / folder).glob("*.py")):
+    for path in sorted((root / folder).rglob("*.py")):
         if path.name != "__init__.py":
             found += File(root, path.relative_to(root).as_posix()).places()
     return found

@@ -5,6 +5,7 @@ from mpi4py import MPI
 
 from gridgrad.datasets import load
 from gridgrad.nn import MSE, SGD, Context, Linear, Sequential, Tanh
+from gridgrad.nn.layer import Block
 
 grid = MPI.COMM_WORLD.Create_cart(MPI.Compute_dims(MPI.COMM_WORLD.size, 2))
 batch, model = grid.Sub([True, False]), grid.Sub([False, True])
@@ -16,7 +17,7 @@ class ColumnLinear(Linear):
     def __init__(self, inputs, outputs):
         self.mine = slice(model.rank * outputs // model.size, (model.rank + 1) * outputs // model.size)
         super().__init__(inputs, outputs)
-        self.weight.index, self.bias.index = (slice(0, inputs), self.mine), (self.mine,)
+        self.weight.layout, self.bias.layout = Block((slice(0, inputs), self.mine)), Block((self.mine,))
 
     def forward(self, x, context):
         return np.concatenate(model.allgather(super().forward(x, context)), axis=1)

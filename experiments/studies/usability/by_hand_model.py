@@ -5,6 +5,7 @@ from mpi4py import MPI
 
 from gridgrad.datasets import load
 from gridgrad.nn import MSE, SGD, Linear, Sequential, Tanh
+from gridgrad.nn.layer import Block
 
 comm = MPI.COMM_WORLD
 
@@ -15,7 +16,7 @@ class ColumnLinear(Linear):
     def __init__(self, inputs, outputs):
         self.mine = slice(comm.rank * outputs // comm.size, (comm.rank + 1) * outputs // comm.size)
         super().__init__(inputs, outputs)
-        self.weight.index, self.bias.index = (slice(0, inputs), self.mine), (self.mine,)
+        self.weight.layout, self.bias.layout = Block((slice(0, inputs), self.mine)), Block((self.mine,))
 
     def forward(self, x, context):
         return np.concatenate(comm.allgather(super().forward(x, context)), axis=1)
