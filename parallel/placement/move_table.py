@@ -89,6 +89,12 @@ def step_of(group, source, target, here, samples):
     return Step(move_of(source, target), group, source, target, here, samples)
 
 
+def sum_in_place(group, array, layer):
+    """`Partial -> Replicate` within an array: every rank gets the sum. layer: the name under which the bytes are counted."""
+    step = step_of(group, Partial(), Replicate(), array.shape, None)
+    step.move.in_place(step, array, None, layer)
+
+
 def elements_sent(source, target, samples, shape, group_size):
     """Elements that all ranks of a group together send in one move.
 

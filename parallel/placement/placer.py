@@ -13,6 +13,7 @@ from gridgrad.parallel.placement.halo_conv import HaloConv2d
 from gridgrad.parallel.placement.idle import Idle
 from gridgrad.parallel.placement.layout import Layout
 from gridgrad.parallel.placement.master_moves import MASTER
+from gridgrad.parallel.placement.move_table import sum_in_place
 from gridgrad.parallel.placement.partition import EMPTY, Partition, size
 from gridgrad.parallel.placement.placements import PIXELS, AtMaster, C, Invariant, N, Partial, Replicate, Shard
 from gridgrad.parallel.placement.plan import Plan
@@ -353,5 +354,5 @@ class GlobalBatchNorm(BatchNorm):
         self.group = group
 
     def sum_over_ranks(self, sums):
-        self.group.all_reduce(sums, self.name)
+        sum_in_place(self.group, sums, self.name)
         return sums

@@ -20,6 +20,7 @@ from gridgrad.nn.sequential import Sequential
 from gridgrad.parallel.grid.group import Group
 from gridgrad.parallel.grid.process_grid import ProcessGrid
 from gridgrad.parallel.job.waiting import meet
+from gridgrad.parallel.placement.move_table import sum_in_place
 from gridgrad.parallel.placement.partition import Partition, size
 from gridgrad.parallel.plans.place_network import Placed
 from gridgrad.parallel.sync.reduction import BlockingReduction, Reduction
@@ -168,7 +169,7 @@ class ParallelSequential(Sequential):
         if dx is None:
             return None
         dx = xp.ascontiguousarray(dx)
-        self.grid.group(*self.input.summed).all_reduce(dx, "input gradient")
+        sum_in_place(self.grid.group(*self.input.summed), dx, "input gradient")
         return dx
 
     def learn(self, x: ArrayLike, y: ArrayLike, loss: Any, optimizer: Any) -> float:
