@@ -1,4 +1,4 @@
-"""What an Executor works on: the micro-batches of a step, and each of them in each chunk; and whom it tells of its work."""
+"""What an Executor works on: the micro-batches of a step, and the pass of each through a chunk; and what drives its steps."""
 
 from dataclasses import dataclass, field
 
@@ -25,7 +25,7 @@ class MicroBatch:
 
 
 @dataclass
-class Passage:
+class ChunkPass:
     """One micro-batch in one chunk, from when its input is expected until the gradients of the parameters are computed.
 
     context: what the layers store, from forward on. version: of the weights that forward used. By way: takes, what the chunk
@@ -41,7 +41,7 @@ class Passage:
     made: dict = field(default_factory=dict)
 
 
-class Host:
+class StepDriver:
     """What an Executor needs of the network as a whole.
 
     loss: such as SoftmaxCrossEntropy(). observer: the network's observer or None.

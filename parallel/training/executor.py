@@ -14,7 +14,7 @@ from gridgrad.nn.context import Context
 from gridgrad.nn.device import as_input, to_device, xp
 from gridgrad.nn.observer import observed
 from gridgrad.parallel.pipeline.schedule import Instruction
-from gridgrad.parallel.training.chunk_passes import Passage
+from gridgrad.parallel.training.chunk_passes import ChunkPass
 
 EVALUATED = 0  # the number of a micro-batch that is only evaluated
 AHEAD = 2  # how many receives are announced before their instruction's turn
@@ -26,8 +26,7 @@ class Executor:
 
     chunks: {number: Chunk} of this rank. boundaries: {number of a chunk: the boundary before it}, for its chunks and those
     behind them. last: the number of the last chunk of the network. transport, pool: see `parallel/training/transports.py`.
-    versions: WeightVersions, or None where backward uses the newest weights. host: what concerns the whole network, see `Host`;
-    the caller sets it.
+    versions: WeightVersions, or None where backward uses the newest weights. driver: the StepDriver, which the caller sets.
 
     micro_batches: {number: MicroBatch}, to be filled by the caller. losses: {number: this rank's part of the loss}.
     staleness: {number: how many updates came between forward and backward of a chunk, at most}. stale: a Counter of these
@@ -36,9 +35,9 @@ class Executor:
 
     def __init__(self, chunks, boundaries, last, transport, pool, versions):
         self.chunks, self.boundaries, self.last, self.transport = chunks, boundaries, last, transport
-        self.pool, self.versions, self.host = pool, versions, None
+        self.pool, self.versions, self.driver = pool, versions, None
         self.micro_batches, self.losses, self.staleness, self.updates = {}, {}, {}, 0
-        self._passages, self._free, self._sharing = {}, defaultdict(list), Context()
+        self._passes, self._free, self._sharing = {}, defaultdict(list), Context()
         self._open, self._states, self.stale = dict.fromkeys(chunks, 0), set(), Counter()
 
     def run(self, instructions):
@@ -50,7 +49,7 @@ class Executor:
             while announced < min(turn + AHEAD, len(receives)):
                 self._announce(receives[announced])
                 announced += 1
-            observer = self.host.observer
+            observer = self.driver.observer
             if observer:
                 observer.begin_instruction(instruction)
             for _ in ACTIONS[instruction.op](self, instruction) or ():
@@ -63,10 +62,10 @@ class Executor:
     def _announce(self, instruction):
         """Take the memory for the messages of a receive, and announce them."""
         way, chunk, number = RECEIVES[instruction.op], instruction.chunk, instruction.micro_batch
-        passage, out = self._passage(chunk, number), self._out(way, chunk, number)
+        chunk_pass, out = self._pass(chunk, number), self._out(way, chunk, number)
         samples = self.micro_batches[number].samples
-        passage.received[way] = self.boundaries[behind(way, chunk)].receives(way, samples, out, self.pool.take)
-        self.transport.expect(way, behind(way, chunk), number, passage.received[way])
+        chunk_pass.received[way] = self.boundaries[behind(way, chunk)].receives(way, samples, out, self.pool.take)
+        self.transport.expect(way, behind(way, chunk), number, chunk_pass.received[way])
 
     def receive(self, instruction):
         """Yield until the messages have arrived."""
@@ -84,7 +83,7 @@ class Executor:
 
     def _send(self, way, boundary, instruction):
         key, taken = (instruction.chunk, instruction.micro_batch), []
-        made = self._passages[key].made.pop(way)
+        made = self._passes[key].made.pop(way)
 
         def take(size):
             taken.append(self.pool.take(size))
@@ -99,16 +98,16 @@ class Executor:
 
     def _out(self, way, chunk, number):
         """The array for what a chunk takes on a way."""
-        passage = self._passage(chunk, number)
-        if way not in passage.takes:
+        chunk_pass = self._pass(chunk, number)
+        if way not in chunk_pass.takes:
             shape = self.boundaries[behind(way, chunk)].shape(way, self.micro_batches[number].samples)
-            passage.takes[way] = self._array(shape)
-        return passage.takes[way]
+            chunk_pass.takes[way] = self._array(shape)
+        return chunk_pass.takes[way]
 
     def _joined(self, way, chunk, number):
         """What a chunk takes on a way, from this rank itself and from others."""
-        passage, out = self._passage(chunk, number), self._out(way, chunk, number)
-        own, received = passage.own.pop(way, None), passage.received.pop(way, {})
+        chunk_pass, out = self._pass(chunk, number), self._out(way, chunk, number)
+        own, received = chunk_pass.own.pop(way, None), chunk_pass.received.pop(way, {})
         self.boundaries[behind(way, chunk)].join(way, own, received, out, self.micro_batches[number].samples)
         for array in received.values():
             if not xp.may_share_memory(array, out):
@@ -125,9 +124,9 @@ class Executor:
         boundary, following = (chunk + 1, chunk + 1) if way == "forward" else (chunk, chunk - 1)
         keep = self._copied if way == "backward" else lambda array: array
         if self.boundaries[boundary].is_sender(way):
-            self._passages[chunk, number].made[way] = keep(xp.ascontiguousarray(array))
+            self._passes[chunk, number].made[way] = keep(xp.ascontiguousarray(array))
         if following in self.chunks:
-            self._passage(following, number).own[way] = keep(array)
+            self._pass(following, number).own[way] = keep(array)
 
     def _copied(self, array):
         copy = self._array(array.shape)
@@ -141,17 +140,17 @@ class Executor:
 
     def forward(self, instruction):
         chunk, number = instruction.chunk, instruction.micro_batch
-        passage, micro_batch = self._passage(chunk, number), self.micro_batches[number]
-        passage.context = context = self._free[chunk].pop() if self._free[chunk] else Context(sharing=self._sharing)
-        passage.version = self.updates
+        chunk_pass, micro_batch = self._pass(chunk, number), self.micro_batches[number]
+        chunk_pass.context = context = self._free[chunk].pop() if self._free[chunk] else Context(sharing=self._sharing)
+        chunk_pass.version = self.updates
         self._open[chunk] += 1
         self._note_memory()
-        self.host.prepare(context, micro_batch)
+        self.driver.prepare(context, micro_batch)
         y = self.chunks[chunk].forward(self._input(chunk, number), context)
         if chunk == self.last:
-            labels, host = to_device(micro_batch.y), self.host
-            self.losses[number] = observed(host.observer, host.loss, "forward", y, labels, context, context=context)
-            host.loss_known(number)
+            labels, driver = to_device(micro_batch.y), self.driver
+            self.losses[number] = observed(driver.observer, driver.loss, "forward", y, labels, context, context=context)
+            driver.loss_known(number)
         else:
             self._made("forward", chunk, number, y)
 
@@ -163,73 +162,75 @@ class Executor:
 
     def backward(self, instruction):
         """Both halves of the backward pass."""
-        with self._gradients(instruction) as passage:
-            self._input_gradient(instruction, passage, self.chunks[instruction.chunk].backward)
+        with self._gradients(instruction) as chunk_pass:
+            self._input_gradient(instruction, chunk_pass, self.chunks[instruction.chunk].backward)
 
     def input_gradient(self, instruction):
-        passage = self._passages[instruction.chunk, instruction.micro_batch]
-        with self._weights(passage):
-            self._input_gradient(instruction, passage, self.chunks[instruction.chunk].input_gradients)
+        chunk_pass = self._passes[instruction.chunk, instruction.micro_batch]
+        with self._weights(chunk_pass):
+            self._input_gradient(instruction, chunk_pass, self.chunks[instruction.chunk].input_gradients)
 
     def weight_gradient(self, instruction):
-        with self._gradients(instruction) as passage:
-            self.host.resume(passage.context)
-            self.chunks[instruction.chunk].parameter_gradients(passage.context)
+        with self._gradients(instruction) as chunk_pass:
+            self.driver.resume(chunk_pass.context)
+            self.chunks[instruction.chunk].parameter_gradients(chunk_pass.context)
 
-    def _input_gradient(self, instruction, passage, compute):
+    def _input_gradient(self, instruction, chunk_pass, compute):
         """Call `compute`, one of two passes of the chunk, with the gradient of its output; keep the gradient of its input."""
-        chunk, number, host = instruction.chunk, instruction.micro_batch, self.host
-        host.resume(passage.context)
-        self.staleness[number] = max(self.updates - passage.version, self.staleness.get(number, 0))
+        chunk, number, driver = instruction.chunk, instruction.micro_batch, self.driver
+        driver.resume(chunk_pass.context)
+        self.staleness[number] = max(self.updates - chunk_pass.version, self.staleness.get(number, 0))
         if chunk == self.last:
-            dy = observed(host.observer, host.loss, "backward", passage.context, context=passage.context)
+            dy = observed(driver.observer, driver.loss, "backward", chunk_pass.context, context=chunk_pass.context)
         else:
             dy = self._joined("backward", chunk, number)
-        dx = compute(dy, passage.context)
+        dx = compute(dy, chunk_pass.context)
         if chunk > 0:
             self._made("backward", chunk, number, dx)
-        self._give_back(passage, "backward")
+        self._give_back(chunk_pass, "backward")
 
     @contextmanager
     def _gradients(self, instruction):
-        """A `with` block in which the gradients of a chunk's parameters are computed, with which its passage ends."""
+        """A `with` block in which the gradients of a chunk's parameters are computed, with which its chunk_pass ends."""
         key = instruction.chunk, instruction.micro_batch
-        passage = self._passages[key]
-        self.host.begins(instruction)
-        with self._weights(passage):
-            yield passage
-        self.host.computed(instruction)
-        self._give_back(passage, "forward")
-        self._free[instruction.chunk].append(passage.context)
-        passage.context = None
+        chunk_pass = self._passes[key]
+        self.driver.begins(instruction)
+        with self._weights(chunk_pass):
+            yield chunk_pass
+        self.driver.computed(instruction)
+        self._give_back(chunk_pass, "forward")
+        self._free[instruction.chunk].append(chunk_pass.context)
+        chunk_pass.context = None
         self._open[instruction.chunk] -= 1
         self._forget(key)
 
-    def _weights(self, passage):
+    def _weights(self, chunk_pass):
         """A `with` block in which the layers use the weights that the forward pass used, if these are kept."""
-        return self.versions.used(passage.version) if self.versions else nullcontext()
+        return self.versions.used(chunk_pass.version) if self.versions else nullcontext()
 
     def update(self, instruction):
         """Update this rank's parameters."""
         if self.versions:
-            self.versions.before_update({passage.version for passage in self._passages.values() if passage.context is not None})
-        self.host.update(instruction.micro_batch)
+            self.versions.before_update(
+                {chunk_pass.version for chunk_pass in self._passes.values() if chunk_pass.context is not None}
+            )
+        self.driver.update(instruction.micro_batch)
         self.updates += 1
         self._note_memory()
 
-    def _passage(self, chunk, number):
-        return self._passages.setdefault((chunk, number), Passage())
+    def _pass(self, chunk, number):
+        return self._passes.setdefault((chunk, number), ChunkPass())
 
     def _forget(self, key):
-        """End a passage of which nothing is open and nothing has to be sent any more."""
-        passage = self._passages[key]
-        if passage.context is None and not passage.made:
-            del self._passages[key]
+        """End a pass of which nothing is open and nothing has to be sent any more."""
+        chunk_pass = self._passes[key]
+        if chunk_pass.context is None and not chunk_pass.made:
+            del self._passes[key]
 
-    def _give_back(self, passage, way):
+    def _give_back(self, chunk_pass, way):
         """Return the memory of what the chunk took on a way."""
-        if way in passage.takes:
-            self.pool.give_back(passage.takes.pop(way).reshape(-1))
+        if way in chunk_pass.takes:
+            self.pool.give_back(chunk_pass.takes.pop(way).reshape(-1))
 
     # ----- evaluation
 
@@ -241,16 +242,16 @@ class Executor:
         number, y, taken = EVALUATED, None, []
         self.micro_batches[number] = micro_batch
         for chunk in sorted(self.chunks):
-            passage = self._passage(chunk, number)
+            chunk_pass = self._pass(chunk, number)
             if chunk and self.boundaries[chunk].is_receiver("forward"):
                 self._announce(Instruction("RECV_F", chunk, number))
                 self.transport.arrived("forward", chunk, number)
             y = self.chunks[chunk].forward(self._input(chunk, number), context)
-            taken.extend(passage.takes.values())
-            passage.takes.clear()
+            taken.extend(chunk_pass.takes.values())
+            chunk_pass.takes.clear()
             if chunk != self.last:
                 self._made("forward", chunk, number, y)
-            if passage.made:
+            if chunk_pass.made:
                 self.send_forward(Instruction("SEND_F", chunk, number))
             else:
                 self._forget((chunk, number))
@@ -268,7 +269,7 @@ class Executor:
 
     def _note_memory(self):
         """Note how many micro-batches are open in each chunk, and how many versions of the weights are in use."""
-        used = {passage.version for passage in self._passages.values() if passage.context} | {self.updates}
+        used = {chunk_pass.version for chunk_pass in self._passes.values() if chunk_pass.context} | {self.updates}
         self._states.add((*self._open.values(), len(used) if self.versions else 1))
 
     @property

@@ -94,7 +94,7 @@ class ParallelSequential(Sequential):
         self.plan, self.splits, self.input, self.output = placed.plan, placed.splits, placed.input, placed.output
 
     def adopt(self, placed: Placed) -> None:
-        """Become this placing of the network, which has no memory yet. The observers stay, and so does the kind of reduction.
+        """Take the layers of another placing of the same network. They have no memory yet; observers and the kind of reduction stay.
 
         `parallel/training/relocation.py` does this while the network is trained, and moves the arrays.
         """

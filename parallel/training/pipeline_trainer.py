@@ -17,11 +17,11 @@ from gridgrad.nn.divergence import DATA, RATE, not_finite
 from gridgrad.nn.observer import observed
 from gridgrad.parallel.pipeline.passes import around
 from gridgrad.parallel.pipeline.ready_list import stream
-from gridgrad.parallel.training.chunk_passes import Host, MicroBatch
+from gridgrad.parallel.training.chunk_passes import MicroBatch, StepDriver
 from gridgrad.parallel.training.steps import Diverged, Trainer, first_not_finite
 
 
-class PipelineTrainer(Trainer, Host):
+class PipelineTrainer(Trainer, StepDriver):
     """What both kinds of trainers have in common.
 
     net: a PipelinedSequential. loss: such as SoftmaxCrossEntropy(). optimizer: that of the network. lag: how many steps later
@@ -48,7 +48,7 @@ class PipelineTrainer(Trainer, Host):
         Diverged, on all ranks, if one is NaN or infinite. Collective.
         """
         self.net.check_free(self)
-        self.executor.host = self
+        self.executor.driver = self
         if not self.submitted:
             self.begin()
         micro_batches = list(micro_batches)
@@ -60,7 +60,7 @@ class PipelineTrainer(Trainer, Host):
     def flush(self):
         """Finish all steps that have begun; returns the losses that were not known yet. Collective."""
         self.net.check_free(self)
-        self.executor.host = self
+        self.executor.driver = self
         self.drain()
         losses = self._known(self.submitted)
         self._end()

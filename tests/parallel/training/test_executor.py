@@ -18,7 +18,7 @@ from gridgrad.parallel.placement.layout import Layout
 from gridgrad.parallel.placement.stages import cut
 from gridgrad.parallel.training import transports
 from gridgrad.parallel.training.boundaries import StageBoundary
-from gridgrad.parallel.training.chunk_passes import Host, MicroBatch
+from gridgrad.parallel.training.chunk_passes import MicroBatch, StepDriver
 from gridgrad.parallel.training.executor import Executor
 from gridgrad.parallel.training.stage_cuts import balanced_cuts
 from gridgrad.parallel.training.transports import BufferPool
@@ -29,7 +29,7 @@ from tests.parallel.training.mailbox import Mailbox
 RATE = 0.05
 
 
-class OneProcess(Host):
+class OneProcess(StepDriver):
     """All ranks of a pipeline. A rank updates the parameters of its chunks, which all lie in one serial network."""
 
     def __init__(self, layers, route):
@@ -55,7 +55,7 @@ class OneProcess(Host):
             self.executors.append(
                 Executor(mine, boundaries, route.chunks - 1, mailbox.transport(rank, pool), pool, versions=None)
             )
-            self.executors[-1].host = HostOf(self, rank)
+            self.executors[-1].driver = DriverOf(self, rank)
 
     def step(self, rows, x, y, micro_batches):
         """Follow the rows until no rank can go on. Returns {rank: the Instruction at which it waits}."""
@@ -79,7 +79,7 @@ class OneProcess(Host):
         return sum(sum(executor.losses.values()) for executor in self.executors)
 
 
-class HostOf(Host):
+class DriverOf(StepDriver):
     """The host of one rank."""
 
     def __init__(self, whole, rank):
@@ -132,7 +132,7 @@ def test_every_schedule_in_one_process_equals_serial(stages):
                 assert sorted(pipeline.updated) == sorted(2 * [(rank, micro_batches - 1) for rank in range(stages)])
                 for executor, row in zip(pipeline.executors, schedule.rows, strict=True):
                     assert executor.open_at_most == open_at_most(row), schedule.name
-                    assert not executor._passages and not executor.transport.expected
+                    assert not executor._passes and not executor.transport.expected
                 assert not pipeline.executors[0].transport.mailbox.messages
 
 

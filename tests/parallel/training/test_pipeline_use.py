@@ -204,7 +204,7 @@ def test_all_ranks_diverge_together_and_nothing_is_left_behind(comm):
                 assert comm.allgather(message) == [message] * comm.size
                 assert isinstance(caught.value, SerialDiverged)
                 executor = trainer.executor
-                assert not executor._passages and not executor.transport.expected and not executor.transport.sending
+                assert not executor._passes and not executor.transport.expected and not executor.transport.sending
                 net.load_state_dict(before)
                 mine = SGD(net, 0.1)
                 assert np.isfinite(net.learn(x, np.eye(3)[y], loss, mine))
@@ -257,7 +257,7 @@ def test_a_message_takes_its_memory_from_a_pool(comm):
             net.learn(x, y, loss, optimizer)
         net.predict(x)
         assert sum(map(len, net.executor.pool._free.values())) == free
-        assert not net.executor._passages
+        assert not net.executor._passes
 
 
 # ----- errors
