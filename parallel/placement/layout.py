@@ -97,7 +97,7 @@ class Layout:
 
     @property
     def summed(self) -> tuple[str, ...]:
-        """Those of the `replicated` axes along which the gradient of the array is a partial sum on every rank.
+        """The axes along which the gradient of the array has to be summed: every rank holds the array and a partial sum of it.
 
         Along the others, where the array is Invariant, every rank has the whole gradient.
         """

@@ -114,7 +114,7 @@ class Move:
         self.start(step, flat, space, layer).wait()
 
     def start(self, step, x, space, layer):
-        """Begin a move without waiting for it: `in_place` but for an exchange, which see. Returns a Transfer."""
+        """Begin `in_place` and return a Transfer. An Exchange works on arrays that are not flat: see there."""
         raise NotImplementedError
 
     def buffer(self, step):

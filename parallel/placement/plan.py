@@ -16,9 +16,10 @@ OUTPUTS, INPUTS = -1, -2  # dimensions of a weight
 class Plan:
     """How a layer with weights is placed along an axis, and what that means for the layers around it.
 
-    A subclass says what it does. What it does not say is as here, and right for most plans: a layer gets its input in the
-    placement that it needs, holds its block of the weights, and leaves its output in another placement; layers of other kinds
-    follow from the placement of their input, whatever the plan is.
+    A subclass has a word and says how a layer is divided: its `input` and `output`, and `divide`. All else is as here for most
+    plans: a layer gets its input in the placement that it needs, holds its block of the weights, and leaves its output in
+    another placement; layers of other kinds follow from the placement of their input, whatever the plan is. `docs/extending/`
+    has an example.
 
     Attributes
     ----------
@@ -47,7 +48,8 @@ class Plan:
     bounding_rank : int or None
         The rank of the axis whose work bounds a step, whatever its share; None if it is the one with the largest share.
     divides_apart : bool
-        Whether branches that are concatenated end with their channels at the ranks that own them.
+        Whether each branch of a Concat may end with its channels at other ranks. Otherwise all of them end alike, with all
+        channels on each rank.
 
     Examples
     --------
@@ -121,7 +123,8 @@ class Plan:
     def divide(self, placer, axis, layer):
         """({name of an array of the layer: its placement}, placement of the output) along an axis.
 
-        The input has the placement that is wanted. An array that is not named is Replicate: every rank holds all of it.
+        It is asked when the input has the placement that is wanted. An array that is not named is Replicate: every rank holds
+        all of it. The placement of the output is of the kind that `output` says.
         """
         return {}, placer.at[axis]
 

@@ -6,7 +6,10 @@ from gridgrad.parallel.placement.plan import INPUTS, Plan
 
 
 class ShardInputs(Plan):
-    """The bias must be added only once: the first rank that has any inputs adds it."""
+    """A rank has its inputs, which are rows of the weight, and computes a partial sum of all outputs.
+
+    The bias must be added only once: the first rank that has any inputs adds it.
+    """
 
     word, use, is_candidate = "in", "split the weights", True
     input, output, weight = C, Partial(), INPUTS

@@ -191,7 +191,7 @@ class Executor:
 
     @contextmanager
     def _gradients(self, instruction):
-        """A `with` block in which the gradients of a chunk's parameters are computed, with which its chunk_pass ends."""
+        """A `with` block in which the gradients of a chunk's parameters are computed, with which its pass ends."""
         key = instruction.chunk, instruction.micro_batch
         chunk_pass = self._passes[key]
         self.driver.begins(instruction)
@@ -211,9 +211,8 @@ class Executor:
     def update(self, instruction):
         """Update this rank's parameters."""
         if self.versions:
-            self.versions.before_update(
-                {chunk_pass.version for chunk_pass in self._passes.values() if chunk_pass.context is not None}
-            )
+            open_ones = (one for one in self._passes.values() if one.context is not None)
+            self.versions.before_update({one.version for one in open_ones})
         self.driver.update(instruction.micro_batch)
         self.updates += 1
         self._note_memory()

@@ -94,7 +94,9 @@ class ParallelSequential(Sequential):
         self.plan, self.splits, self.input, self.output = placed.plan, placed.splits, placed.input, placed.output
 
     def adopt(self, placed: Placed) -> None:
-        """Take the layers of another placing of the same network. They have no memory yet; observers and the kind of reduction stay.
+        """Take the layers of another placing of the same network, which have no memory yet.
+
+        Observers stay, and so does the kind of reduction.
 
         `parallel/training/relocation.py` does this while the network is trained, and moves the arrays.
         """

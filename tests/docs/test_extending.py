@@ -14,8 +14,9 @@ CASES = [
     ("protocol", 3),
     ("schedule", 3),
     ("axis", 4),
+    ("plan", 4),
 ]  # page, ranks
-MORE = ("layer", 4), ("protocol", 4), ("schedule", 1)
+MORE = ("layer", 4), ("protocol", 4), ("schedule", 1), ("plan", 3)
 
 
 def folder_of(name, path):
