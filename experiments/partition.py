@@ -12,6 +12,8 @@ from pathlib import Path
 from gridgrad.experiments.common.options import Parser, check_writable, number, number_list, user_input, whole, whole_list
 from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.common.tables import counted
+from gridgrad.experiments.parts.partition_files import check_name, read_parts, write_hypergraph
+from gridgrad.experiments.parts.partition_nodes import between_nodes, map_to_nodes
 from gridgrad.nn.files.json_forms import AT_LEAST_0, TEXT, check
 from gridgrad.nn.files.json_text import content_of
 from gridgrad.nn.files.whole_files import written_whole
@@ -21,11 +23,9 @@ from gridgrad.parallel.job.run import run_launcher
 from gridgrad.parallel.observe.span_observer import METHODS as METHODS_OF_LAYERS
 from gridgrad.parallel.partitioning import mt_kahypar, naive
 from gridgrad.parallel.partitioning.good_partition import partition
-from gridgrad.parallel.partitioning.hypergraph_files import check_name, read_parts, write_hypergraph
 from gridgrad.parallel.partitioning.measures import OBJECTIVES, measure
 from gridgrad.parallel.partitioning.network_hypergraph import GRAINS, of_network
 from gridgrad.parallel.partitioning.owner_file import SUFFIX, write_owners
-from gridgrad.parallel.partitioning.parts_on_nodes import between_nodes, map_to_nodes
 
 DEFAULT = "hypergraph"
 METHODS = (DEFAULT, *naive.METHODS)
@@ -99,8 +99,8 @@ def divided(method, model, net, seconds, args):
     model: that of --neuron-blocks. seconds: of the layers, from --profile, or None.
     """
     if method == DEFAULT:
-        owners = partition(net, args.ranks, args.grain, args.speeds, args.epsilon, args.objective, args.seed,
-                           seconds, args.neuron_blocks)  # fmt: skip
+        owners = partition(net, args.ranks, args.grain, args.speeds, epsilon=args.epsilon, objective=args.objective,
+                           seed=args.seed, seconds=seconds, neuron_blocks=args.neuron_blocks)  # fmt: skip
         model = of_network(net, args.grain, None, None, seconds)  # the owners may divide any block of neurons
         parts = model.parts(owners)
     elif method == "file":

@@ -75,7 +75,9 @@ def draw_partition(panel, chain, counts, large):
     """Bars of layers and bands of what crosses. large: with the names of all layers, and the MiB above each gap."""
     tops = np.cumsum(counts, axis=1) / chain.filters[:, None]
     bottoms = tops - counts / chain.filters[:, None]
-    crossing = chain.crossing(counts)
+    # what each rank sends to each other at each layer, (layers - 1, ranks, ranks), senders first
+    crossing = chain.costs[:-1, None, None] * counts[:-1, :, None] * (counts[1:, None, :] > 0)
+    crossing[:, range(counts.shape[1]), range(counts.shape[1])] = 0
     for layer in range(len(counts)):
         for rank in np.flatnonzero(counts[layer]):
             low, high, color = bottoms[layer, rank], tops[layer, rank], COLORS[rank % len(COLORS)]

@@ -1,4 +1,4 @@
-"""Good partitions of a chain of layers by simulated annealing over counts (`counts.py`).
+"""Good partitions of a chain of layers by simulated annealing over counts (`filter_counts.py`).
 
 A move gives some filters of one layer from one rank to another. What it changes of the volume follows from the counts of the
 layer and of its two neighbours alone, so a move takes a few microseconds. Ranks may become too full on the way, at a price; the
@@ -12,7 +12,6 @@ import numpy as np
 
 from gridgrad.parallel.partitioning.filter_counts import Chain, capacities
 
-OBJECTIVES = "volume", "messages", "largest"
 FIRST, LAST = 1.0, 0.015  # temperatures; all energies are in units of what a layer costs to send, on average
 FULL = 100.0  # price of as much work above the capacities as a rank has on average
 ATTEMPTS = 5  # with ever higher prices, until no rank is too full
@@ -23,22 +22,22 @@ class TooFull(ValueError):
     """No partition was found in which no rank has too much work."""
 
 
-def search(chain, speeds, epsilon=0.1, objective="volume", seed=0, moves=None, start=None):
+def search(chain, speeds, epsilon=0.1, objective="volume", seed=0, moves=None):
     """Counts (layers, ranks) of small cost, in which no rank has more work than `capacities` says.
 
     speeds: the relative speed of each rank; `[1] * N` for N equal ones. objective: "volume", what all send; "messages", how
     many they send, and the volume next to it; "largest", what the rank that sends and receives most sends and receives.
-    moves: how many to try; by default enough for VGG16. start: counts to begin with. The same arguments give the same counts.
-    Raises TooFull, a ValueError, if no partition was found in which each rank has at most that work.
+    moves: how many to try; by default enough for VGG16. The same arguments give the same counts. Raises TooFull if no partition
+    was found in which each rank has at most that work.
     """
     most = capacities(chain, speeds, epsilon)
-    if objective not in OBJECTIVES:
-        raise ValueError(f"objective: {', '.join(OBJECTIVES)}, not {objective}")
+    if objective not in ENERGIES:
+        raise ValueError(f"objective: {', '.join(ENERGIES)}, not {objective}")
     if moves is None:
         moves = 100_000 if objective == "largest" else min(200_000 * len(most), 5_000_000)
     price = FULL * len(most) / (chain.work or 1.0)
     for attempt in range(ATTEMPTS):
-        state = SearchState(chain, most, in_order(chain, most) if start is None else chain.check(start))
+        state = SearchState(chain, most, in_order(chain, most))
         found = anneal(state, ENERGIES[objective](chain, state), price * 4**attempt, moves, Random(seed))
         if found is not None:
             return found

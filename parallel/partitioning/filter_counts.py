@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gridgrad.parallel.partitioning.part_limits import limits_of
+from gridgrad.parallel.partitioning.hypergraph import limits_of
+from gridgrad.parallel.partitioning.network_hypergraph import of_network
+from gridgrad.parallel.plans.owners import Owners
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,15 +47,11 @@ class Chain:
         """The work of each rank. counts: integers (layers, ranks), as everywhere below."""
         return self.works @ counts
 
-    def volumes(self, counts):
-        """What each layer sends to the next, (layers - 1,): its connectivity-1 volume, in the unit of the costs."""
+    def volume(self, counts):
+        """What all layers send: the connectivity-1 volume, in the unit of the costs."""
         receivers = counts[1:] > 0
         maps = self.filters[:-1] * receivers.sum(1) - (counts[:-1] * receivers).sum(1)
-        return self.costs[:-1] * maps
-
-    def volume(self, counts):
-        """What all layers send."""
-        return float(self.volumes(counts).sum())
+        return float((self.costs[:-1] * maps).sum())
 
     def messages(self, counts):
         """How many messages each layer sends to the next, (layers - 1,): pairs of different ranks with something to send."""
@@ -70,13 +68,6 @@ class Chain:
         """What each rank receives, (ranks,)."""
         receivers = counts[1:] > 0
         return self.costs[:-1] @ ((self.filters[:-1, None] - counts[:-1]) * receivers)
-
-    def crossing(self, counts):
-        """What each rank sends to each other at each layer, (layers - 1, ranks, ranks), senders first."""
-        crossing = self.costs[:-1, None, None] * counts[:-1, :, None] * (counts[1:, None, :] > 0)
-        ranks = np.arange(counts.shape[1])
-        crossing[:, ranks, ranks] = 0
-        return crossing
 
     def check(self, counts):
         """`counts` as an array of integers. Raises ValueError if they are not a partition of this chain."""
@@ -96,6 +87,21 @@ def capacities(chain, speeds, epsilon):
     return limits_of(np.repeat(chain.works, chain.filters), len(speeds), epsilon, speeds)[0]
 
 
-def owners(counts):
-    """The owner of each filter, an array for each layer: the filters of a layer are dealt out in the order of the ranks."""
-    return [np.repeat(np.arange(counts.shape[1]), row) for row in counts]
+def chain_of(net, seconds=None):
+    """(the Chain of a network, the names of its layers with weights), or None if it has branches or sparse layers.
+
+    The last layer of the chain is the loss. Works and costs are those of `of_network`, which explains `seconds`.
+    """
+    whole = of_network(net, filter_blocks=1, neuron_blocks=1, seconds=seconds)  # one vertex for each layer
+    graph, layers = whole.hypergraph, {layer.name: layer for layer in net.leaves() if layer.kind}
+    sizes = np.array([*(layers[name].outputs for name in whole.outputs), 1])
+    in_a_row = np.arange(graph.nets)[:, None] + np.arange(2)
+    if len(sizes) != graph.vertices or not np.array_equal(graph.pins, in_a_row.ravel()):
+        return None
+    return Chain(sizes, graph.weights / sizes, np.append(graph.costs, 0) / sizes), tuple(whole.outputs)
+
+
+def owners(counts, names):
+    """The Owners for counts of a network's Chain: filters are dealt out in the order of the ranks. names: of its layers."""
+    *outputs, loss = (np.repeat(np.arange(counts.shape[1]), row) for row in counts)
+    return Owners(counts.shape[1], dict(zip(names, outputs, strict=True)), loss=int(loss[0]))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gridgrad.parallel.partitioning.part_limits import limits_of
+from gridgrad.parallel.partitioning.hypergraph import limits_of
 
 PRESETS = "DETERMINISTIC", "HIGHEST_QUALITY"
 LARGEST = 1 << 30  # what the sum of all weights may be in the library, and that of all costs in all parts

@@ -18,7 +18,6 @@ Flatten it sends only the nearest features.
 """
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from math import prod
 from typing import NamedTuple
 
@@ -133,6 +132,7 @@ class _Array:
     name: of the layer that owns them. shape: of a sample. owners: the vertex of each channel, or FREE. unpooled: the elements
     of a channel where a layer with weights made it. A Flatten turns each channel into several features, which follow one
     another: the owners stay those of the channels. users: see `_Walk.needs`.
+    sources: the vertices that own channels, in ascending order. source_of_channel: the position in it of each channel's owner.
     """
 
     name: str
@@ -141,29 +141,13 @@ class _Array:
     unpooled: int
     users: list = field(default_factory=list)
 
-    @property
-    def elements(self):
-        """The elements of a channel of a sample."""
-        return prod(self.shape) // len(self.owners)
+    def __post_init__(self):
+        self.sources, self.source_of_channel = np.unique(self.owners, return_inverse=True)
 
     @property
     def owners_of_features(self):
         """The vertex of each index of the last dimension of `shape`."""
         return np.repeat(self.owners, self.shape[-1] // len(self.owners))
-
-    @cached_property
-    def _unique(self):
-        return np.unique(self.owners, return_inverse=True)
-
-    @property
-    def sources(self):
-        """The vertices that own channels, in ascending order."""
-        return self._unique[0]
-
-    @property
-    def source_of_channel(self):
-        """The position in `sources` of the owner of each channel."""
-        return self._unique[1]
 
     @property
     def is_free(self):
@@ -333,8 +317,8 @@ def _nets_of_array(array):
     sources = array.sources
     found = [(np.arange(len(sources)), sources)] + [users(array) for users in array.users]
     numbers, pins = (np.concatenate(some) for some in zip(*found))
-    channels = np.bincount(array.source_of_channel)
-    return _Nets(array.name, numbers, pins, channels * array.elements, channels * array.unpooled, sources, False)
+    channels, elements = np.bincount(array.source_of_channel), prod(array.shape) // len(array.owners)
+    return _Nets(array.name, numbers, pins, channels * elements, channels * array.unpooled, sources, False)
 
 
 def _nets_of_sums(name, vertices, table, costs):

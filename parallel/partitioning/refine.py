@@ -10,7 +10,7 @@ from random import Random
 
 import numpy as np
 
-from gridgrad.parallel.partitioning.part_limits import limits_of
+from gridgrad.parallel.partitioning.hypergraph import limits_of
 
 FIRST, LAST = 0.2, 0.05  # temperatures, in units of the average cost of a net
 FULL = 500.0  # price of as much work above the limits as a part has on average, in that unit

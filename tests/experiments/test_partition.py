@@ -9,10 +9,10 @@ import pytest
 
 from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.partition import main
+from gridgrad.experiments.parts.partition_files import read_hypergraph, read_parts, write_parts
 from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.observe.span_observer import METHODS
 from gridgrad.parallel.partitioning import mt_kahypar
-from gridgrad.parallel.partitioning.hypergraph_files import read_hypergraph, read_parts, write_parts
 from gridgrad.parallel.partitioning.measures import measure
 from gridgrad.parallel.partitioning.network_hypergraph import of_network
 from gridgrad.parallel.partitioning.owner_file import read_owners

@@ -4,8 +4,8 @@ import tempfile
 from functools import cache, partial
 from pathlib import Path
 
+from gridgrad.experiments.parts.partition_files import read_hypergraph, read_parts, write_hypergraph
 from gridgrad.nn.zoo import network_names
-from gridgrad.parallel.partitioning.hypergraph_files import read_hypergraph, read_parts, write_hypergraph
 from gridgrad.parallel.partitioning.network_hypergraph import of_network
 from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.pipeline.csv_text import to_csv

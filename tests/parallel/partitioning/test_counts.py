@@ -8,7 +8,7 @@ import pytest
 from gridgrad.experiments.papers.eserol2019 import count_exact, vgg16
 from gridgrad.parallel.partitioning import count_search
 from gridgrad.parallel.partitioning.count_search import search
-from gridgrad.parallel.partitioning.filter_counts import Chain, capacities, owners
+from gridgrad.parallel.partitioning.filter_counts import Chain, capacities
 
 SMALL = Chain([1, 3, 2, 4, 1], [0, 2, 3, 1, 2], [5, 4, 3, 2, 0])
 
@@ -22,7 +22,7 @@ def by_definition(chain, counts):
     """Volume, messages, and what each rank sends and receives, net by net: a filter and all filters of the next layer."""
     ranks, volume, messages = counts.shape[1], 0.0, 0
     sent, received = np.zeros(ranks), np.zeros(ranks)
-    layers = owners(counts)
+    layers = [np.repeat(np.arange(ranks), row) for row in counts]
     for here, after, cost in zip(layers[:-1], layers[1:], chain.costs[:-1], strict=True):
         pairs = set()
         for owner in here:
@@ -40,14 +40,13 @@ def by_definition(chain, counts):
 def test_what_counts_cost_is_what_the_hypergraph_says(seed):
     counts = SMALL.check(random_counts(SMALL, 3, seed))
     volume, messages, sent, received = by_definition(SMALL, counts)
-    assert SMALL.volume(counts) == pytest.approx(volume) == pytest.approx(SMALL.crossing(counts).sum())
-    assert SMALL.messages(counts).sum() == messages == (SMALL.crossing(counts) > 0).sum()
+    assert SMALL.volume(counts) == pytest.approx(volume)
+    assert SMALL.messages(counts).sum() == messages
     assert SMALL.sent(counts) == pytest.approx(sent) and SMALL.received(counts) == pytest.approx(received)
-    assert SMALL.crossing(counts).sum((0, 2)) == pytest.approx(sent)
     assert SMALL.loads(counts).sum() == SMALL.work
 
 
-@pytest.mark.parametrize("objective", count_search.OBJECTIVES)
+@pytest.mark.parametrize("objective", count_search.ENERGIES)
 def test_energies_change_as_what_they_stand_for(objective):
     """The energy of a state, summed up over random moves, is the one computed anew."""
     chain, random = SMALL, np.random.default_rng(1)
@@ -91,7 +90,7 @@ def test_search_and_proof_find_the_best_of_all_partitions(speeds, epsilon):
     best = min(map(SMALL.volume, fitting))
     exact = count_exact.solve(SMALL, speeds, epsilon)
     assert exact.proved and exact.volume == pytest.approx(best) == pytest.approx(exact.bound)
-    found = {objective: search(SMALL, speeds, epsilon, objective, moves=20_000) for objective in count_search.OBJECTIVES}
+    found = {objective: search(SMALL, speeds, epsilon, objective, moves=20_000) for objective in count_search.ENERGIES}
     for counts in (exact.counts, *found.values()):
         assert (SMALL.loads(SMALL.check(counts)) <= most).all()
     assert SMALL.volume(found["volume"]) == pytest.approx(best)
@@ -118,11 +117,6 @@ def test_a_filter_heavier_than_a_share_has_a_rank_that_may_have_it():
     assert np.sort(most)[-2:] == pytest.approx([1.1 * chain.work / 128, 546])
     counts = count_search.in_order(chain, most)
     assert counts[(["input", *vgg16.LAYERS]).index("FC1"), most.argmax()] == 1
-
-
-def test_a_start_is_improved():
-    chain, start = vgg16.chain(), search(vgg16.chain(), [1] * 4, moves=300)
-    assert chain.volume(search(chain, [1] * 4, moves=3000, start=start)) <= chain.volume(start)
 
 
 def test_what_is_wrong_is_said():

@@ -5,10 +5,9 @@ import pytest
 
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.partitioning import fine_search
-from gridgrad.parallel.partitioning.hypergraph import Hypergraph, from_pairs
+from gridgrad.parallel.partitioning.hypergraph import Hypergraph, from_pairs, limits_of
 from gridgrad.parallel.partitioning.measures import OBJECTIVES, measure
 from gridgrad.parallel.partitioning.network_hypergraph import of_network
-from gridgrad.parallel.partitioning.part_limits import limits_of
 from gridgrad.parallel.partitioning.refine import refine
 
 pytest.importorskip("mtkahypar")

@@ -7,10 +7,9 @@ import pytest
 
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.partitioning import mt_kahypar
-from gridgrad.parallel.partitioning.hypergraph import Hypergraph
+from gridgrad.parallel.partitioning.hypergraph import Hypergraph, limits_of
 from gridgrad.parallel.partitioning.mt_kahypar import partition
 from gridgrad.parallel.partitioning.network_hypergraph import of_network
-from gridgrad.parallel.partitioning.part_limits import limits_of
 
 needs_library = pytest.mark.skipif(importlib.util.find_spec("mtkahypar") is None, reason="needs mtkahypar")
 

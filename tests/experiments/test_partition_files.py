@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from gridgrad.experiments.parts.partition_files import read_hypergraph, read_parts, write_hypergraph, write_parts
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.partitioning.hypergraph import Hypergraph
-from gridgrad.parallel.partitioning.hypergraph_files import read_hypergraph, read_parts, write_hypergraph, write_parts
 from gridgrad.parallel.partitioning.network_hypergraph import of_network
 
 PUBLISHED = """0 13 12 38 3
