@@ -42,15 +42,7 @@ class EASGD(Protocol):
         if self.workers.size > 1 and turn.step and turn.step % self.period == 0:  # now no rank of the worker is in its step
             self._pull = self.alpha * (self.counted.pack(self.net.params) - self.centre)
 
-    def step(self):
-        super().step()
-        self._attract()
-
-    def without_samples(self):
-        super().without_samples()
-        self._attract()
-
-    def _attract(self):
+    def after_step(self):
         """Move towards the centre, and the centre towards the workers, by what was found when the turn began."""
         if self._pull is not None:
             self.replace(self.counted.pack(self.net.params) - self._pull)

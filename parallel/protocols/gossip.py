@@ -48,21 +48,13 @@ class SGP(Protocol):
         super().load(state)
         self.weight = state.numbers["weight"]
 
-    def step(self):
-        before = self.x / self.weight  # not read from the network, where other ranks of the worker may have begun the step
-        super().step()
-        self._gossip(self.counted.pack(self.net.params) - before)
-
-    def without_samples(self):
-        super().without_samples()
-        self._gossip(0.0)
-
-    def _gossip(self, change):
+    def after_step(self):
         """Add what the local step has changed, and exchange halves."""
         workers, step = self.workers, self.turn.step
         if workers.size == 1:
             return
-        self.x += change
+        if self.turn.samples:
+            self.x += self.counted.pack(self.net.params) - self.x / self.weight  # which were the parameters before
         hop = 2 ** (step % (workers.size - 1).bit_length())
         half = self._with_weight() / 2
         workers.send((workers.rank + hop) % workers.size, HALF, [step], half)

@@ -55,16 +55,7 @@ class LocalSGD(Protocol):
         super().begin(turn, shares)
         self._seen += shares.sizes(turn.step)
 
-    def step(self):
-        super().step()
-        self.after_step()
-
-    def without_samples(self):
-        super().without_samples()
-        self.after_step()
-
     def after_step(self):
-        """Called after each step, with or without samples: all workers are at the same one."""
         if self.is_due(self.turn.step + 1):
             self._exchange()
 

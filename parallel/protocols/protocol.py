@@ -198,10 +198,15 @@ class Protocol:
     def step(self) -> None:
         """Called when the gradients of the turn are final: updates the parameters of this worker."""
         observed(self.net.observer, self.optimizer, "step")
+        self.after_step()
 
     def without_samples(self) -> None:
         """Called instead of all else for a turn without samples."""
         self.net.step += 1
+        self.after_step()
+
+    def after_step(self) -> None:
+        """Called at the end of each turn, with or without samples, by `step` and `without_samples`."""
 
     def finish(self) -> None:
         """Called after the last turn: afterwards all workers hold the same parameters and buffers. Collective."""
