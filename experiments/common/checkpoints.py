@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gridgrad.experiments.common.options import check_writable, number, whole
 from gridgrad.parallel.checkpoint.manifest import found_in
-from gridgrad.parallel.checkpoint.restore import checkpoint_to_resume, nothing_in
+from gridgrad.parallel.checkpoint.restore import newest
 from gridgrad.parallel.checkpoint.saver import MINUTES, Policy, Saver
 from gridgrad.parallel.checkpoint.state import State, states_of
 from gridgrad.parallel.job.run import UserError, on_root
@@ -60,6 +60,11 @@ def prepare_checkpoints(args):
             )
     if args.resume and not goes_on_in_place(args) and not found_in(args.resume)[0]:
         raise ValueError(nothing_in(args.resume))
+
+
+def nothing_in(directory):
+    """The words for a folder without a whole checkpoint, from which a run was to go on."""
+    return f"{directory} has no whole checkpoint: name the folder that --checkpoint wrote to, or leave --resume out"
 
 
 def goes_on_in_place(args):
@@ -122,7 +127,9 @@ class Checkpoints:
         if args.resume:
             begins = goes_on_in_place(args)
             start = time.monotonic()
-            found = checkpoint_to_resume(self.comm, args.resume, begins, self.say)
+            found = newest(self.comm, args.resume, self.say)
+            if found is None and not begins:
+                raise UserError(nothing_in(args.resume))
             if found is None:
                 self.say(f"no checkpoint in {args.resume} yet: training begins")
             else:

@@ -90,7 +90,7 @@ class Manifest:
         path = self.folder / entry["name"]
         try:
             wrong = self.wrong_size(entry)
-            return wrong or ("" if sha256(path) == entry["sha256"] else f"{path} is not what was written")
+            return f"{path} is not what was written" if not wrong and sha256(path) != entry["sha256"] else wrong
         except OSError as error:
             return one_line(error)
 

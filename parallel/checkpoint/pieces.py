@@ -137,11 +137,13 @@ def assemble(shape, block, dtype, pieces):
     """A block of a global array, put together from pieces; elements that no piece has are 0, as in sparse weights.
 
     shape: of the global array. block: for each dimension a slice or an index array. pieces: an iterable of (Piece, function
-    that returns its elements). Their arrays may have another shape than `shape`, if that combines dimensions.
+    that returns its elements). Their arrays may have another shape than `shape`, with the same elements in the same order.
     """
     pieces = list(pieces)
     if any(piece.shape != tuple(shape) for piece, _ in pieces):
-        return reshaped(shape, block, dtype, pieces)
+        stored = pieces[0][0].shape
+        whole = assemble(stored, tuple(slice(0, length) for length in stored), dtype, pieces)
+        return take(whole.reshape(shape), block)
     out = np.zeros(tuple(map(size, block)), dtype)
     for piece, read in pieces:
         for theirs, first in piece.blocks():
@@ -150,10 +152,3 @@ def assemble(shape, block, dtype, pieces):
                 elements = read()[first : first + prod(map(size, theirs))].reshape(tuple(map(size, theirs)))
                 put(out, tuple(map(positions, shared, block)), take(elements, tuple(map(positions, shared, theirs))))
     return out
-
-
-def reshaped(shape, block, dtype, pieces):
-    """As `assemble`, where the pieces are of an array of another shape with the same elements in the same order."""
-    stored = pieces[0][0].shape
-    whole = assemble(stored, tuple(slice(0, length) for length in stored), dtype, pieces).reshape(shape)
-    return take(whole, block)

@@ -4,6 +4,8 @@ All ranks together check the files of the newest checkpoint, and read what the t
 own blocks together from whatever pieces have elements of them. A checkpoint that is damaged is passed over for the one before.
 """
 
+from contextlib import ExitStack
+from functools import partial
 from itertools import count, takewhile
 
 import numpy as np
@@ -14,7 +16,7 @@ from gridgrad.parallel.checkpoint.manifest import found_in
 from gridgrad.parallel.checkpoint.pieces import assemble
 from gridgrad.parallel.checkpoint.shard_file import ShardFile
 from gridgrad.parallel.checkpoint.state import State
-from gridgrad.parallel.job.run import UserError, on_root, one_line
+from gridgrad.parallel.job.run import on_root, one_line
 from gridgrad.parallel.job.waiting import meet
 from gridgrad.parallel.placement.partition import common, size
 
@@ -77,7 +79,8 @@ class Checkpoint:
             )
         wanted, states, error = {name: participant.state() for name, participant in participants.items()}, {}, ""
         try:
-            with Sources(self.manifest, self._shards, workers.rank) as sources:
+            with ExitStack() as opened:
+                sources = Sources(self.manifest, self._shards, workers.rank, opened)
                 states = {name: sources.state(net, name, state) for name, state in wanted.items()}
         except (ValueError, OSError) as caught:
             error = one_line(caught)
@@ -92,13 +95,14 @@ class Checkpoint:
 
 
 class Sources:
-    """The files of a checkpoint, opened when they are needed: a context manager.
+    """The files of a checkpoint, opened when they are needed.
 
-    shards: (number of the file, worker, pieces, numbers) of each file, in their order. worker: for which one to read.
+    shards: (number of the file, worker, pieces, numbers) of each file, in their order. worker: for which one to read. opened:
+    an ExitStack, which closes what was opened.
     """
 
-    def __init__(self, manifest, shards, worker):
-        self.manifest, self._shards, self._worker, self._open = manifest, shards, worker, {}
+    def __init__(self, manifest, shards, worker, opened):
+        self.manifest, self._shards, self._worker, self._opened, self._open = manifest, shards, worker, opened, {}
         self._files = [number for number, of, *_ in shards if of == worker]  # of this worker, in the order of its ranks
         if not self._files:
             raise ValueError(f"{manifest.folder} has no file of worker {worker}")
@@ -120,8 +124,9 @@ class Sources:
         """The State of a participant, for the layouts of a network now. wanted: its State now, whose values do not matter."""
         found = State(numbers=self._numbers.get(participant, {}))
         if different := ", ".join(sorted(found.numbers.keys() ^ wanted.numbers.keys())):
-            words = f"{self.manifest.folder} was written with other settings: its {participant} differs in {different}"
-            raise ValueError(words)
+            raise ValueError(
+                f"{self.manifest.folder} was written with other settings: its {participant} differs in {different}"
+            )
         for name, (_, slices) in wanted.arrays.items():
             path, parts, divided = f"{participant}/{name}", [np.empty(0, net.dtype)], name in wanted.divided
             for where in slices:
@@ -164,37 +169,15 @@ class Sources:
             raise ValueError(f"{self.manifest.folder} has no {path} of {array}: it is of another network or other settings")
         if sources and np.prod(sources[0][1].shape) != np.prod(parameter.shape):
             raise ValueError(f"{self.manifest.folder}: {array} has shape {sources[0][1].shape}, not {parameter.shape}")
-        reads = [(piece, self._reader(number, path, piece, first)) for number, piece, first in sources or ()]
+        reads = [(piece, partial(self._elements, number, path, piece, first)) for number, piece, first in sources or ()]
         return assemble(parameter.shape, parameter.index, dtype, reads)
 
-    def _reader(self, number, path, piece, first):
-        return lambda: self._shard(number).array(path)[first : first + piece.stop - piece.start]
+    def _elements(self, number, path, piece, first):
+        return self._shard(number).array(path)[first : first + piece.stop - piece.start]
 
     def _shard(self, number):
         """The file with a number, open."""
         if number not in self._open:
-            self._open[number] = ShardFile(self.manifest.folder / self.manifest.files[number]["name"]).__enter__()
+            shard = ShardFile(self.manifest.folder / self.manifest.files[number]["name"])
+            self._open[number] = self._opened.enter_context(shard)
         return self._open[number]
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        for shard in self._open.values():
-            shard.__exit__()
-
-
-def checkpoint_to_resume(comm, directory, may_begin, say):
-    """The Checkpoint from which to go on; None if training is to begin. Collective.
-
-    may_begin: whether there need not be one. UserError if there is none.
-    """
-    found = newest(comm, directory, say)
-    if found is None and not may_begin:
-        raise UserError(nothing_in(directory))
-    return found
-
-
-def nothing_in(directory):
-    """The words for a folder without a whole checkpoint, from which a run was to go on."""
-    return f"{directory} has no whole checkpoint: name the folder that --checkpoint wrote to, or leave --resume out"

@@ -28,7 +28,7 @@ from gridgrad.parallel.checkpoint.pieces import pieces_of, pieces_of_buffers, wr
 from gridgrad.parallel.checkpoint.shard_file import file_of, table_of, write_shard
 from gridgrad.parallel.checkpoint.signals import Signals
 from gridgrad.parallel.checkpoint.state import taken
-from gridgrad.parallel.checkpoint.view import view_of, write_view
+from gridgrad.parallel.checkpoint.view import NAME, view_of
 from gridgrad.parallel.job.run import EndedEarly, UserError, one_line
 from gridgrad.parallel.job.waiting import broadcast, meet
 
@@ -101,7 +101,8 @@ class Saver:
         policy, signals = self.policy, self.program.signals
         due = bool(policy.steps and step and step % policy.steps == 0)
         if step % policy.every == 0:
-            signalled, late, unfinished = self._agreement.next([signals.heard, self._is_late(), self._is_unfinished()])
+            unfinished = self._writing is not None and self._writing.is_under_way()
+            signalled, late, unfinished = self._agreement.next([signals.heard, self._is_late(), unfinished])
             outdated, self._just_begun = self._just_begun, False
             if self._writing and not (unfinished or outdated):
                 self._complete()
@@ -119,9 +120,6 @@ class Saver:
         """Whether the first rank's clock says so."""
         minutes = self.policy.minutes if self.comm.rank == 0 else None
         return bool(minutes and time.monotonic() - self._last >= 60 * minutes)
-
-    def _is_unfinished(self):
-        return self._writing is not None and self._writing.is_under_way()
 
     def save(self, step):
         """Begin a checkpoint, when `step` steps are complete; that of an earlier step is completed first. Collective."""
@@ -184,7 +182,7 @@ class Saver:
     def _commit(self, writing, files):
         """Write the manifest, on the first rank; returns a line about what went wrong, or None."""
         try:
-            write_view(writing.folder, self._plan.view)
+            (writing.folder / NAME).write_bytes(self._plan.view)
             saved, settings = manifest.time_to_save(self.directory), self.program.settings
             Manifest(writing.step, saved, writing.value, self.workers.size, files, settings, writing.folder).write()
         except (OSError, ValueError) as error:

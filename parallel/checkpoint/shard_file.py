@@ -90,11 +90,6 @@ def part_from_json(part, length):
     return found
 
 
-def are_numbers(numbers):
-    """Whether this, of a table, is {participant: its numbers}."""
-    return isinstance(numbers, dict) and all(isinstance(found, dict) for found in numbers.values())
-
-
 def write_shard(path, arrays, table):
     """Write a file, and wait until the disk has it. Returns {"name", "size", "sha256"}. OSError if that fails.
 
@@ -144,9 +139,9 @@ class ShardFile:
             raise ValueError(f"{path}: not an HDF5 file that can be read") from None
         try:
             table = self._table()
-            self.pieces, self.numbers = pieces_in(table), table.get("numbers")
-            self.worker = table.get("worker")
-            if type(self.worker) is not int or self.worker < 0 or not are_numbers(self.numbers):
+            self.pieces, self.numbers, self.worker = pieces_in(table), table.get("numbers"), table.get("worker")
+            known = isinstance(self.numbers, dict) and all(isinstance(found, dict) for found in self.numbers.values())
+            if type(self.worker) is not int or self.worker < 0 or not known:
                 raise ValueError("its table does not make sense")
             self._places = {name: self._place(name, pieces) for name, pieces in self.pieces.items()}
         except DAMAGED as error:
@@ -182,9 +177,6 @@ class ShardFile:
         if offset is None or offset + dataset.nbytes > os.path.getsize(self.path):
             raise ValueError(f"its dataset {dataset.name} is not contiguous")
         return offset
-
-    def dtype(self, name):
-        return self._places[name][0]
 
     def array(self, name):
         """The elements of a dataset, as they lie in the file: read when they are used."""

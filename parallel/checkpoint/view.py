@@ -60,8 +60,3 @@ def selectable(block):
     one_by_one, rest = block[: arrays[-2] + 1], block[arrays[-2] + 1 :]
     for number, place in enumerate(product(*(indices(part).tolist() for part in one_by_one))):
         yield (*(slice(i, i + 1) for i in place), *rest), number * prod(map(size, rest))
-
-
-def write_view(folder, content):
-    """Write the file. OSError if that fails."""
-    (folder / NAME).write_bytes(content)

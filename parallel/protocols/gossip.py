@@ -23,6 +23,8 @@ class SGP(Protocol):
     those of Protocol.
     """
 
+    own_numbers = ("weight",)
+
     def __init__(self, net, workers, make_optimizer):
         super().__init__(net, workers, make_optimizer)
         self.x, self.weight = self.counted.pack(net.params), 1.0
@@ -38,15 +40,6 @@ class SGP(Protocol):
 
     def own_arrays(self):
         return {"x": self.x}
-
-    def state(self):
-        state = super().state()
-        state.numbers["weight"] = self.weight
-        return state
-
-    def load(self, state):
-        super().load(state)
-        self.weight = state.numbers["weight"]
 
     def after_step(self):
         """Add what the local step has changed, and exchange halves."""

@@ -1,6 +1,6 @@
 """Which worker serves which parameter, where a parameter server is spread over the workers.
 
-Each of the first three functions takes the sizes of the parameters, in the order of the network and in any unit, and the
+Each function takes the sizes of the parameters, in the order of the network and in any unit, and the
 number of servers. It returns a tuple: the owner of each parameter, from 0 to servers - 1. A parameter is never divided, so the
 largest one bounds how even any choice can be: the first fully connected layer of VGG16 has 103 of its 138 million parameters.
 Eserol 2019, section 5.2.3, has these methods.
@@ -36,20 +36,3 @@ def greedy(sizes, servers):
 
 
 OWNERSHIPS = {"single": single, "round-robin": round_robin, "greedy": greedy}
-
-
-def loads(sizes, owners, servers):
-    """The sum of the sizes that each server has, a list."""
-    found = [0] * servers
-    for size, owner in zip(sizes, owners, strict=True):
-        found[owner] += size
-    return found
-
-
-def imbalance(sizes, owners, servers):
-    """The largest load of a server over the mean: 1 if all have the same, `servers` if one has everything.
-
-    It is 1 where there is nothing to serve.
-    """
-    found = loads(sizes, owners, servers)
-    return max(found) * servers / sum(found) if sum(found) else 1.0

@@ -17,21 +17,16 @@ class ParallelSGD(LocalSGD):
     whether the samples move first, so that each worker has a representative subset. exchanges: whether pairs of workers
     exchange half of their samples between epochs. Who trains lets the samples move: see `hold`. The other arguments are those
     of Protocol.
+
+    together: the most samples that all workers have seen before an exchange.
     """
+
+    own_numbers = ("together",)
 
     def __init__(self, net, workers, make_optimizer, each_epoch=False, shuffles=False, exchanges=False):
         super().__init__(net, workers, make_optimizer, period=None)
         self.each_epoch, self.shuffles, self.exchanges = each_epoch, shuffles, exchanges
-        self._epoch, self._together, self._held = None, 0, None
-
-    def state(self):
-        state = super().state()
-        state.numbers["together"] = self._together
-        return state
-
-    def load(self, state):
-        super().load(state)
-        self._together = state.numbers["together"]
+        self._epoch, self.together, self._held = None, 0, None
 
     def hold(self, held):
         """Note which samples this worker has instead of a stripe, as many as that.
@@ -45,7 +40,7 @@ class ParallelSGD(LocalSGD):
         return Stripes(count, batch_size, seed, self.workers.size, self._held)
 
     def effective_batch(self, batch_size):
-        return self._together
+        return self.together
 
     def begin(self, turn, shares):
         super().begin(turn, shares)
@@ -56,7 +51,7 @@ class ParallelSGD(LocalSGD):
         return self.each_epoch and done % self._epoch == 0
 
     def exchange(self):
-        self._together = max(self._together, int(self._seen.sum()))
+        self.together = max(self.together, int(self._seen.sum()))
         super().exchange()
 
 

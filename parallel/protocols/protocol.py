@@ -135,6 +135,7 @@ class Protocol:
     shuffles = False  # whether samples move between workers before training
     exchanges = False  # whether samples move between workers between epochs
     interval: int | None = 1  # steps between two exchanges; None if there is one at the end alone
+    own_numbers: tuple[str, ...] = ()  # the names of attributes that the protocol keeps from step to step, what JSON can hold
 
     def __init__(self, net: ParallelSequential, workers: "Workers", make_optimizer: Callable[[Any], Any]) -> None:
         net.allocate()
@@ -236,6 +237,7 @@ class Protocol:
         """
         optimizer = self.optimizer_state().state()
         numbers = {"samples": self.samples, "staleness": list(self.staleness.items())} | of_optimizer(optimizer.numbers)
+        numbers |= {name: getattr(self, name) for name in self.own_numbers}
         arrays = of_optimizer(optimizer.arrays) | self.arrays_between_steps()
         divided = frozenset(of_optimizer(dict.fromkeys(optimizer.divided)))
         steps, weights = zip(*self.taken) if self.taken else ((), ())
@@ -246,6 +248,7 @@ class Protocol:
         self.optimizer_state().load(State(optimizers(state.arrays), numbers=optimizers(state.numbers)))
         copy_over(state, State(self.arrays_between_steps()))
         self.samples, self.staleness = state.numbers["samples"], Counter(dict(state.numbers["staleness"]))
+        vars(self).update({name: state.numbers[name] for name in self.own_numbers})
         self.taken = list(zip(state.logs["taken"].astype(int).tolist(), state.logs["weights"].tolist()))
         self.turn = Turn(self.net.step - 1, self.workers.rank, np.empty(0, int), 0)  # that a last one was is all that matters
 

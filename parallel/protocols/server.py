@@ -122,13 +122,6 @@ class ParameterServer(Protocol):
         self.staleness = self.shard.staleness
         self._drawn = self._next_share = self.net.step * self.workers.size + self.workers.size
 
-    def put(self, server, array, packed):
-        """Write what a server owns to its places in an array shaped as `counted.pack` returns it."""
-        start = 0
-        for where in self.parts[server]:
-            packed[where] = array[start : start + size(where)]
-            start += size(where)
-
     # ----- the worker
 
     def places(self, steps):
@@ -227,7 +220,10 @@ class ParameterServer(Protocol):
 
     def _on_parameters(self, server, numbers, content):
         self._of_others[server], self.lost, *_ = numbers
-        self.put(server, to_device(content.view(self.net.dtype)), self._packed)
+        array, start = to_device(content.view(self.net.dtype)), 0
+        for where in self.parts[server]:
+            self._packed[where] = array[start : start + size(where)]
+            start += size(where)
         self._missing.discard(server)
 
     def _on_drawn(self, server, numbers, content):

@@ -23,11 +23,12 @@ from gridgrad.nn import SGD
 from gridgrad.nn.optimizers import schedules
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.checkpoint.manifest import NAME, digest
-from gridgrad.parallel.checkpoint.restore import checkpoint_to_resume
+from gridgrad.parallel.checkpoint.restore import newest
 from gridgrad.parallel.checkpoint.shard_file import TABLE, file_of, sha256
 from gridgrad.parallel.checkpoint.state import NetworkState
 from gridgrad.parallel.choose.parallelize import parallelize
 from gridgrad.parallel.grid.process_grid import ProcessGrid
+from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.protocols.protocol import Protocol
 from gridgrad.parallel.protocols.worker_grid import one_worker
 from tests.fuzz.damage import damaged
@@ -66,7 +67,9 @@ def resumed(path):
         net = parallelize(network_names.build(NET, FEATURES, OUTPUTS), grid)
         own, workers = one_worker(grid)
         protocol = Protocol(net, workers, lambda updated: SGD(updated, schedules.constant(0.1), momentum=0.9))
-        found = checkpoint_to_resume(MPI.COMM_SELF, path.parents[1], False, lambda line: None)
+        found = newest(MPI.COMM_SELF, path.parents[1])
+        if found is None:
+            raise UserError(f"{path.parents[1]} has no whole checkpoint")
         found.restore(net, {"network": NetworkState(net), "protocol": protocol, "progress": Progress()})
         return net.step, net.params.copy()
 

@@ -41,7 +41,7 @@ def test_what_is_written_is_read(tmp_path, dtype):
             if name.startswith("logs/"):
                 assert np.array_equal(shard.own(name), array)
             else:
-                assert shard.dtype(name) == dtype and np.array_equal(shard.array(name), array)
+                assert shard.array(name).dtype == dtype and np.array_equal(shard.array(name), array)
         with pytest.raises(ValueError, match="no array logs/progress/others"):
             shard.own("logs/progress/others")
     with h5py.File(path) as plain:  # any reader of HDF5 can read it
