@@ -15,7 +15,7 @@ def layer_wise(model, ranks, speeds=None):
     Of several such partitions it is the most even one. Ranks for which there is no layer get nothing.
     """
     speeds = _shares(ranks, speeds)
-    vertices = [_vertices_of_layer(model, name) for name in model.outputs]
+    vertices = _by_layer(model)
     work = np.array([model.hypergraph.weights[some].sum() for some in vertices])
     ends = _contiguous(work, speeds)
     parts = np.zeros(model.hypergraph.vertices, np.int64)
@@ -42,12 +42,12 @@ def incremental(model, ranks, speeds=None):
 
     Pieces are filters, or in a fine grain the channels of a filter, one filter after another.
     """
-    return _with_ends(model, _filled(model, _in_order(model), ranks, speeds), ranks)
+    return _with_ends(model, _filled(model, np.concatenate(_by_layer(model)), ranks, speeds), ranks)
 
 
 def random(model, ranks, speeds=None, seed=0):
     """As `incremental`, with all pieces in a random order: shares are even, and nothing is near what it needs."""
-    order = np.random.default_rng(seed).permutation(_in_order(model))
+    order = np.random.default_rng(seed).permutation(np.concatenate(_by_layer(model)))
     return _with_ends(model, _filled(model, order, ranks, speeds), ranks)
 
 
@@ -58,21 +58,15 @@ def _shares(ranks, speeds):
     return np.ones(ranks) / ranks if speeds is None else np.asarray(speeds, float) / np.sum(speeds)
 
 
-def _vertices_of_layer(model, name):
-    """The vertices of a layer."""
-    vertices = np.unique(model.outputs[name])
-    return np.concatenate((vertices, model.pairs[name][2].ravel())) if name in model.pairs else vertices
-
-
-def _in_order(model):
-    """All vertices with work, layer by layer; in a fine grain filter by filter, and the sum of a filter behind its channels."""
+def _by_layer(model):
+    """The vertices of each layer, a list; in a fine grain filter by filter, and the sum of a filter behind its channels."""
     order = []
     for name, outputs in model.outputs.items():
         vertices = np.unique(outputs)
         if name in model.pairs:
             vertices = np.concatenate((model.pairs[name][2].T, vertices[:, None]), axis=1).ravel()
         order.append(vertices)
-    return np.concatenate(order)
+    return order
 
 
 def _filled(model, order, ranks, speeds):

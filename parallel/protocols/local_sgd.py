@@ -3,11 +3,9 @@
 All protocols whose workers take equally many steps between two exchanges are made of `LocalSGD`; each has an `exchange` of its
 own.
 
-Grabaskas 2018 intends to do this in `StochasticGradient:train()`, sample by sample. Every n samples it calls TorchMPI's
-`synchronizeGradients`, which sums the gradients `gradWeight` over the nodes in place. But Torch's `accUpdateGradParameters` has
-already added each sample's gradient directly to the weights and does not fill `gradWeight`, so the sums are never used and
-weights are never exchanged. Each node therefore trains alone on its stripe. That explains why the accuracy in its Appendix C
-does not depend on n: it is that of training on a part of the samples. Here the weights are averaged.
+Grabaskas 2018 intends to do this every n samples, but what it sums over the nodes is never used
+(`experiments/papers/published/grabaskas2018.toml`): each node trains alone on its stripe, which is why the accuracy in its
+Appendix C does not depend on n. Here the weights are averaged.
 """
 
 import numpy as np

@@ -1,9 +1,9 @@
 """Which worker serves which parameter, where a parameter server is spread over the workers.
 
-Each function takes the sizes of the parameters, in the order of the network and in any unit, and the
-number of servers. It returns a tuple: the owner of each parameter, from 0 to servers - 1. A parameter is never divided, so the
-largest one bounds how even any choice can be: the first fully connected layer of VGG16 has 103 of its 138 million parameters.
-Eserol 2019, section 5.2.3, has these methods.
+Each function takes the sizes of the parameters, in the order of the network and in any unit, and the number of servers. It
+returns a tuple: the owner of each parameter, from 0 to servers - 1. A parameter is never divided, so the largest one bounds how
+even any choice can be: the first fully connected layer of VGG16 has 103 of its 138 million parameters. Eserol 2019, section
+5.2.3, has these methods.
 """
 
 
