@@ -119,12 +119,12 @@ def planner(args):
     if args.shares == "auto":
         raise ValueError("--shares auto times the ranks of a job, and there is none here: give numbers, or see --speeds")
     shares = shares_of(args.shares, grid) if args.shares else None
-    plan = HYPERGRAPH if args.plan and is_partition(args.plan) else args.plan
-    if plan == HYPERGRAPH and not grid:
+    partitioned = args.plan and is_partition(args.plan)
+    if partitioned and not grid:
         raise ValueError(f"--plan {args.plan} is for a grid that is named: add --grid, such as --grid model={args.ranks}")
     speeds = shares and shares.get(CHOSEN)
-    partition = partial(owners_of_plan, args.plan if plan == HYPERGRAPH else HYPERGRAPH, net, speeds=speeds)
-    asked = PlacementRequest(grid, plan, shares, None, pipelines, memory)
+    partition = partial(owners_of_plan, args.plan if partitioned else HYPERGRAPH, net, speeds=speeds)
+    asked = PlacementRequest(grid, HYPERGRAPH if partitioned else args.plan, shares, None, pipelines, memory)
     return Planner(net, args.ranks, args.batch_size, machine.read(args.machine), asked, partition)
 
 

@@ -50,6 +50,8 @@ class Plan:
     divides_apart : bool
         Whether each branch of a Concat may end with its channels at other ranks. Otherwise all of them end alike, with all
         channels on each rank.
+    needs_owners : bool
+        Whether it is a partition of the whole network, an Owners, that a partitioner finds and the ranks may run as a pipeline.
 
     Examples
     --------
@@ -69,13 +71,21 @@ class Plan:
     axes: tuple[str, ...] = LAYER_AXES
     mixes = sums_gradients = shares_work = True
     bounding_rank: int | None = None
-    divides_apart = False
+    divides_apart = needs_owners = False
 
     # ----- what it can not do
 
     def refusal(self, layer):
         """Why a layer can not have this plan, as the end of a sentence that begins with the layer; None if it can."""
         return None if layer.kind in self.kinds else f"takes hidden or replicate, not {self.word}"
+
+    def is_tried(self, kinds, sizes, shape):
+        """Whether the planner tries it for layers of these kinds. sizes: {axis: ranks}. shape: of a sample."""
+        return self.is_candidate and kinds <= set(self.kinds)
+
+    def fits(self, sizes):
+        """Whether it has a rule for every axis with several ranks. sizes: {axis: ranks}."""
+        return all(axis in self.axes or sizes.get(axis, 1) == 1 for axis in LAYER_AXES)
 
     def check(self, text, grid):
         """Raise ValueError for a grid, or a device, on which it is not possible. text: the whole plan, for the message."""

@@ -12,11 +12,11 @@ from gridgrad.parallel.plans.pixels import HEIGHT, WIDTH
 from gridgrad.parallel.plans.redundant import ComputeRedundantly
 from gridgrad.parallel.plans.replicate import ReplicateWeights
 
-PLANS: dict[str, Plan] = {
+PLANS: dict[str, Plan] = {  # of those that are equally fast the planner takes the first
     plan.word: plan
     for plan in (
-        ShardOutputs(), ShardInputs(), ReplicateWeights(), ComputeRedundantly(), HEIGHT, WIDTH, GatherEveryLayer(),
-        MasterAndSlaves(), ShardHiddenUnits(), PartitionOfNetwork(),
+        ShardOutputs(), ShardInputs(), ShardHiddenUnits(), ReplicateWeights(), ComputeRedundantly(), HEIGHT, WIDTH,
+        GatherEveryLayer(), MasterAndSlaves(), PartitionOfNetwork(),
     )
 }  # fmt: skip
 FEWEST_BYTES = "fewest-bytes"
@@ -31,6 +31,11 @@ USE = "fewest-bytes, laugier, marques, hypergraph, out, in, replicate, redundant
 def candidates(kind):
     """The words of the plans among which "fewest-bytes" chooses for a kind of layer."""
     return tuple(word for word, plan in PLANS.items() if plan.is_candidate and kind in plan.kinds)
+
+
+def plans_of(words):
+    """The Plans that words name, without those that FEWEST_BYTES will choose."""
+    return [PLANS[word] for word in dict.fromkeys(words) if word in PLANS]
 
 
 def by_axis(layers, words):
@@ -62,7 +67,7 @@ def words_of(text, layers):
             raise ValueError(f"plan '{text}': unknown choice '{word}': use {USE}")
         if refusal := PLANS[word].refusal(layer):
             raise ValueError(f"plan '{text}': layer {layer.name} {layer!r} {refusal}")
-    for word in words:
-        if word in PLANS and not PLANS[word].mixes and len(set(words)) > 1:
-            raise ValueError(f"plan '{text}': {word} is a whole algorithm and does not mix with other choices")
+    for plan in plans_of(words):
+        if not plan.mixes and len(set(words)) > 1:
+            raise ValueError(f"plan '{text}': {plan} is a whole algorithm and does not mix with other choices")
     return words

@@ -41,7 +41,8 @@ class PartitionOfNetwork(Plan):
     word, use = HYPERGRAPH, "hold the filters that a partition gives them"
     input, output, weight = C, C, OUTPUTS
     mixes = sums_gradients = False
-    divides_apart, axes = True, ("batch", CHOSEN)
+    divides_apart = needs_owners = True
+    axes = "batch", CHOSEN
 
     def check(self, text, grid):
         if grid.sizes[CHOSEN] > 1:  # otherwise there is nothing to own

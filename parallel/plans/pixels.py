@@ -1,7 +1,8 @@
 """The plans "height" and "width": each rank computes its part of the rows or columns of every image."""
 
+from gridgrad.parallel.grid.process_grid import LAYER_AXES
 from gridgrad.parallel.placement.placements import H, W
-from gridgrad.parallel.placement.plan import Plan
+from gridgrad.parallel.placement.plan import CHOSEN, Plan
 
 
 class ShardPixels(Plan):
@@ -12,10 +13,15 @@ class ShardPixels(Plan):
     def __init__(self, word, dim, lines):
         self.word, self.use = word, f"split the {lines} of each image"
         self.input = self.output = dim
+        self.axes = tuple(axis for axis in LAYER_AXES if axis != word)
 
     def refusal(self, layer):
         if layer.kind != "conv":
             return f"has no {self.word} to split: use conv={self.word},linear=.."
+
+    def is_tried(self, kinds, sizes, shape):
+        """With more ranks than an image has rows it would be possible too, but ranks without a row only add collectives."""
+        return self.input == H and kinds == {"conv"} and self.fits(sizes) and sizes[CHOSEN] <= shape[0]
 
     def check(self, text, grid):
         if grid.sizes.get(self.word, 1) > 1:

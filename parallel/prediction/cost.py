@@ -5,7 +5,7 @@ from functools import cached_property
 
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.placement.plan import CHOSEN
-from gridgrad.parallel.plans.all_plans import PLANS
+from gridgrad.parallel.plans.all_plans import plans_of
 from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.prediction.step_prediction import RankStep, StepPrediction
 from gridgrad.parallel.prediction.workload import Workload
@@ -100,7 +100,7 @@ def busiest(sizes, words, ranks_per_node=None, shares=None):
     """
     place = {"height": 1 if sizes.get("height", 1) > 2 else 0}
     place |= {axis: weights.index(max(weights)) for axis, weights in (shares or {}).items()}
-    for plan in {PLANS[word] for word in words if word in PLANS}:
+    for plan in plans_of(words):
         if plan.bounding_rank is not None:
             place[CHOSEN] = plan.bounding_rank
     return GridDescription(sizes, place, ranks_per_node)

@@ -17,7 +17,7 @@ from gridgrad.nn.sequence import leaves
 from gridgrad.parallel.grid.collectives import all_reduce_elements
 from gridgrad.parallel.placement.placer import Placer
 from gridgrad.parallel.placement.plan import CHOSEN, weighted, weighted_in
-from gridgrad.parallel.plans.all_plans import by_axis, candidates
+from gridgrad.parallel.plans.all_plans import PLANS, by_axis
 from gridgrad.parallel.plans.place_network import splits
 from gridgrad.parallel.prediction.cost import busiest, local_shape
 from gridgrad.parallel.prediction.workload import Workload
@@ -132,17 +132,10 @@ class PlanSearch:
             yield choice, self._steps[key]
 
     def _choices(self, segment):
-        """The choices that are considered for the layers of a segment.
-
-        "height" on the model axis needs convolutions, an undivided axis height, and at most as many ranks as the images have
-        rows. With more ranks the plan would still be valid, but ranks without a row only add collectives.
-        """
-        model = self.sizes["model"]
+        """The words of the plans that are tried for the layers of a segment; with one rank on the axis all are the same."""
         kinds = {layer.kind for layer in weighted_in(segment)}
-        by_height = kinds == {"conv"} and self.sizes["height"] == 1 and model <= self.problem.shape[0]
-        sharded = sorted(set.intersection(*(set(candidates(kind)) for kind in kinds)), reverse=True)  # "out" before "in"
-        words = (*sharded, "replicate", "height") if by_height else (*sharded, "replicate")
-        return words[:1] if model == 1 else words
+        words = [word for word, plan in PLANS.items() if plan.is_tried(kinds, self.sizes, self.problem.shape)]
+        return words[:1] if self.sizes[CHOSEN] == 1 else words
 
     def _step(self, segment, choice, state):
         """The Step of a segment with a choice, from a state. An empty segment brings the outputs to the loss."""

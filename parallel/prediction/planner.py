@@ -31,7 +31,7 @@ from itertools import count
 from gridgrad.nn import BatchNorm
 from gridgrad.parallel.grid.process_grid import AXES, STAGE
 from gridgrad.parallel.placement.plan import CHOSEN, OUTPUTS
-from gridgrad.parallel.plans.all_plans import FEWEST_BYTES, words_of
+from gridgrad.parallel.plans.all_plans import FEWEST_BYTES, PLANS, plans_of, words_of
 from gridgrad.parallel.plans.hypergraph import HYPERGRAPH
 from gridgrad.parallel.plans.place_network import checked
 from gridgrad.parallel.prediction.candidate import Candidate, order
@@ -69,6 +69,7 @@ class Planner:
         self.net, self.ranks, self.batch_size, self.machine = net, ranks, batch_size, machine
         self.memory = asked.memory or machine.memory(ranks)
         self.plan, self.shares, self.partition = asked.plan, asked.shares, partition
+        self.plans = plans_of(words_of(self.plan, self.layers)) if self.plan else []
         self.limit = 1 + max(TOLERANCE, machine.uncertainty)  # times up to this one, relative to the shortest, count as equal
         self.pipelines, self.grid = asked.pipelines, asked.grid
         self.grids = [{axis: self.grid.get(axis, 1) for axis in AXES}] if self.grid else list(self._grids())
@@ -87,11 +88,11 @@ class Planner:
             if not candidates:
                 raise ValueError(f"cuts {','.join(map(str, self.pipelines.cuts))}: no pipeline here has as many chunks")
             return self._ranked(candidates)
-        if self.plan == HYPERGRAPH:
+        if any(plan.needs_owners for plan in self.plans):
             candidates = list(self._partitioned())
             if not candidates:
                 raise ValueError(
-                    f"plan '{HYPERGRAPH}' needs a grid with several ranks along the axis model and none along height"
+                    f"plan '{self.plan}' needs a grid with several ranks along the axis model and none along height"
                 )
             return self._ranked(candidates)
         problem = self._problem()
@@ -131,7 +132,7 @@ class Planner:
         found = {}  # Owners by the number of ranks
         for sizes in self.grids:
             ranks = sizes[CHOSEN]
-            if sizes.get("height", 1) > 1 or ranks == 1 or ranks > MOST_PARTS and self.plan is None:
+            if not PLANS[HYPERGRAPH].fits(sizes) or ranks == 1 or ranks > MOST_PARTS and self.plan is None:
                 continue
             if ranks not in found:
                 found[ranks] = self.partition(ranks)
@@ -239,7 +240,7 @@ class Planner:
         every = list(every_grid(self.ranks, tuple(most)))
         useful = [sizes for sizes in every if all(size <= most[axis] for axis, size in sizes.items())]
         for sizes in useful or every:
-            if all(size == 1 or axis not in (self.plan or "") for axis, size in sizes.items()):  # cut along one axis alone
+            if all(plan.fits(sizes) for plan in self.plans):
                 yield {axis: sizes.get(axis, 1) for axis in AXES}
 
     def _complete(self, candidate, search):

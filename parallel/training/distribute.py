@@ -6,9 +6,9 @@ from gridgrad.nn.sequential import Sequential
 from gridgrad.parallel.grid.process_grid import STAGE, ProcessGrid
 from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.placement.partition import Partition
-from gridgrad.parallel.placement.plan import CHOSEN
+from gridgrad.parallel.placement.plan import CHOSEN, weighted
 from gridgrad.parallel.placement.stages import check_cuts
-from gridgrad.parallel.plans.hypergraph import HYPERGRAPH
+from gridgrad.parallel.plans.all_plans import plans_of, words_of
 from gridgrad.parallel.plans.owners import Owners
 from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.prediction.pipeline_plans import Pipelines
@@ -82,7 +82,8 @@ def make_parallel(net, grid, placing, reduction):
         parallel.micro_batches = asked.micro_batches or 1
     else:
         named = schedule_names.parse("1f1b" if asked.pipeline is None else asked.pipeline)
-        by_partition = HYPERGRAPH in placing.plan and grid.sizes[STAGE] == 1 < grid.sizes[CHOSEN]
+        is_partition = any(plan.needs_owners for plan in plans_of(words_of(placing.plan, weighted(net))))
+        by_partition = is_partition and grid.sizes[STAGE] == 1 < grid.sizes[CHOSEN]
         placed, division = (partitioned if by_partition else staged)(net, grid, placing, named)
         micro_batches = named.micro_batches(division.route.ranks, asked.micro_batches)
         parallel = PipelinedSequential(placed, grid, net.seed, net.dtype, reduction, division, named, micro_batches)

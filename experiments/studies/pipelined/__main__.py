@@ -36,14 +36,13 @@ from gridgrad.parallel.choose.parallelize import of_first
 from gridgrad.parallel.job.run import on_root, run
 from gridgrad.parallel.job.start_ranks import LINK
 from gridgrad.parallel.job.waiting import meet
-from gridgrad.parallel.partitioning.good_partition import partition
+from gridgrad.parallel.partitioning.good_partition import is_partition, partition
 from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.pipeline.memory import Memory
 from gridgrad.parallel.pipeline.passes import repeat
 from gridgrad.parallel.pipeline.simulate import simulate
 from gridgrad.parallel.pipeline.times import TableTimes
 from gridgrad.parallel.placement.partition import Partition, size
-from gridgrad.parallel.plans.hypergraph import HYPERGRAPH
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.critical_path import step_time
 from gridgrad.parallel.prediction.partition_pipeline import partition_step_time
@@ -111,7 +110,7 @@ class TimedWay:
             chunks = schedule_names.parse(way.pipeline).route(way.sizes["stage"]).chunks
             options["cuts"] = way.cuts or (cuts if cuts and len(cuts) == chunks - 1 else cuts_of(seconds, chunks))
         self.owners = None
-        if way.plan == HYPERGRAPH:
+        if way.plan and is_partition(way.plan):
             options["owners"] = self.owners = of_first(comm, lambda: partition(problem(), comm.size))
         self.net = parallelize(problem(), self.grid, way.plan, "plain", micro_batches=way.micro_batches, **options)
         optimizer = SGD(self.net, lr=1e-4, momentum=0.9)
