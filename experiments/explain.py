@@ -32,7 +32,8 @@ from gridgrad.experiments.common.parallel_schemes import MOST_RANKS
 from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.common.tables import columns, counted, table
 from gridgrad.experiments.parts import explain_pipeline
-from gridgrad.experiments.parts.explain_plan import axes_in_words
+from gridgrad.experiments.parts.explain_layers import layer_rows
+from gridgrad.experiments.parts.explain_plan import axes_in_words, why_lost
 from gridgrad.experiments.plots.pipeline import draw_pipelines, measured, predicted
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.choose.shares import predicted_shares
@@ -44,8 +45,6 @@ from gridgrad.parallel.pipeline.csv_text import to_csv
 from gridgrad.parallel.placement.plan import CHOSEN
 from gridgrad.parallel.plans.hypergraph import HYPERGRAPH
 from gridgrad.parallel.prediction import machine
-from gridgrad.parallel.prediction.candidate import why_lost
-from gridgrad.parallel.prediction.layer_rows import layer_rows
 from gridgrad.parallel.prediction.pipeline_plans import Pipelines
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
 from gridgrad.parallel.prediction.planner import BATCH_SIZE, Planner

@@ -13,8 +13,8 @@ import numpy as np
 from mpi4py import MPI
 
 from gridgrad.experiments.common.options import Parser, whole
+from gridgrad.experiments.common.timing import median_seconds
 from gridgrad.parallel import ProcessGrid
-from gridgrad.parallel.choose.fastest_reduction import median_seconds
 from gridgrad.parallel.job.run import run
 from gridgrad.parallel.sync.shared_memory import SharedRun, shared_arrays
 

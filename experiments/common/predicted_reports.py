@@ -80,7 +80,8 @@ def report(spec, net, scheme, ranks, grid, cost, scaling, settings):
         "settings": {"batch_size": cost.batch_size, "dtype": settings["dtype"], "plan": settings["plan"], "reduction": "plain"},
         "seconds_per_step": {"median": rounded(cost.seconds)},
         "parts": {part: rounded(seconds) for part, seconds in cost.parts.items()},
-        "rank_bytes": cost.bytes_sent, "rank_memory": cost.memory, "fits": cost.memory <= machine.memory(ranks),
+        "rank_bytes": cost.prediction.bytes, "rank_memory": cost.prediction.memory,
+        "fits": cost.prediction.memory <= machine.memory(ranks),
     }  # fmt: skip
 
 

@@ -1,7 +1,11 @@
-"""Timing several functions in turns, so that a drift of the machine's speed affects all of them alike."""
+"""Timing functions: several in turns, so that a drift of the machine's speed affects all of them alike, or one on all ranks."""
 
 import time
 from math import ceil
+from statistics import median
+
+from gridgrad.parallel.calibration.time_limit import TimeLimit
+from gridgrad.parallel.calibration.turns import in_turns, timed
 
 LEAST = 0.01  # seconds of a timing: quicker functions are called several times in a row
 
@@ -31,3 +35,12 @@ def seconds_of(action, calls):
     for _ in range(calls):
         action()
     return time.perf_counter() - start
+
+
+def median_seconds(grid, action, rounds=7):
+    """How long `action`, which all ranks run together, takes: the median over `rounds` of the slowest rank's time.
+
+    Collective.
+    """
+    turns = in_turns(grid.comm, [timed(action)], TimeLimit(grid.comm), rounds + 1)
+    return median(turns[1:, 0].tolist())  # the first turn, in which memory is touched for the first time, does not count

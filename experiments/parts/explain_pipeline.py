@@ -1,6 +1,7 @@
 """What `explain` prints about a predicted pipeline."""
 
 from dataclasses import replace
+from itertools import pairwise
 from statistics import median
 
 from gridgrad.nn.sequence import leaves
@@ -27,11 +28,9 @@ def of_chunks(found, net):
 
 def chunks_of(found, net):
     """Yield (ChunkCost, the names of its first and last layer, its stage) of each chunk."""
-    first = 0
-    for number, (stage,) in enumerate(found.schedule.route.places):
-        chunk = found.chunks[stage, number]
-        layers = list(leaves(net.layers[first : first + chunk.layers]))
-        first += chunk.layers
+    bounds = pairwise((0, *found.cuts, len(net.layers)))
+    for number, ((stage,), (first, end)) in enumerate(zip(found.schedule.route.places, bounds, strict=True)):
+        chunk, layers = found.chunks[stage, number], list(leaves(net.layers[first:end]))
         ends = dict.fromkeys(f"{layer.name} {type(layer).__name__}" for layer in (layers[:1] + layers[-1:]))
         yield chunk, " .. ".join(ends) or "none", stage
 

@@ -1,4 +1,4 @@
-"""What the axes of a grid do in a plan, in words."""
+"""What the axes of a grid do in a plan, and why other grids and plans lost, in words."""
 
 from gridgrad.parallel.placement.plan import CHOSEN, weighted
 from gridgrad.parallel.plans.all_plans import PLANS
@@ -34,3 +34,30 @@ def model_in_words(cost):
 def named(names):
     """Some layers: by their names, or the first and the last of many."""
     return ", ".join(names) if len(names) <= NAMED else f"{len(names)} from {names[0]} to {names[-1]}"
+
+
+def why_lost(other, chosen):
+    """In words, what makes one Candidate slower than another."""
+    if other.reason:
+        return other.reason
+    if other.seconds < chosen.seconds:
+        more, fewer = (candidate.step.bounding.collectives for candidate in (other, chosen))
+        why = f"{more} collectives instead of {fewer}"
+        if other.pipelined and not chosen.pipelined:
+            why = "a pipeline, whose prediction leaves out more"
+        elif more == fewer:
+            why = "as many collectives, and later in the order of grids and plans"
+        return f"{why}, for {milliseconds(chosen.seconds - other.seconds)} that the model may be wrong about"
+    mine, theirs = other.step.parts, chosen.step.parts
+    names = {
+        "compute": "computing", "update": "the update", "gradients": "sums of gradients", "activations": "moving activations",
+        "waiting": "waiting for other ranks",
+    }  # fmt: skip
+    more = sorted(((mine.get(part, 0.0) - theirs.get(part, 0.0), name) for part, name in names.items()), reverse=True)
+    worse = [f"{milliseconds(value)} more for {name}" for value, name in more if value > 0.05 * abs(more[0][0])][:2]
+    better = [f"{milliseconds(-value)} less for {name}" for value, name in more[::-1] if -value > 0.05 * abs(more[0][0])][:1]
+    return ", ".join(worse + better) or "no difference that counts"
+
+
+def milliseconds(seconds):
+    return f"{seconds * 1e3:.3g} ms"

@@ -132,7 +132,7 @@ def why(cost, alone):
         "compute": f"products of {samples} samples with {weights}, {share_of_memory(cost):.0%} of it limited by memory",
         "update": f"every rank updates {weights}",
         "gradients": f"all-reduce, {sums / 1e6:.3g} MB a rank",
-        "activations": f"activations layer by layer, {(cost.bytes_sent - sums) / 1e6:.3g} MB a rank",
+        "activations": f"activations layer by layer, {(cost.prediction.bytes - sums) / 1e6:.3g} MB a rank",
     }
     ideal = {part: seconds / RANKS for part, seconds in alone.parts.items()}
     lost = sorted(((parts[part] - ideal[part], part) for part in parts), reverse=True)

@@ -109,8 +109,7 @@ class PredictedSeconds(LayerSeconds):
         self.machine, self.ranks, self.speed = machine, ranks, speed
 
     def of_block(self, block, shape, is_first):
-        itemsize = self.net.dtype.itemsize
-        workload = Workload(shape, shape[0], itemsize)
+        workload = Workload(shape, shape[0], self.net.dtype.itemsize)
         workload.first = is_first
         workload.go([block])
-        return sum(work.seconds(self.machine, self.ranks, itemsize) for work in workload.works) / self.speed
+        return workload.seconds(self.machine, self.ranks) / self.speed

@@ -17,7 +17,6 @@ import re
 import sys
 from collections import Counter
 from math import inf, log2
-from statistics import median
 
 import numpy as np
 from mpi4py import MPI
@@ -116,15 +115,6 @@ def shared_memory_sum(grid, group, elements, dtype):
         grid.node.comm.Barrier()
 
     return add_up
-
-
-def median_seconds(grid, action, rounds=ROUNDS):
-    """How long `action`, which all ranks run together, takes: the median over `rounds` of the slowest rank's time.
-
-    Collective.
-    """
-    turns = in_turns(grid.comm, [timed(action)], TimeLimit(grid.comm), rounds + 1)
-    return median(turns[1:, 0].tolist())  # the first turn, in which memory is touched for the first time, does not count
 
 
 def answers_file():

@@ -1,4 +1,4 @@
-"""What the planner compares: grids with their plans, the order of those that are equally fast, and why the others lost."""
+"""What the planner compares: grids with their plans, and the order of those that are equally fast."""
 
 import math
 from dataclasses import dataclass
@@ -71,30 +71,3 @@ def order(candidate):
     most = [-sizes.get(axis, 1) for axis in (*LAYER_AXES, STAGE)]
     axes, pipeline = sum(size > 1 for size in sizes.values()), candidate.pipelining.get("pipeline", "")
     return candidate.pipelined is not None, candidate.step.bounding.collectives, axes, most, pipeline
-
-
-def why_lost(other, chosen):
-    """In words, what makes one Candidate slower than another."""
-    if other.reason:
-        return other.reason
-    if other.seconds < chosen.seconds:
-        more, fewer = (candidate.step.bounding.collectives for candidate in (other, chosen))
-        why = f"{more} collectives instead of {fewer}"
-        if other.pipelined and not chosen.pipelined:
-            why = "a pipeline, whose prediction leaves out more"
-        elif more == fewer:
-            why = "as many collectives, and later in the order of grids and plans"
-        return f"{why}, for {milliseconds(chosen.seconds - other.seconds)} that the model may be wrong about"
-    mine, theirs = other.step.parts, chosen.step.parts
-    names = {
-        "compute": "computing", "update": "the update", "gradients": "sums of gradients", "activations": "moving activations",
-        "waiting": "waiting for other ranks",
-    }  # fmt: skip
-    more = sorted(((mine.get(part, 0.0) - theirs.get(part, 0.0), name) for part, name in names.items()), reverse=True)
-    worse = [f"{milliseconds(value)} more for {name}" for value, name in more if value > 0.05 * abs(more[0][0])][:2]
-    better = [f"{milliseconds(-value)} less for {name}" for value, name in more[::-1] if -value > 0.05 * abs(more[0][0])][:1]
-    return ", ".join(worse + better) or "no difference that counts"
-
-
-def milliseconds(seconds):
-    return f"{seconds * 1e3:.3g} ms"

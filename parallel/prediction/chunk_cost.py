@@ -18,7 +18,7 @@ OPS = {"forward": "F", "backward": "I", "gradients": "W", "loss": "I", "update":
 class ChunkCost:
     """What a chunk costs the rank with the most work of those that hold a part of it.
 
-    layers: how many layers of the network it has. seconds: {op: seconds}, of "F", "I" and "W" for one micro-batch and of "U",
+    seconds: {op: seconds}, of "F", "I" and "W" for one micro-batch and of "U",
     the sums of gradients and the update, for a step. sums: the seconds of the sums alone. moving: the seconds of F, I and W in
     which the rank communicates with others of its stage. added: the seconds of adding the gradients of a micro-batch to those
     of others. collectives: the numbers of them in the passes of one micro-batch and in U, a tuple; sent: the bytes that the
@@ -27,7 +27,6 @@ class ChunkCost:
     chunk takes from the one before it for one micro-batch. flops: of one micro-batch.
     """
 
-    layers: int
     seconds: dict
     sums: float
     moving: float
@@ -56,18 +55,12 @@ def chunk_costs(net, sizes, plan, samples, machine, cuts, shares=None):
     check_cuts(cuts, net.layers)
     at = busiest(sizes, words_of(plan, layers), machine.node["ranks"], shares).coordinates
     grid = GridDescription(sizes, at | {STAGE: 0}, machine.node["ranks"])
-    bounds = [0, *cuts, len(net.layers)]
-    placed = place(net, grid, plan, shares, None, cuts, [0] * (len(bounds) - 1))  # as if one rank had all chunks
+    placed = place(net, grid, plan, shares, None, cuts, [0] * (len(cuts) + 1))  # as if one rank had all chunks
     found = []
     for number, chunk in enumerate(placed.chunks):
         workload = Workload(local_shape(placed.between[number], samples, grid), samples, net.dtype.itemsize)
         workload.first = number == 0
-        taken = prod(workload.shape) * workload.itemsize
-        workload.go(chunk)
-        if number == len(placed.chunks) - 1:
-            workload.loss(grid)
-        workload.update(chunk, grid)
-        found.append(cost_of(workload, grid, machine, bounds[number + 1] - bounds[number], taken))
+        found.append(cost_of(workload, chunk, grid, machine, number == len(cuts)))
     return found
 
 
@@ -76,8 +69,13 @@ def layer_costs(net, sizes, plan, samples, machine, shares=None):
     return chunk_costs(net, sizes, plan, samples, machine, [*range(1, len(net.layers))], shares)
 
 
-def cost_of(workload, grid, machine, layers, taken):
-    """The ChunkCost of a Workload that has gone through a chunk. layers, taken: as in ChunkCost."""
+def cost_of(workload, chunk, grid, machine, is_last):
+    """The ChunkCost of a chunk, a list of layers, through which a Workload goes. is_last: whether the loss is behind it."""
+    taken = prod(workload.shape) * workload.itemsize
+    workload.go(chunk)
+    if is_last:
+        workload.loss(grid)
+    workload.update(chunk, grid)
     seconds, moving, sums, collectives, sent = dict.fromkeys("FIWU", 0.0), 0.0, 0.0, [0, 0], [0, 0]
     works = [work for work in workload.works if not (work.phase == "loss" and work.group)]  # nobody waits for that sum
     for work in works:
@@ -92,19 +90,10 @@ def cost_of(workload, grid, machine, layers, taken):
             sums += price if op == "U" else 0.0
     parameters, itemsize = workload.parameters, workload.itemsize
     added = machine.operation_seconds("add.forward", (parameters,), 1.0, 0, 3 * parameters * itemsize, itemsize, grid.size)
-    return ChunkCost(
-        layers,
-        seconds,
-        sums,
-        moving,
-        added if parameters else 0.0,
-        tuple(collectives),
-        tuple(sent),
-        parameters,
-        workload.elements,
-        taken,
-        sum(work.flops for work in works if work.phase != "update"),
-    )
+    added = added if parameters else 0.0
+    flops = sum(work.flops for work in works if work.phase != "update")
+    done = tuple(collectives), tuple(sent)
+    return ChunkCost(seconds, sums, moving, added, *done, parameters, workload.elements, taken, flops)
 
 
 def message_seconds(sizes, machine, sender, receiver, nbytes, axis=STAGE):

@@ -19,6 +19,7 @@ class Cost:
     of the global minibatch. machine: a Machine. ValueError if the plan, the shares or the owners do not fit.
 
     works: the list of the rank's operations and collectives, see `Work`. executed: the same in the order of execution.
+    seconds: of a step in which the gradient reductions begin after backward (reduction "plain").
     memory_of: {what: bytes} that the rank needs. is_even: whether all ranks have equal shares, as far as that goes.
     The predictions are no more exact than a few per cent: `results/predictions.md` compares them with measured steps.
     """
@@ -30,11 +31,7 @@ class Cost:
         workload = Workload(local_shape(self.placed.input, batch_size, grid), batch_size, self.itemsize)
         workload.step(self.placed.layers, grid)
         self.works, self.executed, self.memory_of = workload.works, workload.executed, workload.memory_of
-
-    @cached_property
-    def seconds(self):
-        """Seconds of a step in which the gradient reductions begin after backward (reduction "plain")."""
-        return sum(self.seconds_of(work) for work in self.works)
+        self.seconds = workload.seconds(machine, grid.size)
 
     def seconds_of(self, work):
         """Predicted seconds of a Work."""
@@ -72,18 +69,8 @@ class Cost:
 
     def rank_step(self, busy, **spent):
         """The RankStep of this rank. busy, spent: how it spends the step."""
-        collectives = sum(work.group is not None for work in self.works)
-        return RankStep(busy, **spent, bytes=self.bytes_sent, collectives=collectives, memory_of=self.memory_of)
-
-    @property
-    def memory(self):
-        """Bytes that the rank needs."""
-        return sum(self.memory_of.values())
-
-    @property
-    def bytes_sent(self):
-        """Bytes that this rank sends in a step."""
-        return sum(work.nbytes for work in self.works if work.group is not None)
+        sent = [work.nbytes for work in self.works if work.group is not None]
+        return RankStep(busy, **spent, bytes=sum(sent), collectives=len(sent), memory_of=self.memory_of)
 
 
 def local_shape(layout, batch_size, grid):

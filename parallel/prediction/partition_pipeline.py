@@ -14,8 +14,6 @@ Along the axes other than `model` the ranks are those with the most work. Messag
 waits for one: the executor sends without blocking.
 """
 
-from math import prod
-
 from gridgrad.nn.sequence import leaves
 from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.pipeline.route import Route
@@ -71,14 +69,10 @@ def _of_rank(net, grid, owners, samples, machine):
         if number:
             shape, *found = _exchanged(exchanges[number - 1], shape, samples, itemsize, machine, grid)
             exchanged.append(found)
-        workload, taken = Workload(shape, samples, itemsize), prod(shape) * itemsize
+        workload = Workload(shape, samples, itemsize)
         workload.first = first
-        workload.go(chunk)
+        costs.append(cost_of(workload, chunk, grid, machine, number == len(chunks) - 1))
         shape, first = workload.shape, workload.first
-        if number == len(chunks) - 1:
-            workload.loss(grid)
-        workload.update(chunk, grid)
-        costs.append(cost_of(workload, grid, machine, len(chunk), taken))
     return chunk_works(placed, chunks, grid), costs, exchanged
 
 

@@ -150,13 +150,10 @@ class PlanSearch:
         if not segment:
             placer.finish()
         workload.go(placer.layers)
-        alone = self._seconds(workload.works)
+        alone = workload.seconds(problem.machine, grid.size)
         workload.update(placer.layers, grid)
         after = placer.shape, tuple(placer.at.items()), placer.order
-        return Step(self._seconds(workload.works), alone, sum(workload.memory_of.values()), after)
-
-    def _seconds(self, works):
-        return sum(work.seconds(self.problem.machine, self.grid.size, self.problem.itemsize) for work in works)
+        return Step(workload.seconds(problem.machine, grid.size), alone, sum(workload.memory_of.values()), after)
 
 
 def segments(layers):

@@ -248,14 +248,14 @@ class Planner:
         free, *between, dearest = PRICES
         for price in (free, dearest):
             candidate.cost = self._best_plan(search, price)
-            if candidate.cost.memory <= self.memory:
+            if candidate.step.memory <= self.memory:
                 break
         else:
-            candidate.reason = too_large(candidate.cost.memory, self.memory)
+            candidate.reason = too_large(candidate.step.memory, self.memory)
             return
         if price == dearest:
             costs = (self._best_plan(search, price) for price in between)
-            candidate.cost = next((cost for cost in costs if cost.memory <= self.memory), candidate.cost)
+            candidate.cost = next((cost for cost in costs if cost.prediction.memory <= self.memory), candidate.cost)
 
     def _best_plan(self, search, price):
         """The Cost of the plan that is the fastest on a grid, bytes of memory having a price in seconds."""

@@ -76,7 +76,7 @@ class VirtualTime(Observer):
 
     def parameters_changed(self, where):
         workload = self._workload(self.batch_size)
-        update = sum(self._seconds(work) for work in workload.works if work.name == "update")
+        update = self._seconds(work for work in workload.works if work.name == "update")
         self.passes(update / max(1, self.net.size) * size(where))
 
     def passes(self, seconds):
@@ -87,20 +87,14 @@ class VirtualTime(Observer):
         """Seconds of a pass of a layer or a loss. batch_size: of the global minibatch."""
         workload = self._workload(batch_size)
         if thing.name == "loss":
-            return sum(self._seconds(work) for work in workload.works if work.name == "loss") if phase == "backward" else 0.0
-        forward, gradients, backward = (
-            sum(self._seconds(work) for work in workload.works_of[thing] if work.phase == name)
-            for name in ("forward", "gradients", "backward")
-        )
-        return {
-            "forward": forward,
-            "gradients": gradients,
-            "input_gradient": backward,
-            "backward": gradients + backward,
-        }[phase]
+            return self._seconds(work for work in workload.works if work.name == "loss") if phase == "backward" else 0.0
+        seconds = lambda name: self._seconds(work for work in workload.works_of[thing] if work.phase == name)  # noqa: E731
+        if phase == "backward":
+            return seconds("gradients") + seconds("backward")
+        return seconds("backward" if phase == "input_gradient" else phase)
 
-    def _seconds(self, work):
-        return work.seconds(self.machine, self.net.grid.size, self.net.dtype.itemsize)
+    def _seconds(self, works):
+        return sum(work.seconds(self.machine, self.net.grid.size, self.net.dtype.itemsize) for work in works)
 
     def _workload(self, batch_size):
         """The Workload of this rank for a minibatch of this global size."""

@@ -143,6 +143,10 @@ class Workload:
         loss = [work for work in rest if work.phase == "loss"]
         return forward + loss + backward + [work for work in rest if work.phase != "loss"]
 
+    def seconds(self, machine, ranks):
+        """Predicted seconds of all Works so far on a Machine of which `ranks` ranks are in use."""
+        return sum(work.seconds(machine, ranks, self.itemsize) for work in self.works)
+
     @property
     def memory_of(self):
         """{what: bytes} that the rank needs, see `memory_of` of `parallel/prediction/step_prediction.py`."""

@@ -48,7 +48,7 @@ def test_each_line_is_the_price_of_its_grid_and_plan(swept):
         assert line["predicted"] is True and line["machine"] == "Cori Haswell" and line["threads"] == 1
         assert line["seconds_per_step"]["median"] == pytest.approx(cost.seconds, rel=1e-5)
         assert sum(line["parts"].values()) == pytest.approx(cost.seconds, rel=1e-5)
-        assert (line["rank_bytes"], line["rank_memory"]) == (cost.bytes_sent, cost.memory) and line["fits"]
+        assert (line["rank_bytes"], line["rank_memory"]) == (cost.prediction.bytes, cost.prediction.memory) and line["fits"]
     found = {(line["P"], line["scheme"]) for line in lines(swept[0])}
     assert (2, "2d") not in found and (4, "2d") in found and not any(scheme == "height" for _, scheme in found)
 

@@ -123,7 +123,7 @@ def calibrated(batch):
 def of_single(batch, machine):
     """The Predicted step of one rank."""
     cost = Cost(vgg16.network(), GridDescription({}, None, 1), "replicate", batch, machine)
-    return Predicted(cost.seconds, memory=cost.memory)
+    return Predicted(cost.seconds, memory=cost.prediction.memory)
 
 
 def predictions(partitions, batches=BATCHES):

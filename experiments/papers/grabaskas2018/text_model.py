@@ -100,7 +100,7 @@ def above_half():
 
 def larger_models():
     """What a rank needs of the largest network, alone and as one of two."""
-    alone, half = (cost_of(lines()["D.93"], nodes).memory / 2**20 for nodes in (1, 2))
+    alone, half = (cost_of(lines()["D.93"], nodes).prediction.memory / 2**20 for nodes in (1, 2))
     return found(
         half < HALF * alone,
         f"MLP3 with 8192 and 8192 needs {alone:,.0f} MiB on one node, {half:,.0f} MiB on each of two",

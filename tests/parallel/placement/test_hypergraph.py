@@ -196,7 +196,7 @@ def test_what_is_sent_is_what_the_cost_model_counts(comm):
         records = dict(grid.tally.records)
     described = GridDescription({"batch": 1, "height": 1, "model": 3}, {"model": comm.rank})
     cost = Cost(net_of(branching), described, "hypergraph", len(x), read("cori-haswell"), owners=owners)
-    assert cost.bytes_sent == sum(record.bytes for record in records.values())
+    assert cost.prediction.bytes == sum(record.bytes for record in records.values())
     assert {kind for layer, kind in records if layer != "loss"} == {"exchange"}
 
 

@@ -5,6 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from gridgrad.experiments.parts.explain_layers import layer_rows
 from gridgrad.nn import MSE, SGD, Adam, Linear, Sequential, SoftmaxCrossEntropy, Tanh, TiedAutoencoder
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
@@ -14,7 +15,6 @@ from gridgrad.parallel.placement.placements import Invariant
 from gridgrad.parallel.plans.all_plans import words_of
 from gridgrad.parallel.plans.fewest_bytes import fewest_bytes
 from gridgrad.parallel.prediction.cost import Cost
-from gridgrad.parallel.prediction.layer_rows import layer_rows
 from gridgrad.parallel.prediction.machine import read
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, assert_same, block, grids, on_cpus, on_first, parallel, serial

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from gridgrad.nn import Linear, Sequential
+from gridgrad.nn.sequence import leaves
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import ProcessGrid
 from gridgrad.parallel.pipeline import schedule_names
@@ -45,8 +46,9 @@ def test_route_and_order_are_those_of_training(comm):
         of_training = schedule_names.parse("async:3").schedule_on(division.route, found.schedule.micro_batches, division.times)
         computed = [[one for one in row if one.op in "FBU"] for row in found.schedule.rows]
         assert computed == [list(row) for row in of_training.rows]
-        layers = {number: found.chunks[comm.rank, number].layers for number in division.chunks}
-        assert layers == {number: len(chunk) for number, chunk in division.chunks.items()}
+        held = {number: found.chunks[comm.rank, number].parameters for number in division.chunks}
+        assert held == {number: sum(p.size for leaf in leaves(chunk) for p in leaf.parameters)
+                        for number, chunk in division.chunks.items()}  # fmt: skip
 
 
 @pytest.mark.parametrize("machine", [CORI, SLOW])
@@ -54,7 +56,7 @@ def test_one_rank_takes_what_a_step_costs(machine):
     cost = Cost(net(), GridDescription({}, None, machine.node["ranks"]), "replicate", 12, machine)
     found = partition_step_time(net(), {"model": 1}, None, 12, machine, "async:1")
     assert found.seconds == pytest.approx(cost.seconds) and found.ranks[0].waiting == pytest.approx(0, abs=1e-9)
-    assert found.memory == pytest.approx(cost.memory)
+    assert found.memory == pytest.approx(cost.prediction.memory)
 
 
 @pytest.mark.parametrize("machine", [CORI, SLOW])

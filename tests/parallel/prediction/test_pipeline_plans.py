@@ -5,11 +5,11 @@ from itertools import chain
 import numpy as np
 import pytest
 
+from gridgrad.experiments.parts.explain_plan import why_lost
 from gridgrad.nn import SGD, BatchNorm, Linear, ReLU, Sequential, SoftmaxCrossEntropy
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import parallelize
 from gridgrad.parallel.grid.process_grid import STAGE
-from gridgrad.parallel.prediction.candidate import why_lost
 from gridgrad.parallel.prediction.machine import read
 from gridgrad.parallel.prediction.pipeline_cost import pipeline_step_time
 from gridgrad.parallel.prediction.pipeline_plans import SCHEDULES, Pipelines

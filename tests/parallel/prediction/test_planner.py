@@ -5,12 +5,12 @@ from itertools import product
 import numpy as np
 import pytest
 
+from gridgrad.experiments.parts.explain_plan import why_lost
 from gridgrad.nn import SGD, Concat, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential, SoftmaxCrossEntropy
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import parallelize
 from gridgrad.parallel.grid.process_grid import AXES
 from gridgrad.parallel.plans.owners import Owners
-from gridgrad.parallel.prediction.candidate import why_lost
 from gridgrad.parallel.prediction.cost import Cost, busiest
 from gridgrad.parallel.prediction.machine import read
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
@@ -80,12 +80,12 @@ def test_memory_is_respected(machine, ranks, batch_size):
     free, _ = Planner(net, ranks, batch_size, machine, PlacementRequest(grid=grid)).best()
     words = [("out", "in", "replicate")] * 3
     least = min(
-        Cost(net, busiest(grid, plan, machine.node["ranks"]), ",".join(plan), batch_size, machine).memory
+        Cost(net, busiest(grid, plan, machine.node["ranks"]), ",".join(plan), batch_size, machine).prediction.memory
         for plan in product(*words)
     )
-    assert least < free.cost.memory  # so that there is a choice
+    assert least < free.step.memory  # so that there is a choice
     chosen, _ = Planner(net, ranks, batch_size, machine, PlacementRequest(memory=least, grid=grid)).best()
-    assert chosen.cost.memory == least and chosen.seconds > free.seconds
+    assert chosen.step.memory == least and chosen.seconds > free.seconds
     with pytest.raises(NoRoom):
         Planner(net, ranks, batch_size, machine, PlacementRequest(memory=least - 1, grid=grid)).best()
 
@@ -109,7 +109,7 @@ def test_more_ranks_than_samples_and_widths_have_some_plan():
 
 def test_a_large_network_on_many_ranks():
     chosen, _ = Planner(network_names.build("vgg16", (224, 224, 3), 1000), 512, 256, read("cori-haswell")).best()
-    assert chosen.cost.memory < 4e9 and len(chosen.cost.placed.plan) == 16
+    assert chosen.step.memory < 4e9 and len(chosen.cost.placed.plan) == 16
 
 
 def test_grids_that_cannot_win_are_given_up_early():

@@ -5,10 +5,11 @@ from math import exp
 import numpy as np
 import pytest
 
+from gridgrad.experiments.parts.explain_plan import why_lost
 from gridgrad.nn import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.choose.fastest_reduction import fastest
-from gridgrad.parallel.prediction.candidate import Candidate, order, why_lost
+from gridgrad.parallel.prediction.candidate import Candidate, order
 from gridgrad.parallel.prediction.machine import Machine
 from gridgrad.parallel.prediction.pipeline_cost import PipelinePrediction
 from gridgrad.parallel.prediction.pipeline_plans import Pipelines

@@ -3,10 +3,10 @@
 import pytest
 
 from gridgrad.experiments.common.published_networks import published
+from gridgrad.experiments.parts.explain_layers import layer_rows
+from gridgrad.experiments.parts.lower_bound import least_sum
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.cost import Cost, busiest
-from gridgrad.parallel.prediction.layer_rows import layer_rows
-from gridgrad.parallel.prediction.lower_bound import least_sum
 from gridgrad.parallel.prediction.pipeline_plans import Pipelines
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
 from gridgrad.parallel.prediction.planner import Planner, every_grid
@@ -38,7 +38,7 @@ def test_no_plan_sends_less_for_a_layer(name, ranks):
             cost = Cost(net, busiest(sizes, (plan,)), plan, 192, CORI)
             rows = layer_rows(cost)
             assert [row for row in rows if row["bound_bytes"] > row["bytes"] * (1 + 1e-9) + 1e-3] == [], (sizes, plan)
-            assert sum(row["bytes"] for row in rows) == pytest.approx(cost.bytes_sent, rel=1e-3, abs=64)
+            assert sum(row["bytes"] for row in rows) == pytest.approx(cost.prediction.bytes, rel=1e-3, abs=64)
             assert sum(row["seconds"] for row in rows) == pytest.approx(cost.seconds)
             bounded += sum(row["bound_bytes"] > 0 for row in rows)
     assert bounded

@@ -1,11 +1,11 @@
 """A predicted training step layer by layer, as `gridgrad explain` prints it."""
 
+from gridgrad.experiments.parts.lower_bound import least_bytes
 from gridgrad.nn.sequence import leaves, shapes
 from gridgrad.parallel.grid.collectives import all_reduce_elements
 from gridgrad.parallel.placement.plan import CHOSEN, weighted_in
 from gridgrad.parallel.plans.all_plans import PLANS
 from gridgrad.parallel.plans.place_network import checked
-from gridgrad.parallel.prediction.lower_bound import least_bytes
 
 
 def layer_rows(cost):
