@@ -12,6 +12,7 @@ from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
 from gridgrad.parallel.prediction.cost import Cost, busiest
 from gridgrad.parallel.prediction.critical_path import step_time
+from gridgrad.parallel.prediction.placement_request import PlacementRequest
 
 WARM_UP = 2  # steps of each plan that are not timed
 LEAST, MOST = 0.05, 40  # the least seconds and the most steps of a turn
@@ -68,10 +69,8 @@ class TimedPlan:
 
     def step_time(self, described):
         """The predicted StepPrediction of all ranks on a Machine."""
-        problem = self.problem
-        return step_time(
-            problem.serial(), self.grid.sizes, self._plan, problem.batch_size, described, owners=self.owners
-        )  # fmt: skip
+        asked = PlacementRequest(self.grid.sizes, self._plan, owners=self.owners)
+        return step_time(self.problem.serial(), asked, self.problem.batch_size, described)
 
     @property
     def _plan(self):

@@ -6,9 +6,8 @@ from math import prod
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import STAGE
 from gridgrad.parallel.placement.stages import check_cuts
-from gridgrad.parallel.plans.all_plans import words_of
-from gridgrad.parallel.plans.place_network import checked, place
-from gridgrad.parallel.prediction.cost import busiest, local_shape
+from gridgrad.parallel.plans.place_network import place
+from gridgrad.parallel.prediction.cost import busiest_of, local_shape
 from gridgrad.parallel.prediction.workload import Workload
 
 OPS = {"forward": "F", "backward": "I", "gradients": "W", "loss": "I", "update": "U"}  # of a schedule, by phases of Works
@@ -44,18 +43,17 @@ class ChunkCost:
         return sum(self.seconds[op] for op in "FIW")
 
 
-def chunk_costs(net, sizes, plan, samples, machine, cuts, shares=None):
+def chunk_costs(net, asked, samples, machine, cuts):
     """The ChunkCost of each chunk of a network, whatever stage it is on.
 
-    net: a serial Sequential; if it takes images, it must have an `input_shape`. sizes: {axis: number of ranks}. plan, shares:
-    see `parallelize`. samples: of a global micro-batch. machine: a Machine. cuts: the positions in `net.layers` at which new
-    chunks begin. ValueError if the plan, the shares or the cuts do not fit.
+    net: a serial Sequential; if it takes images, it must have an `input_shape`. asked: a PlacementRequest with grid, plan and
+    shares. samples: of a global micro-batch. machine: a Machine. cuts: the positions in `net.layers` at which new chunks begin.
+    ValueError if the plan, the shares or the cuts do not fit.
     """
-    layers, _ = checked(net)
     check_cuts(cuts, net.layers)
-    at = busiest(sizes, words_of(plan, layers), machine.node["ranks"], shares).coordinates
-    grid = GridDescription(sizes, at | {STAGE: 0}, machine.node["ranks"])
-    placed = place(net, grid, plan, shares, None, cuts, [0] * (len(cuts) + 1))  # as if one rank had all chunks
+    at = busiest_of(net, asked, machine).coordinates
+    grid = GridDescription(asked.grid, at | {STAGE: 0}, machine.node["ranks"])
+    placed = place(net, grid, asked.plan, asked.shares, None, cuts, [0] * (len(cuts) + 1))  # as if one rank had all chunks
     found = []
     for number, chunk in enumerate(placed.chunks):
         workload = Workload(local_shape(placed.between[number], samples, grid), samples, net.dtype.itemsize)
@@ -64,9 +62,9 @@ def chunk_costs(net, sizes, plan, samples, machine, cuts, shares=None):
     return found
 
 
-def layer_costs(net, sizes, plan, samples, machine, shares=None):
+def layer_costs(net, asked, samples, machine):
     """The ChunkCost of each layer of `net.layers` as a chunk of its own; see `chunk_costs`."""
-    return chunk_costs(net, sizes, plan, samples, machine, [*range(1, len(net.layers))], shares)
+    return chunk_costs(net, asked, samples, machine, [*range(1, len(net.layers))])
 
 
 def cost_of(workload, chunk, grid, machine, is_last):

@@ -4,8 +4,8 @@ takes on a machine (`parallel/prediction/machine.py`)."""
 from functools import cached_property
 
 from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.placement.plan import CHOSEN
-from gridgrad.parallel.plans.all_plans import plans_of
+from gridgrad.parallel.placement.plan import CHOSEN, weighted
+from gridgrad.parallel.plans.all_plans import plans_of, words_of
 from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.prediction.step_prediction import RankStep, StepPrediction
 from gridgrad.parallel.prediction.workload import Workload
@@ -76,6 +76,11 @@ class Cost:
 def local_shape(layout, batch_size, grid):
     """The shape of a rank's block of the activations for a global minibatch, samples first. layout: of the activations."""
     return layout.of(batch_size).local_shape(grid.coordinates)
+
+
+def busiest_of(net, asked, machine):
+    """The GridDescription of the rank that has the most work with the grid, plan and shares of a PlacementRequest."""
+    return busiest(asked.grid, words_of(asked.plan, weighted(net)), machine.node["ranks"], asked.shares)
 
 
 def busiest(sizes, words, ranks_per_node=None, shares=None):

@@ -36,9 +36,7 @@ from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import AXES
 from gridgrad.parallel.grid.virtual_time import Cores, Network, VirtualTime
 from gridgrad.parallel.placement.plan import CHOSEN
-from gridgrad.parallel.plans.all_plans import words_of
-from gridgrad.parallel.plans.place_network import checked
-from gridgrad.parallel.prediction.cost import Cost, busiest
+from gridgrad.parallel.prediction.cost import Cost, busiest_of
 from gridgrad.parallel.prediction.step_prediction import StepPrediction
 
 STEPS = 3  # that are played; the last one counts, because the ranks begin it at different times as in training
@@ -46,28 +44,25 @@ AHEAD = 2 << 20  # bytes of a message that a receiver's network takes in before 
 UNCONFIRMED = 64  # bytes of a message for which its sender does not wait
 
 
-def step_time(net, sizes, plan, batch_size, machine, shares=None, owners=None):
+def step_time(net, asked, batch_size, machine):
     """The StepPrediction of a network on a grid.
 
-    net: a serial Sequential; if it takes images, it must have an `input_shape`. sizes: {axis: number of ranks}. plan, shares,
-    owners: see `parallelize`. batch_size: of the global minibatch. machine: a Machine. Reductions are "plain".
-    ValueError if the plan, the shares or the owners do not fit.
+    net: a serial Sequential; if it takes images, it must have an `input_shape`. asked: a PlacementRequest with grid and plan.
+    batch_size: of the global minibatch. machine: a Machine. Reductions are "plain". ValueError if these do not fit each other.
     """
-    return played(costs_of_ranks(net, sizes, plan, batch_size, machine, shares, owners))
+    return played(costs_of_ranks(net, asked, batch_size, machine))
 
 
-def costs_of_ranks(net, sizes, plan, batch_size, machine, shares=None, owners=None):
+def costs_of_ranks(net, asked, batch_size, machine):
     """The Cost of each rank along the axis `model`; along the other axes those with the most work. See `step_time`."""
-    grids = grids_of_ranks(net, sizes, plan, machine, shares)
-    return [Cost(net, grid, plan, batch_size, machine, shares, owners) for grid in grids]
+    grids = grids_of_ranks(net, asked, machine)
+    return [Cost(net, grid, asked.plan, batch_size, machine, asked.shares, asked.owners) for grid in grids]
 
 
-def grids_of_ranks(net, sizes, plan, machine, shares=None):
+def grids_of_ranks(net, asked, machine):
     """The GridDescription of each rank along the axis `model`; along the other axes they are those with the most work."""
-    layers, _ = checked(net)
-    per_node = machine.node["ranks"]
-    place = busiest(sizes, words_of(plan, layers), per_node, shares).coordinates
-    return [GridDescription(sizes, place | {CHOSEN: rank}, per_node) for rank in range(sizes.get(CHOSEN, 1))]
+    place, ranks, per_node = busiest_of(net, asked, machine).coordinates, asked.grid.get(CHOSEN, 1), machine.node["ranks"]
+    return [GridDescription(asked.grid, place | {CHOSEN: rank}, per_node) for rank in range(ranks)]
 
 
 def played(costs):

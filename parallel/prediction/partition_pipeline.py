@@ -19,7 +19,7 @@ from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.pipeline.route import Route
 from gridgrad.parallel.pipeline.times import TableTimes
 from gridgrad.parallel.placement.plan import CHOSEN
-from gridgrad.parallel.plans.hypergraph import HYPERGRAPH, between_exchanges
+from gridgrad.parallel.plans.hypergraph import between_exchanges
 from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.prediction.chunk_cost import OPS, cost_of
 from gridgrad.parallel.prediction.cost import local_shape
@@ -28,22 +28,22 @@ from gridgrad.parallel.prediction.pipeline_cost import PipelineWork
 from gridgrad.parallel.prediction.workload import Workload
 
 
-def partition_step_time(net, sizes, owners, batch_size, machine, pipeline, micro_batches=None):
-    """The PipelinePrediction of a network whose filters have these Owners.
+def partition_step_time(net, asked, batch_size, machine):
+    """The PipelinePrediction of a network whose parts have owners.
 
-    net: a serial Sequential; if it takes images, it must have an `input_shape`. sizes: {axis: number of ranks}. batch_size: of
-    the global minibatch. machine: a Machine. pipeline: the name of a schedule that is for partitions, gpipe, 1f1b or async:K,
-    or a parsed schedule name. micro_batches: into how many parts a minibatch is cut, as for `pipeline_step_time`. ValueError
-    if they do not fit each other, or if the branches of a network exchange channels.
+    net: a serial Sequential; if it takes images, it must have an `input_shape`. asked: a PlacementRequest with grid, plan,
+    owners, and pipelines: a schedule that is for partitions, gpipe, 1f1b or async:K, and micro-batches as for
+    `pipeline_step_time`. batch_size: of the global minibatch. machine: a Machine. ValueError if they do not fit each other, or
+    if the branches of a network exchange channels.
     """
-    named, ranks = schedule_names.parse(pipeline) if isinstance(pipeline, str) else pipeline, sizes.get(CHOSEN, 1)
-    micro_batches = named.micro_batches(ranks, micro_batches)
+    named, ranks = schedule_names.parse(asked.pipelines.pipeline), asked.grid.get(CHOSEN, 1)
+    micro_batches = named.micro_batches(ranks, asked.pipelines.micro_batches)
     if micro_batches > (1 if named.in_flight else batch_size):
         raise ValueError(f"pipeline {named.name} has no {micro_batches} micro-batches of a minibatch of {batch_size}")
     samples, itemsize = -(-batch_size // micro_batches), net.dtype.itemsize
     parts, senders, copies, sent, works = {}, {}, {}, {}, []
-    for rank, grid in enumerate(grids_of_ranks(net, sizes, HYPERGRAPH, machine)):
-        work, costs, exchanged = _of_rank(net, grid, owners, samples, machine)
+    for rank, grid in enumerate(grids_of_ranks(net, asked, machine)):
+        work, costs, exchanged = _of_rank(net, grid, asked, samples, machine)
         works.append(work)
         parts |= {(rank, number): cost for number, cost in enumerate(costs)}
         for number, (messages, seconds) in enumerate(exchanged, 1):
@@ -55,14 +55,14 @@ def partition_step_time(net, sizes, owners, batch_size, machine, pipeline, micro
                     senders.setdefault(number, {}).setdefault(other, []).append(rank)
     route = Route.everywhere(ranks, [senders.get(number, {}) for number in range(len(works[0]))])
     order = times_of_work(works)
-    work = PipelineWork(parts, sent, sizes, CHOSEN, machine, itemsize, copies)
+    work = PipelineWork(parts, sent, asked.grid, CHOSEN, machine, itemsize, copies)
     others = (named.in_flight or 1) - 1  # gradients of several minibatches at a time
     return work.step(named, lambda count: named.schedule_on(route, count, order), micro_batches, gradients=others)
 
 
-def _of_rank(net, grid, owners, samples, machine):
+def _of_rank(net, grid, asked, samples, machine):
     """(the works of a rank's chunks, their ChunkCosts, for each exchange what `_exchanged` says of it)."""
-    placed, itemsize = place(net, grid, HYPERGRAPH, None, owners), net.dtype.itemsize
+    placed, itemsize = place(net, grid, asked.plan, None, asked.owners), net.dtype.itemsize
     chunks, exchanges = between_exchanges(placed.layers)
     shape, first, costs, exchanged = local_shape(placed.input, samples, grid), True, [], []
     for number, chunk in enumerate(chunks):

@@ -14,7 +14,6 @@ over the links of their sender and their receiver, and ranks share cores, as in 
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from math import inf
 
 from gridgrad.parallel.grid.process_grid import STAGE
 from gridgrad.parallel.pipeline import schedule_names
@@ -56,35 +55,31 @@ class PipelinePrediction(StepPrediction):
         return [self.chunks[rank, chunk] for chunk in self.schedule.route.held(rank)]
 
 
-def pipeline_step_time(
-    net, sizes, plan, batch_size, machine, pipeline="1f1b", micro_batches=None, cuts=None, memory=inf, shares=None
-):  # fmt: skip
+def pipeline_step_time(net, asked, batch_size, machine):
     """The PipelinePrediction of a network on a grid with the axis `stage`.
 
-    net: a serial Sequential; if it takes images, it must have an `input_shape`. sizes: {axis: number of ranks}. plan, shares:
-    see `parallelize`. batch_size: of the global minibatch. machine: a Machine. pipeline: the name of a schedule
-    (`parallel/pipeline/schedule_names.py`) or a result of `schedule_names.parse`. micro_batches: into how many parts a
-    minibatch is cut; by default 4 for each stage, and 1 for an asynchronous schedule. cuts: the positions in `net.layers` at
-    which new chunks begin; by default those of `planned_cuts`, which looks at `memory`, the bytes that a rank may use.
+    net: a serial Sequential; if it takes images, it must have an `input_shape`. asked: a PlacementRequest with grid, plan and
+    pipelines. Of these the schedule is by default 1f1b, with 4 micro-batches for each stage, or 1 if it is asynchronous; and
+    the cuts those of `planned_cuts`. batch_size: of the global minibatch. machine: a Machine.
     ValueError if they do not fit each other.
     """
-    named, stages = schedule_names.parse(pipeline) if isinstance(pipeline, str) else pipeline, sizes[STAGE]
+    pipeline, stages, cuts = asked.pipelines.pipeline, asked.grid[STAGE], asked.pipelines.cuts
+    named = schedule_names.parse("1f1b" if pipeline is None else pipeline)
     route = named.route(stages)
-    micro_batches = named.micro_batches(stages, micro_batches)
+    micro_batches = named.micro_batches(stages, asked.pipelines.micro_batches)
     if micro_batches > batch_size:
         raise ValueError(f"{micro_batches} micro-batches of a minibatch of {batch_size}: use at most one for each sample")
     samples, itemsize = -(-batch_size // micro_batches), net.dtype.itemsize
     if cuts is None:
-        layers = layer_costs(net, sizes, plan, samples, machine, shares)
-        cuts = planned_cuts(layers, sizes, machine, named, micro_batches, itemsize, memory)
+        cuts = planned_cuts(layer_costs(net, asked, samples, machine), asked, machine, named, micro_batches, itemsize)
     named.check_cuts(cuts, stages)
-    costs = chunk_costs(net, sizes, plan, samples, machine, cuts, shares)
+    costs = chunk_costs(net, asked, samples, machine, cuts)
     chunks = {(rank, chunk): costs[chunk] for rank in range(stages) for chunk in route.held(rank)}
     sent = {}
     for chunk, (before, here) in enumerate(pairwise(place for (place,) in route.places), 1):
         if before != here:
             sent[before, here, "SEND_F", chunk - 1] = sent[here, before, "SEND_B", chunk] = costs[chunk].taken
-    work = PipelineWork(chunks, sent, sizes, STAGE, machine, itemsize)
+    work = PipelineWork(chunks, sent, asked.grid, STAGE, machine, itemsize)
     return work.step(named, partial(named.schedule, stages), micro_batches, tuple(cuts))
 
 

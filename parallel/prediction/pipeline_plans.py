@@ -7,7 +7,7 @@ until no other can be faster.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from gridgrad.parallel.grid.process_grid import STAGE
@@ -53,25 +53,26 @@ class Pipelines:
                 for count in sorted({max(1, min(multiple * stages, most)) for multiple in MULTIPLES}):
                     yield named, count
 
-    def times(self, net, sizes, plan, batch_size, machine, memory=inf, shares=None, limit=inf):
+    def times(self, net, asked, batch_size, machine, limit=inf):
         """Yield the PipelinePredictions of what is considered on a grid, as long as one may take less than `limit` seconds.
 
-        There are none if the cuts that are asked for do not fit. The other arguments are those of `pipeline_step_time`.
-        ValueError if anything else that is asked for does not fit.
+        There are none if the cuts that are asked for do not fit. asked: a PlacementRequest with grid, plan and memory. The
+        other arguments are those of `pipeline_step_time`. ValueError if anything else that is asked for does not fit.
         """
-        stages, layers, bounds = sizes[STAGE], {}, []
-        for named, count in self.options(net, stages, batch_size // sizes["batch"]):
+        stages, layers, bounds = asked.grid[STAGE], {}, []
+        for named, count in self.options(net, stages, batch_size // asked.grid["batch"]):
             if count not in layers:
-                layers[count] = layer_costs(net, sizes, plan, -(-batch_size // count), machine, shares)
+                layers[count] = layer_costs(net, asked, -(-batch_size // count), machine)
             computed = [layer.computed for layer in layers[count]]
             bounds.append((count * max(sum(computed) / stages, max(computed)), len(bounds), named, count))
         for bound, _, named, count in sorted(bounds)[:MOST_PLAYED]:
             if bound > limit:
                 break
-            itemsize, cuts = net.dtype.itemsize, self.cuts
+            cuts = self.cuts
             if cuts is None:
-                cuts = planned_cuts(layers[count], sizes, machine, named, count, itemsize, memory)
-            found = pipeline_step_time(net, sizes, plan, batch_size, machine, named, count, cuts, memory, shares)
-            if found.memory <= memory:
+                cuts = planned_cuts(layers[count], asked, machine, named, count, net.dtype.itemsize)
+            chosen = replace(asked, pipelines=Pipelines(named.name, count, cuts))
+            found = pipeline_step_time(net, chosen, batch_size, machine)
+            if found.memory <= asked.memory:
                 limit = min(limit, found.seconds)
             yield found

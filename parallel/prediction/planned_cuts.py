@@ -13,16 +13,17 @@ from gridgrad.parallel.prediction.chunk_cost import message_seconds
 from gridgrad.parallel.prediction.step_prediction import gradients_kept, memory_of
 
 
-def planned_cuts(layers, sizes, machine, named, micro_batches, itemsize, memory=inf):
+def planned_cuts(layers, asked, machine, named, micro_batches, itemsize):
     """The positions in `net.layers` at which to begin the second and every later chunk: a tuple.
 
     The chunk that takes the longest for a micro-batch, with the messages that it waits for, is as short as possible where the
     chunks fit the memory; if they do not fit anywhere, memory does not count.
 
-    layers: the ChunkCost of each layer of the network, see `layer_costs`. sizes: {axis: number of ranks}. named: the schedule,
-    a result of `parse` of `parallel/pipeline/schedule_names.py`. micro_batches: into how many parts a minibatch is cut.
-    itemsize: bytes of a number. memory: bytes that a rank may use, of which each of its chunks may take the same part.
+    layers: the ChunkCost of each layer of the network, see `layer_costs`. asked: a PlacementRequest with the grid; each chunk
+    of a rank may take the same part of its memory. named: the schedule, a result of `parse` of
+    `parallel/pipeline/schedule_names.py`. micro_batches: into how many parts a minibatch is cut. itemsize: bytes of a number.
     """
+    sizes, memory = asked.grid, asked.memory or inf
     ranks = sizes[STAGE]
     route = named.route(ranks)
     open_at_most = {}

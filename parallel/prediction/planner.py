@@ -35,7 +35,7 @@ from gridgrad.parallel.plans.all_plans import FEWEST_BYTES, PLANS, plans_of, wor
 from gridgrad.parallel.plans.hypergraph import HYPERGRAPH
 from gridgrad.parallel.plans.place_network import checked
 from gridgrad.parallel.prediction.candidate import Candidate, order
-from gridgrad.parallel.prediction.cost import Cost, busiest
+from gridgrad.parallel.prediction.cost import Cost, busiest_of
 from gridgrad.parallel.prediction.critical_path import costs_of_ranks, played
 from gridgrad.parallel.prediction.pipeline_plans import Pipelines
 from gridgrad.parallel.prediction.placement_request import OPEN, PlacementRequest
@@ -137,7 +137,8 @@ class Planner:
             if ranks not in found:
                 found[ranks] = self.partition(ranks)
             owners = found[ranks]
-            costs = costs_of_ranks(self.net, sizes, HYPERGRAPH, self.batch_size, self.machine, self.shares, owners)
+            asked = PlacementRequest(sizes, HYPERGRAPH, self.shares, owners)
+            costs = costs_of_ranks(self.net, asked, self.batch_size, self.machine)
             step = played(costs)
             reason = too_large(step.memory, self.memory)
             yield Candidate(sizes, self._arithmetic(sizes), costs[step.bound_by], reason, step, owners)
@@ -147,12 +148,10 @@ class Planner:
         for stages in self.stages:
             progress()
             best = self._of_stage(stages)
-            sizes, machine = best.sizes | {STAGE: stages}, self.machine
-            cost = self._cost(sizes, best.plan)
-            bound, pipelines = self._arithmetic(sizes), self.pipelines or Pipelines()
-            for time in pipelines.times(
-                self.net, sizes, best.plan, self.batch_size, machine, self.memory, self.shares, self.limit * fastest
-            ):
+            sizes, pipelines = best.sizes | {STAGE: stages}, self.pipelines or Pipelines()
+            cost, bound = self._cost(sizes, best.plan), self._arithmetic(sizes)
+            asked = PlacementRequest(sizes, best.plan, self.shares, memory=self.memory)
+            for time in pipelines.times(self.net, asked, self.batch_size, self.machine, self.limit * fastest):
                 reason = too_large(time.memory, self.memory)
                 if not reason:
                     fastest = min(fastest, time.seconds)
@@ -227,7 +226,7 @@ class Planner:
 
     def _cost(self, sizes, plan):
         """The Cost of the rank with the most work on a grid."""
-        grid = busiest(sizes, words_of(plan, self.layers), self.machine.node["ranks"], self.shares)
+        grid = busiest_of(self.net, PlacementRequest(sizes, plan, self.shares), self.machine)
         return Cost(self.net, grid, plan, self.batch_size, self.machine, self.shares)
 
     def _grids(self):

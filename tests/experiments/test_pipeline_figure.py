@@ -10,12 +10,15 @@ from gridgrad.parallel.pipeline.schedule import Instruction
 from gridgrad.parallel.pipeline.simulate import Event
 from gridgrad.parallel.prediction.machine import read
 from gridgrad.parallel.prediction.pipeline_cost import pipeline_step_time
+from gridgrad.parallel.prediction.pipeline_plans import Pipelines
+from gridgrad.parallel.prediction.placement_request import PlacementRequest
 from tests.experiments.figures import is_figure
 
 
 def found(pipeline, **options):
     net = network_names.build("mlp:64,64,64,64,relu", (64,), 10)
-    return pipeline_step_time(net, {"stage": 3}, "out", 48, read("cori-haswell"), pipeline, **options)
+    return pipeline_step_time(net, PlacementRequest({"stage": 3}, "out", pipelines=Pipelines(pipeline, **options)), 48,
+                              read("cori-haswell"))  # fmt: skip
 
 
 def test_the_predicted_step_is_one_of_the_steady_state():

@@ -20,11 +20,12 @@ from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.grid.process_grid import check_places, parse_grid
 from gridgrad.parallel.partitioning.good_partition import is_partition, owners_of_plan
 from gridgrad.parallel.partitioning.owner_file import SUFFIX
-from gridgrad.parallel.pipeline import schedule_names as pipelines
 from gridgrad.parallel.placement.plan import CHOSEN
 from gridgrad.parallel.prediction.cost import Cost, busiest
 from gridgrad.parallel.prediction.machine import read
 from gridgrad.parallel.prediction.pipeline_cost import pipeline_step_time
+from gridgrad.parallel.prediction.pipeline_plans import Pipelines
+from gridgrad.parallel.prediction.placement_request import PlacementRequest
 from gridgrad.parallel.protocols import protocol_names as protocols
 from gridgrad.parallel.protocols.simulated_training import Task, train
 from gridgrad.parallel.protocols.simulated_workers import Simulation
@@ -96,7 +97,7 @@ def variation(text):
 
 
 def pipeline(text):
-    pipeline_step_time(small(), {"stage": 2}, "out", 12, read("cori-haswell"), pipelines.parse(text))
+    pipeline_step_time(small(), PlacementRequest({"stage": 2}, "out", pipelines=Pipelines(text)), 12, read("cori-haswell"))
 
 
 def lists(text):

@@ -11,6 +11,8 @@ from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.pipeline.csv_text import to_csv
 from gridgrad.parallel.prediction.machine import read
 from gridgrad.parallel.prediction.pipeline_cost import pipeline_step_time
+from gridgrad.parallel.prediction.pipeline_plans import Pipelines
+from gridgrad.parallel.prediction.placement_request import PlacementRequest
 from tests.fuzz.damage import damaged_text
 from tests.fuzz.target import Target
 
@@ -45,8 +47,8 @@ def schedules():
 
 def follow(path):
     """A schedule, and the time of a step by it."""
-    named = schedule_names.parse(str(path))
-    pipeline_step_time(network(), {"stage": 2}, "out", 12, read("cori-haswell"), named)
+    asked = PlacementRequest({"stage": 2}, "out", pipelines=Pipelines(str(path)))
+    pipeline_step_time(network(), asked, 12, read("cori-haswell"))
 
 
 TARGETS = (

@@ -16,6 +16,8 @@ from gridgrad.parallel.prediction.cost import Cost, busiest
 from gridgrad.parallel.prediction.machine import read
 from gridgrad.parallel.prediction.partition_pipeline import partition_step_time
 from gridgrad.parallel.prediction.pipeline_cost import pipeline_step_time
+from gridgrad.parallel.prediction.pipeline_plans import Pipelines
+from gridgrad.parallel.prediction.placement_request import PlacementRequest
 from tests.parallel.equality import block
 from tests.parallel.pipelines import parts_of
 from tests.random_networks.checks import grid_of
@@ -100,8 +102,8 @@ def stages_send_what_is_predicted(case, comm):
                           cuts=cuts)  # fmt: skip
         parts = parts_of(net, x, y, case.micro_batches)
         counted = comm.allgather((grid.coordinates, counts_of_step(case, net, parts, samples)))
-    time = pipeline_step_time(case.network(), case.grid, plan, samples, BYTES, case.pipeline, case.micro_batches, cuts,
-                              shares=case.shares)  # fmt: skip
+    asked = PlacementRequest(case.grid, plan, case.shares, pipelines=Pipelines(case.pipeline, case.micro_batches, cuts))
+    time = pipeline_step_time(case.network(), asked, samples, BYTES)
     at = busiest(case.grid, words_of(plan, weighted(case.alike)), None, case.shares).coordinates
     for stage in range(case.grid[STAGE]):
         (found,) = (mine for place, mine in counted if place == at | {STAGE: stage})

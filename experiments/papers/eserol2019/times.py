@@ -22,9 +22,10 @@ from gridgrad.experiments.papers.eserol2019.vgg16 import KNOWN
 from gridgrad.experiments.papers.whole_nodes import whole_nodes
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.partitioning import naive
-from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.partition_pipeline import partition_step_time
+from gridgrad.parallel.prediction.pipeline_plans import Pipelines
+from gridgrad.parallel.prediction.placement_request import PlacementRequest
 
 BATCHES = 16, 32, 64, 128, 256, 512
 RANKS = 2, 4
@@ -146,9 +147,10 @@ def predictions(partitions, batches=BATCHES):
 
 def of_owners(ranks, owners, batch):
     """{ALONE or FLIGHT: the Predicted step of a partition}."""
-    schedules, found = {ALONE: schedule_names.parse("async:1"), FLIGHT: schedule_names.parse(f"async:{2 * ranks}")}, {}
-    for name, schedule in schedules.items():
-        time = partition_step_time(vgg16.network(), {"model": ranks}, owners, batch, calibrated(batch), schedule)
+    found = {}
+    for name, pipeline in ((ALONE, "async:1"), (FLIGHT, f"async:{2 * ranks}")):
+        asked = PlacementRequest({"model": ranks}, "hypergraph", owners=owners, pipelines=Pipelines(pipeline))
+        time = partition_step_time(vgg16.network(), asked, batch, calibrated(batch))
         found[name] = Predicted(time.seconds, tuple(rank.busy / time.seconds for rank in time.ranks), time.memory)
     return found
 

@@ -14,7 +14,7 @@ results to a JSON file, and a table beside it.
 
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 
 import numpy as np
@@ -178,17 +178,13 @@ class TimedWay:
         net, way = self.net, self.way
         plan, count = ",".join(net.plan), net.micro_batches
         if not way.sizes:
-            return step_time(self.problem(), {}, plan, self.batch_size, described).seconds
+            return step_time(self.problem(), PlacementRequest({}, plan), self.batch_size, described).seconds
+        asked = PlacementRequest(self.grid.sizes, plan, owners=self.owners, pipelines=Pipelines(way.pipeline))
         if way.sizes.get("stage", 1) > 1:
-            cuts = net.division.cuts
-            return pipeline_step_time(
-                self.problem(), self.grid.sizes, plan, self.batch_size, described, way.pipeline, count, cuts
-            ).seconds  # fmt: skip
-        if way.pipeline:
-            return partition_step_time(
-                self.problem(), self.grid.sizes, self.owners, self.batch_size, described, way.pipeline
-            ).seconds  # fmt: skip
-        return step_time(self.problem(), self.grid.sizes, plan, self.batch_size, described, owners=self.owners).seconds
+            asked = replace(asked, pipelines=Pipelines(way.pipeline, count, net.division.cuts))
+            return pipeline_step_time(self.problem(), asked, self.batch_size, described).seconds
+        predicted = partition_step_time if way.pipeline else step_time
+        return predicted(self.problem(), asked, self.batch_size, described).seconds
 
     def flights(self):
         """{(sender, receiver, op, chunk): (latency, occupied)} of all messages, as timed between two ranks. Collective."""

@@ -15,6 +15,8 @@ from gridgrad.parallel.prediction.chunk_cost import chunk_costs, layer_costs, me
 from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.machine import SHIPPED, Machine, read
 from gridgrad.parallel.prediction.pipeline_cost import pipeline_step_time
+from gridgrad.parallel.prediction.pipeline_plans import Pipelines
+from gridgrad.parallel.prediction.placement_request import PlacementRequest
 from gridgrad.parallel.prediction.planned_cuts import planned_cuts
 from tests.parallel.pipeline.test_cuts import longest
 
@@ -37,11 +39,17 @@ def alike(count, width=64):
     return Sequential([Linear(width, width) for _ in range(count)], input_shape=(width,))
 
 
+def pipelined(net, sizes, batch_size, machine, *pipeline, memory=None, **more):
+    """The PipelinePrediction of a network with the plan "out". pipeline, more: of Pipelines."""
+    asked = PlacementRequest(sizes, "out", pipelines=Pipelines(*pipeline, **more), memory=memory)
+    return pipeline_step_time(net, asked, batch_size, machine)
+
+
 def test_one_stage_and_one_micro_batch_cost_what_a_step_costs():
     for net in (network_names.build("vgg16", (32, 32, 3), 10), network_names.build("mlp:300,200,relu", (70,), 10)):
         for machine in (CORI, SLOW):
             cost = Cost(net, GridDescription({}, ranks_per_node=machine.node["ranks"]), "out", 64, machine)
-            found = pipeline_step_time(net, {STAGE: 1}, "out", 64, machine, "sequential", 1)
+            found = pipelined(net, {STAGE: 1}, 64, machine, "sequential", 1)
             assert found.seconds == NEARLY(cost.seconds) and found.ranks[0].waiting == NEARLY(0, abs=1e-9)
             assert found.memory == NEARLY(cost.prediction.memory) and found.cuts == ()
             assert {part: value for part, value in found.parts.items() if value > 1e-12} == NEARLY(
@@ -54,13 +62,14 @@ def test_chunks_have_the_operations_and_parameters_of_the_network():
     sizes = {STAGE: 2, "batch": 2, "model": 2}
     whole = Cost(net, GridDescription(sizes, ranks_per_node=CORI.node["ranks"]), "out", 16, CORI)
     for cuts in ((3,), (1, 4, 9), [*range(1, len(net.layers))]):
-        chunks = chunk_costs(net, sizes, "out", 16, CORI, cuts)
+        chunks = chunk_costs(net, PlacementRequest(sizes, "out"), 16, CORI, cuts)
         computed = sum(work.flops for work in whole.works if work.phase != "update")
         assert sum(chunk.flops for chunk in chunks) == computed
         assert sum(chunk.parameters for chunk in chunks) == sum(p.size for _, p in parameters(whole))
         sums = sum(whole.seconds_of(work) for work in whole.works if work.layer == "gradients")
         assert sum(chunk.sums for chunk in chunks) >= 0.99 * sums > 0
-    assert chunk_costs(net, sizes, "out", 8, CORI, (3,))[1].taken == chunk_costs(net, sizes, "out", 16, CORI, (3,))[1].taken / 2
+    half, whole = (chunk_costs(net, PlacementRequest(sizes, "out"), samples, CORI, (3,)) for samples in (8, 16))
+    assert half[1].taken == whole[1].taken / 2
 
 
 def parameters(cost):
@@ -73,9 +82,9 @@ def test_times_are_the_known_ones_of_each_schedule(stages, micro_batches):
     """Chunks of two equal layers, and of three at first, of which one needs no gradient of its input: they take 4/3 as long."""
     net, machine, batch = alike(2 * stages + 1), fast(), 720
     cuts = [*range(3, 2 * stages + 1, 2)]
-    unit = chunk_costs(net, {STAGE: stages}, "out", batch // micro_batches, machine, cuts)[-1].seconds["F"]
+    unit = chunk_costs(net, PlacementRequest({STAGE: stages}, "out"), batch // micro_batches, machine, cuts)[-1].seconds["F"]
     found = {
-        name: pipeline_step_time(net, {STAGE: stages}, "out", batch, machine, name, micro_batches, cuts)
+        name: pipelined(net, {STAGE: stages}, batch, machine, name, micro_batches, cuts)
         for name in ("sequential", "gpipe", "1f1b", "zb-h1")
     }
     for time in found.values():
@@ -91,7 +100,7 @@ def test_times_are_the_known_ones_of_each_schedule(stages, micro_batches):
 
 def test_messages_delay_the_stages():
     net = alike(4)
-    near, far = (pipeline_step_time(net, {STAGE: 2}, "out", 64, machine, "sequential", 4, (2,)) for machine in (fast(), SLOW))
+    near, far = (pipelined(net, {STAGE: 2}, 64, machine, "sequential", 4, (2,)) for machine in (fast(), SLOW))
     sent = sum(message_seconds({STAGE: 2}, SLOW, 0, 1, 16 * 64 * 4))
     assert far.seconds > 4 * 2 * sent and near.seconds < far.seconds
     assert far.seconds == NEARLY(sum(rank.busy for rank in far.ranks) + 4 * 2 * sent, rel=0.02)
@@ -104,31 +113,29 @@ def test_messages_delay_the_stages():
 
 def test_an_asynchronous_pipeline_takes_the_time_of_its_slowest_stage_a_minibatch():
     net, machine = alike(8), fast()
-    found = pipeline_step_time(net, {STAGE: 4}, "out", 64, machine, "async:8", cuts=(2, 4, 6))
+    found = pipelined(net, {STAGE: 4}, 64, machine, "async:8", cuts=(2, 4, 6))
     assert found.seconds == NEARLY(max(rank.busy for rank in found.ranks))
-    alone = pipeline_step_time(net, {STAGE: 4}, "out", 64, machine, "async:8:bound=0", cuts=(2, 4, 6))
+    alone = pipelined(net, {STAGE: 4}, 64, machine, "async:8:bound=0", cuts=(2, 4, 6))
     assert alone.seconds == NEARLY(sum(rank.busy for rank in alone.ranks), rel=0.02)
-    stashed, newest = (pipeline_step_time(net, {STAGE: 4}, "out", 64, machine, name, cuts=(2, 4, 6)) for name in
+    stashed, newest = (pipelined(net, {STAGE: 4}, 64, machine, name, cuts=(2, 4, 6)) for name in
                        ("async:4", "async:4:nostash"))  # fmt: skip
     assert stashed.ranks[0].memory > newest.ranks[0].memory and stashed.seconds == newest.seconds
 
 
 def test_earlier_stages_keep_more_micro_batches_and_less_is_kept_of_smaller_ones():
     net = alike(8)
-    found = pipeline_step_time(net, {STAGE: 4}, "out", 2048, CORI, "1f1b", 8, (2, 4, 6))
+    found = pipelined(net, {STAGE: 4}, 2048, CORI, "1f1b", 8, (2, 4, 6))
     assert [rank.open for rank in found.ranks] == [4, 3, 2, 1]
     assert found.ranks[0].memory > found.ranks[2].memory
-    every = pipeline_step_time(net, {STAGE: 4}, "out", 2048, CORI, "gpipe", 8, (2, 4, 6))
+    every = pipelined(net, {STAGE: 4}, 2048, CORI, "gpipe", 8, (2, 4, 6))
     assert [rank.open for rank in every.ranks] == [8] * 4 and every.ranks[3].memory > found.ranks[3].memory
-    smaller = pipeline_step_time(net, {STAGE: 4}, "out", 2048, CORI, "1f1b", 16, (2, 4, 6))
+    smaller = pipelined(net, {STAGE: 4}, 2048, CORI, "1f1b", 16, (2, 4, 6))
     assert smaller.memory < found.memory == max(rank.memory for rank in found.ranks)
 
 
 def test_a_rank_that_waits_leaves_its_core_to_others():
     net, cuts = alike(8), (6,)  # the first stage does most of the work
-    alone, shared = (
-        pipeline_step_time(net, {STAGE: 2}, "out", 512, fast(**core), "1f1b", 4, cuts) for core in ({}, {"crowd": 2})
-    )
+    alone, shared = (pipelined(net, {STAGE: 2}, 512, fast(**core), "1f1b", 4, cuts) for core in ({}, {"crowd": 2}))
     assert alone.seconds / 2 < shared.seconds < alone.seconds
     assert shared.seconds / alone.seconds == NEARLY(alone.use, rel=0.01)
 
@@ -136,13 +143,13 @@ def test_a_rank_that_waits_leaves_its_core_to_others():
 def test_planned_cuts_make_the_longest_chunk_as_short_as_possible():
     net, sizes = network_names.build("cifar-cnn", (32, 32, 3), 10), {STAGE: 3, "model": 2}
     for machine in (fast(), SLOW):
-        layers = layer_costs(net, sizes, "out", 8, machine)
+        layers = layer_costs(net, PlacementRequest(sizes, "out"), 8, machine)
 
         def seconds(chunk, start, end):
             arrives = 2 * sum(message_seconds(sizes, machine, chunk - 1, chunk, layers[start].taken)) if chunk else 0  # noqa: B023
             return sum(layer.computed for layer in layers[start:end]) + arrives  # noqa: B023
 
-        cuts = planned_cuts(layers, sizes, machine, schedule_names.parse("1f1b"), 8, 4)
+        cuts = planned_cuts(layers, PlacementRequest(sizes), machine, schedule_names.parse("1f1b"), 8, 4)
         every = combinations(range(1, len(net.layers)), 2)
         assert longest(cuts, len(net.layers), seconds) == NEARLY(min(longest(c, len(net.layers), seconds) for c in every))
 
@@ -152,7 +159,7 @@ def test_cuts_leave_room_where_memory_is_short():
     images = [Conv2d(3, 32, 3, padding=1), ReLU(), Conv2d(32, 32, 3, padding=1), ReLU(), Conv2d(32, 32, 3, padding=1)]
     net = Sequential([*images, Flatten(), Linear(8192, 256), Linear(256, 8192), Linear(8192, 3)], input_shape=(16, 16, 3))
     sizes, limits = {STAGE: 2}, (1e9, 6e7, 1e3)
-    free, short, none = (pipeline_step_time(net, sizes, "out", 64, CORI, "1f1b", 4, memory=limit) for limit in limits)
+    free, short, none = (pipelined(net, sizes, 64, CORI, "1f1b", 4, memory=limit) for limit in limits)
     assert free.cuts[0] < 6 and short.cuts == (7,)
     assert short.memory < 6e7 < free.memory and short.seconds > free.seconds
     assert none.cuts == free.cuts
@@ -170,4 +177,4 @@ def test_cuts_leave_room_where_memory_is_short():
 )
 def test_what_does_not_fit_is_said(arguments, words):
     with pytest.raises(ValueError, match=words):
-        pipeline_step_time(alike(4), {STAGE: 2}, "out", 64, CORI, *arguments)
+        pipelined(alike(4), {STAGE: 2}, 64, CORI, *arguments)

@@ -28,6 +28,12 @@ def deep(width=1024, norm=False):
     return Sequential([*chain(*hidden), Linear(width, 10)], input_shape=(width,))
 
 
+def pipelined(net, chosen, batch_size, *pipeline, **more):
+    """The PipelinePrediction of a network with the grid and the plan of a Candidate. pipeline, more: of Pipelines."""
+    asked = PlacementRequest(chosen.sizes, chosen.plan, pipelines=Pipelines(*pipeline, **more))
+    return pipeline_step_time(net, asked, batch_size, SLOW)
+
+
 def best(net, ranks, batch_size, pipelines=ANY, **options):
     return Planner(net, ranks, batch_size, SLOW, PlacementRequest(pipelines=pipelines, **options)).best()
 
@@ -39,7 +45,7 @@ def test_a_pipeline_is_chosen_where_it_is_predicted_to_be_the_fastest():
     assert chosen.sizes[STAGE] > 1 and chosen.seconds < plain.seconds / (1 + TOLERANCE)
     assert chosen.seconds == chosen.pipelined.seconds and chosen.step.memory == chosen.pipelined.memory
     assert sum(chosen.step.parts.values()) == pytest.approx(chosen.seconds, rel=1e-6)
-    again = pipeline_step_time(deep(), chosen.sizes, chosen.plan, 1024, SLOW, **chosen.pipelining)
+    again = pipelined(deep(), chosen, 1024, **chosen.pipelining)
     assert again.seconds == chosen.seconds
     assert all(why_lost(other, chosen) for other in others) and any(other.pipelined for other in others)
 
@@ -47,11 +53,7 @@ def test_a_pipeline_is_chosen_where_it_is_predicted_to_be_the_fastest():
 def test_no_schedule_on_the_grid_is_faster_than_the_one_that_is_chosen():
     net, sizes = deep(256), {STAGE: 4}
     chosen, _ = best(net, 4, 64, grid=sizes)
-    every = [
-        pipeline_step_time(net, chosen.sizes, chosen.plan, 64, SLOW, name, count).seconds
-        for name in SCHEDULES
-        for count in (4, 8, 16)
-    ]
+    every = [pipelined(net, chosen, 64, name, count).seconds for name in SCHEDULES for count in (4, 8, 16)]
     assert chosen.seconds <= (1 + TOLERANCE) * min(every)
 
 
