@@ -137,8 +137,8 @@ def result(chosen, others, args):
         "predicted": True, "net": args.net, "batch_size": args.batch_size, "dtype": args.dtype, "ranks": args.ranks,
         "machine": cost.machine.name, "grid": chosen.grid, "plan": chosen.plan, "shares": args.shares, **chosen.pipelining,
         "seconds": chosen.seconds, "lower_bound": bound, "gap": chosen.seconds / bound - 1, "parts": chosen.step.parts,
-        "one_rank": {"seconds": alone.seconds, "memory": alone.memory}, "speedup": speedup, "efficiency": speedup / args.ranks,
-        "memory": chosen.step.memory, "layers": rows,
+        "one_rank": {"seconds": alone.seconds, "memory": alone.prediction.memory}, "speedup": speedup,
+        "efficiency": speedup / args.ranks, "memory": chosen.step.memory, "layers": rows,
         "others": [
             {"grid": other.grid, "plan": plan_of(other), "seconds": other.seconds, "reason": why_lost(other, chosen)}
             for other in others if other.cost

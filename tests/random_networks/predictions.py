@@ -63,7 +63,7 @@ def sends_what_is_predicted(case, comm):
         net.trainer(LOSSES[case.loss](), case.make_optimizer(net)).step([(*mine, len(x))], len(x))
         activations = net.context.nbytes + mine[0].size * ITEMSIZE
         # What is predicted has the parameters, their gradients and their velocities, too.
-        predicted = cost(batch_size=len(x)).memory - 3 * net.params.nbytes
+        predicted = cost(batch_size=len(x)).prediction.memory - 3 * net.params.nbytes
         assert LESS * predicted - BESIDE <= activations <= MORE * predicted + BESIDE, (grid.rank, case, activations, predicted)
 
 
