@@ -100,6 +100,8 @@ def test_a_grid_and_a_plan_that_are_given_are_kept():
     assert chosen.sizes == {axis: {"batch": 2, "model": 2}.get(axis, 1) for axis in AXES} and not others
     chosen, others = Planner(dense(), 4, 64, read("cori-haswell"), PlacementRequest(plan="replicate")).best()
     assert chosen.plan == "replicate"
+    chosen, others = Planner(small_cnn(), 4, 64, read("cori-haswell"), PlacementRequest(plan="marques")).best()
+    assert all(one.sizes["height"] == 1 for one in (chosen, *others))  # along which that plan has no rule
 
 
 def test_more_ranks_than_samples_and_widths_have_some_plan():
