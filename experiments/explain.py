@@ -37,12 +37,11 @@ from gridgrad.experiments.parts.explain_plan import axes_in_words, why_lost
 from gridgrad.experiments.plots.pipeline import draw_pipelines, measured, predicted
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.choose.shares import predicted_shares
-from gridgrad.parallel.grid.process_grid import STAGE, check_places, parse_grid
+from gridgrad.parallel.grid.process_grid import MODEL, STAGE, check_places, parse_grid
 from gridgrad.parallel.job.run import run_launcher
 from gridgrad.parallel.partitioning.good_partition import is_partition, owners_of_plan
 from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.pipeline.csv_text import to_csv
-from gridgrad.parallel.placement.plan import CHOSEN
 from gridgrad.parallel.plans.hypergraph import HYPERGRAPH
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.pipeline_plans import Pipelines
@@ -121,7 +120,7 @@ def planner(args):
     partitioned = args.plan and is_partition(args.plan)
     if partitioned and not grid:
         raise ValueError(f"--plan {args.plan} is for a grid that is named: add --grid, such as --grid model={args.ranks}")
-    speeds = shares and shares.get(CHOSEN)
+    speeds = shares and shares.get(MODEL)
     partition = partial(owners_of_plan, args.plan if partitioned else HYPERGRAPH, net, speeds=speeds)
     asked = PlacementRequest(grid, HYPERGRAPH if partitioned else args.plan, shares, None, pipelines, memory)
     return Planner(net, args.ranks, args.batch_size, machine.read(args.machine), asked, partition)
@@ -200,7 +199,7 @@ def milliseconds(seconds):
 def options_of_train(chosen, args):
     """The grid, the plan, the shares and the pipeline of a Candidate as options of train."""
     yield from ("--grid", chosen.grid)
-    if chosen.sizes.get(CHOSEN, 1) > 1:
+    if chosen.sizes.get(MODEL, 1) > 1:
         yield from ("--plan", args.plan if chosen.owners and args.plan else chosen.plan)  # a partition may be that of a file
     if args.shares:
         yield from ("--shares", args.shares)

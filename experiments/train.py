@@ -67,7 +67,7 @@ from gridgrad.parallel.observe.trace import STEPS
 from gridgrad.parallel.partitioning.good_partition import is_partition
 from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.prediction.placement_request import sizes_of
-from gridgrad.parallel.prediction.simulation import VirtualTime
+from gridgrad.parallel.prediction.simulation import SimulatedClock
 from gridgrad.parallel.protocols import protocol_names as protocols
 from gridgrad.parallel.protocols.worker_grid import divide, one_worker
 from gridgrad.parallel.training import MicroBatchReader, check_finite, steps_per_epoch
@@ -164,7 +164,7 @@ def main():
         train_setup.check_memory(args, serial, net, workers.size)
         protocol = make_protocol(net, workers, lambda updated: train_setup.make_optimizer(args, updated, steps))
         if simulated:
-            VirtualTime(net, machine, *simulated.slow[comm.rank])
+            SimulatedClock(net, machine, *simulated.slow[comm.rank])
         if handicap:
             handicap.slow_down(net)
         rebalances = args.rebalance and balance

@@ -3,7 +3,8 @@
 from gridgrad.experiments.parts.lower_bound import least_bytes
 from gridgrad.nn.sequence import leaves, shapes
 from gridgrad.parallel.grid.collectives import all_reduce_elements
-from gridgrad.parallel.placement.plan import CHOSEN, weighted_in
+from gridgrad.parallel.grid.process_grid import MODEL
+from gridgrad.parallel.placement.plan import weighted_in
 from gridgrad.parallel.plans.all_plans import PLANS
 from gridgrad.parallel.plans.place_network import checked
 
@@ -12,7 +13,7 @@ def layer_rows(cost):
     """A dict for each layer with weights, with all that follows up to the next one, in the order of the network; behind them
     one for each thing that belongs to no layer, such as the update. cost: a Cost.
 
-    layer: the name of the layer. kinds: the types of the layers. placement: the word of the plan, empty where the axis `CHOSEN`
+    layer: the name of the layer. kinds: the types of the layers. placement: the word of the plan, empty where the axis `MODEL`
     has one rank. flops, seconds: of the rank, forward and backward. bytes: that it sends, also for the sums of the layers'
     gradients, whose seconds are in the row "gradients". bound_bytes: the least that it could send, see `lower_bound.py`; 0.0
     where no bound is known.
@@ -36,7 +37,7 @@ def layer_rows(cost):
 
 def _without_work(cost):
     """(the rows of the layers, {name of a layer: its row})."""
-    net, ranks, several = cost.net, cost.grid.size, cost.grid.sizes[CHOSEN] > 1
+    net, ranks, several = cost.net, cost.grid.size, cost.grid.sizes[MODEL] > 1
     layers, shape = checked(net)
     words = dict(zip((layer.name for layer in layers), cost.placed.plan))
     first = next(layer for layer in net.layers if weighted_in([layer]))

@@ -1,6 +1,7 @@
 """What the axes of a grid do in a plan, and why other grids and plans lost, in words."""
 
-from gridgrad.parallel.placement.plan import CHOSEN, weighted
+from gridgrad.parallel.grid.process_grid import MODEL
+from gridgrad.parallel.placement.plan import weighted
 from gridgrad.parallel.plans.all_plans import PLANS
 
 OTHERS = {
@@ -15,11 +16,11 @@ def axes_in_words(sizes, cost):
     """A line for each axis of a grid with several ranks. cost: the Cost of its plan."""
     for axis, size in sizes.items():
         if size > 1:
-            yield f"{axis}={size}: {model_in_words(cost) if axis == CHOSEN else OTHERS[axis]}"
+            yield f"{axis}={size}: {model_in_words(cost) if axis == MODEL else OTHERS[axis]}"
 
 
 def model_in_words(cost):
-    """What the axis `CHOSEN` does: the most frequent use first, and then in which layers it does something else."""
+    """What the axis `MODEL` does: the most frequent use first, and then in which layers it does something else."""
     layers = {}
     for layer, word in zip(weighted(cost.net), cost.placed.plan):
         layers.setdefault(PLANS[word].use, []).append(f"{layer.name} {type(layer).__name__}")

@@ -17,7 +17,7 @@ from gridgrad import nn
 from gridgrad.nn import SGD, Context, Conv2d, Linear, Sequential, SoftmaxCrossEntropy
 from gridgrad.parallel.calibration.time_limit import TimeLimit
 from gridgrad.parallel.grid.collectives import COLLECTIVES
-from gridgrad.parallel.grid.process_grid import ProcessGrid
+from gridgrad.parallel.grid.process_grid import MODEL, ProcessGrid
 from gridgrad.parallel.prediction.workload import KERNELS
 
 SAMPLE = 0.001  # the least seconds of a timed run of an operation
@@ -294,7 +294,7 @@ def collectives(timer, progress=iter, limit=None):
                 if limit.is_over() and number >= len(least):
                     break
                 grid.tally.clear()
-                action = COLLECTIVES[kind].trial(grid.group("model"), length)
+                action = COLLECTIVES[kind].trial(grid.group(MODEL), length)
                 action()
                 sent = grid.comm.allreduce(sum(record.bytes for record in grid.tally.records.values()), MPI.MAX)
                 curve = curves.setdefault(kind, {}).setdefault(str(members), {})

@@ -19,7 +19,7 @@ from gridgrad.nn.kernels.processor import blas
 from gridgrad.parallel.calibration.core_speed import on_machine
 from gridgrad.parallel.calibration.turns import in_turns, timed
 from gridgrad.parallel.grid.collectives import COLLECTIVES, all_reduce_elements
-from gridgrad.parallel.grid.process_grid import ProcessGrid
+from gridgrad.parallel.grid.process_grid import BATCH, ProcessGrid
 
 SECONDS = 2.5  # the budget of a probe
 PRODUCT = 512  # the side of the matrices that are multiplied
@@ -46,7 +46,7 @@ def probed(comm, limit):
     cores, threads = (os.cpu_count() or 1) / max(on_machine(comm)), max(1, blas().threads)
     with ProcessGrid(comm, batch=comm.size) as grid, threadpool_limits(1, "blas"):
         if comm.size > 1:
-            trials += [timed(COLLECTIVES["all-reduce"].trial(grid.group("batch"), n), CALLS // n or 1) for n in SUMMED]
+            trials += [timed(COLLECTIVES["all-reduce"].trial(grid.group(BATCH), n), CALLS // n or 1) for n in SUMMED]
         turns = in_turns(comm, trials, limit)
     product, addition, call, *sums = turns.min(axis=0).tolist()
     core = {

@@ -13,7 +13,7 @@ import numpy as np
 
 from gridgrad.nn import SGD, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential, SoftmaxCrossEntropy, Tanh
 from gridgrad.parallel.calibration.time_limit import TimeLimit
-from gridgrad.parallel.grid.process_grid import LAYER_AXES, ProcessGrid
+from gridgrad.parallel.grid.process_grid import HEIGHT, LAYER_AXES, ProcessGrid
 from gridgrad.parallel.prediction.cost import Cost, busiest
 from gridgrad.parallel.prediction.planner import every_grid
 from gridgrad.parallel.training.distribute import distribute
@@ -70,7 +70,7 @@ def measured(timer, make, batch_size, sizes):
 def problems(ranks):
     """Yield (make, batch_size, sizes) of all measurements: each case on each grid that fits it."""
     for (make, batch_size), sizes in product(CASES, every_grid(ranks, LAYER_AXES)):
-        if sizes["height"] == 1 or len(make().input_shape) > 1:
+        if sizes[HEIGHT] == 1 or len(make().input_shape) > 1:
             yield make, batch_size, sizes
 
 

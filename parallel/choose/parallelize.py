@@ -15,13 +15,12 @@ from gridgrad.parallel.choose.reductions import ReductionSettings
 from gridgrad.parallel.choose.shares import measured_shares
 from gridgrad.parallel.choose.this_machine import machine_of_job, memory_of_rank
 from gridgrad.parallel.grid.devices import ranks_on_cpus
-from gridgrad.parallel.grid.process_grid import ProcessGrid, check_places, checked_sizes, written
+from gridgrad.parallel.grid.process_grid import MODEL, ProcessGrid, check_places, checked_sizes, written
 from gridgrad.parallel.job.run import one_line
 from gridgrad.parallel.job.uncaught import end_job_when_uncaught
 from gridgrad.parallel.job.waiting import broadcast
 from gridgrad.parallel.partitioning.good_partition import is_partition, owners_of_plan
 from gridgrad.parallel.placement.partition import Partition
-from gridgrad.parallel.placement.plan import CHOSEN
 from gridgrad.parallel.plans.hypergraph import HYPERGRAPH
 from gridgrad.parallel.plans.owners import Owners
 from gridgrad.parallel.plans.place_network import splits
@@ -193,10 +192,10 @@ def completed(net, asked, grid=None, batch_size=BATCH_SIZE, machine=None, beside
         asked = planned(net, asked, comm, batch_size, machine, beside)
     grid = grid or ProcessGrid(comm, **asked.grid)
     if partitioned:
-        owners, shares, ranks = asked.owners, asked.shares or {}, grid.sizes[CHOSEN]
+        owners, shares, ranks = asked.owners, asked.shares or {}, grid.sizes[MODEL]
         if owners is None and ranks > 1:
             splits(grid.sizes, shares)  # refuses those that do not fit the grid
-            owners = of_first(comm, lambda: owners_of_plan(plan, net, ranks, shares.get(CHOSEN)))
+            owners = of_first(comm, lambda: owners_of_plan(plan, net, ranks, shares.get(MODEL)))
         asked = replace(asked, plan=HYPERGRAPH, owners=owners)
     return grid, asked
 
@@ -212,7 +211,7 @@ def planned(net, asked, comm, batch_size, machine, beside):
         raise ValueError("shares need a grid that is named, such as batch=2,model=2: name it")
     machine = machine or machine_of_job(comm)
     wanted = asked if asked.grid or PIPELINES in beside else replace(asked, pipelines=None)
-    partition = partial(owners_of_plan, HYPERGRAPH, net, speeds=(asked.shares or {}).get(CHOSEN))
+    partition = partial(owners_of_plan, HYPERGRAPH, net, speeds=(asked.shares or {}).get(MODEL))
     partition = partition if PARTITIONS in beside else None
 
     def decide():

@@ -15,13 +15,13 @@ from mpi4py import MPI
 from gridgrad.nn import Conv2d, Linear, TiedAutoencoder
 from gridgrad.nn.sequence import leaves
 from gridgrad.parallel.grid.grid_description import GridDescription
+from gridgrad.parallel.grid.process_grid import MODEL
 from gridgrad.parallel.job.waiting import broadcast
 from gridgrad.parallel.observe.span_observer import SpanObserver
 from gridgrad.parallel.placement.gathered_linear import GatheredLinear
 from gridgrad.parallel.placement.halo_conv import HaloConv2d
 from gridgrad.parallel.placement.moves import exchanged
 from gridgrad.parallel.placement.placements import Replicate
-from gridgrad.parallel.placement.plan import CHOSEN
 from gridgrad.parallel.plans.marques import HandedConv2d
 from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.training.relocation import relocate
@@ -111,7 +111,7 @@ class Rebalancer:
         """{name of a Problem: the shares of the ranks of its axis now}."""
         partitions = {leaf.name: shared_partition(leaf) for leaf in reversed(list(self.net.leaves())) if leaf.parameters}
         return {
-            one.name: (partitions[one.name] if one.axis == CHOSEN else self.net.splits[one.axis].of_length(one.total)).sizes
+            one.name: (partitions[one.name] if one.axis == MODEL else self.net.splits[one.axis].of_length(one.total)).sizes
             for one in self.balance.chosen
         }
 
@@ -178,5 +178,5 @@ def shared_partition(leaf):
     """The Partition of what the ranks of the axis model share of a layer with parameters; None if they share nothing of it."""
     if isinstance(leaf, HandedConv2d):
         return leaf.kernels.target.partition
-    placement = leaf.parameters[0].layout.placements.get(CHOSEN)
+    placement = leaf.parameters[0].layout.placements.get(MODEL)
     return placement and placement.partition

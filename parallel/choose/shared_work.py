@@ -14,18 +14,19 @@ from math import prod
 
 from gridgrad.nn.sequence import leaves
 from gridgrad.parallel.grid.grid_description import GridDescription
+from gridgrad.parallel.grid.process_grid import BATCH, HEIGHT, MODEL
 from gridgrad.parallel.placement.gathered_linear import GatheredLinear
 from gridgrad.parallel.placement.master_moves import MASTER
 from gridgrad.parallel.placement.move_table import HAND_OUT, step_of
 from gridgrad.parallel.placement.partition import Partition, resized
 from gridgrad.parallel.placement.placements import C, Shard
-from gridgrad.parallel.placement.plan import CHOSEN, INPUTS, OUTPUTS
+from gridgrad.parallel.placement.plan import INPUTS, OUTPUTS
 from gridgrad.parallel.placement.redistribute import Redistribute
 from gridgrad.parallel.plans.all_plans import PLANS
 from gridgrad.parallel.plans.marques import HandedConv2d
 from gridgrad.parallel.plans.place_network import place, splits
 
-ORDER = CHOSEN, "batch", "height"  # of the axes: along each of them the shares along those before it are given
+ORDER = MODEL, BATCH, HEIGHT  # of the axes: along each of them the shares along those before it are given
 
 
 @dataclass(frozen=True)
@@ -77,20 +78,20 @@ class RankCosts:
         self.blocks = {leaf.name: held_weight(leaf).block_shape[-2:] for leaf in reversed(held)}  # a bias may follow as a layer
         divided = splits(grid.sizes, shares)
         own = lambda axis: divided[axis].of_length(self.total(axis)).size(grid.coordinates[axis])  # noqa: E731
-        self.samples, self.rows = own("batch"), own("height") / max(1, self.total("height"))
+        self.samples, self.rows = own(BATCH), own(HEIGHT) / max(1, self.total(HEIGHT))
 
     def total(self, axis):
         """How many samples or rows the ranks of the axis batch or height share."""
-        if axis == "height" and any(layer.takes_images for layer in self.net.leaves()):
+        if axis == HEIGHT and any(layer.takes_images for layer in self.net.leaves()):
             return self.net.input_shape[0]
         return self.batch_size
 
     def problems(self, axis):
         """The Problems along an axis, a list; the same on every rank but for the functions."""
-        if axis == CHOSEN:
+        if axis == MODEL:
             return self._of_outputs()
         total = self.total(axis)
-        if axis == "batch":
+        if axis == BATCH:
             computing, sending = lambda share: self._all_layers(share, self.rows), self._sending_samples
         else:
             computing, sending = lambda share: self._all_layers(self.samples, share / max(1, total)), lambda share: 0.0
@@ -98,7 +99,7 @@ class RankCosts:
 
     def _all_layers(self, samples, rows):
         """Seconds of this rank's blocks of all layers with weights, for so many samples and such a part of the rows."""
-        total, ranks = 0.0, self.grid.sizes[CHOSEN]
+        total, ranks = 0.0, self.grid.sizes[MODEL]
         for name, layer in self.layers.items():
             plan = PLANS[self.words[name]]
             shares = plan.weight is None and plan.shares_work  # the ranks of the axis share the samples
@@ -122,7 +123,7 @@ class RankCosts:
             computing, sending = partial(self._computing, name, taken), partial(self._sending, name, moves.get(name))
             if has_master:
                 sending = partial(self._handing, name)
-            found.append(Problem(CHOSEN, name, self.units(name), (name, taken) if taken else (name,), computing, sending))
+            found.append(Problem(MODEL, name, self.units(name), (name, taken) if taken else (name,), computing, sending))
         return found
 
     def units(self, name):
@@ -134,7 +135,7 @@ class RankCosts:
         found, last = {}, None
         for layer in self.placed.layers:
             move = move_in(layer)
-            if move and move.group is self.grid.group(CHOSEN) and move.source.dim == C and not move.is_exchange:
+            if move and move.group is self.grid.group(MODEL) and move.source.dim == C and not move.is_exchange:
                 found.setdefault(last, move)
             if layer.children or layer.parameters and layer.name in self.layers:
                 last = layer.name
@@ -163,7 +164,7 @@ class RankCosts:
 
         Equation 5.1 of Marques 2016; backward sends as much. The master has nothing to send to itself.
         """
-        group, layer = self.grid.group(CHOSEN), self.layers[name]
+        group, layer = self.grid.group(MODEL), self.layers[name]
         if not share or group.rank == MASTER:
             return 0.0
         before = self.layer_seconds.inputs[layer]

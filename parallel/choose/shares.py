@@ -17,9 +17,8 @@ from gridgrad.parallel.choose.block_seconds import BUDGET, MeasuredSeconds, Pred
 from gridgrad.parallel.choose.exact_shares import fastest_shares
 from gridgrad.parallel.choose.shared_work import ORDER, RankCosts
 from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.grid.process_grid import STAGE, places
+from gridgrad.parallel.grid.process_grid import BATCH, HEIGHT, MODEL, STAGE, places
 from gridgrad.parallel.placement.partition import Partition
-from gridgrad.parallel.placement.plan import CHOSEN
 from gridgrad.parallel.plans.place_network import checked
 from gridgrad.parallel.prediction.machine import Machine
 
@@ -28,7 +27,7 @@ FIRST_SHARES = 8  # so many shares, evenly apart, are measured first
 BLAS_STEP = 16  # kernels of BLAS have steps at multiples of this: those next to a chosen share are measured as well
 ROUNDS = 4  # how often shares are measured and chosen, at most
 TINY = 1e-12  # seconds, in place of none
-NOUNS = {"batch": "samples", "height": "rows"}  # what the ranks of an axis share
+NOUNS = {BATCH: "samples", HEIGHT: "rows"}  # what the ranks of an axis share
 
 
 @dataclass(frozen=True)
@@ -93,8 +92,8 @@ class Balance:
     def placement(self, rule="function"):
         """(shares, owners) for `parallelize` by one of the rules. What is no Problem is shared evenly or by the speeds."""
         shares = {} if rule == "even" else dict(self.speeds)
-        shares |= {one.axis: tuple(getattr(one, rule)) for one in self.chosen if one.axis != CHOSEN}
-        return shares, {one.name: Partition.of_sizes(getattr(one, rule)) for one in self.chosen if one.axis == CHOSEN}
+        shares |= {one.axis: tuple(getattr(one, rule)) for one in self.chosen if one.axis != MODEL}
+        return shares, {one.name: Partition.of_sizes(getattr(one, rule)) for one in self.chosen if one.axis == MODEL}
 
     def placed(self, placing):
         """A PlacementRequest with the shares and owners by functions."""
@@ -123,7 +122,7 @@ class Balance:
     def seconds(self, shares):
         """Predicted seconds of the slowest rank in a step with {name of a Problem: shares}."""
         *before, last = self._by_axis()
-        if not before and last[0].axis == CHOSEN:  # the ranks wait for each other after each layer
+        if not before and last[0].axis == MODEL:  # the ranks wait for each other after each layer
             return sum(one.slowest(shares[one.name]) for one in last)
         return float((self.computing(shares) + sum(one.at(one.sending, shares[one.name]) for one in last)).max())
 
@@ -210,7 +209,7 @@ def balance(costs, gather, agree):
         speeds[axis] = shares[axis] = agree(tuple((slowest.max() / slowest).tolist()))
         for problems in zip(*(one.problems(axis) for one in costs), strict=True):
             chosen.append(solution(problems, coordinates, gather, agree))
-            if axis == CHOSEN:
+            if axis == MODEL:
                 owners[chosen[-1].name] = Partition.of_sizes(chosen[-1].function)
             else:
                 shares[axis] = tuple(chosen[-1].function)

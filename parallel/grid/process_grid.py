@@ -23,10 +23,12 @@ from gridgrad.parallel.grid.tally import Tally
 from gridgrad.parallel.job.uncaught import end_job_when_uncaught
 
 STAGE = "stage"  # the axis along which whole layers are divided, for a pipeline
-LAYER_AXES = ("batch", "height", "model")  # the axes that divide the arrays of a layer
+BATCH, HEIGHT = "batch", "height"  # axes with one possible plan: samples, and rows of images, are divided
+MODEL = "model"  # the axis whose plan is the user's or the planner's
+LAYER_AXES = (BATCH, HEIGHT, MODEL)  # the axes that divide the arrays of a layer
 AXES = (STAGE, *LAYER_AXES)  # outermost first: consecutive ranks, often on one node, are neighbours along `model`
 SIZE = re.compile("0*[1-9][0-9]{0,8}")  # of an axis, as text
-ALWAYS_WRITTEN = ("batch", "model")  # also where their size is 1
+ALWAYS_WRITTEN = (BATCH, MODEL)  # also where their size is 1
 KEY: list[
     int
 ] = []  # holds the MPI attribute key under which a communicator caches the result of `neighbours`, once it is created

@@ -26,7 +26,7 @@ class Placer:
 
     grid: a ProcessGrid or a GridDescription. plans: {axis: {layer: Plan}} for the layers with weights. shape: of a whole sample
     of the activations. splits: {axis: Split}, by which an axis divides a dimension that it begins to shard. owners: what the
-    plan of the axis `CHOSEN` takes, usually {name of a layer: Partition}, which replaces the Split for the outputs of that
+    plan of the axis `MODEL` takes, usually {name of a layer: Partition}, which replaces the Split for the outputs of that
     layer. start: (at, order) of activations in the middle of a network; by default those of a minibatch.
     The state changes from layer to layer. shape: as above, at this point. at: {axis: placement} of the activations, for the
     axes that have several ranks. order: the axes that shard the samples, outermost first. stage: the rank along the axis

@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from gridgrad.nn.sequence import leaves
-from gridgrad.parallel.grid.process_grid import LAYER_AXES
+from gridgrad.parallel.grid.process_grid import LAYER_AXES, MODEL
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.placement.placements import Invariant, N, Shard
 from gridgrad.parallel.placement.redistribute import Redistribute
 
-CHOSEN = "model"  # the axis whose plan is the user's or the planner's; the others have one possible plan
 OUTPUTS, INPUTS = -1, -2  # dimensions of a weight
 
 
@@ -101,13 +100,13 @@ class Plan:
         if owners is not None and not isinstance(owners, Mapping):
             raise ValueError(f"owners: with '{self.word}' they are a dict {{name of a layer: Partition}}; an Owners is for the "
                              "plan hypergraph")  # fmt: skip
-        outputs, ranks = {layer.name: layer.weight.shape[OUTPUTS] for layer in layers}, grid.sizes[CHOSEN]
+        outputs, ranks = {layer.name: layer.weight.shape[OUTPUTS] for layer in layers}, grid.sizes[MODEL]
         owners = {name: as_partition(name, found, ranks) for name, found in (owners or {}).items()}
         for name, partition in owners.items():
             if name not in outputs:
                 raise ValueError(f"owners: there is no layer {name} with weights")
             if (partition.length, partition.ranks) != (outputs[name], ranks):
-                raise ValueError(f"owners: layer {name} has {outputs[name]} outputs and the axis {CHOSEN} {ranks} ranks, but "
+                raise ValueError(f"owners: layer {name} has {outputs[name]} outputs and the axis {MODEL} {ranks} ranks, but "
                                  f"the partition is of {partition.length} over {partition.ranks}")  # fmt: skip
             if not partition.is_exact_cover:
                 raise ValueError(f"owners: each output of layer {name} must belong to exactly one rank")

@@ -1,7 +1,7 @@
 """All plans by their words, and the plan of each layer that a text such as the value of `--plan` names."""
 
-from gridgrad.parallel.grid.process_grid import LAYER_AXES
-from gridgrad.parallel.placement.plan import CHOSEN, Plan
+from gridgrad.parallel.grid.process_grid import LAYER_AXES, MODEL
+from gridgrad.parallel.placement.plan import Plan
 from gridgrad.parallel.plans.hidden import ShardHiddenUnits
 from gridgrad.parallel.plans.hypergraph import PartitionOfNetwork
 from gridgrad.parallel.plans.inputs import ShardInputs
@@ -23,7 +23,7 @@ FEWEST_BYTES = "fewest-bytes"
 FIXED = {  # axes with one possible plan: they divide the samples or, of convolutions, the images
     axis: f"conv={axis},linear=replicate,autoencoder=replicate" if axis in PLANS else "replicate"
     for axis in LAYER_AXES
-    if axis != CHOSEN
+    if axis != MODEL
 }
 USE = "fewest-bytes, laugier, marques, hypergraph, out, in, replicate, redundant, height or width"
 
@@ -39,8 +39,8 @@ def plans_of(words):
 
 
 def by_axis(layers, words):
-    """{axis: {layer: Plan}} for all axes. words: for each of these layers, its plan along the axis `CHOSEN`."""
-    found = {axis: words_of(text, layers) for axis, text in FIXED.items()} | {CHOSEN: words}
+    """{axis: {layer: Plan}} for all axes. words: for each of these layers, its plan along the axis `MODEL`."""
+    found = {axis: words_of(text, layers) for axis, text in FIXED.items()} | {MODEL: words}
     return {axis: {layer: PLANS[word] for layer, word in zip(layers, of, strict=True)} for axis, of in found.items()}
 
 

@@ -24,9 +24,10 @@ import numpy as np
 
 from gridgrad.nn.layers.sparse_linear import SparseLinear
 from gridgrad.nn.sequence import leaves
+from gridgrad.parallel.grid.process_grid import BATCH, MODEL
 from gridgrad.parallel.placement.partition import Partition, Split, indices, union
 from gridgrad.parallel.placement.placements import AtRank, C, Copies, N, PartialShard, Replicate, Shard, Tile
-from gridgrad.parallel.placement.plan import CHOSEN, OUTPUTS, Plan
+from gridgrad.parallel.placement.plan import OUTPUTS, Plan
 from gridgrad.parallel.placement.redistribute import Redistribute
 from gridgrad.parallel.plans.add_bias import AddBias
 from gridgrad.parallel.plans.owners import Owners
@@ -42,21 +43,21 @@ class PartitionOfNetwork(Plan):
     input, output, weight = C, C, OUTPUTS
     mixes = sums_gradients = False
     divides_apart = needs_owners = True
-    axes = "batch", CHOSEN
+    axes = BATCH, MODEL
 
     def check(self, text, grid):
-        if grid.sizes[CHOSEN] > 1:  # otherwise there is nothing to own
+        if grid.sizes[MODEL] > 1:  # otherwise there is nothing to own
             super().check(text, grid)
 
     def checked_owners(self, owners, layers, grid):
-        ranks = grid.sizes[CHOSEN]
+        ranks = grid.sizes[MODEL]
         if ranks == 1:
             return {}
         if not isinstance(owners, Owners):
             raise ValueError(f"plan '{self.word}' needs owners: those of a file, or of parallel.partitioning.choose.partition")
         if owners.ranks != ranks:
             raise ValueError(
-                f"owners: the partition is for {owners.ranks} ranks, the axis {CHOSEN} has {ranks}: make one for {ranks}"
+                f"owners: the partition is for {owners.ranks} ranks, the axis {MODEL} has {ranks}: make one for {ranks}"
             )
         owners.check(layers)
         for layer in layers:

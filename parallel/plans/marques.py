@@ -21,10 +21,11 @@ from dataclasses import dataclass
 from gridgrad.nn.device import xp
 from gridgrad.nn.layer import Block, Layer
 from gridgrad.nn.layers.conv import Conv2d
+from gridgrad.parallel.grid.process_grid import BATCH, MODEL
 from gridgrad.parallel.placement.master_moves import MASTER
 from gridgrad.parallel.placement.partition import EMPTY, Partition, Split
 from gridgrad.parallel.placement.placements import AtMaster, C, Copies, N, Shard
-from gridgrad.parallel.placement.plan import CHOSEN, OUTPUTS, Plan, output_columns
+from gridgrad.parallel.placement.plan import OUTPUTS, Plan, output_columns
 from gridgrad.parallel.placement.redistribute import Redistribute
 from gridgrad.parallel.plans.add_bias import AddBias
 
@@ -122,7 +123,7 @@ class MasterAndSlaves(Plan):
     """All layers have it; along the other axes each rank is a master with its own slaves."""
 
     word, use = "marques", "get samples and parts of the weights from the first rank"
-    weight, mixes, bounding_rank, axes = OUTPUTS, False, MASTER, ("batch", CHOSEN)
+    weight, mixes, bounding_rank, axes = OUTPUTS, False, MASTER, (BATCH, MODEL)
 
     def check(self, text, grid):
         super().check(text, grid)

@@ -1,8 +1,8 @@
 """The plans "height" and "width": each rank computes its part of the rows or columns of every image."""
 
-from gridgrad.parallel.grid.process_grid import LAYER_AXES
+from gridgrad.parallel.grid.process_grid import LAYER_AXES, MODEL
 from gridgrad.parallel.placement.placements import H, W
-from gridgrad.parallel.placement.plan import CHOSEN, Plan
+from gridgrad.parallel.placement.plan import Plan
 
 
 class ShardPixels(Plan):
@@ -21,7 +21,7 @@ class ShardPixels(Plan):
 
     def is_tried(self, kinds, sizes, shape):
         """With more ranks than an image has rows it would be possible too, but ranks without a row only add collectives."""
-        return self.input == H and kinds == {"conv"} and self.fits(sizes) and sizes[CHOSEN] <= shape[0]
+        return self.input == H and kinds == {"conv"} and self.fits(sizes) and sizes[MODEL] <= shape[0]
 
     def check(self, text, grid):
         if grid.sizes.get(self.word, 1) > 1:

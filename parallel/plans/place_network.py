@@ -6,11 +6,11 @@ from numbers import Real
 
 import numpy as np
 
-from gridgrad.parallel.grid.process_grid import STAGE
+from gridgrad.parallel.grid.process_grid import MODEL, STAGE
 from gridgrad.parallel.placement.layout import Layout
 from gridgrad.parallel.placement.partition import Split
 from gridgrad.parallel.placement.placer import Placer
-from gridgrad.parallel.placement.plan import CHOSEN, weighted
+from gridgrad.parallel.placement.plan import weighted
 from gridgrad.parallel.placement.stages import at_stage, cut
 from gridgrad.parallel.plans.all_plans import FEWEST_BYTES, PLANS, by_axis, candidates, words_of
 from gridgrad.parallel.plans.fewest_bytes import feature_sizes, fewest_bytes
@@ -58,7 +58,7 @@ def place(net, grid, plan, shares=None, owners=None, cuts=(), places=(0,)):
     Raises ValueError if the network cannot be placed, or the plan, shares or owners do not fit it or the grid.
     """
     layers, shape = checked(net)
-    words = chosen_words(plan, layers, feature_sizes(net, shape), grid.sizes[CHOSEN])
+    words = chosen_words(plan, layers, feature_sizes(net, shape), grid.sizes[MODEL])
     for word in dict.fromkeys(words):
         PLANS[word].check(plan, grid)
     owners = PLANS[words[0]].checked_owners(owners, layers, grid)

@@ -4,7 +4,8 @@ takes on a machine (`parallel/prediction/machine.py`)."""
 from functools import cached_property
 
 from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.placement.plan import CHOSEN, weighted
+from gridgrad.parallel.grid.process_grid import HEIGHT, MODEL
+from gridgrad.parallel.placement.plan import weighted
 from gridgrad.parallel.plans.all_plans import plans_of, words_of
 from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.prediction.step_prediction import RankStep, StepPrediction
@@ -87,12 +88,12 @@ def busiest(sizes, words, ranks_per_node=None, shares=None):
     """The GridDescription of the rank that has the most work on a grid, for which the others wait in a step.
 
     It is the rank with the largest share on every axis. On the axis height with even shards it is a rank that has neighbours
-    on both sides, because it exchanges two halos. A plan may say which rank of the axis `CHOSEN` it is, whatever its share.
+    on both sides, because it exchanges two halos. A plan may say which rank of the axis `MODEL` it is, whatever its share.
     words: of the plans of the layers with weights, which `words_of` finds in the text of a plan.
     """
-    place = {"height": 1 if sizes.get("height", 1) > 2 else 0}
+    place = {HEIGHT: 1 if sizes.get(HEIGHT, 1) > 2 else 0}
     place |= {axis: weights.index(max(weights)) for axis, weights in (shares or {}).items()}
     for plan in plans_of(words):
         if plan.bounding_rank is not None:
-            place[CHOSEN] = plan.bounding_rank
+            place[MODEL] = plan.bounding_rank
     return GridDescription(sizes, place, ranks_per_node)

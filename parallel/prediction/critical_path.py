@@ -33,9 +33,8 @@ from itertools import combinations
 
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.grid.process_grid import AXES
+from gridgrad.parallel.grid.process_grid import AXES, MODEL
 from gridgrad.parallel.grid.virtual_time import Cores, Network, VirtualTime
-from gridgrad.parallel.placement.plan import CHOSEN
 from gridgrad.parallel.prediction.cost import Cost, busiest_of
 from gridgrad.parallel.prediction.step_prediction import StepPrediction
 
@@ -61,8 +60,8 @@ def costs_of_ranks(net, asked, batch_size, machine):
 
 def grids_of_ranks(net, asked, machine):
     """The GridDescription of each rank along the axis `model`; along the other axes they are those with the most work."""
-    place, ranks, per_node = busiest_of(net, asked, machine).coordinates, asked.grid.get(CHOSEN, 1), machine.node["ranks"]
-    return [GridDescription(asked.grid, place | {CHOSEN: rank}, per_node) for rank in range(ranks)]
+    place, ranks, per_node = busiest_of(net, asked, machine).coordinates, asked.grid.get(MODEL, 1), machine.node["ranks"]
+    return [GridDescription(asked.grid, place | {MODEL: rank}, per_node) for rank in range(ranks)]
 
 
 def played(costs):
@@ -81,7 +80,7 @@ class _Play:
     """
 
     def __init__(self, costs):
-        self.machine, self.size, self.group = costs[0].machine, costs[0].grid.size, costs[0].grid.group(CHOSEN)
+        self.machine, self.size, self.group = costs[0].machine, costs[0].grid.size, costs[0].grid.group(MODEL)
         self.on_node = self.group.on_node
         self.clock = VirtualTime()
         self.network = Network(self.clock)
@@ -120,9 +119,9 @@ class _Rank:
 
     def __init__(self, play, place, cost):
         self.play, self.place, self.cost, self.works = play, place, cost, cost.executed
-        others = [axis for axis in AXES if axis != CHOSEN]
+        others = [axis for axis in AXES if axis != MODEL]
         sets = [axes for number in range(len(AXES)) for axes in combinations(others, number)]
-        along, counts, self.keys = [cost.grid.group(CHOSEN, *axes) for axes in sets], Counter(), []
+        along, counts, self.keys = [cost.grid.group(MODEL, *axes) for axes in sets], Counter(), []
         for work in self.works:
             key = (work.layer, work.phase, work.name) if any(work.group is group for group in along) else None
             self.keys.append(key and (*key, counts[key]))

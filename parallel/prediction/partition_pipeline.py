@@ -15,10 +15,10 @@ waits for one: the executor sends without blocking.
 """
 
 from gridgrad.nn.sequence import leaves
+from gridgrad.parallel.grid.process_grid import BATCH, MODEL
 from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.pipeline.route import Route
 from gridgrad.parallel.pipeline.times import TableTimes
-from gridgrad.parallel.placement.plan import CHOSEN
 from gridgrad.parallel.plans.hypergraph import between_exchanges
 from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.prediction.chunk_cost import OPS, cost_of
@@ -36,7 +36,7 @@ def partition_step_time(net, asked, batch_size, machine):
     `pipeline_step_time`. batch_size: of the global minibatch. machine: a Machine. ValueError if they do not fit each other, or
     if the branches of a network exchange channels.
     """
-    named, ranks = schedule_names.parse(asked.pipelines.pipeline), asked.grid.get(CHOSEN, 1)
+    named, ranks = schedule_names.parse(asked.pipelines.pipeline), asked.grid.get(MODEL, 1)
     micro_batches = named.micro_batches(ranks, asked.pipelines.micro_batches)
     if micro_batches > (1 if named.in_flight else batch_size):
         raise ValueError(f"pipeline {named.name} has no {micro_batches} micro-batches of a minibatch of {batch_size}")
@@ -55,7 +55,7 @@ def partition_step_time(net, asked, batch_size, machine):
                     senders.setdefault(number, {}).setdefault(other, []).append(rank)
     route = Route.everywhere(ranks, [senders.get(number, {}) for number in range(len(works[0]))])
     order = times_of_work(works)
-    work = PipelineWork(parts, sent, asked.grid, CHOSEN, machine, itemsize, copies)
+    work = PipelineWork(parts, sent, asked.grid, MODEL, machine, itemsize, copies)
     others = (named.in_flight or 1) - 1  # gradients of several minibatches at a time
     return work.step(named, lambda count: named.schedule_on(route, count, order), micro_batches, gradients=others)
 
@@ -97,7 +97,7 @@ def _exchanged(exchange, shape, samples, itemsize, machine, grid):
 
 def chunk_works(placed, chunks, grid):
     """The floating-point operations of the forward pass of each chunk on this rank, for a minibatch of one sample a rank."""
-    samples = grid.sizes["batch"]
+    samples = grid.sizes[BATCH]
     workload = Workload(local_shape(placed.input, samples, grid), samples)
     workload.go(placed.layers)
     found = []

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from gridgrad.parallel.grid.process_grid import STAGE
+from gridgrad.parallel.grid.process_grid import BATCH, STAGE
 from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.placement.plan import weighted_in
 from gridgrad.parallel.prediction.chunk_cost import layer_costs
@@ -60,7 +60,7 @@ class Pipelines:
         other arguments are those of `pipeline_step_time`. ValueError if anything else that is asked for does not fit.
         """
         stages, layers, bounds = asked.grid[STAGE], {}, []
-        for named, count in self.options(net, stages, batch_size // asked.grid["batch"]):
+        for named, count in self.options(net, stages, batch_size // asked.grid[BATCH]):
             if count not in layers:
                 layers[count] = layer_costs(net, asked, -(-batch_size // count), machine)
             computed = [layer.computed for layer in layers[count]]

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gridgrad.nn.arguments import whole_number
-from gridgrad.parallel.grid.process_grid import ProcessGrid, checked_sizes, parse_grid
+from gridgrad.parallel.grid.process_grid import BATCH, ProcessGrid, checked_sizes, parse_grid
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.plans.all_plans import FEWEST_BYTES
 from gridgrad.parallel.plans.owners import Owners
@@ -45,7 +45,7 @@ OPEN = PlacementRequest()
 def sizes_of(grid, ranks):
     """{axis: ranks} of a grid as `parallelize` takes it; None if it is "auto" and there are several ranks."""
     if isinstance(grid, str):
-        return parse_grid(grid) if grid != AUTO else None if ranks > 1 else {"batch": 1}
+        return parse_grid(grid) if grid != AUTO else None if ranks > 1 else {BATCH: 1}
     if not isinstance(grid, dict | ProcessGrid):
         raise ValueError(f"the grid must be a ProcessGrid, a text such as batch=4,model=2, or auto, not {grid!r}")
     return grid if isinstance(grid, dict) else grid.sizes

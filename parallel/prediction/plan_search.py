@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from gridgrad.nn.network_summary import rows
 from gridgrad.nn.sequence import leaves
 from gridgrad.parallel.grid.collectives import all_reduce_elements
+from gridgrad.parallel.grid.process_grid import BATCH, MODEL
 from gridgrad.parallel.placement.placer import Placer
-from gridgrad.parallel.placement.plan import CHOSEN, weighted, weighted_in
+from gridgrad.parallel.placement.plan import weighted, weighted_in
 from gridgrad.parallel.plans.all_plans import PLANS, by_axis
 from gridgrad.parallel.plans.place_network import splits
 from gridgrad.parallel.prediction.cost import busiest, local_shape
@@ -104,7 +105,7 @@ class PlanSearch:
         If the machine file has tables, only two are counted, because an algorithm may save a part of the third.
         """
         problem, sizes = self.problem, self.sizes
-        samples = -(-problem.batch_size // sizes["batch"]) * sizes["batch"] / self.grid.size
+        samples = -(-problem.batch_size // sizes[BATCH]) * sizes[BATCH] / self.grid.size
         products = 2 * sum(problem.flops[index:])
         if not problem.machine.tables:
             products += sum(problem.flops[max(index, 1) :])
@@ -114,7 +115,7 @@ class PlanSearch:
         """A lower bound for the seconds of gradient sums and update: all parameters are sharded along the model axis."""
         machine, ranks, itemsize = self.problem.machine, self.grid.size, self.problem.itemsize
         sizes = self.grid.sizes
-        held, group = self.problem.parameters // sizes[CHOSEN], self.grid.group(*(axis for axis in sizes if axis != CHOSEN))
+        held, group = self.problem.parameters // sizes[MODEL], self.grid.group(*(axis for axis in sizes if axis != MODEL))
         sums = machine.collective_seconds(
             "all-reduce", group, ranks, all_reduce_elements(held, group.size, group.rank) * itemsize
         )
@@ -135,7 +136,7 @@ class PlanSearch:
         """The words of the plans that are tried for the layers of a segment; with one rank on the axis all are the same."""
         kinds = {layer.kind for layer in weighted_in(segment)}
         words = [word for word, plan in PLANS.items() if plan.is_tried(kinds, self.sizes, self.problem.shape)]
-        return words[:1] if self.sizes[CHOSEN] == 1 else words
+        return words[:1] if self.sizes[MODEL] == 1 else words
 
     def _step(self, segment, choice, state):
         """The Step of a segment with a choice, from a state. An empty segment brings the outputs to the loss."""

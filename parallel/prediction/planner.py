@@ -29,8 +29,8 @@ from contextlib import suppress
 from itertools import count
 
 from gridgrad.nn import BatchNorm
-from gridgrad.parallel.grid.process_grid import AXES, STAGE
-from gridgrad.parallel.placement.plan import CHOSEN, OUTPUTS
+from gridgrad.parallel.grid.process_grid import AXES, BATCH, HEIGHT, MODEL, STAGE
+from gridgrad.parallel.placement.plan import OUTPUTS
 from gridgrad.parallel.plans.all_plans import FEWEST_BYTES, PLANS, plans_of, words_of
 from gridgrad.parallel.plans.hypergraph import HYPERGRAPH
 from gridgrad.parallel.plans.place_network import checked
@@ -131,7 +131,7 @@ class Planner:
         """Yield a Candidate with the plan "hypergraph" for each grid that may have it."""
         found = {}  # Owners by the number of ranks
         for sizes in self.grids:
-            ranks = sizes[CHOSEN]
+            ranks = sizes[MODEL]
             if not PLANS[HYPERGRAPH].fits(sizes) or ranks == 1 or ranks > MOST_PARTS and self.plan is None:
                 continue
             if ranks not in found:
@@ -208,7 +208,7 @@ class Planner:
             raise NoRoom(self._no_room(candidates))
         alike = [candidate for candidate in complete if candidate.seconds <= self.limit * complete[0].seconds]
         if self.machine.uncertainty and self.plan is None:
-            others = [self._by_default(c) for c in alike if not c.pipelined and c.sizes[CHOSEN] > 1]
+            others = [self._by_default(c) for c in alike if not c.pipelined and c.sizes[MODEL] > 1]
             alike = [
                 c for c in others if c.seconds <= self.limit * complete[0].seconds and c.step.memory <= self.memory
             ] + alike
@@ -233,9 +233,9 @@ class Planner:
         """The sizes of all grids without a rank that has nothing to do, as far as there are any; else of all."""
         has_images = any(layer.kind == "conv" for layer in self.layers)
         columns = (layer.weight.shape[OUTPUTS] for layer in self.layers)
-        most = {"batch": self.batch_size, "model": max(self.batch_size, *columns)}
+        most = {BATCH: self.batch_size, MODEL: max(self.batch_size, *columns)}
         if has_images:
-            most["height"] = self.shape[0]
+            most[HEIGHT] = self.shape[0]
         every = list(every_grid(self.ranks, tuple(most)))
         useful = [sizes for sizes in every if all(size <= most[axis] for axis, size in sizes.items())]
         for sizes in useful or every:

@@ -25,7 +25,7 @@ from gridgrad.parallel.prediction.cost import local_shape
 from gridgrad.parallel.prediction.workload import Workload
 
 
-class VirtualTime(Observer):
+class SimulatedClock(Observer):
     """The virtual clock of one rank. It replaces the clock of the grid's tally as long as the network exists.
 
     net: a ParallelSequential, whose passes advance the clock from now on. machine: a Machine. slow: the factor by which this

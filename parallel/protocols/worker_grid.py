@@ -2,10 +2,10 @@
 
 from mpi4py import MPI
 
-from gridgrad.parallel.grid.process_grid import LAYER_AXES, STAGE, ProcessGrid
+from gridgrad.parallel.grid.process_grid import BATCH, LAYER_AXES, STAGE, ProcessGrid
 from gridgrad.parallel.protocols.workers import Workers
 
-INSIDE = (STAGE, *(axis for axis in LAYER_AXES if axis != "batch"))  # the axes over which a worker is spread
+INSIDE = (STAGE, *(axis for axis in LAYER_AXES if axis != BATCH))  # the axes over which a worker is spread
 
 
 def divide(grid: ProcessGrid) -> tuple[ProcessGrid, Workers]:
@@ -35,7 +35,7 @@ def divide(grid: ProcessGrid) -> tuple[ProcessGrid, Workers]:
     """
     own = ProcessGrid(grid.group(*INSIDE).comm, **{axis: grid.sizes[axis] for axis in INSIDE})
     own.count_in(grid.tally)
-    comm = grid.comm.Split(own.rank, grid.coordinates["batch"])  # no Cartesian communicator: see Workers
+    comm = grid.comm.Split(own.rank, grid.coordinates[BATCH])  # no Cartesian communicator: see Workers
     return own, Workers(comm, own.comm, grid.tally)
 
 

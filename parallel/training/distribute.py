@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from gridgrad.nn.sequential import Sequential
-from gridgrad.parallel.grid.process_grid import STAGE, ProcessGrid
+from gridgrad.parallel.grid.process_grid import MODEL, STAGE, ProcessGrid
 from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.placement.partition import Partition
-from gridgrad.parallel.placement.plan import CHOSEN, weighted
+from gridgrad.parallel.placement.plan import weighted
 from gridgrad.parallel.placement.stages import check_cuts
 from gridgrad.parallel.plans.all_plans import plans_of, words_of
 from gridgrad.parallel.plans.owners import Owners
@@ -83,7 +83,7 @@ def make_parallel(net, grid, placing, reduction):
     else:
         named = schedule_names.parse("1f1b" if asked.pipeline is None else asked.pipeline)
         is_partition = any(plan.needs_owners for plan in plans_of(words_of(placing.plan, weighted(net))))
-        by_partition = is_partition and grid.sizes[STAGE] == 1 < grid.sizes[CHOSEN]
+        by_partition = is_partition and grid.sizes[STAGE] == 1 < grid.sizes[MODEL]
         placed, division = (partitioned if by_partition else staged)(net, grid, placing, named)
         micro_batches = named.micro_batches(division.route.ranks, asked.micro_batches)
         parallel = PipelinedSequential(placed, grid, net.seed, net.dtype, reduction, division, named, micro_batches)

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gridgrad.nn.observer import observed
-from gridgrad.parallel.grid.process_grid import AXES
+from gridgrad.parallel.grid.process_grid import AXES, BATCH
 from gridgrad.parallel.placement.partition import Partition, positions, size
 from gridgrad.parallel.training.network import ParallelSequential
 
@@ -80,10 +80,10 @@ class ScatterBroadcastReader:
 
     def __init__(self, net: ParallelSequential, part: Any) -> None:
         self.net, self.part = net, part
-        self.batch, self.others = net.grid.group("batch"), net.grid.group(*(axis for axis in AXES if axis != "batch"))
+        self.batch, self.others = net.grid.group(BATCH), net.grid.group(*(axis for axis in AXES if axis != BATCH))
 
     def load(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        net, blocks = self.net, self.net.splits["batch"].of_length(len(indices))
+        net, blocks = self.net, self.net.splits[BATCH].of_length(len(indices))
         reads, mine = self.batch.rank == 0 and self.others.rank == 0, blocks.part(self.batch.rank)
         x = self._spread(self.part.inputs(indices, _whole(net.input.sample_shape)) if reads else None, blocks,
                          net.input.sample_shape, self.part.input_type)  # fmt: skip

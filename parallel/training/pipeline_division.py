@@ -8,10 +8,9 @@
 
 from dataclasses import dataclass
 
-from gridgrad.parallel.grid.process_grid import STAGE
+from gridgrad.parallel.grid.process_grid import MODEL, STAGE
 from gridgrad.parallel.pipeline.route import Route
 from gridgrad.parallel.pipeline.times import Times
-from gridgrad.parallel.placement.plan import CHOSEN
 from gridgrad.parallel.plans.hypergraph import between_exchanges
 from gridgrad.parallel.prediction.partition_pipeline import chunk_works, times_of_work
 from gridgrad.parallel.training.boundaries import ExchangeBoundary, StageBoundary
@@ -49,9 +48,9 @@ def by_exchanges(placed, grid):
     """
     chunks, exchanges = between_exchanges(placed.layers)
     boundaries = {number: ExchangeBoundary(exchange) for number, exchange in enumerate(exchanges, 1)}
-    group = grid.group(CHOSEN)
+    group = grid.group(MODEL)
     senders = [{}, *({rank: found for rank, found in enumerate(group.comm.allgather(boundaries[number].senders)) if found}
                      for number in range(1, len(chunks)))]  # fmt: skip
     works = group.comm.allgather(chunk_works(placed, chunks, grid))
-    route = Route.everywhere(grid.sizes[CHOSEN], senders)
-    return Division(CHOSEN, dict(enumerate(chunks)), boundaries, route, times_of_work(works))
+    route = Route.everywhere(grid.sizes[MODEL], senders)
+    return Division(MODEL, dict(enumerate(chunks)), boundaries, route, times_of_work(works))

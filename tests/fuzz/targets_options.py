@@ -17,10 +17,9 @@ from gridgrad.nn.divergence import Diverged
 from gridgrad.nn.losses import SoftmaxCrossEntropy
 from gridgrad.nn.optimizers import schedules
 from gridgrad.nn.zoo import network_names
-from gridgrad.parallel.grid.process_grid import check_places, parse_grid
+from gridgrad.parallel.grid.process_grid import MODEL, check_places, parse_grid
 from gridgrad.parallel.partitioning.good_partition import is_partition, owners_of_plan
 from gridgrad.parallel.partitioning.owner_file import SUFFIX
-from gridgrad.parallel.placement.plan import CHOSEN
 from gridgrad.parallel.prediction.cost import Cost, busiest
 from gridgrad.parallel.prediction.machine import read
 from gridgrad.parallel.prediction.pipeline_cost import pipeline_step_time
@@ -62,7 +61,7 @@ def plan(text):
     if not is_partition(text):
         price(net, {"model": 3}, text)
     elif text.endswith(SUFFIX):
-        owners_of_plan(text, net, SIZES[CHOSEN])  # to search for a partition takes seconds, and reads nothing
+        owners_of_plan(text, net, SIZES[MODEL])  # to search for a partition takes seconds, and reads nothing
 
 
 def protocol(text):

@@ -9,7 +9,7 @@ from gridgrad.nn import LOSSES, SGD
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.choose.rebalance import GAIN, LayerTimes, Rebalancer
 from gridgrad.parallel.choose.shares import predicted_shares
-from gridgrad.parallel.prediction.simulation import VirtualTime
+from gridgrad.parallel.prediction.simulation import SimulatedClock
 from gridgrad.parallel.training.steps import train_step
 from tests.mpi import mpi
 from tests.parallel.choose.test_choose import MACHINE, images
@@ -36,7 +36,7 @@ def run(grid, plan, slow, first, steps=STEPS, **options):
     net = parallelize(network(), grid, plan, reduction="plain", **options)
     own, losses = optimizer(net), []
     balance = predicted_shares(network(), grid.sizes, plan, BATCH, MACHINE, [1.0] * grid.size)
-    VirtualTime(net, MACHINE, slow[grid.rank], first)
+    SimulatedClock(net, MACHINE, slow[grid.rank], first)
     rebalancer = Rebalancer(net, network(), own, balance, INTERVAL, steps)
     for x, y in batches()[:steps]:
         losses.append(train_step(net, LOSSES["cross-entropy"](), own, *block(net, x, y), len(x)))
@@ -106,7 +106,7 @@ def test_equal_ranks_look_equally_slow_with_every_plan(comm):
 def test_small_minibatches_and_the_first_step_do_not_count(comm):
     with ProcessGrid(comm, batch=2) as grid:
         net = parallelize(network(), grid, reduction="plain")
-        VirtualTime(net, MACHINE)
+        SimulatedClock(net, MACHINE)
         own = optimizer(net)
         times = LayerTimes(net, {"0", "4"})
         net.observe(times)

@@ -33,7 +33,7 @@ from gridgrad.parallel.plans.all_plans import words_of
 from gridgrad.parallel.plans.marques import KERNELS, EachWhole, at_master
 from gridgrad.parallel.prediction.cost import Cost, busiest
 from gridgrad.parallel.prediction.machine import read
-from gridgrad.parallel.prediction.simulation import VirtualTime
+from gridgrad.parallel.prediction.simulation import SimulatedClock
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, assert_same, block, grids, parallel, serial
 
@@ -236,7 +236,7 @@ def test_a_simulated_step_takes_what_the_model_says(comm):
         layers = [Conv2d(3, 12, 3), ReLU(), Conv2d(12, 24, 3), Flatten(), Linear(1536, 5)]
         serial_net = Sequential(layers, input_shape=(12, 12, 3))
         net = parallelize(serial_net, grid, "marques")
-        virtual, optimizer = VirtualTime(net, CORI), SGD(net, 0.01, 0.9)
+        virtual, optimizer = SimulatedClock(net, CORI), SGD(net, 0.01, 0.9)
         x, y = np.ones((8, 12, 12, 3), np.float32), np.zeros(8, int)
         for _ in range(2):
             start = virtual.time

@@ -8,7 +8,7 @@ from gridgrad.parallel import ProcessGrid, Trace, parallelize, train_step
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.machine import read
-from gridgrad.parallel.prediction.simulation import VirtualTime
+from gridgrad.parallel.prediction.simulation import SimulatedClock
 from tests.mpi import mpi
 from tests.parallel.equality import block, error, grids
 from tests.parallel.prediction.test_cost import dense, images
@@ -23,7 +23,7 @@ def wide():
 def step_seconds(serial, grid, batch_size, slow=1.0, plan="fewest-bytes", **options):
     """(virtual seconds of a step on this rank, the network) after two steps, the first of which is not counted."""
     net = parallelize(serial, grid, plan, **options)
-    virtual = VirtualTime(net, MACHINE, slow)
+    virtual = SimulatedClock(net, MACHINE, slow)
     optimizer, loss = SGD(net, lr=0.01, momentum=0.9), SoftmaxCrossEntropy()
     x = np.random.default_rng(0).normal(size=(batch_size, *serial.input_shape)).astype(np.float32)
     mine = block(net, x, np.arange(batch_size) % 3)
@@ -81,7 +81,7 @@ def test_the_halves_of_backward_take_as_long_as_both_at_once(comm):
         with ProcessGrid(comm, batch=comm.size) as grid:
             serial = make()
             net, context, seconds = parallelize(serial, grid), Context(), []
-            virtual = VirtualTime(net, MACHINE)
+            virtual = SimulatedClock(net, MACHINE)
             x, _ = block(net, np.ones((6, *serial.input_shape), net.dtype), np.zeros(6))
             for halves in (False, True):
                 dy = np.ones_like(net.forward(x, context, 6))
@@ -100,7 +100,7 @@ def test_the_halves_of_backward_take_as_long_as_both_at_once(comm):
 def test_a_trace_is_in_virtual_time(comm):
     with ProcessGrid(comm, batch=2) as grid:
         net = parallelize(wide(), grid)
-        VirtualTime(net, MACHINE)
+        SimulatedClock(net, MACHINE)
         optimizer, loss = SGD(net, lr=0.01, momentum=0.9), SoftmaxCrossEntropy()
         x = np.ones((24, 64), np.float32)
         with Trace(net, 2) as trace:
@@ -117,4 +117,4 @@ def test_what_can_not_be_simulated_is_refused(comm):
     with ProcessGrid(comm, batch=2) as grid:
         for options in ({"reduction": "shared"}, {"reduce_dtype": "float16"}):
             with pytest.raises(ValueError, match="can not be simulated"):
-                VirtualTime(parallelize(wide(), grid, **options), MACHINE)
+                SimulatedClock(parallelize(wide(), grid, **options), MACHINE)

@@ -10,7 +10,7 @@ from gridgrad.parallel.pipeline.generators import gpipe
 from gridgrad.parallel.pipeline.passes import complete
 from gridgrad.parallel.prediction.machine import read
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
-from gridgrad.parallel.prediction.simulation import VirtualTime
+from gridgrad.parallel.prediction.simulation import SimulatedClock
 from tests.mpi import mpi
 from tests.parallel.equality import assert_same, grids, serial
 from tests.parallel.pipelines import csv_file, dense, minibatches, mlp, momentum, own_csv, piped, serial_net
@@ -95,7 +95,7 @@ def test_shares_are_not_chosen_and_time_is_not_simulated(comm):
             net = parallelize(serial_net(mlp), grid)
             for words, refused in (
                 ("shares are not chosen for a pipeline", lambda: measured_shares(serial_net(mlp), grid, out, 8, machine)),  # noqa: B023
-                ("pipelines can not be simulated", lambda: VirtualTime(net, machine)),  # noqa: B023
+                ("pipelines can not be simulated", lambda: SimulatedClock(net, machine)),  # noqa: B023
                 ("shares are not chosen", lambda: parallelize(serial_net(mlp), grid, shares="auto", machine=machine)),  # noqa: B023
                 ("leave rebalancing out", lambda: net.adopt(None)),  # noqa: B023
             ):
