@@ -137,7 +137,7 @@ class Saver:
         self._saved_step, self.saved = step, self.saved + 1
         states = {name: participant.state() for name, participant in self.participants.items()}
         if self._plan is None or not self._plan.fits(states):
-            self._plan = Plan(self.comm, self.net, states, self.workers.rank)
+            self._plan = WritingPlan(self.comm, self.net, states, self.workers.rank)
         arrays = self._plan.copies(states)
         table = table_of(self._plan.pieces, {name: state.numbers for name, state in states.items()}, self.workers.rank)
         folder, error = None, None
@@ -263,7 +263,7 @@ def what_failed(error, path):
     return f"{getattr(error, 'filename', None) or path}: {os.strerror(number)}" if number else one_line(error)
 
 
-class Plan:
+class WritingPlan:
     """Which elements this rank writes of the states of all participants. It holds while layouts stay. Making one is collective.
 
     pieces: {path: pieces}. view: what the view of a checkpoint as one file is made of, on the first rank; see view.py.

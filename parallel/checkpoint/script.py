@@ -82,7 +82,7 @@ def resumable_steps(
     """
     comm, participants = net.grid.comm, states_of(net) | {"optimizer": OptimizerState(net, optimizer)}
     if kept is not None:
-        participants["kept"] = Kept(kept)
+        participants["kept"] = KeptSteps(kept)
     say = (lambda words: print(words, file=sys.stderr, flush=True)) if comm.rank == 0 else lambda words: None
     found = newest(comm, checkpoint, say)
     if found:
@@ -110,7 +110,7 @@ def resumable_steps(
         signals.listen_no_more()
 
 
-class Kept:
+class KeptSteps:
     """What a script wants to have again, as a participant. content: a dict of what JSON can hold."""
 
     def __init__(self, content):

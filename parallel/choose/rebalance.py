@@ -108,7 +108,7 @@ class Rebalancer:
         return entry
 
     def shares_held(self):
-        """{name of a Problem: the shares of the ranks of its axis now}."""
+        """{name of a SharedWork: the shares of the ranks of its axis now}."""
         partitions = {leaf.name: shared_partition(leaf) for leaf in reversed(list(self.net.leaves())) if leaf.parameters}
         return {
             one.name: (partitions[one.name] if one.axis == MODEL else self.net.splits[one.axis].of_length(one.total)).sizes

@@ -1,4 +1,4 @@
-"""What the ranks of an axis share, and what a share costs one rank: a list of Problems for a network on a grid.
+"""What the ranks of an axis share, and what a share costs one rank: a SharedWork for each thing that is shared.
 
 Along the axis `model` every layer whose outputs are sharded (choice "out") is a problem of its own: its neurons or kernels are
 divided so that this layer runs fastest. So are the hidden units of an autoencoder, and the kernels that the master of the plan
@@ -30,7 +30,7 @@ ORDER = MODEL, BATCH, HEIGHT  # of the axes: along each of them the shares along
 
 
 @dataclass(frozen=True)
-class Problem:
+class SharedWork:
     """What the ranks of one axis share, and what a share costs.
 
     axis: whose ranks share. name: of the layer whose outputs are shared; else that of the axis. total: how many kernels,
@@ -49,7 +49,7 @@ class Problem:
 
 
 class RankCosts:
-    """The Problems from the point of view of one rank, whose shares are even until others are given.
+    """Each SharedWork from the point of view of one rank, whose shares are even until others are given.
 
     net: a serial Sequential. grid: a GridDescription with the place of the rank. plan: as in `parallelize`. batch_size: of the
     global minibatch. machine: a Machine, for what communication costs. layer_seconds: a `LayerSeconds` of this rank.
@@ -87,7 +87,7 @@ class RankCosts:
         return self.batch_size
 
     def problems(self, axis):
-        """The Problems along an axis, a list; the same on every rank but for the functions."""
+        """Each SharedWork along an axis, a list; the same on every rank but for the functions."""
         if axis == MODEL:
             return self._of_outputs()
         total = self.total(axis)
@@ -95,7 +95,7 @@ class RankCosts:
             computing, sending = lambda share: self._all_layers(share, self.rows), self._sending_samples
         else:
             computing, sending = lambda share: self._all_layers(self.samples, share / max(1, total)), lambda share: 0.0
-        return [Problem(axis, axis, total, tuple(self.layers), computing, sending)]
+        return [SharedWork(axis, axis, total, tuple(self.layers), computing, sending)]
 
     def _all_layers(self, samples, rows):
         """Seconds of this rank's blocks of all layers with weights, for so many samples and such a part of the rows."""
@@ -112,7 +112,7 @@ class RankCosts:
         return sum(self._seconds(move, *way, share) for move in moves for way in move.ways.values())
 
     def _of_outputs(self):
-        """One Problem for each layer outside of branches whose outputs, hidden units or kernels are shared."""
+        """One SharedWork for each layer outside of branches whose outputs, hidden units or kernels are shared."""
         top, moves, found = {layer.name for layer in self.net.layers}, self._moves_behind(), []
         for name, following in zip(self.layers, [*list(self.layers)[1:], None]):
             plan = PLANS[self.words[name]]
@@ -123,7 +123,7 @@ class RankCosts:
             computing, sending = partial(self._computing, name, taken), partial(self._sending, name, moves.get(name))
             if has_master:
                 sending = partial(self._handing, name)
-            found.append(Problem(MODEL, name, self.units(name), (name, taken) if taken else (name,), computing, sending))
+            found.append(SharedWork(MODEL, name, self.units(name), (name, taken) if taken else (name,), computing, sending))
         return found
 
     def units(self, name):

@@ -32,10 +32,10 @@ NOUNS = {BATCH: "samples", HEIGHT: "rows"}  # what the ranks of an axis share
 
 @dataclass(frozen=True)
 class Chosen:
-    """The shares of one Problem by each of the rules.
+    """The shares of one SharedWork by each of the rules.
 
-    axis, name, total, layers: of the Problem. coordinates: of each rank of the grid along the axis. computing, sending: (ranks,
-    total + 1): seconds of each rank for each share.
+    axis, name, total, layers: of the SharedWork. coordinates: of each rank of the grid along the axis. computing, sending:
+    (ranks, total + 1): seconds of each rank for each share.
     even, constant, function: the shares by these rules, lists with one whole number for each rank of the axis.
     """
 
@@ -77,8 +77,8 @@ class Chosen:
 class Balance:
     """The shares of a network on a grid, and what they were chosen from.
 
-    machine: the Machine that said what communication costs. chosen: a list with a Chosen for each Problem, in their order.
-    given: {name of a Problem: shares} with which the Problems along later axes were posed. speeds: {axis: the relative speed of
+    machine: the Machine that said what communication costs. chosen: a list with a Chosen for each SharedWork, in their order.
+    given: {name of a SharedWork: shares} with which the work along later axes is shared. speeds: {axis: the relative speed of
     each of its ranks for the same work; the slowest one has 1}, which Marques calls performance values. coordinates: {axis:
     those of each rank of the grid}.
     """
@@ -90,7 +90,7 @@ class Balance:
     coordinates: dict
 
     def placement(self, rule="function"):
-        """(shares, owners) for `parallelize` by one of the rules. What is no Problem is shared evenly or by the speeds."""
+        """(shares, owners) for `parallelize` by one of the rules. What is no SharedWork is shared evenly or by the speeds."""
         shares = {} if rule == "even" else dict(self.speeds)
         shares |= {one.axis: tuple(getattr(one, rule)) for one in self.chosen if one.axis != MODEL}
         return shares, {one.name: Partition.of_sizes(getattr(one, rule)) for one in self.chosen if one.axis == MODEL}
@@ -102,7 +102,7 @@ class Balance:
 
     @property
     def shares(self):
-        """{name of a Problem: shares} by functions."""
+        """{name of a SharedWork: shares} by functions."""
         return {one.name: one.function for one in self.chosen}
 
     @property
@@ -112,7 +112,7 @@ class Balance:
         return {name for one in last for name in one.layers}
 
     def computing(self, shares):
-        """Predicted seconds that each rank of the grid computes in a step with {name of a Problem: shares}: an array."""
+        """Predicted seconds that each rank of the grid computes in a step with {name of a SharedWork: shares}: an array."""
         factor = 1.0
         for group in self._by_axis():
             now, then = (sum(one.at(one.computing, of[one.name]) for one in group) for of in (shares, self.given))
@@ -120,7 +120,7 @@ class Balance:
         return seconds
 
     def seconds(self, shares):
-        """Predicted seconds of the slowest rank in a step with {name of a Problem: shares}."""
+        """Predicted seconds of the slowest rank in a step with {name of a SharedWork: shares}."""
         *before, last = self._by_axis()
         if not before and last[0].axis == MODEL:  # the ranks wait for each other after each layer
             return sum(one.slowest(shares[one.name]) for one in last)
@@ -149,7 +149,7 @@ class Balance:
         return [group for group in groups if group]
 
     def lines(self):
-        """Yields the lines of a table: for each Problem the shares by each rule, and the milliseconds of the slowest rank."""
+        """Yields the lines of a table: for each SharedWork its shares by each rule, and milliseconds of the slowest rank."""
         for axis, speeds in self.speeds.items():
             yield f"speeds along {axis}: {', '.join(f'{speed:.3g}' for speed in speeds)}"
         for one in self.chosen:
@@ -230,9 +230,9 @@ def of_axis(rows, coordinates):
 
 
 def solution(problems, coordinates, gather, agree):
-    """The Chosen of a Problem.
+    """The Chosen of a SharedWork.
 
-    problems: the Problem as the ranks of this process see it. coordinates: of all ranks along its axis. gather, agree: see
+    problems: the SharedWork as the ranks of this process see it. coordinates: of all ranks along its axis. gather, agree: see
     `balance`.
     """
     problem, ranks, known = problems[0], int(coordinates.max()) + 1, {}

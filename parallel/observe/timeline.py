@@ -16,7 +16,7 @@ from gridgrad.parallel.grid.collectives import COLLECTIVES
 DOING, FLYING = 0, 1  # the numbers of the threads: what the rank does, and the first one of collectives under way
 
 
-class Event(NamedTuple):
+class TimelineEvent(NamedTuple):
     """Something that happened on a rank in a span of time.
 
     category: "layer" for a pass; "instruction" for one of a pipeline's schedule, whose text is the name; "collective" for a

@@ -11,7 +11,7 @@ from mpi4py import MPI
 from gridgrad.nn import device
 from gridgrad.parallel.grid import clock
 from gridgrad.parallel.observe.span_observer import SpanObserver
-from gridgrad.parallel.observe.timeline import Event, timeline
+from gridgrad.parallel.observe.timeline import TimelineEvent, timeline
 
 if TYPE_CHECKING:
     from gridgrad.parallel.training.network import ParallelSequential
@@ -107,12 +107,12 @@ class Trace(SpanObserver):
     def _events(self):
         """What this rank has recorded: a list of Events on the clock of rank 0, those of collectives behind all others."""
         begun = begins(self.collectives)
-        events = [Event("instruction", str(what), start, stop, step) for what, start, stop, step in self.instructions]
+        events = [TimelineEvent("instruction", str(what), start, stop, step) for what, start, stop, step in self.instructions]
         for what, start, stop, _, step in self.spans:
-            events.append(Event("layer", " ".join(what), start, stop, step))
+            events.append(TimelineEvent("layer", " ".join(what), start, stop, step))
         for number, (category, (group, layer, kind, sent), start, stop, step) in enumerate(self.collectives):
             category = "begin" if number in begun else category
-            events.append(Event(category, f"{layer} {kind}", start, stop, step, kind, group.ranks, int(sent)))
+            events.append(TimelineEvent(category, f"{layer} {kind}", start, stop, step, kind, group.ranks, int(sent)))
         times = np.array([(event.start, event.stop) for event in events]).reshape(-1, 2)
         times = clock.to_clock_of_rank_0(times, self.comparisons).tolist()
         return [event._replace(start=start, stop=stop) for event, (start, stop) in zip(events, times)]

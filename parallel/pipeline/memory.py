@@ -21,7 +21,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptMemory:
     """The most that a rank keeps at any time.
 
     open: contexts. of_chunk: {chunk: contexts of it}. versions: {chunk: versions of its parameters}. bytes: of all that a
@@ -36,7 +36,7 @@ class Kept:
 
 
 def kept(rank, row, chunks, memory):
-    """The Kept of a rank with this row, in which every context that is closed has been opened. chunks: those that it holds."""
+    """The KeptMemory of a rank with this row, in which every context is opened before it is closed. chunks: that it holds."""
     version, opened = 0, {}  # opened: {(chunk, micro-batch): the version at its F}
     users = {chunk: Counter() for chunk in chunks}  # {version: how many contexts are open of it}
     open_now = Counter()
@@ -75,4 +75,4 @@ def kept(rank, row, chunks, memory):
             open_now[chunk] -= 1
             level += (versions(chunk) - before) * memory.weights.get(place, 0) - memory.contexts.get(place, 0)
             level -= memory.between.get(place, 0) if op == "W" else 0
-    return Kept(most_open, most_of, most_versions, most, staleness)
+    return KeptMemory(most_open, most_of, most_versions, most, staleness)

@@ -24,7 +24,7 @@ from gridgrad.parallel.prediction.cost import busiest, local_shape
 from gridgrad.parallel.prediction.workload import Workload
 
 
-class Problem:
+class PlanProblem:
     """What the searches on all grids share: the network in segments, and the least work of each segment.
 
     net: a serial Sequential. shape: of a sample. batch_size: of the global minibatch. machine: a Machine.
@@ -42,7 +42,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Step:
+class SegmentCost:
     """The cost of a segment with one choice, beginning in one state.
 
     seconds: of its work, with gradient reductions and update. seconds_alone: without these two. memory: bytes that it needs.
@@ -124,7 +124,7 @@ class PlanSearch:
     # ----- steps
 
     def _ahead(self, index, state):
-        """Yield (choice, Step) for each choice for a segment. index: of the segment. state: before it."""
+        """Yield (choice, SegmentCost) for each choice for a segment. index: of the segment. state: before it."""
         segment = self.problem.segments[index]
         for choice in self._choices(segment):
             key = index, choice, state
@@ -139,7 +139,7 @@ class PlanSearch:
         return words[:1] if self.sizes[MODEL] == 1 else words
 
     def _step(self, segment, choice, state):
-        """The Step of a segment with a choice, from a state. An empty segment brings the outputs to the loss."""
+        """The SegmentCost of a segment with a choice, from a state. An empty segment brings the outputs to the loss."""
         problem, grid = self.problem, self.grid
         layers = weighted_in(segment)
         shape, start = (state[0], state[1:]) if state else (problem.shape, None)
@@ -154,7 +154,7 @@ class PlanSearch:
         alone = workload.seconds(problem.machine, grid.size)
         workload.update(placer.layers, grid)
         after = placer.shape, tuple(placer.at.items()), placer.order
-        return Step(workload.seconds(problem.machine, grid.size), alone, sum(workload.memory_of.values()), after)
+        return SegmentCost(workload.seconds(problem.machine, grid.size), alone, sum(workload.memory_of.values()), after)
 
 
 def segments(layers):

@@ -39,7 +39,7 @@ from gridgrad.parallel.prediction.cost import Cost, busiest_of
 from gridgrad.parallel.prediction.critical_path import costs_of_ranks, played
 from gridgrad.parallel.prediction.pipeline_plans import Pipelines
 from gridgrad.parallel.prediction.placement_request import OPEN, PlacementRequest
-from gridgrad.parallel.prediction.plan_search import PlanSearch, Problem, segments
+from gridgrad.parallel.prediction.plan_search import PlanProblem, PlanSearch, segments
 from gridgrad.parallel.prediction.step_prediction import memory_of
 
 TOLERANCE = 0.03  # predictions that differ by less, relative, count as equal: the model is no more exact than that
@@ -158,7 +158,7 @@ class Planner:
                 yield Candidate(sizes, bound, cost, reason, time)
 
     def _problem(self):
-        return Problem(self.net, self.shape, self.batch_size, self.machine, self.shares)
+        return PlanProblem(self.net, self.shape, self.batch_size, self.machine, self.shares)
 
     def _arithmetic(self, sizes):
         """A lower bound in seconds of a step on a grid, however the network is divided."""

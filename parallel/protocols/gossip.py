@@ -2,7 +2,7 @@
 
 from gridgrad.nn.device import to_device, xp
 from gridgrad.parallel.protocols.protocol import Protocol
-from gridgrad.parallel.protocols.traffic import UPDATE, Message, Traffic, Work
+from gridgrad.parallel.protocols.traffic import UPDATE, Message, Traffic, WorkOfStep
 
 HALF = "half"  # the kind of its messages
 
@@ -36,7 +36,7 @@ class SGP(Protocol):
         elements, workers = sum(served), len(served)
         halves = [Message(worker, (worker + 1) % workers, elements) for worker in range(workers)]
         mixing = 6  # find and add what the step has changed, halve, add what arrives, divide by the weight
-        return Traffic([Work([elements] * workers, operations) for operations in (UPDATE, mixing)], rounds=[halves])
+        return Traffic([WorkOfStep([elements] * workers, operations) for operations in (UPDATE, mixing)], rounds=[halves])
 
     def own_arrays(self):
         return {"x": self.x}

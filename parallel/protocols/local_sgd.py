@@ -11,7 +11,7 @@ Appendix C does not depend on n. Here the weights are averaged.
 import numpy as np
 
 from gridgrad.parallel.protocols.protocol import Protocol
-from gridgrad.parallel.protocols.traffic import UPDATE, Traffic, Work
+from gridgrad.parallel.protocols.traffic import UPDATE, Traffic, WorkOfStep
 
 
 class LocalSGD(Protocol):
@@ -92,4 +92,4 @@ def agreed(served, period, operations):
     operations: on each parameter, to agree. served: see `Protocol.traffic`.
     """
     elements = [sum(served)] * len(served)
-    return Traffic([Work(elements, UPDATE), Work(elements, operations, 1 / period)], [(sum(served), 1 / period)])
+    return Traffic([WorkOfStep(elements, UPDATE), WorkOfStep(elements, operations, 1 / period)], [(sum(served), 1 / period)])

@@ -20,7 +20,7 @@ from gridgrad.nn.device import xp
 from gridgrad.nn.observer import observed
 from gridgrad.parallel.checkpoint.state import OptimizerState, State, copy_over
 from gridgrad.parallel.placement.partition import Partition, size
-from gridgrad.parallel.protocols.traffic import UPDATE, Traffic, Work
+from gridgrad.parallel.protocols.traffic import UPDATE, Traffic, WorkOfStep
 from gridgrad.parallel.training.network import ParallelSequential
 from gridgrad.parallel.training.steps import minibatch_indices
 
@@ -156,7 +156,7 @@ class Protocol:
         served: the parameters that each worker serves, for protocols with servers; their sum are all parameters. values: those
         of the protocol. Here it is synchronous training, which sums the gradients in each step.
         """
-        return Traffic([Work([sum(served)] * len(served), UPDATE)], [(sum(served), 1)])
+        return Traffic([WorkOfStep([sum(served)] * len(served), UPDATE)], [(sum(served), 1)])
 
     def shares(self, count: int, batch_size: int, seed: int) -> Any:
         """The Shares, or what takes their place, of which `turns` takes the turns of this worker; see Shares."""

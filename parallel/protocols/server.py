@@ -22,8 +22,8 @@ from gridgrad.parallel.job.deaths import Death
 from gridgrad.parallel.placement.partition import size
 from gridgrad.parallel.protocols import ownership
 from gridgrad.parallel.protocols.protocol import LAYER, Protocol
-from gridgrad.parallel.protocols.shard import Shard
-from gridgrad.parallel.protocols.traffic import UPDATE, Message, Traffic, Work
+from gridgrad.parallel.protocols.shard import ServerShard
+from gridgrad.parallel.protocols.traffic import UPDATE, Message, Traffic, WorkOfStep
 
 
 class ParameterServer(Protocol):
@@ -51,7 +51,7 @@ class ParameterServer(Protocol):
         self.clock, self.done, self.answered, self.lost = 0, set(), set(), 0
         self._asking, self._finals = [], []  # workers that wait for parameters, and for the last ones
         self._dead_at_end = 0  # how many had died when all others were done: all workers are to hear the same of it
-        self._missing, self._of_others = set(), {server: 0 for server in self.parts}  # see Shard
+        self._missing, self._of_others = set(), {server: 0 for server in self.parts}  # see ServerShard
         self._drawn = self._next_share = self.net.step * workers.size + workers.size  # numbers of shares, over all minibatches
         for kind in ("push", "fetch", "parameters", "draw", "drawn", "done", "final"):
             workers.handle(kind, getattr(self, f"_on_{kind}"))
@@ -72,16 +72,16 @@ class ParameterServer(Protocol):
         asked = [Message(worker, server, 0, 1 / fetch - 1 / lcm(fetch, push)) for worker, server in pairs]
         if asynchronous:
             asked += [Message(*way, 0) for worker in workers[1:] for way in ((worker, 0), (0, worker))]
-            serving = Work(served, UPDATE, 1 / push)
+            serving = WorkOfStep(served, UPDATE, 1 / push)
         else:
-            serving = Work(served, len(served) - 1 + UPDATE)
-        return Traffic([Work([sum(served)] * len(served), local)], (), [pushed, fetched], asked, serving, asynchronous)
+            serving = WorkOfStep(served, len(served) - 1 + UPDATE)
+        return Traffic([WorkOfStep([sum(served)] * len(served), local)], (), [pushed, fetched], asked, serving, asynchronous)
 
     def effective_batch(self, batch_size):
         return batch_size / self.workers.size if self.asynchronous else batch_size
 
     def updated_here(self):
-        """The Shard that this rank serves. Also finds `parts`: {server: the slices of the packed parameters that it owns}."""
+        """The ServerShard of this rank. Also finds `parts`: {server: the slices of the packed parameters that it owns}."""
         packed = [where for _, where, _ in self.counted.parameters()]
         owners = self._owners([size(where) for where in packed], self.workers.size)
         self.parts = {}
@@ -89,7 +89,7 @@ class ParameterServer(Protocol):
             self.parts.setdefault(owner, []).append(where)
         self._packed = self.counted.pack(self.net.params)
         mine = self._of(self.workers.rank, self._packed)
-        self.shard = Shard(mine, self.workers.size, self._policy, self.net.step)
+        self.shard = ServerShard(mine, self.workers.size, self._policy, self.net.step)
         return self.shard
 
     def _of(self, server, packed):
@@ -166,8 +166,8 @@ class ParameterServer(Protocol):
 
         turns: how many turns it sums. fetch: whether to ask for the parameters too. That must not be a message of its own
         where workers are in step: it could come when others have pushed the gradient of the next step already. of_others:
-        {server: what it said of the parameters of which the gradient was computed}, see Shard; by default of those that were
-        fetched last.
+        {server: what it said of the parameters of which the gradient was computed}, see ServerShard; by default of those
+        that were fetched last.
         """
         self.clock += 1
         self._missing = set(self.parts if fetch else ())

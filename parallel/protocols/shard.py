@@ -16,7 +16,7 @@ from gridgrad.nn.device import xp
 from gridgrad.nn.flat_parameters import FlatParameters
 
 
-class Shard(FlatParameters):
+class ServerShard(FlatParameters):
     """The parameters that a rank serves; for its optimizer it is the network.
 
     params: the initial parameters, flat, which become those of the shard. workers: how many there are. policy: BSP, ASP or SSP.

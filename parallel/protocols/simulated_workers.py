@@ -71,7 +71,8 @@ class Simulation:
         same. RuntimeError if all wait, and nothing is left that could happen.
         """
         self.clock, self.unhandled = VirtualTime(), Counter()
-        self.all_reduces, self.ring = {}, Link()  # {number: an AllReduce that not all have begun}; what does them in turn
+        self.all_reduces = {}  # {number: a VirtualAllReduce that not all have begun}
+        self.ring = Link()  # what does them in turn
         self.workers = [SimulatedWorkers(self, rank) for rank in range(self.size)]
         self.coroutines = [Coroutine(partial(function, workers)) for workers in self.workers]
         for worker in range(self.size):
@@ -241,12 +242,12 @@ class SimulatedWorkers(Workers):
             return CompletedTransfer()
         simulation, number = self.simulation, self._begun
         self._begun += 1
-        request = simulation.all_reduces.setdefault(number, AllReduce(simulation, number, layer)).of(self, array)
+        request = simulation.all_reduces.setdefault(number, VirtualAllReduce(simulation, number, layer)).of(self, array)
         sent = COLLECTIVES["all-reduce"].sent(self, array.size, 0) * array.itemsize
         return Transfer(self, layer, "all-reduce", sent, iter([request]))
 
 
-class AllReduce:
+class VirtualAllReduce:
     """A sum over all workers. It is made when the first one begins it, and begins itself when the last one does."""
 
     def __init__(self, simulation, number, layer):
@@ -283,7 +284,7 @@ class AllReduce:
 
 
 class Request:
-    """An AllReduce as one worker sees it; stands where an MPI request would."""
+    """A VirtualAllReduce as one worker sees it; stands where an MPI request would."""
 
     def __init__(self, all_reduce, workers):
         self.all_reduce, self.workers = all_reduce, workers

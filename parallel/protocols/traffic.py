@@ -18,7 +18,7 @@ class Message(NamedTuple):
     times: float = 1.0
 
 
-class Work(NamedTuple):
+class WorkOfStep(NamedTuple):
     """Additions and multiplications: so many on each of the elements of each worker, a list."""
 
     elements: Sequence[int]
@@ -31,16 +31,16 @@ class Traffic(NamedTuple):
 
     work: of the workers. sums: (elements, times) of all-reduces over all workers. rounds: lists of Messages with parameters or
     gradients; those of a round travel at the same time, and the next round begins when all have arrived. requests: Messages
-    that take no time. serving: the Work of parameter servers, in a step.
+    that take no time. serving: the WorkOfStep of parameter servers, in a step.
     asynchronous: whether a server does this work for each worker apart, and no worker waits for the gradients of others; rounds
     are then what workers push to servers, and what they fetch from them.
     """
 
-    work: Sequence[Work]
+    work: Sequence[WorkOfStep]
     sums: Sequence[tuple[int, float]] = ()
     rounds: Sequence[Sequence[Message]] = ()
     requests: Sequence[Message] = ()
-    serving: Work | None = None
+    serving: WorkOfStep | None = None
     asynchronous: bool = False
 
     def sent(self, workers: int) -> tuple[list[float], list[float]]:

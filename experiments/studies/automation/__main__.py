@@ -50,7 +50,7 @@ PROBLEM = "ranks", "link"  # what tells results apart
 
 
 @dataclass(frozen=True)
-class Network:
+class NetworkCase:
     """net: a name for `network_names.build`. shape: of a sample. convolves: so that only samples are divided by hand."""
 
     net: str
@@ -74,10 +74,10 @@ class Network:
 
 
 NETWORKS = {  # that of the programs by hand, and those of the thesis
-    "airfoil": Network("mlp:64,30,tanh", (4,), 1, "mse"),
-    "mlp3": Network("mlp3", (32, 32, 1), 10, "cross-entropy"),
-    "mnist-cnn": Network("mnist-cnn", (32, 32, 1), 10, "cross-entropy", convolves=True),
-    "cifar-cnn": Network("cifar-cnn", (32, 32, 3), 10, "cross-entropy", convolves=True),
+    "airfoil": NetworkCase("mlp:64,30,tanh", (4,), 1, "mse"),
+    "mlp3": NetworkCase("mlp3", (32, 32, 1), 10, "cross-entropy"),
+    "mnist-cnn": NetworkCase("mnist-cnn", (32, 32, 1), 10, "cross-entropy", convolves=True),
+    "cifar-cnn": NetworkCase("cifar-cnn", (32, 32, 3), 10, "cross-entropy", convolves=True),
 }
 
 

@@ -2,7 +2,7 @@
 
 from mpi4py import MPI
 
-from gridgrad.parallel.protocols.shard import Shard
+from gridgrad.parallel.protocols.shard import ServerShard
 
 
 class OneSidedServer:
@@ -13,12 +13,12 @@ class OneSidedServer:
     step meanwhile. If a rank dies the job ends, since windows do not survive that.
 
     comm: of all ranks. params: the initial parameters, flat, of which those of rank 0 count. make_optimizer: a function that
-    returns an Optimizer for a Shard; its learning rate must be constant, as the window has no number of the step.
+    returns an Optimizer for a ServerShard; its learning rate must be constant, as the window has no number of the step.
     Making one is collective, and so is `free`.
     """
 
     def __init__(self, comm, params, make_optimizer):
-        self.copy = Shard(params.copy(), comm.size, None)
+        self.copy = ServerShard(params.copy(), comm.size, None)
         self.optimizer = make_optimizer(self.copy)
         self.arrays = [self.copy.params, *self.optimizer.state_arrays().values()]
         is_server = comm.rank == 0

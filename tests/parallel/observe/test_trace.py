@@ -28,7 +28,7 @@ from gridgrad.parallel import ProcessGrid, parallelize, train_step
 from gridgrad.parallel.grid import clock as clocks
 from gridgrad.parallel.observe.profile import Profile
 from gridgrad.parallel.observe.span_observer import METHODS
-from gridgrad.parallel.observe.timeline import Event, last_needed, waiting
+from gridgrad.parallel.observe.timeline import TimelineEvent, last_needed, waiting
 from gridgrad.parallel.observe.trace import Trace
 from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.pipeline.passes import complete
@@ -286,7 +286,7 @@ def test_the_others_wait_for_who_comes_late(comm, monkeypatch):
 
 
 def called(start, stop, kind="all-reduce", category="collective", ranks=(0, 1)):
-    return Event(category, f"x {kind}", start, stop, 0, kind, ranks, 8)
+    return TimelineEvent(category, f"x {kind}", start, stop, 0, kind, ranks, 8)
 
 
 def test_waiting_follows_from_the_entries():
