@@ -39,7 +39,7 @@ from tests.experiments.figures import is_figure
 SLOW = """
 import sys, time
 from pathlib import Path
-from gridgrad.experiments.papers.parts import Part, run_resumable
+from gridgrad.experiments.papers.parts import PaperPart, run_resumable
 
 def part(name, seconds):
     def run():
@@ -47,7 +47,7 @@ def part(name, seconds):
             file.write(name + "\\n")
         time.sleep(seconds)
         return {"name": name}
-    return Part(name, run, 1, {})
+    return PaperPart(name, run, 1, {})
 
 slow = float(sys.argv[2])
 run_resumable({"paper": [part("first", 0), part("second", slow), part("third", 0)]}, Path(sys.argv[1]) / "state")
