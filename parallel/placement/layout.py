@@ -5,7 +5,7 @@ gradient has to be summed: all are answered here for any rank, without communica
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -51,7 +51,7 @@ class Layout:
 
     def of(self, samples: int) -> "Layout":
         """The layout of activations with `samples` samples."""
-        return replace(self, shape=(samples, *self.shape[1:]))
+        return Layout((samples, *self.shape[1:]), self.sizes, self.placements, self.here)
 
     @cached_property
     def index(self) -> tuple[slice | np.ndarray, ...]:
