@@ -120,8 +120,9 @@ def partitions_send_what_is_predicted(case, comm):
                           micro_batches=case.micro_batches)  # fmt: skip
         parts = parts_of(net, x, y, case.micro_batches)
         counted = comm.allgather((grid.coordinates, counts_of_step(case, net, parts, samples)))
-    time = partition_step_time(case.network(), case.grid, options["owners"], samples, BYTES, case.pipeline,
-                               case.micro_batches)  # fmt: skip
+    pipelines = Pipelines(case.pipeline, case.micro_batches)
+    asked = PlacementRequest(case.grid, plan, owners=options["owners"], pipelines=pipelines)
+    time = partition_step_time(case.network(), asked, samples, BYTES)
     for place, found in counted:
         if place["batch"] == 0:
             rank = place["model"]
