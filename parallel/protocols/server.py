@@ -220,11 +220,15 @@ class ParameterServer(Protocol):
 
     def _on_parameters(self, server, numbers, content):
         self._of_others[server], self.lost, *_ = numbers
-        array, start = to_device(content.view(self.net.dtype)), 0
-        for where in self.parts[server]:
-            self._packed[where] = array[start : start + size(where)]
-            start += size(where)
+        self.put(server, to_device(content.view(self.net.dtype)), self._packed)
         self._missing.discard(server)
+
+    def put(self, server, array, packed):
+        """Write what a server owns to its places in an array shaped as `counted.pack` returns it."""
+        start = 0
+        for where in self.parts[server]:
+            packed[where] = array[start : start + size(where)]
+            start += size(where)
 
     def _on_drawn(self, server, numbers, content):
         self._drawn = numbers[0]
