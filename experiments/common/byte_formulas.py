@@ -74,7 +74,7 @@ def laugier_activations(batch_size, widths, batch, model, itemsize=4):
 def activations(batch_size, widths, plan, batch, model, itemsize=4):
     """Bytes that all ranks together send along the model axis in one step.
 
-    plan: "out", "in" or "redundant" for each layer, see `plans.py`.
+    plan: "out", "in" or "redundant" for each layer, see `parallel/plans/`.
 
     Between a layer with "out" and the next with "out" there is an all-gather in forward and a reduce-scatter in backward; from
     "out" to "in" nothing moves; from "in" to "in" there is a reduce-scatter and then an all-gather; from "in" to "out" both

@@ -88,8 +88,8 @@ class Plan:
 
     def check(self, text, grid):
         """Raise ValueError for a grid, or a device, on which it is not possible. text: the whole plan, for the message."""
-        for axis in set(LAYER_AXES) - set(self.axes):
-            if grid.sizes[axis] > 1:
+        for axis in LAYER_AXES:
+            if axis not in self.axes and grid.sizes[axis] > 1:
                 raise ValueError(f"plan '{text}' has no rule for the axis {axis}: use the axes {' and '.join(self.axes)}")
 
     def checked_owners(self, owners, layers, grid):

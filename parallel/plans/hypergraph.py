@@ -54,7 +54,9 @@ class PartitionOfNetwork(Plan):
         if ranks == 1:
             return {}
         if not isinstance(owners, Owners):
-            raise ValueError(f"plan '{self.word}' needs owners: those of a file, or of parallel.partitioning.choose.partition")
+            raise ValueError(
+                f"plan '{self.word}' needs owners: those of a file, or of parallel.partitioning.good_partition.partition"
+            )
         if owners.ranks != ranks:
             raise ValueError(
                 f"owners: the partition is for {owners.ranks} ranks, the axis {MODEL} has {ranks}: make one for {ranks}"

@@ -10,7 +10,7 @@ UPDATE = 4  # additions and multiplications for each parameter, of an update wit
 
 
 class Message(NamedTuple):
-    """A message in a step, or in as many steps as one over `times`. elements: numbers in it; 0 of one that only asks."""
+    """A message. elements: numbers in it; 0 of one that only asks. times: how many such messages a step has on average."""
 
     sender: int
     receiver: int
@@ -19,7 +19,10 @@ class Message(NamedTuple):
 
 
 class WorkOfStep(NamedTuple):
-    """Additions and multiplications: so many on each of the elements of each worker, a list."""
+    """Additions and multiplications on parameters.
+
+    elements: how many parameters each worker works on. operations: for each of them. times: how often in a step on average.
+    """
 
     elements: Sequence[int]
     operations: float

@@ -24,9 +24,15 @@ import numpy as np  # noqa: E402
 
 from tests.jobs import jobs  # noqa: E402
 from tests.mpi import mpi  # noqa: E402
+from tests.random_networks import protocols  # noqa: E402
+from tests.random_networks.case import random_case  # noqa: E402
+from tests.random_networks.checks import grid_of, parallel  # noqa: E402
+from tests.random_networks.resuming import resumed  # noqa: E402
+from tests.random_networks.tables import table_of  # noqa: E402
 
 RANKS = 1, 2, 3, 4, 5, 6, 7, 8
 RUNS = {"training": 100, "resuming": 16, "protocols": 16}  # on each number of ranks; a third of that from 5 ranks on
+ASYNCHRONOUS = "server:asp", "server:ssp:1", "downpour:2:3"  # protocols whose results depend on time
 LIMIT = 1200  # seconds for all runs of a kind on one number of ranks
 
 
@@ -41,9 +47,8 @@ def main():
             for kind, number in RUNS.items():
                 seeds = list(range(0, number if ranks < 5 else number // 3, options.every))
                 path = os.path.join(folder, "lines")
-                failure = jobs.run(ranks, f"{__name__ if __name__ != '__main__' else 'tests.random_networks.digests'}:on_ranks",
-                                   LIMIT, {"kind": kind, "seeds": seeds, "path": path})  # fmt: skip
-                if failure:
+                order = {"kind": kind, "seeds": seeds, "path": path}
+                if failure := jobs.run(ranks, "tests.random_networks.digests:on_ranks", LIMIT, order):
                     raise SystemExit(failure)
                 with open(path) as found:
                     out.write(found.read())
@@ -53,9 +58,6 @@ def main():
 
 def write_lines(comm, order):
     """Write a line for each run to a file, on the first rank. Collective."""
-    from tests.random_networks.case import random_case
-    from tests.random_networks.tables import table_of
-
     lines = []
     for seed in order["seeds"]:
         case = random_case(seed, comm.size)
@@ -71,54 +73,25 @@ def write_lines(comm, order):
 
 
 def trained(case, comm):
-    from tests.random_networks.checks import grid_of, parallel
-
     with grid_of(case, comm) as grid:
-        losses, state, outputs = parallel(case, grid)
-        return f"{of_arrays(losses, state, outputs)} {counts(grid, comm)}"
+        found = parallel(case, grid)
+        return f"{of_arrays(*found)} {counts(grid.tally.records, comm)}"
 
 
-def resumed(case, comm):
-    """Save on the grid of a Case, resume on another one."""
-    from gridgrad.parallel.checkpoint.restore import newest
-    from tests.parallel.checkpoint.training import folder
-    from tests.random_networks.case import random_case
-    from tests.random_networks.checks import grid_of, outputs_of
-    from tests.random_networks.resuming import ALIKE, SAVED, Training
-
-    case = replace(case, micro_batches=1)
-    other = random_case(case.seed, comm.size)
-    other = replace(other, micro_batches=1, **{name: getattr(case, name) for name in ALIKE})
-    if other.pipeline and other.plan == "hypergraph" and not case.has_chain:
-        other = replace(other, pipeline=None)
-    with folder(comm) as directory:
-        with grid_of(case, comm) as grid:
-            training = Training(case, grid)
-            training.train(0, SAVED)
-            training.save(directory)
-        with grid_of(other, comm) as grid:
-            training = Training(other, grid)
-            newest(comm, directory).restore(training.net, training.participants)
-            losses = training.train(SAVED, len(case.batch_sizes))
-            state = training.net.state_dict(everywhere=True)
-            return f"{of_arrays(losses, state, outputs_of(training.net, case))} {counts(grid, comm)}"
+def saved_and_resumed(case, comm):
+    found, records = resumed(replace(case, micro_batches=1), comm)
+    return f"{of_arrays(*found)} {counts(records, comm)}"
 
 
 def by_protocol(case, comm):
-    from tests.random_networks import protocols
-
-    rng = random.Random(case.seed)
-    case = replace(case, layers=protocols.without(case.layers, protocols.APART), start="used", samples="normal")
-    case = replace(case, loss="cross-entropy", shares={axis: n for axis, n in (case.shares or {}).items() if axis != "batch"})
+    rng, case = random.Random(case.seed), protocols.for_workers(case)
     count, batch_size = rng.choice((3, 7, 11)), rng.choice((1, 2, 3, 5))
     data = case.batch(np.random.default_rng(case.seed), count)
-    asynchronous = "server:asp", "server:ssp:1", "downpour:2:3"  # whose results depend on time
-    text = rng.choice([one for one in (*protocols.SERIAL, *protocols.SAME, *protocols.ANY) if one not in asynchronous])
-    state = protocols.trained(case, comm, text, data, batch_size)
-    return f"{of_arrays([], state, np.zeros(0))} {text}"
+    text = rng.choice([one for one in (*protocols.SERIAL, *protocols.SAME, *protocols.ANY) if one not in ASYNCHRONOUS])
+    return f"{of_arrays([], protocols.trained(case, comm, text, data, batch_size), np.zeros(0))} {text}"
 
 
-RUN = {"training": trained, "resuming": resumed, "protocols": by_protocol}
+RUN = {"training": trained, "resuming": saved_and_resumed, "protocols": by_protocol}
 
 
 def of_arrays(losses, state, outputs):
@@ -128,9 +101,9 @@ def of_arrays(losses, state, outputs):
     return digest(b"".join(parts))
 
 
-def counts(grid, comm):
-    """A digest of what all ranks have sent. Collective."""
-    mine = sorted((*key, one.calls, one.bytes, one.messages) for key, one in grid.tally.records.items())
+def counts(records, comm):
+    """A digest of what all ranks have sent, from the records of each one's tally. Collective."""
+    mine = sorted((*key, one.calls, one.bytes, one.messages) for key, one in records.items())
     return digest(json.dumps(comm.allgather(mine)).encode())
 
 

@@ -29,8 +29,7 @@ ANY = (
 def keeps_its_promise(case, comm):
     """One of the promises, drawn by the seed of the Case."""
     rng = random.Random(case.seed)
-    case = replace(case, layers=without(case.layers, APART), start="used", samples="normal", loss="cross-entropy")
-    case = replace(case, shares={axis: n for axis, n in (case.shares or {}).items() if axis != "batch"})
+    case = for_workers(case)
     count, batch_size = rng.choice((1, 3, 7, 11)), rng.choice((1, 2, 3, 5))
     data = case.batch(np.random.default_rng(case.seed), count)
     promise = rng.choice(("serial", "serial", "same", "equal"))
@@ -49,6 +48,12 @@ def keeps_its_promise(case, comm):
         else:  # a training that diverges does so on all ranks, and where the promise names another one, with that one
             assert not finite(other), (text, batch_size, count, case)
             assert expected or not finite(serial_state(case, data, batch_size)), (text, batch_size, count, case)
+
+
+def for_workers(case):
+    """A Case like another one that workers can train as one network does."""
+    case = replace(case, layers=without(case.layers, APART), start="used", samples="normal", loss="cross-entropy")
+    return replace(case, shares={axis: n for axis, n in (case.shares or {}).items() if axis != "batch"})
 
 
 def finite(state):

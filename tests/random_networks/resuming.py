@@ -19,13 +19,19 @@ ALIKE = "layers", "shape", "optimizer", "lr", "loss", "batch_sizes", "samples", 
 def resumes_elsewhere(case, comm):
     """Save on the grid of a Case; resume on that of another one; the end is that of uninterrupted serial training."""
     case = replace(case, micro_batches=1)
+    expected = on_first(comm, serial, case)
+    found, _ = resumed(case, comm)
+    agree(found, expected, case, comm)
+
+
+def resumed(case, comm):
+    """(what `parallel` returns of the resumed training, the records of its grid's tally). case: without micro-batches."""
     other = random_case(case.seed, comm.size)
     other = replace(other, micro_batches=1, **{name: getattr(case, name) for name in ALIKE})
     if not on_cpus(comm):
         other = other.on_devices()
     if other.pipeline and other.plan == "hypergraph" and not case.has_chain:
         other = replace(other, pipeline=None)
-    expected = on_first(comm, serial, case)
     with folder(comm) as directory:
         with grid_of(case, comm) as grid:
             training = Training(case, grid)
@@ -36,7 +42,7 @@ def resumes_elsewhere(case, comm):
             newest(comm, directory).restore(training.net, training.participants)
             losses = training.train(SAVED, len(case.batch_sizes))
             found = losses, training.net.state_dict(everywhere=True), outputs_of(training.net, case)
-    agree(found, expected, case, comm)
+            return found, grid.tally.records
 
 
 class Training:
