@@ -19,7 +19,7 @@ def test_networks_compute_and_learn_as_pytorchs(comm):
 
 
 @NEEDS_PYTORCH
-@mpi(1, long=(1,), timeout=900)
+@mpi(1, long=(1,), timeout=2700)  # alone a fifth of it is enough
 def test_many_networks_compute_and_learn_as_pytorchs(comm):
     check_seeds(comm, "pytorch", range(FEW, MANY))
 
