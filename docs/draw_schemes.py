@@ -139,7 +139,7 @@ def draw_domain(path, ranks=4, side=28, samples=8):
                 HALO,
                 f"owns {words(owned, 'rows')}\nneeds {words(needed, 'rows')}",
             ),
-            ("kernels W1", (1, 8), (everything, table_in_use.block[-1]), WEIGHTS, words(table_in_use.block[-1], "kernels")),
+            ("kernels W1", (1, 8), (everything, kernels.block[-1]), WEIGHTS, words(kernels.block[-1], "kernels")),
             ("Linear: X", (samples, 1), (behind.block[0], everything), SAMPLES, words(behind.block[0], "samples")),
             ("Linear: W2", (weight.shape[0], 10), weight.block, WEIGHTS, "all of it"),
         ]
