@@ -120,7 +120,7 @@ def on_grid(grid, plan, layers, dtype, batch_sizes):
     return parallel(network(layers, dtype), grid, plan, sgd, "cross-entropy", batches(layers, dtype, batch_sizes))
 
 
-@mpi(*RANKS, long=(3, 4, 5, 6, 7, 8), timeout=300)
+@mpi(*RANKS, long=(3, 4, 5, 6, 7, 8), timeout=900)  # 8 ranks on 2 cores take half of it beside other tests
 def test_four_steps_equal_serial(comm):
     for case in CASES:
         layers, dtype, _ = case
