@@ -28,10 +28,11 @@ from gridgrad.parallel.job.run import run_launcher
 
 CUTS = [Tiles((NO_LIMIT,) * 3), *(Tiles(shapes=shapes, most_k=NO_LIMIT, most_k_few_rows=NO_LIMIT) for shapes in SHAPES)]
 LARGEST = 1 << 26  # elements of an operand or a result
+NAMES = {TimedProduct: "Product", ProductOverRows: "ProductOverRows"}  # what each is called in results
 
 
 def products(case):
-    """The products, Product and ProductOverRows, that a training step of a Case computes: a set. Nothing is computed."""
+    """The products, of the kinds of NAMES, that a training step of a Case computes: a set. Nothing is computed."""
     found = set()
 
     def see(a, b, out):
@@ -101,12 +102,12 @@ def main():
     table, rows, shown = kernels(), [], []
     print(f"the ways to compute a product are those of the table {table.name}")
     found = set().union(*(products(case) for case in SERIAL if not (args.quick and case.large)))
-    found = sorted(found, key=lambda product: (type(product).__name__, *asdict(product).values()))
+    found = sorted(found, key=lambda product: (NAMES[type(product)], *asdict(product).values()))
     found = [product for product in found if len(ways(product, table)) > 1 and elements(product) <= LARGEST]
     for product in progress(found, "products"):
         several = ways(product, table)
         seconds = dict(zip(several, times([type(product)(**asdict(product))], several.values(), args.rounds)))
-        rows.append({"product": type(product).__name__, **asdict(product), "seconds": seconds})
+        rows.append({"product": NAMES[type(product)], **asdict(product), "seconds": seconds})
         shown.append(cells(product, seconds, choice(product, table)))
     print(text_of(shown) if shown else "there is no product that can be cut")
     if args.out:
@@ -120,7 +121,7 @@ def cells(product, seconds, chosen):
     speed = lambda name: 2e-9 * m * k * n / seconds[name]  # noqa: E731
     fastest = min(seconds, key=seconds.get)
     return {
-        "product": " ".join([type(product).__name__, *words]), "sizes": f"{m} {k} {n}", "plain GFLOP/s": speed("plain"),
+        "product": " ".join([NAMES[type(product)], *words]), "sizes": f"{m} {k} {n}", "plain GFLOP/s": speed("plain"),
         "the table's way": chosen, "GFLOP/s": speed(chosen), "fastest way": fastest, "its GFLOP/s": speed(fastest),
     }  # fmt: skip
 

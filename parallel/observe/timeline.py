@@ -39,7 +39,7 @@ class TimelineEvent(NamedTuple):
 def timeline(parts):
     """The contents of the trace file, as a dict to be written as JSON.
 
-    parts: for each rank a dict of its "rank", "coordinates" {axis: coordinate}, "host" (a name), "events" (a list of Events)
+    parts: for each rank a dict of its "rank", "coordinates" {axis: coordinate}, "host" (a name), "events" (TimelineEvents)
     and "accuracy" (the largest error of their times, in seconds).
     """
     start = min((event.start for part in parts for event in part["events"]), default=0.0)
@@ -63,9 +63,9 @@ def timeline(parts):
 def waiting(events):
     """{rank: [(event, seconds)]}: for each collective, how long the rank waited in it for the last rank that it needed.
 
-    events: {rank: Events}, in which those of collectives are in the order of their ends. The i-th call with one name in one
-    group is the same collective on all ranks of the group. For a non-blocking collective, the event is the call in which it was
-    found complete. Messages from one rank to another are left out, because their calls differ from rank to rank.
+    events: {rank: TimelineEvents}, in which those of collectives are in the order of their ends. The i-th call with one name in
+    one group is the same collective on all ranks of the group. For a non-blocking collective, the event is the call in which it
+    was found complete. Messages from one rank to another are left out, because their calls differ from rank to rank.
     """
     calls = defaultdict(lambda: defaultdict(list))
     for rank, mine in events.items():

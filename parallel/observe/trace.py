@@ -105,7 +105,7 @@ class Trace(SpanObserver):
         return parts and timeline(parts)
 
     def _events(self):
-        """What this rank has recorded: a list of Events on the clock of rank 0, those of collectives behind all others."""
+        """What this rank has recorded: TimelineEvents on the clock of rank 0, those of collectives behind all others."""
         begun = begins(self.collectives)
         events = [TimelineEvent("instruction", str(what), start, stop, step) for what, start, stop, step in self.instructions]
         for what, start, stop, _, step in self.spans:

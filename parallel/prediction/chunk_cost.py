@@ -17,11 +17,10 @@ OPS = {"forward": "F", "backward": "I", "gradients": "W", "loss": "I", "update":
 class ChunkCost:
     """What a chunk costs the rank with the most work of those that hold a part of it.
 
-    seconds: {op: seconds}, of "F", "I" and "W" for one micro-batch and of "U",
-    the sums of gradients and the update, for a step. sums: the seconds of the sums alone. moving: the seconds of F, I and W in
-    which the rank communicates with others of its stage. added: the seconds of adding the gradients of a micro-batch to those
-    of others. collectives: the numbers of them in the passes of one micro-batch and in U, a tuple; sent: the bytes that the
-    rank sends in them.
+    seconds: {op: seconds}, of "F", "I" and "W" for one micro-batch and of "U", the sums of gradients and the update, for a
+    step. sums: the seconds of the sums alone. moving: the seconds of F, I and W in which the rank communicates with others of
+    its stage. added: the seconds of adding the gradients of a micro-batch to those of others. collectives: the numbers of them
+    in the passes of one micro-batch and in U, a tuple; sent: the bytes that the rank sends in them.
     parameters: how many the rank holds. elements: of the activations that are kept for one micro-batch. taken: bytes that the
     chunk takes from the one before it for one micro-batch. flops: of one micro-batch.
     """
