@@ -147,6 +147,7 @@ def parallelize(
     True
     >>> net.grid.free()
     """
+    end_job_when_uncaught()  # before the checks: one rank alone may fail them
     sums = ReductionSettings(reduction, update, reduce_dtype)
     auto_shares = isinstance(shares, str) and shares == AUTO
     if auto_shares and isinstance(plan, str) and is_partition(plan):
@@ -183,7 +184,6 @@ def completed(net, asked, grid=None, batch_size=BATCH_SIZE, machine=None, beside
     grid: the ProcessGrid, if there is one already. batch_size, machine: as for `parallelize`. beside: what the planner
     considers beside plans along the axes, where the grid is open: some of `BOTH`.
     """
-    end_job_when_uncaught()
     comm, plan = grid.comm if grid else MPI.COMM_WORLD, asked.plan
     partitioned = plan is not None and is_partition(plan)
     if asked.grid is None and partitioned:
