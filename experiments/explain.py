@@ -12,7 +12,6 @@ from functools import partial
 
 from tqdm import tqdm
 
-from gridgrad.experiments.common import predicted_reports
 from gridgrad.experiments.common import report as report_files
 from gridgrad.experiments.common.markdown import cell
 from gridgrad.experiments.common.meaning import check_grid
@@ -29,6 +28,7 @@ from gridgrad.experiments.common.options import (
     whole_list,
 )
 from gridgrad.experiments.common.parallel_schemes import MOST_RANKS
+from gridgrad.experiments.common.predicted_cost import cost_on
 from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.common.tables import columns, counted, table
 from gridgrad.experiments.parts import explain_pipeline
@@ -129,7 +129,7 @@ def planner(args):
 def result(chosen, others, args):
     """What --json writes, and most of what is printed, a dict. chosen, others: Candidates."""
     cost = chosen.cost
-    _, alone = predicted_reports.cost(cost.net, "batch", 1, args.batch_size, cost.machine)
+    alone = cost_on(cost.net, "batch=1", args.batch_size, cost.machine)
     bound, speedup = lower_bound(chosen, others), alone.seconds / chosen.seconds
     rows = explain_pipeline.chunk_rows(chosen.pipelined, cost.net) if chosen.pipelined else layer_rows(cost)
     return {

@@ -1,183 +1,111 @@
-"""Run `train` for every network and grid of a sweep, and keep one report a run.
+"""Measure a scaling study: `train` for every network and series on every number of ranks, repeated until the times are sure.
 
     gridgrad sweep experiments/settings/speedup.toml --out results/speedup.jsonl
     gridgrad sweep --ranks 1,2,4,8 --schemes batch,model,2d --nets mlp:512,512,relu --out FILE
     gridgrad sweep --grids "batch=4;stage=2,batch=2" --nets mlp:512,512,relu --out FILE
+    gridgrad sweep --schemes batch --vary "reduction=plain;overlap" --weak --minutes 30 --out FILE
 
-On one machine, or inside an allocation: each run is an mpiexec of its own. Runs are interleaved, all of them once
-before any is repeated, so that a drift of the machine's speed affects all of them alike. Reports gather in FILE.part, which
-becomes FILE when all runs are done. Runs that FILE or FILE.part have already, with the same settings and on a machine like
-this one, are not repeated: a sweep that was interrupted goes on when it is started again, and a longer one adds to FILE.
-Reports with other settings or of other machines do not compare with these. They stay in FILE.part, so that a sweep can go on
-where it was interrupted whichever machine it is on, and are left out of FILE in the end.
+On one machine, or inside an allocation: each run is an mpiexec of its own. Everything is checked before the first run. The runs
+come in a random order, all points once before any is repeated, and a point is repeated until the confidence interval of its
+median is narrow enough, or a limit is reached (`experiments/scaling/order.py`). A run that fails, or takes too long, is a row
+with its reason, and the sweep goes on.
 
-Several jobs may share a sweep: `--part 2/4` does every fourth run, from the second on, and writes FILE-2-of-4. Then
-`--gather FILE FILE ..` puts the reports of all parts into one file.
+FILE has every run that is done, at once. A sweep that was interrupted goes on when it is started again, and one with more ranks
+or networks adds to FILE. What FILE has of other settings, other code or another machine does not compare: it goes to
+FILE.others, from where it comes back when the sweep is again as it was.
 
-With `--predict 1,2,..,16384 --machine NAME` nothing runs: the reports are predicted
-(`experiments/common/predicted_reports.py`).
+Several jobs may share a sweep: `--part 2/4` does every fourth point, from the second on, and writes FILE-2-of-4. Then
+`--gather FILE FILE ..` puts the runs of all parts into one file.
+
+With `--machine NAME` the same points are predicted beside the runs; with `--predict 1,2,..,16384` nothing runs
+(`experiments/scaling/predicted.py`).
 """
 
 import argparse
-import contextlib
-import json
-import math
 import signal
 import sys
-import tempfile
-import tomllib
-from itertools import product
+import time
 from pathlib import Path
 
 from tqdm import tqdm
 
-from gridgrad.experiments.common import predicted_reports
-from gridgrad.experiments.common.meaning import check_grid
-from gridgrad.experiments.common.options import Parser, check_writable, user_input, whole, whole_list
-from gridgrad.experiments.common.parallel_schemes import SCHEMES, grid_of
-from gridgrad.experiments.common.programs import FOLDER, as_module, check_enough
-from gridgrad.experiments.common.published_networks import published
+from gridgrad.experiments.common.options import Parser, check_writable, number, user_input, whole, whole_list
+from gridgrad.experiments.common.parallel_schemes import AUTO, SCHEMES
+from gridgrad.experiments.common.programs import check_enough
 from gridgrad.experiments.common.report import write_text
-from gridgrad.experiments.parts import sweep_files, sweep_table
-from gridgrad.nn.files import json_forms
-from gridgrad.parallel.grid.process_grid import parse_grid
-from gridgrad.parallel.job.run import CHECKPOINTED, UserError, run_launcher
-from gridgrad.parallel.job.start_ranks import mpiexec, slots
-from gridgrad.parallel.prediction.machine import names
+from gridgrad.experiments.common.tables import counted
+from gridgrad.experiments.scaling import environment, predicted, records, settings, table, tidy
+from gridgrad.experiments.scaling.order import by_point, fewest_left, rounds
+from gridgrad.experiments.scaling.runs import record_of
+from gridgrad.experiments.scaling.study import Study
+from gridgrad.parallel.job.run import CHECKPOINTED, run_launcher
+from gridgrad.parallel.job.start_ranks import slots
+from gridgrad.parallel.prediction import machine as machines
 
-SETTINGS = FOLDER / "settings"
-DEFAULTS = {
-    "dataset": "airfoil", "nets": ["mlp:512,512,512,relu"], "ranks": [1, 2], "schemes": ["batch", "model", "2d"],
-    "batch_size": 100, "steps": 60, "repeats": 3, "plan": "fewest-bytes", "dtype": "float32", "seed": 0, "profile": False,
-    "reduction": "auto",
-}  # fmt: skip
-SERIAL = {"ranks": [1], "schemes": ["batch"]}  # what these are where a sweep names grids alone: the run on one rank
-MOST_REPEATS = 10_000
-LISTS = {  # the settings that say which runs there are, in a report
-    "nets": [json_forms.TEXT], "grids": json_forms.Optional([json_forms.TEXT]), "ranks": [json_forms.WHOLE],
-    "schemes": [json_forms.Kind(f"one of {', '.join(SCHEMES)}", SCHEMES.__contains__)],
-    "repeats": json_forms.Kind(f"a number of at most {MOST_REPEATS}", lambda value: type(value) is int and value <=
-    MOST_REPEATS),
-}  # fmt: skip
+TIMEOUT = 600  # seconds that a run may take
+START = 2.0  # seconds that the start and the end of a job take here, of an estimate
 
 
-def runs(settings):
-    """(net, grid) pairs of a sweep, each once: its `grids`, and every scheme on every number of ranks."""
-    grids = dict.fromkeys(settings.get("grids", []))
-    for ranks, scheme in product(settings["ranks"], settings["schemes"]):
-        grid = grid_of(scheme, ranks)
-        if grid:
-            grids[grid] = None
-    return list(product(settings["nets"], grids))
+def sweep(study, out, timeout=TIMEOUT, part=(1, 1), anew=False):
+    """Do the runs of one part of a Study that `out` does not have yet; see the module's text.
 
-
-def launch(net, grid, settings, timeout):
-    """The report of one run, without its list of losses; UserError with the job's own words if it fails."""
-    ranks = math.prod(parse_grid(grid).values())
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "report.json"
-        arguments = [*as_module("train"), "--quiet", "--net", net, "--grid", grid, "--report", str(report)]
-        for name in ("dataset", "data_dir", "batch_size", "steps", "plan", "dtype", "seed", "reduction"):
-            if settings.get(name) is not None:
-                arguments += [f"--{name.replace('_', '-')}", str(settings[name])]
-        if settings.get("profile"):
-            arguments.append("--profile")
-        with user_input():
-            job = mpiexec(ranks, arguments, timeout)
-        if job.status is None:
-            raise UserError(f"{net} on {grid} took longer than --timeout {timeout} s and was ended")
-        if job.status != 0:
-            lines = [line for line in job.stderr.splitlines() if "rror" in line] or ["no message"]
-            raise UserError(f"{net} on {grid} ended with status {job.status}: {lines[0]}")
-        return json.loads(report.read_text()) | {"loss": None}
-
-
-def report_of(net, grid, repeat, settings, timeout=600):
-    """The report of one run of a sweep, as its file has it; see `launch`."""
-    report = launch(net, grid, settings, timeout) | {"repeat": repeat, "slots": slots(), "sweep": settings}
-    return report | {"oversubscribed": report["P"] > report["slots"], "machine": sweep_files.here()}
-
-
-def all_runs(settings):
-    """(net, grid, repeat) of all runs of a sweep, in the order in which they are done."""
-    return [(net, grid, repeat) for repeat in range(settings["repeats"]) for net, grid in runs(settings)]
-
-
-def sweep(settings, out, timeout=600, part=(1, 1), anew=False):
-    """Do the runs of one part of a sweep that `out` does not have yet, and write all reports to `out`; see the module's text.
-
-    part: (I, N), every N-th run from the I-th on. anew: also repeat, and replace, what `out` has. Returns (runs that were done
-    now, runs of this part).
+    part: (I, N), every N-th point from the I-th on. anew: also repeat, and replace, what `out` has. Returns (runs that were
+    done now, all runs of the part).
     """
-    todo = all_runs(settings)[part[0] - 1 :: part[1]]
-    unfinished = Path(f"{out}.part")
+    points, here, others_file = study.points[part[0] - 1 :: part[1]], environment.here(), Path(f"{out}.others")
     with user_input():
-        reports = ([] if anew else sweep_files.read(out)) + sweep_files.read(unfinished)
-    found = sweep_files.done(reports, settings)
-    others = [report for report in reports if report not in found.values()]
-    missing = [run for run in todo if run not in found]
-    for net, grid, repeat in tqdm(missing, unit=" runs", delay=2, disable=None):
-        found[net, grid, repeat] = report_of(net, grid, repeat, settings, timeout)
-        write_text(unfinished, sweep_files.lines([*others, *found.values()]))
-    write_text(out, sweep_files.lines(found.values()))
-    unfinished.unlink(missing_ok=True)
-    return len(missing), len(todo)
+        found = records.read(out) + records.read(others_file)
+    mine, others = records.of_study(found, study, here)
+    mine = [] if anew else [record for record in mine if not record.get("failed")]
+    deadline = time.monotonic() + 60 * study.minutes if study.minutes else float("inf")
+    save(study, out, mine, others_file, others)
+    before = len(mine)
+    with tqdm(total=before + fewest_left(points, study, mine), initial=before, unit=" runs", delay=2, disable=None) as bar:
+        for point in rounds(points, study, mine):
+            earlier = by_point(mine).get(point.key, [])
+            if time.monotonic() + max((record["took"] for record in earlier), default=0) > deadline:
+                break
+            record = record_of(point, max((one["repeat"] for one in earlier), default=-1) + 1, timeout)
+            mine.append(record | records.tags(study, point))
+            write_text(out, records.lines(in_order(mine, study)))
+            bar.total = len(mine) + fewest_left(points, study, mine)
+            bar.update()
+    return len(mine) - before, len(mine)
+
+
+def in_order(mine, study):
+    """The records of a study in the order of its points."""
+    numbers = {point.key: number for number, point in enumerate(study.points)}
+    return sorted(mine, key=lambda record: (numbers[records.key_of(record)], record["repeat"]))
+
+
+def save(study, out, mine, others_file, others):
+    """Write both files of a sweep, first the one with what does not belong to it; there is none where it would be empty."""
+    if others:
+        write_text(others_file, records.lines(others))
+    write_text(out, records.lines(in_order(mine, study)))
+    if not others:
+        others_file.unlink(missing_ok=True)
 
 
 def gather(files, out):
-    """Put the reports of several sweeps, or of the parts of one, into one file. Returns words about what it holds.
+    """Put the records of several sweeps, or of the parts of one, into one file. Returns words about what it holds.
 
     ValueError if they disagree. A run is missing if the settings of a sweep have it, and none of the files.
     """
-    reports = sweep_files.gather(files)
-    asked = {}
-    for own in (report["sweep"] for report in reports):
-        settings = DEFAULTS | own
-        json_forms.check(settings, LISTS, "sweep")
-        asked |= dict.fromkeys((*run, sweep_files.how(own)) for run in all_runs(settings))
-    missing = list(asked.keys() - {sweep_files.name_of(report) for report in reports})
-    write_text(out, sweep_files.lines(reports))
-    net, grid, repeat, _ = min(missing, default=(None,) * 4)
-    words = f"; {len(missing)} are missing, such as {net} on {grid}, repeat {repeat}" if missing else ""
-    return f"{len(reports)} runs written to {out}{words}"
-
-
-def read_settings(path):
-    """The settings of a TOML file, or of the one of this name that comes with gridgrad; ValueError if it is none."""
-    if not Path(path).exists() and (SETTINGS / Path(path).name).is_file():
-        path = SETTINGS / Path(path).name
-    try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:  # of the syntax, of bytes that are not UTF-8, of lists in too many lists
-        raise ValueError(f"{path} is no TOML file: {error}; see {SETTINGS}/speedup.toml") from None
-
-
-def check(settings, schemes=SCHEMES):
-    """Raise ValueError that names the setting if one is unknown, has the wrong type, or names an unknown scheme."""
-    kinds = DEFAULTS | {"grids": [""], "data_dir": ""}
-    for name, value in settings.items():
-        if name not in kinds:
-            raise ValueError(f"unknown setting {name}: there are {', '.join(kinds)}")
-        values, example = (value, kinds[name][0]) if isinstance(kinds[name], list) else ([value], kinds[name])
-        good = isinstance(values, list) and all(type(v) is type(example) for v in values)
-        if not good or (type(example) is int and name != "seed" and not all(v >= 1 for v in values)):
-            words = {int: "whole numbers of at least 1", bool: "true or false", str: "texts"}[type(example)]
-            raise ValueError(f"setting {name} = {value!r}: expected {'a list of ' if values is value else ''}{words}")
-    if settings["repeats"] > MOST_REPEATS:
-        raise ValueError(f"setting repeats = {settings['repeats']}: every run can be repeated {MOST_REPEATS} times at most")
-    if unknown := set(settings["schemes"]) - set(schemes):
-        raise ValueError(f"unknown schemes {', '.join(sorted(unknown))}: use {', '.join(schemes)}")
-    for grid in settings.get("grids", []):
-        parse_grid(grid)
-
-
-def check_images(settings):
-    """Raise ValueError for a grid that splits images and a network that takes none. Only for such a grid the data are read."""
-    split = [(net, sizes) for net, grid in runs(settings) if (sizes := parse_grid(grid)).get("height", 1) > 1]
-    if split:
-        shape, outputs = predicted_reports.shape_of(settings["dataset"], settings.get("data_dir"))
-        for net, sizes in split:
-            check_grid(sizes, published(net, shape, outputs))
+    found = records.gather(files)
+    done, missing, seen = by_point(found), {}, []
+    for given in (record["sweep"] for record in found):
+        if given not in seen:
+            seen.append(given)
+            study = Study(given)
+            for point in study.points:
+                missing[point] = max(0, study.repeats - len(done.get(point.key, [])))
+    count = sum(missing.values())
+    write_text(out, records.lines(found))
+    point = next((point for point, runs in missing.items() if runs), None)
+    words = f"; {count} {'is' if count == 1 else 'are'} missing, such as {point}" if count else ""
+    return f"{counted(len(found), 'run')} written to {out}{words}"
 
 
 def part_of(text):
@@ -189,6 +117,25 @@ def part_of(text):
     return whole(1, count)(words[0]), count
 
 
+def variation(text):
+    """An option type: "NAME=VALUE;VALUE" as (name, value, or list of several values)."""
+    name, equals, values = text.partition("=")
+    if not equals or not values:
+        raise argparse.ArgumentTypeError(f"must be NAME=VALUE;VALUE, such as batch-size=64;256, not '{text}'")
+    found = [value_of(word.strip()) for word in values.split(";")]
+    return name.strip().removeprefix("--").replace("-", "_"), found if len(found) > 1 else found[0]
+
+
+def value_of(text):
+    """The number, truth or text that a text is."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return {"true": True, "false": False}.get(text, text)
+
+
 def stop(number, frame):
     """End on a signal, such as the one that an allocation sends before its end: what is done is kept."""
     print("sweep: stopped early: the same command line goes on from here", file=sys.stderr, flush=True)
@@ -196,114 +143,167 @@ def stop(number, frame):
 
 
 def options():
-    parser = Parser(prog="sweep", usage="%(prog)s [OPTIONS] [FILE.toml]",
-                    description="Run train for every network and grid of a sweep.")  # fmt: skip
+    parser = Parser(prog="sweep", usage="%(prog)s [OPTIONS] [FILE.toml]", short=SHORT,
+                    description="Measure a scaling study: train for every network and series.")  # fmt: skip
     words, specs = (lambda text: text.split(",")), (lambda text: text.split(";"))  # a spec has commas of its own
     add = parser.add_argument
     add("settings", nargs="?", metavar="FILE.toml", help="settings file; options given here override it")
-    add("--out", default="results/sweep.jsonl", help="the reports, a line of JSON each")
+    add("--out", default="results/sweep.jsonl", help="the runs, a line of JSON each")
+    add("--csv", metavar="FILE.csv", help="also write all runs to this file, a row a run")
+    add = parser.add_argument_group("what is measured").add_argument
     add("--dataset", metavar="NAME", help="data set, see train --help (default: airfoil)")
     add("--data-dir", metavar="DIR", help="see train --help")
     add("--nets", type=specs, help="networks, see train --help, separated by semicolons")
     add("--ranks", type=whole_list, metavar="P,P,..", help="numbers of ranks (default: 1,2)")
-    add("--schemes", type=words, metavar="S,S,..", help=f"some of {', '.join(SCHEMES)} (default: batch,model,2d)")
-    add("--grids", type=specs, metavar="GRID;GRID;..", help="more grids, see train --help, separated by "
-        "semicolons; without --ranks and --schemes one rank alone is measured beside them")  # fmt: skip
+    add("--schemes", type=words, metavar="S,S,..", help=f"series: some of {', '.join((*SCHEMES, AUTO))}, where auto is what "
+        "the planner chooses (default: batch,model,2d)")  # fmt: skip
+    add("--grids", type=specs, metavar="GRID;GRID;..", help="more series: grids, see train --help, separated by semicolons, "
+        "where * takes the ranks that are left, such as batch=*,model=2; without --ranks and --schemes one rank alone is measured "
+        "beside them")  # fmt: skip
+    add("--weak", action="store_true", help="weak scaling: --batch-size counts the samples of one rank, so the global batch "
+        "grows with the ranks")  # fmt: skip
     add("--batch-size", type=whole(1), metavar="B", help="samples in the global minibatch of all runs (default: 100)")
     add("--steps", type=whole(1), help="minibatches in a run (default: 60)")
-    add("--repeats", type=whole(1), help="how often each run is repeated (default: 3)")
     add("--plan", help="see train --help")
     add("--reduction", help="see train --help")
     add("--profile", action="store_true", default=None, help="profile the layers, as plot breakdown needs")
-    add("--timeout", type=whole(1), default=600, help="seconds that one run may take")
-    add("--part", type=part_of, default=(1, 1), metavar="I/N", help="do only every N-th run, from the I-th on, and write them "
-        "to FILE-I-of-N instead of FILE (default: all runs)")  # fmt: skip
+    add("--vary", type=variation, action="append", default=[], metavar="NAME=VALUE;VALUE", help="any other option of train, or "
+        f"one of {', '.join(settings.JOB)} (BLAS threads a rank; emulated hosts, and the rate and delay of their network), "
+        "with the values that are measured, each as series of its own; may be repeated")  # fmt: skip
+    add = parser.add_argument_group("how often").add_argument
+    add("--repeats", type=whole(1), help="how often each point is measured at least (default: 6)")
+    add("--most-repeats", type=whole(1), metavar="N", help="and at most (default: 12; or --repeats where those are more than 12, or "
+        "too few for an interval)")  # fmt: skip
+    add("--interval", type=number(above=0), metavar="PERCENT", help="no more repeats once the 95 %% confidence interval of "
+        "the median is so narrow: to both sides, of the median (default: 3)")  # fmt: skip
+    add("--minutes", type=number(above=0), metavar="M", help="minutes after which no run is started (default: no limit)")
+    add("--timeout", type=whole(1), default=TIMEOUT, help="seconds that one run may take")
+    add = parser.add_argument_group("files and parts").add_argument
+    add("--part", type=part_of, default=(1, 1), metavar="I/N", help="do only every N-th point, from the I-th on, and "
+        "write them to FILE-I-of-N instead of FILE (default: all points)")  # fmt: skip
     add("--anew", action="store_true", help="repeat also the runs that --out has, and replace them")
-    add("--gather", nargs="+", metavar="FILE", help="start no job, but put the reports of these files together into --out")
+    add("--gather", nargs="+", metavar="FILE", help="start no job, but put the runs of these files together into --out")
+    add("--dry-run", action="store_true", help="check everything and list the points with node-hours, but run nothing")
     add = parser.add_argument_group("predictions").add_argument
-    add("--predict", type=whole_list, metavar="P,P,..", help="numbers of ranks to predict reports for; starts no job. "
-        f"Schemes are some of {', '.join(predicted_reports.ALL_SCHEMES)}; default all")  # fmt: skip
-    add("--machine", metavar="NAME", help="a file that calibrate wrote, or one of "
-        f"{', '.join(names())}; default cori-haswell")  # fmt: skip
-    add(
-        "--weak",
-        action="store_true",
-        default=None,
-        help="weak scaling: --batch-size counts the samples of one rank, so the global batch grows with the ranks",
-    )
+    add("--machine", metavar="NAME", help="predict the same points for a machine: a file that calibrate wrote, or one of "
+        f"{', '.join(machines.names())}")  # fmt: skip
+    add("--predict", type=whole_list, metavar="P,P,..", help="numbers of ranks to predict runs for, on --machine or else "
+        "cori-haswell; starts no job (default of --schemes: all)")  # fmt: skip
     words = "shape of a sample: features, or HEIGHT,WIDTH,CHANNELS; default: that of --dataset if given, else as published"
     add("--shape", type=whole_list, metavar="SHAPE", help=words)
     add("--outputs", type=whole(1), help="number of classes (default: as for --shape)")
     return parser
 
 
-def settings_of(args):
-    """(settings of the sweep, those of them that are not defaults) of the options. ValueError if they are wrong."""
-    given = read_settings(args.settings) if args.settings else {}
-    given |= {name: value for name in (*DEFAULTS, "grids", "data_dir") if (value := getattr(args, name, None)) is not None}
-    settings = DEFAULTS | (SERIAL if given.get("grids") and not SERIAL.keys() & given else {}) | given
-    check(settings, predicted_reports.ALL_SCHEMES if args.predict else SCHEMES)
-    if args.predict is None and any((args.machine, args.weak, args.shape, args.outputs)):
-        raise ValueError("--machine, --weak, --shape and --outputs are options of predictions: they go with --predict")
-    if args.predict is None and not args.gather and not runs(settings):
-        raise ValueError("there is nothing to run: name nets, and ranks or grids that the schemes have")
-    return settings, given
+SHORT = (
+    "out", "csv", "dataset", "nets", "ranks", "schemes", "grids", "weak", "batch_size", "vary", "interval", "minutes",
+    "dry_run", "machine", "predict",
+)  # fmt: skip # what --help shows without `all`
+
+
+def study_of(args):
+    """(Study of the options, the settings that are given). ValueError if they are wrong."""
+    given = settings.read(args.settings) if args.settings else {}
+    named = (*settings.STUDY, *settings.OF_TRAIN)
+    given |= {name: value for name in named if (value := getattr(args, name, None)) is not None} | dict(args.vary)
+    if args.weak:
+        given["scaling"] = ["weak"]
+    if args.predict:
+        given["ranks"] = args.predict
+        if not {"schemes", "series", "grids", "network"} & given.keys():
+            given["schemes"] = [*SCHEMES, AUTO]
+    elif args.shape or args.outputs:
+        raise ValueError("--shape and --outputs are options of predictions: they go with --predict")
+    return Study(given), given
 
 
 def check_job(args, ranks):
     """Raise ValueError for settings that are wrong, or need more ranks than a job has: see `programs.check_job`."""
-    settings, _ = settings_of(args)
+    study, _ = study_of(args)
     if args.predict is None and not args.gather:
-        largest = max((grid for _, grid in runs(settings)), key=lambda grid: math.prod(parse_grid(grid).values()))
-        check_enough(math.prod(parse_grid(largest).values()), ranks, f"the run on the grid {largest}")
+        largest = max(study.points, key=lambda point: point.ranks)
+        check_enough(largest.ranks, ranks, f"the run on the grid {largest.settings['grid']}")
 
 
-def check_no_runs(out):
-    """Raise UserError if a file has reports of runs, which take long: predictions must not replace them."""
-    with contextlib.suppress(ValueError):  # of a file of predictions
-        if sweep_files.read(out):
-            raise UserError(f"--out {out} has runs that were measured: give predictions a file of their own")
+def dry_run(study, machine):
+    """Print the points with what they cost at least. machine: a Machine for which the seconds of a step are predicted."""
+    predictions = {records.key_of(one): one["seconds_per_step"]["median"] for one in predicted.records(study, machine)}
+    rows, hours = [], 0.0
+    for point in study.points:
+        step = predictions.get(point.key)
+        nodes = -(-point.ranks // slots())
+        cost = None if step is None else nodes * study.repeats * (START + point.settings["steps"] * step) / 3600
+        hours += cost or 0.0
+        rows.append({
+            "network": point.settings["net"], "grid": point.settings["grid"], "ranks": point.ranks,
+            "batch": point.settings["batch_size"], "series": "; ".join(curve.series for curve in study.curves_of(point)),
+            "runs at least": study.repeats, "ms a step, predicted": step and 1e3 * step, "node-hours": cost,
+        })  # fmt: skip
+    print(table.of_cells(rows))
+    least, most = len(study.points) * study.repeats, len(study.points) * study.most_repeats
+    print(f"{counted(len(rows), 'point')}, {least} to {most} runs, {hours:.2g} to {2 * hours:.2g} node-hours on nodes of "
+          f"{counted(slots(), 'core')} (predicted for {machine.name}); nothing was run")  # fmt: skip
 
 
-def predict(settings, given, args):
-    """Write predicted reports and print how many. given: settings that are not defaults."""
+def write_predictions(study, given, args, found):
+    """Write predicted records to --out and print them; found: what was measured of the same points, which stays in it."""
     name, shape, outputs = args.machine or "cori-haswell", args.shape, args.outputs
-    settings = settings | {"ranks": args.predict, "schemes": given.get("schemes", predicted_reports.ALL_SCHEMES)}
     with user_input():
-        if "dataset" in given and not (shape and outputs):
-            of_data = predicted_reports.shape_of(given["dataset"], given.get("data_dir"))
+        if "dataset" in given and not (shape and outputs) and not study.network:
+            of_data = predicted.shape_of(study.points[0].settings["dataset"], given.get("data_dir"))
             shape, outputs = shape or of_data[0], outputs or of_data[1]
-        count = predicted_reports.write(settings, args.out, name, shape, outputs, bool(args.weak))
-    print(sweep_table.text([json.loads(line) for line in Path(args.out).read_text().splitlines()]))
-    following = f"; next: gridgrad plot speedup --predicted {args.out}" if 1 in args.predict else ""  # it draws speedups
-    print(f"{count} predictions written to {args.out}{following}")
+        made = list(predicted.records(study, machines.read(name), shape, outputs))
+        if not made:
+            raise ValueError("there is nothing to predict: none of the series has a prediction for these networks and ranks")
+        write_text(args.out, records.lines([*found, *made]))
+    return made
 
 
 def main():
     args = options().parse_args()
     out = args.out
     with user_input():
-        settings, given = settings_of(args)
-        check_writable(out)
-        if not (args.gather or args.predict):
-            check_images(settings)
         if args.gather:
+            check_writable(out)
             words = gather(args.gather, out)
-            print(f"{sweep_table.text(sweep_files.read(out))}\n{words}; next: gridgrad plot speedup {out}")
+            finish(args, out, f"{words}; next: gridgrad plot speedup {out}")
             return
+        study, given = study_of(args)
+        machine = machines.read(args.machine) if args.machine else None
+        check_writable(out)
+        if args.predict and any(not record.get("predicted") for record in records.read(out)):
+            raise ValueError(f"--out {out} has runs that were measured: give predictions a file of their own")
+        if not args.predict:
+            study.check()
+    if args.dry_run:
+        dry_run(study, machine or machines.read("cori-haswell"))
+        return
     if args.predict:
-        check_no_runs(out)
-        predict(settings, given, args)
+        made = write_predictions(study, given, args, [])
+        following = f"; next: gridgrad plot speedup {out}" if 1 in args.predict else ""  # it draws speedups
+        finish(args, out, f"{len(made)} predictions written to {out}{following}")
         return
     if args.part[1] > 1:
-        out = sweep_files.part_name(out, args.part)
+        out = str(records.part_name(out, args.part))
     signal.signal(signal.SIGUSR1, stop)
-    now, count = sweep(settings, out, args.timeout, args.part, args.anew)
+    now, count = sweep(study, out, args.timeout, args.part, args.anew)
+    if machine:
+        args.out = out
+        write_predictions(study, given, args, [one for one in records.read(out) if not one.get("predicted")])
     earlier = f", {count - now} of which were there already" if now < count else ""
     following = f"plot speedup {out}" if args.part[1] == 1 else "sweep --gather with the files of all parts"
+    finish(args, out, f"{counted(count, 'run')} written to {out}{earlier}; next: gridgrad {following}")
+
+
+def finish(args, out, words):
+    """Print the table of a file of runs and some words, and write the CSV file that is asked for."""
     with user_input():
-        text = sweep_table.text(sweep_files.read(out))
-    print(f"{text}\n{count} runs written to {out}{earlier}; next: gridgrad {following}")
+        found = records.read(out)
+        print(f"{table.text(found)}\n{words}")
+        if args.csv:
+            check_writable(args.csv)
+            write_text(args.csv, tidy.text(found))
+            print(f"{args.csv} written")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_info
 
 from gridgrad.experiments.common.tables import spread
 from gridgrad.experiments.common.version import version
-from gridgrad.nn import device
+from gridgrad.nn import device, network_summary
 from gridgrad.nn.files.whole_files import write_text
 from gridgrad.nn.kernels.processor import blas, processor
 from gridgrad.nn.kernels.table_in_use import kernels
@@ -93,6 +93,14 @@ def in_words(measured, samples, how="measured"):
         "MiB of memory, most of a rank": measured["peak_memory"] / 2**20,
     }
     return [{"a training step": name, how: value} for name, value in found.items()]
+
+
+def flops_a_sample(net):
+    """Operations of the matrix products of a training step for one sample: three times those of the forward pass.
+
+    net: a serial Sequential.
+    """
+    return 3 * sum(row.flops for row in network_summary.rows(net, net.input_shape))
 
 
 def peak_memory():

@@ -13,9 +13,10 @@ beside them, as .png.
 from dataclasses import replace
 from functools import lru_cache
 
-from gridgrad.experiments.common import predicted_reports
 from gridgrad.experiments.common.markdown import table
 from gridgrad.experiments.common.options import Parser, user_input, writable_beside
+from gridgrad.experiments.common.parallel_schemes import grid_of
+from gridgrad.experiments.common.predicted_cost import cost_on
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.common.tables import terminal
 from gridgrad.experiments.papers.cited import published
@@ -98,7 +99,7 @@ def apart(machine):
 
 def serial(net, batch_size, machine):
     """The Cost of a step on one rank."""
-    return predicted_reports.cost(net, "batch", 1, batch_size, machine)[1]
+    return cost_on(net, "batch=1", batch_size, machine)
 
 
 def predicted():
@@ -109,8 +110,8 @@ def predicted():
             net = network(width, dtype)
             alone = serial(net, BATCH_SIZE, machine)
             for scheme, plan in CASES:
-                grid, cost = predicted_reports.cost(net, scheme, RANKS, BATCH_SIZE, machine, plan)
-                _, spread = predicted_reports.cost(net, scheme, RANKS, BATCH_SIZE, apart(machine), plan)
+                grid = grid_of(scheme, RANKS)
+                cost, spread = (cost_on(net, grid, BATCH_SIZE, where, plan) for where in (machine, apart(machine)))
                 rows.append(
                     {"numbers": dtype, "model size": width, "grid": grid, "plan": plan,
                      "speedup on 1 node": alone.seconds / cost.seconds, "on 32 nodes": alone.seconds / spread.seconds,

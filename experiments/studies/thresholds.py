@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from gridgrad.experiments.common.options import Parser, check_writable, user_input, whole, whole_list
 from gridgrad.experiments.common.parallel_schemes import scheme_of
-from gridgrad.experiments.common.predicted_reports import rounded
+from gridgrad.experiments.common.predicted_cost import rounded
 from gridgrad.experiments.common.report import write_json
 from gridgrad.experiments.common.tables import table
 from gridgrad.experiments.plots.figures import plt, save

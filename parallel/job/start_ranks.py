@@ -115,23 +115,23 @@ def environment(ranks, mpiexec):
     return env
 
 
-def mpiexec(ranks, arguments, timeout, env=None):
+def mpiexec(ranks, arguments, timeout, env=None, launcher=None):
     """Run `python ARGUMENTS` on `ranks` ranks, wait for the end, and return a Finished.
 
-    timeout: seconds after which the job is killed. env: environment variables that are set in addition.
+    timeout: seconds after which the job is killed. env: environment variables that are set in addition. launcher: the words of
+    the command that launches it, by default what `find_mpiexec` finds.
     However the job ends (by itself, killed, hung, or by an exception here such as Ctrl-C), none of its processes and none
     of its shared-memory files remain. A launcher that fails before it has started any rank is started again.
     """
     for _ in range(STARTS):
-        finished = _job(ranks, arguments, timeout, env)
+        finished = _job(ranks, arguments, timeout, env, launcher or find_mpiexec())
         if finished.status == 0 or FALSE_START not in finished.stderr:
             break
     return finished
 
 
-def _job(ranks, arguments, timeout, env):
+def _job(ranks, arguments, timeout, env, launcher):
     """Start mpiexec once and wait until it ends."""
-    launcher = find_mpiexec()
     mark, started = uuid.uuid4().hex, time.time()
     process = subprocess.Popen(
         [*launcher, "-n", str(ranks), sys.executable, *arguments],

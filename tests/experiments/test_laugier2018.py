@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gridgrad.experiments.common import predicted_reports
+from gridgrad.experiments.common.predicted_cost import cost_on
 from gridgrad.experiments.papers import page_words
 from gridgrad.experiments.papers.cited import DERIVED, NOT_PRINTED, PRINTED, published
 from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, FOLLOWS, HOLDS, OPEN, found, undecided
@@ -80,9 +80,8 @@ def test_without_assumptions_a_step_is_that_of_the_cost_model():
     for node, where in ((32, machine), (1, predictions.apart(machine))):
         found = steps.seconds(cases, steps.BASE | {steps.NODE: node})
         for (size, batch, model), value in zip(cases, found, strict=True):
-            scheme = "2d" if batch > 1 and model > 1 else "model" if model > 1 else "batch"
             net = predictions.network(size, "float64")
-            _, cost = predicted_reports.cost(net, scheme, batch * model, 100, where, steps.PLAN)
+            cost = cost_on(net, f"batch={batch},model={model}", 100, where, steps.PLAN)
             assert value == pytest.approx(cost.seconds, rel=1e-3)
 
 

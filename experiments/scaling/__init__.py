@@ -1,0 +1,16 @@
+"""A scaling study: what is to be measured, how, in which order, and what was found.
+
+| file             | what it says                                                                               |
+|------------------|--------------------------------------------------------------------------------------------|
+| `study.py`       | the points of a study: networks, series, numbers of ranks, and the settings of each        |
+| `settings.py`    | which settings there are, and what they may hold                                           |
+| `order.py`       | which point is measured next, and when a point has been measured often enough              |
+| `runs.py`        | one run of a point, as a record; a run that fails is a record with its reason              |
+| `environment.py` | what a run was measured on, so that only what compares is put together                     |
+| `records.py`     | the file of a study, a record a line                                                       |
+| `median.py`      | the confidence interval of a median                                                        |
+| `summary.py`     | the records of each point as one row: time, interval, speedup, efficiency, bytes, memory   |
+| `predicted.py`   | the same records, predicted for any machine and number of ranks                            |
+| `table.py`       | the rows as a table for the terminal                                                       |
+| `tidy.py`        | the records as a table for other tools: a row a point and repeat, units in the names       |
+"""

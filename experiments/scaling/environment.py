@@ -1,0 +1,95 @@
+"""What a run was measured on. Runs compare, and are drawn as one curve, only where all of `SAME` agrees."""
+
+import hashlib
+import os
+import platform
+import subprocess
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from gridgrad.experiments.common.version import version
+from gridgrad.nn.files.json_forms import TEXT, WHOLE, Optional
+from gridgrad.nn.kernels.processor import blas, processor
+from gridgrad.nn.kernels.table_in_use import kernels
+from gridgrad.parallel.job.run import in_short, library_name
+from gridgrad.parallel.job.start_ranks import cores, slots
+
+PACKAGE = Path(__file__).resolve().parents[2]
+FOLDERS = "nn", "parallel", "datasets", "experiments"
+SAME = {  # {entry: in words}
+    "processor": "processor", "cores": "cores", "slots": "ranks that can have a core", "governor": "governor of the clock",
+    "blas": "BLAS", "numpy": "NumPy", "kernels": "table of kernels", "mpi": "MPI library", "binding": "binding of ranks",
+    "code": "code of gridgrad",
+}  # fmt: skip
+FORM = dict.fromkeys(SAME, Optional(TEXT)) | {"cores": Optional(WHOLE), "slots": Optional(WHOLE)}
+BINDING = ("HYDRA_BINDING", "SLURM_CPU_BIND", "OMP_PROC_BIND", "OMP_PLACES", "PRTE_MCA_hwloc_default_binding_policy",
+           "OMPI_MCA_hwloc_base_binding_policy", "I_MPI_PIN_DOMAIN")  # fmt: skip # variables that bind ranks to cores
+GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+
+
+def here():
+    """What this process would start runs on, a dict: SAME, and what else one wants to know later, which may differ."""
+    return {
+        "processor": processor().title,
+        "cores": len(cores()),
+        "slots": slots(),
+        "governor": governor(),
+        "blas": str(blas()),
+        "numpy": np.__version__,
+        "kernels": kernels().name,
+        "mpi": library_name(),
+        "binding": " ".join(f"{name}={os.environ[name]}" for name in BINDING if name in os.environ) or None,
+        "code": code(),
+        "gridgrad": version(),
+        "commit": commit(),
+        "python": platform.python_version(),
+        "host": platform.node(),
+        "may_use": in_short(cores()),
+        "job": os.environ.get("SLURM_JOB_ID") or os.environ.get("PBS_JOBID"),
+    }
+
+
+def same(environment):
+    """The entries of SAME of an environment: what must agree."""
+    return {name: environment.get(name) for name in SAME}
+
+
+def differences(one, other):
+    """Words for each entry of SAME in which two environments differ."""
+    return [f"{words} ({one.get(name)}, {other.get(name)})" for name, words in SAME.items() if one.get(name) != other.get(name)]
+
+
+def governor():
+    """How the clock of the cores is set, such as "performance"; None where the system does not say."""
+    try:
+        return GOVERNOR.read_text().strip()
+    except OSError:
+        return None
+
+
+@lru_cache
+def code():
+    """A digest of all code: runs with the same one ran the same program, whatever the state of a repository was."""
+    sha = hashlib.sha256()
+    for folder in FOLDERS:
+        for path in sorted((PACKAGE / folder).rglob("*.py")):
+            sha.update(f"{path.relative_to(PACKAGE)}\n".encode())
+            sha.update(path.read_bytes())
+    return sha.hexdigest()[:16]
+
+
+@lru_cache
+def commit():
+    """The commit of the repository that the code is in, and whether its files were changed since; None where there is none."""
+    ask = lambda *words: subprocess.run(  # noqa: E731
+        ["git", "-C", str(PACKAGE), *words], capture_output=True, text=True, timeout=30, check=True
+    ).stdout.strip()
+    try:
+        if Path(ask("rev-parse", "--show-toplevel")).resolve() != PACKAGE:
+            return None
+        changed = ask("status", "--porcelain", "--untracked-files=no", "--", *FOLDERS)
+        return ask("rev-parse", "--short=12", "HEAD") + (" with uncommitted changes" if changed else "")
+    except (OSError, subprocess.SubprocessError):
+        return None

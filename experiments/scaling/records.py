@@ -1,0 +1,134 @@
+"""The file of a study: a line of JSON for each run, measured, failed or predicted.
+
+| entry                                   | what it says                                                                   |
+|-----------------------------------------|--------------------------------------------------------------------------------|
+| `net`, `dataset`, `P`, `grid`           | what ran                                                                       |
+| `point`                                 | all settings of the run                                                        |
+| `curves`                                | [[network, series, scaling]]: the curves that it belongs to                    |
+| `sweep`                                 | the settings of the whole study                                                |
+| `repeat`, `took`                        | its number among the runs of the point; seconds with start and end             |
+| `environment`                           | what it ran on: `environment.py`                                               |
+| `slots`, `oversubscribed`               | ranks that can have a core; whether there were more                            |
+| `failed`                                | the reason, in place of all below                                              |
+| `seconds_per_step`, `time`, `bytes`, .. | the report of `train`; `load`: how busy the machine was                        |
+| `predicted`                             | true: not measured but predicted, for `machine`                                |
+
+Where a job was killed or a disk was full a file may end in half a line, which counts as not written. Files of earlier versions
+are read too: `of_before`.
+"""
+
+import json
+from pathlib import Path
+
+from gridgrad.experiments.common.parallel_schemes import scheme_of
+from gridgrad.experiments.scaling.environment import same
+from gridgrad.experiments.scaling.study import Point
+from gridgrad.nn.files.json_forms import COUNT, PLAIN, TEXT, WHOLE, Each, Optional, check
+from gridgrad.nn.files.json_text import content_of
+from gridgrad.parallel.grid.process_grid import checked_sizes, parse_grid, written
+
+RECORD = {  # what `key_of` needs, and what tells curves apart
+    "net": TEXT, "P": WHOLE, "grid": TEXT, "point": Each(Optional(PLAIN)), "curves": [[TEXT]], "repeat": COUNT, "sweep": {},
+    "environment": {}, "failed": Optional(TEXT),
+}  # fmt: skip
+OF_BEFORE = {"net": TEXT, "P": WHOLE, "grid": TEXT, "settings": {}, "repeat": Optional(COUNT), "sweep": Optional({})}
+OLD_LISTS = "nets", "grids", "ranks", "schemes", "repeats"  # settings of a whole sweep, of earlier versions
+REMEDY = "give another --out, or delete it"
+
+
+def read(path):
+    """The records in a file, in their order; none if there is no such file.
+
+    ValueError, which names the file and the line, if a line that is not the last one is no record.
+    """
+    path = Path(path)
+    lines = path.read_bytes().split(b"\n") if path.exists() else []
+    records = []
+    for number, line in enumerate(lines, 1):
+        try:
+            record = content_of(line)
+            if isinstance(record, dict) and "curves" not in record:
+                record = of_before(record)
+            check(record, RECORD)
+            for curve in record["curves"]:
+                if len(curve) != 3:
+                    raise ValueError("a curve must be [network, series, scaling]")
+        except ValueError as error:
+            if number == len(lines):  # behind the last line break: nothing, or half a line
+                break
+            raise ValueError(f"{path}, line {number}, is no report of a sweep ({error}): {REMEDY}") from None
+        records.append(record)
+    return records
+
+
+def of_before(report):
+    """The record of a report of an earlier version, measured or predicted. ValueError for what is none."""
+    check(report, OF_BEFORE)
+    sweep = report.get("sweep") or {}
+    sizes = checked_sizes(parse_grid(report["grid"]))
+    own = {name: value for name, value in sweep.items() if name not in OLD_LISTS} | {
+        name: report["settings"].get(name) for name in ("batch_size", "dtype")
+    }
+    point = own | {"net": report["net"], "grid": written(sizes), "dataset": report.get("dataset")}
+    series = report.get("scheme") or scheme_of(sizes)
+    curves = [[report["net"], series, report.get("scaling", "strong")]]
+    versions = report.get("versions") or {}
+    environment = {name: versions.get(name) for name in ("processor", "blas", "numpy", "kernels", "mpi", "gridgrad")}
+    environment |= {"slots": report.get("slots")}
+    return {"repeat": 0, "sweep": sweep, "point": point, "curves": curves, "environment": environment} | report
+
+
+def key_of(record):
+    """The key of the Point of a record."""
+    return Point(record["P"], record["point"]).key
+
+
+def of_study(records, study, environment):
+    """(the records of a study on a machine like this one, all others). The curves of the first are set anew.
+
+    environment: what `environment.here` returned.
+    """
+    points = {point.key: point for point in study.points}
+    mine, others = [], []
+    for record in records:
+        point = points.get(key_of(record))
+        if point and not record.get("predicted") and same(record["environment"]) == same(environment):
+            mine.append(record | tags(study, point))
+        else:
+            others.append(record)
+    return mine, others
+
+
+def tags(study, point):
+    """The entries of a record that say what it is part of."""
+    curves = [[curve.network, curve.series, curve.scaling] for curve in study.curves_of(point)]
+    return {"curves": curves, "sweep": study.given}
+
+
+def part_name(path, part):
+    """The file of one part of a study: `results/s-2-of-4.jsonl` for `results/s.jsonl` and the part (2, 4)."""
+    path = Path(path)
+    return path.with_name(f"{path.stem}-{part[0]}-of-{part[1]}{path.suffix}")
+
+
+def gather(paths):
+    """The records of several files, each run once; ValueError if two files disagree about a run, or one holds nothing."""
+    found = {}
+    for path in paths:
+        if not Path(path).exists():
+            raise ValueError(f"there is no file {path}: name the files that sweeps have written")
+        records = read(path)
+        if not records:
+            raise ValueError(f"{path} holds no report: leave it out")
+        for record in records:
+            name = key_of(record), record["repeat"], json.dumps(same(record["environment"]))
+            earlier, origin = found.setdefault(name, (record, path))
+            if earlier != record:
+                raise ValueError(f"{origin} and {path} disagree about {record['net']} on {record['grid']}, repeat "
+                                 f"{record['repeat']}: leave one of them out")  # fmt: skip
+    return [record for record, _ in found.values()]
+
+
+def lines(records):
+    """The text of a file with these records."""
+    return "".join(json.dumps(record) + "\n" for record in records)

@@ -1,0 +1,161 @@
+"""The points of a scaling study: every network in every series, on every number of ranks.
+
+    nets = ["mlp:512,512,relu"]
+    ranks = [1, 2, 4, 8]
+    scaling = ["strong", "weak"]
+
+    [[series]]
+    name = "2-D"
+    grid = "batch=*,model=2"
+
+A *series* is one way to run a network on more and more ranks: a grid with stars, which take the ranks that are left, and any
+options of `train`. A *curve* is a series of one network, for strong or for weak scaling. A *point* is what one run of `train`
+is; several curves may share it, such as that on one rank, which is the serial run in all of them.
+"""
+
+from dataclasses import dataclass, field
+from itertools import product
+from json import dumps
+from math import prod
+
+from gridgrad import datasets
+from gridgrad.experiments.common.parallel_schemes import AUTO, SCHEMES, grid_at
+from gridgrad.experiments.common.programs import check_job
+from gridgrad.experiments.scaling.median import FEWEST
+from gridgrad.experiments.scaling.settings import ALONE, JOB, OF_TRAIN, STUDY, check_settings, of_train
+from gridgrad.parallel.grid.process_grid import parse_grid
+
+
+@dataclass(frozen=True, order=True)
+class Curve:
+    """network: what it is called. series: what its way to run is called. scaling: "strong" or "weak"."""
+
+    network: str
+    series: str
+    scaling: str
+
+    def __str__(self):
+        return f"{self.network}, {self.series}, {self.scaling} scaling"
+
+
+@dataclass(frozen=True)
+class Point:
+    """ranks: how many. settings: {name: value} of options of `train` and of JOB.
+
+    key: a text that two points share if the same was run, wherever its data were.
+    """
+
+    ranks: int
+    settings: dict = field(compare=False)
+    key: str = field(init=False)
+
+    def __post_init__(self):
+        known = {name: value for name, value in self.settings.items() if name != "data_dir" and value is not None}
+        object.__setattr__(self, "key", dumps([self.ranks, known], sort_keys=True))
+
+    def __str__(self):
+        return f"{self.settings['net']} on {self.settings['grid']}"
+
+    @property
+    def words(self):
+        """The options of `train`, as on its command line."""
+        actions, words = of_train(), ["--net", self.settings["net"], "--grid", self.settings["grid"]]
+        for name, value in self.settings.items():
+            if name in actions and value is not None and value is not False:
+                option = f"--{name.replace('_', '-')}"
+                words += [option] if actions[name].nargs == 0 else [option, str(value)]
+        return words
+
+    @property
+    def job(self):
+        """{name: value} of the settings of JOB that it has."""
+        return {name: self.settings[name] for name in JOB if name in self.settings}
+
+
+class Study:
+    """A study. settings: those that are given, by name; the others are as in STUDY and OF_TRAIN.
+
+    curves: {Curve: {ranks: Point}}. points: all of them, each once, in the order of the settings. ValueError for settings that
+    are wrong, and for a study without points.
+    """
+
+    def __init__(self, settings):
+        check_settings(settings)
+        self.given = settings
+        for name, value in STUDY.items():
+            setattr(self, name, settings.get(name, value))
+        if self.grids and not {"ranks", "schemes", "series"} & settings.keys():
+            self.ranks, self.schemes = [1], ["batch"]  # beside grids that are named: the run on one rank
+        if self.series and "schemes" not in settings:
+            self.schemes = []
+        if self.repeats < FEWEST and "most_repeats" not in settings:  # which more runs would not make sure
+            self.most_repeats = self.repeats
+        self.most_repeats = max(self.repeats, self.most_repeats)
+        options = OF_TRAIN | {name: value for name, value in settings.items() if name not in STUDY}
+        self.curves = {}
+        for network, series, scaling in product(self._networks(), self._series(), dict.fromkeys(self.scaling)):
+            for words, chosen in variations(options | network[1] | series[1]):
+                curve = Curve(network[0], ", ".join([series[0], *words]), scaling)
+                points = {ranks: point for ranks in self._ranks(chosen) if (point := point_at(chosen, scaling, ranks))}
+                self.curves.setdefault(curve, {}).update(points)
+        self.curves = {curve: points for curve, points in self.curves.items() if points}
+        self.points = list(dict.fromkeys(point for points in self.curves.values() for point in points.values()))
+        if not self.points:
+            raise ValueError("there is nothing to run: name nets, and ranks or grids that the series have")
+
+    def _networks(self):
+        """(name, options) of each network."""
+        tables = [{"net": net} for net in self.nets] if "nets" in self.given or not self.network else []
+        named = [(table.get("name", table["net"]), table) for table in [*tables, *self.network]]
+        return [(name, {k: v for k, v in table.items() if k != "name"}) for name, table in named]
+
+    def _series(self):
+        """(name, options with the template "grid") of each series."""
+        found = [(name, {"grid": AUTO if name == AUTO else SCHEMES[name]}) for name in dict.fromkeys(self.schemes)]
+        found += [(grid, {"grid": grid}) for grid in dict.fromkeys(self.grids)]
+        return found + [(one["name"], {k: v for k, v in one.items() if k != "name"}) for one in self.series]
+
+    def _ranks(self, options):
+        """The numbers of ranks of a series; of a grid without stars, its own."""
+        grid = options["grid"]
+        return dict.fromkeys(self.ranks) if grid == AUTO or "*" in grid else [ranks_of(grid)]
+
+    def curves_of(self, point):
+        """The Curves that a point belongs to."""
+        return [curve for curve, points in self.curves.items() if points.get(point.ranks) == point]
+
+    def check(self):
+        """Raise ValueError or OSError unless each point could be run: networks, data, grids and options. Nothing is run."""
+        for name, data_dir in {(p.settings["dataset"], p.settings.get("data_dir")) for p in self.points}:
+            datasets.prepare(name, data_dir)
+        for point in self.points:
+            try:
+                check_job(["train", *point.words], point.ranks)
+            except ValueError as error:
+                message = str(error).removeprefix("train: ")
+                raise ValueError(f"{point}: {message}") from None
+
+
+def ranks_of(grid):
+    """The number of ranks of a grid without stars."""
+    return prod(parse_grid(grid).values())
+
+
+def variations(options):
+    """(words, options) for each choice of one value of every option that is a list. words: of what was chosen."""
+    lists = {name: value for name, value in options.items() if isinstance(value, list)}
+    for values in product(*lists.values()):
+        chosen = dict(zip(lists, values))
+        yield [f"{name.replace('_', ' ')} {value}" for name, value in chosen.items()], options | chosen
+
+
+def point_at(options, scaling, ranks):
+    """The Point of a series on so many ranks; None where its grid does not divide them.
+
+    For weak scaling `batch_size` is that of one rank.
+    """
+    grid = grid_at(options["grid"], ranks)
+    if grid is None:
+        return None
+    own = {name: value for name, value in options.items() if ranks > 1 or name not in ALONE}
+    return Point(ranks, own | {"grid": grid, "batch_size": options["batch_size"] * (ranks if scaling == "weak" else 1)})

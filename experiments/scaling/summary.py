@@ -1,0 +1,179 @@
+"""The records of a study as rows, one for each point of each curve: what tables, figures, pages and other tools show.
+
+Times are medians over the runs of a point, each of which has its own median step, with the interval of `median.py`. Speedups
+are in samples a second over the run on one rank of the same network, data and settings, so that they mean the same for strong
+and for weak scaling; the parallel efficiency is the speedup over the ranks.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+from gridgrad.experiments.scaling.median import Median, median_of
+from gridgrad.experiments.scaling.order import is_busy, seconds_of
+from gridgrad.experiments.scaling.records import key_of
+from gridgrad.experiments.scaling.settings import ALONE
+from gridgrad.experiments.scaling.study import Curve, point_at
+from gridgrad.nn.files.json_forms import AT_LEAST_0, SECONDS, TRUTH, WHOLE, Each, Optional, check
+
+PARTS = "compute", "read", "communicate", "wait"  # of a step, in the order in which figures stack them
+MEASURED = {  # what is read of the report of a run
+    "seconds_per_step": Optional({"median": SECONDS}), "time": Optional(Each(AT_LEAST_0)), "bytes": Optional(Each(AT_LEAST_0)),
+    "communication": Optional([{"calls": AT_LEAST_0, "bytes": AT_LEAST_0}]), "peak_memory": Optional(AT_LEAST_0),
+    "flops_a_sample": Optional(AT_LEAST_0), "oversubscribed": Optional(TRUTH), "slots": Optional(WHOLE),
+    "settings": Optional({"batch_size": Optional(WHOLE)}),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Row:
+    """A point of a curve.
+
+    network, series, scaling: of the curve. net, dataset, grid: what ran; where the planner chose the grid, that one. ranks: P.
+    batch: samples of the global minibatch. settings: all of the run. environment: what it ran on. slots: ranks that can have a
+    core there. oversubscribed: whether there were more.
+
+    seconds: a Median of a step; None where no run was timed. parts: {what: seconds a step, mean over the ranks}, medians over
+    the runs; empty where a run says nothing. bytes, calls: sent by all ranks in a step, and collectives that a rank takes part
+    in, or None. memory: bytes that the rank with most of them had at most, or None. flops: of a step of all ranks together.
+    speedup: a Median, None without a run on one rank. predicted: seconds of the same point in a prediction, or None;
+    is_predicted: whether the row itself is one; fits: whether it fits the memory of its machine.
+    busy: runs that did not count, as others used the machine. failed: the reason why there is no time, or None.
+    runs: the records that count.
+    """
+
+    network: str
+    series: str
+    scaling: str
+    net: str
+    dataset: str
+    grid: str
+    ranks: int
+    batch: int
+    settings: dict
+    environment: dict
+    slots: int | None = None
+    oversubscribed: bool = False
+    seconds: Median | None = None
+    parts: dict = field(default_factory=dict)
+    bytes: float | None = None
+    calls: float | None = None
+    memory: float | None = None
+    flops: float | None = None
+    speedup: Median | None = None
+    predicted: float | None = None
+    is_predicted: bool = False
+    fits: bool = True
+    busy: int = 0
+    failed: str | None = None
+    runs: tuple = ()
+
+    @property
+    def curve(self):
+        """The Curve that it is a point of."""
+        return Curve(self.network, self.series, self.scaling)
+
+    @property
+    def efficiency(self):
+        """The parallel efficiency, a Median: 1 if P ranks compute P times as many samples a second as one; or None."""
+        return self.speedup and self.speedup.times(1 / self.ranks)
+
+    @property
+    def samples_a_second(self):
+        """A Median, or None."""
+        return self.seconds and Median(self.batch, self.batch, self.batch, self.seconds.count, 1.0).over(self.seconds)
+
+    @property
+    def flops_a_second(self):
+        """Of all ranks together, in the median; or None."""
+        return self.flops / self.seconds.value if self.flops and self.seconds else None
+
+    @property
+    def communication(self):
+        """The share of communication and waiting in a step; or None."""
+        whole = sum(self.parts.values())
+        return (self.parts.get("communicate", 0) + self.parts.get("wait", 0)) / whole if whole else None
+
+
+def rows(records):
+    """The Rows of some records, in their order: those of a network together. ValueError for a record that is damaged."""
+    for record in records:
+        try:
+            check(record, MEASURED)
+        except ValueError as error:
+            raise ValueError(f"a report of {record['net']} on {record['grid']} is damaged ({error}): measure it again, with "
+                             "--anew") from None  # fmt: skip
+    groups = defaultdict(list)
+    for record in records:
+        groups[bool(record.get("predicted")), key_of(record)].append(record)
+    timed = {name: found for name, of_point in groups.items() if (found := time_of(of_point))}
+    found = []
+    for (is_predicted, key), of_point in groups.items():
+        for network, series, scaling in dict.fromkeys(tuple(curve) for one in of_point for curve in one["curves"]):
+            row = row_of(Curve(network, series, scaling), of_point, timed.get((is_predicted, key)))
+            alone = timed.get((is_predicted, key_alone(of_point[0], scaling)))
+            of_prediction = None if is_predicted else timed.get((True, key))
+            found.append(with_speedup(row, alone, of_prediction))
+    wide = {(row.is_predicted, row.network, row.scaling) for row in found if row.ranks > 1}
+    several = {(row.is_predicted, row.curve) for row in found if row.ranks > 1}
+    found = [
+        row for row in found
+        if (row.is_predicted, row.curve) in several or (row.is_predicted, row.network, row.scaling) not in wide
+    ]  # fmt: skip # not the serial point of a series that has no other, where another series has it too
+    order = {row.curve: number for number, row in reversed(list(enumerate(found)))}
+    return sorted(found, key=lambda row: (row.is_predicted, order[row.curve], row.ranks))
+
+
+def time_of(records):
+    """The Median of the seconds of a step over the runs that count; of busy ones alone where there are no others; or None."""
+    seconds = [value for record in counting(records) if (value := seconds_of(record))]
+    return median_of(seconds) if seconds else None
+
+
+def counting(records):
+    """The records that count: those of runs that did not fail, beside nothing else if there are such."""
+    ran = [record for record in records if not record.get("failed")]
+    return [record for record in ran if not is_busy(record)] or ran
+
+
+def key_alone(record, scaling):
+    """The key of the point on one rank with which this one is compared."""
+    one = {name: value for name, value in record["point"].items() if name not in ALONE} | {"grid": "batch=*"}
+    batch = record["point"].get("batch_size") or 1
+    return point_at(one | {"batch_size": batch // record["P"] if scaling == "weak" else batch}, "strong", 1).key
+
+
+def row_of(curve, records, seconds):
+    """The Row of the records of one point, without what needs other points."""
+    runs = counting(records)
+    one = (runs or records)[0]
+    middle = lambda values: median(found) if (found := [v for v in values if v is not None]) else None  # noqa: E731
+    times = [run["time"] for run in runs if run.get("time")]
+    busy = sum(map(is_busy, records))
+    settings, point = one.get("settings") or {}, one["point"]
+    batch = settings.get("batch_size") or point.get("batch_size") or 1
+    flops = one.get("flops_a_sample")
+    return Row(
+        curve.network, curve.series, curve.scaling, one["net"], one.get("dataset"), one["grid"], one["P"], batch, point,
+        one["environment"], one.get("slots"), bool(one.get("oversubscribed")), seconds,
+        parts={part: median(time.get(part, 0.0) for time in times) for part in PARTS} if times else {},
+        bytes=middle(sum(run["bytes"].values()) if run.get("bytes") is not None else None for run in runs),
+        calls=middle(calls_of(run) for run in runs), memory=middle(run.get("peak_memory") for run in runs),
+        flops=flops and flops * batch, is_predicted=bool(one.get("predicted")), fits=one.get("fits", True), busy=busy,
+        failed=next((record["failed"] for record in records if record.get("failed")), None), runs=tuple(runs),
+    )  # fmt: skip
+
+
+def calls_of(run):
+    """How many collectives and messages a rank takes part in, in a step, on average; None where the run does not say."""
+    rows = run.get("communication")
+    return None if rows is None else sum(row["calls"] for row in rows) / run["P"]
+
+
+def with_speedup(row, alone, of_prediction):
+    """A Row with what other points say. alone: the Median of the seconds on one rank. of_prediction: that of a prediction."""
+    speedup = None
+    if row.seconds and alone:
+        work = row.ranks if row.scaling == "weak" else 1
+        speedup = alone.times(work).over(row.seconds) if row.ranks > 1 else Median(1.0, 1.0, 1.0, row.seconds.count, 1.0)
+    return replace(row, speedup=speedup, predicted=of_prediction and of_prediction.value)

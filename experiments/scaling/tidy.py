@@ -1,0 +1,52 @@
+"""The runs of a study as a tidy table, for pandas, R or a spreadsheet: a row a point of a curve and repeat, units in the names.
+
+A run that belongs to several curves has a row in each of them. Where a run says nothing the cell is empty.
+"""
+
+import csv
+import io
+
+from gridgrad.experiments.scaling.order import is_busy, seconds_of
+from gridgrad.experiments.scaling.settings import OF_TRAIN
+from gridgrad.experiments.scaling.summary import PARTS, calls_of
+
+VARIED = ("pipeline", "micro_batches", "protocol", "optimizer", "update", "shares", "threads", "hosts")
+
+
+def table(records):
+    """Rows, dicts with the same keys, of some records."""
+    return [row_of(record, *curve) for record in records for curve in record["curves"]]
+
+
+def row_of(record, network, series, scaling):
+    """The row of a record in one of its curves."""
+    point, times, environment = record["point"], record.get("time") or {}, record["environment"]
+    load, sent, seconds = record.get("load") or {}, record.get("bytes"), record.get("seconds_per_step") or {}
+    batch = (record.get("settings") or {}).get("batch_size") or point.get("batch_size")
+    return {
+        "network": network, "series": series, "scaling": scaling, "dataset": record.get("dataset"), "net": record["net"],
+        "grid": record["grid"], "ranks": record["P"], "batch_size_samples": batch, "repeat": record["repeat"],
+        "predicted": bool(record.get("predicted")), "failed": record.get("failed"), "busy": is_busy(record),
+        "oversubscribed": record.get("oversubscribed"), "step_s": seconds_of(record), "step_min_s": seconds.get("min"),
+        "step_max_s": seconds.get("max"), **{f"{part}_s": times.get(part) for part in PARTS},
+        "sent_by_all_ranks_bytes": None if sent is None else sum(sent.values()), "calls_of_a_rank": calls_of(record),
+        "peak_memory_bytes": record.get("peak_memory"), "flops_a_sample": record.get("flops_a_sample"),
+        "others_cores": load.get("others"), "took_s": record.get("took"), "final_loss": record.get("final_loss"),
+        **{name: point.get(name) for name in (*OF_TRAIN, *VARIED) if name not in ("dataset", "data_dir", "batch_size")},
+        **{name: environment.get(name) for name in ("processor", "cores", "mpi", "blas", "host", "commit", "code")},
+    }  # fmt: skip
+
+
+def text(records):
+    """The table as CSV. Texts that a spreadsheet would take for a formula get an apostrophe in front."""
+    rows, file = table(records), io.StringIO()
+    writer = csv.DictWriter(file, rows[0] if rows else ["network"], lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({name: harmless(value) for name, value in row.items()})
+    return file.getvalue()
+
+
+def harmless(value):
+    """A cell that no spreadsheet runs."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value
