@@ -158,8 +158,8 @@ def options():
     add("--schemes", type=words, metavar="S,S,..", help=f"series: some of {', '.join((*SCHEMES, AUTO))}, where auto is what "
         "the planner chooses (default: batch,model,2d)")  # fmt: skip
     add("--grids", type=specs, metavar="GRID;GRID;..", help="more series: grids, see train --help, separated by semicolons, "
-        "where * takes the ranks that are left, such as batch=*,model=2; without --ranks and --schemes one rank alone is measured "
-        "beside them")  # fmt: skip
+        "where * takes the ranks that are left, such as batch=*,model=2; without --ranks and --schemes one rank alone is "
+        "measured beside them")  # fmt: skip
     add("--weak", action="store_true", help="weak scaling: --batch-size counts the samples of one rank, so the global batch "
         "grows with the ranks")  # fmt: skip
     add("--batch-size", type=whole(1), metavar="B", help="samples in the global minibatch of all runs (default: 100)")
@@ -172,8 +172,8 @@ def options():
         "with the values that are measured, each as series of its own; may be repeated")  # fmt: skip
     add = parser.add_argument_group("how often").add_argument
     add("--repeats", type=whole(1), help="how often each point is measured at least (default: 6)")
-    add("--most-repeats", type=whole(1), metavar="N", help="and at most (default: 12; or --repeats where those are more than 12, or "
-        "too few for an interval)")  # fmt: skip
+    add("--most-repeats", type=whole(1), metavar="N", help="and at most (default: 12; or --repeats where those are more "
+        "than 12, or too few for an interval)")  # fmt: skip
     add("--interval", type=number(above=0), metavar="PERCENT", help="no more repeats once the 95 %% confidence interval of "
         "the median is so narrow: to both sides, of the median (default: 3)")  # fmt: skip
     add("--minutes", type=number(above=0), metavar="M", help="minutes after which no run is started (default: no limit)")
