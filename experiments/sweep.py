@@ -58,7 +58,8 @@ def sweep(study, out, timeout=TIMEOUT, part=(1, 1), anew=False):
     mine, others = records.of_study(found, study, here)
     mine = [] if anew else [record for record in mine if not record.get("failed")]
     deadline = time.monotonic() + 60 * study.minutes if study.minutes else float("inf")
-    save(study, out, mine, others_file, others)
+    if found:
+        save(study, out, mine, others_file, others)
     before = len(mine)
     with tqdm(total=before + fewest_left(points, study, mine), initial=before, unit=" runs", delay=2, disable=None) as bar:
         for point in rounds(points, study, mine):

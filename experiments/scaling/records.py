@@ -18,10 +18,12 @@ are read too: `of_before`.
 """
 
 import json
+from collections import defaultdict
 from pathlib import Path
 
 from gridgrad.experiments.common.parallel_schemes import scheme_of
 from gridgrad.experiments.scaling.environment import same
+from gridgrad.experiments.scaling.settings import ALONE
 from gridgrad.experiments.scaling.study import Point
 from gridgrad.nn.files.json_forms import COUNT, PLAIN, TEXT, WHOLE, Each, Optional, check
 from gridgrad.nn.files.json_text import content_of
@@ -58,11 +60,15 @@ def read(path):
                 break
             raise ValueError(f"{path}, line {number}, is no report of a sweep ({error}): {REMEDY}") from None
         records.append(record)
+    name_curves([record for record in records if record["curves"] == []])
     return records
 
 
 def of_before(report):
-    """The record of a report of an earlier version, measured or predicted. ValueError for what is none."""
+    """The record of a report of an earlier version, measured or predicted, as yet without curves.
+
+    ValueError for what is none.
+    """
     check(report, OF_BEFORE)
     sweep = report.get("sweep") or {}
     sizes = checked_sizes(parse_grid(report["grid"]))
@@ -70,12 +76,34 @@ def of_before(report):
         name: report["settings"].get(name) for name in ("batch_size", "dtype")
     }
     point = own | {"net": report["net"], "grid": written(sizes), "dataset": report.get("dataset")}
-    series = report.get("scheme") or scheme_of(sizes)
-    curves = [[report["net"], series, report.get("scaling", "strong")]]
+    point = {name: value for name, value in point.items() if report["P"] > 1 or name not in ALONE}
     versions = report.get("versions") or {}
     environment = {name: versions.get(name) for name in ("processor", "blas", "numpy", "kernels", "mpi", "gridgrad")}
     environment |= {"slots": report.get("slots")}
-    return {"repeat": 0, "sweep": sweep, "point": point, "curves": curves, "environment": environment} | report
+    return {"repeat": 0, "sweep": sweep, "point": point, "curves": [], "environment": environment} | report
+
+
+def name_curves(records):
+    """Name the curves of records of an earlier version: series by their scheme, and by the batch where there are several.
+
+    Those on one rank belong to all series of their network and batch.
+    """
+    sizes = defaultdict(set)
+    for record in records:
+        if record.get("scaling") != "weak":
+            sizes[record["net"]].add(record["settings"].get("batch_size"))
+    series = defaultdict(dict)
+    for record in records:
+        scheme, batch = record.get("scheme") or scheme_of(parse_grid(record["grid"])), record["settings"].get("batch_size")
+        weak = record.get("scaling") == "weak"
+        words = f", batch size {batch}" if len(sizes[record["net"]]) > 1 and not weak else ""
+        record["curves"] = [[record["net"], f"{scheme}{words}", "weak" if weak else "strong"]]
+        if scheme != "serial":
+            series[record["net"], words][record["curves"][0][1]] = None
+    for record in records:
+        [[net, name, scaling]] = record["curves"]
+        if name.startswith("serial"):
+            record["curves"] = [[net, one, scaling] for one in series[net, name.removeprefix("serial")]] or record["curves"]
 
 
 def key_of(record):

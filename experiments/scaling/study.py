@@ -21,6 +21,7 @@ from math import prod
 from gridgrad import datasets
 from gridgrad.experiments.common.parallel_schemes import AUTO, SCHEMES, grid_at
 from gridgrad.experiments.common.programs import check_job
+from gridgrad.experiments.emulation import hosts
 from gridgrad.experiments.scaling.median import FEWEST
 from gridgrad.experiments.scaling.settings import ALONE, JOB, OF_TRAIN, STUDY, check_settings, of_train
 from gridgrad.parallel.grid.process_grid import parse_grid
@@ -128,6 +129,8 @@ class Study:
         """Raise ValueError or OSError unless each point could be run: networks, data, grids and options. Nothing is run."""
         for name, data_dir in {(p.settings["dataset"], p.settings.get("data_dir")) for p in self.points}:
             datasets.prepare(name, data_dir)
+        if any("hosts" in point.settings for point in self.points):
+            hosts.check()
         for point in self.points:
             try:
                 check_job(["train", *point.words], point.ranks)

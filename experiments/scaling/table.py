@@ -10,12 +10,14 @@ def text(records):
     """The table of the records of a study, and below it what else one should know. ValueError for a record that is damaged."""
     found = rows(records)
     shown = [row for row in found if row.seconds or row.failed]
+    if not all(row.is_predicted for row in shown):
+        shown = [row for row in shown if not row.is_predicted]  # a prediction has a column of its own beside what was measured
     if not shown:
         return "no run has steps that were timed: give more --steps"
     cells = [cells_of(row) for row in shown]
     alike = {name for name in ("data", "scaling") if len({one[name] for one in cells}) == 1}
     lines = [of_cells([{name: value for name, value in one.items() if name not in alike} for one in cells])]
-    return "\n".join(lines + notes(found))
+    return "\n".join(lines + notes(shown))
 
 
 def of_cells(rows):

@@ -219,7 +219,7 @@ LINES = """
 # ----- sweep and plot
 0 | sweep --help | networks
 0 | sweep --nets mlp:4,relu --ranks 1 --schemes batch --steps 3 --repeats 1 --out s.jsonl | gridgrad plot speedup s.jsonl
-0 | sweep --nets mlp:4,relu --predict 1,2,4 --shape 4 --outputs 1 --out pre.jsonl | gridgrad plot speedup --predicted pre.jsonl
+0 | sweep --nets mlp:4,relu --predict 1,2,4 --shape 4 --outputs 1 --out pre.jsonl | gridgrad plot speedup pre.jsonl
 0 | plot speedup s.jsonl --out s.png | s.png
 0 | plot speedup --predicted pre.jsonl | pre.png
 0 | plot --help | crossover
@@ -242,11 +242,11 @@ LINES = """
 2 | sweep text.txt | text.txt
 2 | sweep mine.toml | unknown setting
 2 | sweep --nets mlp:4,swish --ranks 1 | swish
-2 | sweep --schemes 3d | unknown schemes 3d
+2 | sweep --schemes 3d | must be one of batch
 2 | sweep --ranks 0 | at least 1
 2 | sweep --ranks one | whole number
 2 | sweep --part 3/2 | at most 2
-2 | sweep --machine cori-haswell | they go with --predict
+2 | sweep --shape 4 | they go with --predict
 2 | sweep --predict 1,2 --machine summit | summit
 2 | sweep --gather nothing.jsonl --out g.jsonl | nothing.jsonl
 2 | 2x sweep | run it without mpiexec

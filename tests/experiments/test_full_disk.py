@@ -9,8 +9,8 @@ import pytest
 
 from gridgrad.experiments import sweep
 from gridgrad.experiments.common.options import ROOM
-from gridgrad.experiments.parts import sweep_files
 from gridgrad.experiments.plots.figures import plt, save
+from gridgrad.experiments.scaling import environment, records
 from gridgrad.nn.files.whole_files import NotWritten
 from gridgrad.parallel.checkpoint.manifest import FOLDER, found_in
 from tests.disk import files_end_at
@@ -35,19 +35,19 @@ def test_a_report_that_can_not_be_written_is_said_before_training_or_named_after
 
 
 def test_a_sweep_keeps_the_runs_that_it_could_write(tmp_path, monkeypatch):
-    def long_report(net, grid, repeat, settings, timeout):
-        known = {"net": net, "settings": {"grid": grid}, "repeat": repeat, "sweep": settings, "machine": sweep_files.here()}
-        known |= {"grid": grid, "P": 1, "seconds_per_step": None}
-        return known | {"settings": {"grid": grid, "batch_size": 100}, "loss": [0.1] * (ROOM // 20)}
+    def long_record(point, repeat, timeout):
+        known = {"net": point.settings["net"], "grid": point.settings["grid"], "P": 1, "point": point.settings}
+        known |= {"repeat": repeat, "took": 1.0, "environment": environment.here(), "seconds_per_step": None}
+        return known | {"loss": [0.1] * (ROOM // 20)}
 
     out = tmp_path / "sweep.jsonl"
-    monkeypatch.setattr(sweep, "report_of", long_report)
+    monkeypatch.setattr(sweep, "record_of", long_record)
     monkeypatch.setattr(sys, "argv", ["sweep", "--ranks", "1", "--nets", "mlp:8,relu", "--repeats", "9", "--out", str(out)])
-    with files_end_at(ROOM), pytest.raises(NotWritten, match=f"^can not write {out}.part: File too large; make room"):
+    with files_end_at(ROOM), pytest.raises(NotWritten, match=f"^can not write {out}: File too large; make room"):
         sweep.main()
-    assert os.listdir(tmp_path) == ["sweep.jsonl.part"] and 0 < len(sweep_files.read(f"{out}.part")) < 9
+    assert os.listdir(tmp_path) == ["sweep.jsonl"] and 0 < len(records.read(out)) < 9
     sweep.main()
-    assert len(sweep_files.read(out)) == 9
+    assert len(records.read(out)) == 9
 
 
 def test_a_figure_that_can_not_be_written_is_named(tmp_path):

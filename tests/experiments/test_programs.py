@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,13 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gridgrad.experiments import plot, sweep
+from gridgrad.experiments import plot
 from gridgrad.experiments.benchmarks import bench_ranks, bench_serial
 from gridgrad.experiments.benchmarks.bench_table import row, table
 from gridgrad.experiments.benchmarks.cases import StepCase
 from gridgrad.experiments.benchmarks.rounds import in_minutes
 from gridgrad.experiments.check import problems
-from gridgrad.experiments.parts import sweep_files
 from gridgrad.experiments.parts.check_binding import BoundRank
 from gridgrad.parallel.job.start_ranks import mpiexec
 from tests.experiments.figures import is_figure
@@ -31,14 +29,6 @@ def swept(tmp_path_factory):
     assert finished.returncode == 0, finished.stderr
     assert finished.stderr == "" and "6 runs" in finished.stdout  # 2 nets x 3 grids; no progress bar
     return path
-
-
-def test_a_sweep_writes_a_report_a_run(swept):
-    reports = plot.read(swept)
-    assert {r["grid"] for r in reports} == {"batch=1,model=1", "batch=2,model=1", "batch=1,model=2"}
-    assert all(r["oversubscribed"] == (r["P"] > r["slots"]) for r in reports)
-    losses = {(r["net"], round(r["final_loss"], 5)) for r in reports}
-    assert len(losses) == 2, "every grid trains the same network"
 
 
 def test_the_figure_is_drawn(swept, tmp_path):
@@ -106,165 +96,9 @@ def test_a_network_without_its_serial_run_is_refused(swept):
         plot.speedups(reports)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--schemes", "rows"], "unknown schemes"),
-        (["--ranks", "1,x"], "whole number"),
-        (["no-such-file.toml"], "No such file"),
-        (["--nets", "vgg99"], "unknown net 'vgg99'"),
-        (["--out", "/proc/no/s.jsonl"], "can not write"),
-        (["--part", "5/4"], "must be a whole number of at least 1 and at most 4, not '5'"),
-        (["--part", "2"], "must be I/N, such as 2/4, not '2'"),
-    ],
-)
-def test_bad_sweeps_are_refused(arguments, message, tmp_path):
-    out = [] if "--out" in arguments else ["--out", tmp_path / "s.jsonl"]
-    finished = program("sweep", "--ranks", "1", "--steps", 2, *out, *arguments)
-    assert finished.returncode == 2 and message in finished.stderr and finished.stderr.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("batchsize = 3", "unknown setting batchsize"),
-        ("batch_size = ", "Invalid value"),
-        ("ranks = 4", "ranks = 4: expected a list of whole numbers of at least 1"),
-        ("ranks = [0]", "whole numbers of at least 1"),
-        ("ranks = ['a']", "whole numbers of at least 1"),
-        ("ranks = [1.5]", "whole numbers of at least 1"),
-        ("repeats = 'x'", "repeats = 'x': expected whole numbers"),
-        ("repeats = 0", "whole numbers of at least 1"),
-        ("grids = ['rows=2']", "grid 'rows=2'"),
-        ("nets = []", "nothing to run"),
-        ("schemes = ['2d']\nranks = [1]", "nothing to run"),
-    ],
-)
-def test_settings_files_are_checked(tmp_path, line, message):
-    (tmp_path / "s.toml").write_text(line + "\n")
-    finished = program("sweep", tmp_path / "s.toml", "--out", tmp_path / "s.jsonl")
-    assert finished.returncode == 2 and message in finished.stderr and finished.stderr.count("\n") == 1
-    assert not (tmp_path / "s.jsonl").exists()
-
-
-@pytest.mark.parametrize("content", [b"ranks = [1, 2", b"dataset = '\xff'", b"\x89PNG"])
-def test_a_settings_file_that_is_no_toml_is_named(tmp_path, content):
-    (tmp_path / "s.toml").write_bytes(content)
-    finished = program("sweep", tmp_path / "s.toml", "--out", tmp_path / "s.jsonl")
-    assert finished.returncode == 2 and finished.stderr.count("\n") == 1
-    assert f"{tmp_path / 's.toml'} is no TOML file" in finished.stderr
-
-
 def test_an_error_of_a_program_in_a_folder_begins_with_its_name():
     finished = program("study", "usability", "--json", "x.txt")
     assert finished.returncode == 2 and finished.stderr.startswith("usability: error: --json x.txt")
-
-
-def test_the_speedup_settings_are_good():
-    settings = sweep.DEFAULTS | sweep.read_settings("experiments/settings/speedup.toml")
-    sweep.check(settings)
-    assert len(sweep.runs(settings)) == 30
-
-
-def test_an_interrupted_sweep_goes_on(swept, tmp_path):
-    settings = json.loads(swept.read_text().splitlines()[0])["sweep"]
-    out, part = tmp_path / "s.jsonl", tmp_path / "s.jsonl.part"
-    lines = swept.read_text().splitlines(keepends=True)
-    part.write_text("".join(lines[:-1]) + lines[-1][:100])  # the last one was being written
-    assert sweep.sweep(settings, out) == (1, 6)
-    assert out.read_text().splitlines()[:-1] == [line.rstrip() for line in lines[:-1]]  # not run again
-    assert len(out.read_text().splitlines()) == len(lines) and not part.exists()
-    before = out.read_text()
-    assert sweep.sweep(settings, out) == (0, 6) and out.read_text() == before
-    assert len(sweep_files.done(sweep_files.read(out), settings | {"ranks": [1, 2, 4]})) == 6  # a longer sweep adds to it
-    assert not sweep_files.done(sweep_files.read(out), settings | {"batch_size": 7})
-
-
-def test_a_sweep_that_goes_on_on_another_machine_keeps_what_it_had_until_it_is_done(swept, tmp_path, monkeypatch):
-    settings, out = json.loads(swept.read_text().splitlines()[0])["sweep"], tmp_path / "s.jsonl"
-    part = tmp_path / "s.jsonl.part"
-    elsewhere = [report | {"machine": {"processor": "another", "threads": "1"}} for report in sweep_files.read(swept)]
-    part.write_text(sweep_files.lines(elsewhere))
-    two = settings | {"nets": ["mlp:8,8,relu"], "ranks": [1], "repeats": 2}
-
-    def ended(*arguments):
-        if len(sweep_files.read(part)) > len(elsewhere):
-            raise KeyboardInterrupt
-        return own(*arguments)
-
-    own = sweep.report_of
-    monkeypatch.setattr(sweep, "report_of", ended)
-    with pytest.raises(KeyboardInterrupt):
-        sweep.sweep(two, out)
-    assert sweep_files.read(part)[:-1] == elsewhere and not out.exists()
-    monkeypatch.setattr(sweep, "report_of", own)
-    assert sweep.sweep(two, out) == (1, 2) and len(sweep_files.read(out)) == 2 and not part.exists()
-    assert sweep.sweep(two | {"repeats": 1}, out, anew=True) == (1, 1) and len(sweep_files.read(out)) == 1
-
-
-def test_parts_of_a_sweep_are_gathered(swept, tmp_path):
-    lines = swept.read_text().splitlines(keepends=True)
-    files = [sweep_files.part_name(tmp_path / "s.jsonl", (i, 3)) for i in (1, 2, 3)]
-    assert files[1].name == "s-2-of-3.jsonl"
-    for i, file in enumerate(files):
-        file.write_text("".join(lines[i::3]))
-    finished = program("sweep", "--gather", *files, files[0], "--out", tmp_path / "s.jsonl")
-    *table, last = finished.stdout.splitlines()
-    assert len(table) == 1 + 6 and table[0].split()[:3] == ["network", "grid", "ranks"], finished.stderr
-    assert last == f"6 runs written to {tmp_path / 's.jsonl'}; next: gridgrad plot speedup {tmp_path / 's.jsonl'}"
-    assert sorted((tmp_path / "s.jsonl").read_text().splitlines(keepends=True)) == sorted(lines)
-    words = sweep.gather(files[:2], tmp_path / "two.jsonl")
-    assert words.startswith("4 runs written to") and "; 2 are missing, such as mlp:" in words
-
-
-def test_a_part_is_every_nth_run(monkeypatch, tmp_path):
-    started = []
-
-    def launch(net, grid, *_):
-        started.append(grid)
-        return {"net": net, "P": 1, "settings": {"grid": grid}}
-
-    monkeypatch.setattr(sweep, "launch", launch)
-    settings, files = sweep.DEFAULTS | {"ranks": [1, 2, 4], "repeats": 2}, [tmp_path / f"{i}.jsonl" for i in range(1, 6)]
-    parts = [sweep.sweep(settings, file, part=(i, 5)) for i, file in enumerate(files, 1)]
-    assert parts == [(3, 3), (3, 3), (2, 2), (2, 2), (2, 2)]
-    assert sorted(started) == sorted(grid for _, grid, _ in sweep.all_runs(settings))
-    assert sweep.gather(files, tmp_path / "all.jsonl") == f"12 runs written to {tmp_path / 'all.jsonl'}"
-
-
-def test_a_sweep_that_is_told_to_stop_keeps_what_is_done(monkeypatch, tmp_path, capsys):
-    def launch(net, grid, *_):
-        if len(sweep_files.read(tmp_path / "s.jsonl.part")) == 2:
-            os.kill(os.getpid(), signal.SIGUSR1)
-        return {"net": net, "P": 1, "settings": {"grid": grid}}
-
-    monkeypatch.setattr(sweep, "launch", launch)
-    monkeypatch.setattr(sys, "argv", ["sweep", "--ranks", "1,2", "--out", str(tmp_path / "s.jsonl")])
-    before = signal.getsignal(signal.SIGUSR1)
-    try:
-        with pytest.raises(SystemExit) as ended:
-            sweep.main()
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-    assert ended.value.code == 75 and "the same command line goes on from here" in capsys.readouterr().err
-    assert len(sweep_files.read(tmp_path / "s.jsonl.part")) == 2 and not (tmp_path / "s.jsonl").exists()
-
-
-def test_files_that_can_not_be_gathered_are_refused(swept, tmp_path):
-    lines = swept.read_text().splitlines(keepends=True)
-    (tmp_path / "empty.jsonl").touch()
-    (tmp_path / "other.jsonl").write_text(sweep_files.lines([json.loads(lines[0]) | {"final_loss": 0.0}]))
-    (tmp_path / "garbage.jsonl").write_text(lines[0] + "hello\n")
-    for name, message in (
-        ("empty", "holds no report"), ("other", "disagree about mlp:8,8,relu on"), ("garbage", "line 2, is no report"),
-        ("none", "there is no file"),
-    ):  # fmt: skip
-        finished = program("sweep", "--gather", swept, tmp_path / f"{name}.jsonl", "--out", tmp_path / "out.jsonl")
-        assert finished.returncode == 2 and message in finished.stderr and finished.stderr.count("\n") == 1
-    finished = program("sweep", "--ranks", 1, "--out", tmp_path / "garbage.jsonl")
-    assert finished.returncode == 2 and "give another --out, or delete it" in finished.stderr
-    assert not (tmp_path / "out.jsonl").exists()
 
 
 def test_programs_that_are_no_jobs_say_so_once():
@@ -280,20 +114,6 @@ def test_launch_starts_a_job():
     refused = program("launch", 0, "check")
     assert refused.returncode == 2 and refused.stdout == ""
     assert refused.stderr.startswith("launch: error: the number of ranks must be a whole number of at least 1, not '0'")
-
-
-@pytest.mark.parametrize(
-    ("scheme", "ranks", "grid"),
-    [
-        ("2d", 4, "batch=2,model=2"),
-        ("2d", 8, "batch=4,model=2"),
-        ("2d", 7, None),
-        ("model", 3, "batch=1,model=3"),
-        ("height", 3, "batch=1,height=3,model=1"),
-    ],
-)
-def test_grids_of_schemes(scheme, ranks, grid):
-    assert sweep.grid_of(scheme, ranks) == grid
 
 
 def test_check_says_what_it_finds():

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gridgrad.experiments.parts import sweep_files
+from gridgrad.experiments.scaling import records
 from gridgrad.parallel.job.start_ranks import remove_orphaned_segments
 from tests import one_node_slurm
 from tests.experiments.programs import program
@@ -148,7 +148,7 @@ def test_an_array_does_its_parts_once(node):
         for part in (1, 2):
             checked, last = (node.folder / f"array-{job}_{part}.log").read_text().split("\nok\n")  # the last line of `check`
             assert "2 found, 2 asked for" in checked and re.search(said.format(part), last)
-    files = [sweep_files.part_name(out, (part, 2)) for part in (1, 2)]
+    files = [records.part_name(out, (part, 2)) for part in (1, 2)]
     gathered = program("sweep", "--gather", *files, "--out", out)
     assert gathered.stdout.endswith(f"4 runs written to {out}; next: gridgrad plot speedup {out}\n"), gathered.stderr
 

@@ -1,0 +1,91 @@
+"""Files of studies: read back, of before, of other machines, in parts, and damaged."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gridgrad.experiments.scaling import environment, records
+from gridgrad.experiments.scaling.study import Study
+from gridgrad.experiments.scaling.summary import rows
+from tests.experiments.scaling import made_up_studies as made_up
+
+RESULTS = Path(__file__).resolve().parents[3] / "results"
+
+
+def test_records_are_read_back_and_half_a_line_counts_as_not_written(tmp_path):
+    made, path = made_up.records(), tmp_path / "s.jsonl"
+    path.write_text(records.lines(made))
+    assert records.read(path) == made and records.read(tmp_path / "none") == []
+    path.write_text(records.lines(made)[:-100])
+    assert records.read(path) == made[:-1]
+
+
+@pytest.mark.parametrize("content", ["hello\n", "{}\n", '{"grid": "batch=1"}\n', "[]\n", '{"curves": [[]]}\n'])
+def test_what_is_no_record_is_refused(tmp_path, content):
+    (tmp_path / "s.jsonl").write_text(content + records.lines(made_up.records()))
+    with pytest.raises(ValueError, match="line 1, is no report of a sweep .*: give another --out, or delete it"):
+        records.read(tmp_path / "s.jsonl")
+
+
+def test_a_curve_has_three_names(tmp_path):
+    one = made_up.records()[0] | {"curves": [["a", "b"]]}
+    (tmp_path / "s.jsonl").write_text(records.lines([one, one]))
+    with pytest.raises(ValueError, match=r"a curve must be \[network, series, scaling\]"):
+        records.read(tmp_path / "s.jsonl")
+
+
+def test_only_runs_of_the_same_settings_and_environment_belong_to_a_study():
+    made = made_up.records()
+    study = Study(made[0]["sweep"] | {"nets": ["mlp:512,512,512,relu", "mlp:8,relu"], "schemes": ["batch"]})
+    mine, others = records.of_study(made, study, made_up.ENVIRONMENT)
+    assert len(mine) == 18 and {record["grid"] for record in others} == {"batch=1,model=2", "batch=1,model=4"}
+    assert all(record["curves"] == [["mlp:512,512,512,relu", "batch", "strong"]] for record in mine)
+    assert records.of_study(made, Study({"steps": 7}), made_up.ENVIRONMENT)[0] == []
+    assert records.of_study(made, study, made_up.ENVIRONMENT | {"code": "another"})[0] == []
+    assert len(records.of_study(made, study, made_up.ENVIRONMENT | {"host": "another"})[0]) == 18
+
+
+def test_differences_of_environments_are_named():
+    other = made_up.ENVIRONMENT | {"mpi": "a library 2.0", "host": "elsewhere"}
+    assert environment.differences(made_up.ENVIRONMENT, other) == ["MPI library (a library 1.0, a library 2.0)"]
+    here = environment.here()
+    assert environment.SAME.keys() <= here.keys() and here["code"] == environment.code() and here["cores"] >= 1
+
+
+@pytest.mark.parametrize("name", ["speedup.jsonl", "breakdown.jsonl", "scaling_predicted.jsonl"])
+def test_files_of_before_are_read(name):
+    found = rows(records.read(RESULTS / name))
+    assert all(row.seconds and row.speedup for row in found)
+    assert {row.is_predicted for row in found} == {"predicted" in name}
+    several = {(row.net, row.series) for row in found if row.ranks > 1}
+    assert len(several) > 1 and all(series in ("batch", "model", "2d", "auto", "height") for _, series in several)
+
+
+def test_parts_are_gathered_once_and_what_is_missing_is_named(tmp_path):
+    from gridgrad.experiments import sweep
+
+    made = made_up.records(repeats=6)
+    files = [records.part_name(tmp_path / "s.jsonl", (part, 3)) for part in (1, 2, 3)]
+    assert files[1].name == "s-2-of-3.jsonl"
+    keys = list(dict.fromkeys(map(records.key_of, made)))
+    for number, file in enumerate(files):
+        file.write_text(records.lines([record for record in made if keys.index(records.key_of(record)) % 3 == number]))
+    assert sweep.gather([*files, files[0]], tmp_path / "s.jsonl") == f"30 runs written to {tmp_path / 's.jsonl'}"
+    words = sweep.gather(files[:2], tmp_path / "two.jsonl")
+    assert words.endswith("; 6 are missing, such as mlp:512,512,512,relu on batch=4,model=1")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("", "holds no report"), (None, "there is no file"), ("other", "disagree about"), ("garbage", "line 2, is no report")],
+)
+def test_files_that_can_not_be_gathered_are_refused(tmp_path, content, message):
+    made = made_up.records()
+    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
+    one.write_text(records.lines(made))
+    texts = {"other": records.lines([made[0] | {"took": 99}]), "garbage": json.dumps(made[0]) + "\nhello\n"}
+    if content is not None:
+        two.write_text(texts.get(content, content))
+    with pytest.raises(ValueError, match=message):
+        records.gather([one, two])

@@ -1,0 +1,122 @@
+"""The rows of a study, its table and its tidy table, from made-up records."""
+
+import csv
+import io
+
+import pytest
+
+from gridgrad.experiments.scaling import table, tidy
+from gridgrad.experiments.scaling.records import tags
+from gridgrad.experiments.scaling.study import Study
+from gridgrad.experiments.scaling.summary import rows
+from tests.experiments.scaling import made_up_studies as made_up
+
+
+def by_place(records):
+    return {(row.series, row.scaling, row.ranks): row for row in rows(records)}
+
+
+def test_speedups_are_over_one_rank_and_efficiencies_over_the_ranks():
+    found = by_place(made_up.records(lambda point, n: (8.0 + n % 3) / point.ranks**0.5))
+    assert list(found) == [(series, "strong", ranks) for series in ("batch", "model") for ranks in (1, 2, 4)]
+    row = found["batch", "strong", 4]
+    assert row.seconds.value == 4.5 and (row.seconds.low, row.seconds.high) == (4.0, 5.0)
+    assert row.speedup.value == pytest.approx(2) and (row.speedup.low, row.speedup.high) == (8 / 5, 10 / 4)
+    assert row.efficiency.value == pytest.approx(0.5) and found["batch", "strong", 1].speedup.value == 1
+    assert row.samples_a_second.value == pytest.approx(100 / 4.5)
+    assert (row.bytes, row.calls, row.memory, row.flops) == (3000.0, 1.0, 2**26, 100_000)
+    assert row.communication == pytest.approx(0.25) and len(row.runs) == 6
+
+
+def test_weak_scaling_counts_samples_a_second():
+    found = by_place(made_up.records(lambda point, n: 1.0 if point.ranks == 1 else 1.25, scaling=["weak"], schemes=["batch"]))
+    assert found["batch", "weak", 4].batch == 400 and found["batch", "weak", 4].speedup.value == pytest.approx(3.2)
+    assert found["batch", "weak", 4].efficiency.value == pytest.approx(0.8)
+
+
+def test_strong_and_weak_scaling_of_one_study_share_the_run_on_one_rank():
+    found = by_place(made_up.records(scaling=["strong", "weak"], schemes=["batch"]))
+    assert len(found) == 6 and found["batch", "strong", 1].runs == found["batch", "weak", 1].runs
+
+
+def test_busy_runs_are_left_out_unless_there_are_no_others():
+    study = Study({"ranks": [1, 2], "schemes": ["batch"]})
+    one, two = study.points
+    records = [made_up.record(study, one, n, 1.0) for n in range(6)]
+    records += [
+        made_up.record(study, two, n, seconds, load=made_up.BUSY if n % 2 else None) for n, seconds in enumerate([1, 9] * 3)
+    ]
+    row = by_place(records)["batch", "strong", 2]
+    assert (row.seconds.value, row.busy, len(row.runs)) == (1, 3, 3)
+    assert "3 busy runs left out" in table.text(records)
+    all_busy = [record | {"load": made_up.BUSY} for record in records]
+    row = by_place(all_busy)["batch", "strong", 2]
+    assert (row.seconds.value, row.busy, len(row.runs)) == (5, 6, 6) and table.text(all_busy).count("busy machine") == 2
+
+
+def test_a_failed_point_is_a_row_with_its_reason():
+    study = Study({"ranks": [1, 2], "schemes": ["batch"]})
+    one, two = study.points
+    failed = {"net": two.settings["net"], "dataset": "airfoil", "P": 2, "grid": two.settings["grid"], "failed": "no memory"}
+    failed |= {"point": two.settings, "repeat": 0, "took": 1.0, "environment": made_up.ENVIRONMENT, **tags(study, two)}
+    records = [made_up.record(study, one), failed]
+    row = by_place(records)["batch", "strong", 2]
+    assert row.seconds is row.speedup is None and row.failed == "no memory" and row.parts == {}
+    assert table.text(records).splitlines()[2].endswith("failed: no memory")
+    assert [line["failed"] for line in csv.DictReader(io.StringIO(tidy.text(records)))] == ["", "no memory"]
+
+
+def test_predictions_stand_beside_what_was_measured_and_alone():
+    records = made_up.records(schemes=["batch"])
+    study = Study(records[0]["sweep"])
+    predicted = [made_up.record(study, point, 0, 0.02 / point.ranks, predicted=True) for point in study.points]
+    found = rows(records + predicted)
+    assert [(row.is_predicted, row.predicted) for row in found] == [(False, 0.02), (False, 0.01), (False, 0.005)] + [
+        (True, None)
+    ] * 3
+    assert "predicted ms" in table.text(records + predicted) and "ms a step, predicted" in table.text(predicted)
+
+
+def test_without_one_rank_there_is_no_speedup_and_without_timed_steps_no_row():
+    found = rows(made_up.records(ranks=[2, 4]))
+    assert all(row.speedup is row.efficiency is None for row in found)
+    assert "add 1 to the ranks" in table.text(made_up.records(ranks=[2, 4]))
+    assert "more --steps" in table.text(made_up.records(lambda point, n: None))
+
+
+def test_a_series_without_a_grid_of_its_own_is_not_shown():
+    records = made_up.records(ranks=[1, 2], schemes=["batch", "2d"])
+    assert {row.series for row in rows(records)} == {"batch"}
+    assert {row.series for row in rows(made_up.records(ranks=[1], schemes=["batch", "2d"]))} == {"batch", "2d"}
+
+
+def test_the_table_has_a_row_a_point_and_says_what_one_should_know():
+    head, *lines = table.text(made_up.records(ranks=[1, 2, 8], schemes=["batch"], repeats=3)).splitlines()
+    assert head.split("  ")[0] == "network" and "scaling" not in head and "remark" in head
+    assert [line.split()[2:5] for line in lines[:3]] == [[f"batch={p},model=1", str(p), "100"] for p in (1, 2, 8)]
+    assert lines[2].endswith("oversubscribed") and lines[3].startswith("3 points had fewer than 6 runs that count")
+    assert lines[4].startswith("8 ranks are more than the 4 cores here")
+
+
+def test_a_damaged_report_is_named():
+    records = made_up.records()
+    for place, value in (("seconds_per_step", {"median": "8"}), ("time", {"compute": -1}), ("bytes", [1])):
+        with pytest.raises(ValueError, match=f"on batch=1,model=1 is damaged .{place}.*--anew"):
+            rows([records[0] | {place: value}, *records[1:]])
+
+
+def test_the_tidy_table_has_a_row_a_run_of_a_curve_and_units_in_its_names():
+    records = made_up.records(repeats=2)
+    found = list(csv.DictReader(io.StringIO(tidy.text(records))))
+    assert len(found) == 2 * (2 * 3)  # the runs on one rank belong to both series
+    four = [row for row in found if row["ranks"] == "4" and row["series"] == "model"]
+    assert [(row["repeat"], row["step_s"], row["sent_by_all_ranks_bytes"]) for row in four] == [
+        (n, "0.0025", "3000.0") for n in "01"
+    ]
+    assert four[0]["processor"] == "a processor" and four[0]["plan"] == "fewest-bytes" and four[0]["predicted"] == "False"
+
+
+def test_no_cell_is_a_formula():
+    records = made_up.records(repeats=1, nets=["mlp:8,relu"])
+    evil = [record | {"failed": "=cmd|'/c calc'!A0"} for record in records]
+    assert all(row["failed"].startswith("'=") for row in csv.DictReader(io.StringIO(tidy.text(evil))))
