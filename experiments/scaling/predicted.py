@@ -10,6 +10,7 @@ A record is as `records.py` says, with
 | `predicted`, `machine`        | true; the machine whose constants are used                                         |
 | `ranks_per_node`, `shape`     | of this machine; of a sample                                                       |
 | `seconds_per_step`, `parts`   | seconds of the rank that bounds the step; sums of gradients run after backward     |
+| `terms`                       | seconds by term, see `terms.py`; null where the planner chose, or a pipeline runs  |
 | `rank_bytes`, `peak_memory`   | bytes that it sends in a step, and bytes of memory that it needs                   |
 | `fits`                        | whether it has them                                                                |
 """
@@ -22,6 +23,7 @@ from gridgrad.experiments.common.parallel_schemes import AUTO
 from gridgrad.experiments.common.predicted_cost import cost_on, rounded
 from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.common.report import flops_a_sample
+from gridgrad.experiments.scaling import terms
 from gridgrad.experiments.scaling.records import tags
 from gridgrad.nn import Conv2d
 from gridgrad.parallel.grid.process_grid import HEIGHT, STAGE, checked_sizes, parse_grid, written
@@ -47,7 +49,10 @@ def records(study, machine, shape=None, outputs=None):
 
 
 def predicted_step(net, point, machine):
-    """(grid, plan, both as texts, StepPrediction) of a point; None where there is no prediction. net: a serial Sequential."""
+    """(grid, plan, both as texts, StepPrediction, {term: seconds} or None) of a point; None where there is no prediction.
+
+    net: a serial Sequential.
+    """
     settings, ranks = point.settings, point.ranks
     grid, plan, batch_size = settings["grid"], settings.get("plan"), settings["batch_size"]
     if settings.get("protocol", SYNC) != SYNC or (plan and is_partition(plan)):
@@ -64,7 +69,7 @@ def predicted_step(net, point, machine):
     if shares:
         return planned(Planner(net, ranks, batch_size, machine, PlacementRequest(sizes, plan, shares)))
     cost = cost_on(net, grid, batch_size, machine, plan or "fewest-bytes")
-    return grid, in_words(cost.placed.plan), cost.prediction
+    return grid, in_words(cost.placed.plan), cost.prediction, terms.predicted(cost)
 
 
 def planned(planner):
@@ -73,7 +78,7 @@ def planned(planner):
         chosen, _ = planner.best(shown=0)
     except NoRoom:
         return None
-    return written(checked_sizes(chosen.sizes)), chosen.plan, chosen.step
+    return written(checked_sizes(chosen.sizes)), chosen.plan, chosen.step, None
 
 
 def in_words(plan):
@@ -87,8 +92,8 @@ def cuts_of(settings):
     return cuts and tuple(map(int, str(cuts).split(",")))
 
 
-def record(point, net, machine, grid, plan, step):
-    """The record of a point, but for the entries about its study. step: a StepPrediction."""
+def record(point, net, machine, grid, plan, step, of_terms):
+    """The record of a point, but for the entries about its study. The last four: what `predicted_step` returns."""
     outputs = [layer.outputs for layer in net.leaves() if hasattr(layer, "outputs")][-1]
     return {
         "predicted": True, "machine": machine.name, "ranks_per_node": machine.node["ranks"], "net": point.settings["net"],
@@ -97,6 +102,7 @@ def record(point, net, machine, grid, plan, step):
         "settings": {"batch_size": point.settings["batch_size"], "dtype": point.settings["dtype"]},
         "seconds_per_step": {"median": rounded(step.seconds)},
         "parts": {part: rounded(seconds) for part, seconds in step.parts.items()},
+        "terms": of_terms and {term: rounded(seconds) for term, seconds in of_terms.items()},
         "rank_bytes": step.bounding.bytes, "peak_memory": step.memory, "flops_a_sample": flops_a_sample(net),
         "fits": step.memory <= machine.memory(point.ranks),
     }  # fmt: skip

@@ -1,0 +1,43 @@
+"""What simple laws say of measured speedups: the serial fraction of Amdahl, and that of Karp and Flatt at each number of ranks.
+
+If a step has a share f that all ranks do alike and the rest is split perfectly, the speedup on P ranks is
+1 / (f + (1 - f) / P) (Amdahl 1967). Solved for f at one measured point it is the experimentally determined serial fraction
+(Karp and Flatt 1990): where it grows with P, time is lost to what grows with P, such as communication, and not to work that is
+done alike.
+"""
+
+from collections import defaultdict
+
+import numpy as np
+
+
+def karp_flatt(speedup, ranks):
+    """The serial fraction at one point; None on one rank. It is below 0 where ranks together are faster than P times one."""
+    return (1 / speedup - 1 / ranks) / (1 - 1 / ranks) if ranks > 1 else None
+
+
+def amdahl(points):
+    """The serial fraction that fits several points best, by least squares of the time over that of one rank; None without any.
+
+    points: (ranks, speedup) pairs.
+    """
+    several = np.array([(ranks, speedup) for ranks, speedup in points if ranks > 1], np.float64).reshape(-1, 2)
+    if not len(several):
+        return None
+    ranks, speedup = several.T
+    factor, rest = 1 - 1 / ranks, 1 / speedup - 1 / ranks
+    return float(factor @ rest / (factor @ factor))
+
+
+def fractions(rows):
+    """Table rows: for each measured curve of strong scaling the fraction of Amdahl, and those of Karp and Flatt by ranks."""
+    curves = defaultdict(list)
+    for row in rows:
+        if row.speedup and row.scaling == "strong" and not row.is_predicted and not row.oversubscribed:
+            curves[row.curve].append((row.ranks, row.speedup.value))
+    return [
+        {"network": curve.network, "series": curve.series, "Amdahl: serial %": 100 * amdahl(points),
+         "Karp-Flatt, serial % on P ranks": ", ".join(
+             f"{ranks}: {100 * karp_flatt(speedup, ranks):.1f}" for ranks, speedup in points if ranks > 1)}
+        for curve, points in curves.items() if amdahl(points) is not None
+    ]  # fmt: skip

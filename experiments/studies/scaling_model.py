@@ -1,0 +1,75 @@
+"""What the points of a sweep say: serial fractions, where predictions are wrong, and more ranks predicted from few.
+
+    gridgrad study scaling-model results/sweep.jsonl --up-to 2 --out results/scaling_model.md
+
+Three tables: the serial fractions of Amdahl and of Karp and Flatt; the terms of each step that was predicted too (`sweep
+--machine`), worst first; and the points on more than `--up-to` ranks, predicted by a machine that is fitted to the points on at
+most so many (`experiments/scaling/fit.py`), with intervals.
+"""
+
+from statistics import median
+
+from gridgrad.experiments.common.markdown import lines
+from gridgrad.experiments.common.options import Parser, check_writable, user_input, whole
+from gridgrad.experiments.common.report import write_text
+from gridgrad.experiments.common.tables import terminal
+from gridgrad.experiments.scaling import fit, laws, records, terms
+from gridgrad.experiments.scaling.summary import rows as rows_of
+from gridgrad.parallel.job.run import run_launcher
+
+
+def options():
+    parser = Parser(
+        prog="study scaling-model", description="Serial fractions, errors of predictions by term, and a fitted machine."
+    )
+    add = parser.add_argument
+    add("reports", metavar="FILE.jsonl", nargs="+", help="what sweep wrote")
+    add("--up-to", type=whole(1), default=2, metavar="P", help="the machine is fitted to the points on at most P ranks")
+    add("--most", type=whole(1), default=20, metavar="N", help="terms of predictions to print, worst first")
+    add("--out", metavar="FILE.md", help="also write the tables to this file, in Markdown")
+    return parser
+
+
+def document(rows, up_to, most):
+    """The three tables in Markdown, those that there are."""
+    parts = ["# What the points of a sweep say"]
+    if serial := laws.fractions(rows):
+        parts += ["## Serial fractions of strong scaling", lines(serial)]
+    if wrong := terms.errors(rows):
+        parts += [f"## Terms of predicted steps, the {min(most, len(wrong))} worst of {len(wrong)}", lines(wrong[:most])]
+    parts += fitted(rows, up_to)
+    if len(parts) == 1:
+        raise ValueError("nothing can be said of these points: measure several numbers of ranks")
+    return "\n\n".join(parts) + "\n"
+
+
+def fitted(rows, up_to):
+    """The part about the fitted machine; why there is none, where there are too few points."""
+    try:
+        found, predicted = fit.forecast(rows, up_to)
+    except ValueError as error:
+        return [f"No machine was fitted: {error}."]
+    used = zip(fit.TERMS, found.constants, fit.UNITS)
+    constants = lines([{"term": term, "constant": f"{value:.3g} {unit}"} for term, value, unit in used if value])
+    parts = [f"## A machine fitted to the points on at most {up_to} ranks", constants]
+    if predicted:
+        errors = [abs(line["error %"]) for line in predicted]
+        inside = sum(line["within"] for line in predicted)
+        parts += [lines(predicted), f"{len(predicted)} points on more ranks: median error {median(errors):.1f} %, worst "
+                  f"{max(errors):.1f} %; {inside} within their interval."]  # fmt: skip
+    return parts
+
+
+def main():
+    args = options().parse_args()
+    with user_input():
+        rows = rows_of(records.gather(args.reports))
+        text = document(rows, args.up_to, args.most)
+        if args.out:
+            check_writable(args.out)
+            write_text(args.out, text)
+    print(terminal(text))
+
+
+if __name__ == "__main__":
+    run_launcher(main)
