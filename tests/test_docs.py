@@ -229,9 +229,13 @@ SMALL = {
     "gridgrad sweep experiments/settings/grids.toml --out results/grids.jsonl": Small(
         "--nets mlp:8,relu --steps 6 --repeats 1", why="the whole sweep takes minutes"
     ),
-    'gridgrad sweep --grids "batch=2;model=2" --out results/two.jsonl': Small(
+    'gridgrad sweep --grids "batch=*,model=2;stage=2,batch=*" --ranks 2,4 --schemes batch --out results/two.jsonl': Small(
+        "--nets mlp:8,relu --ranks 2 --steps 6 --repeats 1", why="the whole sweep takes a minute"
+    ),
+    'gridgrad sweep --schemes batch --vary "reduction=plain;overlap" --vary "batch-size=64;256" --out results/vary.jsonl': Small(
         "--nets mlp:8,relu --steps 6 --repeats 1", why="the whole sweep takes a minute"
     ),
+    "gridgrad study scaling-model results/sweep.jsonl": Small(),
     "gridgrad sweep experiments/settings/breakdown.toml --out results/breakdown.jsonl": Small(
         "--nets lenet5 --dataset mnist --ranks 1,2 --steps 6 --repeats 1", why="the whole sweep takes minutes"
     ),
@@ -377,6 +381,7 @@ NEEDS = {  # of these commands the first reads what the second writes
     "sbatch job.sh": "--out job.sh -- train --dataset mnist --net mnist-cnn --grid batch=64",
     "gridgrad plot speedup --predicted predicted.jsonl": "vgg16 --batch-size 256 --out predicted.jsonl",
     "gridgrad plot speedup results/sweep.jsonl --out results/sweep.png": "--out results/sweep.jsonl",
+    "gridgrad study scaling-model results/sweep.jsonl": "--out results/sweep.jsonl",
     "gridgrad plot speedup results/speedup.jsonl --predicted predicted-airfoil.jsonl "
     "--out both.png": "--out predicted-airfoil.jsonl",
     "mpiexec -n 2 gridgrad study predictions --machine machine.json --out predictions.json": "--out machine.json",
