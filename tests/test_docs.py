@@ -232,9 +232,8 @@ SMALL = {
     'gridgrad sweep --grids "batch=*,model=2;stage=2,batch=*" --ranks 2,4 --schemes batch --out results/two.jsonl': Small(
         "--nets mlp:8,relu --ranks 2 --steps 6 --repeats 1", why="the whole sweep takes a minute"
     ),
-    'gridgrad sweep --schemes batch --vary "reduction=plain;overlap" --vary "batch-size=64;256" --out results/vary.jsonl': Small(
-        "--nets mlp:8,relu --steps 6 --repeats 1", why="the whole sweep takes a minute"
-    ),
+    'gridgrad sweep --schemes batch --vary "reduction=plain;overlap" --vary "batch-size=64;256" '
+    "--out results/vary.jsonl": Small("--nets mlp:8,relu --steps 6 --repeats 1", why="the whole sweep takes a minute"),
     "gridgrad study scaling-model results/sweep.jsonl": Small(),
     "gridgrad sweep experiments/settings/breakdown.toml --out results/breakdown.jsonl": Small(
         "--nets lenet5 --dataset mnist --ranks 1,2 --steps 6 --repeats 1", why="the whole sweep takes minutes"

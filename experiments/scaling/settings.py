@@ -24,11 +24,16 @@ OF_TRAIN = {
     "seed": 0, "profile": False, "reduction": "auto",
 }  # fmt: skip # what `sweep` runs where nothing else is said
 JOB = {"threads": int, "hosts": int, "rate": float, "delay": float}  # BLAS threads a rank; of emulated hosts, see `launch`
+CORES = "cores"  # in place of numbers of ranks: 1, 2, 4 and so on, as far as each rank has a core, and as many ranks as cores
 POSITIVE = Kind("a number above 0", lambda value: is_number(value) and value > 0)
+RANKS = Kind(
+    f"a list of whole numbers of at least 1, or {CORES}",
+    lambda value: value == CORES or isinstance(value, list) and all(WHOLE.accepts(one) for one in value),
+)
 REPEATS = Kind(f"a whole number from 1 to {MOST_REPEATS}", lambda value: type(value) is int and 1 <= value <= MOST_REPEATS)
 TABLES = {"network": {"net": TEXT, "name": Optional(TEXT)}, "series": {"name": TEXT, "grid": TEXT}}
 FORMS = {
-    "nets": [TEXT], "ranks": [WHOLE], "grids": [TEXT], "network": [TABLES["network"]], "series": [TABLES["series"]],
+    "nets": [TEXT], "ranks": RANKS, "grids": [TEXT], "network": [TABLES["network"]], "series": [TABLES["series"]],
     "schemes": [Kind(f"one of {', '.join((*SCHEMES, AUTO))}", (*SCHEMES, AUTO).__contains__)],
     "scaling": [Kind("strong or weak", SCALINGS.__contains__)], "repeats": REPEATS, "most_repeats": REPEATS,
     "interval": POSITIVE, "minutes": Optional(POSITIVE),

@@ -23,8 +23,9 @@ from gridgrad.experiments.common.parallel_schemes import AUTO, SCHEMES, grid_at
 from gridgrad.experiments.common.programs import check_job
 from gridgrad.experiments.emulation import hosts
 from gridgrad.experiments.scaling.median import FEWEST
-from gridgrad.experiments.scaling.settings import ALONE, JOB, OF_TRAIN, STUDY, check_settings, of_train
+from gridgrad.experiments.scaling.settings import ALONE, CORES, JOB, OF_TRAIN, STUDY, check_settings, of_train
 from gridgrad.parallel.grid.process_grid import parse_grid
+from gridgrad.parallel.job.start_ranks import slots
 
 
 @dataclass(frozen=True, order=True)
@@ -85,6 +86,9 @@ class Study:
         self.given = settings
         for name, value in STUDY.items():
             setattr(self, name, settings.get(name, value))
+        if self.ranks == CORES:
+            self.ranks = sorted({slots(), *(2**k for k in range(slots().bit_length()))})
+            self.given = settings | {"ranks": self.ranks}
         if self.grids and not {"ranks", "schemes", "series"} & settings.keys():
             self.ranks, self.schemes = [1], ["batch"]  # beside grids that are named: the run on one rank
         if self.series and "schemes" not in settings:

@@ -4,7 +4,7 @@ import pytest
 
 from gridgrad.experiments.common.parallel_schemes import grid_at
 from gridgrad.experiments.common.programs import parser_of
-from gridgrad.experiments.scaling import settings
+from gridgrad.experiments.scaling import settings, study
 from gridgrad.experiments.scaling.study import Curve, Study
 
 
@@ -76,6 +76,12 @@ def test_beside_grids_alone_one_rank_is_measured():
     assert {point.ranks for point in Study({"grids": ["batch=*,model=2"], "ranks": [2, 6]}).points} == {2, 6}
 
 
+@pytest.mark.parametrize(("cores", "ranks"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 4, 6]), (8, [1, 2, 4, 8])])
+def test_ranks_may_be_as_many_as_there_are_cores(monkeypatch, cores, ranks):
+    monkeypatch.setattr(study, "slots", lambda: cores)
+    assert Study({"ranks": "cores"}).ranks == ranks
+
+
 def test_a_point_is_a_command_line_of_train():
     study = Study({"nets": ["mlp:8,relu"], "ranks": [2], "schemes": ["batch"], "profile": True, "steps": 7, "micro_batches": 2,
                    "threads": 3})  # fmt: skip
@@ -103,8 +109,9 @@ def test_repeats_below_six_are_exact_and_above_six_bounded():
     ("given", "message"),
     [
         ({"batchsize": 3}, "unknown setting batchsize (did you mean batch_size?)"),
-        ({"ranks": 4}, "setting ranks must be a list"),
-        ({"ranks": [0]}, "setting ranks[0] must be a whole number of at least 1, not 0"),
+        ({"ranks": 4}, "setting ranks must be a list of whole numbers of at least 1, or cores, not 4"),
+        ({"ranks": [0]}, "setting ranks must be a list of whole numbers of at least 1, or cores, not a list"),
+        ({"ranks": "all"}, "or cores, not 'all'"),
         ({"repeats": "x"}, "setting repeats must be a whole number from 1 to 10000, not 'x'"),
         ({"schemes": ["rows"]}, "setting schemes[0] must be one of batch, model, 2d, height, auto, not 'rows'"),
         ({"grids": ["rows=2"]}, "grid 'rows=2'"),
