@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import re
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -47,6 +48,40 @@ def written_whole(path):
         if beside is not None:
             with contextlib.suppress(OSError):
                 os.unlink(beside)
+
+
+@contextlib.contextmanager
+def folder_written_whole(path, anchor):
+    """The path of a folder beside `path`, for the block to make; it takes the place of `path` only if the block succeeds.
+
+    anchor: the name of a file that is in all folders of this kind. What is at `path` already is replaced if it is such a folder
+    or an empty one. OSError if it is anything else; NotWritten, which names `path`, if the folder can not be written.
+    """
+    path = Path(path).resolve()
+    check_replaceable(path, anchor)
+    beside = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+        yield beside / path.name
+        if path.exists():
+            os.rename(path, beside / "replaced")
+        os.rename(beside / path.name, path)
+    except OSError as error:
+        number = number_of(error)
+        if number is None or not _is_of(error, path):
+            raise
+        raise NotWritten(path, number) from error
+    finally:
+        if beside is not None:
+            shutil.rmtree(beside, ignore_errors=True)
+
+
+def check_replaceable(path, anchor):
+    """Raise OSError if at `path` is anything that a folder with the file `anchor` must not replace."""
+    path = Path(path)
+    if path.exists() and not (path.is_dir() and ((path / anchor).is_file() or not any(path.iterdir()))):
+        raise OSError(f"can not write to {path}: it is no folder with {anchor}; give another name")
 
 
 def write_text(path, text):

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from gridgrad.nn.files.whole_files import NotWritten, is_of_disk, write_text, written_whole
+from gridgrad.nn.files.whole_files import NotWritten, folder_written_whole, is_of_disk, write_text, written_whole
 from tests.disk import files_end_at
 
 
@@ -71,3 +71,49 @@ def test_what_goes_wrong_with_other_files_is_said_of_them(tmp_path):
     with pytest.raises(NotWritten, match=f"can not write {path}: "), written_whole(path):
         raise OSError(errno.EIO, "Input/output error")
     assert os.listdir(tmp_path) == []
+
+
+# ----- folders
+
+
+def make(folder, text):
+    folder.mkdir()
+    (folder / "anchor").write_text(text)
+
+
+def test_a_folder_appears_whole_or_not_at_all_and_replaces_only_its_like(tmp_path):
+    path = tmp_path / "new" / "folder"
+    for text in ("first", "second"):
+        with folder_written_whole(path, "anchor") as beside:
+            make(beside, text)
+            assert not path.exists() or (path / "anchor").read_text() == "first"
+        assert (path / "anchor").read_text() == text and [*path.parent.iterdir()] == [path]
+    with pytest.raises(KeyError), folder_written_whole(path, "anchor") as beside:
+        make(beside, "third")
+        raise KeyError
+    assert (path / "anchor").read_text() == "second" and [*path.parent.iterdir()] == [path]
+    (tmp_path / "empty").mkdir()
+    with folder_written_whole(tmp_path / "empty", "anchor") as beside:
+        make(beside, "fourth")
+    assert (tmp_path / "empty" / "anchor").read_text() == "fourth"
+
+
+def test_a_folder_replaces_nothing_of_another_kind(tmp_path):
+    (tmp_path / "file").write_text("kept")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis").write_text("kept")
+    for name in ("file", "other"):
+        line = f"can not write to {tmp_path}/{name}: it is no folder with anchor; give another"
+        with pytest.raises(OSError, match=line), folder_written_whole(tmp_path / name, "anchor"):
+            pass
+    assert (tmp_path / "file").read_text() == (tmp_path / "other" / "thesis").read_text() == "kept"
+    with pytest.raises(NotWritten, match="can not write /proc/no/folder: "), folder_written_whole("/proc/no/folder", "anchor"):
+        pass
+
+
+def test_a_full_disk_is_said_of_a_folder_too(tmp_path):
+    path = tmp_path / "folder"
+    line = f"^can not write {path}: File too large; make room there"
+    with files_end_at(100), pytest.raises(NotWritten, match=line), folder_written_whole(path, "anchor") as beside:
+        make(beside, "x" * 1000)
+    assert [*tmp_path.iterdir()] == []
