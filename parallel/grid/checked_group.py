@@ -205,7 +205,7 @@ class CheckedGroup(Group):
             self._tell(kind, layer, array.dtype, **told).wait()
         return super().counted(kind, array, layer, own)
 
-    def started(self, kind, layer, sent, steps, messages=0, **told):
+    def started(self, kind, layer, sent, steps, messages=None, **told):
         if self.size == 1:
             return super().started(kind, layer, sent, steps, messages)
         comparison = self._tell(kind, layer, **told)

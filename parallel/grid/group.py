@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.staging import Staging, staging
-from gridgrad.parallel.grid.transfer import CompletedTransfer, RequestSet, Transfer
+from gridgrad.parallel.grid.transfer import CompletedTransfer, Messages, RequestSet, Transfer
 
 MAX_ELEMENTS = 1 << 27  # the most in one all-reduce: some MPI libraries fail on messages of 2^31 bytes and more
 LONG_GATHER = 1 << 19  # bytes above which MPICH's blocking all-gather takes twice as long, since it sends pieces of 32 KiB
@@ -80,7 +80,7 @@ class Group:
         """
         return self.tally.measure(self, layer, kind, self.bytes_of(kind, array, own))
 
-    def started(self, kind, layer, sent, steps, messages=0, **told):
+    def started(self, kind, layer, sent, steps, messages=None, **told):
         """The Transfer of one non-blocking collective. told: as for `counted`, and the `unit`: the dtype, or bytes."""
         return Transfer(self, layer, kind, sent, steps, messages)
 
@@ -137,14 +137,22 @@ class Group:
         outgoing, incoming: a host array for each rank; those at this rank's own position are not used, and for empty ones there
         is no message. kind: the name under which the call is counted.
         """
-        messages = [array.nbytes for rank, array in enumerate(outgoing) if rank != self.rank and array.size]
         tag = self.next_tag()
+        messages = self.messages(tag, [array.nbytes for array in outgoing], [array.nbytes for array in incoming])
 
         def steps():
             yield self.point_to_point(outgoing, incoming, tag)
 
         told = {"unit": "bytes", "sends": outgoing, "expects": incoming}
-        return self.started(kind, layer, sum(messages), steps(), len(messages), **told)
+        return self.started(kind, layer, sum(size for *_, size in messages.sent), steps(), messages, **told)
+
+    def messages(self, tag, sent, received):
+        """The Messages of this rank with one tag. sent, received: bytes to, and from, each rank; for 0 there is no message."""
+        ends = (
+            [(rank, tag, int(size)) for rank, size in enumerate(sizes) if size and rank != self.rank]
+            for sizes in (sent, received)
+        )
+        return Messages(*ends)
 
     def point_to_point(self, outgoing, incoming, tag):
         """Post the messages of `start_point_to_point` without counting them; return an object with Test and Wait.
@@ -207,7 +215,7 @@ class Group:
             yield self.point_to_point(pieces(stage.outgoing(blocks), counts), pieces(received, out_counts), tag)
             stage.arrived(received, out)
 
-        messages = sum(count > 0 for count in counts)
+        messages = self.messages(tag, *([count * blocks.itemsize for count in each] for each in (counts, out_counts)))
         told = {"unit": blocks.dtype, "sends": counts, "expects": out_counts}
         return self.started("exchange", layer, self.bytes_of("exchange", blocks, 0), steps(), messages, **told)
 

@@ -65,10 +65,13 @@ class Tally(Observable):
         if self.observer:
             (self.observer.collective if calls else self.observer.advanced)(*call)
 
-    def report_flight(self, group, layer, kind, bytes_sent, start, stop):
-        """Tell the observer, if there is one, that a collective that does not block was under way from `start` to `stop`."""
+    def report_flight(self, group, layer, kind, bytes_sent, start, stop, messages=None):
+        """Tell the observer, if there is one, that a collective that does not block was under way from `start` to `stop`.
+
+        messages: its Messages, None for one of MPI's collectives.
+        """
         if self.observer:
-            self.observer.flight(group, layer, kind, bytes_sent, start, stop)
+            self.observer.flight(group, layer, kind, bytes_sent, start, stop, messages)
 
     def clear(self):
         """Set all counts to zero."""

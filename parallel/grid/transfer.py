@@ -1,27 +1,40 @@
 """Non-blocking collectives, which proceed while the rank computes."""
 
 import math
+from typing import NamedTuple
 
 from mpi4py import MPI
+
+
+class Messages(NamedTuple):
+    """The messages of a Transfer that does without MPI's collectives.
+
+    sent, received: by this rank, lists of (rank of the group at the other end, tag, bytes).
+    """
+
+    sent: list
+    received: list
 
 
 class Transfer:
     """A non-blocking collective of one or several rounds, from its beginning until it is complete.
 
     group, layer, kind: whose it is and how it is counted. steps: a generator of MPI requests, one a round; it is resumed when
-    the request that it yielded last is complete. bytes_sent: what this rank sends in all rounds together. messages: how many
-    it sends from point to point.
+    the request that it yielded last is complete. bytes_sent: what this rank sends in all rounds together. messages: the
+    Messages of which it is made; None where it is a collective of MPI, and where its messages are not told.
     started, stopped: when it began and, once it is complete, when it was found complete; seconds of the tally's clock.
 
     An MPI library may move data only while one of its functions runs, so `test` should be called now and then. The seconds
     spent in the calls count as communication; the time under way is reported to the tally's observer.
     """
 
-    def __init__(self, group, layer, kind, bytes_sent, steps, messages=0):
+    def __init__(self, group, layer, kind, bytes_sent, steps, messages=None):
+        self.messages = messages
         self.group, self.layer, self.kind, self.bytes_sent, self.steps = group, layer, kind, bytes_sent, steps
         self.clock = group.tally.clock
         self.started = self.clock.now()
-        with group.tally.measure(group, layer, kind, bytes_sent, blocks=False, messages=messages):
+        count = len(messages.sent) if messages else 0
+        with group.tally.measure(group, layer, kind, bytes_sent, blocks=False, messages=count):
             self._go_on()
 
     @property
@@ -50,7 +63,8 @@ class Transfer:
         self.request = next(self.steps, None)
         if self.request is None:
             self.stopped = self.clock.completed(self)
-            self.group.tally.report_flight(self.group, self.layer, self.kind, self.bytes_sent, self.started, self.stopped)
+            times = self.started, self.stopped
+            self.group.tally.report_flight(self.group, self.layer, self.kind, self.bytes_sent, *times, self.messages)
 
 
 class RequestSet:

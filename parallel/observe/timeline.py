@@ -1,9 +1,9 @@
-"""The events of all ranks as one timeline in the Chrome trace format, which Perfetto and chrome://tracing can show.
+"""The events of all ranks as one timeline: the spans of time that a viewer shows, those of each rank nested in each other.
 
-Each rank is shown as a process. Its thread 0 shows what the rank does: steps, in them the instructions of a pipeline, in them
-layers, in them collectives and, within a blocking collective, how long the rank waited for the last rank to enter it. Thread 1
-shows the non-blocking collectives while they are under way, with further threads where several overlap. Format: "Trace Event
-Format", Google 2016.
+Thread 0 of a rank shows what the rank does: steps, in them the instructions of a pipeline, in them layers, in them collectives
+and, within a blocking collective, how long the rank waited for the last rank to enter it. Thread 1 shows the non-blocking
+collectives while they are under way, with further threads where several overlap. `parallel/observe/timeline_files.py` writes
+a timeline to files.
 """
 
 from collections import defaultdict
@@ -12,6 +12,7 @@ from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from gridgrad.parallel.grid.collectives import COLLECTIVES
+from gridgrad.parallel.grid.transfer import Messages
 
 DOING, FLYING = 0, 1  # the numbers of the threads: what the rank does, and the first one of collectives under way
 
@@ -23,7 +24,8 @@ class TimelineEvent(NamedTuple):
     blocking collective; for a non-blocking one "begin" and "progress", which are the rank's calls, and "flight", which is the
     time from its beginning until it was found complete.
     name: the text shown. start, stop: seconds on the clock of rank 0. step: the training step.
-    Of collectives only: kind, such as "all-reduce"; ranks, those of its group in MPI.COMM_WORLD; bytes, sent by this rank.
+    Of collectives only: kind, such as "all-reduce"; ranks, those of its group in MPI.COMM_WORLD; bytes, sent by this rank;
+    messages, the Messages of a "flight" that is made of them, None where it is one of MPI's collectives.
     """
 
     category: str
@@ -34,38 +36,78 @@ class TimelineEvent(NamedTuple):
     kind: str = ""
     ranks: tuple = ()
     bytes: int = 0
+    messages: Messages | None = None
+
+
+class Span(NamedTuple):
+    """What a viewer shows in one piece: an event, a whole step, or the time that a rank waited in a collective.
+
+    thread: DOING, or FLYING and above. category: that of the event; "step", or "waiting". title: the text shown. start, stop:
+    whole nanoseconds since the first event of all ranks. step: the training step. event: the TimelineEvent; None for the other
+    two.
+    """
+
+    thread: int
+    category: str
+    title: str
+    start: int
+    stop: int
+    step: int
+    event: TimelineEvent | None = None
+
+
+class RankTimeline(NamedTuple):
+    """The spans of one rank. Those of a thread are in the order of their starts, and one comes before those within it.
+
+    rank: in MPI.COMM_WORLD. coordinates: {axis: its place along the axis}. host: the name of its node.
+    """
+
+    rank: int
+    coordinates: dict
+    host: str
+    spans: list
+
+    @property
+    def title(self):
+        """The rank, its place in the grid and its host, in words."""
+        place = ", ".join(f"{axis}={number}" for axis, number in self.coordinates.items())
+        return f"rank {self.rank} ({place}) on {self.host}"
+
+    @property
+    def threads(self):
+        """How many threads it has: at least one of collectives under way."""
+        return max([FLYING, *(span.thread for span in self.spans)]) + 1
+
+
+class Timeline(NamedTuple):
+    """What all ranks did. ranks: a list of RankTimelines. accuracy: the largest error of their times, in seconds."""
+
+    ranks: list
+    accuracy: float
 
 
 def timeline(parts):
-    """The contents of the trace file, as a dict to be written as JSON.
+    """The Timeline of all ranks.
 
-    parts: for each rank a dict of its "rank", "coordinates" {axis: coordinate}, "host" (a name), "events" (TimelineEvents)
-    and "accuracy" (the largest error of their times, in seconds).
+    parts: for each rank a dict of its "rank", "coordinates" {axis: coordinate}, "host" (a name), "events" (a list of
+    TimelineEvents) and "accuracy" (the largest error of their times, in seconds).
     """
-    start = min((event.start for part in parts for event in part["events"]), default=0.0)
+    zero = min((event.start for part in parts for event in part["events"]), default=0.0)
     waits = waiting({part["rank"]: part["events"] for part in parts})
-    found = []
-    for part in parts:
-        shown = marks(part["events"], waits[part["rank"]], part["rank"], start)
-        found += names(part, threads=max([FLYING, *(event["tid"] for event in shown)]) + 1) + shown
-    worst = max(part["accuracy"] for part in parts)
-    return {
-        "traceEvents": found,
-        "displayTimeUnit": "ms",
-        "otherData": {
-            "ranks": len(parts),
-            "clock": "that of rank 0, compared by ping-pong at both ends, linear in between",
-            "clock accuracy in microseconds": round(worst * 1e6, 3),
-        },
-    }
+    ranks = [
+        RankTimeline(part["rank"], part["coordinates"], part["host"], spans(part["events"], waits[part["rank"]], zero))
+        for part in parts
+    ]
+    return Timeline(ranks, max(part["accuracy"] for part in parts))
 
 
 def waiting(events):
     """{rank: [(event, seconds)]}: for each collective, how long the rank waited in it for the last rank that it needed.
 
-    events: {rank: TimelineEvents}, in which those of collectives are in the order of their ends. The i-th call with one name in
-    one group is the same collective on all ranks of the group. For a non-blocking collective, the event is the call in which it
-    was found complete. Messages from one rank to another are left out, because their calls differ from rank to rank.
+    events: {rank: TimelineEvents}, in which those of collectives are in the order of their ends. The i-th call with one name in one
+    group is the same collective on all ranks of the group. For a non-blocking collective, the event is the call in which it was
+    found complete, which follows it at once, if that was recorded. Messages from one rank to another are left out, because
+    their calls differ from rank to rank.
     """
     calls = defaultdict(lambda: defaultdict(list))
     for rank, mine in events.items():
@@ -75,7 +117,8 @@ def waiting(events):
             if event.category == "collective":
                 calls[event.ranks, event.name, "blocks"][rank].append((event.start, event))
             elif event.category == "flight":
-                calls[event.ranks, event.name, "flies"][rank].append((event.start, after))
+                ended = after and after.category != "flight" and after.name == event.name
+                calls[event.ranks, event.name, "flies"][rank].append((event.start, after if ended else None))
     found = defaultdict(list)
     for (ranks, *_), of_rank in calls.items():
         for call in zip(*(sorted(of_rank[rank], key=itemgetter(0)) for rank in ranks)):
@@ -95,49 +138,31 @@ def last_needed(kind, entries, place):
     return max(entries[COLLECTIVES[kind].needs(place)])
 
 
-def marks(events, waits, rank, zero):
-    """The events of one rank as dicts of the format, in which an event comes before the events within it.
+def spans(events, waits, zero):
+    """The Spans of one rank, in which one comes before those within it.
 
-    waits: the rank's entry in the result of `waiting`. zero: the time, in seconds, that is shown as 0.
+    events: its TimelineEvents. waits: the rank's entry in the result of `waiting`. zero: the time, in seconds, that is shown
+    as 0.
     """
+
+    def span(thread, category, title, start, stop, step, event=None):
+        return Span(thread, category, title, round((start - zero) * 1e9), round((stop - zero) * 1e9), step, event)
+
     done = sorted((event for event in events if event.category != "flight"), key=attrgetter("step"))
     found = []
     for step, of_step in groupby(done, key=attrgetter("step")):
         of_step = list(of_step)
-        span = min(event.start for event in of_step), max(event.stop for event in of_step)
-        found.append(mark(f"step {step}", "step", rank, DOING, *span, zero))
+        first, last = min(event.start for event in of_step), max(event.stop for event in of_step)
+        found.append(span(DOING, "step", f"step {step}", first, last, step))
     for event in done:
-        name = f"{event.name}, {event.category}" if event.category in ("begin", "progress") else event.name
-        found.append(mark(name, event.category, rank, DOING, event.start, event.stop, zero, arguments(event)))
+        title = f"{event.name}, {event.category}" if event.category in ("begin", "progress") else event.name
+        found.append(span(DOING, event.category, title, event.start, event.stop, event.step, event))
     for event, seconds in waits:
-        found.append(mark("waiting", "waiting", rank, DOING, event.start, event.start + seconds, zero))
+        stop = min(event.start + seconds, event.stop)  # rounding must not bring it behind the end of the collective
+        found.append(span(DOING, "waiting", "waiting", event.start, stop, event.step))
     busy_until = []  # for each thread of collectives under way, when the last one on it ended
     for event in sorted((event for event in events if event.category == "flight"), key=attrgetter("start")):
         lane = next((lane for lane, stop in enumerate(busy_until) if stop <= event.start), len(busy_until))
         busy_until[lane : lane + 1] = [event.stop]
-        found.append(mark(event.name, "flight", rank, FLYING + lane, event.start, event.stop, zero, arguments(event)))
-    return sorted(found, key=lambda mark: (mark["tid"], mark["ts"], -mark["dur"]))
-
-
-def mark(name, category, rank, thread, start, stop, zero, arguments=None):
-    """One event of the format, with its times in microseconds since `zero`, rounded to whole nanoseconds."""
-    first, last = (round((time - zero) * 1e9) for time in (start, stop))
-    found = {"name": name, "cat": category, "ph": "X", "pid": rank, "tid": thread, "ts": first / 1e3}
-    return found | {"dur": (last - first) / 1e3} | ({"args": arguments} if arguments else {})
-
-
-def arguments(event):
-    """What the viewer shows beside a collective; None for other events."""
-    return {"bytes": event.bytes, "ranks": list(event.ranks)} if event.ranks else None
-
-
-def names(part, threads):
-    """The events of the format that name the process of a rank and its threads."""
-    rank, place = part["rank"], ", ".join(f"{axis}={number}" for axis, number in part["coordinates"].items())
-    named = lambda what, thread, **said: {"name": what, "ph": "M", "pid": rank, "tid": thread, "args": said}  # noqa: E731
-    return [
-        named("process_name", DOING, name=f"rank {rank} ({place}) on {part['host']}"),
-        named("process_sort_index", DOING, sort_index=rank),
-        named("thread_name", DOING, name="does"),
-        *(named("thread_name", thread, name="in flight") for thread in range(FLYING, threads)),
-    ]
+        found.append(span(FLYING + lane, "flight", event.name, event.start, event.stop, event.step, event))
+    return sorted(found, key=lambda span: (span.thread, span.start, span.start - span.stop))

@@ -1,5 +1,6 @@
 """A trace of all ranks: what each of them does in some steps of training, on one timeline."""
 
+import math
 import platform
 from bisect import bisect_left
 from collections import defaultdict
@@ -10,8 +11,9 @@ from mpi4py import MPI
 
 from gridgrad.nn import device
 from gridgrad.parallel.grid import clock
+from gridgrad.parallel.observe.chrome_trace import chrome_trace
 from gridgrad.parallel.observe.span_observer import SpanObserver
-from gridgrad.parallel.observe.timeline import TimelineEvent, timeline
+from gridgrad.parallel.observe.timeline import Timeline, TimelineEvent, timeline
 
 if TYPE_CHECKING:
     from gridgrad.parallel.training.network import ParallelSequential
@@ -50,8 +52,9 @@ class Trace(SpanObserver):
         super().__init__(net)
         self.steps = steps
         self.spans: list[tuple] = []  # of passes: the tuples that SpanObserver records
-        self.collectives: list[tuple] = []  # (category, (group, layer, kind, bytes), start, stop, step)
+        self.collectives: list[tuple] = []  # (category, (group, layer, kind, bytes, messages), start, stop, step)
         self.instructions: list[tuple] = []  # (Instruction, start, stop, step)
+        self._last_call = -math.inf  # when the last call of a collective that is recorded began
         self.record = self.spans.append
 
     def __enter__(self) -> "Trace":
@@ -82,18 +85,26 @@ class Trace(SpanObserver):
         super().advanced(*call)
         self._record_collective("progress", *call)
 
-    def flight(self, *call: Any) -> None:
-        self._record_collective("flight", *call)
+    def flight(self, group: Any, layer: str, kind: str, bytes_sent: int, start: float, stop: float, messages: Any) -> None:
+        opened = self.comparisons[0][0]
+        if opened <= start and (self.net.step < self.end_step or start <= self._last_call):  # its first call is recorded
+            self.collectives.append(("flight", (group, layer, kind, bytes_sent, messages), start, stop, self.net.step))
 
     def _record_collective(self, category, group, layer, kind, bytes_sent, start, stop):
         if self.net.step < self.end_step:
-            self.collectives.append((category, (group, layer, kind, bytes_sent), start, stop, self.net.step))
+            self.collectives.append((category, (group, layer, kind, bytes_sent, None), start, stop, self.net.step))
+            self._last_call = start
 
     def timeline(self) -> dict[str, Any] | None:
-        """The timeline of all ranks, a dict to be written as JSON, on rank 0; None elsewhere. Collective.
+        """The timeline of all ranks in the Chrome trace format, a dict to be written as JSON, on rank 0; None elsewhere.
 
-        `parallel/observe/timeline.py` describes the format.
+        Collective.
         """
+        found = self.gathered()
+        return found and chrome_trace(found)
+
+    def gathered(self) -> Timeline | None:
+        """The Timeline of all ranks on rank 0, from which all files are written; None elsewhere. Collective."""
         part = {
             "rank": MPI.COMM_WORLD.rank,
             "coordinates": self.net.grid.coordinates,
@@ -110,9 +121,9 @@ class Trace(SpanObserver):
         events = [TimelineEvent("instruction", str(what), start, stop, step) for what, start, stop, step in self.instructions]
         for what, start, stop, _, step in self.spans:
             events.append(TimelineEvent("layer", " ".join(what), start, stop, step))
-        for number, (category, (group, layer, kind, sent), start, stop, step) in enumerate(self.collectives):
-            category = "begin" if number in begun else category
-            events.append(TimelineEvent(category, f"{layer} {kind}", start, stop, step, kind, group.ranks, int(sent)))
+        for number, (category, (group, layer, kind, sent, messages), start, stop, step) in enumerate(self.collectives):
+            category, name = "begin" if number in begun else category, f"{layer} {kind}"
+            events.append(TimelineEvent(category, name, start, stop, step, kind, group.ranks, int(sent), messages))
         times = np.array([(event.start, event.stop) for event in events]).reshape(-1, 2)
         times = clock.to_clock_of_rank_0(times, self.comparisons).tolist()
         return [event._replace(start=start, stop=stop) for event, (start, stop) in zip(events, times)]

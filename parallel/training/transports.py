@@ -10,7 +10,7 @@ from gridgrad.nn.device import empty
 from gridgrad.nn.observer import Observer
 from gridgrad.parallel.grid.group import TAGS
 from gridgrad.parallel.grid.staging import Staging
-from gridgrad.parallel.grid.transfer import Transfer
+from gridgrad.parallel.grid.transfer import Messages, Transfer
 
 WAYS = "forward", "backward"
 TEST_INTERVAL = 0.0005  # seconds between two tests of the messages under way
@@ -52,19 +52,21 @@ class MpiTransport(Observer):
         """Begin to send {rank: array}. given: arrays of the pool, in which the messages are; they return to it afterwards."""
         self._collect()
         tag = self._tag(way, chunk, micro_batch)
-        transfers = [
-            Transfer(self.group, f"chunk {chunk}", "send", array.nbytes, self._sending(array, rank, tag), 1)
-            for rank, array in messages.items()
-        ]
+        transfers = []
+        for rank, array in messages.items():
+            sent = Messages([(rank, tag, array.nbytes)], [])
+            transfers.append(
+                Transfer(self.group, f"chunk {chunk}", "send", array.nbytes, self._sending(array, rank, tag), sent)
+            )
         self.sending.append((transfers, given))
 
     def expect(self, way, chunk, micro_batch, buffers):
         """Announce that messages will come, and write each to its array. buffers: {rank: array}."""
         tag = self._tag(way, chunk, micro_batch)
-        self.expected[way, chunk, micro_batch] = [
-            Transfer(self.group, f"chunk {chunk}", "receive", 0, self._receiving(array, rank, tag))
-            for rank, array in buffers.items()
-        ]
+        self.expected[way, chunk, micro_batch] = transfers = []
+        for rank, array in buffers.items():
+            received = Messages([], [(rank, tag, array.nbytes)])
+            transfers.append(Transfer(self.group, f"chunk {chunk}", "receive", 0, self._receiving(array, rank, tag), received))
 
     def arrived(self, way, chunk, micro_batch):
         """Wait for the announced messages; returns whether they have arrived, which here is always so."""

@@ -308,6 +308,8 @@ def test_waiting_of_what_does_not_block_is_where_it_ended():
 
     a, b = transfer(0, 1, 7), transfer(5, 6.5, 7)
     assert waiting({0: a, 1: b}) == {0: [(a[-1], 4)]}
+    assert waiting({0: a[:-1], 1: b}) == {}  # the trace ended before
+    assert waiting({0: [*a[:-1], *transfer(7, 8, 9)], 1: b}) == {}
     a = transfer(0, 5.5, 7)  # it had other things to do
     assert waiting({0: a, 1: b}) == {}
 
@@ -336,7 +338,7 @@ def test_flights_are_shown_apart(comm):
         tally, group = grid.tally, grid.world
         with Trace(training.net) as trace:
             for start, stop in ((1, 5), (2, 3), (4, 6), (5.5, 7)):
-                tally.observer.flight(group, "gradients", "all-reduce", 8, trace.comparisons[0][0] + start, stop)
+                tally.observer.flight(group, "gradients", "all-reduce", 8, trace.comparisons[0][0] + start, stop, None)
         trace.collectives = [(*call[:3], trace.comparisons[0][0] + call[3], call[4]) for call in trace.collectives]
         found = trace.timeline()
     if comm.rank == 0:
