@@ -1,6 +1,7 @@
 """A trace of all ranks: what each of them does in some steps of training, on one timeline."""
 
 import math
+import os
 import platform
 from bisect import bisect_left
 from collections import defaultdict
@@ -11,6 +12,8 @@ from mpi4py import MPI
 
 from gridgrad.nn import device
 from gridgrad.parallel.grid import clock
+from gridgrad.parallel.job.run import on_root
+from gridgrad.parallel.observe import timeline_files
 from gridgrad.parallel.observe.chrome_trace import chrome_trace
 from gridgrad.parallel.observe.span_observer import SpanObserver
 from gridgrad.parallel.observe.timeline import Timeline, TimelineEvent, timeline
@@ -98,10 +101,20 @@ class Trace(SpanObserver):
     def timeline(self) -> dict[str, Any] | None:
         """The timeline of all ranks in the Chrome trace format, a dict to be written as JSON, on rank 0; None elsewhere.
 
-        Collective.
+        Collective. `write` writes it to a file.
         """
         found = self.gathered()
         return found and chrome_trace(found)
+
+    def write(self, path: str | os.PathLike) -> None:
+        """Write the timeline of all ranks to a file, whole or not at all. Collective.
+
+        path: of a JSON file for ui.perfetto.dev or, where it ends with ".otf2", of a folder with an OTF2 archive, for which the
+        package otf2 has to be installed. An earlier file or archive there is replaced. If it can not be written, every rank
+        raises a UserError that says why.
+        """
+        found = self.gathered()
+        on_root(self.net.grid.comm, lambda: timeline_files.write(path, found))
 
     def gathered(self) -> Timeline | None:
         """The Timeline of all ranks on rank 0, from which all files are written; None elsewhere. Collective."""

@@ -458,6 +458,10 @@ def test_a_pipeline_shows_its_instructions_with_the_layers_within_them(comm):
             stage = rank * 2 // comm.size
             mine = slices(found, rank)
             instructions = [event for event in mine if event["cat"] == "instruction"]
+            flights = [e["name"] for e in found["traceEvents"] if e.get("cat") == "flight" and e["pid"] == rank]
+            assert Counter(flights) >= Counter({"chunk 1 send": 6, "chunk 1 receive": 6}), (
+                "also of the last step, which end behind it"
+            )
             assert is_nested(mine) and [e["name"] for e in instructions] == 2 * [str(one) for one in schedule.rows[stage]]
             passes = [e for e in mine if e["cat"] == "layer" and e["name"].split()[1] in ("Linear", "ReLU")]
             assert {e["name"].split()[0] for e in passes} == ({"0", "1"}, {"2", "3", "4"})[stage]
