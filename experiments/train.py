@@ -61,6 +61,7 @@ from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import check_places
 from gridgrad.parallel.job.deaths import end_after_death
 from gridgrad.parallel.job.run import UserError, on_root, run
+from gridgrad.parallel.observe import timeline_files
 from gridgrad.parallel.observe.handicap import Handicap
 from gridgrad.parallel.observe.step_timer import StepTimer
 from gridgrad.parallel.observe.trace import STEPS
@@ -259,7 +260,7 @@ def main():
     if profile:
         layers = profile.rows(len(timer.seconds))
         measured = measured and measured | {"layers": layers}
-    timeline = trace.timeline() if trace else None
+    timeline = trace.gathered() if trace else None
     losses = workers_report.losses_of_all(grid, net, protocol, progress.losses)
     followed = workers_report.of_protocol(grid, net, protocol, args.batch_size)
 
@@ -284,7 +285,7 @@ def main():
         sections = job, net.pipeline_report(), followed, checkpoints.report(), validated, measured, ended
         on_root(comm, lambda: report.write_json(args.report, summarise(args, data, net, losses, sections)))
     if args.trace:
-        on_root(comm, lambda: report.write_json(args.trace, timeline, indent=None))
+        on_root(comm, lambda: timeline_files.write(args.trace, timeline))
     if measured and timer.seconds:
         say(table(report.in_words(measured, timer.samples_per_step, "predicted" if simulated else "measured")))
     say_files(args, say)
@@ -300,6 +301,8 @@ def main():
 def say_files(args, say):
     """Print which files a training has written, if any."""
     named = {name: getattr(args, name) for name in ("report", "predictions", "trace", "checkpoint") if getattr(args, name)}
+    if args.trace:
+        named["trace"] = timeline_files.opened(args.trace)
     if named:
         further = f"; to go on: --resume {args.checkpoint} and more steps" if args.checkpoint else ""
         say(f"written: {', '.join(f'{name} {path}' for name, path in named.items())}{further}")

@@ -259,7 +259,11 @@ def check_writable(path):
     path = Path(path).resolve()
     if path.exists() and not path.is_file():
         raise OSError(f"can not write to {path}: it is no ordinary file; give another name")
-    folder = path.parent
+    check_room(path.parent)
+
+
+def check_room(folder):
+    """Raise OSError unless a file with as much in it as most results have can be written in a folder, which is made."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:

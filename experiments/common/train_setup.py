@@ -10,13 +10,14 @@ from gridgrad import datasets
 from gridgrad.datasets.part import Part
 from gridgrad.datasets.views import Held, Subset
 from gridgrad.experiments.common.meaning import check_options
-from gridgrad.experiments.common.options import check_writable, shares_of, user_input
+from gridgrad.experiments.common.options import check_room, check_writable, shares_of, user_input
 from gridgrad.nn import OPTIMIZERS, network_summary
 from gridgrad.nn.optimizers import schedules
 from gridgrad.parallel.choose.parallelize import BOTH, PARTITIONS
 from gridgrad.parallel.choose.shares import measured_shares, predicted_shares
 from gridgrad.parallel.choose.this_machine import machine_of_job, memory_of_machine, memory_of_rank
 from gridgrad.parallel.job.run import on_root
+from gridgrad.parallel.observe import timeline_files
 from gridgrad.parallel.partitioning.good_partition import is_partition
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.prediction import machine
@@ -227,7 +228,11 @@ def prepare(args):
             first = options.setdefault(Path(path).resolve(), option)
             if first != option:
                 raise ValueError(f"--{first} and --{option} are the same file, {path}: give two names")
-            check_writable(path)
+            if option == "trace" and timeline_files.is_archive(path):
+                timeline_files.check_archive(path)
+                check_room(Path(path).resolve().parent)
+            else:
+                check_writable(path)
     datasets.prepare(args.dataset, args.data_dir)
 
 

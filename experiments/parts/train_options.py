@@ -103,7 +103,7 @@ def _reports(add):
         "data")  # fmt: skip
     add("--profile", action="store_true", help="add the seconds that each layer takes to the report")
     add("--trace", metavar="FILE.json", help="write a timeline of all ranks to this file, for ui.perfetto.dev or "
-        "chrome://tracing")  # fmt: skip
+        "chrome://tracing; where the name ends with .otf2, an OTF2 archive, a folder, for viewers such as Vampir")  # fmt: skip
     add("--trace-steps", type=whole(1), metavar="N", help="number of steps that the timeline shows, after the first "
         f"{WARM_UP} (default: {STEPS})")  # fmt: skip
     add("--simulate", metavar="MACHINE", help="do not measure time but let it pass as the cost model predicts for a machine, "
