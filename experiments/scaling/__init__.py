@@ -13,4 +13,5 @@
 | `predicted.py`   | the same records, predicted for any machine and number of ranks                            |
 | `table.py`       | the rows as a table for the terminal                                                       |
 | `tidy.py`        | the records as a table for other tools: a row a point and repeat, units in the names       |
+| `page.py`        | the page of a study: one HTML file, of `page_tables.py` and `page_commands.py`             |
 """
