@@ -15,7 +15,7 @@
 | `tidy.py`        | the records as a table for other tools: a row a point and repeat, units in the names       |
 | `page.py`        | the page of a study: one HTML file, of `page_tables.py` and `page_commands.py`             |
 | `growth.py`      | sums of terms c p^i log2(p)^j                                                              |
-| `volumes.py`    | what a curve sends, by closed formulas, as such sums                                       |
+| `volumes.py`     | what a curve sends, by closed formulas, as such sums                                       |
 | `extrap.py`      | a curve in the text format of Extra-P, and the models that Extra-P finds                   |
 | `hatchet.py`     | the profile of each run as a call tree for Hatchet and Thicket                             |
 """

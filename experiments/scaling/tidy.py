@@ -12,6 +12,27 @@ from gridgrad.experiments.scaling.summary import PARTS, calls_of
 
 VARIED = ("pipeline", "micro_batches", "protocol", "optimizer", "update", "shares", "threads", "hosts")
 
+TEXTS = (
+    "network", "series", "scaling", "dataset", "net", "grid", "failed", "plan", "dtype", "reduction", "pipeline", "protocol",
+    "optimizer", "update", "shares", "processor", "mpi", "blas", "host", "commit", "code",
+)  # fmt: skip
+WHOLES = (
+    "ranks", "batch_size_samples", "repeat", "peak_memory_bytes", "flops_a_sample", "steps", "seed", "micro_batches", "threads",
+    "hosts", "cores",
+)  # fmt: skip
+TRUTHS = "predicted", "busy", "oversubscribed", "profile"
+
+
+def types(rows):
+    """{column: its type in the words of pandas}, for `pandas.read_csv(FILE, dtype=..)`; all of them may be missing.
+
+    rows: of `table`. Without it pandas guesses from the cells, and takes a column without any content for one of numbers. It
+    reads the last digits of numbers only with `float_precision="round_trip"`.
+    """
+    kinds = {"string": TEXTS, "Int64": WHOLES, "boolean": TRUTHS}
+    known = {name: kind for kind, names in kinds.items() for name in names}
+    return {name: known.get(name, "float64") for name in (rows[0] if rows else ())}
+
 
 def table(records):
     """Rows, dicts with the same keys, of some records."""

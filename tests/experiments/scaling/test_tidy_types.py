@@ -1,0 +1,50 @@
+"""The types of the tidy table, and that pandas reads it so and writes it as Parquet."""
+
+import importlib.util
+
+import pytest
+
+from gridgrad.experiments.scaling import tidy
+from tests.experiments.scaling import made_up_studies as made_up
+
+KINDS = {"string": str, "Int64": int, "boolean": bool, "float64": (int, float)}
+
+
+def needs(*names):
+    """The mark of a test that needs these packages."""
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"not installed: pip install {' '.join(missing)}")
+
+
+def records():
+    """Runs, one that failed, and a prediction, which say different things."""
+    first, *others = made_up.records(repeats=1, optimizer="adam", threads=2, shares="1,1", profile=True)
+    failed = others[-1] | {"failed": "no memory", "seconds_per_step": None, "time": None, "bytes": None, "peak_memory": None}
+    return [first, *others[:-1], failed, first | {"predicted": True, "oversubscribed": None, "load": None}]
+
+
+def test_each_cell_is_of_the_type_of_its_column():
+    rows = tidy.table(records())
+    types = tidy.types(rows)
+    assert types.keys() == rows[0].keys() and {*tidy.TEXTS, *tidy.WHOLES, *tidy.TRUTHS} <= types.keys()
+    for row in rows:
+        for name, value in row.items():
+            assert value is None or isinstance(value, KINDS[types[name]]), (name, value)
+            assert not isinstance(value, bool) or types[name] == "boolean", name
+
+
+@needs("pandas", "pyarrow")
+def test_pandas_reads_these_types_and_writes_them_as_parquet(tmp_path):
+    import pandas
+
+    rows = tidy.table(records())
+    path, parquet = tmp_path / "s.csv", tmp_path / "s.parquet"
+    path.write_text(tidy.text(records()))
+    types = tidy.types(rows)
+    frame = pandas.read_csv(path, dtype=types, float_precision="round_trip")
+    assert {name: str(kind) for name, kind in frame.dtypes.items()} == types
+    for name in types:
+        assert [None if pandas.isna(value) else value for value in frame[name]] == [row[name] for row in rows], name
+    frame.to_parquet(parquet)
+    again = pandas.read_parquet(parquet)
+    pandas.testing.assert_frame_equal(again, frame)
