@@ -26,7 +26,7 @@ from gridgrad.experiments.scaling.order import seconds_of
 from gridgrad.experiments.scaling.volumes import ACTIVATIONS, GRADIENTS, LOSS
 
 STEP, COMPUTE, COMMUNICATE, WAIT = "step", "step->compute", "step->communicate", "step->wait"
-TIME, BYTES = "time", "bytes"
+TIME, BYTES = METRICS = "time", "bytes"
 PLACES = [  # (region, metric), in the order of the file
     *((region, TIME) for region in (STEP, COMPUTE, COMMUNICATE, f"{COMMUNICATE}->{GRADIENTS}",
                                     f"{COMMUNICATE}->{ACTIVATIONS}", WAIT)),
@@ -81,14 +81,14 @@ def term_of(layer):
     return layer if layer in (GRADIENTS, LOSS) else ACTIVATIONS
 
 
-def data_of(rows):
+def data_of(rows, metrics=METRICS):
     """{(region, metric): [the values of all runs of a Row, for each Row]} of a curve, in the order of PLACES.
 
-    Without what some run does not say, and what is 0 everywhere. rows: in the order of their ranks.
+    Without what some run does not say, and what is 0 everywhere. rows: in the order of their ranks. metrics: some of METRICS.
     """
     runs = [[values_of(run) for run in row.runs] for row in rows]
     found = {}
-    for place in PLACES:
+    for place in (place for place in PLACES if place[1] in metrics):
         values = [[run.get(place) for run in of_row] for of_row in runs]
         known = all(value is not None for of_row in values for value in of_row)
         if known and any(value for of_row in values for value in of_row):
@@ -96,9 +96,9 @@ def data_of(rows):
     return found
 
 
-def text(rows):
+def text(rows, metrics=METRICS):
     """The text of the file of a curve. rows: its Rows with times. ValueError if there is nothing for the file."""
-    data = data_of(rows)
+    data = data_of(rows, metrics)
     if not data:
         raise ValueError(f"the runs of {rows[0].curve} do not say what takes how long")
     lines = ["PARAMETER p", f"POINTS {' '.join(str(row.ranks) for row in rows)}"]
@@ -117,7 +117,7 @@ def curves(found):
     return {of: sorted(rows, key=lambda row: row.ranks) for of, rows in by_curve.items() if len({r.ranks for r in rows}) > 1}
 
 
-def models(rows, program=PROGRAM):
+def models(rows, program=PROGRAM, metrics=METRICS):
     """What Extra-P finds for a curve: Fitted ones, in the order of the file. A model is of the median over the runs.
 
     With strong scaling it also tries negative exponents of p. program: the command. ValueError if it can not be run or fails.
@@ -125,7 +125,7 @@ def models(rows, program=PROGRAM):
     options = ["allow_negative_exponents=1"] if rows[0].scaling == "strong" else ["allow_negative_exponents=0"]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "curve.txt"
-        write_text(path, text(rows))
+        write_text(path, text(rows, metrics))
         words = [program, "--text", str(path), "--disable-progress", "--measure", "median", "--options", *options,
                  "--print", "{callpath}\t{metric}\t{model}"]  # fmt: skip
         try:

@@ -7,18 +7,29 @@ Extra-P is installed, prints its model of each quantity: for bytes beside the cl
 (`experiments/scaling/volumes.py`), for times beside what the cost model predicts, where FILE has predictions too.
 """
 
+import argparse
 import re
+import shlex
 import shutil
+import sys
+import textwrap
 from pathlib import Path
 
+from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.options import Parser, check_writable, user_input
 from gridgrad.experiments.common.report import write_text
-from gridgrad.experiments.common.tables import counted, table
+from gridgrad.experiments.common.tables import counted, terminal
 from gridgrad.experiments.scaling import extrap, records, volumes
 from gridgrad.experiments.scaling.summary import rows as rows_of
 from gridgrad.parallel.job.run import run_launcher
 
+WIDTH = 128  # characters of a line
 FURTHER = 16  # times the ranks for which both are compared where nothing was measured
+ABOUT = (
+    "Bytes are those that all ranks send together in a step, beside the closed formula of what is sent; their last columns are "
+    "for 16 times the most ranks. Times are seconds of a step; their last columns are for the most ranks, beside what the cost "
+    "model predicts, if the file has predictions."
+)
 
 
 def options():
@@ -28,7 +39,16 @@ def options():
     add("--out", default="results/extrap", metavar="DIR", help="the folder for the files of Extra-P, one a curve")
     add("--program", default=extrap.PROGRAM, metavar="PATH", help="the command of Extra-P, which is installed by "
         f"{extrap.HOW}")  # fmt: skip
+    add("--metrics", type=metrics, default=extrap.METRICS, metavar="M,M", help=f"some of {', '.join(extrap.METRICS)}")
     return parser
+
+
+def metrics(text):
+    """An option type: some of METRICS, separated by commas, as a tuple."""
+    words = tuple(text.split(","))
+    if not set(words) <= set(extrap.METRICS):
+        raise argparse.ArgumentTypeError(f"must be some of {', '.join(extrap.METRICS)}, not '{text}'")
+    return words
 
 
 def file_name(curve, is_predicted):
@@ -60,33 +80,43 @@ def compared(rows, fitted, of_prediction):
     return found
 
 
-def show(rows, is_predicted, fitted, of_prediction):
-    """Print what was found for a curve."""
-    few = f"; Extra-P asks for at least {extrap.FEWEST}" if len(rows) < extrap.FEWEST else ""
-    what = "predicted" if is_predicted else "measured"
-    print(f"\n{rows[0].curve}, {what} on {', '.join(str(row.ranks) for row in rows)} ranks{few}\n")
-    print(table(compared(rows, fitted, of_prediction)))
+def document(curves, fitted):
+    """What was found, in Markdown. curves: {(Curve, whether it is predicted): its Rows}. fitted: {the same: Fitted ones}."""
+    predictions = {curve: {row.ranks: row for row in rows} for (curve, predicted), rows in curves.items() if predicted}
+    parts = [
+        "# Models of Extra-P beside closed formulas",
+        f"`gridgrad study extrap {shlex.join(sys.argv[1:])}`",
+        textwrap.fill(ABOUT, WIDTH),
+    ]
+    for (curve, is_predicted), found in fitted.items():
+        rows = curves[curve, is_predicted]
+        few = f"; Extra-P asks for at least {extrap.FEWEST}" if len(rows) < extrap.FEWEST else ""
+        what, where = "Predicted for" if is_predicted else "Measured on", rows[0].environment.get("processor")
+        parts.append(f"## {curve}\n\n{what} {', '.join(str(row.ranks) for row in rows)} ranks, {where}{few}.")
+        parts.append(lines(compared(rows, found, predictions.get(curve, {}))))
+    return "\n\n".join(parts) + "\n"
 
 
 def main():
     args = options().parse_args()
+    tables = Path(args.out) / "models.md"
     with user_input():
         curves = extrap.curves(rows_of(records.gather(args.reports)))
         if not curves:
             raise ValueError("no series was measured on several numbers of ranks: Extra-P has nothing to model")
-        names = {of: Path(args.out) / file_name(*of) for of in curves}
-        for of, path in names.items():
-            check_writable(path)
-            write_text(path, extrap.text(curves[of]))
+        check_writable(tables)
+        for of, rows in curves.items():
+            write_text(Path(args.out) / file_name(*of), extrap.text(rows, args.metrics))
         installed = shutil.which(args.program)
-        fitted = {of: extrap.models(rows, args.program) for of, rows in curves.items()} if installed else {}
-    print(f"{counted(len(curves), 'file')} for Extra-P written to {args.out}")
-    if not installed:
+        if installed:
+            text = document(curves, {of: extrap.models(rows, args.program, args.metrics) for of, rows in curves.items()})
+            write_text(tables, text)
+    if installed:
+        print(f"{terminal(text)}\n")
+    else:
         print(f"{args.program} is not installed, so no models were fitted. To install it: {extrap.HOW}, then give "
               f"--program .venv-{extrap.PROGRAM}/bin/{extrap.PROGRAM}")  # fmt: skip
-    predictions = {curve: {row.ranks: row for row in rows} for (curve, predicted), rows in curves.items() if predicted}
-    for of, found in fitted.items():
-        show(curves[of], of[1], found, predictions.get(of[0], {}))
+    print(f"{counted(len(curves), 'file')} for Extra-P{' and models.md' if installed else ''} written to {args.out}")
 
 
 if __name__ == "__main__":

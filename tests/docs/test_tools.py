@@ -1,6 +1,8 @@
 """What docs/tools has for other tools: the test of ReFrame and the file of JUBE run, the package of Spack is well-formed."""
 
 import ast
+import importlib.util
+import json
 import os
 import re
 import shutil
@@ -12,7 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from gridgrad.experiments.scaling import hatchet, tidy
+from gridgrad.experiments.scaling.records import lines as lines_of
 from tests.docs.pages import ROOT
+from tests.experiments.scaling import made_up_studies as made_up
 
 TOOLS = ROOT / "docs" / "tools"
 REFRAME = shutil.which("reframe", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
@@ -95,3 +100,38 @@ def test_the_extra_has_no_package_that_excludes_the_numpy_of_the_project():
     extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["tools"]
     names = {re.match(r"[\w-]+", word).group() for word in extra}
     assert names == {"llnl-hatchet", "llnl-thicket", "pandas", "pyarrow", "reframe-hpc"}
+
+
+def records():
+    """Runs of a made-up study with profiles."""
+    layers = [{"layer": "0", "kind": "Linear", "forward": 1e-4, "gradients": 2e-4, "input_gradient": 0.0, "backward": 0.0}]
+    return [one | {"layers": layers} for one in made_up.records(schemes=["batch"], ranks=[1, 2], repeats=2)]
+
+
+def missing(*names):
+    """The mark of a test that needs these modules, by the packages that have them."""
+    absent = [package for module, package in names if importlib.util.find_spec(module) is None]
+    return pytest.mark.skipif(bool(absent), reason=f"not installed: pip install {' '.join(absent)}")
+
+
+@missing(("thicket", "llnl-thicket"))
+def test_a_thicket_of_all_runs(tmp_path):
+    trees = tmp_path / "trees.json"
+    trees.write_text(json.dumps(hatchet.profiles(records())))
+    printed = run([sys.executable, TOOLS / "thickets.py", trees], tmp_path)
+    lines = [re.split(r"\s{2,}", line) for line in printed.stdout.splitlines()]
+    times = {name: [*map(float, values)] for name, *values in lines if len(values) == 2 and "=" not in values[0] and values[0]}
+    assert times["step"] == [10, 5] and times["compute > Linear 0"] == [0.3, 0.3], printed.stdout + printed.stderr
+
+
+@missing(("pandas", "pandas"), ("pyarrow", "pyarrow"))
+def test_the_table_as_parquet(tmp_path):
+    import pandas
+
+    runs, out = tmp_path / "s.jsonl", tmp_path / "s.parquet"
+    runs.write_text(lines_of(records()))
+    printed = run([sys.executable, TOOLS / "parquet.py", runs, out], tmp_path)
+    assert printed.stdout == f"4 rows written to {out}\n", printed.stderr
+    frame = pandas.read_parquet(out)
+    assert {name: str(kind) for name, kind in frame.dtypes.items()} == tidy.types(tidy.table(records()))
+    assert list(frame["ranks"]) == [1, 1, 2, 2] and frame["failed"].isna().all()

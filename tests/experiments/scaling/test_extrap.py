@@ -83,6 +83,7 @@ def test_the_file_has_the_values_of_all_runs_by_region():
         f"{b}\n" for b in blocks
     ]
     assert not any("activations" in block for block in blocks)  # there are none on this axis
+    assert extrap.text(found, ["bytes"]).count("METRIC") == 2
 
 
 @pytest.mark.parametrize(
@@ -145,7 +146,11 @@ def test_the_program_puts_both_beside_each_other(tmp_path):
     fake.write_text(PRINTED)
     fake.chmod(0o755)
     finished = program("study", "extrap", runs, "--out", out, "--program", fake)
-    assert finished.returncode == 0, finished.stderr
+    assert finished.returncode == 0 and finished.stdout.endswith("and models.md written to " + f"{out}\n"), finished.stderr
+    assert (
+        "## mlp:64,64,relu, batch, strong scaling\n\nMeasured on 1, 4, 9, 16, 25, 36 ranks, a processor."
+        in (out / "models.md").read_text()
+    )
     line = next(line for line in finished.stdout.splitlines() if "bytes" in line)
     assert line.count("-3.638e+04 + 3.638e+04 p") == 2 and line.split()[-2:] == [str(36376 * 575)] * 2
     wrong, alone = tmp_path / "wrong", tmp_path / "alone.jsonl"
@@ -155,6 +160,7 @@ def test_the_program_puts_both_beside_each_other(tmp_path):
     assert_refused(1, "extrap", [
         (["--program", wrong, runs], "ended with status 3: no"), ([alone], "several numbers of ranks"),
         ([tmp_path / "none.jsonl"], "there is no file"), (["--program", "true", runs], "Extra-P printed no models"),
+        (["--metrics", "time,flops", runs], "must be some of time, bytes, not 'time,flops'"),
     ], ["--out", out])  # fmt: skip
 
 
