@@ -253,7 +253,7 @@ SMALL = {
     "gridgrad study scaling-page results/sweep.jsonl --out results/sweep.html": Small(),
     'gridgrad sweep --dataset airfoil --nets "mlp:64,64,relu" --ranks 1,2,3,4,5,6 --schemes batch,model '
     '--grids "batch=*,model=2" --batch-size 120 --vary reduction=plain --steps 8 --repeats 1 --out counted.jsonl': Small(
-        "--nets mlp:8,relu --ranks 1,2", why="more ranks than cores take a minute"
+        "--nets mlp:8,relu --ranks 1,2 --schemes batch", why="more ranks than cores take a minute"
     ),
     "gridgrad study extrap counted.jsonl --metrics bytes --program .venv-extrap/bin/extrap --out results/extrap": Small(),
     'gridgrad sweep --predict 1,4,16,64,256 --nets "mlp:1024,1024,relu" --schemes batch,model,2d,auto --shape 16 --outputs 2 '

@@ -14,6 +14,7 @@
 | `table.py`       | the rows as a table for the terminal                                                       |
 | `tidy.py`        | the records as a table for other tools: a row a point and repeat, units in the names       |
 | `page.py`        | the page of a study: one HTML file, of `page_tables.py` and `page_commands.py`             |
+| `reported.py`    | what reports say of layers and collectives, checked                                        |
 | `growth.py`      | sums of terms c p^i log2(p)^j                                                              |
 | `volumes.py`     | what a curve sends, by closed formulas, as such sums                                       |
 | `extrap.py`      | a curve in the text format of Extra-P, and the models that Extra-P finds                   |

@@ -20,6 +20,7 @@ from gridgrad.experiments.common.options import Parser, check_writable, user_inp
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.common.tables import counted, terminal
 from gridgrad.experiments.scaling import extrap, records, volumes
+from gridgrad.experiments.scaling.reported import checked
 from gridgrad.experiments.scaling.summary import rows as rows_of
 from gridgrad.parallel.job.run import run_launcher
 
@@ -101,7 +102,7 @@ def main():
     args = options().parse_args()
     tables = Path(args.out) / "models.md"
     with user_input():
-        curves = extrap.curves(rows_of(records.gather(args.reports)))
+        curves = extrap.curves(rows_of(checked(records.gather(args.reports))))
         if not curves:
             raise ValueError("no series was measured on several numbers of ranks: Extra-P has nothing to model")
         check_writable(tables)

@@ -12,6 +12,7 @@ from gridgrad.experiments.common.options import Parser, check_writable, user_inp
 from gridgrad.experiments.common.report import write_json
 from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.scaling import hatchet, records
+from gridgrad.experiments.scaling.reported import checked
 from gridgrad.parallel.job.run import run_launcher
 
 
@@ -27,7 +28,7 @@ def main():
     args = options().parse_args()
     out = args.out or str(Path(args.reports[0]).with_suffix(".hatchet.json"))
     with user_input():
-        found = hatchet.profiles(records.gather(args.reports))
+        found = hatchet.profiles(checked(records.gather(args.reports)))
         if not found:
             raise ValueError("no run says where its time goes: measure some with gridgrad sweep, with more --steps")
         check_writable(out)

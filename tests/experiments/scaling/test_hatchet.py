@@ -107,4 +107,9 @@ def test_the_program_writes_the_trees(tmp_path):
     assert len(json.loads(out.read_text())) == 3
     none = tmp_path / "none.jsonl"
     none.write_text(lines([profiled()[0] | {"time": None}]))
-    assert_refused(1, "hatchet", [([none], "no run says where its time goes"), ([tmp_path / "no"], "there is no file")])
+    damaged = tmp_path / "damaged.jsonl"
+    damaged.write_text(lines([profiled()[0] | {"layers": [{"layer": "0"}]}]))
+    assert_refused(1, "hatchet", [
+        ([none], "no run says where its time goes"), ([tmp_path / "no"], "there is no file"),
+        ([damaged], "is damaged (layers[0] has no entry kind)"),
+    ])  # fmt: skip

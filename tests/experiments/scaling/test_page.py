@@ -112,6 +112,14 @@ def test_without_the_planner_the_fastest_series_stands_there():
     assert [one["of"] for one in planner] == ["the series here"] * 2
 
 
+def test_a_study_of_which_nothing_ran_is_a_page_of_reasons():
+    failed = {"time": None, "bytes": None, "seconds_per_step": None, "failed": "no memory"}
+    read = Read(page.render([one | failed for one in made_up.records(repeats=1)], "A study", {"Speedup": speedup}))
+    assert "measured" not in read.tables and len(read.cells("left-out")) == 5
+    with pytest.raises(ValueError, match="there are no runs"):
+        page.render([], "A study")
+
+
 def test_nothing_of_a_record_is_taken_for_markup():
     records = study(network=[{"net": "mlp:8,relu", "name": EVIL}])
     for record in records:
