@@ -15,6 +15,7 @@ MEASURED = (
 )
 LEFT_OUT = "Points without a time, and runs that did not count because other programs used the machine."
 PLANNER = "What is predicted to be the fastest on so many ranks, beside what was measured to be."
+SURE = 0.9  # of the ratio of two medians that have intervals of 95 %
 ALIKE = "data", "scaling"  # what the top of the page says too
 PREDICTED = "By the cost model, for the machine that is named, without a run."
 
@@ -119,7 +120,8 @@ def best(found):
         sure = [row for row in sure if not row.oversubscribed] or sure
         if sure:
             row = max(sure, key=lambda row: row.speedup.value)
-            interval = f" ({row.speedup.low:.3g} to {row.speedup.high:.3g})" if row.speedup.count > 1 else ""
+            low, high, percent = row.speedup.low, row.speedup.high, 100 * SURE
+            interval = f" ({low:.3g} to {high:.3g}, {percent:.0f} % sure)" if row.speedup.confidence >= SURE else ""
             lines.append(f"{network}, {scaling} scaling: {row.speedup.value:.3g} times{interval} the samples a second of one "
                          f"rank on {row.ranks} ranks, with {row.series} ({row.grid}); efficiency "
                          f"{100 * row.efficiency.value:.0f} %{', oversubscribed' if row.oversubscribed else ''}.")  # fmt: skip

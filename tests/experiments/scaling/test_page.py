@@ -102,7 +102,7 @@ def test_the_page_says_what_was_measured_what_failed_and_what_the_planner_would_
     assert planner[1]["measured fastest"].startswith("batch=1,model=4 (model)")  # its slowest run does not count
     text = " ".join(read.text)
     assert "1 network, 1 to 8 ranks, 31 runs, 7 predictions; data: airfoil." in " ".join(text.split())
-    assert "a library 1.0" in text and "c0de" in text and "2.01 times (" in text
+    assert "a library 1.0" in text and "c0de" in text and "2.01 times (1.92 to 2.1, 90 % sure)" in text
     assert len(read.cells("predicted")) == len(rows([one for one in study() if one.get("predicted")]))
 
 
