@@ -63,6 +63,7 @@ from gridgrad.parallel.job.deaths import end_after_death
 from gridgrad.parallel.job.run import UserError, on_root, run
 from gridgrad.parallel.observe import timeline_files
 from gridgrad.parallel.observe.handicap import Handicap
+from gridgrad.parallel.observe.machine_load import load_of_job, verdict_of
 from gridgrad.parallel.observe.step_timer import StepTimer
 from gridgrad.parallel.observe.trace import STEPS
 from gridgrad.parallel.partitioning.good_partition import is_partition
@@ -242,6 +243,7 @@ def main():
                 say(f"epoch {ended}: mean loss {sum(recent) / len(recent):.6f}, {seen}step {turn.step + 1} of {steps}")
                 if validation and validation.stop:
                     break
+    watched_machine = timer.watch.seen()
     flush()
     checkpoints.finish(net.step)
     protocol.finish()
@@ -257,6 +259,8 @@ def main():
     hidden = report.overlap(net)
     measured = report.time_and_bytes(grid, timer.seconds, reader.seconds)
     measured = measured and measured | {"device": devices, "memory": memory, "overlap": hidden}
+    load = None if simulated or protocol.lost else load_of_job(comm, watched_machine)  # what the dead took is not known
+    measured = measured and measured | {"load": load.entry() if load and measured["timed_steps"] else None}
     if profile:
         layers = profile.rows(len(timer.seconds))
         measured = measured and measured | {"layers": layers}
@@ -288,6 +292,8 @@ def main():
         on_root(comm, lambda: timeline_files.write(args.trace, timeline))
     if measured and timer.seconds:
         say(table(report.in_words(measured, timer.samples_per_step, "predicted" if simulated else "measured")))
+        if words := verdict_of(measured):
+            say(f"note: while steps were timed, {words}")
     say_files(args, say)
     if followed:
         say(workers_report.in_words(followed, measured))

@@ -2,6 +2,8 @@
 
 from contextlib import contextmanager
 
+from gridgrad.parallel.observe.machine_load import Watch
+
 
 class StepTimer:
     """Measures the training steps of this rank. It does not communicate.
@@ -9,6 +11,7 @@ class StepTimer:
     net: a ParallelSequential. reader: a MicroBatchReader. The tally of the grid, the reduction and the reader measure too;
     `start` resets them, so that all of them measure the same steps.
     seconds: the duration of each step since `start`. samples: the number of samples of their global minibatches in all.
+    watch: a Watch of the machine since `start`.
     """
 
     def __init__(self, net, reader):
@@ -20,7 +23,7 @@ class StepTimer:
         self.net.grid.tally.clear()
         self.net.reduction.clear()
         self.reader.clear()
-        self.seconds, self.samples = [], 0
+        self.seconds, self.samples, self.watch = [], 0, Watch()
 
     @contextmanager
     def step(self, samples):

@@ -30,7 +30,9 @@ def test_steps_are_measured_from_where_it_begins(comm):
                 grid.world.all_reduce(np.ones(3), "within")
         assert len(measured.seconds) == 2 and min(measured.seconds) > 0 and measured.samples_per_step == 6
         assert [key[0] for key in grid.tally.records] == ["within"] * (comm.size > 1)
+        watch = measured.watch
         measured.start()
+        assert measured.watch is not watch, "the machine is watched anew"
         assert measured.seconds == [] and measured.samples == 0 and not grid.tally.records
         with pytest.raises(KeyError), measured.step(1):
             raise KeyError

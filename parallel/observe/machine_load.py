@@ -1,0 +1,222 @@
+"""How busy a machine was with other things while something was measured, and whether the measurement counts all the same.
+
+A Watch reads the counters of the system at its start and at its end, in each rank (`parallel/observe/machine_counters.py`).
+What the cores of the job did beyond the ranks' own computing was for others. So ranks that share cores with each other do not
+count as others, nor does an MPI library that spins while it waits. Cores that the job may not use do not count at all.
+
+The entry `load` of a report has the form LOAD, or is null where nothing is known:
+
+| entry                 | what it says                                                                               |
+|-----------------------|--------------------------------------------------------------------------------------------|
+| `seconds`             | that were watched, the most of a rank                                                      |
+| `nodes`, `host`       | how many nodes the job has; the one of which most was taken: the next five are its own     |
+| `cores`, `ranks`      | cores that the ranks of the job may use there, and how many ranks these are                |
+| `ours`                | cores that these ranks kept busy, a mean over the time like the next two                   |
+| `others`, `stolen`    | cores that other processes took, and the host of a virtual machine                         |
+| `queued`              | the share of the time in which a process of a node, also one of ours, waited for a core    |
+| `waited`, `preempted` | seconds that a rank was ready to run without a core; how often it had to leave one         |
+| `throttled`           | seconds for which a limit of the cgroup held back a rank                                   |
+| `mhz`, `governor`     | the lowest clock seen of a core of a rank, at the start or the end; who sets it            |
+| `verdict`             | null if the machine was quiet; else words why times are not comparable                     |
+
+Of `queued` to `throttled` the greatest of all nodes or ranks is told, null where the system does not say.
+"""
+
+import platform
+from dataclasses import asdict, dataclass, replace
+from math import sqrt
+
+from gridgrad.nn.files.json_forms import AT_LEAST_0, COUNT, TEXT, WHOLE, Optional
+from gridgrad.parallel.observe.machine_counters import counters_now, machine
+
+QUIET = 0.15  # cores taken from which on a measurement is marked; measured: see docs/prediction.md
+TICK, ROUNDED = 0.01, 4.0  # seconds of a tick of /proc/stat; how many standard deviations of its rounding are allowed for
+LOAD = {
+    "seconds": AT_LEAST_0, "nodes": WHOLE, "host": TEXT, "cores": WHOLE, "ranks": WHOLE,
+    "ours": AT_LEAST_0, "others": AT_LEAST_0, "stolen": AT_LEAST_0,
+    "queued": Optional(AT_LEAST_0), "waited": Optional(AT_LEAST_0), "preempted": COUNT, "throttled": Optional(AT_LEAST_0),
+    "mhz": Optional(AT_LEAST_0), "governor": Optional(TEXT), "verdict": Optional(TEXT),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RankLoad:
+    """What a rank has seen of its machine while it watched.
+
+    machine: an identifier of the machine. host: its name. seconds: of the watch. own: CPU seconds of the rank. cores: {core:
+    (seconds busy, seconds stolen)} of the cores that it may use. The others: see LOAD.
+    """
+
+    machine: str
+    host: str
+    seconds: float
+    own: float
+    cores: dict
+    queued: float | None
+    waited: float | None
+    preempted: int
+    throttled: float | None
+    mhz: float | None
+    governor: str | None
+
+
+@dataclass(frozen=True)
+class MachineLoad:
+    """How busy the machine of a job was: the entries of LOAD but for the verdict, which follows from them."""
+
+    seconds: float
+    nodes: int
+    host: str
+    cores: int
+    ranks: int
+    ours: float
+    others: float
+    stolen: float
+    queued: float | None
+    waited: float | None
+    preempted: int
+    throttled: float | None
+    mhz: float | None
+    governor: str | None
+
+    @property
+    def taken(self):
+        """How many cores were taken, or withheld by a limit, mean over the time."""
+        return self.others + self.stolen + self._withheld
+
+    @property
+    def allowed(self):
+        """The most cores that may be taken from a quiet machine.
+
+        The counters of cores are whole ticks, so that of a short time less is known: the difference of two rounded numbers
+        deviates by a tick / sqrt(6), and that of the sum of all cores by sqrt(cores) times as much.
+        """
+        return QUIET + ROUNDED * TICK * sqrt(self.cores / 6) / max(self.seconds, 1e-9)
+
+    @property
+    def verdict(self):
+        """None if the machine was quiet; else words for people why times that were measured meanwhile do not count."""
+        return f"{self.words}: not comparable" if self.taken > self.allowed else None
+
+    @property
+    def words(self):
+        """What was taken, for people, such as "of 2 cores 1.3 were taken by others"."""
+        told = [f"{round(self.others, 2):.2g} were taken by others"]
+        if self.stolen >= QUIET / 2:
+            told.append(f"{self.stolen:.2g} by the host of this virtual machine")
+        if self._withheld >= QUIET / 2:
+            told.append(f"{self._withheld:.2g} withheld by the limit of the cgroup")
+        where = f" of {self.host}" if self.nodes > 1 else ""
+        return f"of {self.cores} core{'s' * (self.cores > 1)}{where} {', '.join(told)}"
+
+    @property
+    def _withheld(self):
+        return (self.throttled or 0.0) / max(self.seconds, 1e-9)
+
+    def entry(self):
+        """The entry `load` of a report, see LOAD."""
+        return asdict(self) | {"verdict": self.verdict}
+
+
+class Watch:
+    """Watches the machine of this rank from now on. It does not communicate, and does nothing between start and end."""
+
+    def __init__(self):
+        self._start = counters_now()
+
+    def seen(self):
+        """The RankLoad from the start of the watch until now; None where the system does not say."""
+        return between(self._start, counters_now(), machine(), platform.node())
+
+
+def between(start, end, identifier, host):
+    """The RankLoad of a rank between two of its Counters; None if one of them is None. identifier, host: of the machine."""
+    if start is None or end is None or start.cores.keys() != end.cores.keys():
+        return None
+    seconds = end.clock - start.clock
+    cores = {}
+    for core, (not_busy, stolen) in end.cores.items():
+        before, stolen_before = start.cores[core]
+        stolen = max(0.0, stolen - stolen_before)
+        cores[core] = max(0.0, seconds - (not_busy - before) - stolen), stolen
+    clocks = [mhz for mhz in (start.mhz, end.mhz) if mhz is not None]
+    return RankLoad(
+        identifier, host, seconds, difference(start.own, end.own), cores, difference(start.queued, end.queued),
+        difference(start.waited, end.waited), end.preempted - start.preempted, difference(start.throttled, end.throttled),
+        min(clocks, default=None), end.governor,
+    )  # fmt: skip
+
+
+def difference(before, after):
+    """after - before, at least 0, since a thread that has ended takes its counters along; None if one of them is None."""
+    return None if before is None or after is None else max(0.0, after - before)
+
+
+def load_of_job(comm, seen):
+    """The MachineLoad of all ranks of a job; None if a rank knows nothing. Collective, with a few small messages.
+
+    seen: the RankLoad of this rank, or None.
+    """
+    machines = comm.allgather(seen and seen.machine)
+    if None in machines:
+        return None
+    node = comm.Split(machines.index(seen.machine), comm.rank)
+    here = node.gather(seen)
+    node.Free()
+    return load_of_nodes([load for load in comm.allgather(here and load_of_node(here)) if load])
+
+
+def load_of_process(seen):
+    """The MachineLoad of a process that measures alone; None if it knows nothing. seen: its RankLoad, or None."""
+    return seen and load_of_node([seen])
+
+
+def load_of_node(ranks):
+    """The MachineLoad of one node. ranks: the RankLoads of all ranks there.
+
+    Ranks may start and end their watches at different moments: rates are added, and of a core that several ranks have watched
+    the mean counts.
+    """
+    watched = {core: [] for rank in ranks for core in rank.cores}
+    for rank in ranks:
+        for core, found in rank.cores.items():
+            watched[core].append([seconds / max(rank.seconds, 1e-9) for seconds in found])
+    busy, stolen = (sum(sum(found[i] for found in rates) / len(rates) for rates in watched.values()) for i in (0, 1))
+    ours = sum(rank.own / max(rank.seconds, 1e-9) for rank in ranks)
+    shares = [None if rank.queued is None else rank.queued / max(rank.seconds, 1e-9) for rank in ranks]
+    governors = [rank.governor for rank in ranks if rank.governor]
+    return MachineLoad(
+        max(rank.seconds for rank in ranks), 1, ranks[0].host, len(watched), len(ranks), ours, max(0.0, busy - ours), stolen,
+        most(shares), most(rank.waited for rank in ranks), max(rank.preempted for rank in ranks),
+        most(rank.throttled for rank in ranks), least(rank.mhz for rank in ranks), governors[0] if governors else None,
+    )  # fmt: skip
+
+
+def load_of_nodes(loads):
+    """The MachineLoad of a job from those of its nodes: the worst of them. See LOAD."""
+    worst = max(loads, key=lambda load: load.taken - load.allowed)
+    return replace(
+        worst,
+        seconds=max(load.seconds for load in loads),
+        nodes=len(loads),
+        queued=most(load.queued for load in loads),
+        waited=most(load.waited for load in loads),
+        preempted=max(load.preempted for load in loads),
+        throttled=most(load.throttled for load in loads),
+        mhz=least(load.mhz for load in loads),
+    )
+
+
+def most(values):
+    """The largest of the values that are not None; None if there is none."""
+    return max((value for value in values if value is not None), default=None)
+
+
+def least(values):
+    """The smallest of the values that are not None; None if there is none."""
+    return min((value for value in values if value is not None), default=None)
+
+
+def verdict_of(report):
+    """Why the times of a report are not comparable, in words; None if the machine was quiet, or nothing is known of it."""
+    return (report.get("load") or {}).get("verdict")
