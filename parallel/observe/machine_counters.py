@@ -7,6 +7,7 @@
 | seconds in which some process waited         | `/proc/pressure/cpu`, `some .. total`, microseconds                       |
 | seconds held back by a limit                 | `cpu.stat` of the cgroup and those above it: `throttled_usec` (version 2) |
 |                                              | or `throttled_time` in nanoseconds (version 1)                            |
+| CPU seconds of processes above this one      | `/proc/PID/stat`: utime and stime, and the parent (`man 5 proc_pid_stat`) |
 | clock of the core, and who sets it           | `/sys/devices/system/cpu/cpu*/cpufreq`, where the system tells it         |
 
 The functions take a folder in place of `/`, so that tests can make up what stands there.
@@ -21,6 +22,7 @@ from pathlib import Path
 
 ROOT = Path("/")
 IDLE, IOWAIT, IRQ, SOFTIRQ, STEAL = 3, 4, 5, 6, 7  # the columns of a core in /proc/stat
+PARENT, UTIME, STIME, CORE = 1, 11, 12, 36  # the words of /proc/PID/stat behind the name of the program
 NOT_BUSY = IDLE, IOWAIT, IRQ, SOFTIRQ  # of interrupts nobody knows for whom they are: they often are this job's messages
 
 
@@ -29,14 +31,16 @@ class Counters:
     """What was counted until a moment. Seconds, but for `preempted` (a count) and `mhz`; None where the system does not say.
 
     clock: of the machine, the same for all its processes. own: CPU time of this process with all its threads, and of its
-    children that have ended. waited: how long its threads were ready to run but had no core. preempted: how often they had
-    to leave a core. cores: {core: (seconds not busy, seconds taken by the host of a virtual machine)} of the cores that this
+    children that have ended. above: {process: CPU time} of those that started this one, such as launchers, and the switch of
+    emulated hosts. waited: how long its threads were ready to run but had no core. preempted: how often they had to leave a
+    core. cores: {core: (seconds not busy, seconds taken by the host of a virtual machine)} of the cores that this
     process may use. queued: how long some process of the machine waited for a core. throttled: how long the cgroup of this
     process was held back by a limit. mhz, governor: of the core on which the process runs.
     """
 
     clock: float
     own: float
+    above: dict
     waited: float | None
     preempted: int
     cores: dict
@@ -47,7 +51,7 @@ class Counters:
 
 
 def counters_now(root=ROOT):
-    """The Counters of this moment; None where the system does not count so. It takes a fraction of a millisecond.
+    """The Counters of this moment; None where the system does not count so. It takes about a millisecond.
 
     root: the folder in which `proc` and `sys` lie.
     """
@@ -55,14 +59,15 @@ def counters_now(root=ROOT):
         return None
     usage, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     own = time.process_time() + children.ru_utime + children.ru_stime
-    cores = core_seconds(text_of(root / "proc/stat"), os.sched_getaffinity(0), os.sysconf("SC_CLK_TCK"))
+    ticks = os.sysconf("SC_CLK_TCK")
+    cores = core_seconds(text_of(root / "proc/stat"), os.sched_getaffinity(0), ticks)
     if not cores:
         return None
     folder = root / f"sys/devices/system/cpu/cpu{own_core(text_of(root / 'proc/self/stat'))}/cpufreq"
     queued, governor = queued_seconds(text_of(root / "proc/pressure/cpu")), text_of(folder / "scaling_governor").strip() or None
     return Counters(
-        time.monotonic(), own, waited_seconds(root), usage.ru_nivcsw, cores, queued, throttled_seconds(root), clock_of(folder),
-        governor,
+        time.monotonic(), own, above(root / "proc", ticks), waited_seconds(root), usage.ru_nivcsw, cores, queued,
+        throttled_seconds(root), clock_of(folder), governor,
     )  # fmt: skip
 
 
@@ -138,10 +143,25 @@ def throttled(text):
     return None
 
 
+def words_of(text):
+    """The words of /proc/PID/stat behind the name of the program, which is in parentheses and may have some, and blanks."""
+    return text.rpartition(")")[2].split()
+
+
+def above(folder, ticks):
+    """{process: CPU seconds} of the parent of this process, its parent, and so on. folder: /proc. ticks: of a second."""
+    found, words = {}, words_of(text_of(folder / "self/stat"))
+    while len(words) > CORE and (parent := int(words[PARENT])) > 0 and parent not in found:
+        words = words_of(text_of(folder / f"{parent}/stat"))
+        if len(words) > CORE:
+            found[parent] = (int(words[UTIME]) + int(words[STIME])) / ticks
+    return found
+
+
 def own_core(text):
     """The core on which a process runs, from the text of its /proc/PID/stat; 0 if that is not told."""
-    words = text.rpartition(")")[2].split()  # the name of a program, in parentheses, may have blanks
-    return int(words[36]) if len(words) > 36 else 0
+    words = words_of(text)
+    return int(words[CORE]) if len(words) > CORE else 0
 
 
 def clock_of(folder):

@@ -2,7 +2,8 @@
 
 A Watch reads the counters of the system at its start and at its end, in each rank (`parallel/observe/machine_counters.py`).
 What the cores of the job did beyond the ranks' own computing was for others. So ranks that share cores with each other do not
-count as others, nor does an MPI library that spins while it waits. Cores that the job may not use do not count at all.
+count as others, nor does an MPI library that spins while it waits, nor do the processes that started the ranks, such as the
+switch between emulated hosts. Cores that the job may not use do not count at all.
 
 The entry `load` of a report has the form LOAD, or is null where nothing is known:
 
@@ -43,14 +44,16 @@ LOAD = {
 class RankLoad:
     """What a rank has seen of its machine while it watched.
 
-    machine: an identifier of the machine. host: its name. seconds: of the watch. own: CPU seconds of the rank. cores: {core:
-    (seconds busy, seconds stolen)} of the cores that it may use. The others: see LOAD.
+    machine: an identifier of the machine. host: its name. seconds: of the watch. own: CPU seconds of the rank. above:
+    {process: CPU seconds} of those that started it. cores: {core: (seconds busy, seconds stolen)} of the cores that it may use.
+    The others: see LOAD.
     """
 
     machine: str
     host: str
     seconds: float
     own: float
+    above: dict
     cores: dict
     queued: float | None
     waited: float | None
@@ -139,9 +142,10 @@ def between(start, end, identifier, host):
         before, stolen_before = start.cores[core]
         stolen = max(0.0, stolen - stolen_before)
         cores[core] = max(0.0, seconds - (not_busy - before) - stolen), stolen
+    above = {process: difference(start.above.get(process), total) or 0.0 for process, total in end.above.items()}
     clocks = [mhz for mhz in (start.mhz, end.mhz) if mhz is not None]
     return RankLoad(
-        identifier, host, seconds, difference(start.own, end.own), cores, difference(start.queued, end.queued),
+        identifier, host, seconds, difference(start.own, end.own), above, cores, difference(start.queued, end.queued),
         difference(start.waited, end.waited), end.preempted - start.preempted, difference(start.throttled, end.throttled),
         min(clocks, default=None), end.governor,
     )  # fmt: skip
@@ -174,22 +178,32 @@ def load_of_process(seen):
 def load_of_node(ranks):
     """The MachineLoad of one node. ranks: the RankLoads of all ranks there.
 
-    Ranks may start and end their watches at different moments: rates are added, and of a core that several ranks have watched
-    the mean counts.
+    Ranks may start and end their watches at different moments: rates are added, and of what several ranks have watched, a core
+    or a process that started them, the mean of the rates counts.
     """
-    watched = {core: [] for rank in ranks for core in rank.cores}
-    for rank in ranks:
-        for core, found in rank.cores.items():
-            watched[core].append([seconds / max(rank.seconds, 1e-9) for seconds in found])
-    busy, stolen = (sum(sum(found[i] for found in rates) / len(rates) for rates in watched.values()) for i in (0, 1))
-    ours = sum(rank.own / max(rank.seconds, 1e-9) for rank in ranks)
-    shares = [None if rank.queued is None else rank.queued / max(rank.seconds, 1e-9) for rank in ranks]
+    busy, stolen = (sum_of_means(ranks, lambda rank, i=i: {core: of[i] for core, of in rank.cores.items()}) for i in (0, 1))
+    ours = sum(a_second(rank, rank.own) for rank in ranks) + sum_of_means(ranks, lambda rank: rank.above)
     governors = [rank.governor for rank in ranks if rank.governor]
     return MachineLoad(
-        max(rank.seconds for rank in ranks), 1, ranks[0].host, len(watched), len(ranks), ours, max(0.0, busy - ours), stolen,
-        most(shares), most(rank.waited for rank in ranks), max(rank.preempted for rank in ranks),
-        most(rank.throttled for rank in ranks), least(rank.mhz for rank in ranks), governors[0] if governors else None,
+        max(rank.seconds for rank in ranks), 1, ranks[0].host, len({core for rank in ranks for core in rank.cores}), len(ranks),
+        ours, max(0.0, busy - ours), stolen, most(rank.queued and a_second(rank, rank.queued) for rank in ranks),
+        most(rank.waited for rank in ranks), max(rank.preempted for rank in ranks), most(rank.throttled for rank in ranks),
+        least(rank.mhz for rank in ranks), governors[0] if governors else None,
     )  # fmt: skip
+
+
+def sum_of_means(ranks, seconds_of):
+    """The sum of rates over all things that ranks have watched, of each its mean over those. seconds_of: {thing: seconds}."""
+    rates = {}
+    for rank in ranks:
+        for thing, seconds in seconds_of(rank).items():
+            rates.setdefault(thing, []).append(a_second(rank, seconds))
+    return sum(sum(found) / len(found) for found in rates.values())
+
+
+def a_second(rank, seconds):
+    """Seconds of a RankLoad as a share of its time."""
+    return seconds / max(rank.seconds, 1e-9)
 
 
 def load_of_nodes(loads):

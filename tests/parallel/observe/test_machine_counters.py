@@ -6,6 +6,7 @@ import pytest
 
 from gridgrad.parallel.observe import machine_counters
 from gridgrad.parallel.observe.machine_counters import (
+    above,
     core_seconds,
     counters_now,
     cpu_stats,
@@ -79,6 +80,22 @@ def test_the_core_is_found_behind_a_name_with_blanks_and_parentheses():
     assert own_core("") == 0
 
 
+def test_the_processes_above_this_one_are_followed_to_the_first(tmp_path):
+    def stat(number, parent, utime, stime):
+        words = ["S", parent, *[0] * 9, utime, stime, *[0] * 30]
+        write(tmp_path, {f"{number}/stat": f"{number} (a ) b) {' '.join(map(str, words))}\n"})
+
+    assert above(tmp_path, 100) == {}
+    stat("self", 30, 999, 999)
+    assert above(tmp_path, 100) == {}, "it is not to be seen"
+    stat(30, 20, 150, 50)
+    stat(20, 1, 0, 0)
+    stat(1, 0, 100, 0)
+    assert above(tmp_path, 100) == {30: 2.0, 20: 0.0, 1: 1.0}
+    stat(1, 30, 100, 0)
+    assert above(tmp_path, 100).keys() == {30, 20, 1}, "a circle ends"
+
+
 def test_the_identifier_of_a_machine(tmp_path):
     assert machine(tmp_path) == machine_counters.platform.node()
     write(tmp_path, {"proc/sys/kernel/random/boot_id": "abc\n"})
@@ -107,4 +124,7 @@ def test_other_systems_count_nothing(monkeypatch):
 def test_the_counters_of_this_machine_only_grow():
     first, second = counters_now(), counters_now()
     assert second.clock >= first.clock and second.own >= first.own and second.preempted >= first.preempted
+    assert os.getppid() in {0, *first.above} and all(
+        second.above[process] >= seconds for process, seconds in first.above.items()
+    )
     assert first.cores.keys() == second.cores.keys() == os.sched_getaffinity(0)

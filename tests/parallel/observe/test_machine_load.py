@@ -21,7 +21,7 @@ from gridgrad.parallel.observe.machine_load import (
 )
 from tests.mpi import mpi
 
-START = Counters(100.0, 5.0, 1.0, 10, {0: (50.0, 1.0), 1: (60.0, 2.0)}, 7.0, 0.5, 2400.0, "performance")
+START = Counters(100.0, 5.0, {1: 3.0, 7: 0.5}, 1.0, 10, {0: (50.0, 1.0), 1: (60.0, 2.0)}, 7.0, 0.5, 2400.0, "performance")
 
 
 def end(own=0.0, idle=(0.0, 0.0), stolen=(0.0, 0.0), seconds=10.0, **more):
@@ -52,6 +52,11 @@ def test_ranks_that_share_cores_are_no_others():
     ranks = [rank(5.0)] * 4
     assert load_of_node(ranks).others == 0 and load_of_node(ranks).verdict is None
     assert load_of_node(ranks[:2]).others == pytest.approx(1.0)
+
+
+def test_what_started_the_ranks_is_no_other_and_counts_once():
+    ranks = [rank(6.0, (0.0, 4.0), above={1: 7.0, 7: 0.5, 9: 88.0}), rank(6.0, (0.0, 4.0), above={1: 7.0, 7: 0.5})]
+    assert load_of_node(ranks).ours == pytest.approx(1.6) and load_of_node(ranks).others == pytest.approx(0.0)
 
 
 def test_each_rank_adds_the_cores_to_which_it_is_bound():
