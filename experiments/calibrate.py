@@ -9,7 +9,10 @@ processor's table of kernels was measured quickly, it is measured thoroughly fir
 
 `--minutes` limits the time. Sizes that could not be measured in it are extrapolated from the nearest measured sizes; the time
 of an operation that was not measured at all follows from the flops and the bandwidth of the machine. The output says how much
-the time of the same training step varied. If it varied too much, the program writes the file and then ends with an error.
+the time of the same training step varied.
+
+A machine on which others compute is not measured: the program ends with an error if it finds that out before or afterwards
+(`parallel/observe/machine_load.py`), and writes nothing, unless `--busy` says that it should. The file says how busy it was.
 """
 
 import time
@@ -21,10 +24,11 @@ from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.report import write_json
 from gridgrad.parallel.calibration import probe, step_overhead
 from gridgrad.parallel.calibration.core_speed import NormalisedTimer
-from gridgrad.parallel.calibration.time_limit import TimeLimit, spread, verdict
+from gridgrad.parallel.calibration.time_limit import TimeLimit, in_words, spread
 from gridgrad.parallel.choose import this_machine
 from gridgrad.parallel.grid.same_kernels import calibrate_kernels
 from gridgrad.parallel.job.run import UserError, on_root, run
+from gridgrad.parallel.observe.machine_load import Watch, load_of_a_moment, load_of_job
 from gridgrad.parallel.prediction import machine
 
 PARTS = 0.7  # the share of the time after which the single operations have to be measured; the rest is for whole steps
@@ -36,11 +40,20 @@ def options():
     parser.add_argument("--quick", action="store_true", help=f"take {probe.SECONDS:g} seconds instead of minutes: "
                         "the constants alone, as where nobody has calibrated")  # fmt: skip
     parser.add_argument("--minutes", type=number(above=0), default=10.0, metavar="M", help="stop after about so many minutes")
+    words = "measure the machine although others compute on it; the file says how busy it was"
+    parser.add_argument("--busy", action="store_true", help=words)
     return parser
 
 
+def refuse_busy(load):
+    """Raise UserError if a machine was busy. load: its MachineLoad, or None."""
+    if load and load.verdict:
+        remedy = "Run it again while nothing else runs, or with --busy"
+        raise UserError(f"this machine is busy, no file was written: {load.words}. {remedy}")
+
+
 def whole(comm, limit):
-    """(the content of a machine file with tables, whether the machine is too busy, how much its steps vary). Collective."""
+    """(the content of a machine file with tables, how much its steps vary in words). Collective."""
     shown = lambda what: lambda things: progress(things, what, comm.rank == 0, limit.end)  # noqa: E731
     calibrate_kernels(comm)
     content = comm.bcast(this_machine.measure_thoroughly(comm, shown("calibrate: operations"), limit.share(PARTS)))
@@ -50,10 +63,10 @@ def whole(comm, limit):
     )
     content["core"] |= step_overhead.fitted(passes, described, comm.size)
     if len(passes) == 1:
-        return content, False, "there was no time to measure how much training steps vary"
-    busy, words = verdict([spread(times) for times in passes.T])
+        return content, "there was no time to measure how much training steps vary"
+    words = in_words([spread(times) for times in passes.T])
     content["source"] += f"; {words}"
-    return content, busy, words
+    return content, words
 
 
 def main():
@@ -61,22 +74,25 @@ def main():
     path = this_machine.machine_file(comm) if args.out is None else args.out
     on_root(comm, lambda: check_writable(path))
     say = print if comm.rank == 0 else lambda *_, **__: None
-    start = time.monotonic()
-    busy, words = False, ""
+    if not args.busy:
+        refuse_busy(load_of_a_moment(comm))
+    start, watch = time.monotonic(), Watch()
     if args.quick:
-        content = this_machine.measure_quickly(comm)
+        content, words = this_machine.measure_quickly(comm), ""
     else:
         say(f"measuring for at most about {args.minutes:g} minutes; leave the machine alone meanwhile", flush=True)
-        content, busy, words = whole(comm, TimeLimit(comm, 60 * args.minutes))
+        content, words = whole(comm, TimeLimit(comm, 60 * args.minutes))
+    load = load_of_job(comm, watch.seen())
+    if not args.busy:
+        refuse_busy(load)
+    how = f"busy, {load.words}" if load and load.verdict else load.words if load else "how busy the machine was is not known"
+    content["source"] += f"; {how}"
     on_root(comm, lambda: write_json(path, content, indent=None))
     core, link = content["core"], content["links"]["network"]
     say(f"{content['name']}: {core['flops'] / 1e9:.1f} GFLOP/s, {core['bandwidth'] / 1e9:.1f} GB/s a rank, "
         f"alpha {link['alpha'] * 1e6:.1f} us, beta {link['beta'] * 1e9:.3f} ns a byte; "
         f"written to {path} after {(time.monotonic() - start) / 60:.1f} minutes")  # fmt: skip
-    if busy:
-        raise UserError(f"this machine is too busy to be judged: {words}. Run it again while nothing else runs")
-    if words:
-        say(words)
+    say("; ".join(filter(None, (words, how))))
 
 
 if __name__ == "__main__":

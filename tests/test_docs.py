@@ -278,8 +278,8 @@ SMALL = {
     "gridgrad explain --net vgg16 --batch-size 64 --ranks 4 --grid batch=4 --shares 3,2,1.5,1": Small(),
     "gridgrad explain --net marques-500-1500 --batch-size 64 --ranks 4 --grid model=4 --plan out --speeds 3,2,1.5,1": Small(),
     "gridgrad explain --net vgg16 --batch-size 256 --ranks 16384 --machine cori-haswell": Small("--ranks 8"),
-    "mpiexec -n 2 gridgrad calibrate": Small("--quick"),
-    "mpiexec -n 2 gridgrad calibrate --out machine.json": Small("--quick"),
+    "mpiexec -n 2 gridgrad calibrate": Small("--quick --busy"),
+    "mpiexec -n 2 gridgrad calibrate --out machine.json": Small("--quick --busy"),
     "mpiexec -n 2 gridgrad study predictions --machine machine.json --out predictions.json": Small(
         "--net mlp:512,512,relu --passes 1 --rounds 1"
     ),
@@ -337,7 +337,7 @@ SMALL = {
     ),
     "sudo .venv/bin/gridgrad launch --hosts 4 --rate 1000 --delay 50 4 check": Small(ranks=2, why=HOSTS),
     "sudo .venv/bin/gridgrad launch --hosts 4 --rate 1000 --delay 50 4 calibrate --out machine.json": Small(
-        "--quick", ranks=2, why=HOSTS
+        "--quick --busy", ranks=2, why=HOSTS
     ),
     "sudo .venv/bin/gridgrad launch --hosts 4 --rate 1000 --delay 50 4 "
     "study partitioned --machine machine.json --batch-size 32": Small(

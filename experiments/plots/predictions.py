@@ -4,7 +4,7 @@ from pathlib import Path
 
 from gridgrad.experiments.common.markdown import table
 from gridgrad.experiments.studies.predictions import fastest, problem_of, summary
-from gridgrad.nn.files.json_forms import NUMBER, SECONDS, TEXT, TRUTH, WHOLE, check
+from gridgrad.nn.files.json_forms import NUMBER, SECONDS, TEXT, TRUTH, WHOLE, Optional, check
 from gridgrad.nn.files.json_text import content_of
 
 TITLE = """# Predicted and measured steps
@@ -14,9 +14,11 @@ none of these networks, and measured by `gridgrad study predictions` normalised 
 (`parallel/calibration/core_speed.py`; "as it was": not normalised). A plan of the planner's choice is marked with what it
 takes, measured, over the fastest plan measured.
 """
+MARKED = "\nThe points without an error were measured while others computed on the machine: they do not count.\n"
 ROW = {
     "machine": TEXT, "net": TEXT, "batch_size": WHOLE, "ranks": WHOLE, "grid": TEXT, "plan": [TEXT], "planned": TRUTH,
     "predicted": SECONDS, "measured": SECONDS, "as_it_was": SECONDS, "error": NUMBER,
+    "busy": Optional(TEXT),
 }  # fmt: skip
 
 
@@ -42,7 +44,7 @@ def totals(groups):
             "median error": percent(told["median_error"]),
             "worst error": percent(told["worst_error"]),
             "choices within 5 % of the fastest": f"{told['good_choices']} of {told['choices']}",
-            "slowest choice / fastest": f"{told['worst_choice']:.3f}",
+            "slowest choice / fastest": f"{told['worst_choice']:.3f}" if told["choices"] else "",
         }
 
 
@@ -58,18 +60,20 @@ def points(rows):
             "predicted": row["predicted"] * 1e3,
             "measured": row["measured"] * 1e3,
             "as it was": row["as_it_was"] * 1e3,
-            "error": f"{100 * row['error']:+.1f} %",
-            "chosen": f"{row['measured'] / least[problem_of(row)]:.3f}" if row["planned"] else "",
+            "error": "" if row.get("busy") else f"{100 * row['error']:+.1f} %",
+            "chosen": f"{row['measured'] / least[problem_of(row)]:.3f}" if row["planned"] and not row.get("busy") else "",
         }
 
 
 def percent(share):
-    return f"{100 * share:.1f} %"
+    return "" if share is None else f"{100 * share:.1f} %"
 
 
 def document(groups):
     """The tables of several reports, as Markdown. groups: lists of rows."""
     text = TITLE + table("", list(totals(groups)))
+    if any(row.get("busy") for rows in groups for row in rows):
+        text += MARKED
     for rows in groups:
         text += table(f"## {rows[0]['machine']}", list(points(rows)))
     return text

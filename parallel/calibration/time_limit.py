@@ -6,8 +6,6 @@ from statistics import median
 
 import numpy as np
 
-TOO_BUSY = 2.0  # a `spread` from which on a machine is too busy for a calibration
-
 
 class TimeLimit:
     """A time limit that ends `seconds` from now. Only the clock of rank 0 counts, so all ranks get the same answer."""
@@ -30,10 +28,9 @@ def spread(times):
     return float(slow / fast)
 
 
-def verdict(spreads):
-    """(whether the machine is too busy for a calibration, the numbers in words). spreads: see `spread`, several of them."""
+def in_words(spreads):
+    """How much times vary, for people; steady load does not show in it. spreads: see `spread`, several of them."""
     typical, worst = median(spreads), max(spreads)
-    words = (
+    return (
         f"the same training step took {typical:.2f} times as long at slow moments as at fast ones (at worst {worst:.2f} times)"
     )
-    return typical >= TOO_BUSY, words

@@ -24,6 +24,7 @@ Of `queued` to `throttled` the greatest of all nodes or ranks is told, null wher
 """
 
 import platform
+import time
 from dataclasses import asdict, dataclass, replace
 from math import sqrt
 
@@ -168,6 +169,13 @@ def load_of_job(comm, seen):
     here = node.gather(seen)
     node.Free()
     return load_of_nodes([load for load in comm.allgather(here and load_of_node(here)) if load])
+
+
+def load_of_a_moment(comm, seconds=1.0):
+    """The MachineLoad of a job whose ranks sleep for so many seconds; None if a rank knows nothing. Collective."""
+    watch = Watch()
+    time.sleep(seconds)
+    return load_of_job(comm, watch.seen())
 
 
 def load_of_process(seen):

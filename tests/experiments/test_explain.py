@@ -77,7 +77,7 @@ def test_what_does_not_fit_is_said_in_one_line(arguments, words):
 
 
 def test_calibrate_writes_a_machine_file_that_explain_reads(tmp_path):
-    finished = job(2, "calibrate", "--quick", "--out", tmp_path / "m.json")
+    finished = job(2, "calibrate", "--quick", "--busy", "--out", tmp_path / "m.json")
     assert finished.status == 0, finished.stderr
     assert "GFLOP/s" in finished.stdout and machine.read(str(tmp_path / "m.json")).node["ranks"] == 2
     explained = explain("--net", "lenet5", "--machine", tmp_path / "m.json", "--ranks", 2)

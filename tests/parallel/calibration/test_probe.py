@@ -78,7 +78,7 @@ def test_a_stored_probe_is_used_until_a_calibration_takes_its_place(comm, monkey
     for name in ("STEPS", "ROUNDS", "PASSES"):
         monkeypatch.setattr(step_overhead, name, 1)
     monkeypatch.setattr(step_overhead, "CASES", step_overhead.CASES[:1])
-    monkeypatch.setattr(sys, "argv", ["calibrate"])
+    monkeypatch.setattr(sys, "argv", ["calibrate", "--busy"])
     calibrate.main()
     comm.Barrier()
     found = this_machine.machine_of_job(comm)

@@ -1,0 +1,48 @@
+"""A busy machine is not calibrated, unless that is asked for; then the file says so. The loads are made up."""
+
+import sys
+
+import pytest
+
+from gridgrad.experiments import calibrate
+from gridgrad.parallel.calibration import probe
+from gridgrad.parallel.job.run import UserError
+from gridgrad.parallel.prediction import machine
+from tests.mpi import mpi
+from tests.parallel.observe.made_up_load import BUSY, QUIET
+
+
+def test_a_busy_machine_is_refused_in_one_line():
+    for load in (QUIET, None):
+        calibrate.refuse_busy(load)
+    with pytest.raises(UserError, match="this machine is busy, no file was written: of 2 cores 0.9 were taken") as refusal:
+        calibrate.refuse_busy(BUSY)
+    assert "\n" not in str(refusal.value) and str(refusal.value).endswith("with --busy")
+
+
+@mpi(1, 2)
+def test_what_is_written_of_a_busy_machine(comm, monkeypatch):
+    monkeypatch.setattr(probe, "SECONDS", -1.0)
+    path = comm.bcast(calibrate.this_machine.machine_file(comm)).with_name(f"busy-{comm.size}.json")
+    for before, after, option, words in (
+        (BUSY, QUIET, [], None),
+        (QUIET, BUSY, [], None),
+        (BUSY, BUSY, ["--busy"], "; busy, of 2 cores 0.9 were taken by others"),
+        (QUIET, QUIET, [], "; of 2 cores 0.02 were taken by others"),
+        (None, None, [], "; how busy the machine was is not known"),
+    ):
+        monkeypatch.setattr(calibrate, "load_of_a_moment", lambda comm, load=before: load)
+        monkeypatch.setattr(calibrate, "load_of_job", lambda comm, seen, load=after: load)
+        monkeypatch.setattr(sys, "argv", ["calibrate", "--quick", "--out", str(path), *option])
+        if words is None:
+            with pytest.raises(UserError, match="this machine is busy"):
+                calibrate.main()
+            assert not path.exists()
+        else:
+            calibrate.main()
+            comm.Barrier()
+            assert machine.read(str(path)).source.endswith(words)
+            comm.Barrier()
+            if comm.rank == 0:
+                path.unlink()
+        comm.Barrier()
