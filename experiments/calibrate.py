@@ -28,7 +28,7 @@ from gridgrad.parallel.calibration.time_limit import TimeLimit, in_words, spread
 from gridgrad.parallel.choose import this_machine
 from gridgrad.parallel.grid.same_kernels import calibrate_kernels
 from gridgrad.parallel.job.run import UserError, on_root, run
-from gridgrad.parallel.observe.machine_load import Watch, load_of_a_moment, load_of_job
+from gridgrad.parallel.observe.machine_load import Watch, load_of_job, seen_asleep
 from gridgrad.parallel.prediction import machine
 
 PARTS = 0.7  # the share of the time after which the single operations have to be measured; the rest is for whole steps
@@ -75,7 +75,7 @@ def main():
     on_root(comm, lambda: check_writable(path))
     say = print if comm.rank == 0 else lambda *_, **__: None
     if not args.busy:
-        refuse_busy(load_of_a_moment(comm))
+        refuse_busy(load_of_job(comm, seen_asleep()))
     start, watch = time.monotonic(), Watch()
     if args.quick:
         content, words = this_machine.measure_quickly(comm), ""

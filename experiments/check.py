@@ -16,6 +16,7 @@ from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.parts import check_binding
 from gridgrad.parallel.job.run import UserError, check_size, library_name, promised_ranks, run
 from gridgrad.parallel.job.start_ranks import cores
+from gridgrad.parallel.observe.machine_load import load_of_job, seen_asleep
 
 RING_BYTES = 1 << 20
 THREAD_LEVELS = {
@@ -102,6 +103,13 @@ def gather_nodes(comm):
     }
 
 
+def load_line(load):
+    """How busy the machine is, for people. load: its MachineLoad while this program did nothing, or None."""
+    if load is None:
+        return "how busy this machine is is not known"
+    return load.words + (": wait until it is quiet before you measure" if load.verdict else "")
+
+
 def options():
     parser = Parser(prog="check", description="Check that MPI, BLAS and the launcher fit together.")
     parser.add_argument(
@@ -140,6 +148,7 @@ def main():
     if comm.size > 1:
         lines.append(("ring", f"1 MB round {comm.size} ranks in {ring(comm) * 1e3:.2f} ms, came back right"))
         lines.append(("all-reduce", f"1 MB over {comm.size} ranks in {all_reduce(comm) * 1e3:.2f} ms, sum right"))
+    lines.append(("load", load_line(load_of_job(comm, seen_asleep()))))
     if comm.rank == 0 and not (wrong and promised > comm.size == 1):
         for label, text in lines:
             print(f"{label:12} {text}")

@@ -2,11 +2,9 @@
 
 import hashlib
 import json
-import os
 import platform
 import resource
 import sys
-import time
 
 import numpy as np
 from threadpoolctl import threadpool_info
@@ -18,9 +16,9 @@ from gridgrad.nn.files.whole_files import write_text
 from gridgrad.nn.kernels.processor import blas, processor
 from gridgrad.nn.kernels.table_in_use import kernels
 from gridgrad.parallel.job.run import library_name
+from gridgrad.parallel.observe.machine_load import QUIET, load_of_process, seen_asleep
 
 PARTS = "compute", "read", "communicate", "wait"  # of the time of a step
-BUSY = 0.2  # busy cores from which on tables and figures mention them
 
 
 def versions():
@@ -50,30 +48,14 @@ def blas_threads():
 
 
 def busy_cores(seconds=2.0):
-    """How many cores were busy (or taken away by the host) while this process slept: 0 on an idle machine.
-
-    None where the system does not say.
-    """
-    try:
-        before = _core_times()
-        time.sleep(seconds)
-        after = _core_times()
-    except (OSError, ValueError, IndexError):
-        return None
-    busy, total = (b - a for a, b in zip(before, after))
-    return busy / total * (os.cpu_count() or 1)
+    """How many cores others took, or the host, while this process slept: 0 on an idle machine. None where nobody knows."""
+    load = load_of_process(seen_asleep(seconds))
+    return load and load.taken
 
 
 def busy_words(busy):
     """A sentence about what `busy_cores` found, with a space before it; empty where hardly anything was busy."""
-    return f" Other programs kept {busy:.1f} cores busy." if busy and busy > BUSY else ""
-
-
-def _core_times():
-    """(busy, all) ticks of all cores since boot."""
-    with open("/proc/stat") as file:
-        ticks = [int(word) for word in file.readline().split()[1:9]]
-    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
+    return f" Other programs kept {busy:.1f} cores busy." if busy and busy > QUIET else ""
 
 
 def in_words(measured, samples, how="measured"):

@@ -171,11 +171,11 @@ def load_of_job(comm, seen):
     return load_of_nodes([load for load in comm.allgather(here and load_of_node(here)) if load])
 
 
-def load_of_a_moment(comm, seconds=1.0):
-    """The MachineLoad of a job whose ranks sleep for so many seconds; None if a rank knows nothing. Collective."""
+def seen_asleep(seconds=1.0):
+    """The RankLoad of so many seconds in which this rank sleeps; None where the system does not say."""
     watch = Watch()
     time.sleep(seconds)
-    return load_of_job(comm, watch.seen())
+    return watch.seen()
 
 
 def load_of_process(seen):

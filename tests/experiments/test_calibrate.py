@@ -31,8 +31,9 @@ def test_what_is_written_of_a_busy_machine(comm, monkeypatch):
         (QUIET, QUIET, [], "; of 2 cores 0.02 were taken by others"),
         (None, None, [], "; how busy the machine was is not known"),
     ):
-        monkeypatch.setattr(calibrate, "load_of_a_moment", lambda comm, load=before: load)
-        monkeypatch.setattr(calibrate, "load_of_job", lambda comm, seen, load=after: load)
+        loads = iter([after] if option else [before, after])
+        monkeypatch.setattr(calibrate, "seen_asleep", lambda: None)
+        monkeypatch.setattr(calibrate, "load_of_job", lambda comm, seen, loads=loads: next(loads))
         monkeypatch.setattr(sys, "argv", ["calibrate", "--quick", "--out", str(path), *option])
         if words is None:
             with pytest.raises(UserError, match="this machine is busy"):

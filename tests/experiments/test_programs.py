@@ -14,11 +14,12 @@ from gridgrad.experiments.benchmarks import bench_ranks, bench_serial
 from gridgrad.experiments.benchmarks.bench_table import row, table
 from gridgrad.experiments.benchmarks.cases import StepCase
 from gridgrad.experiments.benchmarks.rounds import in_minutes
-from gridgrad.experiments.check import problems
+from gridgrad.experiments.check import load_line, problems
 from gridgrad.experiments.parts.check_binding import BoundRank
 from gridgrad.parallel.job.start_ranks import mpiexec
 from tests.experiments.figures import is_figure
 from tests.experiments.programs import program
+from tests.parallel.observe.made_up_load import BUSY, QUIET
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +129,7 @@ def test_check_says_what_it_finds():
         "all-reduce",
         "sum right",
         "binding",
+        "\nload ",
     ):
         assert finished.stdout.count(words) == 1
     assert finished.stdout.endswith("ok\n")
@@ -153,6 +155,12 @@ def test_check_names_singletons_and_too_many_threads():
         env[f"{family}_binding_policy"] = "none"
     finished = mpiexec(2, ["-m", "gridgrad", "check"], 60, env=env)
     assert finished.status == 2 and "BLAS threads" in finished.stderr
+
+
+def test_check_says_how_busy_the_machine_is():
+    assert load_line(None) == "how busy this machine is is not known"
+    assert load_line(QUIET) == "of 2 cores 0.02 were taken by others"
+    assert load_line(BUSY) == "of 2 cores 0.9 were taken by others: wait until it is quiet before you measure"
 
 
 def test_an_import_that_fails_on_one_rank_ends_the_job(tmp_path):
