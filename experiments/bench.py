@@ -15,8 +15,9 @@
 
 Every figure of time is a ratio of two times that were measured alternately: the median over the rounds, and their spread. In
 serial comparisons it is the time that the processor worked, since there is one thread, and the time that passed beside it.
-The run ends after `--minutes`, also on a busy machine: comparisons then have fewer rounds or are missing, and the table says
-so. Writes DIR/bench.json and DIR/bench.md.
+Rounds in which others compute on the machine are made again and do not count; where there is none without, the comparison is
+not judged. The run ends after `--minutes`, also on a busy machine: comparisons then have fewer rounds or are missing, and the
+table says so. Writes DIR/bench.json and DIR/bench.md.
 """
 
 import json
@@ -100,11 +101,11 @@ def rank_rows(args, end):
     rows, cases = {}, selected(TWO_RANKS, args)
     clock = SharedTime(end, [1] * len(cases))
     for case in cases:
-        ratios, dropped = two_rank_ratios(case, args.rounds, STEPS, clock.share())
+        ratios, marks, dropped = two_rank_ratios(case, args.rounds, STEPS, clock.share())
         note = {"dropped": dropped} if dropped else {}
-        rows[f"2 ranks / 1 rank: {case.name}"] = row({"wall": ratios["1 rank"]}, case.bound) | note
-        rows[f"2 ranks / 2 ranks with nothing to say: {case.name}"] = row({"wall": ratios["apart"]}, None)
-        rows[f"2 ranks / PyTorch DDP gloo on 2: {case.name}"] = row({"wall": ratios["DDP"]}, case.best_bound)
+        rows[f"2 ranks / 1 rank: {case.name}"] = row({"wall": ratios["1 rank"]} | marks, case.bound) | note
+        rows[f"2 ranks / 2 ranks with nothing to say: {case.name}"] = row({"wall": ratios["apart"]} | marks, None)
+        rows[f"2 ranks / PyTorch DDP gloo on 2: {case.name}"] = row({"wall": ratios["DDP"]} | marks, case.best_bound)
     return rows
 
 
@@ -115,9 +116,12 @@ def sum_rows(args, end):
         found = {case.name: {} for case in CASES}
     else:
         found = printed_json(finished, "bench_sums")
-    rows = {f"{name} / the MPI library's": row({"wall": ratios.get("mpi")}, SUM_BOUND) for name, ratios in found.items()}
-    limits = {f"{name} / adding and copying": row({"wall": ratios.get("limit")}, LIMIT_BOUND) for name, ratios in found.items()}
-    return rows | limits
+    others = {"the MPI library's": ("mpi", SUM_BOUND), "adding and copying": ("limit", LIMIT_BOUND)}
+    return {
+        f"{name} / {other}": row(ratios | {"wall": ratios.get(entry)}, bound)
+        for other, (entry, bound) in others.items()
+        for name, ratios in found.items()
+    }
 
 
 def pydtnn_rows(args, end, python):

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from gridgrad.experiments.benchmarks.bench_ranks import job
 from gridgrad.experiments.benchmarks.cases import CIFAR, MNIST, StepCase
-from gridgrad.experiments.benchmarks.rounds import OutOfTime, rounds_until, seconds_until
+from gridgrad.experiments.benchmarks.rounds import AGAIN, OutOfTime, quiet_rounds, rounds_until, seconds_until
 from gridgrad.parallel.job.run import UserError, one_line
 
 PYTHON = Path(".venv-pydtnn/bin/python")  # that `make peers` sets up
@@ -30,23 +30,22 @@ def version(python):
 
 
 def pydtnn_ratios(case, python, rounds, steps, end):
-    """{"cpu", "wall": round by round, the time of our step over that of PyDTNN's}, a process each.
+    """{"cpu", "wall": round by round, the time of our step over that of PyDTNN's}, a process each, and the marks of `Rounds`.
 
     end: the moment, of `time.monotonic`, at which it is over: what has then not ended is ended and does not count, so that
     there may be fewer rounds, or none.
     """
     peer = ["-P", Path(__file__).with_name("pydtnn_peer.py"), "--net", case.net, "--batch-size", case.batch_size]
-    found = {"cpu": [], "wall": []}
-    for _ in tqdm(rounds_until(end, rounds), total=rounds, unit=" rounds", delay=2, disable=None):
-        try:
-            ours = job(1, "step_time", case, steps, end)
-            printed = _run(python, seconds_until(end), *peer, "--steps", steps)
-        except OutOfTime:
-            break
-        theirs = json.loads(printed.splitlines()[-1])
-        for clock, name in (("cpu", "cpu_seconds"), ("wall", "seconds")):
-            found[clock].append(ours[name] / theirs[name])
-    return found
+
+    def one_round():
+        ours = job(1, "step_time", case, steps, end)
+        theirs = json.loads(_run(python, seconds_until(end), *peer, "--steps", steps).splitlines()[-1])
+        return {clock: ours[name] / theirs[name] for clock, name in (("cpu", "cpu_seconds"), ("wall", "seconds"))}
+
+    most = AGAIN * rounds
+    bar = tqdm(rounds_until(end, most), total=most, unit=" rounds", delay=2, disable=None)
+    found = quiet_rounds(one_round, bar, rounds)
+    return {clock: [ratio[clock] for ratio in found.counted] for clock in ("cpu", "wall")} | found.marks()
 
 
 def _run(python, seconds, *arguments):

@@ -3,7 +3,7 @@
 from tqdm import tqdm
 
 from gridgrad.experiments.benchmarks.cases import CIFAR, StepCase
-from gridgrad.experiments.benchmarks.rounds import OutOfTime, rounds_until, seconds_until
+from gridgrad.experiments.benchmarks.rounds import OutOfTime, rounds_until, seconds_until, sorted_out, watched
 from gridgrad.experiments.common.jobs import printed_json
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.parallel.job.start_ranks import mpiexec
@@ -19,36 +19,42 @@ CALM = 0.92  # a rank below this share of the highest rate must have shared its 
 
 
 def two_rank_ratios(case, rounds, steps, end):
-    """{what: ratios of time of our 2 ranks to it} and how many rounds were dropped because a rank had to share its core.
+    """{what: ratios of time of our 2 ranks to it}, the marks of `Rounds`, and how many more rounds were dropped.
 
     "1 rank", "DDP" (DistributedDataParallel on 2), "apart": two ranks with half of the batch each that do not communicate,
-    which is what these two cores can do. Rounds in which a rank shared its core are repeated, up to three times `rounds` in
-    all; if still too few are undisturbed, the least disturbed ones count. end: the moment, of `time.monotonic`, at which it
-    is over: what has then not ended is ended and does not count, so that there may be fewer rounds, or none.
+    which is what these two cores can do. Rounds in which others computed here, or a core was slower, are repeated, up to three
+    times `rounds` in all. A core may be slower for what no counter here shows, such as another virtual machine on it; if still
+    too few rounds are at the full rate, the fastest ones count. end: the moment, of `time.monotonic`, at which it is over: what
+    has then not ended is ended and does not count, so that there may be fewer rounds, or none.
     """
+
+    def one_round():
+        return {
+            "1 rank": job(1, "step_time", case, steps, end),
+            "2 ranks": job(2, "step_time", case, steps, end),
+            "apart": job(2, "step_time", case, steps, end, "--apart"),
+            # mpiexec only places the two processes; they talk through gloo.
+            "DDP": job(2, "torch_peer", case, steps, end),
+        }
+
     found = []
     with tqdm(total=rounds, unit=" rounds", delay=2, disable=None) as bar:
         for _ in rounds_until(end, 3 * rounds):
             try:
-                found.append({
-                    "1 rank": job(1, "step_time", case, steps, end),
-                    "2 ranks": job(2, "step_time", case, steps, end),
-                    "apart": job(2, "step_time", case, steps, end, "--apart"),
-                    # mpiexec only places the two processes; they talk through gloo.
-                    "DDP": job(2, "torch_peer", case, steps, end),
-                })  # fmt: skip
+                found.append(watched(one_round))
             except OutOfTime:
                 break
-            best = max(pace(jobs) for jobs in found)
-            calm = sum(pace(jobs) >= CALM * best for jobs in found)
+            best = max(pace(jobs) for jobs, _ in found)
+            calm = sum(not busy and pace(jobs) >= CALM * best for jobs, busy in found)
             bar.update(calm - bar.n)
             if calm >= rounds:
                 break
-    kept = sorted(found, key=pace)[-rounds:]
+    quiet = sorted_out(found)
+    kept = sorted(quiet.counted, key=pace)[-rounds:]
     ratios = {
         name: [jobs["2 ranks"]["seconds"] / jobs[name]["seconds"] for jobs in kept] for name in ("1 rank", "apart", "DDP")
     }
-    return ratios, len(found) - len(kept)
+    return ratios, quiet.marks(), len(quiet.counted) - len(kept)
 
 
 def pace(jobs):

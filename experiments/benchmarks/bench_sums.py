@@ -4,18 +4,22 @@
 
 Arrays of each size are summed in place over all ranks, alternately in three ways: as `parallel/sync/shared_memory.py` does; by
 `MPI_Allreduce` in place; and, as the limit, each rank only adds up and copies its part of private memory, all at once, without
-communicating. Prints one line of JSON: {case: {"mpi": [ours over the library's, a round], "limit": [ours over the limit]}}.
+communicating. Prints one line of JSON: {case: {"mpi": [ours over the library's, a round], "limit": [ours over the limit]}},
+with the marks of `rounds.Rounds`.
 """
 
 import json
+from functools import partial
 
 import numpy as np
 from mpi4py import MPI
 
+from gridgrad.experiments.benchmarks.rounds import AGAIN, quiet_rounds
 from gridgrad.experiments.common.options import Parser, whole
 from gridgrad.experiments.common.timing import median_seconds
 from gridgrad.parallel import ProcessGrid
 from gridgrad.parallel.job.run import run
+from gridgrad.parallel.observe.machine_load import load_of_job
 from gridgrad.parallel.sync.shared_memory import SharedRun, shared_arrays
 
 SIZES = {"1 MB": 1 << 20, "16 MB": 1 << 24}  # bytes
@@ -66,6 +70,11 @@ def check(sums, own, size):
     assert (own == size).all()
 
 
+def seconds_of(grid, sums):
+    """{name: seconds} of each way to sum. Collective."""
+    return {name: median_seconds(grid, action, REPEATS) for name, action in sums.items()}
+
+
 def main():
     parser = Parser(prog="bench_sums", description="Compare sums in shared memory with the MPI library's all-reduce.")
     parser.add_argument("--rounds", type=whole(1), default=9, help="rounds, in each of which every way is timed")
@@ -76,10 +85,11 @@ def main():
         for case, size in zip(CASES, SIZES.values()):
             sums, own = ways(grid, size // 4)
             check(sums, own, grid.size)
-            rounds = [
-                {name: median_seconds(grid, action, REPEATS) for name, action in sums.items()} for _ in range(args.rounds + 1)
-            ][1:]
-            found[case.name] = {name: [r["ours"] / r[name] for r in rounds] for name in ("mpi", "limit")}
+            one_round = partial(seconds_of, grid, sums)
+            one_round()  # it touches the memory for the first time
+            rounds = quiet_rounds(one_round, range(AGAIN * args.rounds), args.rounds, partial(load_of_job, grid.comm))
+            ratios = {name: [r["ours"] / r[name] for r in rounds.counted] for name in ("mpi", "limit")}
+            found[case.name] = ratios | rounds.marks()
     if MPI.COMM_WORLD.rank == 0:
         print(json.dumps(found))
 

@@ -4,25 +4,35 @@ from statistics import median
 from textwrap import wrap
 
 from gridgrad.experiments.benchmarks.rounds import CLOCKS
+from gridgrad.experiments.common.tables import counted
+from gridgrad.parallel.observe.machine_load import QUIET
 
 WIDTH = 124  # characters of a line of text
 
 
 def median_of(found, cases):
-    """{"cpu", "wall": round by round, the median of the ratios of all these cases}; None if one of them is missing."""
+    """{"cpu", "wall": round by round, the median of the ratios of all these cases}; None if one of them is missing.
+
+    Cases beside which others computed do not count, and "marked" says how many these are.
+    """
     if not all(case.name in found for case in cases):
         return None
-    return {clock: [median(values) for values in zip(*(found[case.name][clock] for case in cases))] for clock in CLOCKS}
+    quiet = [found[case.name] for case in cases if not found[case.name].get("busy")]
+    medians = {clock: [median(values) for values in zip(*(one[clock] for one in quiet))] for clock in CLOCKS}
+    return medians | {"marked": len(cases) - len(quiet)}
 
 
 def row(ratios, bound):
     """A row of the table of times. ratios: {"cpu", "wall": a ratio a round}, or one of them, or None if they are missing.
 
-    bound: of the median of the first; None where nothing is promised.
+    bound: of the median of the first; None where nothing is promised. "left_out", "busy" and "marked" of `ratios` are entries
+    of the row, too, where there is something to say.
     """
-    ratios = {clock: values for clock, values in (ratios or {}).items() if values}
-    spreads = {name: {"median": median(values), "min": min(values), "max": max(values)} for name, values in ratios.items()}
-    return spreads | {"bound": bound, "rounds": max(map(len, ratios.values()), default=0)}
+    ratios = ratios or {}
+    times = {clock: ratios[clock] for clock in CLOCKS if ratios.get(clock)}
+    spreads = {name: {"median": median(values), "min": min(values), "max": max(values)} for name, values in times.items()}
+    marks = {name: ratios[name] for name in ("left_out", "busy", "marked") if ratios.get(name)}
+    return spreads | {"bound": bound, "rounds": max(map(len, times.values()), default=0)} | marks
 
 
 def table(results):
@@ -72,7 +82,7 @@ def peer_words(version):
 def idleness(busy):
     if busy is None:
         return "Whether the machine was idle before the run is not known."
-    return f"Before the run {busy:.2f} cores were busy: the machine was {'idle' if busy < 0.1 else '**not idle**'}."
+    return f"Before the run {busy:.2f} cores were busy: the machine was {'idle' if busy <= QUIET else '**not idle**'}."
 
 
 def quick_words(results):
@@ -84,9 +94,13 @@ def time_line(name, found, rounds):
     """The line of a `row` in a run of so many rounds."""
     cells = [spread_words(found.get(clock)) for clock in CLOCKS]
     counts = next((found[clock]["median"] for clock in CLOCKS if clock in found), None)
-    words = verdict(counts, found["bound"])
+    words = f"**not judged**: {found['busy']}" if found.get("busy") else verdict(counts, found["bound"])
     if 0 < found["rounds"] < rounds:
         words += f", {found['rounds']} of {rounds} rounds in the time"
+    if left_out := found.get("left_out"):
+        words += f", {counted(left_out, 'round')} left out in which others computed"
+    if marked := found.get("marked"):
+        words += f", {counted(marked, 'comparison')} left out beside which others computed"
     if dropped := found.get("dropped"):
         words += f", {dropped} rounds dropped in which a rank had to share its core"
     return f"| {name} | {' | '.join(cells)} | {bound_words(found['bound'])} | {words.removeprefix(', ')} |"

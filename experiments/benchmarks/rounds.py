@@ -1,17 +1,24 @@
-"""What the comparisons of `bench` share: which cases take part, how long each may take, and timing several sides in turn."""
+"""What the comparisons of `bench` share: which cases take part, how long each may take, and timing several sides in turn.
+
+A round in which others computed on the machine does not count and is made again (`parallel/observe/machine_load.py`). Where no
+round is without others, all of them are told and marked, and nothing is judged by them.
+"""
 
 import gc
 import json
 import math
 import time
+from dataclasses import dataclass
 from statistics import median
 
 from tqdm import tqdm
 
 from gridgrad.experiments.common.options import number, whole
 from gridgrad.parallel.job.run import UserError
+from gridgrad.parallel.observe.machine_load import Watch, load_of_process
 
 CLOCKS = {"cpu": time.process_time, "wall": time.perf_counter}
+AGAIN = 2  # rounds that are made at most, over those that are asked for, where others compute
 
 
 class OutOfTime(UserError):
@@ -52,6 +59,59 @@ def rounds_until(end, most):
         yield count
         if 2 * time.monotonic() - start > end:
             return
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Measured rounds. counted: what each returned that counts. left_out: how many do not count, because others computed.
+
+    busy: None, or if that was so in all rounds, what was taken, in words; then `counted` has them all the same.
+    """
+
+    counted: list
+    left_out: int
+    busy: str | None
+
+    def marks(self):
+        """The entries of ratios that say so, see `bench_table.row`."""
+        return {"left_out": self.left_out, "busy": self.busy}
+
+
+def sorted_out(found):
+    """The Rounds of a list with (what a round returned, the verdict of the MachineLoad meanwhile)."""
+    quiet = [result for result, busy in found if not busy]
+    if quiet or not found:
+        return Rounds(quiet, len(found) - len(quiet), None)
+    return Rounds([result for result, _ in found], 0, found[-1][1])
+
+
+def watched(measure, load_of=load_of_process):
+    """(what a function returned, why times do not count that were measured meanwhile, in words, or None).
+
+    load_of: a function that returns the MachineLoad for what this process has seen. A process that waits for the jobs that it
+    starts has seen what they took.
+    """
+    watch = Watch()
+    result = measure()
+    load = load_of(watch.seen())
+    return result, load and load.verdict
+
+
+def quiet_rounds(measure, numbers, most, load_of=load_of_process):
+    """The Rounds of a measurement, until so many are without others, `numbers` are over, or a job in one is OutOfTime.
+
+    measure: a function that makes a round. numbers: an iterable with an item for each round at most. most: how many have to
+    count. load_of: see `watched`.
+    """
+    found = []
+    for _ in numbers:
+        try:
+            found.append(watched(measure, load_of))
+        except OutOfTime:
+            break
+        if sum(not busy for _, busy in found) == most:
+            break
+    return sorted_out(found)
 
 
 def add_comparison(parser):
@@ -100,14 +160,16 @@ def ratios(sides, rounds, seconds, end=math.inf):
     sides: (ours, theirs, ..), functions that do one step each and have warmed up; in each round the fastest of theirs counts.
     "cpu" is the time that the processor worked for this process, "wall" the time that passed. seconds: about how long a side
     runs in a round, where that is more than one step. end: the moment by which the rounds should end; the first is in any case.
+    Beside them are the marks of `Rounds`.
     """
     sides = [(step, max(1, round(seconds / step_seconds(step, 1)["wall"]))) for step in sides]
-    found = {clock: [] for clock in CLOCKS}
-    for _ in rounds_until(end, rounds):
+
+    def one_round():
         ours, *theirs = (step_seconds(step, steps) for step, steps in sides)
-        for clock, values in found.items():
-            values.append(ours[clock] / min(medians[clock] for medians in theirs))
-    return found
+        return {clock: ours[clock] / min(medians[clock] for medians in theirs) for clock in CLOCKS}
+
+    found = quiet_rounds(one_round, rounds_until(end, AGAIN * rounds), rounds)
+    return {clock: [ratio[clock] for ratio in found.counted] for clock in CLOCKS} | found.marks()
 
 
 def step_seconds(step, steps):

@@ -5,7 +5,7 @@ mpiexec -n 2 gridgrad benchmarks.step_time --net cifar-cnn --shape 32,32,3 --out
 
 "seconds" is the median over the steps of the time that passed on the slowest rank, and "cpu_seconds" that of the time that its
 processor worked. "pace" is the rate in GFLOP/s of a small matrix product on the slowest rank, timed before each step. If it
-drops, the rank shares its core with something else, perhaps another virtual machine on the same processor.
+drops, the core itself is slower, perhaps because another virtual machine is on it, which no counter here shows.
 """
 
 import json

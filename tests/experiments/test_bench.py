@@ -17,11 +17,13 @@ from gridgrad.experiments.common.tables import terminal
 from gridgrad.nn.zoo import network_names
 from gridgrad.nn.zoo.networks import ZOO
 from gridgrad.parallel.job.run import UserError
+from tests.parallel.observe.made_up_load import BUSY, QUIET
 
 NEEDS_TORCH = pytest.mark.skipif(
     subprocess.run([sys.executable, "-c", "import torch"], capture_output=True).returncode != 0, reason="needs PyTorch"
 )
 SMALL = StepCase("small", "lenet5", (28, 28, 1), 10, 4)
+CALM = {"left_out": 0, "busy": None}
 SMALL_CONV = bench_conv.Shape(2, 3, 3, 8, 2, 2, 1)
 
 
@@ -45,8 +47,8 @@ def test_a_program_prints_ratios_of_both_clocks(name, options, only):
     finished = program(name, "--rounds", 1, "--only", only, *options)
     assert finished.returncode == 0, finished.stderr
     [(case, found)] = json.loads(finished.stdout).items()
-    assert case == only and found.keys() == {"cpu", "wall"}
-    assert all(len(values) == 1 and values[0] > 0 for values in found.values())
+    assert case == only and found.keys() == {"cpu", "wall", "left_out", "busy"}
+    assert all(1 <= len(found[clock]) <= rounds.AGAIN and min(found[clock]) > 0 for clock in ("cpu", "wall"))
 
 
 @pytest.mark.parametrize("name", ["bench_serial", "bench_conv"])
@@ -120,6 +122,15 @@ def clocks(monkeypatch):
     return now
 
 
+@pytest.fixture
+def loads(monkeypatch):
+    """A list of made-up loads of the machine, one for each round; it is quiet in those that follow."""
+    made_up = []
+    monkeypatch.setattr(rounds.watched, "__defaults__", (lambda seen: made_up.pop(0) if made_up else QUIET,))
+    monkeypatch.setattr(rounds.quiet_rounds, "__defaults__", rounds.watched.__defaults__)
+    return made_up
+
+
 def side(clocks, cpu, wall, calls):
     """A step that takes so many seconds on these clocks, and counts its calls."""
 
@@ -131,14 +142,14 @@ def side(clocks, cpu, wall, calls):
     return step
 
 
-def test_the_fastest_of_theirs_counts_on_each_clock(clocks):
+def test_the_fastest_of_theirs_counts_on_each_clock(clocks, loads):
     calls = []
     sides = side(clocks, 2.0, 6.0, calls), side(clocks, 8.0, 10.0, calls), side(clocks, 4.0, 24.0, calls)
-    assert ratios(sides, rounds=2, seconds=1) == {"cpu": [0.5, 0.5], "wall": [0.6, 0.6]}
+    assert ratios(sides, rounds=2, seconds=1) == {"cpu": [0.5, 0.5], "wall": [0.6, 0.6]} | CALM
     assert calls == [2.0, 8.0, 4.0] * 3  # large networks do one step in a round, after one that says how long it takes
 
 
-def test_a_side_runs_for_about_the_seconds_of_a_round(clocks):
+def test_a_side_runs_for_about_the_seconds_of_a_round(clocks, loads):
     calls = []
     ratios((side(clocks, 0.5, 0.5, calls), side(clocks, 0.25, 0.25, calls)), rounds=1, seconds=2)
     assert calls == [0.5, 0.25] + [0.5] * 4 + [0.25] * 8
@@ -147,26 +158,26 @@ def test_a_side_runs_for_about_the_seconds_of_a_round(clocks):
 @NEEDS_TORCH
 @pytest.mark.long
 def test_two_ranks_train_on_images():
-    ratios, _ = bench_ranks.two_rank_ratios(SMALL, rounds=1, steps=2, end=in_minutes(5))
+    ratios, *_ = bench_ranks.two_rank_ratios(SMALL, rounds=1, steps=2, end=in_minutes(5))
     assert all(len(values) == 1 and values[0] > 0 for values in ratios.values())
 
 
-def test_rounds_in_which_a_rank_shared_its_core_are_dropped(monkeypatch):
+def test_rounds_in_which_a_rank_shared_its_core_are_dropped(monkeypatch, loads):
     paces = iter([50.0] * 4 + [100.0] * 4 + [60.0, 60.0, 100.0, 100.0] * 3 + [95.0] * 4)
     seconds = iter([1.0, 2.0, 4.0, 8.0] * 6)  # of 1 rank, 2 ranks, apart, DDP
     monkeypatch.setattr(bench_ranks, "job", lambda *_: {"seconds": next(seconds), "pace": next(paces)})
-    ratios, dropped = bench_ranks.two_rank_ratios(SMALL, rounds=2, steps=2, end=in_minutes(5))
-    assert dropped == 4 and ratios == {"1 rank": [2.0] * 2, "apart": [0.5] * 2, "DDP": [0.25] * 2}
+    ratios, marks, dropped = bench_ranks.two_rank_ratios(SMALL, rounds=2, steps=2, end=in_minutes(5))
+    assert dropped == 4 and marks == CALM and ratios == {"1 rank": [2.0] * 2, "apart": [0.5] * 2, "DDP": [0.25] * 2}
 
 
-def test_two_ranks_do_not_wait_for_calm_beyond_their_time(monkeypatch):
+def test_two_ranks_do_not_wait_for_calm_beyond_their_time(monkeypatch, loads):
     paces = itertools.cycle([100.0, 50.0])  # in each round a rank shares its core
     monkeypatch.setattr(bench_ranks, "job", lambda *_: {"seconds": 1.0, "pace": next(paces)})
-    ratios, dropped = bench_ranks.two_rank_ratios(SMALL, rounds=5, steps=2, end=in_minutes(0))
-    assert dropped == 0 and all(values == [1.0] for values in ratios.values())
+    ratios, marks, dropped = bench_ranks.two_rank_ratios(SMALL, rounds=5, steps=2, end=in_minutes(0))
+    assert dropped == 0 and marks == CALM and all(values == [1.0] for values in ratios.values())
 
 
-def test_a_round_that_does_not_end_in_time_does_not_count(monkeypatch):
+def test_a_round_that_does_not_end_in_time_does_not_count(monkeypatch, loads):
     found = iter([{"seconds": 1.0, "pace": 1.0}] * 6)
 
     def job(*_):
@@ -175,10 +186,32 @@ def test_a_round_that_does_not_end_in_time_does_not_count(monkeypatch):
         raise OutOfTime("not ended")
 
     monkeypatch.setattr(bench_ranks, "job", job)
-    ratios, dropped = bench_ranks.two_rank_ratios(SMALL, rounds=5, steps=2, end=in_minutes(5))
-    assert dropped == 0 and all(values == [1.0] for values in ratios.values())
-    ratios, dropped = bench_ranks.two_rank_ratios(SMALL, rounds=5, steps=2, end=in_minutes(5))
-    assert dropped == 0 and not any(ratios.values())
+    ratios, marks, dropped = bench_ranks.two_rank_ratios(SMALL, rounds=5, steps=2, end=in_minutes(5))
+    assert dropped == 0 and marks == CALM and all(values == [1.0] for values in ratios.values())
+    ratios, marks, dropped = bench_ranks.two_rank_ratios(SMALL, rounds=5, steps=2, end=in_minutes(5))
+    assert dropped == 0 and marks == CALM and not any(ratios.values())
+
+
+def test_rounds_beside_others_are_made_again_and_left_out(clocks, loads):
+    calls = []
+    loads += [BUSY, QUIET, BUSY, None]
+    found = ratios((side(clocks, 2.0, 2.0, calls), side(clocks, 4.0, 4.0, calls)), rounds=2, seconds=1)
+    assert found == {"cpu": [0.5, 0.5], "wall": [0.5, 0.5], "left_out": 2, "busy": None} and len(calls) == 2 * (1 + 4)
+
+
+def test_where_all_rounds_are_beside_others_they_are_told_and_marked(clocks, loads):
+    loads += [BUSY] * 9
+    found = ratios((side(clocks, 2.0, 2.0, []), side(clocks, 4.0, 4.0, [])), rounds=2, seconds=1)
+    assert found == {"cpu": [0.5] * 4, "wall": [0.5] * 4, "left_out": 0, "busy": BUSY.verdict}
+
+
+def test_jobs_of_two_ranks_beside_others_are_started_again(monkeypatch, loads):
+    loads += [BUSY, QUIET, BUSY]
+    seconds = iter([1.0, 9.0, 1.0, 1.0, *[1.0, 2.0, 4.0, 8.0] * 9])
+    monkeypatch.setattr(bench_ranks, "job", lambda *_: {"seconds": next(seconds), "pace": 1.0})
+    ratios, marks, dropped = bench_ranks.two_rank_ratios(SMALL, rounds=2, steps=2, end=in_minutes(5))
+    assert ratios == {"1 rank": [2.0] * 2, "apart": [0.5] * 2, "DDP": [0.25] * 2}
+    assert marks == {"left_out": 2, "busy": None} and dropped == 0
 
 
 def test_a_job_is_ended_when_its_time_is_over():
@@ -219,7 +252,7 @@ def test_the_peak_memory_is_that_of_the_network(peer):
 def test_pydtnn_is_timed():
     assert bench_pydtnn.version(bench_pydtnn.PYTHON).startswith("3.")
     found = bench_pydtnn.pydtnn_ratios(bench_pydtnn.CASES[0], bench_pydtnn.PYTHON, 1, 1, in_minutes(5))
-    assert found.keys() == {"cpu", "wall"} and all(len(values) == 1 and values[0] > 0 for values in found.values())
+    assert found.keys() == {"cpu", "wall", "left_out", "busy"} and min(found["cpu"]) > 0 and min(found["wall"]) > 0
 
 
 @pytest.mark.parametrize("python", ["/no/such/python", sys.executable])
@@ -273,6 +306,9 @@ def test_the_table_says_what_is_kept_and_what_is_missing():
         "b": row({"wall": [1.2, 1.2]}, 1.0),
         "c": row({"wall": [1.0] * 3}, None) | {"dropped": 6},
         "d": row(None, 1.0),
+        "e": row({"wall": [1.0] * 3, "left_out": 1, "busy": None}, 1.0),
+        "f": row({"wall": [1.0] * 6, "left_out": 0, "busy": "of 2 cores 1 were taken by others: not comparable"}, 0.5),
+        "g": row({"cpu": [0.5] * 3, "wall": [1.0] * 3, "marked": 2}, None),
     }
     text = table(RESULTS | {"ratios": rows})
     assert "PyDTNN: skipped, needs Python 3.13." in text and "quick" not in text and "memory" not in text
@@ -281,6 +317,9 @@ def test_the_table_says_what_is_kept_and_what_is_missing():
         "| b | - | 1.200 (1.200 to 1.200) | 1.000 | **above**, 2 of 3 rounds in the time |\n"
         "| c | - | 1.000 (1.000 to 1.000) | - | 6 rounds dropped in which a rank had to share its core |\n"
         "| d | - | - | 1.000 | **missing**: not measured in the time |\n"
+        "| e | - | 1.000 (1.000 to 1.000) | 1.000 | within, 1 round left out in which others computed |\n"
+        "| f | - | 1.000 (1.000 to 1.000) | 0.500 | **not judged**: of 2 cores 1 were taken by others: not comparable |\n"
+        "| g | 0.500 (0.500 to 0.500) | 1.000 (1.000 to 1.000) | - | 2 comparisons left out beside which others computed |\n"
     )
 
 
@@ -302,7 +341,10 @@ def test_the_table_compares_memory():
 def test_the_median_is_over_all_cases_round_by_round():
     three = [replace(SMALL, name=name) for name in "abc"]
     found = {"a": {"cpu": [1, 4], "wall": [1, 1]}, "b": {"cpu": [2, 5], "wall": [2, 2]}, "c": {"cpu": [9, 0], "wall": [3, 3]}}
-    assert median_of(found, three) == {"cpu": [2, 4], "wall": [2, 2]}
+    assert median_of(found, three) == {"cpu": [2, 4], "wall": [2, 2], "marked": 0}
+    marked = found | {"c": found["c"] | {"busy": "busy"}}
+    assert median_of(marked, three) == {"cpu": [1.5, 4.5], "wall": [1.5, 1.5], "marked": 1}
+    assert median_of(marked, three[2:]) == {"cpu": [], "wall": [], "marked": 1}
     del found["b"]
     assert median_of(found, three) is None
 

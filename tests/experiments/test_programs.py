@@ -221,7 +221,7 @@ def test_the_peer_comparison_compares_the_same_network():
     assert ours() == pytest.approx(theirs(), rel=1e-5)
     found = row({"wall": [0.5, 0.7, 0.6]}, 1.0)
     assert found == {"wall": {"median": 0.6, "min": 0.5, "max": 0.7}, "bound": 1.0, "rounds": 3}
-    ratios, dropped = bench_ranks.two_rank_ratios(case, rounds=1, steps=2, end=in_minutes(5))
+    ratios, _, dropped = bench_ranks.two_rank_ratios(case, rounds=1, steps=2, end=in_minutes(5))
     assert all(len(values) == 1 and values[0] > 0 for values in ratios.values()) and 0 <= dropped <= 2
     assert sorted(ratios) == ["1 rank", "DDP", "apart"]
 
