@@ -284,6 +284,7 @@ SMALL = {
         "--net mlp:512,512,relu --passes 1 --rounds 1"
     ),
     "gridgrad plot predictions predictions.json --out predictions.md": Small(),
+    "gridgrad study machine-load --out results/machine_load.json": Small("--ranks 1 --loops 0,1 --steps 8 --rounds 1"),
     "gridgrad study thresholds --ranks 32 --machine cori-haswell": Small("--widths 32,64 --batch-sizes 8,16"),
     "gridgrad study laugier2018-predicted": Small(),
     "gridgrad study laugier2018-search": Small(),

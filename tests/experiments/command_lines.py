@@ -337,6 +337,7 @@ LINES = """
 0 | study trace-cost --net mlp:8,relu --shape 4 --rounds 2 | ms a step
 0 | study trace_cost --net mlp:8,relu --shape 4 --rounds 2 | ms a step
 2 | study trace-cost --rounds 0 | at least 1
+2 | study machine-load --loops 1,none | whole number
 2 | study crossover --batch-sizes none | whole number
 2 | study pruned --dataset nothing | nothing
 """

@@ -121,6 +121,7 @@ def test_a_simulation_trains_the_same_network_in_predicted_seconds(tmp_path):
     real, even, slow = reports
     assert real["params_digest"] == even["params_digest"] == slow["params_digest"]
     assert not real["simulated"] and even["simulated"]
+    assert even["load"] is slow["load"] is None, "virtual seconds do not depend on what others do"
     assert even["time"]["wait"] < 1e-9 < slow["time"]["wait"]
     assert slow["seconds_per_step"]["median"] > 1.5 * even["seconds_per_step"]["median"]
     assert even["seconds_per_step"]["min"] == pytest.approx(even["seconds_per_step"]["max"])

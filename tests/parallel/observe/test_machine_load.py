@@ -11,6 +11,7 @@ from gridgrad.nn.files.json_forms import Optional, check
 from gridgrad.parallel.observe.machine_counters import Counters
 from gridgrad.parallel.observe.machine_load import (
     LOAD,
+    RankLoad,
     Watch,
     between,
     load_of_job,
@@ -90,6 +91,18 @@ def test_of_a_short_time_only_much_is_noticed():
     assert load_of_node([rank(0.025, (0.0, 0.01), seconds=0.025)]).verdict is None
     assert load_of_node([rank(0.5, (0.0, 0.0), seconds=0.5)]).verdict is not None
     assert load_of_node([rank(0.0, (0.0, 0.0), seconds=0.0)]).verdict is None
+
+
+def test_one_busy_loop_is_noticed_however_many_cores_there_are():
+    def load_of(cores, others):
+        found = {core: (100.0 * others / cores, 0.0) for core in range(cores)}
+        return load_of_node([RankLoad("n1", "n1", 100.0, 0.0, {}, found, None, None, 0, None, None, None)])
+
+    for cores in (1, 2, 16, 64, 256):
+        assert load_of(cores, 1.0 + 0.01 * cores).verdict is not None
+        assert load_of(cores, 0.1 + 0.001 * cores).verdict is None
+        assert load_of(cores, 0.6).verdict is not None
+    assert load_of(64, 0.3).verdict is None and load_of(2, 0.3).verdict is not None
 
 
 def test_the_worst_node_is_told_and_the_worst_of_all_ranks():
