@@ -1,4 +1,4 @@
-"""What does the watch of the machine see of programs that compute beside a training, and how much longer do its steps take?
+"""Measure how much programs that compute beside a training take of the machine, and whether that is noticed.
 
     gridgrad study machine-load --out results/machine_load.json
 
@@ -80,8 +80,7 @@ def seconds_of(measured, ranks, loops):
 
 
 def options():
-    words = "What does the watch of the machine see of programs that compute beside a training?"
-    parser = Parser(prog="study machine-load", description=words)
+    parser = Parser(prog="study machine-load", description="How much do programs beside a training take, and is that noticed?")
     add = parser.add_argument
     here = len(cores())
     words = "numbers of ranks; default: 1, as many as there are cores, and twice as many"
