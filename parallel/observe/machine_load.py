@@ -32,7 +32,7 @@ from gridgrad.nn.files.json_forms import AT_LEAST_0, COUNT, TEXT, WHOLE, Optiona
 from gridgrad.parallel.observe.machine_counters import counters_now, machine
 
 QUIET = 0.15  # cores that may be taken from a quiet machine, see docs/prediction.md; of one with many cores more:
-EACH, HALF = 0.005, 0.5  # this share of each core, for the system's own work, but less than one loop of another program takes
+EACH, LIMIT = 0.005, 0.5  # this share of each core, for the system's own work, but less than one loop of another program takes
 TICK, ROUNDED = 0.01, 4.0  # seconds of a tick of /proc/stat; how many standard deviations of its rounding are allowed for
 LOAD = {
     "seconds": AT_LEAST_0, "nodes": WHOLE, "host": TEXT, "cores": WHOLE, "ranks": WHOLE,
@@ -96,7 +96,7 @@ class MachineLoad:
         The counters of cores are whole ticks, so that of a short time less is known: the difference of two rounded numbers
         deviates by a tick / sqrt(6), and that of the sum of all cores by sqrt(cores) times as much.
         """
-        return max(QUIET, min(EACH * self.cores, HALF)) + ROUNDED * TICK * sqrt(self.cores / 6) / max(self.seconds, 1e-9)
+        return max(QUIET, min(EACH * self.cores, LIMIT)) + ROUNDED * TICK * sqrt(self.cores / 6) / max(self.seconds, 1e-9)
 
     @property
     def verdict(self):
