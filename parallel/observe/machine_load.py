@@ -31,7 +31,7 @@ from math import sqrt
 from gridgrad.nn.files.json_forms import AT_LEAST_0, COUNT, TEXT, WHOLE, Optional
 from gridgrad.parallel.observe.machine_counters import counters_now, machine
 
-QUIET = 0.15  # cores that may be taken from a quiet machine, see docs/prediction.md; of one with many cores more:
+QUIET = 0.15  # cores that may be taken from a quiet machine: `gridgrad study machine-load` measures that; of many cores more:
 EACH, LIMIT = 0.005, 0.5  # this share of each core, for the system's own work, but less than one loop of another program takes
 TICK, ROUNDED = 0.01, 4.0  # seconds of a tick of /proc/stat; how many standard deviations of its rounding are allowed for
 LOAD = {
