@@ -39,6 +39,10 @@ class HandOut(Move):
     def most(self, step):
         return through_master(step, step.incoming, step.target.dim)
 
+    def messages(self, step):
+        row = elements(step, step.target.dim) if step.group.rank == MASTER else 0
+        return [0, *(row * n for n in step.incoming.sizes[1:])]
+
 
 class HandIn(Move):
     """Each rank sends its part of the source to the master, which joins them, or adds them where they overlap."""
@@ -72,6 +76,9 @@ class HandIn(Move):
 
     def most(self, step):
         return through_master(step, step.outgoing, step.source.dim)
+
+    def messages(self, step):
+        return [self.buffer(step)[0], *[0] * (step.group.size - 1)]
 
 
 def empties(x, group):

@@ -60,6 +60,11 @@ class Step:
         return self.move.most(self)
 
     @property
+    def messages(self):
+        """For each rank of the group, the elements that this rank sends to it alone; None where all ranks work together."""
+        return self.move.messages(self)
+
+    @property
     def copies(self):
         """What is packed into message buffers, and what is unpacked from them: two dicts {length of a run: elements}.
 
@@ -131,6 +136,10 @@ class Move:
     def most(self, step):
         """See `Step.most`. It is 0 where the cost follows from what this rank sends."""
         return 0
+
+    def messages(self, step):
+        """See `Step.messages`. It is None unless each rank sends what is for one other rank to that rank alone."""
+        return None
 
 
 class AllGather(Move):
@@ -211,6 +220,11 @@ class AllToAll(Move):
     def buffer(self, step):
         return prod(step.here), prod(resized(step.here, step.target.dim, step.incoming.size(step.group.rank)))
 
+    def messages(self, step):
+        counts = [prod(resized(step.here, step.target.dim, n)) for n in step.incoming.sizes]
+        counts[step.group.rank] = 0
+        return counts
+
 
 class Exchange(Move):
     """Each rank is sent the elements that it needs and others hold, point to point; partial sums of an element are added.
@@ -284,6 +298,9 @@ class Exchange(Move):
 
     def most(self, step):
         return exchanged(step.outgoing, step.incoming, step.group.rank)[1] * step.row
+
+    def messages(self, step):
+        return self.counts(step, step.sent_parts)
 
     def copies(self, step):
         """What is sent; and what is received or kept, of which sums are counted twice because they are read as well."""

@@ -22,7 +22,8 @@ class ChunkCost:
     its stage. added: the seconds of adding the gradients of a micro-batch to those of others. collectives: the numbers of them
     in the passes of one micro-batch and in U, a tuple; sent: the bytes that the rank sends in them.
     parameters: how many the rank holds. elements: of the activations that are kept for one micro-batch. taken: bytes that the
-    chunk takes from the one before it for one micro-batch. flops: of one micro-batch.
+    chunk takes from the one before it for one micro-batch. flops: of one micro-batch. works: the Works of one micro-batch and
+    of the update, in the order of execution, without the sum of the value of the loss, for which nobody waits.
     """
 
     seconds: dict
@@ -35,22 +36,28 @@ class ChunkCost:
     elements: int
     taken: int
     flops: float
+    works: tuple = ()
 
     @property
     def computed(self):
         """Seconds of the passes for one micro-batch."""
         return sum(self.seconds[op] for op in "FIW")
 
+    def works_of(self, op):
+        """The Works of F, I, W, B or U, in the order of execution."""
+        return [work for work in self.works if OPS[work.phase] in ("IW" if op == "B" else op)]
 
-def chunk_costs(net, asked, samples, machine, cuts):
+
+def chunk_costs(net, asked, samples, machine, cuts, at=None):
     """The ChunkCost of each chunk of a network, whatever stage it is on.
 
     net: a serial Sequential; if it takes images, it must have an `input_shape`. asked: a PlacementRequest with grid, plan and
     shares. samples: of a global micro-batch. machine: a Machine. cuts: the positions in `net.layers` at which new chunks begin.
+    at: the coordinates of the rank along the other axes, by default those of the rank with the most work.
     ValueError if the plan, the shares or the cuts do not fit.
     """
     check_cuts(cuts, net.layers)
-    at = busiest_of(net, asked, machine).coordinates
+    at = busiest_of(net, asked, machine).coordinates if at is None else at
     grid = GridDescription(asked.grid, at | {STAGE: 0}, machine.node["ranks"])
     placed = place(net, grid, asked.plan, asked.shares, None, cuts, [0] * (len(cuts) + 1))  # as if one rank had all chunks
     found = []
@@ -74,11 +81,9 @@ def cost_of(workload, chunk, grid, machine, is_last):
         workload.loss(grid)
     workload.update(chunk, grid)
     seconds, moving, sums, collectives, sent = dict.fromkeys("FIWU", 0.0), 0.0, 0.0, [0, 0], [0, 0]
-    works = [work for work in workload.works if not (work.phase == "loss" and work.group)]  # nobody waits for that sum
+    works = [work for work in workload.works if is_awaited(work)]
     for work in works:
-        op, price = OPS[work.phase], work.seconds(machine, grid.size, workload.itemsize)
-        if work.phase == "loss":
-            price -= machine.core.get("step", 0.0)  # which is of a step, not of a micro-batch
+        op, price = OPS[work.phase], seconds_of_micro_batch(work, machine, grid.size, workload.itemsize)
         seconds[op] += price
         if work.group:
             collectives[op == "U"] += 1
@@ -90,7 +95,18 @@ def cost_of(workload, chunk, grid, machine, is_last):
     added = added if parameters else 0.0
     flops = sum(work.flops for work in works if work.phase != "update")
     done = tuple(collectives), tuple(sent)
-    return ChunkCost(seconds, sums, moving, added, *done, parameters, workload.elements, taken, flops)
+    executed = tuple(work for work in workload.executed if is_awaited(work))
+    return ChunkCost(seconds, sums, moving, added, *done, parameters, workload.elements, taken, flops, executed)
+
+
+def is_awaited(work):
+    """Whether a rank of a pipeline waits for a Work: it does so for all but the sum of the value of the loss."""
+    return not (work.phase == "loss" and work.group)
+
+
+def seconds_of_micro_batch(work, machine, ranks, itemsize):
+    """Predicted seconds of a Work of one micro-batch: those that a whole step takes once (`step`) are not counted."""
+    return work.seconds(machine, ranks, itemsize) - machine.core.get("step", 0.0) * (work.name == "loss")
 
 
 def message_seconds(sizes, machine, sender, receiver, nbytes, axis=STAGE):

@@ -89,7 +89,7 @@ class _Play:
         self.meetings, self.messages = {}, defaultdict(list)  # by step and key; by key, all ranks together
         for rank in self.ranks:
             for key, work in zip(rank.keys, rank.works):
-                if key and work.step:
+                if key and work.is_exchange:
                     self.messages[key] += rank.messages(work)
 
     def run(self):
@@ -105,7 +105,7 @@ class _Play:
     def meeting(self, step, key, work):
         """The _Exchange or _Collective that all ranks enter in a step with their Works of this key."""
         if (step, key) not in self.meetings:
-            self.meetings[step, key] = _Exchange(self, self.messages[key]) if work.step else _Collective(self)
+            self.meetings[step, key] = _Exchange(self, self.messages[key]) if work.is_exchange else _Collective(self)
         return self.meetings[step, key]
 
 
@@ -173,7 +173,7 @@ class _Rank:
     def last_step(self):
         """The RankStep of the last step."""
         spent = {kind: seconds - self.spent_before[kind] for kind, seconds in self.spent.items()}
-        messages = sum(len(self.messages(work)) for key, work in zip(self.keys, self.works) if key and work.step)
+        messages = sum(len(self.messages(work)) for key, work in zip(self.keys, self.works) if key and work.is_exchange)
         return replace(self.cost.rank_step(**spent), messages=messages)
 
 

@@ -40,9 +40,21 @@ def partition_step_time(net, asked, batch_size, machine):
     micro_batches = named.micro_batches(ranks, asked.pipelines.micro_batches)
     if micro_batches > (1 if named.in_flight else batch_size):
         raise ValueError(f"pipeline {named.name} has no {micro_batches} micro-batches of a minibatch of {batch_size}")
-    samples, itemsize = -(-batch_size // micro_batches), net.dtype.itemsize
+    samples = -(-batch_size // micro_batches)
+    work, route, works = partition_work(net, asked, samples, machine, grids_of_ranks(net, asked, machine))
+    order = times_of_work(works)
+    others = (named.in_flight or 1) - 1  # gradients of several minibatches at a time
+    return work.step(named, lambda count: named.schedule_on(route, count, order), micro_batches, gradients=others)
+
+
+def partition_work(net, asked, samples, machine, grids):
+    """(the PipelineWork of a network whose parts have owners, the Route of its chunks, for each rank the works of its chunks).
+
+    samples: of a global micro-batch. grids: the GridDescription of each rank along the axis `model`. The others: see
+    `partition_step_time`.
+    """
     parts, senders, copies, sent, works = {}, {}, {}, {}, []
-    for rank, grid in enumerate(grids_of_ranks(net, asked, machine)):
+    for rank, grid in enumerate(grids):
         work, costs, exchanged = _of_rank(net, grid, asked, samples, machine)
         works.append(work)
         parts |= {(rank, number): cost for number, cost in enumerate(costs)}
@@ -53,11 +65,8 @@ def partition_step_time(net, asked, batch_size, machine):
                 sent[rank, other, op, chunks[op]] = nbytes
                 if op == "SEND_F":
                     senders.setdefault(number, {}).setdefault(other, []).append(rank)
-    route = Route.everywhere(ranks, [senders.get(number, {}) for number in range(len(works[0]))])
-    order = times_of_work(works)
-    work = PipelineWork(parts, sent, asked.grid, MODEL, machine, itemsize, copies)
-    others = (named.in_flight or 1) - 1  # gradients of several minibatches at a time
-    return work.step(named, lambda count: named.schedule_on(route, count, order), micro_batches, gradients=others)
+    route = Route.everywhere(len(grids), [senders.get(number, {}) for number in range(len(works[0]))])
+    return PipelineWork(parts, sent, asked.grid, MODEL, machine, net.dtype.itemsize, copies), route, works
 
 
 def _of_rank(net, grid, asked, samples, machine):

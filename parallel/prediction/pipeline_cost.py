@@ -73,14 +73,18 @@ def pipeline_step_time(net, asked, batch_size, machine):
     if cuts is None:
         cuts = planned_cuts(layer_costs(net, asked, samples, machine), asked, machine, named, micro_batches, itemsize)
     named.check_cuts(cuts, stages)
-    costs = chunk_costs(net, asked, samples, machine, cuts)
-    chunks = {(rank, chunk): costs[chunk] for rank in range(stages) for chunk in route.held(rank)}
-    sent = {}
+    work = stage_work(net, asked, samples, machine, cuts, route)
+    return work.step(named, partial(named.schedule, stages), micro_batches, tuple(cuts))
+
+
+def stage_work(net, asked, samples, machine, cuts, route, at=None):
+    """The PipelineWork of the stages of a network. route: which stage has which chunk. The others: see `chunk_costs`."""
+    costs, sent = chunk_costs(net, asked, samples, machine, cuts, at), {}
+    chunks = {(rank, chunk): costs[chunk] for rank in range(route.ranks) for chunk in route.held(rank)}
     for chunk, (before, here) in enumerate(pairwise(place for (place,) in route.places), 1):
         if before != here:
             sent[before, here, "SEND_F", chunk - 1] = sent[here, before, "SEND_B", chunk] = costs[chunk].taken
-    work = PipelineWork(chunks, sent, asked.grid, STAGE, machine, itemsize)
-    return work.step(named, partial(named.schedule, stages), micro_batches, tuple(cuts))
+    return PipelineWork(chunks, sent, asked.grid, STAGE, machine, net.dtype.itemsize)
 
 
 @dataclass(frozen=True)

@@ -58,8 +58,8 @@ class Work:
     that time; flops: its arithmetic; nbytes: its memory traffic in bytes.
     Of a collective: name: its kind; group: its ranks; nbytes: the bytes that this rank sends; most: the bytes of the rank that
     sends or receives the most, where that is known and more; behind: the Works that it overlaps with, during which the MPI
-    library is called so that it makes progress; step: of an exchange, the Step of `parallel/placement/moves.py`, which knows
-    its messages.
+    library is called so that it makes progress; step: of one that moves activations or kernels, the Step of
+    `parallel/placement/moves.py`, which knows its messages.
     """
 
     layer: str
@@ -74,10 +74,18 @@ class Work:
     behind: tuple = ()
     step: object = None
 
+    @property
+    def is_exchange(self):
+        """Whether ranks send each other messages, and each waits for its own alone."""
+        return self.name == "exchange"
+
     def messages(self, itemsize=4):
-        """The messages of an exchange, from this rank: {rank of the group: bytes}. itemsize: bytes of a number."""
-        counts = self.step.move.counts(self.step, self.step.sent_parts)
-        return {rank: count * itemsize for rank, count in enumerate(counts) if count}
+        """The messages of this rank, {rank of the group: bytes}; None where all ranks work together in an algorithm.
+
+        itemsize: bytes of a number.
+        """
+        counts = self.step and self.step.messages
+        return None if counts is None else {rank: count * itemsize for rank, count in enumerate(counts) if count}
 
     def seconds(self, machine, ranks, itemsize=4):
         """Predicted seconds on a Machine of which `ranks` ranks are in use. itemsize: bytes of a number."""
@@ -336,8 +344,7 @@ class Workload:
         for run, elements in packed.items():
             self.pack(phase, elements, run)
         if step.kind:
-            exchange = step if step.kind == "exchange" else None
-            self.communicate(phase, step.kind, move.group, step.sent, most=step.most, step=exchange)
+            self.communicate(phase, step.kind, move.group, step.sent, most=step.most, step=step)
         for run, elements in unpacked.items():
             self.pack(phase, elements, run)
         return step.there

@@ -1,0 +1,187 @@
+"""What each rank does in a training step, one action after another, for simulators that have rules of their own.
+
+The actions are the Works that the cost model prices and, of a pipeline, the instructions of its schedule: what is predicted is
+what is written down, and a new plan or move is there by itself. Only how long a collective or a message takes is left open.
+
+| action       | what it is                                                                                              |
+|--------------|---------------------------------------------------------------------------------------------------------|
+| `Compute`    | an operation, with the seconds that the machine file gives it                                           |
+| `Collective` | a collective of a group: its kind, its ranks, and the bytes that this rank sends                        |
+| `Send`       | a message of a pipeline, for which the rank does not wait                                               |
+| `Receive`    | the same at its receiver, which waits for it                                                            |
+
+A collective stands where its rank waits for it; only the sum of the value of the loss, which overlaps with all of backward, is
+moved behind the sums of gradients, where it is waited for. What else overlaps with computing does not overlap here.
+"""
+
+from dataclasses import dataclass
+
+from gridgrad.parallel.grid.grid_description import GridDescription, rank_at
+from gridgrad.parallel.grid.process_grid import AXES, MODEL, STAGE, places
+from gridgrad.parallel.prediction.chunk_cost import is_awaited, seconds_of_micro_batch
+from gridgrad.parallel.prediction.cost import Cost
+from gridgrad.parallel.prediction.partition_pipeline import partition_step_time, partition_work
+from gridgrad.parallel.prediction.pipeline_cost import pipeline_step_time, stage_work
+
+
+@dataclass(frozen=True)
+class Compute:
+    """Computing, copies included. layer: the name of what it belongs to. flops: its arithmetic."""
+
+    layer: str
+    seconds: float
+    flops: float = 0.0
+
+
+@dataclass(frozen=True)
+class Collective:
+    """A collective. kind: a row of `parallel/grid/collectives.py`. ranks: those of its group, in its order, by their numbers.
+
+    place: of this rank among them. nbytes: that this rank sends. messages: {place of another rank: bytes that are for it
+    alone}; None where all ranks of the group work together in an algorithm.
+    """
+
+    layer: str
+    kind: str
+    ranks: tuple
+    place: int
+    nbytes: int
+    messages: dict | None = None
+
+
+@dataclass(frozen=True)
+class Send:
+    """A message to a rank. tag: of this message, the same at the receiver, and from 1."""
+
+    receiver: int
+    nbytes: int
+    tag: int
+
+
+@dataclass(frozen=True)
+class Receive:
+    """A message from a rank."""
+
+    sender: int
+    nbytes: int
+    tag: int
+
+
+def step_actions(net, asked, batch_size, machine):
+    """For each rank of a grid, in their order, the list of its actions in a training step.
+
+    net: a serial Sequential; if it takes images, it must have an `input_shape`. asked: a PlacementRequest with grid, plan and,
+    as far as there are any, shares, owners and pipelines. batch_size: of the global minibatch. machine: a Machine. Minibatches
+    of a pipeline are cut as for its prediction: all micro-batches count as large as the largest one.
+    ValueError if they do not fit each other, or if the steps of a pipeline overlap (async:K).
+    """
+    sizes = {axis: asked.grid.get(axis, 1) for axis in AXES}
+    grids = [GridDescription(sizes, at, machine.node["ranks"]) for at in places(sizes)]
+    if sizes[STAGE] > 1:
+        return _of_stages(net, asked, batch_size, machine, grids)
+    if asked.owners is not None and asked.pipelines is not None and asked.pipelines.pipeline is not None:
+        return _of_partition(net, asked, batch_size, machine, grids)
+    return [_of_layers(net, asked, batch_size, machine, grid) for grid in grids]
+
+
+def _of_layers(net, asked, batch_size, machine, grid):
+    """The actions of a rank that goes through the whole network."""
+    cost = Cost(net, grid, asked.plan, batch_size, machine, asked.shares, asked.owners)
+    *works, update = filter(is_awaited, cost.executed)
+    loss = [work for work in cost.executed if not is_awaited(work)]
+    return list(_of_works([*works, *loss, update], grid, machine, cost.itemsize, cost.seconds_of))
+
+
+def _of_works(works, grid, machine, itemsize, seconds_of):
+    """Yield the actions for Works. itemsize: bytes of a number. seconds_of: a function of a Work that is no collective."""
+    for work in works:
+        if work.group is None:
+            yield Compute(work.layer, seconds_of(work), work.flops)
+            continue
+        if wait := machine.core.get("wait", 0.0):
+            yield Compute(work.layer, wait)
+        messages = work.messages(itemsize)
+        yield Collective(work.layer, work.name, grid.ranks_of(work.group), work.group.rank, work.nbytes, messages)
+
+
+def _of_stages(net, asked, batch_size, machine, grids):
+    """The actions of the ranks of a pipeline on the axis `stage`."""
+    found = pipeline_step_time(net, asked, batch_size, machine)
+    samples = -(-batch_size // found.micro_batches)
+
+    def work_at(place):
+        return stage_work(net, asked, samples, machine, found.cuts, found.schedule.route, place)
+
+    return _of_pipeline(found, work_at, STAGE, grids)
+
+
+def _of_partition(net, asked, batch_size, machine, grids):
+    """The actions of the ranks of a hypergraph partition in a pipeline."""
+    found = partition_step_time(net, asked, batch_size, machine)
+    samples = -(-batch_size // found.micro_batches)
+
+    def work_at(place):
+        mine = [grid for grid in grids if grid.coordinates | {MODEL: 0} == place | {MODEL: 0}]
+        return partition_work(net, asked, samples, machine, mine)[0]
+
+    return _of_pipeline(found, work_at, MODEL, grids)
+
+
+def _of_pipeline(found, work_at, axis, grids):
+    """The actions of ranks that follow the schedule of a PipelinePrediction.
+
+    work_at: a function of the coordinates of a rank that returns the PipelineWork of all ranks beside it along the axis.
+    """
+    if not found.schedule.synchronous:
+        raise ValueError(f"pipeline {found.pipeline}: its steps overlap, so that there is no single step to write")
+    works, actions = {}, []
+    for grid in grids:
+        others = tuple(at for other, at in grid.coordinates.items() if other != axis)
+        if others not in works:
+            works[others] = work_at(grid.coordinates)
+        actions.append(list(_of_row(found, works[others], axis, grid)))
+    return actions
+
+
+def _of_row(found, work, axis, grid):
+    """Yield the actions of one rank of a pipeline. work: the PipelineWork of the ranks beside it along the axis."""
+    rank, route, machine = grid.coordinates[axis], found.schedule.route, work.machine
+
+    def number(other):
+        place = grid.coordinates | {axis: other}
+        return rank_at(grid.sizes, [place[axis] for axis in AXES])
+
+    def priced(one):
+        return seconds_of_micro_batch(one, machine, grid.size, work.itemsize)
+
+    for op, chunk, micro_batch in found.schedule.rows[rank]:
+        copies = work.copies.get((rank, op, chunk), 0.0)
+        if op.startswith("SEND"):
+            if copies:
+                yield Compute(op, copies)
+            for other in route.receivers(chunk, rank) if op == "SEND_F" else route.sources(chunk, rank):
+                if nbytes := work.sent.get((rank, other, op, chunk), 0):
+                    yield Send(number(other), nbytes, tag(op, chunk, micro_batch, route))
+        elif op.startswith("RECV"):
+            forward = op == "RECV_F"
+            sent, there = op.replace("RECV", "SEND"), chunk - 1 if forward else chunk + 1
+            for other in route.sources(chunk, rank) if forward else route.receivers(chunk, rank):
+                if nbytes := work.sent.get((other, rank, sent, there), 0):
+                    yield Receive(number(other), nbytes, tag(sent, there, micro_batch, route))
+            if copies:
+                yield Compute(op, copies)
+        elif op == "U":
+            if step := machine.core.get("step", 0.0):
+                yield Compute("step", step)
+            for held in work.held(rank):
+                yield from _of_works(held.works_of(op), grid, machine, work.itemsize, priced)
+        else:
+            held = work.chunks[rank, chunk]
+            yield from _of_works(held.works_of(op), grid, machine, work.itemsize, priced)
+            if op in "WB" and found.micro_batches > 1 and held.added:
+                yield Compute("add", held.added)
+
+
+def tag(op, chunk, micro_batch, route):
+    """The tag of what is sent in a SEND_F or SEND_B of a chunk, from 1."""
+    return 1 + 2 * (micro_batch * route.chunks + chunk) + (op == "SEND_B")
