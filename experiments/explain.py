@@ -2,6 +2,7 @@
 
     gridgrad explain --net vgg16 --batch-size 256 --ranks 16384 --machine cori-haswell
     gridgrad explain --net mlp:4096,4096,4096,relu --ranks 4 --grid stage=4 --draw schedule.png
+    gridgrad explain --net vgg16 --batch-size 256 --ranks 64 --machine cori-haswell --export traces --format simgrid
 
 All seconds are *predicted*: by the cost model, for the machine of the file (`parallel/prediction/machine.py`,
 `gridgrad calibrate`).
@@ -31,7 +32,7 @@ from gridgrad.experiments.common.parallel_schemes import MOST_RANKS
 from gridgrad.experiments.common.predicted_cost import cost_on
 from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.common.tables import columns, counted, table
-from gridgrad.experiments.parts import explain_pipeline
+from gridgrad.experiments.parts import explain_export, explain_pipeline
 from gridgrad.experiments.parts.explain_layers import layer_rows
 from gridgrad.experiments.parts.explain_plan import axes_in_words, why_lost
 from gridgrad.experiments.plots.pipeline import draw_pipelines, measured, predicted
@@ -79,6 +80,9 @@ def options():
     add("--trace", metavar="FILE.json", help="draw the steps below it that are in this timeline, which train --trace wrote")
     add("--csv", metavar="FILE.csv", help="write the schedule of the pipeline to this file, which --pipeline can read")
     add("--json", metavar="FILE.json", help="also write all numbers to this file")
+    add("--export", metavar="FOLDER", help="write a step of this plan for another simulator to this folder, new or empty")
+    add("--format", default="simgrid", choices=tuple(explain_export.FORMATS), help="of --export: time-independent traces of "
+        "SimGrid with a platform file, or a schedule in GOAL, of LogGOPSim and ATLAHS")  # fmt: skip
     add("--others", type=whole(0), default=5, metavar="N", help="number of runners-up to print")
     return parser
 
@@ -181,6 +185,8 @@ def report(chosen, others, found, args):
         yield f"{rest} other grids were given up early: lower bounds of their times are above the times of the plans shown"
     if written := [path for path in (args.draw, args.csv, args.json) if path]:
         yield f"written: {', '.join(written)}"
+    if args.export:
+        yield explain_export.in_words(args.format, args.export)
     yield f"options of train: {' '.join(options_of_train(chosen, args))}"
 
 
@@ -302,6 +308,8 @@ def main():
     with user_input():
         for path in filter(None, (args.draw, args.csv, args.json)):
             check_writable(path)
+        if args.export:
+            explain_export.check(args.export)
         if args.trace and not args.draw:
             raise ValueError("--trace needs --draw FILE.png, into which it is drawn")
         search = planner(args)
@@ -312,6 +320,8 @@ def main():
             draw(chosen, args)
         if args.csv:
             write_csv(chosen, args.csv)
+        if args.export:
+            explain_export.write(chosen, search.shares, args.format, args.export)
     found = result(chosen, others, args)
     if args.json:
         report_files.write_json(args.json, found)

@@ -1,0 +1,1 @@
+"""Writing a training step for other simulators: a file for each format."""

@@ -1,0 +1,82 @@
+"""Collectives as messages between their ranks, for simulators that know none, or only those of all ranks.
+
+In one round of a collective each of its ranks sends, receives, and waits for both. There are as many rounds, and as many bytes
+from each rank, as the table of collectives says (`parallel/grid/collectives.py`), whatever the collective is:
+
+| a collective                                     | its rounds                                                           |
+|--------------------------------------------------|----------------------------------------------------------------------|
+| whose messages are known, such as an exchange    | one, in which all messages travel; empty ones are left out           |
+| of log2(ranks) rounds, rounded up                | in round k to the rank 2^k further on, which gets 2^k blocks, in the |
+|                                                  | last one the rest (Bruck et al. 1997, of all-gathers; reductions in  |
+|                                                  | the opposite order: Traeff 2023)                                     |
+| of twice as many, such as an all-reduce          | the same, once in either order, each with half of the bytes          |
+| of any other number of rounds                    | a ring: as many bytes to the next rank in each of them               |
+
+Where the blocks of the ranks differ, each rank still sends its own bytes in total, in messages that are in proportion.
+"""
+
+from collections import defaultdict
+from itertools import accumulate
+from typing import NamedTuple
+
+from gridgrad.parallel.grid.collectives import COLLECTIVES, rounded_up_log2
+from gridgrad.parallel.prediction.actions import Collective
+
+
+class Round(NamedTuple):
+    """What a rank sends and receives at the same time, and waits for. Both are lists of (rank, bytes)."""
+
+    sends: list
+    receives: list
+
+
+def meetings(actions):
+    """For each rank, an iterator of the collectives that it takes part in, each as the list of the Collectives of its ranks.
+
+    actions: for each rank, the list of its actions. ValueError if ranks of a group do not enter the same collectives.
+    """
+    found, per_rank = defaultdict(list), []
+    for of_rank in actions:
+        numbers, mine = defaultdict(int), []
+        for one in of_rank:
+            if isinstance(one, Collective):
+                key = one.ranks, numbers[one.ranks]
+                numbers[one.ranks] += 1
+                found[key].append(one)
+                mine.append(found[key])
+        per_rank.append(mine)
+    for meeting in found.values():
+        first = meeting[0]
+        if len(meeting) < len(first.ranks) or any(one.kind != first.kind for one in meeting):
+            raise ValueError(f"not all ranks of a group enter the {first.kind} of layer {first.layer}: this plan has no step")
+    return list(map(iter, per_rank))
+
+
+def rounds(meeting, place):
+    """Yield the Rounds of the rank at a place of a collective. meeting: the Collectives of all its ranks, in their order."""
+    mine = meeting[place]
+    if mine.messages is not None:
+        sends = [(mine.ranks[to], nbytes) for to, nbytes in mine.messages.items()]
+        receives = [(one.ranks[one.place], one.messages[place]) for one in meeting if place in one.messages]
+        yield Round(sends, receives)
+        return
+    size = len(mine.ranks)
+    distances, weights = steps(mine.kind, size)
+    ends = [0, *accumulate(weights)]
+    for number, distance in enumerate(distances):
+        after, before = (place + distance) % size, (place - distance) % size
+        sent, received = (
+            one.nbytes * ends[number + 1] // ends[-1] - one.nbytes * ends[number] // ends[-1] for one in (mine, meeting[before])
+        )
+        yield Round([(mine.ranks[after], sent)], [(mine.ranks[before], received)])
+
+
+def steps(kind, ranks):
+    """(for each round of a collective how far its messages go, their sizes in proportion), two lists."""
+    number, logarithm = COLLECTIVES[kind].rounds(ranks), rounded_up_log2(ranks)
+    if number not in (logarithm, 2 * logarithm):
+        return [1] * number, [1] * number
+    distances = [2**k for k in range(logarithm)]
+    if number == 2 * logarithm:
+        distances = [*reversed(distances), *distances]
+    return distances, [min(distance, ranks - distance) for distance in distances]

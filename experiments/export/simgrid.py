@@ -1,0 +1,174 @@
+"""A training step as time-independent traces of SimGrid, which `smpirun -replay` plays through (SimGrid 3.32).
+
+Operations are written as the flops that a host of the peak rate of a core computes in their predicted seconds, so that both
+simulators agree on computing and differ in communication alone. Collectives of all ranks are those of SMPI, up to 2 GiB. Its
+replay knows no other communicators (`comm_split` is read and ignored), so that longer ones and those of other groups are
+written as messages (`experiments/export/rounds.py`). All counts are in bytes.
+
+The platform is that of the machine file: a host for each node, which its ranks share, one core each; the network's link of a
+host; and a loopback for messages within a node. In the cost model the latter go through memory, whose bandwidth all ranks
+share; the loopback has for every message what a rank has of it then. SMPI's own factors on latency and bandwidth, which were
+measured on another cluster, are set to 1.
+"""
+
+import re
+import subprocess
+from pathlib import Path
+
+from gridgrad.experiments.export.rounds import Round, meetings, rounds
+from gridgrad.nn.files.whole_files import write_text
+from gridgrad.parallel.prediction.actions import Collective, Compute, Receive, Send
+from gridgrad.parallel.prediction.machine import ACCESSES
+
+BYTE = 6  # SMPI's number for the datatype of one byte
+LARGEST = 2**31 - 1  # bytes that SMPI counts with an int
+OF_COLLECTIVES, TRACES, HOSTS, PLATFORM, SCRIPT = 0, "traces.txt", "hosts.txt", "platform.xml", "replay.sh"
+OPTIONS = (
+    "--cfg=smpi/coll-selector:mpich",
+    "--cfg=smpi/allreduce:rab_rdb",  # MPICH's for long arrays; the selector itself ends with "invalid pointer" in SimGrid 3.32
+    "--cfg=smpi/bw-factor:0:1",
+    "--cfg=smpi/lat-factor:0:1",
+    "--cfg=network/crosstraffic:0",
+)
+
+
+def write(folder, actions, machine):
+    """Write the traces, their list, hosts, platform and a script that replays them into a folder.
+
+    actions: of each rank, see `step_actions`. machine: a Machine. ValueError if a message is too long for SMPI.
+    """
+    folder, ranks, lists = Path(folder), len(actions), meetings(actions)
+    for rank, of_rank in enumerate(actions):
+        write_text(folder / f"rank{rank}.txt", text(trace(rank, of_rank, lists[rank], ranks, machine)))
+    write_text(folder / TRACES, text(f"rank{rank}.txt" for rank in range(ranks)))
+    write_text(folder / HOSTS, text(f"node{rank // machine.node['ranks']}" for rank in range(ranks)))
+    write_text(folder / PLATFORM, platform(machine, ranks))
+    write_text(folder / SCRIPT, f'cd "$(dirname "$0")" && exec {" ".join(command(ranks, machine))}\n')
+
+
+def text(lines):
+    return "".join(f"{line}\n" for line in lines)
+
+
+def command(ranks, machine):
+    """The words that replay the traces in the folder where they are."""
+    files = ("-np", str(ranks), "-hostfile", HOSTS, "-platform", PLATFORM, "-replay", TRACES)
+    return ["smpirun", *files, f"--cfg=smpi/host-speed:{machine.core['flops']:.17g}f", *OPTIONS]
+
+
+def replayed(folder, ranks, machine, timeout=600):
+    """Seconds of the step whose traces are in a folder, as SMPI simulates it, to a microsecond.
+
+    timeout: seconds that the simulation may take. ValueError if it does not come to an end.
+    """
+    try:
+        finished = subprocess.run(command(ranks, machine), cwd=folder, capture_output=True, text=True, timeout=timeout)
+    except FileNotFoundError:
+        raise ValueError("SimGrid's smpirun is not installed: install SimGrid, such as by apt install libsimgrid-dev") from None
+    except subprocess.TimeoutExpired:
+        raise ValueError(f"smpirun took more than {timeout} seconds for the traces in {folder}: use fewer ranks") from None
+    found = re.search(r"Simulation time (\S+)", finished.stdout + finished.stderr)
+    if finished.returncode or not found:
+        last = (finished.stderr.strip() or "no output").splitlines()[-1]
+        raise ValueError(f"smpirun did not replay the traces in {folder}: {last}")
+    return float(found[1])
+
+
+def platform(machine, ranks):
+    """The text of the platform file: nodes on one switch, where each node has a link in either direction."""
+    node, network = machine.node["ranks"], machine.links["network"]
+    through_memory = max(machine.links["node"]["beta"], ACCESSES / machine.bandwidth(ranks))
+    entries = {
+        "id": "nodes", "prefix": "node", "suffix": "", "radical": f"0-{(ranks - 1) // node}",
+        "speed": f"{machine.core['flops']:.17g}f", "core": node,
+        "bw": f"{1 / network['beta']:.17g}Bps", "lat": f"{network['alpha'] / 2:.17g}s",  # a route has two of these links
+        "loopback_bw": f"{1 / through_memory:.17g}Bps", "loopback_lat": f"{machine.links['node']['alpha']:.17g}s",
+    }  # fmt: skip
+    cluster = " ".join(f'{name}="{value}"' for name, value in entries.items())
+    return (
+        "<?xml version='1.0'?>\n"
+        '<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">\n'
+        f'<platform version="4.1">\n  <cluster {cluster}/>\n</platform>\n'
+    )
+
+
+def trace(rank, actions, lists, ranks, machine):
+    """Yield the lines of the trace of a rank. lists: its `meetings`. ranks: how many there are."""
+    yield f"{rank} init"
+    sends = False
+    for one in actions:
+        match one:
+            case Compute():
+                yield f"{rank} compute {one.seconds * machine.core['flops']:.12g}"
+            case Collective():
+                meeting = next(lists)
+                if one.kind in NATIVE and len(one.ranks) == ranks and fits(meeting):
+                    yield f"{rank} {NATIVE[one.kind](meeting, one.place)}"
+                else:
+                    for found in rounds(meeting, one.place):
+                        yield from messages(rank, found)
+            case Send():
+                sends = True
+                yield f"{rank} isend {one.receiver} {one.tag} {counted(one.nbytes)} {BYTE}"
+            case Receive():
+                yield f"{rank} recv {one.sender} {one.tag} {counted(one.nbytes)} {BYTE}"
+    if sends:
+        yield f"{rank} waitall"
+    yield f"{rank} finalize"
+
+
+def messages(rank, found: Round):
+    """Yield the lines of a Round. Sends come first, because SMPI waits at once for a message that is empty."""
+    for other, nbytes in found.sends:
+        yield f"{rank} isend {other} {OF_COLLECTIVES} {counted(nbytes)} {BYTE}"
+    for other, nbytes in found.receives:
+        yield f"{rank} irecv {other} {OF_COLLECTIVES} {counted(nbytes)} {BYTE}"
+    for other, _ in found.sends:
+        yield f"{rank} wait {rank} {other} {OF_COLLECTIVES}"
+    for other, _ in found.receives:
+        yield f"{rank} wait {other} {rank} {OF_COLLECTIVES}"
+
+
+def counted(nbytes):
+    """A number of bytes as text; ValueError if SMPI can not count them."""
+    if nbytes > LARGEST:
+        raise ValueError(f"a message has {nbytes} bytes, and SMPI counts up to {LARGEST}: use more ranks, or a smaller batch")
+    return str(nbytes)
+
+
+def fits(meeting):
+    """Whether SMPI can count the bytes of a collective: each rank sends, or gets, up to all of them but its own."""
+    return sum(one.nbytes for one in meeting) // (len(meeting) - 1) <= LARGEST
+
+
+def all_reduce(meeting, place):
+    """An all-reduce of N bytes, of which all ranks together send 2 N (ranks - 1)."""
+    return f"allreduce {sum(one.nbytes for one in meeting) // (2 * (len(meeting) - 1))} 0 {BYTE}"
+
+
+def all_gather(meeting, place):
+    """An all-gather: each rank sends its block to every other one."""
+    blocks = [one.nbytes // (len(meeting) - 1) for one in meeting]
+    return f"allgatherv {blocks[place]} {' '.join(map(str, blocks))} {BYTE}"
+
+
+def reduce_scatter(meeting, place):
+    """A reduce-scatter: each rank sends all but its own block."""
+    whole = sum(one.nbytes for one in meeting) // (len(meeting) - 1)
+    return f"reducescatter {' '.join(str(whole - one.nbytes) for one in meeting)} 0 {BYTE}"
+
+
+def all_to_all(meeting, place):
+    """An all-to-all, in which messages may differ."""
+    sent = [meeting[place].messages.get(to, 0) for to in range(len(meeting))]
+    received = [one.messages.get(place, 0) for one in meeting]
+    both = (f"{counted(sum(counts))} {' '.join(map(str, counts))}" for counts in (sent, received))
+    return f"alltoallv {' '.join(both)} {BYTE} {BYTE}"
+
+
+NATIVE = {
+    "all-reduce": all_reduce,
+    "all-gather": all_gather,
+    "reduce-scatter": reduce_scatter,
+    "all-to-all": all_to_all,
+}  # kinds of collectives that SMPI has
