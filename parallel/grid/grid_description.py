@@ -4,7 +4,7 @@ With it a network can be placed on a grid of any number of ranks, and its cost p
 """
 
 from dataclasses import dataclass, field
-from itertools import product
+from functools import lru_cache
 from math import prod
 
 from gridgrad.parallel.grid.process_grid import AXES, written
@@ -56,8 +56,15 @@ class GridDescription:
 
     def ranks_of(self, group):
         """The numbers in the grid of the ranks of one of its groups, in the order of the group: a tuple."""
-        places = (range(self.sizes[axis]) if axis in group.axes else (self.coordinates[axis],) for axis in AXES)
-        return tuple(rank_at(self.sizes, place) for place in product(*places))
+        return self._ranks_at({axis: None for axis in group.axes})
+
+    def rank_beside(self, axis, coordinate):
+        """The number in the grid of the rank that has another coordinate along an axis."""
+        return self._ranks_at({axis: coordinate})[0]
+
+    def _ranks_at(self, others):
+        place = self.coordinates | others
+        return ranks_at(tuple(self.sizes[axis] for axis in AXES), tuple(place[axis] for axis in AXES))
 
     def spans_nodes(self, *axes):
         """Whether the ranks that differ from this one only along `axes` are on several nodes."""
@@ -69,9 +76,10 @@ class GridDescription:
         return written(self.sizes)
 
 
-def rank_at(sizes, place):
-    """The number of the rank with these coordinates, one for each of `AXES`, on a grid of these sizes."""
-    rank = 0
-    for axis, coordinate in zip(AXES, place, strict=True):
-        rank = rank * sizes[axis] + coordinate
-    return rank
+@lru_cache(maxsize=4096)
+def ranks_at(sizes, place):
+    """The numbers of the ranks with these coordinates along `AXES`, where None stands for any: a rising tuple."""
+    ranks = (0,)
+    for size, coordinate in zip(sizes, place, strict=True):
+        ranks = tuple(rank * size + at for rank in ranks for at in (range(size) if coordinate is None else (coordinate,)))
+    return ranks

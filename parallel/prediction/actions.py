@@ -14,9 +14,9 @@ A collective stands where its rank waits for it; only the sum of the value of th
 moved behind the sums of gradients, where it is waited for. What else overlaps with computing does not overlap here.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from gridgrad.parallel.grid.grid_description import GridDescription, rank_at
+from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import AXES, MODEL, STAGE, places
 from gridgrad.parallel.prediction.chunk_cost import is_awaited, seconds_of_micro_batch
 from gridgrad.parallel.prediction.cost import Cost
@@ -81,15 +81,16 @@ def step_actions(net, asked, batch_size, machine):
         return _of_stages(net, asked, batch_size, machine, grids)
     if asked.owners is not None and asked.pipelines is not None and asked.pipelines.pipeline is not None:
         return _of_partition(net, asked, batch_size, machine, grids)
-    return [_of_layers(net, asked, batch_size, machine, grid) for grid in grids]
+    first = Cost(net, grids[0], asked.plan, batch_size, machine, asked.shares, asked.owners)
+    asked = replace(asked, plan=first.placed.plan)  # so that it is chosen once, and not for each rank
+    return [_of_layers(Cost(net, grid, asked.plan, batch_size, machine, asked.shares, asked.owners)) for grid in grids]
 
 
-def _of_layers(net, asked, batch_size, machine, grid):
-    """The actions of a rank that goes through the whole network."""
-    cost = Cost(net, grid, asked.plan, batch_size, machine, asked.shares, asked.owners)
+def _of_layers(cost):
+    """The actions of the rank of a Cost, which goes through the whole network."""
     *works, update = filter(is_awaited, cost.executed)
     loss = [work for work in cost.executed if not is_awaited(work)]
-    return list(_of_works([*works, *loss, update], grid, machine, cost.itemsize, cost.seconds_of))
+    return list(_of_works([*works, *loss, update], cost.grid, cost.machine, cost.itemsize, cost.seconds_of))
 
 
 def _of_works(works, grid, machine, itemsize, seconds_of):
@@ -147,10 +148,6 @@ def _of_row(found, work, axis, grid):
     """Yield the actions of one rank of a pipeline. work: the PipelineWork of the ranks beside it along the axis."""
     rank, route, machine = grid.coordinates[axis], found.schedule.route, work.machine
 
-    def number(other):
-        place = grid.coordinates | {axis: other}
-        return rank_at(grid.sizes, [place[axis] for axis in AXES])
-
     def priced(one):
         return seconds_of_micro_batch(one, machine, grid.size, work.itemsize)
 
@@ -161,13 +158,13 @@ def _of_row(found, work, axis, grid):
                 yield Compute(op, copies)
             for other in route.receivers(chunk, rank) if op == "SEND_F" else route.sources(chunk, rank):
                 if nbytes := work.sent.get((rank, other, op, chunk), 0):
-                    yield Send(number(other), nbytes, tag(op, chunk, micro_batch, route))
+                    yield Send(grid.rank_beside(axis, other), nbytes, tag(op, chunk, micro_batch, route))
         elif op.startswith("RECV"):
             forward = op == "RECV_F"
             sent, there = op.replace("RECV", "SEND"), chunk - 1 if forward else chunk + 1
             for other in route.sources(chunk, rank) if forward else route.receivers(chunk, rank):
                 if nbytes := work.sent.get((other, rank, sent, there), 0):
-                    yield Receive(number(other), nbytes, tag(sent, there, micro_batch, route))
+                    yield Receive(grid.rank_beside(axis, other), nbytes, tag(sent, there, micro_batch, route))
             if copies:
                 yield Compute(op, copies)
         elif op == "U":
