@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gridgrad.experiments.export.rounds import meetings, rounds
 from gridgrad.nn.files.whole_files import written_whole
-from gridgrad.parallel.prediction.actions import Collective, Compute, Receive, Send
+from gridgrad.parallel.prediction.actions import Collective, Compute, Expect, Receive, Send
 
 SCHEDULE = "step.goal"
 NANOSECONDS = 1e9  # in a second
@@ -28,10 +28,13 @@ def write(folder, actions, machine):
 
 
 class _Rank:
-    """The operations of a rank while they are written. last: the label of the one that the next ones require, or None."""
+    """The operations of a rank while they are written.
+
+    last: the label of the one that the next ones require, or None. expected: {(sender, tag) of a message: its label}.
+    """
 
     def __init__(self):
-        self.number, self.last = 0, None
+        self.number, self.last, self.expected = 0, None, {}
 
     def lines(self, actions, lists):
         """Yield the lines of a rank."""
@@ -44,8 +47,12 @@ class _Rank:
                         yield from self.round(sends, receives)
                 case Send():  # nothing waits for it
                     yield from self.beside(send(one.receiver, one.nbytes, one.tag))
+                case Expect():
+                    yield from self.beside(receive(one.sender, one.nbytes, one.tag))
+                    self.expected[one.sender, one.tag] = f"l{self.number}"
                 case Receive():
-                    yield from self.after(receive(one.sender, one.nbytes, one.tag))
+                    yield from self.after("calc 0")
+                    yield f"{self.last} requires {self.expected.pop((one.sender, one.tag))}"
 
     def round(self, sends, receives):
         """Yield the lines of a Round, at the end of which the rank waits for all of it."""

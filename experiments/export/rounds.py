@@ -6,16 +6,20 @@ from each rank, as the table of collectives says (`parallel/grid/collectives.py`
 | a collective                                     | its rounds                                                           |
 |--------------------------------------------------|----------------------------------------------------------------------|
 | whose messages are known, such as an exchange    | one, in which all messages travel; empty ones are left out           |
-| of log2(ranks) rounds, rounded up                | in round k to the rank 2^k further on, which gets 2^k blocks, in the |
-|                                                  | last one the rest (Bruck et al. 1997, of all-gathers; reductions in  |
-|                                                  | the opposite order: Traeff 2023)                                     |
-| of twice as many, such as an all-reduce          | the same, once in either order, each with half of the bytes          |
+| of log2(ranks) rounds                            | pairs of ranks exchange one block with the one half of the group     |
+|                                                  | away, then two with the one a quarter away, and so on: most bytes go |
+|                                                  | to neighbours (Thakur, Rabenseifner and Gropp 2005, of all-reduces)  |
+| of log2(ranks) rounds, rounded up                | in round k 2^k blocks to the rank 2^k away, in the last one the rest |
+|                                                  | (Bruck et al. 1997)                                                  |
+| of twice as many, such as an all-reduce          | the same, backwards and then forwards, each with half of the bytes   |
 | of any other number of rounds                    | a ring: as many bytes to the next rank in each of them               |
 
-Where the blocks of the ranks differ, each rank still sends its own bytes in total, in messages that are in proportion.
+This is the order of an all-gather; reductions go backwards, which takes as long. Where the blocks of the ranks differ, each
+rank still sends its own bytes in total, in messages that are in proportion.
 """
 
 from collections import defaultdict
+from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -61,10 +65,10 @@ def rounds(meeting, place):
         yield Round(sends, receives)
         return
     size = len(mine.ranks)
-    distances, weights = steps(mine.kind, size)
-    ends = [0, *accumulate(weights)]
-    for number, distance in enumerate(distances):
-        after, before = (place + distance) % size, (place - distance) % size
+    found = steps(mine.kind, size)
+    ends = [0, *accumulate(blocks for _, blocks in found)]
+    for number, (place_of, _) in enumerate(found):
+        after, before = place_of(place, 1), place_of(place, -1)
         sent, received = (
             one.nbytes * ends[number + 1] // ends[-1] - one.nbytes * ends[number] // ends[-1] for one in (mine, meeting[before])
         )
@@ -72,11 +76,25 @@ def rounds(meeting, place):
 
 
 def steps(kind, ranks):
-    """(for each round of a collective how far its messages go, their sizes in proportion), two lists."""
+    """For each round of a collective (a function of a place and 1 or -1, the sizes of its messages in proportion), a list.
+
+    The function returns the place to which a rank sends, 1, or the one from which it receives, -1.
+    """
     number, logarithm = COLLECTIVES[kind].rounds(ranks), rounded_up_log2(ranks)
     if number not in (logarithm, 2 * logarithm):
-        return [1] * number, [1] * number
+        return [(partial(further, 1, ranks), 1)] * number
     distances = [2**k for k in range(logarithm)]
-    if number == 2 * logarithm:
-        distances = [*reversed(distances), *distances]
-    return distances, [min(distance, ranks - distance) for distance in distances]
+    blocks = [min(distance, ranks - distance) for distance in distances]
+    if ranks == 2**logarithm:
+        found = [(partial(paired, distance), of) for distance, of in zip(reversed(distances), blocks, strict=True)]
+    else:
+        found = [(partial(further, distance, ranks), of) for distance, of in zip(distances, blocks, strict=True)]
+    return found if number == logarithm else [*reversed(found), *found]
+
+
+def further(distance, ranks, place, way):
+    return (place + way * distance) % ranks
+
+
+def paired(distance, place, way):
+    return place ^ distance

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from gridgrad.experiments.export.rounds import Round, meetings, rounds
 from gridgrad.nn.files.whole_files import write_text
-from gridgrad.parallel.prediction.actions import Collective, Compute, Receive, Send
+from gridgrad.parallel.prediction.actions import Collective, Compute, Expect, Receive, Send
 from gridgrad.parallel.prediction.machine import ACCESSES
 
 BYTE = 6  # SMPI's number for the datatype of one byte
@@ -32,14 +32,15 @@ OPTIONS = (
 )
 
 
-def write(folder, actions, machine):
+def write(folder, actions, machine, native=None):
     """Write the traces, their list, hosts, platform and a script that replays them into a folder.
 
-    actions: of each rank, see `step_actions`. machine: a Machine. ValueError if a message is too long for SMPI.
+    actions: of each rank, see `step_actions`. machine: a Machine. native: the kinds of collectives of all ranks that are left
+    to SMPI, by default those of `NATIVE`. ValueError if a message is too long for SMPI.
     """
     folder, ranks, lists = Path(folder), len(actions), meetings(actions)
     for rank, of_rank in enumerate(actions):
-        write_text(folder / f"rank{rank}.txt", text(trace(rank, of_rank, lists[rank], ranks, machine)))
+        write_text(folder / f"rank{rank}.txt", text(trace(rank, of_rank, lists[rank], ranks, machine, native)))
     write_text(folder / TRACES, text(f"rank{rank}.txt" for rank in range(ranks)))
     write_text(folder / HOSTS, text(f"node{rank // machine.node['ranks']}" for rank in range(ranks)))
     write_text(folder / PLATFORM, platform(machine, ranks))
@@ -92,17 +93,17 @@ def platform(machine, ranks):
     )
 
 
-def trace(rank, actions, lists, ranks, machine):
-    """Yield the lines of the trace of a rank. lists: its `meetings`. ranks: how many there are."""
+def trace(rank, actions, lists, ranks, machine, native):
+    """Yield the lines of the trace of a rank. lists: its `meetings`. ranks: how many there are. native: as for `write`."""
     yield f"{rank} init"
-    sends = False
+    sends, native = False, NATIVE if native is None else native
     for one in actions:
         match one:
             case Compute():
                 yield f"{rank} compute {one.seconds * machine.core['flops']:.12g}"
             case Collective():
                 meeting = next(lists)
-                if one.kind in NATIVE and len(one.ranks) == ranks and fits(meeting):
+                if one.kind in native and len(one.ranks) == ranks and fits(meeting):
                     yield f"{rank} {NATIVE[one.kind](meeting, one.place)}"
                 else:
                     for found in rounds(meeting, one.place):
@@ -110,8 +111,10 @@ def trace(rank, actions, lists, ranks, machine):
             case Send():
                 sends = True
                 yield f"{rank} isend {one.receiver} {one.tag} {counted(one.nbytes)} {BYTE}"
+            case Expect():
+                yield f"{rank} irecv {one.sender} {one.tag} {counted(one.nbytes)} {BYTE}"
             case Receive():
-                yield f"{rank} recv {one.sender} {one.tag} {counted(one.nbytes)} {BYTE}"
+                yield f"{rank} wait {one.sender} {rank} {one.tag}"
     if sends:
         yield f"{rank} waitall"
     yield f"{rank} finalize"

@@ -11,6 +11,7 @@ from gridgrad.parallel.pipeline.drawing import grid
 from gridgrad.parallel.pipeline.route import Route
 
 MESSAGES = "SEND_F", "RECV_F", "SEND_B", "RECV_B"
+AHEAD = 2  # how many receives a rank announces before their instruction's turn
 _TEXT = re.compile(r"(\d{1,7})(F|B|I|W|SEND_F|RECV_F|SEND_B|RECV_B)(\d{1,7})|U(\d{1,7})", re.ASCII)
 
 
@@ -57,6 +58,17 @@ class Instruction(NamedTuple):
 
 def update(micro_batch):
     return Instruction("U", None, micro_batch)
+
+
+def with_announcements(instructions):
+    """Yield each instruction of a list with the receives that its rank announces before it, `AHEAD` of their turn, a list."""
+    receives = [instruction for instruction in instructions if instruction.op.startswith("RECV")]
+    turn = announced = 0
+    for instruction in instructions:
+        turn += instruction.op.startswith("RECV")
+        now = min(turn + AHEAD, len(receives))
+        yield instruction, receives[announced:now]
+        announced = now
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ what is written down, and a new plan or move is there by itself. Only how long a
 | `Compute`    | an operation, with the seconds that the machine file gives it                                           |
 | `Collective` | a collective of a group: its kind, its ranks, and the bytes that this rank sends                        |
 | `Send`       | a message of a pipeline, for which the rank does not wait                                               |
-| `Receive`    | the same at its receiver, which waits for it                                                            |
+| `Expect`     | the same at its receiver, which announces it some instructions before it needs it                       |
+| `Receive`    | the receiver waits for it                                                                               |
 
 A collective stands where its rank waits for it; only the sum of the value of the loss, which overlaps with all of backward, is
 moved behind the sums of gradients, where it is waited for. What else overlaps with computing does not overlap here.
@@ -18,6 +19,7 @@ from dataclasses import dataclass, replace
 
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import AXES, MODEL, STAGE, places
+from gridgrad.parallel.pipeline.schedule import with_announcements
 from gridgrad.parallel.prediction.chunk_cost import is_awaited, seconds_of_micro_batch
 from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.partition_pipeline import partition_step_time, partition_work
@@ -59,8 +61,17 @@ class Send:
 
 
 @dataclass(frozen=True)
+class Expect:
+    """A message from a rank, which may come from now on."""
+
+    sender: int
+    nbytes: int
+    tag: int
+
+
+@dataclass(frozen=True)
 class Receive:
-    """A message from a rank."""
+    """A message that was expected, and for which the rank waits."""
 
     sender: int
     nbytes: int
@@ -151,7 +162,17 @@ def _of_row(found, work, axis, grid):
     def priced(one):
         return seconds_of_micro_batch(one, machine, grid.size, work.itemsize)
 
-    for op, chunk, micro_batch in found.schedule.rows[rank]:
+    def received(instruction):
+        """Yield (rank, bytes, tag) of the messages of a RECV_F or RECV_B."""
+        op, chunk, micro_batch = instruction
+        sent, there = op.replace("RECV", "SEND"), chunk - 1 if op == "RECV_F" else chunk + 1
+        for other in route.sources(chunk, rank) if op == "RECV_F" else route.receivers(chunk, rank):
+            if nbytes := work.sent.get((other, rank, sent, there), 0):
+                yield grid.rank_beside(axis, other), nbytes, tag(sent, there, micro_batch, route)
+
+    for instruction, announced in with_announcements(found.schedule.rows[rank]):
+        yield from (Expect(*message) for one in announced for message in received(one))
+        op, chunk, micro_batch = instruction
         copies = work.copies.get((rank, op, chunk), 0.0)
         if op.startswith("SEND"):
             if copies:
@@ -160,11 +181,7 @@ def _of_row(found, work, axis, grid):
                 if nbytes := work.sent.get((rank, other, op, chunk), 0):
                     yield Send(grid.rank_beside(axis, other), nbytes, tag(op, chunk, micro_batch, route))
         elif op.startswith("RECV"):
-            forward = op == "RECV_F"
-            sent, there = op.replace("RECV", "SEND"), chunk - 1 if forward else chunk + 1
-            for other in route.sources(chunk, rank) if forward else route.receivers(chunk, rank):
-                if nbytes := work.sent.get((other, rank, sent, there), 0):
-                    yield Receive(grid.rank_beside(axis, other), nbytes, tag(sent, there, micro_batch, route))
+            yield from (Receive(*message) for message in received(instruction))
             if copies:
                 yield Compute(op, copies)
         elif op == "U":

@@ -13,11 +13,10 @@ from operator import mul
 from gridgrad.nn.context import Context
 from gridgrad.nn.device import as_input, to_device, xp
 from gridgrad.nn.observer import observed
-from gridgrad.parallel.pipeline.schedule import Instruction
+from gridgrad.parallel.pipeline.schedule import Instruction, with_announcements
 from gridgrad.parallel.training.chunk_passes import ChunkPass
 
 EVALUATED = 0  # the number of a micro-batch that is only evaluated
-AHEAD = 2  # how many receives are announced before their instruction's turn
 RECEIVES = {"RECV_F": "forward", "RECV_B": "backward"}
 
 
@@ -42,13 +41,9 @@ class Executor:
 
     def run(self, instructions):
         """Carry out a list of instructions; a generator, which yields where a message has not arrived yet."""
-        receives = [instruction for instruction in instructions if instruction.op in RECEIVES]
-        turn = announced = 0
-        for instruction in instructions:
-            turn += instruction.op in RECEIVES
-            while announced < min(turn + AHEAD, len(receives)):
-                self._announce(receives[announced])
-                announced += 1
+        for instruction, receives in with_announcements(instructions):
+            for receive in receives:
+                self._announce(receive)
             observer = self.driver.observer
             if observer:
                 observer.begin_instruction(instruction)

@@ -46,12 +46,12 @@ def read(folder):
             numbers = [float(word) if action == "compute" else int(word) for word in words]
             if action == "compute":
                 seconds += numbers[0]
-            elif action in ("isend", "recv", "irecv"):
+            elif action in ("isend", "irecv"):
                 other, tag, nbytes, datatype = numbers
                 assert datatype == 6 and other != rank
                 key = (rank, other, tag) if action == "isend" else (other, rank, tag)
                 (sent if action == "isend" else received)[key].append(nbytes)
-                under_way[key] += action != "recv"
+                under_way[key] += 1
             elif action == "wait":
                 assert under_way[tuple(numbers)] == 1
                 del under_way[tuple(numbers)]
