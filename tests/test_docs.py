@@ -69,6 +69,7 @@ class Small:
     why: str = ""
 
 
+SIMGRID = "SimGrid need not be installed; tests/experiments/test_simulators.py runs it where it is"
 LONG = "it takes minutes or hours, and no option makes it short"
 TARGET = Small(how="print", why="it sets up an environment, or takes minutes")
 STEPS = Small("--steps 2")
@@ -195,6 +196,14 @@ SMALL = {
     "gridgrad launch 8 study servers --parts limit": Small("--served 10 --rounds 1 --seconds 0.01", ranks=2),
     "gridgrad plot servers results/servers.json": Small(),
     "gridgrad explain --net vgg16 --ranks 4 --batch-size 64 --grid stage=4 --draw schedule.png": Small(),
+    "gridgrad explain --net vgg16 --batch-size 128 --ranks 16 --grid batch=4,model=4 --export traces": Small(
+        "--ranks 4 --grid model=4"
+    ),
+    "gridgrad explain --net mlp:4096,4096,relu --ranks 4 --grid stage=4 --export schedule --format goal": Small(),
+    "gridgrad study simulators --ranks 2,4,16 --out simulators.json": Small(how="parse", why=SIMGRID),
+    "gridgrad study simulators --ranks 2 --measured predictions.json --machine machine.json --out simulators.json": Small(
+        how="parse", why=SIMGRID
+    ),
     "gridgrad explain --net vgg16 --ranks 4 --batch-size 64 --grid stage=2,model=2 --pipeline 1f1b": Small(),
     "gridgrad study pruned --out results/pruned.h5": Small(
         "--dataset mnist --net mlp:32,32,relu --steps 3 --further 2 --ranks 2"

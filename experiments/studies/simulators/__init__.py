@@ -1,0 +1,1 @@
+"""Predictions beside those of another simulator."""

@@ -1,0 +1,133 @@
+"""The document of the study `simulators`."""
+
+from statistics import median
+
+from gridgrad.experiments.common.markdown import lines
+from gridgrad.experiments.studies.simulators.points import NEAR
+
+TITLE = """# Predictions beside SimGrid's
+
+Written by `gridgrad study simulators`. Each step is predicted by the cost model, and replayed by SMPI, the MPI of SimGrid,
+from traces that `gridgrad explain --export` writes: the same operations, which take the same seconds, and the same bytes. What
+differs is how collectives and messages are simulated: SMPI sends every message of an algorithm over links that are shared.
+Collectives of all ranks are SMPI's, with the choices of MPICH; others are written as messages. A step is one alone."""
+CAUSES = {
+    "an algorithm": "Written as messages, with as many rounds and bytes as the table of collectives says, the collectives of "
+    "all ranks take in SMPI what the cost model predicts. SMPI itself takes MPICH's: an all-gather of 512 KiB or more is a "
+    "ring, a reduce-scatter of more than 512 KiB is pairwise. Either has ranks - 1 rounds, where the formula counts "
+    "log2(ranks) latencies; and in pairwise rounds most bytes go from node to node, where the formula counts that they do so "
+    "once for each node. MPICH does the same on a real machine: there the formula, which is that of the best algorithm, is too "
+    "low.",
+    "another rank": "The cost model looks at one rank, which on the axis height has neighbours on both sides, and predicts as "
+    "much as SMPI for another one: the first, which has the most rows where they can not be split evenly. The prediction is "
+    "too low, and SMPI is right.",
+    "overlap": "The cost model lets a collective overlap with computing, as the real program does; in the trace it does not, "
+    "because SMPI's replay knows no collectives that do. The trace is too slow.",
+    "several": "An algorithm, as above, and one of the other causes together.",
+    "open": "None of the above explains it.",
+}
+
+
+def cause(row):
+    """Why the two predictions of a row differ: a key of CAUSES, or "" where they are near each other."""
+    if abs(row["difference"]) <= NEAR:
+        return ""
+    far = {
+        "an algorithm": row["as_messages"] / row["predicted"],
+        "another rank": row["simulated"] / row["longest"],
+        "overlap": row["simulated"] / row["alone"],
+    }
+    best = min(far, key=lambda name: abs(far[name] - 1))
+    if abs(far[best] - 1) <= NEAR:
+        return best
+    most = max(row["longest"], row["alone"])
+    return "several" if abs(row["as_messages"] / most - 1) <= NEAR else "open"
+
+
+def document(found):
+    """Yield the lines of the document. found: the results of the study."""
+    yield TITLE
+    if found["steps"]:
+        yield from of_steps(found["steps"])
+    if found["collectives"]:
+        yield from of_collectives(found["collectives"])
+    if found["measured"]:
+        yield from of_measured(found["measured"])
+
+
+def of_steps(rows):
+    yield "\n## Steps\n"
+    yield summary(rows)
+    yield ""
+    yield lines([totals(machine, [row for row in rows if row["machine"] == machine]) for machine in names(rows)])
+    yield ""
+    yield lines([
+        {"machine": row["machine"], "network": row["net"], "batch": row["batch_size"], "ranks": row["ranks"],
+         "grid": row["grid"], "ms predicted": 1e3 * row["predicted"], "ms in SMPI": 1e3 * row["simulated"],
+         "difference": percent(row["difference"]), "why": cause(row) or "-"}
+        for row in rows
+    ])  # fmt: skip
+    reasons = [name for name in CAUSES if any(cause(row) == name for row in rows)]
+    if reasons:
+        yield f"\n## Differences above {NEAR:.0%}\n"
+        for name in reasons:
+            number = sum(cause(row) == name for row in rows)
+            yield f"- **{name}**, {number} {'steps' if number > 1 else 'step'}: {CAUSES[name]}"
+
+
+def summary(rows):
+    """The numbers of all steps in words."""
+    far = [abs(row["difference"]) for row in rows]
+    return (
+        f"{len(rows)} steps on {min(row['ranks'] for row in rows)} to {max(row['ranks'] for row in rows):,} ranks: the median "
+        f"difference is {percent(median(far), '')}, the worst {percent(max(far), '')}; {sum(one > NEAR for one in far)} are "
+        f"above {NEAR:.0%}."
+    )
+
+
+def totals(name, rows):
+    """The row of a machine in the first table."""
+    far = [abs(row["difference"]) for row in rows]
+    return {
+        "machine": name, "steps": len(rows), "difference, median": percent(median(far), ""), "worst": percent(max(far), ""),
+        f"above {NEAR:.0%}": sum(one > NEAR for one in far),
+    }  # fmt: skip
+
+
+def of_collectives(rows):
+    yield "\n## One collective of all ranks\n"
+    yield (
+        "How much longer one takes in SMPI than the formula says, with the algorithms that SMPI takes as MPICH would, and "
+        "written as messages. Reduce-scatters of 512 KiB or less are by recursive doubling in SMPI, which sends more bytes "
+        "than MPICH's recursive halving: there SMPI is wrong.\n"
+    )
+    yield lines([
+        {"machine": row["machine"], "collective": row["kind"], "ranks": row["ranks"], "KiB": row["bytes"] // 1024,
+         "ms predicted": 1e3 * row["predicted"], "SMPI's algorithm": percent(row["simulated"] / row["predicted"] - 1),
+         "as messages": percent(row["as_messages"] / row["predicted"] - 1)}
+        for row in rows
+    ])  # fmt: skip
+
+
+def of_measured(rows):
+    yield "\n## Measured steps\n"
+    for name, key in (("the cost model", "predicted"), ("SMPI", "simulated")):
+        far = [abs(row[key] / row["measured"] - 1) for row in rows]
+        middle, worst = percent(median(far), ""), percent(max(far), "")
+        yield f"- {name}: off by {middle} in the median of {len(rows)} steps, at worst by {worst}"
+    yield ""
+    yield lines([
+        {"machine": row["machine"], "network": row["net"], "batch": row["batch_size"], "grid": row["grid"],
+         "ms measured": 1e3 * row["measured"], "predicted": percent(row["predicted"] / row["measured"] - 1),
+         "SMPI": percent(row["simulated"] / row["measured"] - 1)}
+        for row in rows
+    ])  # fmt: skip
+
+
+def names(rows):
+    """The machines of some rows, each once, in their order."""
+    return list(dict.fromkeys(row["machine"] for row in rows))
+
+
+def percent(number, sign="+"):
+    return f"{100 * number:{sign}.1f} %"

@@ -1,0 +1,31 @@
+"""Steps that were measured, beside what the cost model and SMPI predict for them."""
+
+from gridgrad.experiments.common.predicted_reports import rounded
+from gridgrad.experiments.plots.predictions import read
+from gridgrad.experiments.studies.predictions import PROBLEMS
+from gridgrad.experiments.studies.simulators.points import beside
+from gridgrad.nn.zoo import network_names
+from gridgrad.parallel.grid.process_grid import parse_grid
+from gridgrad.parallel.prediction.placement_request import PlacementRequest
+
+
+def rows(path, machine):
+    """Yield for each row of a report of the study `predictions` what `beside` finds, and the seconds that were measured.
+
+    machine: the Machine by which the report was predicted. ValueError if the report is another one, or of another machine.
+    """
+    for row in read(path):
+        if row["machine"] != machine.name:
+            raise ValueError(f"{path} was measured on '{row['machine']}', and the machine file is of '{machine.name}': "
+                             "give the file with which it was predicted")  # fmt: skip
+        net, asked = network(row, path), PlacementRequest(parse_grid(row["grid"]), row["plan"])
+        point = {name: row[name] for name in ("machine", "net", "batch_size", "grid")} | {"plan": ",".join(row["plan"])}
+        yield point | beside(net, asked, row["batch_size"], machine) | {"measured": rounded(row["measured"])}
+
+
+def network(row, path):
+    """The network of a row of a report."""
+    for net, shape, outputs, batch_size in PROBLEMS:
+        if (net, batch_size) == (row["net"], row["batch_size"]):
+            return network_names.build(net, shape, outputs)
+    raise ValueError(f"{path} has a step of {row['net']} with batch {row['batch_size']}, which is no problem of `predictions`")
