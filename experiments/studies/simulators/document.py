@@ -1,10 +1,14 @@
 """The document of the study `simulators`."""
 
 from statistics import median
+from textwrap import fill
 
 from gridgrad.experiments.common.markdown import lines
+from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.studies.simulators.points import NEAR
 
+WIDTH = 120  # of the lines of text
+MOST = f"{100 * NEAR:g} %"
 TITLE = """# Predictions beside SimGrid's
 
 Written by `gridgrad study simulators`. Each step is predicted by the cost model, and replayed by SMPI, the MPI of SimGrid,
@@ -69,19 +73,19 @@ def of_steps(rows):
     ])  # fmt: skip
     reasons = [name for name in CAUSES if any(cause(row) == name for row in rows)]
     if reasons:
-        yield f"\n## Differences above {NEAR:.0%}\n"
+        yield f"\n## Differences above {MOST}\n"
         for name in reasons:
             number = sum(cause(row) == name for row in rows)
-            yield f"- **{name}**, {number} {'steps' if number > 1 else 'step'}: {CAUSES[name]}"
+            yield fill(f"- **{name}**, {counted(number, 'step')}: {CAUSES[name]}", WIDTH, subsequent_indent="  ")
 
 
 def summary(rows):
     """The numbers of all steps in words."""
-    far = [abs(row["difference"]) for row in rows]
-    return (
-        f"{len(rows)} steps on {min(row['ranks'] for row in rows)} to {max(row['ranks'] for row in rows):,} ranks: the median "
-        f"difference is {percent(median(far), '')}, the worst {percent(max(far), '')}; {sum(one > NEAR for one in far)} are "
-        f"above {NEAR:.0%}."
+    far, ranks = [abs(row["difference"]) for row in rows], [row["ranks"] for row in rows]
+    return fill(
+        f"{len(rows)} steps on {min(ranks)} to {max(ranks):,} ranks: the median difference is {percent(median(far), '')}, the "
+        f"worst {percent(max(far), '')}. It is above {MOST} for {counted(sum(one > NEAR for one in far), 'step')}.",
+        WIDTH,
     )
 
 
@@ -90,17 +94,18 @@ def totals(name, rows):
     far = [abs(row["difference"]) for row in rows]
     return {
         "machine": name, "steps": len(rows), "difference, median": percent(median(far), ""), "worst": percent(max(far), ""),
-        f"above {NEAR:.0%}": sum(one > NEAR for one in far),
+        f"above {MOST}": sum(one > NEAR for one in far),
     }  # fmt: skip
 
 
 def of_collectives(rows):
     yield "\n## One collective of all ranks\n"
-    yield (
+    text = (
         "How much longer one takes in SMPI than the formula says, with the algorithms that SMPI takes as MPICH would, and "
         "written as messages. Reduce-scatters of 512 KiB or less are by recursive doubling in SMPI, which sends more bytes "
-        "than MPICH's recursive halving: there SMPI is wrong.\n"
+        "than MPICH's recursive halving: there SMPI is wrong."
     )
+    yield f"{fill(text, WIDTH)}\n"
     yield lines([
         {"machine": row["machine"], "collective": row["kind"], "ranks": row["ranks"], "KiB": row["bytes"] // 1024,
          "ms predicted": 1e3 * row["predicted"], "SMPI's algorithm": percent(row["simulated"] / row["predicted"] - 1),
