@@ -10,6 +10,7 @@
 | `records.py`     | the file of a study, a record a line                                                       |
 | `median.py`      | the confidence interval of a median                                                        |
 | `summary.py`     | the records of each point as one row: time, interval, speedup, efficiency, bytes, memory   |
+| `comparison.py`  | which points of two studies differ by more than noise                                      |
 | `predicted.py`   | the same records, predicted for any machine and number of ranks                            |
 | `table.py`       | the rows as a table for the terminal                                                       |
 | `tidy.py`        | the records as a table for other tools: a row a point and repeat, units in the names       |

@@ -21,7 +21,7 @@ MEASURED = {  # what is read of the report of a run
     "seconds_per_step": Optional({"median": SECONDS}), "time": Optional(Each(AT_LEAST_0)), "bytes": Optional(Each(AT_LEAST_0)),
     "communication": Optional([{"calls": AT_LEAST_0, "bytes": AT_LEAST_0}]), "peak_memory": Optional(AT_LEAST_0),
     "flops_a_sample": Optional(AT_LEAST_0), "oversubscribed": Optional(TRUTH), "slots": Optional(WHOLE),
-    "settings": Optional({"batch_size": Optional(WHOLE)}),
+    "settings": Optional({"batch_size": Optional(WHOLE)}), "point": {"batch_size": Optional(WHOLE)},
 }  # fmt: skip
 
 
@@ -96,7 +96,10 @@ class Row:
 
 
 def rows(records):
-    """The Rows of some records, in their order: those of a network together. ValueError for a record that is damaged."""
+    """The Rows of some records, in their order: those of a network together. ValueError for a record that is damaged.
+
+    The run on one rank is a point of every curve whose points are compared with it, whatever was measured beside it.
+    """
     for record in records:
         try:
             check(record, MEASURED)
@@ -105,11 +108,12 @@ def rows(records):
                              "--anew") from None  # fmt: skip
     groups = defaultdict(list)
     for record in records:
-        groups[bool(record.get("predicted")), key_of(record)].append(record)
+        groups[bool(record.get("predicted")), point_of(record)].append(record)
     timed = {name: found for name, of_point in groups.items() if (found := time_of(of_point))}
     found = []
-    for (is_predicted, key), of_point in groups.items():
-        for network, series, scaling in dict.fromkeys(tuple(curve) for one in of_point for curve in one["curves"]):
+    for (is_predicted, key), curves in curves_of(groups).items():
+        of_point = groups[is_predicted, key]
+        for network, series, scaling in curves:
             row = row_of(Curve(network, series, scaling), of_point, timed.get((is_predicted, key)))
             alone = timed.get((is_predicted, key_alone(of_point[0], scaling)))
             of_prediction = None if is_predicted else timed.get((True, key))
@@ -124,6 +128,17 @@ def rows(records):
     return sorted(found, key=lambda row: (row.is_predicted, order[row.curve], row.ranks))
 
 
+def curves_of(groups):
+    """{(is predicted, key): its curves} of groups of records with such names, that on one rank with all it is compared with."""
+    curves = {name: dict.fromkeys(tuple(curve) for one in found for curve in one["curves"]) for name, found in groups.items()}
+    wide = [(name, found[0]) for name, found in groups.items() if found[0]["P"] > 1]
+    for name, record in wide:
+        for network, series, scaling in curves[name]:
+            alone = curves.get((name[0], key_alone(record, scaling)), {})
+            alone.setdefault((network, series, scaling))
+    return curves
+
+
 def time_of(records):
     """The Median of the seconds of a step over the runs that count; of busy ones alone where there are no others; or None."""
     seconds = [value for record in counting(records) if (value := seconds_of(record))]
@@ -134,6 +149,12 @@ def counting(records):
     """The records that count: those of runs that did not fail, beside nothing else if there are such."""
     ran = [record for record in records if not record.get("failed")]
     return [record for record in ran if not is_busy(record)] or ran
+
+
+def point_of(record):
+    """The key of the point that a record is of. Predictions of earlier versions have the plan elsewhere."""
+    elsewhere = record["P"] > 1 and "plan" not in record["point"]
+    return key_of(record) + (str(record.get("plan", "")) if elsewhere else "")
 
 
 def key_alone(record, scaling):

@@ -120,3 +120,21 @@ def test_no_cell_is_a_formula():
     records = made_up.records(repeats=1, nets=["mlp:8,relu"])
     evil = [record | {"failed": "=cmd|'/c calc'!A0"} for record in records]
     assert all(row["failed"].startswith("'=") for row in csv.DictReader(io.StringIO(tidy.text(evil))))
+
+
+def test_the_run_on_one_rank_belongs_to_all_series_that_are_compared_with_it():
+    made = made_up.records(grids=["batch=*,model=2", "model=4"], schemes=["batch"])
+    found = by_place(made)
+    assert [ranks for series, _, ranks in found if series == "batch=*,model=2"] == [1, 2, 4]
+    assert [ranks for series, _, ranks in found if series == "model=4"] == [1, 4]
+    assert found["model=4", "strong", 1].runs == found["batch", "strong", 1].runs
+
+
+def test_predictions_of_before_with_another_plan_are_other_points():
+    one = {"net": "mlp:8,relu", "dataset": None, "P": 4, "grid": "batch=1,model=4", "predicted": True, "repeat": 0}
+    one |= {"environment": {}, "sweep": {}, "point": {"net": "mlp:8,relu", "grid": "batch=1,model=4", "batch_size": 8}}
+    records = [
+        one | {"plan": plan, "curves": [["mlp:8,relu", series, "strong"]], "seconds_per_step": {"median": seconds}}
+        for plan, series, seconds in (("in", "model", 3.0), ("out", "auto", 1.0))
+    ]
+    assert [(row.series, row.seconds.value) for row in rows(records)] == [("model", 3), ("auto", 1)]

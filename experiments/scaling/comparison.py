@@ -1,0 +1,177 @@
+"""Two studies of the same points, point by point: before and after a change, on two machines, with two MPI libraries.
+
+Every run is a job of its own, and the runs of a study come in a random order, so the median steps of the runs of a point are
+taken as independent values. They vary by factors and not by seconds, so their logarithms are compared: the ratio is that of the
+geometric means, with the interval and the test of Welch (1947), which lets the two studies be noisy in different ways. Six runs
+are enough for it, where tests of ranks could not reject anything for tens of points: 6 and 6 values have only 924 orders.
+
+*How often a point was measured depends on what was measured*: a study stops where the spread of the runs has become small by
+chance, too. Judged by the variance of all runs, of 100 pairs of equal studies with a noise of 4 % ten would differ. The first
+runs, as many as a study does of every point, have a variance without such a choice. A mean over all runs does not depend on
+the spread around it, so that both together have Student's distribution with the degrees of freedom of the first runs (Stein
+1945). That holds for normal noise. Where later runs are far slower than the first, the variance of all runs is greater, and
+counts.
+
+*Many points are compared at once*, so the probabilities are those of Holm (1979): of all studies whose points are all equal,
+one in 20 has a point with another verdict than "no more than noise". The intervals are of 95 % for each point alone, and so may
+exclude 1 where the verdict does not.
+
+Runs that others disturbed do not count. What changes the machine for the whole of one study, such as its temperature or
+neighbours, no test can tell from a change of the program: it is in all points, which `together` says.
+"""
+
+from dataclasses import dataclass, field, replace
+from math import exp, inf, log, sqrt
+
+from scipy.special import stdtr, stdtrit
+
+from gridgrad.experiments.scaling.median import CONFIDENCE
+from gridgrad.experiments.scaling.order import seconds_of
+from gridgrad.experiments.scaling.settings import STUDY
+from gridgrad.experiments.scaling.study import Point
+from gridgrad.experiments.scaling.summary import rows
+
+FASTER, SLOWER, NOISE, FEW = "faster", "slower", "no more than noise", "too few runs"
+FEWEST = 3  # runs of a point in each study for a verdict
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times as long one thing takes as another. value: of geometric means. low, high: an interval of CONFIDENCE.
+
+    chance: the probability of so different means of equal things.
+    """
+
+    value: float
+    low: float
+    high: float
+    chance: float
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A point of two studies. network, series, scaling, grid, ranks, batch: of it. seconds: of the runs of both, two tuples.
+
+    ratio: a Ratio of the second to the first; None where there are too few runs. chance: that of the ratio, corrected for the
+    number of points. verdict: FASTER, SLOWER, NOISE or FEW. environments: what both were measured on.
+    """
+
+    network: str
+    series: str
+    scaling: str
+    grid: str
+    ranks: int
+    batch: int
+    seconds: tuple
+    ratio: Ratio | None = None
+    chance: float | None = None
+    verdict: str = FEW
+    environments: tuple = field(default=(), compare=False)
+
+
+def compare(one, other):
+    """The Compared points that two lists of records of measured runs share, in their order.
+
+    ValueError for a record that is damaged, and if they share none.
+    """
+    first, second = timed(one), timed(other)
+    shared = [key for key in first if key in second]
+    if not shared:
+        raise ValueError("the two studies have no point in common that was timed in both: they must have the same networks, "
+                         "grids and settings")  # fmt: skip
+    return judged([compared_point(first[key], second[key]) for key in shared])
+
+
+def timed(records):
+    """{key of a point: its Rows} of the points that have times."""
+    found = {}
+    for row in rows([record for record in records if not record.get("predicted")]):
+        if row.seconds:
+            found.setdefault(Point(row.ranks, row.settings).key, []).append(row)
+    return found
+
+
+def compared_point(one, other):
+    """A Compared point, without what depends on the others. one, other: its Rows, the same point in several curves."""
+    row, runs = one[0], (one[0].runs, other[0].runs)
+    seconds = tuple(tuple(filter(None, map(seconds_of, of))) for of in runs)
+    series = "all" if row.ranks == 1 else "; ".join(dict.fromkeys(each.series for each in one))
+    scaling = "" if row.ranks == 1 else row.scaling
+    enough = min(map(len, seconds)) >= FEWEST
+    ratio = ratio_of(*seconds, *(planned(of, len(values)) for of, values in zip(runs, seconds))) if enough else None
+    environments = row.environment, other[0].environment
+    return Compared(row.network, series, scaling, row.grid, row.ranks, row.batch, seconds, ratio, environments=environments)
+
+
+def planned(runs, count):
+    """How many of the runs of a point its study would have done whatever they took. count: of those that were timed."""
+    repeats = runs[0]["sweep"].get("repeats")
+    repeats = repeats if type(repeats) is int else STUDY["repeats"]
+    return min(count, max(2, repeats))
+
+
+def ratio_of(one, other, planned_one, planned_other):
+    """The Ratio of the values of `other` to those of `one`, each in the order in which they were measured.
+
+    one, other: positive numbers. planned_one, planned_other: how many of the first ones the variance is of, 2 or more.
+    """
+    (mean, square, freedom), (mean_other, square_other, freedom_other) = (
+        moments(one, planned_one),
+        moments(other, planned_other),
+    )
+    difference, spread = mean_other - mean, sqrt(square + square_other)
+    if spread == 0:
+        return Ratio(exp(difference), exp(difference), exp(difference), float(difference == 0))
+    degrees = (square + square_other) ** 2 / (square**2 / freedom + square_other**2 / freedom_other)
+    chance = 2 * stdtr(degrees, -abs(difference) / spread)
+    reach = spread * stdtrit(degrees, (1 + CONFIDENCE) / 2)
+    return Ratio(exp(difference), exp(difference - reach), capped(difference + reach), float(chance))
+
+
+def variance(values):
+    """The variance of what some values are drawn from, of which there are two or more."""
+    mean = sum(values) / len(values)
+    return sum((value - mean) ** 2 for value in values) / (len(values) - 1)
+
+
+def capped(logarithm):
+    """The number with a logarithm; infinite where it is too large."""
+    return exp(logarithm) if logarithm < 700 else inf
+
+
+def moments(values, planned):
+    """(mean of the logarithms, the variance of that mean, the degrees of freedom of the variance); see the module's text."""
+    logarithms = [log(value) for value in values]
+    spread = max(variance(logarithms[:planned]), variance(logarithms))
+    return sum(logarithms) / len(logarithms), spread / len(logarithms), planned - 1
+
+
+def corrected(chances):
+    """The probabilities of Holm (1979) for several tests, in the same order."""
+    found, least = [0.0] * len(chances), 0.0
+    for number, index in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
+        least = max(least, min(1.0, (len(chances) - number) * chances[index]))
+        found[index] = least
+    return found
+
+
+def judged(points):
+    """The Compared points with their verdicts."""
+    tested = [point for point in points if point.ratio]
+    chances = iter(corrected([point.ratio.chance for point in tested]))
+    return [replace(point, chance=(chance := next(chances)), verdict=verdict(point.ratio, chance)) if point.ratio else point
+            for point in points]  # fmt: skip
+
+
+def verdict(ratio, chance):
+    """The verdict about a Ratio. chance: corrected."""
+    if chance > 1 - CONFIDENCE:
+        return NOISE
+    return SLOWER if ratio.value > 1 else FASTER
+
+
+def together(points):
+    """(the geometric mean of the ratios of several points, how many lie above 1, how many there are)."""
+    ratios = [point.ratio.value for point in points if point.ratio]
+    mean = exp(sum(map(log, ratios)) / len(ratios)) if ratios else None
+    return mean, sum(ratio > 1 for ratio in ratios), len(ratios)
