@@ -3,16 +3,19 @@
 import json
 from importlib.util import find_spec
 
+import matplotlib.pyplot as plt
 import pytest
 
-from gridgrad.experiments import sweep
 from gridgrad.experiments.parts.train_profile import watched
-from gridgrad.experiments.plots.breakdown import PARTS, efficiencies, middle_runs, parts
-from gridgrad.experiments.plots.figures import read
+from gridgrad.experiments.plots import breakdown, curves
+from gridgrad.experiments.scaling import settings
+from gridgrad.experiments.scaling.study import Study
 from gridgrad.parallel.observe.span_observer import METHODS
 from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)
 from tests.experiments.figures import is_figure
+from tests.experiments.plots import made_up_lines as made_up
 from tests.experiments.programs import assert_refused, job, program
+from tests.experiments.scaling.made_up_studies import BUSY
 
 
 def train(ranks, *arguments):
@@ -147,97 +150,127 @@ def test_some_steps_are_watched(steps, stop, seen):
 # ----- the figure
 
 
-@pytest.fixture(scope="module")
-def swept(tmp_path_factory):
-    path = tmp_path_factory.mktemp("sweep") / "s.jsonl"
-    arguments = ["--nets", "mlp:8,8,relu", "--ranks", "1,2", "--schemes", "model", "--steps", 8, "--repeats", 2]
-    finished = program("sweep", *arguments, "--profile", "--out", path)
-    assert finished.returncode == 0, finished.stderr
-    assert "4 runs" in finished.stdout  # 2 grids x 2 repeats
-    return path
+def test_a_sweep_with_profiles_is_drawn_by_its_layers(tmp_path):
+    path = tmp_path / "s.jsonl"
+    arguments = ["--nets", "mlp:8,8,relu", "--ranks", "1,2", "--schemes", "model", "--steps", 8, "--repeats", 2, "--profile"]
+    finished = program("sweep", *arguments, "--out", path)
+    assert finished.returncode == 0 and "4 runs" in finished.stdout, finished.stderr  # 2 grids x 2 repeats
+    for words in ([], ["--layers"]):
+        finished = program("plot", "breakdown", path, *words, "--out", tmp_path / "b.png")
+        assert finished.returncode == 0 and is_figure(tmp_path / "b.png"), finished.stderr
+        (tmp_path / "b.png").unlink()
+    [line] = curves.read([path])
+    for row in line.rows:
+        for run in row.runs:
+            assert sum(breakdown.parts(run).values()) == pytest.approx(sum(run["time"].values()))
+            assert set(breakdown.layer_seconds(run)) >= {"0 Linear", "1 ReLU", "2 Linear", "3 ReLU", "4 Linear"}
+
+
+CONVOLUTION = {"layer": "0", "kind": "Conv2d"} | dict.fromkeys(
+    METHODS, 0.01
+)  # a profile: 40 ms of a convolution, and 8 of another
+PROFILE = [CONVOLUTION, {"layer": "1", "kind": "ReLU"} | dict.fromkeys(METHODS, 0.002)]
 
 
 @pytest.fixture
-def lines(swept):
-    return [json.loads(line) for line in swept.read_text().splitlines()]
+def drawn(tmp_path):
+    """A function that draws made-up records: the figure, and the panels with bars and those with tables."""
+
+    def draw(found, layers=False, width=None):
+        figure = breakdown.draw(made_up.lines_of(tmp_path, a=found), layers, width)
+        made_up.assert_whole(figure)
+        shown = [axes for axes in figure.axes if axes.axison]
+        return figure, [axes for axes in shown if axes.patches], [axes for axes in shown if axes.images]
+
+    yield draw
+    plt.close("all")
 
 
-def written(path, reports):
-    path.write_text("".join(json.dumps(report) + "\n" for report in reports))
-    return path
+def legend(figure):
+    return [text.get_text() for text in figure.legends[0].get_texts()]
 
 
-def test_the_breakdown_is_drawn(swept, tmp_path):
-    for kind in ("breakdown", "speedup"):
-        finished = program("plot", kind, swept, "--out", tmp_path / f"{kind}.png")
-        assert finished.returncode == 0, finished.stderr
-        assert is_figure(tmp_path / f"{kind}.png")
-    [(panel, runs)] = middle_runs(read(swept)).items()
-    assert panel == ("mlp:8,8,relu", 100)
-    assert list(runs) == [(1, (1, 1, 1, 1)), (2, (1, 1, 1, 2))]
-    for run in runs.values():
-        assert list(parts(run)) == list(PARTS) and parts(run)["convolution"] == 0
-        assert sum(parts(run).values()) == pytest.approx(sum(run["time"].values()))
+def test_bars_are_the_parts_of_a_step_and_the_table_has_its_efficiencies(drawn):
+    figure, [bars, _], [table, _] = drawn(made_up.records())
+    assert legend(figure) == ["computation", "reading", "communication", "waiting"]
+    heights = [patch.get_height() for patch in bars.patches]
+    steps = [100, 100 / 2**0.8, 100 / 4**0.8]  # milliseconds
+    shares = [[0.9, 0.1, 0, 0], [0.7, 0.05, 0.15, 0.1], [0.7, 0.05, 0.15, 0.1]]
+    assert heights == pytest.approx([step * part for step, of_step in zip(steps, shares, strict=True) for part in of_step])
+    assert [text.get_text() for text in bars.texts] == ["", f"{2**0.8:.2f}", f"{4**0.8:.2f}"]  # speedups
+    assert [label.get_text() for label in table.get_xticklabels()] == ["1 rank", "2 ranks", "4 ranks"]
+    rows = table.images[0].get_array()
+    assert [label.get_text() for label in table.get_yticklabels()][-1] == "global" and rows.shape == (5, 3)
+    assert list(rows[0]) == pytest.approx([1, 1, 1], abs=0.03) and rows[1][1] == pytest.approx(0.7 / 0.95, rel=0.03)
+    assert bars.get_title() == "mlp:512,512,512,relu\nbatch, strong scaling, batch 100, airfoil"
 
 
-def test_several_batch_sizes_are_panels_of_a_breakdown(lines, tmp_path):
-    for report in lines[:2]:
-        report["settings"]["batch_size"] = 200
-    path = written(tmp_path / "s.jsonl", lines)
-    assert len(middle_runs(read(path, ("global batch size",)))) == 2
-    finished = program("plot", "breakdown", path)
-    assert finished.returncode == 0 and is_figure(tmp_path / "s.png"), finished.stderr
-    finished = program("plot", "speedup", path)
-    assert finished.returncode == 2 and "runs differ in global batch size" in finished.stderr
+def test_convolutions_and_layers_are_told_apart_where_all_runs_have_profiles(drawn):
+    profiled = made_up.records(lambda _: {"layers": PROFILE}, schemes=["batch"], ranks=[1, 2])
+    figure, [bars], _ = drawn(profiled)
+    assert legend(figure)[:2] == ["convolution", "other computation"] and bars.patches[0].get_height() == pytest.approx(40)
+    figure, [bars], _ = drawn(profiled, layers=True)
+    assert legend(figure)[:3] == ["0 Conv2d", "1 ReLU", breakdown.REST]
+    assert [patch.get_height() for patch in bars.patches[:3]] == pytest.approx([40, 8, 42])
+    figure, _, _ = drawn([*profiled[1:], profiled[0] | {"layers": None}])
+    assert legend(figure)[0] == "computation"
+
+
+def test_more_ranks_than_cores_are_hollow_and_weak_scaling_counts_samples(drawn):
+    busy = lambda record: {"load": BUSY} if record["P"] == 2 else {}  # noqa: E731
+    steady = made_up.records(busy, lambda *_: 0.1, scaling=["weak"], schemes=["batch"], ranks=[1, 2, 8])
+    figure, [bars], [table] = drawn(steady, width=3.5)
+    assert [patch.get_facecolor()[:3] == (1, 1, 1) for patch in bars.patches] == [False] * 8 + [True] * 4
+    assert [text.get_text() for text in bars.texts] == ["", "\u00d7 2.00", "8.00"]
+    assert legend(figure)[-2:] == ["hollow: more ranks than cores", "measured on a busy machine"]
+    assert list(table.images[0].get_array()[3]) == pytest.approx([1, 9 / 7, 9 / 7])  # computation scaling
+
+
+def test_many_curves_are_panels_in_rows(drawn):
+    figure, bars, tables = drawn(made_up.records(ranks=[1, 2, 4, 8], nets=["mlp:8,relu", "mlp:9,relu"]))
+    assert len(bars) == len(tables) == 4 and figure.get_figwidth() == pytest.approx(7.16)
 
 
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("change", "layers", "message"),
     [
-        (lambda report: report.pop("layers"), "the run of mlp:8,8,relu on batch=1,model=1 has no profile"),
-        (lambda report: report.pop("compute_max"), "has no profile: sweep again with --profile"),
-        (lambda report: report.update(dataset="mnist"), "runs differ in data set"),
-        (lambda report: report["settings"].update(plan="in"), "runs differ in plan"),
-        (lambda report: report.pop("grid"), "line 1 is not a report of sweep"),
+        ({"compute_max": None}, False, "does not say how its time was spent"),
+        ({"time": {"compute": 1.0}}, False, "does not say how its time was spent"),
+        ({"layers": [{"layer": "0", "kind": "Conv2d"}]}, False, "does not say how its time was spent"),
+        ({}, True, "has no profile: sweep again with --profile"),
+        ({"predicted": True, "machine": "a"}, False, "nothing else"),
+        ({"failed": "no memory"}, False, "nothing else"),
     ],
 )
-def test_reports_that_are_no_breakdown_are_refused(lines, tmp_path, spoil, message):
-    spoil(lines[0])
-    finished = program("plot", "breakdown", written(tmp_path / "s.jsonl", lines))
-    assert finished.returncode == 2 and message in finished.stderr and finished.stderr.count("\n") == 1
-    assert not (tmp_path / "s.png").exists()
+def test_runs_that_say_not_enough_are_refused(tmp_path, change, layers, message):
+    lines = made_up.lines_of(tmp_path, a=made_up.records(lambda _: change))
+    with pytest.raises(ValueError, match=message):
+        breakdown.draw(lines, layers)
 
 
 def test_efficiencies():
     def run(ranks, compute, largest, communicate, wait):
         time = {"compute": compute, "read": 5.0, "communicate": communicate, "wait": wait}
-        return {"P": ranks, "time": time, "compute_max": largest}
+        return {"P": ranks, "time": time, "compute_max": largest, "samples": 10}
 
     one, four = run(1, 8.0, 8.0, 0.0, 0.0), run(4, 2.5, 3.0, 1.0, 0.5)
-    assert set(efficiencies(one, one).values()) == {1.0}
-    assert efficiencies(four, one) == pytest.approx(
+    assert set(breakdown.efficiencies(one, one).values()) == {1.0}
+    assert breakdown.efficiencies(four, one) == pytest.approx(
         {"load balance": 2.5 / 3, "communication": 3 / 4, "parallel": 2.5 / 4, "computation scaling": 0.8, "global": 0.5}
     )
 
 
 def test_convolutions_are_told_apart():
-    rows = [dict.fromkeys(METHODS, 0.5) | {"kind": kind} for kind in ("Conv2d", "HaloConv2d", "Linear")]
+    rows = [{"layer": "0", "kind": kind} | dict.fromkeys(METHODS, 0.5) for kind in ("Conv2d", "HaloConv2d", "Linear")]
     time = {"compute": 7.0, "read": 0.5, "communicate": 1.0, "wait": 2.0}
-    found = parts({"layers": rows, "compute_max": 7.0, "time": time})
-    assert found == {"convolution": 4.0, "other computation": 3.5, "communication and waiting": 3.0}
-
-
-@pytest.mark.parametrize("line", ["profile = 1", "profile = 'yes'", "profile = [true]"])
-def test_the_setting_is_true_or_false(tmp_path, line):
-    (tmp_path / "s.toml").write_text(line + "\n")
-    finished = program("sweep", tmp_path / "s.toml", "--out", tmp_path / "s.jsonl")
-    assert finished.returncode == 2 and "expected true or false" in finished.stderr and finished.stderr.count("\n") == 1
+    found = breakdown.parts({"layers": rows, "compute_max": 7.0, "time": time})
+    assert found == {"convolution": 4, "other computation": 3, "reading": 0.5, "communication": 1, "waiting": 2}
 
 
 def test_the_breakdown_settings_are_good():
-    settings = sweep.DEFAULTS | sweep.read_settings("experiments/settings/breakdown.toml")
-    sweep.check(settings)
-    assert settings["profile"] and len(sweep.runs(settings)) == 6
+    study = Study(settings.read("breakdown.toml"))
+    study.check()
+    assert len(study.points) == 6 and all(point.settings["profile"] is True for point in study.points)
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

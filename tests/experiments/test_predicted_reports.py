@@ -5,10 +5,11 @@ from math import log2
 
 import pytest
 
-from gridgrad.experiments.common import predicted_reports
+from gridgrad.experiments.common.parallel_schemes import AUTO, SCHEMES
 from gridgrad.experiments.common.published_networks import published
-from gridgrad.experiments.plots import figures
-from gridgrad.experiments.plots import predicted as plot_predicted
+from gridgrad.experiments.plots import curves, scaling
+from gridgrad.experiments.scaling import predicted
+from gridgrad.experiments.scaling.study import Study
 from gridgrad.experiments.studies import laugier2018_predicted, thresholds
 from gridgrad.parallel.grid.process_grid import parse_grid
 from gridgrad.parallel.prediction import machine
@@ -18,8 +19,6 @@ from tests.experiments.figures import is_figure
 from tests.experiments.programs import program
 
 CORI = machine.read("cori-haswell")
-SETTINGS = {"nets": ["mlp:64,64,relu"], "ranks": [1, 4, 64], "schemes": list(predicted_reports.ALL_SCHEMES), "batch_size": 32,
-            "dtype": "float32", "plan": "fewest-bytes"}  # fmt: skip
 SWEEP = ["sweep", "--nets", "mlp:16,16,relu", "--shape", "4", "--outputs", "1", "--predict", "1,2,4,4096"]
 
 
@@ -31,9 +30,9 @@ def swept(tmp_path_factory):
         finished = program(*SWEEP, "--batch-size", 100, *more, "--out", folder / f"{name}.jsonl")
         assert finished.returncode == 0, finished.stderr
         *table, last = finished.stdout.splitlines()
-        assert len(table) == 1 + 14 and "ms a step, predicted" in table[0] and finished.stderr == ""
+        assert "ms a step, predicted" in table[0] and finished.stderr == ""
         path = folder / f"{name}.jsonl"
-        assert last == f"14 predictions written to {path}; next: gridgrad plot speedup --predicted {path}"
+        assert last == f"{len(lines(path))} predictions written to {path}; next: gridgrad plot speedup {path}"
     return folder / "strong.jsonl", folder / "weak.jsonl"
 
 
@@ -45,31 +44,43 @@ def test_each_line_is_the_price_of_its_grid_and_plan(swept):
     net = published("mlp:16,16,relu", [4], 1)
     for line in lines(swept[0]):
         cost = Cost(net, busiest(parse_grid(line["grid"]), line["plan"].split(","), 32), line["plan"], 100, CORI)
-        assert line["predicted"] is True and line["machine"] == "Cori Haswell" and line["threads"] == 1
+        assert line["predicted"] is True and line["machine"] == "Cori Haswell"
         assert line["seconds_per_step"]["median"] == pytest.approx(cost.seconds, rel=1e-5)
         assert sum(line["parts"].values()) == pytest.approx(cost.seconds, rel=1e-5)
-        assert (line["rank_bytes"], line["rank_memory"]) == (cost.prediction.bytes, cost.prediction.memory) and line["fits"]
-    found = {(line["P"], line["scheme"]) for line in lines(swept[0])}
-    assert (2, "2d") not in found and (4, "2d") in found and not any(scheme == "height" for _, scheme in found)
+        assert (line["rank_bytes"], line["peak_memory"]) == (cost.prediction.bytes, cost.prediction.memory) and line["fits"]
+    found = {(line["P"], series) for line in lines(swept[0]) for _, series, _ in line["curves"]}
+    assert (
+        (2, "2d") not in found and (4, "2d") in found and not any(series == "height" and ranks > 1 for ranks, series in found)
+    )
 
 
 def test_the_planner_is_never_slower_than_a_scheme(swept):
     for path in swept:
-        auto = {line["P"]: line["seconds_per_step"]["median"] for line in lines(path) if line["scheme"] == "auto"}
+        auto = {line["P"]: line["seconds_per_step"]["median"] for line in lines(path) if AUTO in series_of(line)}
         assert all(auto[line["P"]] <= 1.03 * line["seconds_per_step"]["median"] for line in lines(path))
+
+
+def series_of(line):
+    return {series for _, series, _ in line["curves"]}
 
 
 def test_the_batch_grows_with_the_ranks_for_weak_scaling_alone(swept):
     strong, weak = map(lines, swept)
     assert {line["settings"]["batch_size"] for line in strong} == {100}
     assert all(line["settings"]["batch_size"] == 100 * line["P"] for line in weak)
-    assert {line["scaling"] for line in strong} == {"strong"} and {line["scaling"] for line in weak} == {"weak"}
+    for found, scaling_ in ((strong, "strong"), (weak, "weak")):
+        assert {name for line in found for *_, name in line["curves"]} == {scaling_}
 
 
 def test_images_are_split_by_height_and_memory_is_watched():
     small = machine.checked(json.loads((machine.SHIPPED / "ethernet-1g.json").read_text()))
-    found = list(predicted_reports.reports(SETTINGS | {"nets": ["vgg16"], "ranks": [1, 2], "batch_size": 64}, small))
-    assert {line["scheme"] for line in found} == {"batch", "model", "height"}  # no plan of the planner's fits 4 GB
+    study = Study({"nets": ["vgg16"], "ranks": [1, 2], "batch_size": 64, "schemes": [*SCHEMES, AUTO]})
+    found = [line for line in predicted.records(study, small) if line["P"] > 1]
+    assert {series for line in found for series in series_of(line)} == {
+        "batch",
+        "model",
+        "height",
+    }  # of the planner's none fits
     assert not any(line["fits"] for line in found) and {line["outputs"] for line in found} == {1000}
 
 
@@ -99,69 +110,22 @@ def test_bad_predictions_are_refused(arguments, message, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def measured(path, **changes):
-    """What a sweep of the same network would have left, made up."""
-    line = {"net": "mlp:16,16,relu", "dataset": "airfoil", "features": 4, "outputs": 1, "oversubscribed": False, "slots": 2,
-            "versions": {"threads": 1, "processor": "a processor", "mpi": "an MPI"},
-            "settings": {"batch_size": 100, "dtype": "float32", "plan": "fewest-bytes"}}  # fmt: skip
-    runs = [
-        (1, "batch=1,model=1", 4e-5),
-        (2, "batch=2,model=1", 3e-5),
-        (2, "batch=1,model=2", 5e-5),
-        (4, "batch=2,model=2", 6e-5),
-    ]
-    settings = line["settings"] | {name: value for name, value in changes.items() if name in line["settings"]}
-    reports = [
-        line | changes | {"settings": settings, "P": p, "grid": g, "seconds_per_step": {"median": s}} for p, g, s in runs
-    ]
-    path.write_text("".join(json.dumps(report) + "\n" for report in reports))
-    return path
-
-
 def test_figures_of_predictions_alone_and_with_what_was_measured(swept, tmp_path):
-    for reports in ([], [measured(tmp_path / "m.jsonl")]):
+    arguments = ["--nets", "mlp:16,16,relu", "--ranks", "1,2", "--schemes", "batch,model", "--steps", 8, "--repeats", 1]
+    finished = program("sweep", *arguments, "--out", tmp_path / "m.jsonl")
+    assert finished.returncode == 0, finished.stderr
+    for reports in ([], [tmp_path / "m.jsonl"]):
         out = tmp_path / f"{len(reports)}.png"
-        finished = program("plot", "speedup", *reports, "--predicted", *swept, "--out", out)
+        finished = program("plot", "speedup", *reports, *swept, "--out", out)
         assert finished.returncode == 0, finished.stderr
         assert is_figure(out)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"batch_size": 7}, "global batch size is 7 where it was measured but 100 where predicted"),
-        ({"dtype": "float64"}, "type of numbers"),
-        ({"plan": "laugier"}, "plan"),
-        ({"features": 5}, "features"),
-        ({"net": "mlp:8,relu"}, "no predictions of mlp:8,relu"),
-    ],
-)
-def test_runs_that_do_not_compare_with_predictions_are_refused(swept, tmp_path, changes, message):
-    run = measured(tmp_path / "m.jsonl", **changes)
-    with pytest.raises(ValueError, match=message):
-        plot_predicted.compared(figures.read(run), plot_predicted.read_predicted(swept))
-    if "batch_size" in changes:
-        finished = program("plot", "speedup", run, "--predicted", swept[0])
-        assert finished.returncode == 2 and message in finished.stderr and finished.stderr.count("\n") == 1
-        assert not (tmp_path / "m.png").exists()
-
-
-def test_predictions_that_do_not_compare_are_refused(swept, tmp_path):
-    text = swept[0].read_text()
-    for name, content, message in (
-        ("batch", text + text.replace('"batch_size": 100', '"batch_size": 50'), "differ in batch size"),
-        ("machine", text + swept[1].read_text().replace("Cori Haswell", "another"), "draw one machine"),
-        ("serial", "".join(line for line in text.splitlines(keepends=True) if '"P": 1,' not in line), "add 1 to --predict"),
-        ("empty", "", "nothing"),
-        ("other", "{}\n", "line 1 is not a report of sweep --predict"),
-    ):
-        path = tmp_path / f"{name}.jsonl"
-        path.write_text(content)
-        with pytest.raises(ValueError, match=message):
-            plot_predicted.read_predicted([path])
-    for arguments in (["speedup"], ["breakdown", "--predicted", swept[0]]):
-        finished = program("plot", *arguments)
-        assert finished.returncode == 2 and finished.stderr.count("\n") == 1
+    lines_of = curves.read([tmp_path / "m.jsonl", *swept])
+    measured = [line for line in lines_of if not line.is_predicted]
+    assert {line.panel.scaling for line in measured} == {"strong"} and len(measured) == 2
+    beside = {line.name for line in lines_of if line.is_predicted and line.panel == measured[0].panel}
+    assert beside == {"batch", "model", "2d", "auto"}
+    figure, said = scaling.draw(lines_of, "speedup")
+    assert said == [] and len([axes for axes in figure.axes if axes.axison]) == 2
 
 
 @pytest.mark.parametrize(("width", "batch_size"), [(32, 8), (64, 65536), (1024, 100), (2048, 16)])

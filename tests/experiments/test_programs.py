@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from gridgrad.experiments import plot
@@ -22,79 +21,11 @@ from tests.experiments.programs import program
 from tests.parallel.observe.made_up_load import BUSY, QUIET
 
 
-@pytest.fixture(scope="module")
-def swept(tmp_path_factory):
-    path = tmp_path_factory.mktemp("sweep") / "s.jsonl"
-    options = "--nets", "mlp:8,8,relu;mlp:16,relu", "--ranks", "1,2", "--steps", 8, "--repeats", 1
-    finished = program("sweep", *options, "--out", path)
-    assert finished.returncode == 0, finished.stderr
-    assert finished.stderr == "" and "6 runs" in finished.stdout  # 2 nets x 3 grids; no progress bar
-    return path
-
-
-def test_the_figure_is_drawn(swept, tmp_path):
-    finished = program("plot", "speedup", swept, "--out", tmp_path / "figure.png")
-    assert finished.returncode == 0, finished.stderr
-    assert is_figure(tmp_path / "figure.png")
-
-
-def test_speedups_are_over_the_median_time_of_the_serial_runs(swept):
-    reports = [*plot.read(swept), *plot.read(swept)]  # as if each run had been repeated
-    for report in reports:
-        report["seconds_per_step"]["median"] = 6.0 / report["P"]
-    repeats = [report for report in reports if report["net"] == "mlp:16,relu" and report["grid"] == "batch=2,model=1"]
-    repeats[0]["seconds_per_step"]["median"] = 1.5
-    values = plot.speedups(reports)
-    assert len(values) == 6 and values.pop(("mlp:16,relu", (1, 2, 1, 1))) == (3, 2, 4)
-    assert all(value == (np.prod(grid),) * 3 for (_, grid), value in values.items())
-
-
-def test_the_title_and_the_legend_of_the_figure_stay_apart(swept):
-    reports = plot.read(swept)
-    for report in reports:
-        report["versions"]["processor"] = "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz (Sapphire Rapids, 4 sockets)"
-    figure = plot.speedup_figure(reports)
-    figure.canvas.draw()
-    [title], [legend] = figure.texts, figure.legends
-    boxes = [artist.get_window_extent() for artist in (title, legend)]
-    assert not boxes[0].overlaps(boxes[1])
-    assert all(figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 for box in boxes)
-
-
-@pytest.mark.parametrize(
-    ("place", "value", "message"),
-    [
-        (("settings", "batch_size"), 7, "global batch size"),
-        (("versions", "threads"), 2, "threads a rank"),
-        (("dataset",), "mnist", "data set"),
-        (("versions", "processor"), "another", "machine"),
-    ],
-)
-def test_runs_that_do_not_compare_are_refused(swept, tmp_path, place, value, message):
-    lines = swept.read_text().splitlines()
-    report = json.loads(lines[0])
-    inner = report
-    for key in place[:-1]:
-        inner = inner[key]
-    inner[place[-1]] = value
-    (tmp_path / "mixed.jsonl").write_text("\n".join([json.dumps(report), *lines[1:]]))
-    finished = program("plot", "speedup", tmp_path / "mixed.jsonl")
-    assert finished.returncode == 2
-    assert f"runs differ in {message}" in finished.stderr and finished.stderr.count("\n") == 1
-    assert not (tmp_path / "mixed.png").exists()
-
-
 @pytest.mark.parametrize("content", ["", "hello\n", "{}\n", '{"grid": "batch=1"}\n'])
 def test_what_is_no_sweep_is_refused(tmp_path, content):
     (tmp_path / "x.jsonl").write_text(content)
     finished = program("plot", "speedup", tmp_path / "x.jsonl")
     assert finished.returncode == 2 and finished.stderr.startswith("plot: error: ") and finished.stderr.count("\n") == 1
-
-
-def test_a_network_without_its_serial_run_is_refused(swept):
-    reports = [r for r in plot.read(swept) if r["P"] > 1]
-    with pytest.raises(ValueError, match="no serial run"):
-        plot.speedups(reports)
 
 
 def test_an_error_of_a_program_in_a_folder_begins_with_its_name():

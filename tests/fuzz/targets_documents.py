@@ -10,12 +10,15 @@ from gridgrad.experiments import partition, plot, reproduce, slurm, sweep
 from gridgrad.experiments.common.kept_results import earlier_results, write_results
 from gridgrad.experiments.papers.grabaskas2018 import experiments as grabaskas2018
 from gridgrad.experiments.papers.marques2016 import runs as marques2016_runs
-from gridgrad.experiments.parts import slurm_sites, sweep_files
+from gridgrad.experiments.parts import slurm_sites
 from gridgrad.experiments.parts.slurm_script import script
 from gridgrad.experiments.plots import crossover as crossover_figure
-from gridgrad.experiments.plots import pipeline, predicted
+from gridgrad.experiments.plots import pipeline
 from gridgrad.experiments.plots import predictions as prediction_errors
 from gridgrad.experiments.plots.protocols import draw as draw_protocols
+from gridgrad.experiments.scaling import environment, records, table
+from gridgrad.experiments.scaling import settings as study_settings
+from gridgrad.experiments.scaling.study import Study
 from gridgrad.experiments.studies.protocols import __main__ as protocols
 from gridgrad.experiments.studies.servers import __main__ as servers
 from gridgrad.nn.kernels import table_in_use
@@ -47,10 +50,7 @@ def first_results(name, count=1):
 
 def settings(path):
     """What sweep does with a settings file before it starts a job."""
-    found = sweep.DEFAULTS | sweep.read_settings(path)
-    sweep.check(found)
-    if not sweep.runs(found):
-        raise ValueError("there is nothing to run")
+    Study(study_settings.read(path))
 
 
 def job_script(path):
@@ -61,8 +61,9 @@ def job_script(path):
 
 def finished(path):
     """What sweep does with the reports that an earlier one left, and with those of several jobs."""
-    own = json.loads(result("speedup.jsonl", 0)[0])["sweep"]
-    sweep_files.done(sweep_files.read(path), own)
+    found = records.read(path)
+    records.of_study(found, Study({}), environment.here())
+    table.text(found)
     sweep.gather([path], path.with_suffix(".all"))
 
 
@@ -76,8 +77,10 @@ def figure(kind):
     return read
 
 
-def predictions(path):
-    predicted.draw_predicted([], predicted.read_predicted([path]), path.with_suffix(".png"))
+def compared(path):
+    """What plot compare does with a study and another one."""
+    args = plot.options().parse_args(["compare", str(ROOT / "results/speedup.jsonl"), str(path)])
+    args.draw(args)
 
 
 def crossover(path):
@@ -164,7 +167,7 @@ def price(found):
 
 
 @contextmanager
-def environment(name, value):
+def variable(name, value):
     """An environment variable has another value."""
     before, os.environ[name] = os.environ[name], str(value)
     try:
@@ -179,13 +182,13 @@ def stored_machine(path):
 
 
 def kernel_table(path):
-    with environment(table_in_use.VARIABLE, path):
+    with variable(table_in_use.VARIABLE, path):
         table_in_use.named()
 
 
 def cached(path):
     """The cache folder: damaged files in it are as good as none."""
-    with environment("GRIDGRAD_CACHE", path.parent):
+    with variable("GRIDGRAD_CACHE", path.parent):
         path.rename(table_in_use.table_file())
         table_in_use.stored()
         table_in_use.table_file().rename(fastest_reduction.answers_file())
@@ -255,6 +258,7 @@ def sites():
 FOR_EVER = b"ranks = [1000000000000000000]", b"repeats = 1000000000000", b"ranks = " + b"[" * 100_000
 SETTINGS = "setting", "schemes", "grid", "nothing to run", "ranks"
 SITES = "a node of", "a --site that has some", "{account}", "--time is for", "--gpus is for"
+OF_RECORDS = "a report of", "a curve"  # records that are damaged, of which messages name the run
 LINES, DRAWN = 0, 0.3  # the first line of several; the weight where a figure is drawn
 ALL_PROTOCOLS = kept((*protocols.PROBLEM, "runs"), "protocols", protocols.PROBLEM, protocols.document, draw_protocols)
 ALL_SERVERS = kept((*servers.KEYS, "rows"), "servers", servers.KEYS, servers.document)
@@ -264,22 +268,27 @@ TARGETS = (
     document(
         "sweep files", partial(result, "speedup.jsonl", 0, 1), finished, "sweep.jsonl", ([], LINES, "net"),
         (10**12, LINES, "sweep", "repeats"), ([10**18], LINES, "sweep", "ranks"), (REMOVED, LINES, "sweep", "ranks"),
-        ({}, LINES, "sweep", "nets"), says=("sweep.", "ranks"),
+        ({}, LINES, "sweep", "nets"), says=("a report of", "setting", "sweep.", "ranks"),
     ),
     document(
         "speedup reports", partial(result, "speedup.jsonl", 0, 1, 2, 3), figure("speedup"), "reports.jsonl",
         ("1", LINES, "seconds_per_step", "median"), (7, LINES, "grid"), (10**400, LINES, "P"), ("$", LINES, "net"),
-        says=("no serial run",), weight=DRAWN,
+        says=(*OF_RECORDS, "no run has"), weight=DRAWN,
     ),
     document(
         "breakdown reports", partial(result, "breakdown.jsonl", 0, 1, 2), figure("breakdown"), "reports.jsonl",
         (None, LINES, "P"), (0, LINES, "time", "compute"), (REMOVED, LINES, "time", "wait"),
         ([], LINES, "settings", "batch_size"),
-        ({}, LINES, "layers", 0, "forward"), says=("the run of",), weight=DRAWN,
+        ({}, LINES, "layers", 0, "forward"), says=(*OF_RECORDS, "the run of", "no run"), weight=DRAWN,
     ),
     document(
-        "predicted reports", partial(result, "scaling_predicted.jsonl", 0, 1, 2, 3, 4), predictions, "predicted.jsonl",
-        (None, LINES, "P"), ([], LINES, "machine"), ("2", LINES, "shape", 0), says=("predictions of", "no prediction of"),
+        "predicted reports", partial(result, "scaling_predicted.jsonl", 0, 1, 2, 3, 4), figure("speedup"), "predicted.jsonl",
+        (None, LINES, "P"), ([], LINES, "machine"), ("2", LINES, "ranks_per_node"), says=(*OF_RECORDS, "no run has"),
+        weight=DRAWN,
+    ),
+    document(
+        "compared studies", partial(result, "speedup.jsonl", *range(18)), compared, "other.jsonl",
+        (0, LINES, "seconds_per_step", "median"), ([], LINES, "versions"), says=(*OF_RECORDS, "the two studies", "no point"),
         weight=DRAWN,
     ),
     document(

@@ -9,23 +9,30 @@ numbers are in `published/laugier2018.toml`, those of the logs of its public cod
 import json
 import tempfile
 from functools import partial
-from math import prod
 from pathlib import Path
 from statistics import median
 
 from gridgrad import datasets
-from gridgrad.experiments import plot
 from gridgrad.experiments import sweep as sweeps
 from gridgrad.experiments.common import byte_formulas
 from gridgrad.experiments.common.jobs import check_ended
 from gridgrad.experiments.common.markdown import table
+from gridgrad.experiments.common.parallel_schemes import grid_of
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.papers.laugier2018 import formulas
 from gridgrad.experiments.papers.parts import SHORT, PaperPart
-from gridgrad.experiments.plots.figures import measured_on
+from gridgrad.experiments.plots import curves, paper, scaling
+from gridgrad.experiments.plots.figures import measured_on, save
+from gridgrad.experiments.scaling import records
+from gridgrad.experiments.scaling import settings as study_settings
+from gridgrad.experiments.scaling.order import seconds_of
+from gridgrad.experiments.scaling.runs import record_of
+from gridgrad.experiments.scaling.study import Study
+from gridgrad.experiments.scaling.summary import rows as rows_of
 from gridgrad.experiments.studies import laugier2018_predicted as predictions
-from gridgrad.parallel.grid.process_grid import AXES, parse_grid
+from gridgrad.parallel.grid.process_grid import parse_grid
+from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.job.start_ranks import mpiexec
 
 MEASURED = "machine", "data", "speedups", "spent", "counted", "scatter"  # entries of what `experiments` returns
@@ -45,7 +52,7 @@ def experiments(out, ranks, data_dir, full=True):
     """Run all experiments; the figures go to `out`. Returns what `gathered` does."""
     data = ["airfoil", ethylene(data_dir)]
     for name in data:
-        sweeps.sweep(settings_of(name, ranks, data_dir), out / f"{name}.jsonl", anew=True)
+        sweeps.sweep(Study(settings_of(name, ranks, data_dir)), out / f"{name}.jsonl", anew=True)
     return measurement(out, data, sizes_of_data(data, data_dir), [row for grid in grids(ranks) for row in scatter(grid)])
 
 
@@ -57,13 +64,23 @@ def to_measure(size, ranks, data_dir):
         settings = settings_of(name, ranks, data_dir)
         if size == SHORT:
             settings["repeats"] = SHORT_REPEATS.get(name, 1)
-        for net, grid, repeat in sweeps.all_runs(settings):
-            run = partial(sweeps.report_of, net, grid, repeat, settings)
-            seconds = RUN_SECONDS.get(prod(parse_grid(grid).values()), 3.5)
-            found.append(PaperPart(f"{name}, {net}, {grid}, repeat {repeat}", run, seconds, settings))
+        study = Study(settings)
+        for repeat in range(study.repeats):
+            for point in study.points:
+                words = f"{name}, {point.settings['net']}, {point.settings['grid']}, repeat {repeat}"
+                seconds = RUN_SECONDS.get(point.ranks, 3.5)
+                found.append(PaperPart(words, partial(measured_run, study, point, repeat), seconds, settings))
     return found + [
         PaperPart(f"scatter on {grid}", partial(scatter, grid), SCATTER_SECONDS, {"grid": grid}) for grid in grids(ranks)
     ]
+
+
+def measured_run(study, point, repeat):
+    """The record of one run of a point of a sweep; UserError if it fails, so that it is not kept."""
+    record = record_of(point, repeat, sweeps.TIMEOUT)
+    if record.get("failed"):
+        raise UserError(f"{point}: {record['failed']}")
+    return record | records.tags(study, point)
 
 
 def gathered(results, out):
@@ -73,8 +90,7 @@ def gathered(results, out):
     reports = [report for report in reports if (report["dataset"], report["net"]) in alone]
     data = list(dict.fromkeys(report["dataset"] for report in reports))
     for name in data:
-        lines = [json.dumps(report) + "\n" for report in reports if report["dataset"] == name]
-        write_text(out / f"{name}.jsonl", "".join(lines))
+        write_text(out / f"{name}.jsonl", records.lines([report for report in reports if report["dataset"] == name]))
     scattered = [row for name, rows in results.items() if name.startswith("scatter on ") for row in rows]
     return measurement(out, data, results.get(SIZES, []), scattered)
 
@@ -83,24 +99,40 @@ def measurement(out, data, of_data, scattered):
     """What MEASURED names: words, and rows; the figures go to `out`.
 
     data: names of data sets, whose reports are in `out`. of_data: of `sizes_of_data`. scattered: rows of `scatter`.
-    ValueError if they were measured on different machines.
+    ValueError if they were measured on different machines, or a network has no run on one rank.
     """
     result = {"machine": "", "data": of_data, "speedups": [], "spent": [], "counted": [], "scatter": scattered}
     for name in data:
-        reports = plot.read(out / f"{name}.jsonl")
-        plot.draw_speedup(reports, out / f"{name}.png")
+        figure, _ = scaling.draw(curves.read([out / f"{name}.jsonl"]), "speedup")
+        save(figure, out / f"{name}.png", paper.DPI)
+        reports = [record for record in records.read(out / f"{name}.jsonl") if not record.get("failed")]
         where = measured_on(reports[0]["versions"])
         if result["machine"] not in ("", where):
             raise ValueError(f"the data sets were measured on {result['machine']} and on {where}: measure both again")
         result["machine"] = where
-        for (net, sizes), (middle, low, high) in plot.speedups(reports).items():
-            batch, model = (dict(zip(AXES, sizes))[axis] for axis in ("batch", "model"))
-            over = batch * model > reports[0]["slots"]
-            row = {"data": name, "net": net, "grid": f"batch={batch},model={model}", "speedup": middle, "min": low, "max": high}
-            result["speedups"].append(row | {"oversubscribed": over})
+        result["speedups"] += speedups(name, reports)
         result["spent"] += spent(name, reports)
         result["counted"] += counted(reports)
     return result
+
+
+def speedups(data, reports):
+    """Rows: the speedup of each network and grid over one rank, with the range of the repeats. reports: of one data set.
+
+    It is the median time on one rank over that of each run. ValueError if a network has no run on one rank.
+    """
+    points = {(row.net, row.grid): row for row in rows_of(reports) if row.seconds}
+    alone = {net: row.seconds.value for (net, _), row in points.items() if row.ranks == 1}
+    found = []
+    for (net, grid), row in points.items():
+        if net not in alone:
+            raise ValueError(f"no run of {net} on 1 rank to compare with: measure it again")
+        ratios = [alone[net] / seconds for run in row.runs if (seconds := seconds_of(run))]
+        found.append(
+            {"data": data, "net": net, "grid": grid, "speedup": median(ratios), "min": min(ratios), "max": max(ratios),
+             "oversubscribed": row.oversubscribed}
+        )  # fmt: skip
+    return found
 
 
 def spent(data, reports):
@@ -120,13 +152,13 @@ def spent(data, reports):
 
 def settings_of(name, ranks, data_dir):
     """The settings of the sweep on a data set."""
-    settings = sweeps.DEFAULTS | sweeps.read_settings(Path(__file__).parent.parent / "settings" / "speedup.toml")
+    settings = study_settings.read(study_settings.FILES / "speedup.toml")
     return settings | {"dataset": name, "ranks": ranks, "data_dir": data_dir, "reduction": "plain"}  # as theirs
 
 
 def grids(ranks):
     """The grids on which the scatters are timed."""
-    return list(dict.fromkeys(filter(None, (sweeps.grid_of(s, p) for p in ranks if p > 1 for s in formulas.SCHEMES))))
+    return list(dict.fromkeys(filter(None, (grid_of(s, p) for p in ranks if p > 1 for s in formulas.SCHEMES))))
 
 
 def sizes_of_data(names, data_dir):
@@ -157,7 +189,7 @@ def counted(reports):
     for r in reports:
         if r["repeat"] or r["P"] == 1:
             continue
-        batch, model = (r["axes"].get(axis, 1) for axis in ("batch", "model"))
+        batch, model = (parse_grid(r["grid"]).get(axis, 1) for axis in ("batch", "model"))
         widths = [r["features"], *(int(w) for w in r["net"].removeprefix("mlp:").split(",")[:-1]), r["outputs"]]
         gradients = sum(c["bytes"] for c in r["communication"] if c["layer"] == "gradients")
         activations = sum(c["bytes"] for c in r["communication"] if c["layer"] not in ("gradients", "loss"))

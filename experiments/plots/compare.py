@@ -1,0 +1,147 @@
+"""Two studies of the same points: a table for the terminal, and a forest plot of the ratios with their intervals."""
+
+from functools import partial
+from statistics import median
+
+from gridgrad.experiments.common.markdown import cell
+from gridgrad.experiments.common.tables import counted, table
+from gridgrad.experiments.plots import curves, paper
+from gridgrad.experiments.plots.figures import plt
+from gridgrad.experiments.scaling.comparison import FASTER, FEW, FEWEST, NOISE, SLOWER, compare, together
+from gridgrad.experiments.scaling.environment import differences
+
+STYLES = {SLOWER: ("#D55E00", "s"), FASTER: ("#0072B2", "o"), NOISE: (paper.GREY, "|")}  # colour and marker of a verdict
+ROW, EDGES = 0.17, 0.55  # inches of the height of a point, and of what stands above and below all points
+NAMES = 0.4  # the share of the width that the names of points may have
+FURTHEST = 1000.0  # the greatest ratio whose interval is drawn whole
+
+
+def read(one, other):
+    """(Compared points, {file: its measured records}) of two files. ValueError if they do not compare."""
+    found = {}
+    for path in (one, other):
+        found[path] = [record for record in curves.records_of(path) if not record.get("predicted")]
+        curves.check_environments(path, found[path])
+    if len(found) < 2:
+        raise ValueError(f"{one} is named twice: name the files of two studies")
+    return compare(*found.values()), found
+
+
+def table_of(points):
+    """The text of a table with a row for each point."""
+    rows = []
+    for point in points:
+        ratio, middle = point.ratio, [median(of) for of in point.seconds]
+        rows.append({
+            "network": point.network, "series": point.series, "scaling": point.scaling or "-", "grid": point.grid,
+            "ranks": point.ranks, "batch": point.batch, "A: ms": cell(1e3 * middle[0]), "B: ms": cell(1e3 * middle[1]),
+            "runs": " and ".join(str(len(of)) for of in point.seconds), "B / A": ratio and f"{ratio.value:.3f}",
+            "95 % interval": ratio and f"{ratio.low:.3f} - {ratio.high:.3f}",
+            "chance, corrected": None if point.chance is None else f"{point.chance:.2g}", "verdict": point.verdict,
+        })  # fmt: skip
+    return table(rows)
+
+
+def words_of(points, found):
+    """Lines below the table: which file is which, in what they differ, and how many points have which verdict."""
+    (one, first), (other, second) = found.items()
+    lines = []
+    for letter, path, records in (("A", one, first), ("B", other, second)):
+        commits = dict.fromkeys(str(record["environment"].get("commit") or "unknown") for record in records)
+        lines.append(f"{letter}: {path}, commit {', '.join(commits)}")
+    of_points = dict.fromkeys(words for point in points for words in differences(*point.environments))
+    lines.append(f"They were measured with different {'; '.join(of_points)}." if of_points else
+                 "They were measured on the same, with the same code.")  # fmt: skip
+    return [*lines, *verdicts(points)]
+
+
+def verdicts(points):
+    """Lines about all points together."""
+    counts = {word: sum(point.verdict == word for point in points) for word in (SLOWER, FASTER, NOISE, FEW)}
+    tested = len(points) - counts[FEW]
+    lines = [f"Of {counted(tested, 'point')}, B is slower in {counts[SLOWER]}, faster in {counts[FASTER]}, and differs by no "
+             f"more than noise in {counts[NOISE]} (of 20 pairs of equal studies, one has a point that differs)."]  # fmt: skip
+    if counts[FEW]:
+        lines.append(f"{counted(counts[FEW], 'point')} had fewer than {FEWEST} runs in A or B: measure them more often.")
+    mean, above, count = together(points)
+    if count > 1:
+        lines.append(f"All points together: B / A = {mean:.3f}, above 1 in {above} of {count}. What all points share may be "
+                     "the machine's own: measure A once more if in doubt.")  # fmt: skip
+    return lines
+
+
+def draw(points, names, words, width=None):
+    """A figure of Compared points, a row for each: the ratio with its interval. names: of A and B. words: for below.
+
+    ValueError if none has a ratio.
+    """
+    shown = [point for point in points if point.ratio]
+    if not shown:
+        raise ValueError(f"no point was run {FEWEST} times in both studies: measure them more often")
+    width = width or paper.PAGE
+    frame = paper.frame(1, 1, width, EDGES + ROW * len(shown))
+    [[axes]] = frame.panels
+    least = min(max(point.ratio.low, 1 / FURTHEST) for point in shown)
+    most = max(min(point.ratio.high, FURTHEST) for point in shown)
+    for place, point in enumerate(shown):
+        colour, marker = STYLES[point.verdict]
+        low, high = max(point.ratio.low, 1 / FURTHEST), min(point.ratio.high, FURTHEST)
+        axes.plot([low, high], [place, place], color=colour, lw=1.2, zorder=2)
+        axes.plot(point.ratio.value, place, ls="", color=colour, marker=marker, ms=5, mew=1.2, zorder=3)
+    axes.axvline(1, color="black", lw=0.8, zorder=1)
+    axes.set_xscale("log")
+    frame.fits.append((axes, partial(fit, axes, min(least, 0.99), max(most, 1.01), names)))
+    axes.set_ylim(len(shown) - 0.4, -0.6)
+    axes.set_yticks(range(len(shown)), names_of(shown, width * NAMES), fontsize=paper.SMALL)
+    beside = axes.secondary_yaxis("right")
+    numbers = [ratio_words(point.ratio, width > paper.COLUMN) for point in shown]
+    beside.set_yticks(range(len(shown)), numbers, fontsize=paper.SMALL)
+    beside.tick_params(length=0)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="y", visible=False)
+    verdict = {SLOWER: f"{names[1]} is slower", FASTER: f"{names[1]} is faster", NOISE: NOISE}
+    used = {point.verdict for point in shown}
+    frame.legend = [
+        (plt.Line2D([], [], color=colour, marker=marker, ms=5, mew=1.2, lw=1.2), verdict[word])
+        for word, (colour, marker) in STYLES.items() if word in used
+    ]  # fmt: skip
+    frame.words = ["Ratios of geometric means over the runs, with intervals of 95 % for each point alone; colours are verdicts "
+                   f"that are corrected for {counted(len(shown), 'point')} (Welch, Holm).", *words]  # fmt: skip
+    return paper.finish(frame)
+
+
+def fit(axes, least, most, names, inches):
+    """The axis of the ratios, from `least` to `most`, as far as they fit, and what it is of. inches: how wide it is."""
+    axes.set_xlim(*paper.round_values(axes.xaxis, least, most, count=max(2, int(inches / 0.4))))
+    axes.set_xlabel(paper.wrapped(f"time of a step, {names[1]} / {names[0]}", inches, paper.NORMAL), fontsize=paper.NORMAL)
+
+
+def names_of(points, inches):
+    """A name for each point, with no more than tells them apart. inches: that it may be wide."""
+    values = {name: {getattr(point, name) for point in points} - {""} for name in ("network", "scaling", "batch")}
+    several = {name for name, found in values.items() if len(found) > 1}
+    found = []
+    for point in points:
+        words = [point.network] if "network" in several else []
+        words += [point.series] if point.ranks > 1 else []
+        words.append(counted(point.ranks, "rank"))
+        words += [point.scaling] if "scaling" in several and point.scaling else []
+        found.append(", ".join(words + ([f"batch {point.batch}"] if "batch" in several else [])))
+    return [shortened(name, inches) for name in found]
+
+
+def shortened(name, inches):
+    """A name, of which the beginning is left out where it is too wide: what tells points apart stands at the end."""
+    shown = name
+    while paper.width_of(shown, paper.SMALL) > inches:
+        name = name[1:]
+        shown = f"..{name}"
+    return shown
+
+
+def ratio_words(ratio, whole):
+    """A ratio as text. whole: whether there is room for its interval, too."""
+    if not whole:
+        return f"{ratio.value:.3f}"
+    low, high = (f"{end:.3f}" if 0.01 < end < 100 else f"{end:.1e}" for end in (ratio.low, ratio.high))
+    return f"{ratio.value:.3f} ({low}, {high})"

@@ -1,0 +1,203 @@
+"""The curves of scaling studies as figures draw them: which points are one line, which lines share a panel, and their names.
+
+Points are drawn as one line if they were measured on the same (`experiments/scaling/environment.py`: SAME) and with the same
+settings. Lines of the same series that differ in settings, or come from files that were measured on something else, are lines
+of their own, and their names say in what they differ. Predictions are lines too.
+"""
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gridgrad.experiments.scaling import records as study_records
+from gridgrad.experiments.scaling.environment import FORM, differences, same
+from gridgrad.experiments.scaling.order import is_busy
+from gridgrad.experiments.scaling.study import Point
+from gridgrad.experiments.scaling.summary import key_alone, rows
+from gridgrad.nn.files.json_forms import TEXT, TRUTH, WHOLE, Optional, check
+
+WITHIN = "grid", "net", "dataset", "data_dir"  # settings that points of one line may differ in, or that a panel names
+OF_FIGURES = {  # what figures read of a record beside its times
+    "environment": FORM, "dataset": Optional(TEXT), "predicted": Optional(TRUTH), "fits": Optional(TRUTH),
+    "ranks_per_node": Optional(WHOLE),
+}  # fmt: skip
+AGREED = "ranks must be measured on the same to be one line: draw them apart, or measure all of them again, with --anew"
+
+
+@dataclass(frozen=True, order=True)
+class Panel:
+    """network: what it is called. scaling: "strong" or "weak". dataset: a name; empty where nothing says it."""
+
+    network: str
+    scaling: str
+    dataset: str
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """panel: where it is drawn. name: of the line in the panel. rows: its Rows, by ranks. is_predicted: whether they are.
+
+    origin: the names of the files that it comes from; of a prediction, the name of the machine. settings: {name: value} that
+    all its points share. `batch_size` is that of one rank for weak scaling.
+    """
+
+    panel: Panel
+    name: str
+    rows: tuple
+    is_predicted: bool
+    origin: str
+    settings: dict
+
+    @property
+    def ranks(self):
+        """The numbers of ranks of its points."""
+        return [row.ranks for row in self.rows]
+
+    @property
+    def environment(self):
+        """What it was measured on, a dict."""
+        return self.rows[0].environment
+
+
+def read(paths):
+    """The Lines in files of `sweep`, in their order, the measured ones first.
+
+    ValueError for a file that is none or is empty, and for a line whose points were measured on different things.
+    """
+    origins, measured, predicted = defaultdict(dict), defaultdict(list), defaultdict(list)
+    for path in dict.fromkeys(map(str, paths)):
+        found = records_of(path)
+        check_environments(path, found)
+        for record in found:
+            if record.get("predicted"):
+                add(predicted[str(record.get("machine"))], record)
+            else:
+                environment = json.dumps(same(record["environment"]), sort_keys=True)
+                origins[environment][path] = True
+                add(measured[environment], record)
+    names = names_of([path for of in origins.values() for path in of])
+    lines = [line for key, found in measured.items() for line in lines_of(found, " and ".join(names[p] for p in origins[key]))]
+    known = {line.panel for line in lines}
+    for machine, found in predicted.items():
+        lines += [where_measured(line, known) for line in lines_of(found, machine)]
+    return named(lines)
+
+
+def records_of(path):
+    """The records in a file; ValueError if there are none."""
+    if not Path(path).exists():
+        raise ValueError(f"there is no file {path}: name the files that sweep has written")
+    found = study_records.read(path)
+    if not found:
+        raise ValueError(f"{path} holds no runs: run sweep first")
+    for record in found:
+        try:
+            check(record, OF_FIGURES | ({"machine": TEXT} if record.get("predicted") else {}))
+        except ValueError as error:
+            raise ValueError(f"{path}: a report of {record['net']} on {record['grid']} is damaged ({error}): measure it again, "
+                             "with --anew") from None  # fmt: skip
+    return found
+
+
+def add(found, record):
+    """Add a record to a list, unless it is there already, from another file."""
+    if record not in found:
+        found.append(record)
+
+
+def check_environments(path, found):
+    """Raise ValueError if the measured runs of a curve of a file were measured on different things."""
+    first = {}
+    for record in found:
+        if record.get("predicted") or record.get("failed"):
+            continue
+        for curve in map(tuple, record["curves"]):
+            one, other = first.setdefault(curve, record["environment"]), record["environment"]
+            if same(one) != same(other):
+                raise ValueError(f"{path}: runs of {', '.join(curve)} scaling differ in {'; '.join(differences(one, other))}: "
+                                 f"all numbers of {AGREED}")  # fmt: skip
+
+
+def names_of(paths):
+    """{path: a short name of its own}: the name of the file without its end, or the whole path where two have the same."""
+    stems = [Path(path).stem for path in paths]
+    return {path: stem if stems.count(stem) == 1 else path for path, stem in zip(paths, stems)}
+
+
+def lines_of(found, origin):
+    """The Lines of records that were measured on the same, or predicted for the same machine; names are those of the series."""
+    curves = defaultdict(list)
+    for row in rows(found):
+        panel = Panel(row.network, row.scaling, row.dataset or "")
+        curves[panel, row.series].append(row)
+    lines = []
+    for (panel, series), of_series in curves.items():
+        wide, alone = defaultdict(list), [row for row in of_series if row.ranks == 1]
+        for row in of_series:
+            if row.ranks > 1:
+                wide[json.dumps(settings_of(row), sort_keys=True)].append(row)
+        for of_line, own in [part for found in wide.values() for part in apart(found)] or [(alone, {})]:
+            key = key_alone({"P": of_line[0].ranks, "point": of_line[0].settings}, panel.scaling)
+            points = [row for row in (*alone, *of_line) if row.ranks > 1 or Point(1, row.settings).key == key]
+            points.sort(key=lambda row: row.ranks)
+            lines.append(Line(panel, series, tuple(points), points[0].is_predicted, origin, settings_of(of_line[0]) | own))
+    return lines
+
+
+def apart(rows):
+    """[(Rows, settings of their own)]: Rows with the same settings, so that every number of ranks is found once in each list.
+
+    Files of earlier versions call all grids of two axes by one name: there each is a line of its own.
+    """
+    ranks = [row.ranks for row in rows]
+    return [(rows, {})] if len(set(ranks)) == len(ranks) else [([row], {"grid": row.grid}) for row in rows]
+
+
+def settings_of(row):
+    """{name: value} of the settings that all points of a line share."""
+    found = {name: value for name, value in row.settings.items() if name not in WITHIN and value is not None}
+    if row.scaling == "weak" and "batch_size" in found:
+        found["batch_size"] //= row.ranks
+    return found
+
+
+def where_measured(line, known):
+    """A predicted Line in the panel of what was measured of the same data; else in one that names no data.
+
+    A prediction is of a shape, and not of data, where nothing was measured beside it.
+    """
+    return line if line.panel in known else replace(line, panel=replace(line.panel, dataset=""))
+
+
+def named(lines):
+    """The Lines with names that tell them apart within their panels."""
+    series = defaultdict(list)
+    for line in lines:
+        series[line.panel, line.name].append(line)
+    found = []
+    for line in lines:
+        others = series[line.panel, line.name]
+        words = [line.name]
+        for name in dict.fromkeys(name for other in others for name in other.settings):
+            values = {json.dumps(other.settings[name]) for other in others if name in other.settings}
+            if len(values) > 1 and name in line.settings:
+                words.append(f"{name.replace('_', ' ')} {line.settings[name]}")
+        alike = [other for other in others if other.is_predicted == line.is_predicted and other.settings == line.settings]
+        found.append(replace(line, name=", ".join(words) + (f" ({line.origin})" if len(alike) > 1 else "")))
+    return found
+
+
+def of_measurement(line):
+    """Where a Line was measured, in words."""
+    known = line.environment
+    parts = [known.get("processor") or "an unknown processor"]
+    slots = line.rows[-1].slots or known.get("slots")
+    if slots:
+        parts.append(f"{slots} core{'s' * (slots != 1)}")
+    return ", ".join([*parts, *(str(known[name]) for name in ("mpi", "blas") if known.get(name))])
+
+
+def is_on_busy_machine(row):
+    """Whether the time of a Row is of runs beside other programs alone."""
+    return row.busy > 0 and any(map(is_busy, row.runs))

@@ -1,0 +1,196 @@
+"""Figures for a paper: so wide as a column or two, with text that is legible there, and nothing that is cut off.
+
+Sizes are in inches and, of text, in points (1/72 inch). The panels stand in a grid; below them come the legend, which covers no
+data, and small words about what was measured where. Colours are those of Okabe and Ito (2008), which people with any colour
+vision tell apart; every line also has a marker and a pattern of its own, for prints without colour.
+"""
+
+import re
+from dataclasses import dataclass, field
+from math import ceil, log2
+
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import text_to_path
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from gridgrad.experiments.common.parallel_schemes import AUTO, SCHEMES
+from gridgrad.experiments.plots.figures import plt
+
+COLUMN, PAGE = 3.5, 7.16  # inches: the columns of a paper, and both together (IEEE)
+NARROWEST, WIDEST = 2.0, 40.0  # inches that a figure may be wide
+SMALL, NORMAL, LARGE = 7.0, 7.5, 8.0  # points
+DPI = 220  # of pictures that are made of pixels
+COLOURS = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"
+MARKERS = "o", "s", "^", "D", "v", "P", "X", "p", "h"
+PATTERNS = (0, (5, 2)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)), (0, (9, 2.5)), (0, (4, 1.5, 1.2, 1.5, 1.2, 1.5))
+FIRST = (*SCHEMES, AUTO)  # series that have the same style in all figures
+GREY = "#777777"
+LINE = 0.13  # inches of a line of a title
+PAD = 0.06  # inches around what stands below the panels
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a line is drawn. colour, marker: of matplotlib. pattern: of dashes, where it is predicted."""
+
+    colour: str
+    marker: str
+    pattern: tuple
+
+
+@dataclass
+class Frame:
+    """A figure and its panels. panels: rows of them. legend: [(handle, label)]. words: lines for below the panels.
+
+    fits: [(panel, function)] of what depends on the inches that a panel turns out to be wide, which the function gets.
+    """
+
+    figure: object
+    panels: list
+    fits: list = field(default_factory=list)
+    legend: list = field(default_factory=list)
+    words: list = field(default_factory=list)
+
+
+def styles(names):
+    """{name: its Style}: those of FIRST have the same in all figures. As many as 60 differ in colour, marker or pattern."""
+    found = list(dict.fromkeys(names))
+    numbers = {name: FIRST.index(name) for name in found if name in FIRST}
+    free = [number for number in range(len(FIRST) + len(found)) if number not in numbers.values()]
+    numbers |= dict(zip([name for name in found if name not in FIRST], free))
+    return {
+        name: Style(COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)], PATTERNS[i % len(PATTERNS)])
+        for name, i in ((name, numbers[name]) for name in found)
+    }
+
+
+def frame(rows, columns, width, height, **how):
+    """A Frame with so many panels. height: of a row of panels in inches, or a list of them. how: what `plt.subplots` takes."""
+    heights = height if isinstance(height, list) else [height] * rows
+    figure, panels = plt.subplots(rows, columns, figsize=(width, sum(heights)), layout="constrained", squeeze=False,
+                                  height_ratios=heights, **how)  # fmt: skip
+    figure.get_layout_engine().set(w_pad=0.03, h_pad=0.03, wspace=0.02, hspace=0.02)
+    for panel in panels.flat:
+        panel.tick_params(which="both", labelsize=SMALL, width=0.6, length=2.5)
+        for edge in panel.spines.values():
+            edge.set_linewidth(0.6)
+        panel.grid(alpha=0.3, lw=0.5)
+        panel.set_axisbelow(True)
+    return Frame(figure, panels.tolist())
+
+
+def finish(frame):
+    """Fit titles and ticks to the panels, and put the legend and the words below them. Returns the figure.
+
+    It gets as much higher as these need.
+    """
+    figure = frame.figure
+    width, height = figure.get_size_inches()
+    figure.canvas.draw()  # which says how wide the panels are
+    for panel, fit in frame.fits:
+        fit(panel.get_window_extent().width / figure.dpi)
+    height += LINE * sum(max(0, *(panel.get_title().count("\n") - 1 for panel in row)) for row in frame.panels)
+    words = "\n".join(wrapped(line, width - 2 * PAD, SMALL) for line in frame.words)
+    note = figure.text(0, 0, words, fontsize=SMALL, color="#444444", va="bottom", ha="left", linespacing=1.25)
+    legend = legend_of(frame, width) if frame.legend else None
+    inches = lambda artist: artist.get_window_extent(figure.canvas.get_renderer()).height / figure.dpi  # noqa: E731
+    bottom = PAD + (inches(note) if words else 0.0)
+    top = bottom + (inches(legend) + PAD if legend else 0.0)
+    whole = height + top
+    figure.set_size_inches(width, whole)
+    note.set_position((PAD / width, PAD / whole))
+    if legend:
+        legend.set_bbox_to_anchor((0.5, (bottom + PAD / 2) / whole), transform=figure.transFigure)
+    figure.get_layout_engine().set(rect=(0, top / whole, 1, 1 - top / whole))
+    figure.canvas.draw()
+    return figure
+
+
+def legend_of(frame, width):
+    """The legend of a Frame, in as few rows as fit, all of which have about as many entries."""
+    handles, labels = zip(*frame.legend)
+    labels = [wrapped(label, width - 0.8, SMALL) for label in labels]
+    for rows in range(1, len(labels) + 1):
+        legend = frame.figure.legend(handles, labels, loc="lower center", ncols=ceil(len(labels) / rows), fontsize=SMALL,
+                                     frameon=False, handlelength=2.6, columnspacing=1.2, handletextpad=0.5, borderpad=0.2,
+                                     labelspacing=0.35)  # fmt: skip
+        legend.set_in_layout(False)
+        extent = legend.get_window_extent(frame.figure.canvas.get_renderer())
+        if rows == len(labels) or extent.width / frame.figure.dpi <= width - 2 * PAD:
+            return legend
+        legend.remove()
+
+
+def width_of(text, size):
+    """The width of one line of text in inches. size: in points."""
+    return text_to_path.get_text_width_height_descent(text, FontProperties(size=size), ismath=False)[0] / 72
+
+
+def wrapped(text, inches, size):
+    """A text broken into lines that are so wide at most: behind spaces and commas, and anywhere where a word is too long."""
+    lines = [""]
+    for piece in re.findall(r"[^\s,;]*[,;]?\s*", text):
+        if lines[-1] and width_of((lines[-1] + piece).rstrip(), size) > inches:
+            lines.append("")
+        for letter in piece if width_of(piece.rstrip(), size) > inches else [piece]:
+            if lines[-1] and width_of((lines[-1] + letter).rstrip(), size) > inches:
+                lines.append("")
+            lines[-1] += letter
+    return "\n".join(line.strip() for line in lines if line.strip())
+
+
+def entitle(panel, name, words, inches):
+    """The title of a panel: a name, and below it some words. inches: that it may be wide."""
+    panel.set_title(wrapped(name, inches, LARGE) + ("\n" + wrapped(words, inches, LARGE) if words else ""), fontsize=LARGE,
+                    linespacing=1.15)  # fmt: skip
+
+
+def ranks_axis(panel, ranks, inches):
+    """A logarithmic axis of the numbers of ranks, of which as many are written as fit. inches: how wide the axis is."""
+    ranks = sorted(set(ranks))
+    panel.set_xscale("log", base=2)
+    first, last = log2(ranks[0]), log2(ranks[-1])
+    octave = (inches - 0.15) / max(last - first, 1)  # inches for a doubling
+    shown = [ranks[-1]]
+    for number in ranks[-2::-1]:
+        room = (log2(shown[-1]) - log2(number)) * octave
+        if room >= (width_of(str(shown[-1]), SMALL) + width_of(str(number), SMALL)) / 2 + 0.05:
+            shown.append(number)
+    panel.xaxis.set_major_locator(FixedLocator(shown[::-1]))
+    panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
+    panel.xaxis.set_minor_locator(FixedLocator([number for number in ranks if number not in shown]))
+    panel.xaxis.set_minor_formatter(FuncFormatter(lambda *_: ""))
+    margin = 0.06 * max(last - first, 1)
+    panel.set_xlim(2 ** (first - margin), 2 ** (last + margin))
+
+
+def log_axis(panel, values, base):
+    """A logarithmic vertical axis around some values, with few round numbers at it. base: 2 or 10."""
+    panel.set_yscale("log", base=base)
+    panel.set_ylim(*round_values(panel.yaxis, min(values), max(values), base))
+
+
+def round_values(axis, least, most, base=10, count=6):
+    """Write few round numbers at a logarithmic axis. Returns where it should begin and end.
+
+    axis: the `xaxis` or `yaxis` of a panel. least, most: of what is drawn. base: 2 or 10. count: the most numbers at it, where
+    it covers little.
+    """
+    spread = max(most / least, 1.02)
+    if base == 2:
+        locator = LogLocator(2.0 ** max(1, ceil(log2(spread) / 7)), numticks=20)
+    elif spread < 5:
+        locator = MaxNLocator(count, steps=(1, 2, 2.5, 5, 10))
+    else:
+        locator = LogLocator(10, subs=(1, 2, 5) if spread < 100 else (1,), numticks=8)
+    axis.set_major_locator(locator)
+    axis.set_major_formatter(FuncFormatter(lambda value, _: plain(value)))
+    axis.set_minor_locator(NullLocator())
+    return least / spread**0.07, most * spread**0.07
+
+
+def plain(value):
+    """A number at an axis: without an exponent where that is short."""
+    if value >= 1e5 or value < 1e-3:
+        return f"{value:.0e}".replace("e+0", "e").replace("e-0", "e-").replace("e+", "e")
+    return f"{value:.{3 if value < 0.1 else 4}g}" if value < 1000 else f"{value:.0f}"
