@@ -76,6 +76,7 @@ STEPS = Small("--steps 2")
 SWEEP = Small("--nets mlp:8,relu --ranks 1,2 --schemes batch --steps 6 --repeats 1", why="whole sweeps take minutes")
 PROTOCOLS = Small("--dataset mnist --net mlp:8,relu --samples 32 --epochs 1 --batch-size 8 --protocols sync,server:asp")
 PROTOCOL_JOBS = Small("--net mlp:8,relu --steps 2 --rounds 1 --straggler 1 --protocols sync", why="jobs take seconds each")
+COMPARED = Small("--nets mlp:8,relu --ranks 1 --schemes batch --steps 6 --repeats 3", why="whole sweeps take minutes")
 PART = Small("--nets mlp:8,relu --ranks 1 --schemes batch --steps 6 --repeats 2", why="whole sweeps take minutes")
 QUEUED = Small(why="there is no batch system here: a shell reads the script")
 AUTOENCODER = Small("--pretrain-epochs 1 --epochs 1")
@@ -251,12 +252,18 @@ SMALL = {
     "gridgrad plot breakdown results/breakdown.jsonl --out results/breakdown.png": Small(),
     "gridgrad sweep --predict 1,4,16,64,256,1024,4096,16384 --machine cori-haswell "
     "--nets vgg16 --batch-size 256 --out predicted.jsonl": Small("--predict 1,4", why="many ranks take half a minute"),
-    "gridgrad plot speedup --predicted predicted.jsonl": Small(),
+    "gridgrad plot speedup predicted.jsonl --out predicted.png": Small(),
+    "gridgrad plot speedup results/scaling_predicted.jsonl --out results/scaling_predicted.png": Small(),
+    "gridgrad plot time results/sweep.jsonl --width 3.5 --out time.pdf": Small(),
+    "gridgrad plot throughput results/sweep.jsonl --machine cori-haswell": Small(),
+    "gridgrad sweep experiments/settings/speedup.toml --out before.jsonl": COMPARED,
+    "gridgrad sweep experiments/settings/speedup.toml --out after.jsonl": COMPARED,
+    "gridgrad plot compare before.jsonl after.jsonl": Small(),
     "gridgrad sweep --predict 1,4,16,64,256,1024,4096,16384 --machine cori-haswell --weak "
     "--nets mlp:1024,1024,1024,relu --shape 16 --outputs 2 --batch-size 100 --out predicted-weak.jsonl": Small("--predict 1,4"),
     "gridgrad sweep experiments/settings/speedup.toml --predict 1,2,4,8,16 --machine cori-haswell "
     "--out predicted-airfoil.jsonl": Small("--predict 1,2"),
-    "gridgrad plot speedup results/speedup.jsonl --predicted predicted-airfoil.jsonl --out both.png": Small(),
+    "gridgrad plot speedup results/speedup.jsonl predicted-airfoil.jsonl --out both.png": Small(),
     "gridgrad plot crossover results/crossover.json": Small(),
     # ----- other tools
     "gridgrad study scaling-page results/sweep.jsonl --out results/sweep.html": Small(),
@@ -406,7 +413,11 @@ NEEDS = {  # of these commands the first reads what the second writes
     "gridgrad sweep experiments/settings/speedup.toml --out results/array.jsonl "
     "--part 2/2": "--out results/array.jsonl --part 1/2",
     "sbatch job.sh": "--out job.sh -- train --dataset mnist --net mnist-cnn --grid batch=64",
-    "gridgrad plot speedup --predicted predicted.jsonl": "vgg16 --batch-size 256 --out predicted.jsonl",
+    "gridgrad plot speedup predicted.jsonl --out predicted.png": "vgg16 --batch-size 256 --out predicted.jsonl",
+    "gridgrad plot time results/sweep.jsonl --width 3.5 --out time.pdf": "--out results/sweep.jsonl",
+    "gridgrad plot throughput results/sweep.jsonl --machine cori-haswell": "--out results/sweep.jsonl",
+    "gridgrad sweep experiments/settings/speedup.toml --out after.jsonl": "--out before.jsonl",
+    "gridgrad plot compare before.jsonl after.jsonl": "--out after.jsonl",
     "gridgrad plot speedup results/sweep.jsonl --out results/sweep.png": "--out results/sweep.jsonl",
     "gridgrad study scaling-page results/sweep.jsonl --out results/sweep.html": "--out results/sweep.jsonl",
     "gridgrad study extrap counted.jsonl --metrics bytes --program .venv-extrap/bin/extrap "
@@ -414,8 +425,7 @@ NEEDS = {  # of these commands the first reads what the second writes
     "gridgrad study extrap predicted-mlp.jsonl --program .venv-extrap/bin/extrap "
     "--out results/extrap/predicted": "--out predicted-mlp.jsonl",
     "gridgrad study scaling-model results/sweep.jsonl": "--out results/sweep.jsonl",
-    "gridgrad plot speedup results/speedup.jsonl --predicted predicted-airfoil.jsonl "
-    "--out both.png": "--out predicted-airfoil.jsonl",
+    "gridgrad plot speedup results/speedup.jsonl predicted-airfoil.jsonl --out both.png": "--out predicted-airfoil.jsonl",
     "mpiexec -n 2 gridgrad study predictions --machine machine.json --out predictions.json": "--out machine.json",
     "gridgrad plot predictions predictions.json --out predictions.md": "--out predictions.json",
 }

@@ -151,12 +151,13 @@ def ranks_axis(panel, ranks, inches):
     panel.set_xscale("log", base=2)
     first, last = log2(ranks[0]), log2(ranks[-1])
     octave = (inches - 0.15) / max(last - first, 1)  # inches for a doubling
-    shown = [ranks[-1]]
-    for number in ranks[-2::-1]:
-        room = (log2(shown[-1]) - log2(number)) * octave
-        if room >= (width_of(str(shown[-1]), SMALL) + width_of(str(number), SMALL)) / 2 + 0.05:
-            shown.append(number)
-    panel.xaxis.set_major_locator(FixedLocator(shown[::-1]))
+    halves = {number: width_of(str(number), SMALL) / 2 for number in ranks}
+
+    def fits(found):
+        return all((log2(b) - log2(a)) * octave >= halves[a] + halves[b] + 0.05 for a, b in zip(found, found[1:]))
+
+    shown = next(found for every in range(1, len(ranks) + 1) if fits(found := ranks[::-1][::every][::-1]))
+    panel.xaxis.set_major_locator(FixedLocator(shown))
     panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
     panel.xaxis.set_minor_locator(FixedLocator([number for number in ranks if number not in shown]))
     panel.xaxis.set_minor_formatter(FuncFormatter(lambda *_: ""))
