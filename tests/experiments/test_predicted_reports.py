@@ -94,13 +94,11 @@ def test_the_shape_is_that_of_the_data_set_that_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--machine", "cori-haswell"], "go with --predict"),
         (["--predict", "1,2", "--machine", "no-machine"], "machine 'no-machine': no such file"),
-        (["--predict", "1,2", "--schemes", "rows"], "unknown schemes rows: use batch, model, 2d, height, auto"),
-        (["--ranks", "1", "--schemes", "auto"], "unknown schemes auto"),
+        (["--predict", "1,2", "--schemes", "rows"], "must be one of batch, model, 2d, height, auto, not 'rows'"),
         (["--predict", "1,0"], "whole number of at least 1"),
         (["--predict", "2", "--nets", "vgg99"], "unknown net 'vgg99'"),
-        (["--predict", "2", "--schemes", "2d"], "nothing to predict"),
+        (["--predict", "2", "--schemes", "2d"], "there is nothing to run"),
         (["--predict", "2", "--nets", "vgg16", "--shape", "16"], "takes images"),
     ],
 )
