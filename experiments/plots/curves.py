@@ -18,6 +18,7 @@ from gridgrad.experiments.scaling.summary import key_alone, rows
 from gridgrad.nn.files.json_forms import TEXT, TRUTH, WHOLE, Optional, check
 
 WITHIN = "grid", "net", "dataset", "data_dir"  # settings that points of one line may differ in, or that a panel names
+HOW = "steps", "seed", "profile"  # settings of how something is measured, on which no prediction depends
 OF_FIGURES = {  # what figures read of a record beside its times
     "environment": FORM, "dataset": Optional(TEXT), "predicted": Optional(TRUTH), "fits": Optional(TRUTH),
     "ranks_per_node": Optional(WHOLE),
@@ -180,7 +181,8 @@ def named(lines):
         others = series[line.panel, line.name]
         words = [line.name]
         for name in dict.fromkeys(name for other in others for name in other.settings):
-            values = {json.dumps(other.settings[name]) for other in others if name in other.settings}
+            to_compare = [other for other in others if name not in HOW or other.is_predicted == line.is_predicted]
+            values = {json.dumps(other.settings[name]) for other in to_compare if name in other.settings}
             if len(values) > 1 and name in line.settings:
                 words.append(f"{name.replace('_', ' ')} {line.settings[name]}")
         alike = [other for other in others if other.is_predicted == line.is_predicted and other.settings == line.settings]

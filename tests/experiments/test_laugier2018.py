@@ -18,9 +18,12 @@ from gridgrad.experiments.papers.laugier2018 import follows as laugier2018_follo
 from gridgrad.experiments.papers.laugier2018 import foreseen, formulas, items, steps
 from gridgrad.experiments.papers.laugier2018 import kept as laugier2018_kept
 from gridgrad.experiments.papers.laugier2018 import speedups as of_speedups
+from gridgrad.experiments.papers.parts import SHORT, USUAL
 from gridgrad.experiments.plots import laugier2018 as figure
+from gridgrad.experiments.scaling import records
 from gridgrad.experiments.studies import laugier2018_predicted as predictions
 from gridgrad.experiments.studies import laugier2018_search as search
+from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.prediction import machine as machines
 from tests.experiments.figures import is_figure
 from tests.experiments.programs import job, program
@@ -452,3 +455,27 @@ def test_steps_are_measured_on_hosts_beside_one_rank(tmp_path):
         assert (row["speedup"]["median"] == 1) == (row["predicted speedup"] == 1) == (row["grid"] == grids[0])
     assert report["machine"] and report["link"] == "nothing" and report["versions"]["processor"]
     assert report["cores"] > 0 and report["ranks"] == 2
+
+
+def test_the_runs_that_are_kept_give_the_speedups_that_are_kept(tmp_path):
+    kept = json.loads(Path("results/laugier2018/tables.json").read_text())
+    reports = records.read("results/laugier2018/airfoil.jsonl")
+    found = laugier2018.gathered({f"run {number}": report for number, report in enumerate(reports)}, tmp_path)
+    by_place = lambda rows: sorted(rows, key=lambda row: (row["net"], row["grid"]))  # noqa: E731
+    assert by_place(found["speedups"]) == by_place([row for row in kept["speedups"] if row["data"] == "airfoil"])
+    assert found["counted"] and is_figure(tmp_path / "airfoil.png")
+    parallel = [report for report in reports if report["P"] > 1]
+    with pytest.raises(ValueError, match="no run of mlp:.* on 1 rank to compare with"):
+        laugier2018.speedups("airfoil", parallel)
+
+
+def test_each_run_of_the_sweeps_is_a_part(monkeypatch):
+    monkeypatch.setattr(laugier2018, "ethylene", lambda _: "ethylene-synthetic")
+    short, usual = (laugier2018.to_measure(size, [1, 2], None) for size in (SHORT, USUAL))
+    names = [part.name for part in usual]
+    assert len(set(names)) == len(names) == 1 + 2 * 5 * 3 * 3 + 2  # data sets, networks, points, repeats; scatters
+    assert "airfoil, mlp:32,32,32,relu, batch=1,model=2, repeat 2" in names
+    assert {part.name for part in short} < set(names) and len(short) == 1 + 5 * 3 * (3 + 1) + 2
+    monkeypatch.setattr(laugier2018, "record_of", lambda point, *_: {"failed": "no memory"})
+    with pytest.raises(UserError, match="mlp:32,32,32,relu on batch=1,model=1: no memory"):
+        usual[1].run()

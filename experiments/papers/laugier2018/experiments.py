@@ -153,7 +153,8 @@ def spent(data, reports):
 def settings_of(name, ranks, data_dir):
     """The settings of the sweep on a data set."""
     settings = study_settings.read(study_settings.FILES / "speedup.toml")
-    return settings | {"dataset": name, "ranks": ranks, "data_dir": data_dir, "reduction": "plain"}  # as theirs
+    where = {"data_dir": str(data_dir)} if data_dir else {}
+    return settings | where | {"dataset": name, "ranks": list(ranks), "reduction": "plain"}  # as theirs
 
 
 def grids(ranks):

@@ -71,6 +71,8 @@ def test_predictions_stand_in_the_panel_of_what_was_measured(tmp_path):
         assert names(lines) == ["batch", "batch", "model"] and len({line.panel for line in lines}) == 1
         assert [line.is_predicted for line in lines] == [False, True, True]
         assert lines[1].ranks == [1, 8, 64] and lines[1].origin == "Cori Haswell"
+    other = made_up.lines_of(tmp_path, a=made_up.records(schemes=["batch"], steps=9, batch_size=64), p=of_model)
+    assert names(other) == ["batch, batch size 64", "batch, batch size 100", "model"]  # steps are how it was measured
     alone = made_up.lines_of(tmp_path, q=of_model)
     assert {line.panel.dataset for line in alone} == {""}  # a prediction is of a shape, and not of data
     machines = made_up.lines_of(tmp_path, q=of_model, r=made_up.predicted("another", ranks=[1, 8]))
