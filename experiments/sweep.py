@@ -297,7 +297,7 @@ def main():
 
 
 def finish(args, out, words):
-    """Print the table of a file of runs and some words, and write the CSV file that is asked for."""
+    """Print the table of a file of runs and some words, and write its page beside it, and the CSV file that is asked for."""
     with user_input():
         found = records.read(out)
         print(f"{table.text(found)}\n{words}")
@@ -305,6 +305,12 @@ def finish(args, out, words):
             check_writable(args.csv)
             write_text(args.csv, tidy.text(found))
             print(f"{args.csv} written")
+        if found and args.part[1] == 1:
+            from gridgrad.experiments.scaling import page  # which takes longer to import than all else
+
+            path = Path(out).with_suffix(".html")
+            write_text(path, page.render(found, f"Scaling study {path.stem}"))
+            print(f"{path} written: a page with figures and tables")
 
 
 if __name__ == "__main__":

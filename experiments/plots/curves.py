@@ -66,9 +66,14 @@ def read(paths):
 
     ValueError for a file that is none or is empty, and for a line whose points were measured on different things.
     """
+    return of_files({path: records_of(path) for path in dict.fromkeys(map(str, paths))})
+
+
+def of_files(files):
+    """The Lines of records, see `read`. files: {name: list of records}."""
     origins, measured, predicted = defaultdict(dict), defaultdict(list), defaultdict(list)
-    for path in dict.fromkeys(map(str, paths)):
-        found = records_of(path)
+    for path, found in files.items():
+        check_forms(path, found)
         check_environments(path, found)
         for record in found:
             if record.get("predicted"):
@@ -92,13 +97,17 @@ def records_of(path):
     found = study_records.read(path)
     if not found:
         raise ValueError(f"{path} holds no runs: run sweep first")
+    return found
+
+
+def check_forms(path, found):
+    """Raise ValueError for a record that figures can not read."""
     for record in found:
         try:
             check(record, OF_FIGURES | ({"machine": TEXT} if record.get("predicted") else {}))
         except ValueError as error:
             raise ValueError(f"{path}: a report of {record['net']} on {record['grid']} is damaged ({error}): measure it again, "
                              "with --anew") from None  # fmt: skip
-    return found
 
 
 def add(found, record):

@@ -8,6 +8,7 @@ written by matplotlib, which escapes texts, and in which nothing is marked as a 
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from io import StringIO
 
 from markupsafe import Markup
@@ -18,7 +19,10 @@ from gridgrad.experiments.scaling import page_commands, page_tables
 from gridgrad.experiments.scaling.summary import rows as rows_of
 from gridgrad.experiments.scaling.table import notes
 
-FIGURES = {}  # {title: function of the records of a study that returns a matplotlib Figure}, in the order of the page
+FIGURES = {  # {title: kind of `gridgrad plot`}, in the order of the page
+    "Speedup": "speedup", "Parallel efficiency": "efficiency", "Weak scaling": "weak", "Time of a step": "time",
+    "Where the time goes": "breakdown", "Throughput": "throughput", "Communication": "bytes", "Memory": "memory",
+}  # fmt: skip
 CLOSED = 40  # rows from which on a table of points is closed at first
 
 
@@ -41,7 +45,7 @@ def render(records, title, figures=None):
     if not records:
         raise ValueError("there are no runs: measure some with gridgrad sweep")
     found = rows_of(records)
-    chosen = FIGURES if figures is None else figures
+    chosen = {name: partial(figure_of, kind) for name, kind in FIGURES.items()} if figures is None else figures
     drawn = [drawn_figure(name, draw, records, number) for number, (name, draw) in enumerate(chosen.items())]
     made = environment()
     made.autoescape = True
@@ -61,6 +65,17 @@ def about(records, found):
     parts += [counted(number, words) for number, words in
               ((measured, "run"), (len(records) - measured, "prediction")) if number]  # fmt: skip
     return f"{', '.join(parts)}; data: {', '.join(dict.fromkeys(str(row.dataset) for row in found))}."
+
+
+def figure_of(kind, records):
+    """The matplotlib Figure of a kind of `gridgrad plot`. ValueError where the records have nothing of it."""
+    from gridgrad.experiments.plots import breakdown, curves, scaling  # which take long to import, and only figures need
+
+    lines = curves.of_files({"this study": records})
+    if kind == "breakdown":
+        return breakdown.draw(lines, False, None)
+    figure, _ = scaling.draw(lines, kind)
+    return figure
 
 
 def drawn_figure(title, draw, records, number):

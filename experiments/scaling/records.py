@@ -33,7 +33,8 @@ RECORD = {  # what `key_of` needs, and what tells curves apart
     "net": TEXT, "P": WHOLE, "grid": TEXT, "point": Each(Optional(PLAIN)), "curves": [[TEXT]], "repeat": COUNT, "sweep": {},
     "environment": {}, "failed": Optional(TEXT),
 }  # fmt: skip
-OF_BEFORE = {"net": TEXT, "P": WHOLE, "grid": TEXT, "settings": {}, "repeat": Optional(COUNT), "sweep": Optional({})}
+OF_BEFORE = {"net": TEXT, "P": WHOLE, "grid": TEXT, "settings": {}, "repeat": Optional(COUNT),
+             "sweep": Optional({}), "versions": Optional({})}  # fmt: skip
 OLD_LISTS = "nets", "grids", "ranks", "schemes", "repeats"  # settings of a whole sweep, of earlier versions
 REMEDY = "give another --out, or delete it"
 
@@ -149,7 +150,8 @@ def gather(paths):
         if not records:
             raise ValueError(f"{path} holds no report: leave it out")
         for record in records:
-            name = key_of(record), record["repeat"], json.dumps(same(record["environment"]))
+            curves = record["curves"] if record.get("predicted") else None  # which files of before have one by one
+            name = key_of(record), record["repeat"], json.dumps([same(record["environment"]), curves])
             earlier, origin = found.setdefault(name, (record, path))
             if earlier != record:
                 raise ValueError(f"{origin} and {path} disagree about {record['net']} on {record['grid']}, repeat "

@@ -137,7 +137,7 @@ class Study:
             hosts.check()
         for point in self.points:
             try:
-                check_job(["train", *point.words], point.ranks)
+                check_job(["train", *point.words, "--report", "report.json"], point.ranks)  # which a profile needs
             except ValueError as error:
                 message = str(error).removeprefix("train: ")
                 raise ValueError(f"{point}: {message}") from None

@@ -20,7 +20,8 @@ from gridgrad.parallel.job.run import run_launcher
 
 def options():
     parser = Parser(
-        prog="study scaling-model", description="Serial fractions, errors of predictions by term, and a fitted machine."
+        prog="study scaling-model",
+        description="What do the points of a sweep say of serial fractions, of predictions, and of more ranks?",
     )
     add = parser.add_argument
     add("reports", metavar="FILE.jsonl", nargs="+", help="what sweep wrote")
