@@ -104,9 +104,9 @@ def timeline(parts):
 def waiting(events):
     """{rank: [(event, seconds)]}: for each collective, how long the rank waited in it for the last rank that it needed.
 
-    events: {rank: TimelineEvents}, in which those of collectives are in the order of their ends. The i-th call with one name in one
-    group is the same collective on all ranks of the group. For a non-blocking collective, the event is the call in which it was
-    found complete, which follows it at once, if that was recorded. Messages from one rank to another are left out, because
+    events: {rank: TimelineEvents}, in which those of collectives are in the order of their ends. The i-th call with one name in
+    one group is the same collective on all ranks of the group. For a non-blocking collective, the event is the call in which it
+    was found complete, which follows it at once, if that was recorded. Messages from one rank to another are left out, because
     their calls differ from rank to rank.
     """
     calls = defaultdict(lambda: defaultdict(list))
