@@ -168,9 +168,9 @@ def options():
     add("--plan", help="see train --help")
     add("--reduction", help="see train --help")
     add("--profile", action="store_true", default=None, help="profile the layers, as plot breakdown needs")
-    add("--vary", type=variation, action="append", default=[], metavar="NAME=VALUE;VALUE", help="any other option of train, or "
-        f"one of {', '.join(settings.JOB)} (BLAS threads a rank; emulated hosts, and the rate and delay of their network), "
-        "with the values that are measured, each as series of its own; may be repeated")  # fmt: skip
+    add("--vary", type=variation, action="append", metavar="NAME=VALUE;VALUE", help="values of any other option of train, or of "
+        f"{', '.join(settings.JOB)}, each measured as a series of its own; may be repeated. threads: BLAS threads a rank; "
+        "hosts: emulated hosts; rate, delay: those of their network")  # fmt: skip
     add = parser.add_argument_group("how often").add_argument
     add("--repeats", type=whole(1), help="how often each point is measured at least (default: 6)")
     add("--most-repeats", type=whole(1), metavar="N", help="and at most (default: 12; or --repeats where those are more "
@@ -206,7 +206,7 @@ def study_of(args):
     """(Study of the options, the settings that are given). ValueError if they are wrong."""
     given = settings.read(args.settings) if args.settings else {}
     named = (*settings.STUDY, *settings.OF_TRAIN)
-    given |= {name: value for name in named if (value := getattr(args, name, None)) is not None} | dict(args.vary)
+    given |= {name: value for name in named if (value := getattr(args, name, None)) is not None} | dict(args.vary or ())
     if args.weak:
         given["scaling"] = ["weak"]
     if args.predict:
