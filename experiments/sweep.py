@@ -34,59 +34,37 @@ from gridgrad.experiments.common.parallel_schemes import AUTO, SCHEMES
 from gridgrad.experiments.common.programs import check_enough
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.common.tables import counted
-from gridgrad.experiments.scaling import environment, predicted, records, settings, table, tidy
-from gridgrad.experiments.scaling.order import by_point, fewest_left, rounds
+from gridgrad.experiments.scaling import environment, estimate, predicted, records, settings, table, tidy
+from gridgrad.experiments.scaling.order import by_point, fewest_left, rounds, study_of_record
 from gridgrad.experiments.scaling.runs import record_of
 from gridgrad.experiments.scaling.study import Study
+from gridgrad.experiments.scaling.study_file import StudyFile, locked
 from gridgrad.parallel.job.run import CHECKPOINTED, run_launcher
-from gridgrad.parallel.job.start_ranks import slots
 from gridgrad.parallel.prediction import machine as machines
 
 TIMEOUT = 600  # seconds that a run may take
-START = 2.0  # seconds that the start and the end of a job take here, of an estimate
 
 
 def sweep(study, out, timeout=TIMEOUT, part=(1, 1), anew=False):
     """Do the runs of one part of a Study that `out` does not have yet; see the module's text.
 
     part: (I, N), every N-th point from the I-th on. anew: also repeat, and replace, what `out` has. Returns (runs that were
-    done now, all runs of the part).
+    done now, all runs of the part). ValueError if another sweep writes `out`.
     """
-    points, here, others_file = study.points[part[0] - 1 :: part[1]], environment.here(), Path(f"{out}.others")
-    with user_input():
-        found = records.read(out) + records.read(others_file)
-    mine, others = records.of_study(found, study, here)
-    mine = [] if anew else [record for record in mine if not record.get("failed")]
+    points, file = study.points[part[0] - 1 :: part[1]], StudyFile(out, study, environment.here(), anew)
     deadline = time.monotonic() + 60 * study.minutes if study.minutes else float("inf")
-    if found:
-        save(study, out, mine, others_file, others)
-    before = len(mine)
-    with tqdm(total=before + fewest_left(points, study, mine), initial=before, unit=" runs", delay=2, disable=None) as bar:
-        for point in rounds(points, study, mine):
-            earlier = by_point(mine).get(point.key, [])
-            if time.monotonic() + max((record["took"] for record in earlier), default=0) > deadline:
-                break
-            record = record_of(point, max((one["repeat"] for one in earlier), default=-1) + 1, timeout)
-            mine.append(record | records.tags(study, point))
-            write_text(out, records.lines(in_order(mine, study)))
-            bar.total = len(mine) + fewest_left(points, study, mine)
+    before, runs = len(file.runs), file.runs
+    earlier = lambda point: by_point(runs).get(point.key, [])  # noqa: E731
+    longest = lambda point: max((record["took"] for record in earlier(point)), default=0)  # noqa: E731
+    fits = lambda point: time.monotonic() + longest(point) <= deadline  # noqa: E731
+    with tqdm(total=before + fewest_left(points, study, runs), initial=before, unit=" runs", delay=2, disable=None) as bar:
+        for point in rounds(points, study, runs, fits):
+            record = record_of(point, max((one["repeat"] for one in earlier(point)), default=-1) + 1, timeout)
+            file.add(record | records.tags(study, point))
+            bar.total = len(runs) + fewest_left(points, study, runs)
             bar.update()
-    return len(mine) - before, len(mine)
-
-
-def in_order(mine, study):
-    """The records of a study in the order of its points."""
-    numbers = {point.key: number for number, point in enumerate(study.points)}
-    return sorted(mine, key=lambda record: (numbers[records.key_of(record)], record["repeat"]))
-
-
-def save(study, out, mine, others_file, others):
-    """Write both files of a sweep, first the one with what does not belong to it; there is none where it would be empty."""
-    if others:
-        write_text(others_file, records.lines(others))
-    write_text(out, records.lines(in_order(mine, study)))
-    if not others:
-        others_file.unlink(missing_ok=True)
+    file.end()
+    return len(runs) - before, len(runs)
 
 
 def gather(files, out):
@@ -95,18 +73,23 @@ def gather(files, out):
     ValueError if they disagree. A run is missing if the settings of a sweep have it, and none of the files.
     """
     found = records.gather(files)
-    done, missing, seen = by_point(found), {}, []
-    for given in (record["sweep"] for record in found):
-        if given not in seen:
-            seen.append(given)
-            study = Study(given)
-            for point in study.points:
-                missing[point] = max(0, study.repeats - len(done.get(point.key, [])))
-    count = sum(missing.values())
+    held = {records.identity(record) for record in found}
+    if any(records.identity(record) not in held for record in records.read(out)):
+        raise ValueError(f"--out {out} has runs that none of these files has: name it among them, or give another --out")
     write_text(out, records.lines(found))
-    point = next((point for point, runs in missing.items() if runs), None)
+    missing = missing_runs([record for record in found if not record.get("predicted")])
+    count, point = sum(missing.values()), next(iter(missing), None)
     words = f"; {count} {'is' if count == 1 else 'are'} missing, such as {point}" if count else ""
     return f"{counted(len(found), 'run')} written to {out}{words}"
+
+
+def missing_runs(measured):
+    """{Point: runs that are missing} of the studies that some records are of; what an earlier version wrote misses nothing."""
+    done, missing = by_point(measured), {}
+    for study in filter(None, {study_of_record(record): None for record in measured}):
+        for point in study.points:
+            missing[point] = study.repeats - len(done.get(point.key, []))
+    return {point: runs for point, runs in missing.items() if runs > 0}
 
 
 def part_of(text):
@@ -168,8 +151,8 @@ def options():
     add("--plan", help="see train --help")
     add("--reduction", help="see train --help")
     add("--profile", action="store_true", default=None, help="profile the layers, as plot breakdown needs")
-    add("--vary", type=variation, action="append", metavar="NAME=VALUE;VALUE", help="values of any other option of train, or of "
-        f"{', '.join(settings.JOB)}, each measured as a series of its own; may be repeated. threads: BLAS threads a rank; "
+    add("--vary", type=variation, action="append", metavar="NAME=VALUE;VALUE", help="values of any other option of train, or "
+        f"of {', '.join(settings.JOB)}, each measured as a series of its own; may be repeated. threads: BLAS threads a rank; "
         "hosts: emulated hosts; rate, delay: those of their network")  # fmt: skip
     add = parser.add_argument_group("how often").add_argument
     add("--repeats", type=whole(1), help="how often each point is measured at least (default: 6)")
@@ -203,9 +186,12 @@ SHORT = (
 
 
 def study_of(args):
-    """(Study of the options, the settings that are given). ValueError if they are wrong."""
+    """The Study of the options. ValueError if they are wrong."""
     given = settings.read(args.settings) if args.settings else {}
     named = (*settings.STUDY, *settings.OF_TRAIN)
+    varied = [name for name, _ in args.vary or ()]
+    if twice := next((name for name in varied if varied.count(name) > 1), None):
+        raise ValueError(f'--vary {twice} is given twice: name all its values in one, such as --vary "{twice}=A;B"')
     given |= {name: value for name in named if (value := getattr(args, name, None)) is not None} | dict(args.vary or ())
     if args.weak:
         given["scaling"] = ["weak"]
@@ -213,50 +199,28 @@ def study_of(args):
         given["ranks"] = args.predict
         if not {"schemes", "series", "grids", "network"} & given.keys():
             given["schemes"] = [*SCHEMES, AUTO]
-    elif args.shape or args.outputs:
-        raise ValueError("--shape and --outputs are options of predictions: they go with --predict")
-    return Study(given), given
+    elif (args.shape or args.outputs) and not args.machine:
+        raise ValueError("--shape and --outputs are options of predictions: they go with --predict or --machine")
+    return Study(given)
 
 
 def check_job(args, ranks):
     """Raise ValueError for settings that are wrong, or need more ranks than a job has: see `programs.check_job`."""
-    study, _ = study_of(args)
+    study = study_of(args)
     if args.predict is None and not args.gather:
         largest = max(study.points, key=lambda point: point.ranks)
         check_enough(largest.ranks, ranks, f"the run on the grid {largest.settings['grid']}")
 
 
-def dry_run(study, machine):
-    """Print the points with what they cost at least. machine: a Machine for which the seconds of a step are predicted."""
-    predictions = {records.key_of(one): one["seconds_per_step"]["median"] for one in predicted.records(study, machine)}
-    rows, hours = [], 0.0
-    for point in study.points:
-        step = predictions.get(point.key)
-        nodes = -(-point.ranks // slots())
-        cost = None if step is None else nodes * study.repeats * (START + point.settings["steps"] * step) / 3600
-        hours += cost or 0.0
-        rows.append({
-            "network": point.settings["net"], "grid": point.settings["grid"], "ranks": point.ranks,
-            "batch": point.settings["batch_size"], "series": "; ".join(curve.series for curve in study.curves_of(point)),
-            "runs at least": study.repeats, "ms a step, predicted": step and 1e3 * step, "node-hours": cost,
-        })  # fmt: skip
-    print(table.of_cells(rows))
-    least, most = len(study.points) * study.repeats, len(study.points) * study.most_repeats
-    print(f"{counted(len(rows), 'point')}, {least} to {most} runs, {hours:.2g} to {2 * hours:.2g} node-hours on nodes of "
-          f"{counted(slots(), 'core')} (predicted for {machine.name}); nothing was run")  # fmt: skip
-
-
-def write_predictions(study, given, args, found):
-    """Write predicted records to --out and print them; found: what was measured of the same points, which stays in it."""
-    name, shape, outputs = args.machine or "cori-haswell", args.shape, args.outputs
+def write_predictions(study, args, found):
+    """Write predicted records to --out. found: what was measured of the same points, which stays in it."""
+    name = args.machine or "cori-haswell"
     with user_input():
-        if "dataset" in given and not (shape and outputs) and not study.network:
-            of_data = predicted.shape_of(study.points[0].settings["dataset"], given.get("data_dir"))
-            shape, outputs = shape or of_data[0], outputs or of_data[1]
-        made = list(predicted.records(study, machines.read(name), shape, outputs))
+        of_data = not args.predict or study.names("dataset")
+        made = list(predicted.records(study, machines.read(name), args.shape, args.outputs, of_data))
         if not made:
             raise ValueError("there is nothing to predict: none of the series has a prediction for these networks and ranks")
-        write_text(args.out, records.lines([*found, *made]))
+        write_text(args.out, records.lines([*found, *(one | {"machine_argument": name} for one in made)]))
     return made
 
 
@@ -269,28 +233,33 @@ def main():
             words = gather(args.gather, out)
             finish(args, out, f"{words}; next: gridgrad plot speedup {out}")
             return
-        study, given = study_of(args)
+        study = study_of(args)
         machine = machines.read(args.machine) if args.machine else None
         check_writable(out)
         if args.predict and any(not record.get("predicted") for record in records.read(out)):
             raise ValueError(f"--out {out} has runs that were measured: give predictions a file of their own")
+        if args.csv:
+            check_writable(args.csv)
+        study.check_options()
         if not args.predict:
             study.check()
     if args.dry_run:
-        dry_run(study, machine or machines.read("cori-haswell"))
+        with user_input():
+            print(estimate.text(study, machine or machines.read("cori-haswell")))
         return
     if args.predict:
-        made = write_predictions(study, given, args, [])
+        made = write_predictions(study, args, [])
         following = f"; next: gridgrad plot speedup {out}" if 1 in args.predict else ""  # it draws speedups
         finish(args, out, f"{len(made)} predictions written to {out}{following}")
         return
     if args.part[1] > 1:
         out = str(records.part_name(out, args.part))
     signal.signal(signal.SIGUSR1, stop)
-    now, count = sweep(study, out, args.timeout, args.part, args.anew)
-    if machine:
-        args.out = out
-        write_predictions(study, given, args, [one for one in records.read(out) if not one.get("predicted")])
+    with user_input(), locked(out):
+        now, count = sweep(study, out, args.timeout, args.part, args.anew)
+        if machine:
+            args.out = out
+            write_predictions(study, args, [one for one in records.read(out) if not one.get("predicted")])
     earlier = f", {count - now} of which were there already" if now < count else ""
     following = f"plot speedup {out}" if args.part[1] == 1 else "sweep --gather with the files of all parts"
     finish(args, out, f"{counted(count, 'run')} written to {out}{earlier}; next: gridgrad {following}")
@@ -302,7 +271,6 @@ def finish(args, out, words):
         found = records.read(out)
         print(f"{table.text(found)}\n{words}")
         if args.csv:
-            check_writable(args.csv)
             write_text(args.csv, tidy.text(found))
             print(f"{args.csv} written")
         if found and args.part[1] == 1:

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from gridgrad.experiments.common.version import version
-from gridgrad.nn.files.json_forms import TEXT, WHOLE, Optional
+from gridgrad.nn.files.json_forms import LONGEST, PLAIN, TEXT, WHOLE, Optional
+from gridgrad.nn.kernels.measure_table import ensure_measured
 from gridgrad.nn.kernels.processor import blas, processor
 from gridgrad.nn.kernels.table_in_use import kernels
 from gridgrad.parallel.job.run import in_short, library_name
@@ -19,28 +20,33 @@ from gridgrad.parallel.job.start_ranks import cores, slots
 PACKAGE = Path(__file__).resolve().parents[2]
 FOLDERS = "nn", "parallel", "datasets", "experiments"
 SAME = {  # {entry: in words}
-    "processor": "processor", "cores": "cores", "slots": "ranks that can have a core", "governor": "governor of the clock",
-    "blas": "BLAS", "numpy": "NumPy", "kernels": "table of kernels", "mpi": "MPI library", "binding": "binding of ranks",
-    "code": "code of gridgrad",
+    "processor": "processor", "cores": "cores", "governor": "governor of the clock", "blas": "BLAS",
+    "threads": "BLAS threads a rank", "numpy": "NumPy", "kernels": "table of kernels", "mpi": "MPI library",
+    "binding": "binding of ranks", "code": "code of gridgrad",
 }  # fmt: skip
-FORM = dict.fromkeys(SAME, Optional(TEXT)) | {"cores": Optional(WHOLE), "slots": Optional(WHOLE)}
+FORM = dict.fromkeys(SAME, Optional(TEXT)) | {"cores": Optional(WHOLE), "threads": Optional(PLAIN)}
 BINDING = ("HYDRA_BINDING", "SLURM_CPU_BIND", "OMP_PROC_BIND", "OMP_PLACES", "PRTE_MCA_hwloc_default_binding_policy",
            "OMPI_MCA_hwloc_base_binding_policy", "I_MPI_PIN_DOMAIN")  # fmt: skip # variables that bind ranks to cores
 GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 
 
 def here():
-    """What this process would start runs on, a dict: SAME, and what else one wants to know later, which may differ."""
+    """What this process would start runs on, a dict: SAME, and what else one wants to know later, which may differ.
+
+    A processor without a table of kernels gets one now, as the first run would.
+    """
+    ensure_measured()
     return {
         "processor": processor().title,
         "cores": len(cores()),
         "slots": slots(),
         "governor": governor(),
         "blas": str(blas()),
+        "threads": os.environ.get("OMP_NUM_THREADS"),
         "numpy": np.__version__,
         "kernels": kernels().name,
         "mpi": library_name(),
-        "binding": " ".join(f"{name}={os.environ[name]}" for name in BINDING if name in os.environ) or None,
+        "binding": binding(),
         "code": code(),
         "gridgrad": version(),
         "commit": commit(),
@@ -49,6 +55,16 @@ def here():
         "may_use": in_short(cores()),
         "job": os.environ.get("SLURM_JOB_ID") or os.environ.get("PBS_JOBID"),
     }
+
+
+def binding():
+    """What binds ranks to cores, in words; None where nothing is said.
+
+    Of Slurm's variable only the kind counts: behind it stand the cores of this job, of which another job has others.
+    """
+    found = {name: os.environ[name].partition(":")[0] if name == "SLURM_CPU_BIND" else os.environ[name]
+             for name in BINDING if name in os.environ}  # fmt: skip
+    return " ".join(f"{name}={value}" for name, value in found.items())[:LONGEST] or None
 
 
 def same(environment):

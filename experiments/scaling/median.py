@@ -35,8 +35,8 @@ class Median:
 
     @property
     def half_width(self):
-        """Half of the interval, relative to the median."""
-        return (self.high - self.low) / (2 * self.value)
+        """How far the interval reaches to that side of the median on which it reaches further, relative to the median."""
+        return max(self.high - self.value, self.value - self.low) / self.value
 
     def over(self, other):
         """This median divided by another one, an independent one; the interval is between the extreme ratios."""

@@ -8,11 +8,15 @@ machine are done again and do not count, a limited number of times. A point whos
 
 import random
 from collections import defaultdict
+from functools import lru_cache
+from json import dumps, loads
 
 from gridgrad.experiments.scaling.median import median_of
 from gridgrad.experiments.scaling.records import key_of
+from gridgrad.experiments.scaling.study import Study
 
 ENOUGH, REPEATED, BUSY, FAILED = "interval", "most repeats", "busy", "failed"
+LATER = "time"  # of a point that needs more runs, for which there was no time
 
 
 def seconds_of(record):
@@ -44,6 +48,25 @@ def settled(records, study):
     return None
 
 
+def study_of_record(record):
+    """The Study that a record was measured for; None for what an earlier version wrote, or without its settings."""
+    try:
+        return _study(dumps(record["sweep"])) if record["sweep"] else None
+    except ValueError:  # a setting that is no longer known
+        return None
+
+
+@lru_cache
+def _study(given):
+    return Study(loads(given))
+
+
+def ended_by(records):
+    """Why a point was not repeated more often, in words; None where nothing says so. records: of its runs."""
+    study = study_of_record(records[0])
+    return study and (settled(records, study) or LATER)
+
+
 def by_point(records):
     """{key of a point: its records}."""
     found = defaultdict(list)
@@ -52,14 +75,16 @@ def by_point(records):
     return found
 
 
-def rounds(points, study, done):
-    """The points to run, one after another, until all are settled. done: a list of records, to which the caller adds."""
+def rounds(points, study, done, fits=lambda point: True):
+    """The points to run, one after another, until all are settled. done: a list of records, to which the caller adds.
+
+    fits: a function of a point, whether there is time for another run of it. Once there is none there must never be any again.
+    """
     number = 0
-    while wanted := [point for point in points if not settled(by_point(done).get(point.key, []), study)]:
+    is_wanted = lambda point: not settled(by_point(done).get(point.key, []), study) and fits(point)  # noqa: E731
+    while wanted := [point for point in points if is_wanted(point)]:
         order = random.Random(f"{len(done)} {number}")
-        for point in order.sample(wanted, len(wanted)):
-            if not settled(by_point(done).get(point.key, []), study):
-                yield point
+        yield from filter(is_wanted, order.sample(wanted, len(wanted)))
         number += 1
 
 

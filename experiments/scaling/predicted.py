@@ -15,6 +15,8 @@ A record is as `records.py` says, with
 | `fits`                        | whether it has them                                                                |
 """
 
+from functools import lru_cache
+
 from tqdm import tqdm
 
 from gridgrad import datasets
@@ -34,18 +36,36 @@ from gridgrad.parallel.prediction.planner import NoRoom, Planner
 from gridgrad.parallel.protocols.protocol_names import SYNC
 
 
-def records(study, machine, shape=None, outputs=None):
+def records(study, machine, shape=None, outputs=None, of_data=False):
     """The predicted records of a study, one after another.
 
-    machine: a Machine. shape, outputs: of a sample, by default as published for the network. A point whose plan has no
-    prediction, or of which nothing fits the memory, has none.
+    machine: a Machine. shape, outputs: of a sample; by default those of the data of each point where `of_data` is true, else as
+    published for the network. A point that the cost model does not know (`is_modelled`), or of which nothing fits the memory,
+    has no record.
     """
     for point in tqdm(study.points, unit=" predictions", delay=2, disable=None):
+        if not is_modelled(point, machine):
+            continue
         settings = point.settings
-        net = published(settings["net"], shape, outputs, settings["dtype"])
+        known = shape_of(settings["dataset"], settings.get("data_dir")) if of_data and not (shape and outputs) else (None, None)
+        net = published(settings["net"], shape or known[0], outputs or known[1], settings["dtype"])
         found = predicted_step(net, point, machine)
         if found:
             yield record(point, net, machine, *found) | tags(study, point)
+
+
+def is_modelled(point, machine):
+    """Whether the cost model knows how a point runs, and a Machine has its hosts: as many ranks on a node as on each of them.
+
+    Sums of gradients run after backward; it knows no other protocol, no partition, and one BLAS thread a rank.
+    """
+    settings, job = point.settings, point.job
+    if settings.get("protocol", SYNC) != SYNC or settings.get("plan") and is_partition(settings["plan"]):
+        return False
+    if settings.get("reduction", "auto") not in ("auto", "plain") or settings.get("update", "whole") != "whole":
+        return False
+    on_host = -(-point.ranks // job.get("hosts", 1))
+    return job.get("threads", 1) == 1 and ("hosts" not in job or machine.node["ranks"] == on_host)
 
 
 def predicted_step(net, point, machine):
@@ -55,8 +75,6 @@ def predicted_step(net, point, machine):
     """
     settings, ranks = point.settings, point.ranks
     grid, plan, batch_size = settings["grid"], settings.get("plan"), settings["batch_size"]
-    if settings.get("protocol", SYNC) != SYNC or (plan and is_partition(plan)):
-        return None
     if grid == AUTO:
         return planned(Planner(net, ranks, batch_size, machine))
     sizes = parse_grid(grid)
@@ -108,6 +126,7 @@ def record(point, net, machine, grid, plan, step, of_terms):
     }  # fmt: skip
 
 
+@lru_cache
 def shape_of(dataset, data_dir):
     """(shape of a sample, outputs) of a data set, which is read."""
     datasets.prepare(dataset, data_dir)

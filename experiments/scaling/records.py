@@ -25,13 +25,15 @@ from gridgrad.experiments.common.parallel_schemes import scheme_of
 from gridgrad.experiments.scaling.environment import same
 from gridgrad.experiments.scaling.settings import ALONE
 from gridgrad.experiments.scaling.study import Point
-from gridgrad.nn.files.json_forms import COUNT, PLAIN, TEXT, WHOLE, Each, Optional, check
+from gridgrad.nn.files.json_forms import COUNT, LONGEST, PLAIN, TEXT, WHOLE, Each, Kind, Optional, check
 from gridgrad.nn.files.json_text import content_of
 from gridgrad.parallel.grid.process_grid import checked_sizes, parse_grid, written
 
+REASON = Kind(f"a text of at most {LONGEST} printable characters",
+              lambda value: isinstance(value, str) and len(value) <= LONGEST and value.isprintable())  # fmt: skip
 RECORD = {  # what `key_of` needs, and what tells curves apart
     "net": TEXT, "P": WHOLE, "grid": TEXT, "point": Each(Optional(PLAIN)), "curves": [[TEXT]], "repeat": COUNT, "sweep": {},
-    "environment": {}, "failed": Optional(TEXT),
+    "environment": {}, "failed": Optional(REASON), "load": Optional({"verdict": Optional(REASON)}),
 }  # fmt: skip
 OF_BEFORE = {"net": TEXT, "P": WHOLE, "grid": TEXT, "settings": {}, "repeat": Optional(COUNT),
              "sweep": Optional({}), "versions": Optional({})}  # fmt: skip
@@ -46,12 +48,13 @@ def read(path):
     """
     path = Path(path)
     lines = path.read_bytes().split(b"\n") if path.exists() else []
-    records = []
+    records, before = [], []
     for number, line in enumerate(lines, 1):
         try:
             record = content_of(line)
             if isinstance(record, dict) and "curves" not in record:
                 record = of_before(record)
+                before.append(record)
             check(record, RECORD)
             for curve in record["curves"]:
                 if len(curve) != 3:
@@ -61,7 +64,7 @@ def read(path):
                 break
             raise ValueError(f"{path}, line {number}, is no report of a sweep ({error}): {REMEDY}") from None
         records.append(record)
-    name_curves([record for record in records if record["curves"] == []])
+    name_curves(before)
     return records
 
 
@@ -112,20 +115,28 @@ def key_of(record):
     return Point(record["P"], record["point"]).key
 
 
-def of_study(records, study, environment):
-    """(the records of a study on a machine like this one, all others). The curves of the first are set anew.
+def identity(record):
+    """What two records share if they are of the same run: point, number, kind and what it was measured on, or predicted for."""
+    curves = record["curves"] if record.get("predicted") else None  # which files of before have one by one
+    return key_of(record), record["repeat"], json.dumps([same(record["environment"]), curves, record.get("machine")])
 
-    environment: what `environment.here` returned.
+
+def of_study(records, study, environment):
+    """(measured records of a study on a machine like this one, predicted ones of its points, all others), each run once.
+
+    The curves of the first two are set anew. environment: what `environment.here` returned.
     """
     points = {point.key: point for point in study.points}
-    mine, others = [], []
-    for record in records:
+    measured, predicted, others = [], [], []
+    for record in {identity(record): record for record in records}.values():
         point = points.get(key_of(record))
-        if point and not record.get("predicted") and same(record["environment"]) == same(environment):
-            mine.append(record | tags(study, point))
+        if point and record.get("predicted"):
+            predicted.append(record | tags(study, point))
+        elif point and same(record["environment"]) == same(environment):
+            measured.append(record | tags(study, point))
         else:
             others.append(record)
-    return mine, others
+    return measured, predicted, others
 
 
 def tags(study, point):
@@ -150,9 +161,7 @@ def gather(paths):
         if not records:
             raise ValueError(f"{path} holds no report: leave it out")
         for record in records:
-            curves = record["curves"] if record.get("predicted") else None  # which files of before have one by one
-            name = key_of(record), record["repeat"], json.dumps([same(record["environment"]), curves])
-            earlier, origin = found.setdefault(name, (record, path))
+            earlier, origin = found.setdefault(identity(record), (record, path))
             if earlier != record:
                 raise ValueError(f"{origin} and {path} disagree about {record['net']} on {record['grid']}, repeat "
                                  f"{record['repeat']}: leave one of them out")  # fmt: skip

@@ -25,9 +25,9 @@ def record_of(point, repeat, timeout):
         report = report_of(point, timeout)
     except UserError as error:
         report = {"net": point.settings["net"], "dataset": point.settings["dataset"], "P": point.ranks,
-                  "grid": point.settings["grid"], "failed": one_line(error)[:SHOWN]}  # fmt: skip
+                  "grid": point.settings["grid"], "failed": printable(one_line(error))[:SHOWN]}  # fmt: skip
     took = round(time.monotonic() - start, 3)
-    crowded = {"slots": slots(), "oversubscribed": point.ranks > slots()}
+    crowded = {"slots": slots(), "oversubscribed": point.ranks * point.job.get("threads", 1) > slots()}
     return report | crowded | {
         "point": point.settings, "repeat": repeat, "took": took, "loss": None, "environment": environment.here(),
     }  # fmt: skip
@@ -42,9 +42,24 @@ def report_of(point, timeout):
         if job.status is None:
             raise UserError(f"took longer than --timeout {timeout} s and was ended")
         if job.status != 0:
-            said = [line for line in job.stderr.splitlines() if "rror" in line] or [GIBBERISH]
-            raise UserError(f"ended with status {job.status}: {said[0]}")
+            raise UserError(f"ended with status {job.status}: {reason(job.stderr)}")
         return json.loads(report.read_text())
+
+
+def reason(stderr):
+    """The line of a job's messages that says best why it failed: the last error, which ends a traceback."""
+    lines = stderr.splitlines()
+    errors = [line for line in lines if "rror" in line and not line.lstrip().startswith("raise ")]
+    if errors:
+        return errors[-1].strip()
+    if any(word in line.lower() for line in lines for word in ("killed", "signal 9", "signal: 9", "out of memory", "oom")):
+        return "a rank was killed, as the system does where memory is full"
+    return GIBBERISH
+
+
+def printable(text):
+    """A text without control characters, such as those that colour a terminal."""
+    return "".join(letter for letter in text if letter.isprintable())
 
 
 def how_to_start(point):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gridgrad.experiments.common.parallel_schemes import AUTO, SCHEMES
 from gridgrad.experiments.common.programs import FOLDER, parser_of, suggestion
-from gridgrad.nn.files.json_forms import PLAIN, TEXT, WHOLE, Kind, Optional, check, is_number
+from gridgrad.nn.files.json_forms import PLAIN, TEXT, TRUTH, WHOLE, Kind, Optional, check, is_number
 
 FILES = FOLDER / "settings"  # the settings that come with gridgrad
 SCALINGS = ("strong", "weak")
@@ -92,6 +92,9 @@ def _check_option(name, value, own, where):
     for one in value if isinstance(value, list) else [value]:
         check(one, PLAIN, f"setting {name}")
         if name in JOB and not (is_number(one) and one > 0 and JOB[name](one) == one):
-            raise ValueError(f"setting {name}{where} = {one}: expected a number above 0")
+            kind = "whole number" if JOB[name] is int else "number"
+            raise ValueError(f"setting {name}{where} = {one}: expected a {kind} above 0")
+        if name in own and own[name].nargs == 0:
+            check(one, TRUTH, f"setting {name}{where}")
     if value == []:
         raise ValueError(f"setting {name}{where} is an empty list: name at least one value, or leave it out")

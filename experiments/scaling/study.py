@@ -20,11 +20,12 @@ from math import prod
 
 from gridgrad import datasets
 from gridgrad.experiments.common.parallel_schemes import AUTO, SCHEMES, grid_at
-from gridgrad.experiments.common.programs import check_job
+from gridgrad.experiments.common.programs import check_job, parser_of
 from gridgrad.experiments.emulation import hosts
 from gridgrad.experiments.scaling.median import FEWEST
 from gridgrad.experiments.scaling.settings import ALONE, CORES, JOB, OF_TRAIN, STUDY, check_settings, of_train
 from gridgrad.parallel.grid.process_grid import parse_grid
+from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.job.start_ranks import slots
 
 
@@ -111,14 +112,15 @@ class Study:
     def _networks(self):
         """(name, options) of each network."""
         tables = [{"net": net} for net in self.nets] if "nets" in self.given or not self.network else []
-        named = [(table.get("name", table["net"]), table) for table in [*tables, *self.network]]
-        return [(name, {k: v for k, v in table.items() if k != "name"}) for name, table in named]
+        named = [(table.get("name") or table["net"], table) for table in [*tables, *self.network]]
+        return each_once("networks", [(name, {k: v for k, v in table.items() if k != "name"}) for name, table in named])
 
     def _series(self):
         """(name, options with the template "grid") of each series."""
         found = [(name, {"grid": AUTO if name == AUTO else SCHEMES[name]}) for name in dict.fromkeys(self.schemes)]
         found += [(grid, {"grid": grid}) for grid in dict.fromkeys(self.grids)]
-        return found + [(one["name"], {k: v for k, v in one.items() if k != "name"}) for one in self.series]
+        found += [(one["name"], {k: v for k, v in one.items() if k != "name"}) for one in self.series]
+        return each_once("series", found)
 
     def _ranks(self, options):
         """The numbers of ranks of a series; of a grid without stars, its own."""
@@ -128,6 +130,19 @@ class Study:
     def curves_of(self, point):
         """The Curves that a point belongs to."""
         return [curve for curve, points in self.curves.items() if points.get(point.ranks) == point]
+
+    def names(self, option):
+        """Whether the settings name an option of `train`, at the top or in a network or series."""
+        return any(option in table for table in (self.given, *self.network, *self.series))
+
+    def check_options(self):
+        """Raise ValueError for options that `train` does not take, whatever its data are."""
+        parser = parser_of("train")
+        for point in self.points:
+            try:
+                parser.parse_args(point.words)
+            except UserError as error:
+                raise ValueError(f"{point}: {error}") from None
 
     def check(self):
         """Raise ValueError or OSError unless each point could be run: networks, data, grids and options. Nothing is run."""
@@ -141,6 +156,14 @@ class Study:
             except ValueError as error:
                 message = str(error).removeprefix("train: ")
                 raise ValueError(f"{point}: {message}") from None
+
+
+def each_once(what, named):
+    """`named`, a list of (name, options). ValueError if two have the same name. what: they are, for the message."""
+    names = [name for name, _ in named]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"two {what} are called {twice}: give each a name of its own")
+    return named
 
 
 def ranks_of(grid):

@@ -2,7 +2,7 @@
 
 from gridgrad.experiments.common.markdown import cell
 from gridgrad.experiments.common.tables import counted, table
-from gridgrad.experiments.scaling.order import is_busy
+from gridgrad.experiments.scaling.order import ended_by, is_busy
 from gridgrad.experiments.scaling.summary import rows
 
 
@@ -38,6 +38,7 @@ def cells_of(row):
         "speedup": speedup and f"{speedup.value:.3g}", "efficiency %": percent(row.efficiency and row.efficiency.value),
         "communication %": percent(row.communication) if row.ranks > 1 else None,
         "predicted ms": row.predicted and cell(1e3 * row.predicted), "runs": None if row.is_predicted else len(row.runs),
+        "ended by": None if row.is_predicted or row.failed else ended_by(row.runs),
         "remark": remark(row),
     }  # fmt: skip
 

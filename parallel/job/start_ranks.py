@@ -85,6 +85,16 @@ def slots():
     return len(cores())
 
 
+def nodes():
+    """How many nodes the ranks that `slots` counts are on."""
+    count, listed = os.environ.get("SLURM_NNODES", ""), os.environ.get("PBS_NODEFILE", "")
+    if count.isdecimal():
+        return int(count)
+    if listed and Path(listed).is_file():
+        return len(set(Path(listed).read_text().split()))
+    return 1
+
+
 def environment(ranks, mpiexec):
     """The environment variables of a job of `ranks` ranks that `mpiexec` (a path) starts.
 

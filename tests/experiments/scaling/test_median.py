@@ -33,5 +33,5 @@ def test_ratios_are_between_the_extremes():
     slow, fast = Median(4.0, 3.0, 6.0, 6, 0.97), Median(2.0, 1.5, 2.0, 7, 0.98)
     ratio = slow.over(fast)
     assert (ratio.value, ratio.low, ratio.high, ratio.count) == (2.0, 1.5, 4.0, 6)
-    assert ratio.confidence == pytest.approx(0.95) and slow.half_width == pytest.approx(3 / 8)
+    assert ratio.confidence == pytest.approx(0.95) and slow.half_width == pytest.approx(2 / 4)
     assert slow.times(10) == Median(40.0, 30.0, 60.0, 6, 0.97)

@@ -2,7 +2,7 @@
 
 import random
 
-from gridgrad.experiments.scaling.order import BUSY, ENOUGH, FAILED, REPEATED, fewest_left, rounds, settled
+from gridgrad.experiments.scaling.order import BUSY, ENOUGH, FAILED, LATER, REPEATED, ended_by, fewest_left, rounds, settled
 from gridgrad.experiments.scaling.study import Study
 from tests.experiments.scaling import made_up_studies as made_up
 
@@ -21,6 +21,15 @@ def test_a_point_is_settled_by_a_narrow_interval_by_a_limit_or_by_a_failure():
     assert settled(runs(*wide, 1.1, 1, 0.8), STUDY) == REPEATED
     assert settled(runs(1.0) + runs(None, failed="no memory"), STUDY) == FAILED
     assert settled(runs(*[None] * 5), STUDY) is None and settled(runs(*[None] * 6), STUDY) == REPEATED  # too few steps
+
+
+def test_the_table_says_why_a_point_was_not_repeated_more_often():
+    assert ended_by(runs(*[1.0] * 6)) == ENOUGH and ended_by(runs(*[1.0] * 3)) == LATER
+    assert ended_by(runs(1.0, sweep={})) is None and ended_by(runs(1.0, sweep={"no_such": 1})) is None
+
+
+def test_an_interval_that_reaches_further_to_one_side_is_not_narrow():
+    assert settled(runs(1, 1, 1, 1, 1, 1.059), STUDY) is None and settled(runs(1, 1, 1, 1, 1, 1.029), STUDY) == ENOUGH
 
 
 def test_busy_runs_do_not_count_and_are_repeated_a_limited_number_of_times():

@@ -38,12 +38,44 @@ def test_a_curve_has_three_names(tmp_path):
 def test_only_runs_of_the_same_settings_and_environment_belong_to_a_study():
     made = made_up.records()
     study = Study(made[0]["sweep"] | {"nets": ["mlp:512,512,512,relu", "mlp:8,relu"], "schemes": ["batch"]})
-    mine, others = records.of_study(made, study, made_up.ENVIRONMENT)
+    predicted = made[0] | {"predicted": True, "machine": "a machine"}
+    mine, beside, others = records.of_study([*made, predicted], study, made_up.ENVIRONMENT)
+    assert [record["machine"] for record in beside] == ["a machine"]
     assert len(mine) == 18 and {record["grid"] for record in others} == {"batch=1,model=2", "batch=1,model=4"}
     assert all(record["curves"] == [["mlp:512,512,512,relu", "batch", "strong"]] for record in mine)
     assert records.of_study(made, Study({"steps": 7}), made_up.ENVIRONMENT)[0] == []
     assert records.of_study(made, study, made_up.ENVIRONMENT | {"code": "another"})[0] == []
     assert len(records.of_study(made, study, made_up.ENVIRONMENT | {"host": "another"})[0]) == 18
+
+
+def test_a_run_that_is_there_twice_counts_once():
+    made = made_up.records()
+    assert records.of_study(made + made, Study(made[0]["sweep"]), made_up.ENVIRONMENT) == (made, [], [])
+
+
+def test_a_reason_may_have_any_printable_letters_and_a_load_must_be_one(tmp_path):
+    one = made_up.records()[0]
+    (tmp_path / "s.jsonl").write_text(records.lines([one | {"failed": "no $HOME"}]))
+    assert records.read(tmp_path / "s.jsonl")[0]["failed"] == "no $HOME"
+    for odd in ({"failed": "\x1b[31mred"}, {"load": "x"}, {"load": {"verdict": 3}}):
+        (tmp_path / "s.jsonl").write_text(records.lines([one | odd, one]))
+        with pytest.raises(ValueError, match="line 1, is no report of a sweep"):
+            records.read(tmp_path / "s.jsonl")
+
+
+def test_a_larger_job_and_its_cores_are_the_same_environment_and_other_threads_are_not(monkeypatch):
+    monkeypatch.setenv("SLURM_NTASKS", "64")
+    monkeypatch.setenv("SLURM_CPU_BIND", "quiet,mask_cpu:0x1,0x2")
+    small = environment.here()
+    monkeypatch.setenv("SLURM_NTASKS", "128")
+    monkeypatch.setenv("SLURM_CPU_BIND", "quiet,mask_cpu:0x4,0x8")
+    assert environment.same(environment.here()) == environment.same(small)
+    assert "mask_cpu" in small["binding"] and "0x1" not in small["binding"]
+    monkeypatch.setenv("SLURM_CPU_BIND", "none")
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    assert [words.split(" (")[0] for words in environment.differences(small, environment.here())] == [
+        "BLAS threads a rank", "binding of ranks",
+    ]  # fmt: skip
 
 
 def test_differences_of_environments_are_named():

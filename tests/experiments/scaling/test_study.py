@@ -120,8 +120,12 @@ def test_repeats_below_six_are_exact_and_above_six_bounded():
         ({"series": [{"grid": "batch=*"}]}, "setting series[0] has no entry name"),
         ({"series": [{"name": "a", "grid": "batch=*", "micro_batch": 2}]}, "unknown setting micro_batch of a series"),
         ({"checkpoint": "x"}, "unknown setting checkpoint"),
-        ({"hosts": 0}, "setting hosts = 0: expected a number above 0"),
-        ({"hosts": 1.5}, "setting hosts = 1.5"),
+        ({"hosts": 0}, "setting hosts = 0: expected a whole number above 0"),
+        ({"hosts": 1.5}, "setting hosts = 1.5: expected a whole number above 0"),
+        ({"rate": 0}, "setting rate = 0: expected a number above 0"),
+        ({"profile": 0}, "setting profile must be true or false"),
+        ({"nets": ["mlp:8"], "network": [{"net": "mlp:8"}]}, "two networks are called mlp:8: give each a name of its own"),
+        ({"series": [{"name": "batch", "grid": "batch=*"}], "schemes": ["batch"]}, "two series are called batch"),
         ({"dtype": []}, "setting dtype is an empty list"),
         ({"dtype": {"a": 1}}, "setting dtype must be a text, a number, true or false"),
         ({"minutes": -1}, "setting minutes must be a number above 0"),
@@ -132,6 +136,12 @@ def test_settings_are_checked(given, message):
     with pytest.raises(ValueError) as error:
         Study(given)
     assert message in str(error.value)
+
+
+def test_options_that_train_does_not_take_are_refused_without_data():
+    study = Study({"batch_size": "seven", "dataset": "no-such-data"})
+    with pytest.raises(ValueError, match="mlp:512,512,512,relu on batch=1,model=1: .*seven"):
+        study.check_options()
 
 
 @pytest.mark.parametrize(

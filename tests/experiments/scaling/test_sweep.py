@@ -3,12 +3,14 @@
 import json
 import os
 import signal
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from gridgrad.experiments import sweep
-from gridgrad.experiments.scaling import environment, records, runs
+from gridgrad.experiments.scaling import environment, records, runs, study_file
 from gridgrad.experiments.scaling.study import Study
 from tests.experiments.programs import program
 from tests.experiments.scaling import made_up_studies as made_up
@@ -22,29 +24,33 @@ def swept(tmp_path_factory):
     options = "--nets", "mlp:8,8,relu;mlp:16,relu", "--ranks", "1,2", "--steps", 8, "--repeats", 1
     finished = program("sweep", *options, "--csv", path.with_suffix(".csv"), "--out", path)
     assert finished.returncode == 0, finished.stderr
-    assert finished.stderr == "" and "6 runs written" in finished.stdout  # 2 nets x 3 grids; no progress bar
+    assert finished.stderr == "" and "runs written" in finished.stdout  # no progress bar
     return path
 
 
 def test_a_sweep_writes_a_record_a_run(swept):
     found = records.read(swept)
+    assert {one["repeat"] for one in found} <= {0, 1}  # 2 nets x 3 grids; those beside other programs twice
     assert {one["grid"] for one in found} == {"batch=1,model=1", "batch=2,model=1", "batch=1,model=2"}
     assert all(one["oversubscribed"] == (one["P"] > one["slots"]) for one in found)
     losses = {(one["net"], round(one["final_loss"], 5)) for one in found}
     assert len(losses) == 2, "every grid trains the same network"
     assert all(environment.same(one["environment"]) == environment.same(environment.here()) for one in found)
     assert all(one["flops_a_sample"] > 0 and one["took"] > 0 and one["loss"] is None for one in found)
-    assert len(swept.with_suffix(".csv").read_text().splitlines()) == 1 + 2 * 5  # a run on one rank is in all three series
+    rows = sum(3 if one["P"] == 1 else 1 for one in found)  # a run on one rank is in all three series
+    assert len({records.key_of(one) for one in found}) == 6
+    assert len(swept.with_suffix(".csv").read_text().splitlines()) == 1 + rows
 
 
 def test_a_sweep_that_is_done_does_nothing_and_a_longer_one_adds_to_it(swept, tmp_path):
     given = records.read(swept)[0]["sweep"]
     out = tmp_path / "s.jsonl"
     out.write_text("".join(swept.read_text().splitlines(keepends=True)[:-1]) + '{"half')
-    assert sweep.sweep(Study(given), out) == (1, 6)
-    assert records.read(out)[:-1] == records.read(swept)[:-1]
+    first = records.read(out)
+    now, all_runs = sweep.sweep(Study(given), out)
+    assert now >= 1 and all_runs == len(first) + now and records.read(out)[: len(first)] == first
     before = out.read_text()
-    assert sweep.sweep(Study(given), out) == (0, 6) and out.read_text() == before
+    assert sweep.sweep(Study(given), out) == (0, all_runs) and out.read_text() == before
 
 
 @pytest.fixture
@@ -117,6 +123,88 @@ def test_no_run_is_started_that_would_end_after_the_minutes(made_up_runs, tmp_pa
     assert now == 4  # of 1.5 seconds each, within 6
 
 
+def test_short_points_go_on_where_there_is_no_time_for_a_long_one(made_up_runs, tmp_path, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(sweep.time, "monotonic", lambda: clock[0])
+    made_up_runs.after = lambda point: clock.__setitem__(0, clock[0] + 1.5)
+    out, study = tmp_path / "s.jsonl", Study({"ranks": [1, 2], "schemes": ["batch"], "minutes": 0.1})
+    long = made_up.record(study, study.points[1], 0) | {"took": 100.0, "environment": environment.here()}
+    out.write_text(records.lines([long]))
+    assert sweep.sweep(study, out) == (4, 5)
+    assert set(made_up_runs) == {study.points[0]}
+
+
+@pytest.mark.parametrize("last", range(3))
+def test_runs_that_come_back_are_in_a_file_whenever_the_sweep_is_stopped(made_up_runs, tmp_path, monkeypatch, last):
+    out = tmp_path / "s.jsonl"
+    ten, twenty = (Study({"ranks": [1, 2], "schemes": ["batch"], "steps": steps}) for steps in (10, 20))
+    sweep.sweep(ten, out)
+    first = records.read(out)
+    sweep.sweep(twenty, out)
+    write, writes = study_file.write_text, []
+
+    def stops(path, text):
+        if len(writes) == last:
+            raise KeyboardInterrupt
+        writes.append(path)
+        write(path, text)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(study_file, "write_text", stops)
+        with pytest.raises(KeyboardInterrupt):
+            sweep.sweep(ten, out)
+    held = {records.identity(one) for name in (out, f"{out}.others") for one in records.read(name)}
+    assert {records.identity(one) for one in first} <= held and len(held) == 24
+    assert sweep.sweep(ten, out) == (0, 12) and records.read(out) == first
+    assert len(records.read(f"{out}.others")) == 12
+
+
+def test_measuring_anew_keeps_each_old_run_until_the_new_one_is_there(made_up_runs, tmp_path):
+    study, out = Study({"ranks": [1, 2], "schemes": ["batch"]}), tmp_path / "s.jsonl"
+    sweep.sweep(study, out)
+    old, made_up_runs.after = records.read(out), lambda point: 1 / (len(made_up_runs) < 17)
+    with pytest.raises(ZeroDivisionError):
+        sweep.sweep(study, out, anew=True)
+    assert len(made_up_runs) == 17 and list(map(records.identity, records.read(out))) == list(map(records.identity, old))
+    made_up_runs.after = lambda point: None
+    assert sweep.sweep(study, out, anew=True) == (12, 12) and len(records.read(out)) == 12
+
+
+def test_of_two_sweeps_with_one_file_the_second_is_refused(tmp_path):
+    out = tmp_path / "s.jsonl"
+    words = "from gridgrad.experiments.scaling.study_file import locked"
+    other = [sys.executable, "-c", f"{words}\nwith locked({str(out)!r}): pass"]
+    with study_file.locked(out):
+        finished = subprocess.run(other, capture_output=True, text=True)
+        assert finished.returncode == 1 and f"another sweep writes {out}: wait for its end" in finished.stderr
+    assert subprocess.run(other).returncode == 0 and list(tmp_path.iterdir()) == []
+
+
+def test_gathering_does_not_drop_what_the_file_has_and_asks_nothing_of_predictions(made_up_runs, tmp_path):
+    study, out = Study({"ranks": [1, 2], "schemes": ["batch"]}), tmp_path / "s.jsonl"
+    sweep.sweep(study, out)
+    predicted = [one | {"predicted": True, "repeat": 0} for one in records.read(out)[:1]]
+    (tmp_path / "p.jsonl").write_text(records.lines(predicted))
+    with pytest.raises(ValueError, match="has runs that none of these files has"):
+        sweep.gather([tmp_path / "p.jsonl"], out)
+    assert "missing" not in sweep.gather([tmp_path / "p.jsonl"], tmp_path / "all.jsonl")
+    unknown = [one | {"sweep": {"no_such_setting": 1}} for one in records.read(out)]
+    (tmp_path / "old.jsonl").write_text(records.lines(unknown))
+    assert "missing" not in sweep.gather([tmp_path / "old.jsonl"], tmp_path / "again.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("stderr", "words"),
+    [
+        ("Traceback\n  raise ValueError('x')\nValueError: no room\nabort", "ValueError: no room"),
+        ("  BAD TERMINATION\nEXIT STRING: Killed (signal 9)", "a rank was killed, as the system does where memory is full"),
+        ("nothing", "no message"),
+    ],
+)
+def test_the_reason_of_a_failure_is_the_last_error(stderr, words):
+    assert runs.reason(stderr) == words and runs.printable("\x1b[31mred\n") == "[31mred"
+
+
 def test_a_part_is_every_nth_point(made_up_runs, tmp_path):
     study, files = Study({"ranks": [1, 2, 4]}), [tmp_path / f"{i}.jsonl" for i in range(1, 5)]
     assert len(study.points) == 6
@@ -145,6 +233,7 @@ def test_threads_and_emulated_hosts_say_how_a_job_starts():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--vary", "lr=0.1", "--vary", "lr=0.2"], "--vary lr is given twice: name all its values in one"),
         (["--schemes", "rows"], "must be one of batch, model, 2d, height, auto, not 'rows'"),
         (["--ranks", "1,x"], "whole number"),
         (["no-such-file.toml"], "No such file"),
@@ -186,9 +275,9 @@ def test_the_same_points_are_predicted_beside_the_runs(tmp_path):
     options = "--nets", "mlp:8,relu", "--schemes", "batch", "--steps", 6, "--repeats", 1, "--machine", "cori-haswell"
     finished = program("sweep", *options, "--out", out)
     assert finished.returncode == 0, finished.stderr
-    assert (
-        "predicted ms" in finished.stdout
-        and [bool(one.get("predicted")) for one in records.read(out)] == [False] * 2 + [True] * 2
-    )
+    found = records.read(out)
+    assert "predicted ms" in finished.stdout and [one["P"] for one in found if one.get("predicted")] == [1, 2]
+    assert {tuple(one["shape"]) for one in found if one.get("predicted")} == {(4,)}  # that of airfoil
     again = program("sweep", *options, "--out", out)
-    assert "2 of which were there already" in again.stdout and len(records.read(out)) == 4
+    assert "of which were there already" in again.stdout and not Path(f"{out}.others").exists()
+    assert [one["P"] for one in records.read(out) if one.get("predicted")] == [1, 2]

@@ -1,0 +1,82 @@
+"""The file of a sweep while the sweep runs: what it has already, and each new run as soon as it is done.
+
+What the file has of other settings, other code or another machine does not compare with the study. It lies in FILE.others,
+from where it comes back when the sweep is again as it was. However the sweep ends, each run is in one of the two files, or for
+a moment in both, which counts once.
+"""
+
+import fcntl
+from contextlib import contextmanager
+from pathlib import Path
+
+from gridgrad.experiments.common.options import user_input
+from gridgrad.experiments.common.report import write_text
+from gridgrad.experiments.scaling import records
+from gridgrad.experiments.scaling.order import by_point, settled
+
+
+class StudyFile:
+    """The records of a Study in a file. path: of the file. environment: what `environment.here` returned.
+
+    anew: whether runs that are there already are measured again. Each is kept until the new run with its number is there.
+
+    runs: the records that count, in the order in which they were measured, without those that failed, which are tried again.
+    """
+
+    def __init__(self, path, study, environment, anew=False):
+        self.path, self.others_path, self.study = Path(path), Path(f"{path}.others"), study
+        with user_input():
+            here, beside = records.read(self.path), records.read(self.others_path)
+        mine, self.predicted, others = records.of_study(here + beside, study, environment)
+        mine = [record for record in mine if not record.get("failed")]
+        self.runs, self.replaced = ([], mine) if anew else (mine, [])
+        if here or beside:
+            back, _, _ = records.of_study(beside, study, environment)
+            self._write_others(others + back)  # none of these is only in memory while the other file is written
+            self._write()
+            self._write_others(others)
+
+    def add(self, record):
+        """Add a run that is done."""
+        self.runs.append(record)
+        self._write()
+
+    def end(self):
+        """Drop old runs of points that have been measured anew."""
+        done = by_point(self.runs)
+        self.replaced = [record for record in self.replaced if not settled(done.get(records.key_of(record), []), self.study)]
+        if self.runs or self.replaced:
+            self._write()
+
+    def _write(self):
+        new = {(records.key_of(record), record["repeat"]) for record in self.runs}
+        old = [record for record in self.replaced if (records.key_of(record), record["repeat"]) not in new]
+        numbers = {point.key: number for number, point in enumerate(self.study.points)}
+        measured = sorted(self.runs + old, key=lambda record: (numbers[records.key_of(record)], record["repeat"]))
+        write_text(self.path, records.lines(measured + self.predicted))
+
+    def _write_others(self, others):
+        if others:
+            write_text(self.others_path, records.lines(others))
+        else:
+            self.others_path.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(path):
+    """Within it no other sweep writes the file `path`. ValueError if another one does so already.
+
+    The lock ends with the process, however that ends. Where the file system has no locks there is none.
+    """
+    lock = Path(f"{path}.lock")
+    with lock.open("w") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            raise ValueError(f"another sweep writes {path}: wait for its end, or give another --out") from None
+        except OSError:  # this file system has no locks
+            pass
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)

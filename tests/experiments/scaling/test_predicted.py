@@ -1,0 +1,54 @@
+"""Predicted records of a study: of the data of each point, and of no point that the cost model does not know."""
+
+import dataclasses
+
+import pytest
+
+from gridgrad.experiments.scaling import estimate, predicted
+from gridgrad.experiments.scaling.study import Study
+from gridgrad.parallel.prediction import machine as machines
+
+CORI, ETHERNET = machines.read("cori-haswell"), machines.read("ethernet-1g")
+
+
+def ranks_of(machine=CORI, **settings):
+    study = Study({"nets": ["mlp:8,relu"], "ranks": [1, 4], "schemes": ["batch"]} | settings)
+    return [record["P"] for record in predicted.records(study, machine)]
+
+
+def test_only_what_the_cost_model_knows_is_predicted():
+    assert ranks_of() == [1, 4] and ranks_of(reduction="plain", update="whole") == [1, 4]
+    for unknown in ({"threads": 2}, {"protocol": "easgd:4"}, {"plan": "hypergraph"}):
+        assert 4 not in ranks_of(**unknown)
+    for unknown in ({"reduction": "overlap"}, {"update": "sharded"}, {"hosts": 4}):  # a run on one rank has none of them
+        assert ranks_of(**unknown) == [1]
+
+
+def test_emulated_hosts_are_predicted_for_machines_with_as_many_ranks_a_node():
+    one_a_node = dataclasses.replace(ETHERNET, node=ETHERNET.node | {"ranks": 1})
+    two_a_node = dataclasses.replace(ETHERNET, node=ETHERNET.node | {"ranks": 2})
+    assert ranks_of(one_a_node, hosts=4) == [1, 4] and ranks_of(two_a_node, hosts=4) == [1]
+    assert ranks_of(two_a_node, hosts=2) == [1, 4]
+
+
+def test_shapes_are_those_of_the_data_of_each_point(tmp_path):
+    (tmp_path / "three.csv").write_text("1,2,3,0\n4,5,6,1\n" * 20)
+    study = Study({"nets": ["mlp:8,relu"], "ranks": [1], "dataset": ["airfoil", f"table:{tmp_path / 'three.csv'}"]})
+    assert [record["shape"] for record in predicted.records(study, CORI, of_data=True)] == [[4], [3]]
+    assert len({tuple(record["shape"]) for record in predicted.records(study, CORI)}) == 1
+    assert [record["shape"] for record in predicted.records(study, CORI, [7], 2, of_data=True)] == [[7], [7]]
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_an_estimate_counts_nodes_of_the_allocation_and_says_what_it_does_not_know(monkeypatch, nodes):
+    monkeypatch.setenv("SLURM_NTASKS", "8")
+    monkeypatch.setenv("SLURM_NNODES", f"{nodes}")
+    given = {"nets": ["mlp:8,relu"], "ranks": [8], "schemes": ["batch"], "repeats": 6, "most_repeats": 60}
+    last = estimate.text(Study(given), CORI).splitlines()[-1]
+    least, most = (float(last.split(", ")[2].split(" node-hours")[0].split(" to ")[i]) for i in range(2))
+    assert last.startswith("1 point, 6 to 60 runs") and most == pytest.approx(10 * least, rel=0.05)
+    assert least == pytest.approx(nodes * 6 * 2 / 3600, rel=0.2) and f"nodes of {8 // nodes} cores" in last
+    assert "of which none has a prediction" in estimate.text(Study(given | {"threads": 2}), CORI)
+    series = [{"name": "two threads", "grid": "batch=*", "threads": 2}]
+    some = estimate.text(Study(given | {"series": series, "schemes": ["batch"]}), CORI)
+    assert "without 1 point that have no prediction" in some
