@@ -28,6 +28,6 @@ def text(study, machine):
     if unknown == len(rows):
         hours = "of which none has a prediction"
     elif unknown:
-        hours += f", without {counted(unknown, 'point')} that have no prediction"
+        hours += f" and {counted(unknown, 'point')} without a prediction"
     runs = f"{len(rows) * study.repeats} to {len(rows) * study.most_repeats} runs"
     return f"{table.of_cells(rows)}\n{counted(len(rows), 'point')}, {runs}, {hours}; nothing was run"

@@ -51,4 +51,4 @@ def test_an_estimate_counts_nodes_of_the_allocation_and_says_what_it_does_not_kn
     assert "of which none has a prediction" in estimate.text(Study(given | {"threads": 2}), CORI)
     series = [{"name": "two threads", "grid": "batch=*", "threads": 2}]
     some = estimate.text(Study(given | {"series": series, "schemes": ["batch"]}), CORI)
-    assert "without 1 point that have no prediction" in some
+    assert "and 1 point without a prediction" in some
