@@ -193,6 +193,10 @@ def study_of(args):
     if twice := next((name for name in varied if varied.count(name) > 1), None):
         raise ValueError(f'--vary {twice} is given twice: name all its values in one, such as --vary "{twice}=A;B"')
     given |= {name: value for name in named if (value := getattr(args, name, None)) is not None} | dict(args.vary or ())
+    if args.nets:
+        given.pop("network", None)
+    if args.schemes or args.grids:
+        given.pop("series", None)
     if args.weak:
         given["scaling"] = ["weak"]
     if args.predict:

@@ -655,6 +655,7 @@ def test_code_stands_in_blocks_of_a_known_language(document):
     known = {
         "sh",
         "python",
+        "toml",
         "text",
         "diff",
         "{toctree}",

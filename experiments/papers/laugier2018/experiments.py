@@ -152,7 +152,7 @@ def spent(data, reports):
 
 def settings_of(name, ranks, data_dir):
     """The settings of the sweep on a data set."""
-    settings = study_settings.read(study_settings.FILES / "speedup.toml")
+    settings = study_settings.read(study_settings.FILES / "laugier2018.toml")
     where = {"data_dir": str(data_dir)} if data_dir else {}
     return settings | where | {"dataset": name, "ranks": list(ranks), "reduction": "plain"}  # as theirs
 

@@ -1,11 +1,18 @@
 """Which points a study has, for which settings, and what is refused before anything runs."""
 
+import tomllib
+from pathlib import Path
+
 import pytest
 
 from gridgrad.experiments.common.parallel_schemes import grid_at
 from gridgrad.experiments.common.programs import parser_of
 from gridgrad.experiments.scaling import settings, study
 from gridgrad.experiments.scaling.study import Curve, Study
+from gridgrad.experiments.sweep import options, study_of
+from tests.docs.pages import BLOCK
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.parametrize(
@@ -165,3 +172,21 @@ def test_all_points_are_checked_before_the_first_runs(given, message):
 @pytest.mark.parametrize("path", sorted(settings.FILES.glob("*.toml")), ids=lambda path: path.name)
 def test_the_settings_that_come_with_gridgrad_are_good(path):
     assert Study(settings.read(path)).points
+
+
+def test_the_settings_in_the_documents_are_studies_that_train_takes():
+    pages = (ROOT / "docs").glob("*.md")
+    blocks = [block for page in pages for block in BLOCK.findall(page.read_text())]
+    found = [Study(tomllib.loads(text)) for language, text in blocks if language == "toml"]
+    assert found
+    for one in found:
+        one.check_options()
+
+
+def test_networks_and_series_of_the_command_line_take_the_place_of_those_of_the_file(tmp_path):
+    file = tmp_path / "s.toml"
+    file.write_text('[[network]]\nnet = "mlp:8"\n[[series]]\nname = "a"\ngrid = "batch=*"\n')
+    of = lambda *words: study_of(options().parse_args([str(file), *words])).curves  # noqa: E731
+    assert [(curve.network, curve.series) for curve in of()] == [("mlp:8", "a")]
+    assert [(curve.network, curve.series) for curve in of("--nets", "mlp:9")] == [("mlp:9", "a")]
+    assert [(curve.network, curve.series) for curve in of("--schemes", "model")] == [("mlp:8", "model")]
