@@ -7,6 +7,7 @@ from gridgrad.experiments.common.parallel_schemes import AUTO
 from gridgrad.experiments.scaling.environment import SAME, same
 from gridgrad.experiments.scaling.order import is_busy
 from gridgrad.experiments.scaling.records import key_of
+from gridgrad.experiments.scaling.summary import origin_of
 from gridgrad.experiments.scaling.table import cells_of
 
 MEASURED = (
@@ -39,7 +40,7 @@ def tables(records, found):
         page_table("left-out", "Failed, and on a busy machine", LEFT_OUT, left_out(records)),
         page_table("planner", "What the planner would choose", PLANNER, planner(found)),
         page_table("predicted", "Predicted", PREDICTED, [
-            point(row) | {"machine": row.environment.get("processor")} for row in found if row.is_predicted
+            point(row) | {"machine": machine_of(row)} for row in found if row.is_predicted
         ]),
     ]  # fmt: skip
     return [table for table in every if table]
@@ -76,24 +77,29 @@ def left_out(records):
             what, reason = "busy", record["load"]["verdict"]
         else:
             continue
-        place = key_of(record), what, reason if what == "failed" else ""
+        place = origin_of(record), key_of(record), what, reason if what == "failed" else ""
         found.setdefault(place, []).append((record, reason))
     return [
         {"network": one["curves"][0][0] if one["curves"] else one["net"],
          "series": "; ".join(dict.fromkeys(curve[1] for curve in one["curves"])), "grid": one["grid"], "ranks": one["P"],
          "what": what, "runs": len(these), "reason": these[0][1]}
-        for (_, what, _), these in found.items() for one in [these[0][0]]
+        for (_, _, what, _), these in found.items() for one in [these[0][0]]
     ]  # fmt: skip
 
 
+def machine_of(row):
+    """The name of the machine that a predicted Row is for; None without records that count."""
+    return origin_of(row.runs[0]).name if row.runs else None
+
+
 def planner(found):
-    """A row for each network, scaling and number of ranks above 1 that has predictions: the planner's choice; where the planner
-    was not asked, the fastest series of those that were predicted."""
-    places = dict.fromkeys((row.network, row.scaling, row.ranks) for row in found if row.is_predicted and row.ranks > 1)
+    """A row for each machine, network, scaling and number of ranks above 1 that has predictions: the planner's choice; where
+    the planner was not asked, the fastest series of those that were predicted."""
+    predictions = [row for row in found if row.is_predicted and row.ranks > 1 and row.seconds]
     rows = []
-    for place in places:
-        here = [row for row in found if (row.network, row.scaling, row.ranks) == place and row.seconds]
-        predicted = [row for row in here if row.is_predicted and row.fits]
+    for machine, *place in dict.fromkeys((machine_of(row), row.network, row.scaling, row.ranks) for row in predictions):
+        here = [row for row in found if [row.network, row.scaling, row.ranks] == place and row.seconds]
+        predicted = [row for row in here if row.is_predicted and row.fits and machine_of(row) == machine]
         asked = [row for row in predicted if row.settings.get("grid") == AUTO]
         if not predicted:
             continue
@@ -102,9 +108,9 @@ def planner(found):
         fastest = min(timed, key=lambda row: row.seconds.value, default=None)
         plan = choice.runs[0].get("plan")
         rows.append({
-            "network": choice.network, "scaling": choice.scaling, "ranks": choice.ranks, "batch": choice.batch,
-            "grid": choice.grid, "plan": plan if isinstance(plan, str) else None, "of": "all grids" if asked else
-            "the series here", "ms, predicted": 1e3 * choice.seconds.value,
+            "machine": machine, "network": choice.network, "scaling": choice.scaling, "ranks": choice.ranks,
+            "batch": choice.batch, "grid": choice.grid, "plan": plan if isinstance(plan, str) else None,
+            "of": "all grids" if asked else "the series here", "ms, predicted": 1e3 * choice.seconds.value,
             "measured fastest": fastest and f"{fastest.grid} ({fastest.series})",
             "ms, measured": fastest and 1e3 * fastest.seconds.value,
         })  # fmt: skip

@@ -3,12 +3,17 @@
 Times are medians over the runs of a point, each of which has its own median step, with the interval of `median.py`. Speedups
 are in samples a second over the run on one rank of the same network, data and settings, so that they mean the same for strong
 and for weak scaling; the parallel efficiency is the speedup over the ranks.
+
+Only runs that were measured on the same (`environment.py`: SAME) are one row, and only predictions for the same machine. Where
+the records have several of them for a curve, the name of its series says which one a row is of.
 """
 
+import json
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from statistics import median
 
+from gridgrad.experiments.scaling.environment import SAME, same
 from gridgrad.experiments.scaling.median import Median, median_of
 from gridgrad.experiments.scaling.order import is_busy, seconds_of
 from gridgrad.experiments.scaling.records import key_of
@@ -29,15 +34,16 @@ MEASURED = {  # what is read of the report of a run
 class Row:
     """A point of a curve.
 
-    network, series, scaling: of the curve. net, dataset, grid: what ran; where the planner chose the grid, that one. ranks: P.
-    batch: samples of the global minibatch. settings: all of the run. environment: what it ran on. slots: ranks that can have a
-    core there. oversubscribed: whether there were more.
+    network, series, scaling: of the curve; the series says where it is from if that differs within the curve. net, dataset,
+    grid: what ran; where the planner chose the grid, that one. ranks: P. batch: samples of the global minibatch. settings: all
+    of the run. environment: what it ran on. slots: ranks that can have a core there. oversubscribed: whether there were more.
 
     seconds: a Median of a step; None where no run was timed. parts: {what: seconds a step, mean over the ranks}, medians over
     the runs; empty where a run says nothing. bytes, calls: sent by all ranks in a step, and collectives that a rank takes part
     in, or None. memory: bytes that the rank with most of them had at most, or None. flops: of a step of all ranks together.
-    speedup: a Median, None without a run on one rank. predicted: seconds of the same point in a prediction, or None;
-    is_predicted: whether the row itself is one; fits: whether it fits the memory of its machine.
+    speedup: a Median, None without a run on one rank. predicted: seconds of the same point in a prediction; None where there is
+    none, or several machines have one. is_predicted: whether the row itself is one; fits: whether it fits the memory of its
+    machine.
     busy: runs that did not count, as others used the machine. failed: the reason why there is no time, or None.
     runs: the records that count.
     """
@@ -108,28 +114,67 @@ def rows(records):
                              "--anew") from None  # fmt: skip
     groups = defaultdict(list)
     for record in records:
-        groups[bool(record.get("predicted")), point_of(record)].append(record)
+        groups[origin_of(record), point_of(record)].append(record)
     timed = {name: found for name, of_point in groups.items() if (found := time_of(of_point))}
+    predictions = defaultdict(list)
+    for (origin, key), seconds in timed.items():
+        if origin.is_predicted:
+            predictions[key].append(seconds)
     found = []
-    for (is_predicted, key), curves in curves_of(groups).items():
-        of_point = groups[is_predicted, key]
+    for (origin, key), curves in curves_of(groups).items():
+        of_point = groups[origin, key]
+        of_prediction = predictions[key][0] if not origin.is_predicted and len(predictions[key]) == 1 else None
         for network, series, scaling in curves:
-            row = row_of(Curve(network, series, scaling), of_point, timed.get((is_predicted, key)))
-            alone = timed.get((is_predicted, key_alone(of_point[0], scaling)))
-            of_prediction = None if is_predicted else timed.get((True, key))
-            found.append(with_speedup(row, alone, of_prediction))
-    wide = {(row.is_predicted, row.network, row.scaling) for row in found if row.ranks > 1}
-    several = {(row.is_predicted, row.curve) for row in found if row.ranks > 1}
-    found = [
-        row for row in found
-        if (row.is_predicted, row.curve) in several or (row.is_predicted, row.network, row.scaling) not in wide
-    ]  # fmt: skip # not the serial point of a series that has no other, where another series has it too
+            row = row_of(Curve(network, series, scaling), of_point, timed.get((origin, key)))
+            alone = timed.get((origin, key_alone(of_point[0], scaling)))
+            found.append((origin, with_speedup(row, alone, of_prediction)))
+    wide = {(origin, row.network, row.scaling) for origin, row in found if row.ranks > 1}
+    several = {(origin, row.curve) for origin, row in found if row.ranks > 1}
+    found = told_apart([
+        (origin, row) for origin, row in found
+        if (origin, row.curve) in several or (origin, row.network, row.scaling) not in wide
+    ])  # fmt: skip # not the serial point of a series that has no other, where another series has it too
     order = {row.curve: number for number, row in reversed(list(enumerate(found)))}
     return sorted(found, key=lambda row: (row.is_predicted, order[row.curve], row.ranks))
 
 
+@dataclass(frozen=True)
+class Origin:
+    """Where records are from that compare. is_predicted: whether they are predictions. name: of the machine that they are for;
+    of runs the entries of SAME, a text."""
+
+    is_predicted: bool
+    name: str
+
+
+def origin_of(record):
+    """The Origin of a record."""
+    if record.get("predicted"):
+        return Origin(True, str(record.get("machine")))
+    return Origin(False, json.dumps(same(record["environment"]), sort_keys=True))
+
+
+def told_apart(found):
+    """The Rows of (Origin, Row) pairs. The series of a curve that has several origins say in what these differ."""
+    environments = defaultdict(dict)
+    for origin, row in found:
+        environments[origin.is_predicted, row.curve][origin] = row.environment
+    rows = []
+    for origin, row in found:
+        here = environments[row.is_predicted, row.curve]
+        words = "" if len(here) == 1 else f" ({origin.name if origin.is_predicted else difference(row.environment, here)})"
+        rows.append(replace(row, series=f"{row.series}{words}"))
+    return rows
+
+
+def difference(environment, others):
+    """The entries of SAME of an environment in which not all others agree, in words. others: {any name: environment}."""
+    different = [name for name in SAME if len({repr(other.get(name)) for other in others.values()}) > 1]
+    return ", ".join(f"{SAME[name]} {environment.get(name)}" for name in different)
+
+
 def curves_of(groups):
-    """{(is predicted, key): its curves} of groups of records with such names, that on one rank with all it is compared with."""
+    """{(Origin, key): its curves} of groups of records with such names, that on one rank with all it is compared with."""
     curves = {name: dict.fromkeys(tuple(curve) for one in found for curve in one["curves"]) for name, found in groups.items()}
     wide = [(name, found[0]) for name, found in groups.items() if found[0]["P"] > 1]
     for name, record in wide:

@@ -112,6 +112,18 @@ def test_without_the_planner_the_fastest_series_stands_there():
     assert [one["of"] for one in planner] == ["the series here"] * 2
 
 
+def test_points_on_different_machines_are_rows_of_their_own():
+    found = study()
+    elsewhere = [one | {"machine": "another"} if one.get("predicted") else
+                 one | {"environment": made_up.ENVIRONMENT | {"mpi": "a library 2.0"}} for one in found]  # fmt: skip
+    read = Read(page.render(found + elsewhere, "A study", {}))
+    assert {one["series"] for one in read.cells("measured")} == {
+        f"{series} (MPI library a library {version}.0)" for series in ("batch", "model") for version in "12"}  # fmt: skip
+    assert [(one["machine"], one["ranks"]) for one in read.cells("planner")] == [
+        ("a machine", "2"), ("a machine", "4"), ("another", "2"), ("another", "4")]  # fmt: skip
+    assert [(one["what"], one["runs"]) for one in read.cells("left-out")] == [("busy", "1"), ("failed", "1")] * 2
+
+
 def test_a_study_of_which_nothing_ran_is_a_page_of_reasons():
     failed = {"time": None, "bytes": None, "seconds_per_step": None, "failed": "no memory"}
     read = Read(page.render([one | failed for one in made_up.records(repeats=1)], "A study", {"Speedup": speedup}))

@@ -138,3 +138,32 @@ def test_predictions_of_before_with_another_plan_are_other_points():
         for plan, series, seconds in (("in", "model", 3.0), ("out", "auto", 1.0))
     ]
     assert [(row.series, row.seconds.value) for row in rows(records)] == [("model", 3), ("auto", 1)]
+
+
+def test_runs_on_different_machines_are_rows_of_their_own_and_say_in_what_they_differ():
+    other = made_up.ENVIRONMENT | {"processor": "another", "cores": 8}
+    slow = [record | {"environment": other} for record in made_up.records(lambda point, n: 0.1 / point.ranks, ranks=[1, 2])]
+    found = by_place(made_up.records(schemes=["batch"]) + slow)
+    fast_name, slow_name = "batch (processor a processor, cores 4)", "batch (processor another, cores 8)"
+    assert {series for series, *_ in found} == {fast_name, slow_name, "model"}  # which only one of them has
+    one, two = found[fast_name, "strong", 2], found[slow_name, "strong", 2]
+    assert (one.seconds.value, two.seconds.value) == (0.005, 0.05) and one.speedup.value == two.speedup.value == 2
+    text = table.text(made_up.records(schemes=["batch"]) + slow)
+    assert fast_name in text and slow_name in text
+    alone = [record for record in slow if record["P"] == 2]  # a speedup is over a run on the same machine
+    assert by_place(made_up.records(schemes=["batch"]) + alone)[slow_name, "strong", 2].speedup is None
+
+
+def test_predictions_for_different_machines_are_rows_of_their_own():
+    records = made_up.records(schemes=["batch"])
+    study = Study(records[0]["sweep"])
+    predicted = [
+        made_up.record(study, point, 0, seconds, predicted=True, machine=name)
+        for name, seconds in (("a machine", 0.02), ("another", 0.04))
+        for point in study.points
+    ]
+    found = rows(records + predicted)
+    assert {(row.series, row.seconds.value) for row in found if row.is_predicted} == {
+        ("batch (a machine)", 0.02), ("batch (another)", 0.04)}  # fmt: skip
+    assert {(row.series, row.predicted) for row in found if not row.is_predicted} == {("batch", None)}  # of which of both?
+    assert {row.predicted for row in rows(records + predicted[:3]) if not row.is_predicted} == {0.02}
