@@ -14,6 +14,11 @@ grid and the plan (`parallel/prediction/workload.py`) times a constant of the ma
 The constants are not negative and fit best by the relative error (non-negative least squares, Lawson and Hanson 1974). The
 interval of a prediction is that of fits to resampled points and runs (bootstrap, Efron 1979), widened by the spread of the
 errors with which each point is predicted from all others.
+
+How often the interval holds what is measured is itself measured, in `tests/experiments/scaling/test_fit.py`: in at least 95 of
+100 cases where each step takes these terms times a random factor that spreads by up to 30 %. It says nothing of what only more
+ranks bring, such as a network or a memory that gets crowded. Points with more ranks than cores are left out, because there the
+ranks wait for cores too.
 """
 
 from collections import defaultdict
@@ -22,8 +27,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import nnls
 
-from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.scaling.order import seconds_of
+from gridgrad.experiments.scaling.summary import difference, origin_of, point_of
+from gridgrad.experiments.scaling.volumes import network_of
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.process_grid import STAGE, parse_grid
 from gridgrad.parallel.placement.plan import weighted
@@ -36,42 +42,84 @@ from gridgrad.parallel.protocols.protocol_names import SYNC
 TERMS = ("calls", "arithmetic", "memory traffic", "rounds in a node", "bytes in a node", "rounds between nodes",
          "bytes between nodes")  # fmt: skip
 UNITS = "s a call", "s an operation", "s a byte", "s a round", "s a byte", "s a round", "s a byte"
+FEWEST = 3  # points of a fit
 SAMPLES = 200  # of the bootstrap
+CROWDED = "more ranks than cores"
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A Row with the counts of the terms of its step, an array."""
+
+    row: object
+    counts: np.ndarray
 
 
 @dataclass(frozen=True)
 class Fit:
-    """constants: one a term of TERMS, in the seconds of UNITS. samples: those of resampled points, a row each. spread: standard
-    deviation of the logarithm of the ratio with which a point is predicted from all others."""
+    """constants: one a term of TERMS, in the seconds of UNITS. samples: those of resampled points, a row each. spread: of the
+    logarithms of the ratios with which the points are predicted, each from all others, the root of the mean square."""
 
     constants: np.ndarray
     samples: np.ndarray
     spread: float
 
     def seconds(self, counts):
-        """(predicted seconds of a step, low, high) of the counts of its terms; the interval is one of about 95 %."""
+        """(predicted seconds of a step, low, high) of the counts of its terms; see the module's text about the interval."""
         low, high = np.percentile(self.samples @ counts, [2.5, 97.5])
         wide = np.exp(1.96 * self.spread)
         return float(self.constants @ counts), float(low / wide), float(high * wide)
 
 
-def can_be_fitted(row):
-    """Whether a Row is of what the terms describe: measured, synchronous, without stages, on a grid that is known."""
-    settings = row.settings
-    return bool(
-        row.seconds and not row.is_predicted and settings.get("protocol", SYNC) == SYNC
-        and parse_grid(row.grid).get(STAGE, 1) == 1 and row.runs[0].get("features")
-    )  # fmt: skip
+def machines(rows):
+    """{words: measured Rows with times, each point once} of each machine: what they ran on, with which threads and dtype.
+
+    The words say in what the machines differ; they are empty where there is only one.
+    """
+    found, environments = defaultdict(dict), {}
+    for row in rows:
+        if row.seconds and not row.is_predicted:
+            place = origin_of(row.runs[0]), row.settings.get("threads"), row.settings.get("dtype") or "float32"
+            environments[place] = row.environment
+            found[place].setdefault(point_of(row.runs[0]), row)
+    words = {}
+    for place, points in found.items():
+        own = zip(("threads", "dtype"), place[1:], zip(*(other[1:] for other in found)))
+        parts = [difference(environments[place], environments), *(f"{n} {v}" for n, v, of_all in own if len(set(of_all)) > 1)]
+        words[", ".join(filter(None, parts))] = list(points.values())
+    return words
+
+
+def sorted_out(rows, up_to):
+    """(Counted points on at most `up_to` ranks, those on more, {reason: Rows that are left out}) of the Rows of a machine."""
+    known, further, left_out = [], [], defaultdict(list)
+    for row in rows:
+        try:
+            point = Counted(row, counts_of(row))
+        except ValueError as error:
+            left_out[str(error)].append(row)
+        else:
+            (known if row.ranks <= up_to else further).append(point)
+    seen = sum((one.counts for one in known), np.zeros(len(TERMS)))
+    for one in list(further) if known else ():
+        if new := [term for term, here, there in zip(TERMS, one.counts, seen) if here and not there]:
+            further.remove(one)
+            left_out[f"no point on at most {up_to} ranks has {' and '.join(new)}"].append(one.row)
+    return known, further, dict(left_out)
 
 
 def counts_of(row):
-    """The counts of the terms of a step of a Row, an array; see the table above."""
-    run, sizes = row.runs[0], parse_grid(row.grid)
-    shape = tuple(run["shape"]) if run.get("shape") else (run["features"],)
-    net = published(row.net, shape, run["outputs"], row.settings.get("dtype") or "float32")
-    plan = row.settings.get("plan") or "fewest-bytes"
-    nodes = row.settings.get("hosts") or 1
-    on_node = -(-row.ranks // int(nodes))
+    """The counts of the terms of a step of a measured Row, an array; see the table above. ValueError, with the reason, for a
+    point that the terms do not describe."""
+    sizes, settings = parse_grid(row.grid), row.settings
+    check_described(row, sizes)
+    net = network_of(row, row.runs[0])
+    if net is None:
+        raise ValueError("the report does not say the shape of a sample")
+    hosts = int(settings.get("hosts") or 1)
+    if hosts < 1:
+        raise ValueError(f"hosts = {hosts}")
+    plan, on_node = settings.get("plan") or "fewest-bytes", -(-row.ranks // hosts)
     grid = busiest(sizes, words_of(plan, weighted(net)), on_node)
     placed = place(net, grid, plan, None, None)
     workload = Workload(local_shape(placed.input, row.batch, grid), row.batch, net.dtype.itemsize)
@@ -85,25 +133,40 @@ def counts_of(row):
             sent = max(work.nbytes, work.most) * (1 if near else min(on_node, row.ranks) / work.group.on_node)
             found[3 if near else 5] += COLLECTIVES[work.name].rounds(work.group.size)
             found[4 if near else 6] += sent
-    found[:3] *= max(1, row.ranks / (row.slots or row.ranks))  # ranks that share a core compute one after another
     return found
 
 
-def fit(rows, seed=0):
-    """The Fit of measured Rows. ValueError for fewer than three."""
-    if len(rows) < 3:
-        raise ValueError(f"{len(rows)} points are too few to fit a machine: at least 3 are needed")
-    counts = np.array([counts_of(row) for row in rows])
-    seconds = np.array([row.seconds.value for row in rows])
+def check_described(row, sizes):
+    """Raise ValueError, with the reason, for a Row whose step has more than the terms. sizes: {axis: ranks} of its grid."""
+    if row.oversubscribed:
+        raise ValueError(CROWDED)
+    if sizes.get(STAGE, 1) > 1:
+        raise ValueError("pipelines have idle times that are no term")
+    if row.settings.get("protocol", SYNC) != SYNC:
+        raise ValueError("ranks that are not synchronous wait in other ways")
+    if any(row.settings.get(name) for name in ("shares", "rebalance", "handicap")):
+        raise ValueError("the ranks have unequal shares or speeds")
+
+
+def fit(known):
+    """The Fit of Counted points. ValueError for fewer than FEWEST."""
+    if len(known) < FEWEST:
+        raise ValueError(f"{len(known)} points are too few to fit a machine: at least {FEWEST} are needed")
+    counts = np.array([one.counts for one in known])
+    runs = [[value for run in one.row.runs if (value := seconds_of(run))] for one in known]
+    return fit_of(counts, np.array([one.row.seconds.value for one in known]), runs)
+
+
+def fit_of(counts, seconds, runs, seed=0):
+    """The Fit of points. counts: a row of terms a point. seconds: the median of each. runs: a list of the seconds of each."""
     rng = np.random.default_rng(seed)
     samples = []
     for _ in range(SAMPLES):
-        chosen = rng.integers(len(rows), size=len(rows))
-        drawn = [rng.choice([value for run in rows[i].runs if (value := seconds_of(run))]) for i in chosen]
-        samples.append(constants(counts[chosen], np.array(drawn)))
+        chosen = rng.integers(len(counts), size=len(counts))
+        samples.append(constants(counts[chosen], np.array([rng.choice(runs[i]) for i in chosen])))
     errors = []
-    for left_out in range(len(rows)):
-        others = np.arange(len(rows)) != left_out
+    for left_out in range(len(counts)):
+        others = np.arange(len(counts)) != left_out
         predicted = constants(counts[others], seconds[others]) @ counts[left_out]
         errors.append(np.log(max(predicted, 1e-12) / seconds[left_out]))
     return Fit(constants(counts, seconds), np.array(samples), float(np.sqrt(np.mean(np.square(errors)))))
@@ -116,25 +179,14 @@ def constants(counts, seconds):
     return nnls(scaled / sizes, np.ones(len(seconds)))[0] / sizes
 
 
-def forecast(rows, up_to):
-    """(Fit, table rows) of the points on more than `up_to` ranks, predicted from those on at most so many."""
-    usable = [row for row in unique(rows) if can_be_fitted(row)]
-    known, further = ([row for row in usable if (row.ranks <= up_to) is few] for few in (True, False))
-    found = fit(known)
+def forecast(found, further):
+    """Table rows: Counted points beside what a Fit predicts for them."""
     lines = []
-    for row in further:
-        middle, low, high = found.seconds(counts_of(row))
+    for one in further:
+        row, (middle, low, high) = one.row, found.seconds(one.counts)
         lines.append({
             "network": row.network, "series": row.series, "scaling": row.scaling, "ranks": row.ranks, "batch": row.batch,
             "ms measured": 1e3 * row.seconds.value, "ms predicted": 1e3 * middle, "from": 1e3 * low, "to": 1e3 * high,
             "error %": 100 * (middle / row.seconds.value - 1), "within": low <= row.seconds.value <= high,
         })  # fmt: skip
-    return found, lines
-
-
-def unique(rows):
-    """The rows, each point once, though it may belong to several curves."""
-    seen = defaultdict(list)
-    for row in rows:
-        seen[row.is_predicted, row.net, row.grid, row.batch, str(sorted(row.settings.items(), key=str))].append(row)
-    return [same[0] for same in seen.values()]
+    return lines

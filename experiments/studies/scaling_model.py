@@ -4,7 +4,8 @@
 
 Three tables: the serial fractions of Amdahl and of Karp and Flatt; the terms of each step that was predicted too (`sweep
 --machine`), worst first; and the points on more than `--up-to` ranks, predicted by a machine that is fitted to the points on at
-most so many (`experiments/scaling/fit.py`), with intervals.
+most so many (`experiments/scaling/fit.py`), with intervals. Points that such a machine does not describe, such as those on more
+ranks than cores, are left out and named with the reason.
 """
 
 from statistics import median
@@ -12,8 +13,9 @@ from statistics import median
 from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.options import Parser, check_writable, user_input, whole
 from gridgrad.experiments.common.report import write_text
-from gridgrad.experiments.common.tables import terminal
+from gridgrad.experiments.common.tables import counted, terminal
 from gridgrad.experiments.scaling import fit, laws, records, terms
+from gridgrad.experiments.scaling.reported import checked
 from gridgrad.experiments.scaling.summary import rows as rows_of
 from gridgrad.parallel.job.run import run_launcher
 
@@ -32,7 +34,7 @@ def options():
 
 
 def document(rows, up_to, most):
-    """The three tables in Markdown, those that there are."""
+    """The three tables in Markdown, those that there are. ValueError without any."""
     parts = ["# What the points of a sweep say"]
     if serial := laws.fractions(rows):
         parts += ["## Serial fractions of strong scaling", lines(serial)]
@@ -45,26 +47,45 @@ def document(rows, up_to, most):
 
 
 def fitted(rows, up_to):
-    """The part about the fitted machine; why there is none, where there are too few points."""
-    try:
-        found, predicted = fit.forecast(rows, up_to)
-    except ValueError as error:
-        return [f"No machine was fitted: {error}."]
-    used = zip(fit.TERMS, found.constants, fit.UNITS)
-    constants = lines([{"term": term, "constant": f"{value:.3g} {unit}"} for term, value, unit in used if value])
-    parts = [f"## A machine fitted to the points on at most {up_to} ranks", constants]
-    if predicted:
-        errors = [abs(line["error %"]) for line in predicted]
-        inside = sum(line["within"] for line in predicted)
-        parts += [lines(predicted), f"{len(predicted)} points on more ranks: median error {median(errors):.1f} %, worst "
-                  f"{max(errors):.1f} %; {inside} within their interval."]  # fmt: skip
+    """The parts about the fitted machines: of each its constants and predictions, and which points are left out and why."""
+    parts = []
+    for words, of_machine in fit.machines(rows).items():
+        known, further, left_out = fit.sorted_out(of_machine, up_to)
+        parts.append(f"## A machine fitted to the points on at most {up_to} ranks{words and f': {words}'}")
+        try:
+            parts += of_fit(fit.fit(known), further)
+        except ValueError as error:
+            parts.append(f"No machine was fitted: {error}.")
+        if left_out:
+            parts += ["Points that are left out:", lines([left_out_line(*item) for item in left_out.items()])]
     return parts
+
+
+def of_fit(found, further):
+    """The parts about a Fit. further: the Counted points that it predicts."""
+    used = zip(fit.TERMS, found.constants, fit.UNITS)
+    parts = [lines([{"term": term, "constant": f"{value:.3g} {unit}"} for term, value, unit in used if value])]
+    if further:
+        predicted = fit.forecast(found, further)
+        errors, inside = [abs(line["error %"]) for line in predicted], sum(line["within"] for line in predicted)
+        parts += [lines(predicted), f"{counted(len(predicted), 'point')} on more ranks: median error {median(errors):.1f} %, "
+                  f"worst {max(errors):.1f} %; {inside} within their interval."]  # fmt: skip
+    return parts
+
+
+def left_out_line(reason, rows):
+    """A table row about the Rows that are left out for one reason."""
+    return {
+        "points": len(rows), "networks": "; ".join(dict.fromkeys(row.network for row in rows)),
+        "series": "; ".join(dict.fromkeys(row.series for row in rows)),
+        "ranks": ", ".join(map(str, sorted({row.ranks for row in rows}))), "why": reason,
+    }  # fmt: skip
 
 
 def main():
     args = options().parse_args()
     with user_input():
-        rows = rows_of(records.gather(args.reports))
+        rows = rows_of(checked(records.gather(args.reports)))
         text = document(rows, args.up_to, args.most)
         if args.out:
             check_writable(args.out)

@@ -1,18 +1,14 @@
-"""Serial fractions, errors of predictions by term, and a machine fitted to few ranks, on made-up measurements."""
+"""Serial fractions and errors of predictions by term, on made-up measurements."""
 
-import numpy as np
 import pytest
 
-from gridgrad.experiments.scaling import fit, laws, predicted, records, terms
+from gridgrad.experiments.scaling import laws, predicted, terms
 from gridgrad.experiments.scaling.study import Study
 from gridgrad.experiments.scaling.summary import rows
-from gridgrad.experiments.studies import scaling_model
 from gridgrad.parallel.prediction import machine
-from tests.experiments.programs import program
 from tests.experiments.scaling import made_up_studies as made_up
 
 CORI = machine.read("cori-haswell")
-OF_DATA = {"features": 4, "outputs": 1}
 WIDE = {"ranks": [1, 2, 4], "nets": ["mlp:64,64,relu", "mlp:256,256,relu", "mlp:96,32,48,relu"], "schemes": ["batch", "model"]}
 
 
@@ -44,52 +40,3 @@ def test_the_terms_of_a_prediction_add_up_to_the_step():
     made = list(predicted.records(Study(WIDE), CORI, (4,), 1))
     assert all(sum(one["terms"].values()) == pytest.approx(one["seconds_per_step"]["median"], rel=1e-4) for one in made)
     assert {name for one in made for name in one["terms"]} >= {"compute", "all-reduce of gradients", "all-gather"}
-
-
-def as_if(constants, noise=0.0, **settings):
-    """Rows whose seconds are the counts of their terms times these constants."""
-    rng = np.random.default_rng(3)
-    found = made_up.records(lambda point, n: 1.0, **WIDE | settings)
-    found = [record | OF_DATA for record in found]
-    counts = {records.key_of(row.runs[0]): fit.counts_of(row) for row in rows(found)}
-    for record in found:
-        seconds = float(constants @ counts[records.key_of(record)]) * float(np.exp(noise * rng.standard_normal()))
-        record["seconds_per_step"] = {"median": seconds}
-    return rows(found)
-
-
-def test_a_machine_that_is_one_is_found_and_predicts_more_ranks():
-    constants = np.array([1e-6, 2e-10, 1e-10, 5e-6, 1e-9, 0, 0])
-    found, lines = fit.forecast(as_if(constants), 2)
-    assert len(lines) == 3 * 2 and all(abs(line["error %"]) < 0.1 and line["within"] for line in lines)
-    assert found.spread < 1e-6
-
-
-def test_noise_widens_the_interval_and_the_truth_is_within():
-    constants = np.array([1e-6, 2e-10, 1e-10, 5e-6, 1e-9, 0, 0])
-    found, lines = fit.forecast(as_if(constants, noise=0.05), 2)
-    assert found.spread > 0.005 and all(line["within"] for line in lines)
-    assert all(line["from"] < line["ms predicted"] < line["to"] for line in lines)
-    assert (found.constants >= 0).all()
-
-
-def test_ranks_on_hosts_of_their_own_send_between_nodes():
-    series = [{"name": "hosts", "grid": "batch=*", "hosts": 4}]
-    measured = [record | OF_DATA for record in made_up.records(series=series, schemes=[])]
-    for row in (row for row in rows(measured) if row.ranks > 1):
-        counts = dict(zip(fit.TERMS, fit.counts_of(row), strict=True))
-        assert counts["rounds in a node"] == counts["bytes in a node"] == 0 < counts["bytes between nodes"]
-
-
-def test_too_few_points_are_no_machine_and_are_said_so(tmp_path):
-    with pytest.raises(ValueError, match="2 points are too few to fit a machine: at least 3 are needed"):
-        fit.fit(as_if(np.ones(7), nets=["mlp:8,relu"], schemes=["batch"], ranks=[1, 2]))
-    path = tmp_path / "s.jsonl"
-    path.write_text(records.lines(made_up.records(nets=["mlp:8,relu"], schemes=["batch"])))
-    finished = program("study", "scaling-model", path, "--out", tmp_path / "m.md")
-    assert finished.returncode == 0 and "No machine was fitted: 0 points are too few" in finished.stdout, finished.stderr
-    assert (
-        (tmp_path / "m.md").read_text().startswith("# What the points of a sweep say\n\n## Serial fractions of strong scaling")
-    )
-    path.write_text(records.lines(made_up.records(ranks=[1])))
-    assert "No machine was fitted" in scaling_model.document(rows(records.read(path)), 2, 5)
