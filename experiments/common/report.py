@@ -18,7 +18,7 @@ from gridgrad.nn.kernels.table_in_use import kernels
 from gridgrad.parallel.job.run import library_name
 from gridgrad.parallel.observe.machine_load import QUIET, load_of_process, seen_asleep
 
-PARTS = "compute", "read", "communicate", "wait"  # of the time of a step
+PARTS = "compute", "read", "communicate", "wait"  # of the time of a step, in the order in which figures stack them
 
 
 def versions():
@@ -108,9 +108,10 @@ def time_and_bytes(grid, step_seconds, read_seconds):
     step_seconds: this rank's seconds of each step. read_seconds: its seconds of loading minibatches in all steps,
     without communication. A step takes as long as its slowest rank. The rank that comes last to a collective
     waits for nobody, so what the fastest rank spends in it is its cost ("communicate"), and what another spends
-    beyond that is waiting. These are means over the ranks; "compute_max" is the computing time of the rank that computes
-    longest. Bytes are those sent by all ranks together in one step; for sums in shared memory, where nothing is sent, they are
-    the bytes that a rank reads from the buffers of other ranks. Collective.
+    beyond that is waiting. These are means over the ranks, also in the table "communication", where a collective that only some
+    ranks take part in counts for these alone; "compute_max" is the computing time of the rank that computes longest. Bytes are
+    those sent by all ranks together in one step; for sums in shared memory, where nothing is sent, they are the bytes that a
+    rank reads from the buffers of other ranks. Collective.
     """
     mine = {key: (r.calls, r.bytes, r.seconds) for key, r in grid.tally.records.items()}
     gathered = grid.gather((mine, list(step_seconds), read_seconds, peak_memory()))
@@ -121,7 +122,8 @@ def time_and_bytes(grid, step_seconds, read_seconds):
     everyone = [(records, sum(seconds), read, peak) for records, seconds, read, peak in gathered]
     keys = sorted({key for records, *_ in everyone for key in records})
     cost = {key: min(records[key][2] for records, *_ in everyone if key in records) for key in keys}
-    communicate = sum(cost[key] for records, *_ in everyone for key in records) / len(everyone)
+    share = {key: sum(key in records for records, *_ in everyone) / len(everyone) for key in keys}  # of the ranks take part
+    communicate = sum(cost[key] * share[key] for key in keys)
     spent = sum(records[key][2] for records, *_ in everyone for key in records) / len(everyone)
     read = sum(read for *_, read, _ in everyone) / len(everyone)
     computed = [total - read - sum(seconds for *_, seconds in records.values()) for records, total, read, _ in everyone]
@@ -131,7 +133,7 @@ def time_and_bytes(grid, step_seconds, read_seconds):
             "kind": kind,
             "calls": sum(records.get((layer, kind), (0, 0, 0))[0] for records, *_ in everyone) / steps,
             "bytes": sum(records.get((layer, kind), (0, 0, 0))[1] for records, *_ in everyone) / steps,
-            "seconds": cost[layer, kind] / steps,
+            "seconds": cost[layer, kind] * share[layer, kind] / steps,
         }
         for layer, kind in keys
     ]

@@ -6,13 +6,14 @@ of each REGION a line DATA with the values of all runs of a point, for each poin
 | region                        | time, in seconds of a step                | bytes, sent by all ranks in a step |
 |-------------------------------|-------------------------------------------|------------------------------------|
 | `step`                        | median over the steps of a run            |                                    |
-| `step->compute`               | computing and reading, mean of the ranks  |                                    |
+| `step->compute`               | computing and reading                     |                                    |
 | `step->communicate`           | in collectives while all others are there | all                                |
 | `..->communicate->gradients`  | of which sums of gradients                | of sums of gradients               |
 | `..->communicate->activations`| of which other arrays of the network      | of other arrays of the network     |
 | `step->wait`                  | for ranks that come later                 |                                    |
 
-Extra-P is a program of its own: it needs NumPy 1 (4.2.5 does), so it is installed in an environment of its own.
+The seconds of all regions below `step` are means over the ranks. Extra-P is a program of its own: it needs NumPy 1 (4.2.5
+does), so it is installed in an environment of its own.
 """
 
 import subprocess
@@ -60,7 +61,7 @@ def values_of(run):
     if run.get("communication") is not None:
         for term in (GRADIENTS, ACTIVATIONS):
             rows = [one for one in run["communication"] if term_of(one["layer"]) == term]
-            found[f"{COMMUNICATE}->{term}", TIME] = sum(one.get("seconds", 0.0) for one in rows)
+            found[f"{COMMUNICATE}->{term}", TIME] = sum(one.get("seconds") or 0.0 for one in rows)
             found[f"{COMMUNICATE}->{term}", BYTES] = sum(one["bytes"] for one in rows)
     return found
 

@@ -13,13 +13,14 @@ passes, under communicating the arrays that are sent, by layer and kind of colle
 | `bytes`      | sent by all ranks in a step, in this node alone                                    |
 | `calls`      | collectives and messages that a rank takes part in, in a step, in this node alone  |
 
-Every tree has the same metrics in all nodes, so that trees can be put together.
+Every tree has the same metrics in all nodes, so that trees can be put together. In reports of earlier versions the seconds of a
+collective are those of a rank that takes part in it: where only some ranks do, as in pipelines, they exceed the mean.
 """
 
+from gridgrad.experiments.common.report import PARTS
 from gridgrad.experiments.scaling.order import is_busy
 from gridgrad.parallel.observe.span_observer import METHODS
 
-PARTS = "compute", "read", "communicate", "wait"
 PASSES = {"forward": "forward", "gradients": "gradients of parameters", "input_gradient": "gradient of the input",
           "backward": "backward"}  # fmt: skip # in the words of a tree
 
@@ -74,7 +75,7 @@ def collectives(record):
         by_layer.setdefault(one["layer"], []).append(one)
     found = []
     for layer, rows in by_layer.items():
-        kinds = [node(row["kind"], "collective", [], row.get("seconds", 0.0), row["bytes"], row["calls"] / record["P"])
+        kinds = [node(row["kind"], "collective", [], row.get("seconds") or 0.0, row["bytes"], row["calls"] / record["P"])
                  for row in rows]  # fmt: skip
-        found.append(node(f"of {layer}", "array", kinds, sum(row.get("seconds", 0.0) for row in rows)))
+        found.append(node(f"of {layer}", "array", kinds, sum(kind["metrics"]["time (inc)"] for kind in kinds)))
     return found

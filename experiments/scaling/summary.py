@@ -13,6 +13,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from statistics import median
 
+from gridgrad.experiments.common.report import PARTS
 from gridgrad.experiments.scaling.environment import SAME, same
 from gridgrad.experiments.scaling.median import Median, median_of
 from gridgrad.experiments.scaling.order import is_busy, seconds_of
@@ -21,7 +22,6 @@ from gridgrad.experiments.scaling.settings import ALONE
 from gridgrad.experiments.scaling.study import Curve, point_at
 from gridgrad.nn.files.json_forms import AT_LEAST_0, SECONDS, TRUTH, WHOLE, Each, Optional, check
 
-PARTS = "compute", "read", "communicate", "wait"  # of a step, in the order in which figures stack them
 MEASURED = {  # what is read of the report of a run
     "seconds_per_step": Optional({"median": SECONDS}), "time": Optional(Each(AT_LEAST_0)), "bytes": Optional(Each(AT_LEAST_0)),
     "communication": Optional([{"calls": AT_LEAST_0, "bytes": AT_LEAST_0}]), "peak_memory": Optional(AT_LEAST_0),

@@ -6,7 +6,7 @@ from math import fsum
 
 import pytest
 
-from gridgrad.experiments.scaling import hatchet
+from gridgrad.experiments.scaling import extrap, hatchet
 from gridgrad.experiments.scaling.records import lines
 from tests.experiments.programs import assert_refused, program
 from tests.experiments.scaling import made_up_studies as made_up
@@ -55,6 +55,15 @@ def test_times_without_children_add_up_to_the_step():
         [step] = profile["graph"]
         assert fsum(node["metrics"]["time"] for node in nodes(step)) == pytest.approx(step["metrics"]["time (inc)"])
         assert len({tuple(node["metrics"]) for node in nodes(step)}) == 1
+
+
+def test_seconds_that_are_null_count_as_0():
+    record = profiled(schemes=["batch"], ranks=[1, 2], repeats=1)[-1]
+    record["communication"][0]["seconds"] = None
+    [step] = hatchet.profiles([record])[0]["graph"]
+    found = {node["frame"]["name"]: node["metrics"]["time (inc)"] for node in nodes(step)}
+    assert found["of gradients"] == found["all-reduce"] == 0
+    assert extrap.values_of(record)["step->communicate->gradients", "time"] == 0
 
 
 def test_runs_without_times_have_no_tree():

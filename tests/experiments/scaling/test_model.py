@@ -1,11 +1,15 @@
 """Serial fractions and errors of predictions by term, on made-up measurements."""
 
+import re
+
 import pytest
 
-from gridgrad.experiments.scaling import laws, predicted, terms
+from gridgrad.experiments.scaling import laws, predicted, records, terms
+from gridgrad.experiments.scaling.reported import checked
 from gridgrad.experiments.scaling.study import Study
 from gridgrad.experiments.scaling.summary import rows
 from gridgrad.parallel.prediction import machine
+from tests.experiments.programs import assert_refused
 from tests.experiments.scaling import made_up_studies as made_up
 
 CORI = machine.read("cori-haswell")
@@ -40,3 +44,38 @@ def test_the_terms_of_a_prediction_add_up_to_the_step():
     made = list(predicted.records(Study(WIDE), CORI, (4,), 1))
     assert all(sum(one["terms"].values()) == pytest.approx(one["seconds_per_step"]["median"], rel=1e-4) for one in made)
     assert {name for one in made for name in one["terms"]} >= {"compute", "all-reduce of gradients", "all-gather"}
+
+
+def test_terms_of_each_machine_and_without_seconds():
+    measured = made_up.records(lambda point, n: 0.01, repeats=1, schemes=["batch"], ranks=[1, 2])
+    for record in measured:
+        record["communication"] = [{"layer": "loss", "kind": "all-reduce", "calls": 1, "bytes": 0, "seconds": None}]
+    study = Study(measured[0]["sweep"])
+    predictions = [made_up.record(study, point, predicted=True, machine=name, terms={"compute": seconds})
+                   for name, seconds in (("a machine", 0.01), ("another", 0.02)) for point in study.points]  # fmt: skip
+    found = terms.errors(rows(measured + predictions))
+    computing = {(line["ranks"], line["machine"]): line["ms predicted"] for line in found if line["term"] == "compute"}
+    assert computing == {(ranks, name): ms for ranks in (1, 2) for name, ms in (("a machine", 10), ("another", 20))}
+    assert {line["ms measured"] for line in found if line["term"] == "all-reduce"} == {0.0}
+
+
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        ({"communication": [{"kind": "all-reduce", "calls": 1, "bytes": 0}]}, "communication[0] has no entry layer"),
+        ({"terms": [1]}, "terms must be an object"),
+        ({"shape": [0]}, "shape[0] must be a whole number of at least 1, not 0"),
+        ({"plan": [["in"]]}, "plan must be a text or a list of texts, not a list"),
+    ],
+)
+def test_damaged_reports_are_named(entries, words):
+    record = made_up.records(ranks=[1], schemes=["batch"], repeats=1)[0]
+    with pytest.raises(ValueError, match=re.escape(f"is damaged ({words})")):
+        checked([record | entries])
+
+
+@pytest.mark.mpi
+def test_the_program_refuses_damaged_reports(tmp_path):
+    path = tmp_path / "s.jsonl"
+    path.write_text(records.lines([made_up.records()[0] | {"terms": [1]}]))
+    assert_refused(1, "scaling-model", [([path], "is damaged (terms must be an object)")])
