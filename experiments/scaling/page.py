@@ -16,6 +16,7 @@ from markupsafe import Markup
 from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.common.templates import environment
 from gridgrad.experiments.scaling import page_commands, page_tables
+from gridgrad.experiments.scaling.reported import checked
 from gridgrad.experiments.scaling.summary import rows as rows_of
 from gridgrad.experiments.scaling.table import notes
 
@@ -44,7 +45,7 @@ def render(records, title, figures=None):
     """
     if not records:
         raise ValueError("there are no runs: measure some with gridgrad sweep")
-    found = rows_of(records)
+    found = rows_of(checked(records))
     chosen = {name: partial(figure_of, kind) for name, kind in FIGURES.items()} if figures is None else figures
     drawn = [drawn_figure(name, draw, records, number) for number, (name, draw) in enumerate(chosen.items())]
     made = environment()

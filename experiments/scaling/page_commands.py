@@ -2,31 +2,71 @@
 
 import json
 import shlex
+from dataclasses import dataclass
 from math import isfinite
 
 from gridgrad.experiments.scaling.study import Point
+from gridgrad.parallel.prediction import machine as machines
 
-SETTINGS, RUNS = "study.toml", "study.jsonl"
+SETTINGS, RUNS, MACHINE = "study.toml", "study.jsonl", "machine.json"
 BARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")  # characters of a key without quotes
 
 
+@dataclass(frozen=True)
+class Repeat:
+    """How a sweep is repeated. settings: the text of its file SETTINGS. command: `sweep` with that file. Both are None where
+    the records do not say enough. remark: a sentence about what is missing, or empty."""
+
+    settings: str | None
+    command: str | None
+    remark: str = ""
+
+
 def commands(records):
-    """[(the text of a settings file, the command that measures or predicts what it says)] for each sweep of some records."""
-    found = {}
+    """The Repeats of some records: one for each sweep, or for each machine for which the sweep was predicted."""
+    sweeps = {}
     for record in records:
-        found.setdefault(json.dumps(record["sweep"], sort_keys=True), []).append(record)
-    return [(toml(these[0]["sweep"]), command_of(these)) for these in found.values()]
+        sweeps.setdefault(json.dumps(record["sweep"], sort_keys=True), []).append(record)
+    return [repeat(of_sweep, title) for of_sweep in sweeps.values() for title in machines_of(of_sweep) or [None]]
 
 
-def command_of(records):
-    """The command line of `sweep` for records of one sweep."""
-    machines = sorted({str(record["machine"]) for record in records if record.get("machine")})
-    words = ["gridgrad", "sweep", SETTINGS, "--out", RUNS]
+def machines_of(records):
+    """The names of the machines for which records are predictions."""
+    return list(dict.fromkeys(str(record.get("machine")) for record in records if record.get("predicted")))
+
+
+def repeat(records, title):
+    """The Repeat of the records of a sweep. title: the name of a machine for which it is predicted too, or None."""
+    settings, words, remark = records[0]["sweep"], ["gridgrad", "sweep", SETTINGS, "--out", RUNS], ""
+    if not settings:
+        what = f"{'predictions' if title else 'runs'} of {', '.join(dict.fromkeys(record['net'] for record in records))}"
+        return Repeat(None, None, f"The {what} do not say the settings of their sweep, as those of earlier versions: there is "
+                      "no command for all of them.")  # fmt: skip
     if all(record.get("predicted") for record in records):
-        words += ["--predict", ",".join(map(str, sorted({record["P"] for record in records})))]
-    if machines:
-        words += ["--machine", machines[0]]
-    return shlex.join(words)
+        words += options_of_predictions([record for record in records if str(record.get("machine")) == title])
+    if title:
+        file = next((name for name in machines.names() if machines.read(name).name == title), None)
+        words += ["--machine", file or MACHINE]
+        if not file:
+            remark = f"{MACHINE} stands for the file of the machine '{title}', which calibrate wrote: it is not kept here."
+    return Repeat(toml(settings), shlex.join(words), remark)
+
+
+def options_of_predictions(records):
+    """The options of `sweep` that say for how many ranks and which samples records of one sweep and machine are predicted.
+
+    Where the samples of the networks differ they are as published, and need no option.
+    """
+    ranks = records[0]["sweep"].get("ranks")
+    ranks = ranks if isinstance(ranks, list) else sorted({record["P"] for record in records})
+    words = ["--predict", ",".join(map(str, ranks))]
+    shapes = {tuple(record["shape"]) if isinstance(record.get("shape"), list) else None for record in records}
+    outputs = {record.get("outputs") for record in records}
+    if len(shapes) == 1 and (shape := shapes.pop()):
+        words += ["--shape", ",".join(map(str, shape))]
+    if len(outputs) == 1 and (one := outputs.pop()):
+        words += ["--outputs", str(one)]
+    return words
 
 
 def of_points(records):

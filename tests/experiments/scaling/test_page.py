@@ -1,6 +1,7 @@
 """The page of a study: what it says, that nothing of a record is taken for markup, and that it needs nothing beside it."""
 
 import re
+import shlex
 import tomllib
 from html.parser import HTMLParser
 
@@ -9,6 +10,7 @@ import pytest
 from gridgrad.experiments.plots.figures import plt
 from gridgrad.experiments.scaling import page, page_commands
 from gridgrad.experiments.scaling.records import lines, tags
+from gridgrad.experiments.scaling.records import read as read_records
 from gridgrad.experiments.scaling.settings import check_settings
 from gridgrad.experiments.scaling.study import Study
 from gridgrad.experiments.scaling.summary import rows
@@ -169,6 +171,13 @@ def test_a_figure_that_can_not_be_drawn_is_a_reason():
     assert "<svg" not in text and "Speedup is not drawn: there is no run on 1 rank to compare with" in text
 
 
+def test_a_damaged_prediction_is_named():
+    found = study()
+    next(one for one in found if one.get("predicted"))["outputs"] = [1]
+    with pytest.raises(ValueError, match=r"is damaged \(outputs must be a whole number of at least 1, not a list\)"):
+        page.render(found, "A study", {})
+
+
 def test_boxes_that_scroll_can_be_reached_with_the_keyboard_and_have_names():
     boxes = [attributes for tag, attributes in Read(page.render(study(), "A study", {"S": speedup})).elements
              if attributes.get("class") == "box"]  # fmt: skip
@@ -188,11 +197,11 @@ def test_boxes_that_scroll_can_be_reached_with_the_keyboard_and_have_names():
     ],
 )
 def test_the_settings_on_the_page_are_those_of_the_study(settings):
-    [(text, command)] = page_commands.commands(made_up.records(**settings))
-    found = tomllib.loads(text)
+    [repeat] = page_commands.commands(made_up.records(**settings))
+    found = tomllib.loads(repeat.settings)
     check_settings(found)
     assert found == {"ranks": [1, 2, 4], "schemes": ["batch", "model"]} | settings
-    assert command == "gridgrad sweep study.toml --out study.jsonl"
+    assert (repeat.command, repeat.remark) == ("gridgrad sweep study.toml --out study.jsonl", "")
 
 
 def test_settings_of_any_kind_are_read_back():
@@ -203,13 +212,61 @@ def test_settings_of_any_kind_are_read_back():
 def test_commands_of_predictions_and_of_single_runs():
     records = study()
     of = [one for one in records if one.get("predicted")]
-    assert page_commands.commands(of)[0][1] == (
-        "gridgrad sweep study.toml --out study.jsonl --predict 1,2,4 --machine 'a machine'")  # fmt: skip
+    [repeat] = page_commands.commands(of)
+    assert repeat.command == "gridgrad sweep study.toml --out study.jsonl --predict 1,2,4 --machine machine.json"
+    assert (
+        repeat.remark
+        == "machine.json stands for the file of the machine 'a machine', which calibrate wrote: it is not kept here."
+    )
+    [repeat] = page_commands.commands([one | {"sweep": {}} for one in of])
+    assert repeat.settings is repeat.command is None and "do not say the settings of their sweep" in repeat.remark
+    page_text = page.render([one | {"sweep": {}} for one in of], "A study", {})
+    assert repeat.remark in Read(page_text).text and "study.toml" not in page_text
     runs = page_commands.of_points(made_up.records(schemes=["batch"], threads=2, steps=7))
     assert runs[0].startswith("OMP_NUM_THREADS=2 gridgrad train --net ") and "--steps 7" in runs[0]
     assert runs[2].startswith("OMP_NUM_THREADS=2 mpiexec -n 4 gridgrad train --net ") and "--grid batch=4,model=1" in runs[2]
     hosts = page_commands.of_points(made_up.records(schemes=["batch"], ranks=[2], hosts=2, rate=100))
     assert hosts[0].startswith("gridgrad launch --hosts 2 --rate 100 2 train --net ")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [
+            "--nets",
+            "mlp:8,relu;mlp:16,relu",
+            "--shape",
+            7,
+            "--outputs",
+            3,
+            "--schemes",
+            "batch,auto",
+            "--machine",
+            "ethernet-1g",
+        ],
+        ["--nets", "lenet5;mlp:8,relu", "--grids", "batch=*;batch=8", "--weak"],
+        ["--nets", "mlp:8,relu", "--dataset", "airfoil", "--vary", "batch-size=20;40"],
+    ],
+)
+def test_the_command_of_predictions_predicts_the_same(tmp_path, monkeypatch, options):
+    monkeypatch.chdir(tmp_path)
+    first = program("sweep", "--predict", "1,2", *options, "--out", "first.jsonl")
+    assert first.returncode == 0, first.stderr
+    [repeat] = page_commands.commands(read_records("first.jsonl"))
+    (tmp_path / "study.toml").write_text(repeat.settings)
+    assert program(*shlex.split(repeat.command)[1:]).returncode == 0 and repeat.remark == ""
+    without = lambda path: [one | {"sweep": None} for one in read_records(path)]  # noqa: E731
+    assert without("study.jsonl") == without("first.jsonl")
+
+
+def test_predictions_for_several_machines_have_a_command_each():
+    of = [one | {"machine": name} for name in ("Cori Haswell", "1 Gbit Ethernet cluster") for one in study()
+          if one.get("predicted")]  # fmt: skip
+    found = [repeat.command.partition("--machine ")[2] for repeat in page_commands.commands(of)]
+    assert found == ["cori-haswell", "ethernet-1g"]
+    measured = [one | {"machine": {"processor": "x"}} for one in made_up.records()]  # as earlier versions have it
+    [repeat] = page_commands.commands(measured)
+    assert "--machine" not in repeat.command
 
 
 @pytest.mark.mpi
