@@ -18,6 +18,9 @@
 | `reported.py`    | what reports say of layers and collectives, checked                                        |
 | `growth.py`      | sums of terms c p^i log2(p)^j                                                              |
 | `volumes.py`     | what a curve sends, by closed formulas, as such sums                                       |
+| `laws.py`        | the serial fractions of Amdahl and of Karp and Flatt                                       |
+| `terms.py`       | where a prediction is wrong: the terms of measured and of predicted steps                  |
+| `fit.py`         | a machine fitted to the points on few ranks, which predicts those on more                  |
 | `extrap.py`      | a curve in the text format of Extra-P, and the models that Extra-P finds                   |
 | `hatchet.py`     | the profile of each run as a call tree for Hatchet and Thicket                             |
 """

@@ -13,6 +13,8 @@ import shlex
 import shutil
 import sys
 import textwrap
+from collections import defaultdict
+from itertools import count
 from pathlib import Path
 
 from gridgrad.experiments.common.markdown import lines
@@ -21,6 +23,7 @@ from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.common.tables import counted, terminal
 from gridgrad.experiments.scaling import extrap, records, volumes
 from gridgrad.experiments.scaling.reported import checked
+from gridgrad.experiments.scaling.summary import origin_of, point_of
 from gridgrad.experiments.scaling.summary import rows as rows_of
 from gridgrad.parallel.job.run import run_launcher
 
@@ -52,15 +55,21 @@ def metrics(text):
     return words
 
 
-def file_name(curve, is_predicted):
-    """The name of the file of a curve."""
-    words = f"{curve.network} {curve.series} {curve.scaling}{' predicted' if is_predicted else ''}"
-    return f"{re.sub(r'[^A-Za-z0-9]+', '-', words).strip('-')}.txt"
+def file_names(curves):
+    """{(Curve, whether it is predicted): the name of its file}. Names that would be the same are numbered."""
+    names, taken = {}, set()
+    for curve, is_predicted in curves:
+        words = f"{curve.network} {curve.series} {curve.scaling}{' predicted' if is_predicted else ''}"
+        stem = re.sub(r"[^A-Za-z0-9]+", "-", words).strip("-")
+        own = next(name for number in count(1) if (name := stem if number == 1 else f"{stem}-{number}").lower() not in taken)
+        taken.add(own.lower())  # as there are systems to which letters of both cases are the same
+        names[curve, is_predicted] = f"{own}.txt"
+    return names
 
 
-def compared(rows, fitted, of_prediction):
-    """Table rows: Extra-P's models of a curve beside what is known otherwise. rows: of the curve. of_prediction: those of its
-    prediction, {ranks: Row}."""
+def compared(rows, fitted, predicted):
+    """Table rows: Extra-P's models of a curve beside what is known otherwise. rows: of the curve. predicted: the Row of the
+    prediction for its most ranks, or None."""
     laws, last = volumes.laws(rows), rows[-1].ranks
     if all(term in laws for term in volumes.TERMS):
         laws["all"] = sum((laws[term] for term in volumes.TERMS[1:]), laws[volumes.TERMS[0]])
@@ -71,7 +80,6 @@ def compared(rows, fitted, of_prediction):
             ranks = FURTHER * last
             value = law and law(ranks)
         else:
-            predicted = of_prediction.get(last)
             ranks, law = last, None
             value = predicted and extrap.values_of(predicted.runs[0]).get((one.region, one.metric))
         found.append({
@@ -83,7 +91,9 @@ def compared(rows, fitted, of_prediction):
 
 def document(curves, fitted):
     """What was found, in Markdown. curves: {(Curve, whether it is predicted): its Rows}. fitted: {the same: Fitted ones}."""
-    predictions = {curve: {row.ranks: row for row in rows} for (curve, predicted), rows in curves.items() if predicted}
+    predictions = defaultdict(dict)  # {key of a point: {Origin: Row}}
+    for row in (row for rows in curves.values() for row in rows if row.is_predicted):
+        predictions[point_of(row.runs[0])][origin_of(row.runs[0])] = row
     parts = [
         "# Models of Extra-P beside closed formulas",
         f"`gridgrad study extrap {shlex.join(sys.argv[1:])}`",
@@ -94,7 +104,9 @@ def document(curves, fitted):
         few = f"; Extra-P asks for at least {extrap.FEWEST}" if len(rows) < extrap.FEWEST else ""
         what, where = "Predicted for" if is_predicted else "Measured on", rows[0].environment.get("processor")
         parts.append(f"## {curve}\n\n{what} {', '.join(str(row.ranks) for row in rows)} ranks, {where}{few}.")
-        parts.append(lines(compared(rows, found, predictions.get(curve, {}))))
+        of_last = list(predictions[point_of(rows[-1].runs[0])].values())
+        predicted = rows[-1] if is_predicted else of_last[0] if len(of_last) == 1 else None  # None: of which machine?
+        parts.append(lines(compared(rows, found, predicted)))
     return "\n\n".join(parts) + "\n"
 
 
@@ -106,8 +118,8 @@ def main():
         if not curves:
             raise ValueError("no series was measured on several numbers of ranks: Extra-P has nothing to model")
         check_writable(tables)
-        for of, rows in curves.items():
-            write_text(Path(args.out) / file_name(*of), extrap.text(rows, args.metrics))
+        for of, name in file_names(curves).items():
+            write_text(Path(args.out) / name, extrap.text(curves[of], args.metrics))
         installed = shutil.which(args.program)
         if installed:
             text = document(curves, {of: extrap.models(rows, args.program, args.metrics) for of, rows in curves.items()})

@@ -9,8 +9,9 @@ import pytest
 from gridgrad.experiments.scaling import extrap, volumes
 from gridgrad.experiments.scaling.growth import Growth, constant, parsed, product
 from gridgrad.experiments.scaling.records import lines
-from gridgrad.experiments.scaling.study import Study
+from gridgrad.experiments.scaling.study import Curve, Study
 from gridgrad.experiments.scaling.summary import rows
+from gridgrad.experiments.studies.extrap import document, file_names
 from tests.experiments.programs import assert_refused, program
 from tests.experiments.scaling import made_up_studies as made_up
 
@@ -127,6 +128,29 @@ def test_of_other_networks_the_gradients_along_batch_are_known():
     shared = [record | {"bytes": {"shared sum": 1.0}} for record in records]
     assert volumes.sent(rows(shared)[0])["gradients"] == 3 * 4 * 61706
     assert set(volumes.sent(rows([record | {"features": 3} for record in records])[0])) == {"loss"}
+
+
+def test_every_curve_has_a_file_of_its_own():
+    names = ["α", "β", "batch=*,model=2", "batch=*;model 2", "batch model 2 2", "Batch"]
+    curves = [(Curve("mlp", name, "strong"), predicted) for name in [*names, "batch"] for predicted in (False, True)]
+    found = file_names(curves)
+    assert list(found) == curves and len({name.lower() for name in found.values()}) == len(curves)
+    assert found[Curve("mlp", "α", "strong"), False] == "mlp-strong.txt"
+    assert found[Curve("mlp", "β", "strong"), False] == "mlp-strong-2.txt"
+    assert found[Curve("mlp", "batch=*;model 2", "strong"), True] == "mlp-batch-model-2-strong-predicted-2.txt"
+
+
+def test_machines_have_files_of_their_own_and_the_prediction_of_each_point_stands_beside_it():
+    measured = counted(schemes=["batch"], ranks=[1, 4])
+    other = [record | {"environment": made_up.ENVIRONMENT | {"processor": "another"}} for record in measured]
+    priced = {"predicted": True, "machine": "a machine", "parts": {"compute": 0.5, "gradients": 0.25}}
+    curves = extrap.curves(rows(measured + other + [record | priced for record in measured[::2]]))
+    assert sorted(file_names(curves).values()) == [
+        "mlp-64-64-relu-batch-processor-a-processor-strong.txt", "mlp-64-64-relu-batch-processor-another-strong.txt",
+        "mlp-64-64-relu-batch-strong-predicted.txt"]  # fmt: skip
+    fitted = [extrap.Fitted(extrap.COMPUTE, extrap.TIME, constant(1.0))]
+    text = document(curves, dict.fromkeys(curves, fitted))
+    assert text.count("## mlp:64,64,relu, batch") == text.count("| step->compute | time | 1 | - | 4 | 1 | 0.5 |") == 3
 
 
 PRINTED = """#!/bin/sh
