@@ -30,6 +30,7 @@ from scipy.optimize import nnls
 from gridgrad.experiments.scaling.order import seconds_of
 from gridgrad.experiments.scaling.summary import difference, origin_of, point_of
 from gridgrad.experiments.scaling.volumes import network_of
+from gridgrad.nn.files.json_forms import is_number
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.process_grid import STAGE, parse_grid
 from gridgrad.parallel.placement.plan import weighted
@@ -47,7 +48,7 @@ SAMPLES = 200  # of the bootstrap
 CROWDED = "more ranks than cores"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Counted:
     """A Row with the counts of the terms of its step, an array."""
 
@@ -55,7 +56,7 @@ class Counted:
     counts: np.ndarray
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Fit:
     """constants: one a term of TERMS, in the seconds of UNITS. samples: those of resampled points, a row each. spread: of the
     logarithms of the ratios with which the points are predicted, each from all others, the root of the mean square."""
@@ -100,12 +101,13 @@ def sorted_out(rows, up_to):
             left_out[str(error)].append(row)
         else:
             (known if row.ranks <= up_to else further).append(point)
-    seen = sum((one.counts for one in known), np.zeros(len(TERMS)))
-    for one in list(further) if known else ():
+    seen, predictable = sum(one.counts for one in known), []
+    for one in further if known else ():
         if new := [term for term, here, there in zip(TERMS, one.counts, seen) if here and not there]:
-            further.remove(one)
-            left_out[f"no point on at most {up_to} ranks has {' and '.join(new)}"].append(one.row)
-    return known, further, dict(left_out)
+            left_out[f"the fitted points, on at most {up_to} ranks, have no {' and no '.join(new)}"].append(one.row)
+        else:
+            predictable.append(one)
+    return known, predictable, dict(left_out)
 
 
 def counts_of(row):
@@ -115,11 +117,13 @@ def counts_of(row):
     check_described(row, sizes)
     net = network_of(row, row.runs[0])
     if net is None:
-        raise ValueError("the report does not say the shape of a sample")
-    hosts = int(settings.get("hosts") or 1)
-    if hosts < 1:
-        raise ValueError(f"hosts = {hosts}")
-    plan, on_node = settings.get("plan") or "fewest-bytes", -(-row.ranks // hosts)
+        raise ValueError("the report does not say enough to build the network")
+    plan, hosts = settings.get("plan") or "fewest-bytes", settings.get("hosts") or 1
+    if not isinstance(plan, str):
+        raise ValueError(f"there is no plan {plan}")
+    if not is_number(hosts) or hosts < 1:
+        raise ValueError(f"there is no job on {hosts} hosts")
+    on_node = -(-row.ranks // int(hosts))
     grid = busiest(sizes, words_of(plan, weighted(net)), on_node)
     placed = place(net, grid, plan, None, None)
     workload = Workload(local_shape(placed.input, row.batch, grid), row.batch, net.dtype.itemsize)

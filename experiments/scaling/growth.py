@@ -36,7 +36,7 @@ class Growth:
 
 
 def powers(exponent, of_logarithm):
-    """The words for p^i and log2(p)^j."""
+    """The words for p^i and log2(p)^j, without those of which the exponent is 0."""
     for name, power in (("p", exponent), ("log2(p)", of_logarithm)):
         if power:
             yield name if power == 1 else f"{name}^{power}" if power.denominator == 1 else f"{name}^({power})"

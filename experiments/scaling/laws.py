@@ -1,9 +1,9 @@
 """What simple laws say of measured speedups: the serial fraction of Amdahl, and that of Karp and Flatt at each number of ranks.
 
-If a step has a share f that all ranks do alike and the rest is split perfectly, the speedup on P ranks is
-1 / (f + (1 - f) / P) (Amdahl 1967). Solved for f at one measured point it is the experimentally determined serial fraction
-(Karp and Flatt 1990): where it grows with P, time is lost to what grows with P, such as communication, and not to work that is
-done alike.
+If every rank does a share f of the step of one rank whole, and the ranks split the rest evenly, the speedup on P ranks is
+1 / (f + (1 - f) / P) (Amdahl 1967). Solved for f at one measured point this is the experimentally determined serial fraction
+(Karp and Flatt 1990). Where it grows with P, time is lost to what grows with P, such as communication; where it stays the same,
+to work that every rank does.
 """
 
 from collections import defaultdict
@@ -12,7 +12,7 @@ import numpy as np
 
 
 def karp_flatt(speedup, ranks):
-    """The serial fraction at one point; None on one rank. It is below 0 where ranks together are faster than P times one."""
+    """The serial fraction at one point; None on one rank. It is below 0 where the speedup is above the number of ranks."""
     return (1 / speedup - 1 / ranks) / (1 - 1 / ranks) if ranks > 1 else None
 
 
@@ -30,14 +30,17 @@ def amdahl(points):
 
 
 def fractions(rows):
-    """Table rows: for each measured curve of strong scaling the fraction of Amdahl, and those of Karp and Flatt by ranks."""
+    """Table rows: for each measured curve of strong scaling the fraction of Amdahl, and those of Karp and Flatt by ranks.
+
+    Points with more ranks than cores are left out.
+    """
     curves = defaultdict(list)
     for row in rows:
         if row.speedup and row.scaling == "strong" and not row.is_predicted and not row.oversubscribed:
             curves[row.curve].append((row.ranks, row.speedup.value))
     return [
-        {"network": curve.network, "series": curve.series, "Amdahl: serial %": 100 * amdahl(points),
+        {"network": curve.network, "series": curve.series, "Amdahl: serial %": 100 * serial,
          "Karp-Flatt, serial % on P ranks": ", ".join(
              f"{ranks}: {100 * karp_flatt(speedup, ranks):.1f}" for ranks, speedup in points if ranks > 1)}
-        for curve, points in curves.items() if amdahl(points) is not None
+        for curve, points in curves.items() if (serial := amdahl(points)) is not None
     ]  # fmt: skip

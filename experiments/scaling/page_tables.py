@@ -16,7 +16,7 @@ MEASURED = (
 )
 LEFT_OUT = "Points without a time, and runs that did not count because other programs used the machine."
 PLANNER = "What is predicted to be the fastest on so many ranks, beside what was measured to be."
-SURE = 0.9  # of the ratio of two medians that have intervals of 95 %
+SURE = 0.9  # the confidence of the ratio of two medians with intervals of 95 %, below which no interval is printed
 ALIKE = "data", "scaling"  # what the top of the page says too
 PREDICTED = "By the cost model, for the machine that is named, without a run."
 
@@ -62,7 +62,7 @@ def point(row):
     cells = cells_of(row)
     remark = cells.pop("remark")
     return cells | {
-        "MB sent a step": row.bytes if row.bytes is None else row.bytes / 1e6,
+        "MB sent a step": None if row.bytes is None else row.bytes / 1e6,
         "MiB, most of a rank": row.memory and row.memory / 2**20, "remark": remark,
     }  # fmt: skip
 
@@ -118,7 +118,7 @@ def planner(found):
 
 
 def best(found):
-    """A sentence for each network and scaling: the largest speedup that was measured, if there is one with a core a rank."""
+    """A sentence for each network and scaling: the largest speedup that was measured, with a core for each rank if possible."""
     lines = []
     for network, scaling in dict.fromkeys((row.network, row.scaling) for row in found if not row.is_predicted):
         sure = [row for row in found if (row.network, row.scaling) == (network, scaling) and not row.is_predicted

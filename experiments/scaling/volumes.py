@@ -23,7 +23,7 @@ GRADIENTS, ACTIVATIONS, LOSS = TERMS = "gradients", "activations", "loss"
 SHARED = "shared sum"  # as reports call sums in shared memory
 KNOWN = {"out", "in", "redundant"}  # plans that have a formula
 OF_A_LOSS = 8  # bytes: it is summed in float64
-EXACT = 1e-9  # by how much values of one law may differ, relative to them
+EXACT = 1e-9  # the relative difference up to which values count as equal
 
 
 def sent(row):
@@ -52,7 +52,8 @@ def sent(row):
 
 
 def network_of(row, run):
-    """The serial network of a Row, which takes no memory; None where the report does not say the shape of its samples."""
+    """The serial network of a Row, which takes no memory until it is used; None where there is none of the samples that the
+    report says: a report of `train` has only their number of features, which must be that of the published shape."""
     dtype = row.settings.get("dtype") or "float32"
     features, outputs, shape = run.get("features"), run.get("outputs"), run.get("shape")
     if not outputs or not (shape or features):

@@ -99,7 +99,7 @@ def test_a_network_of_images_is_fitted_too_and_what_can_not_be_is_left_out_alone
               for record in made_up.records(nets=["lenet5"], dataset="mnist", schemes=["batch"])]  # fmt: skip
     unknown = [record | {"features": 785} for record in images]
     assert all((fit.counts_of(row) >= 0).all() for row in rows(images))
-    for more, why in ((unknown, "the report does not say the shape of a sample"),
+    for more, why in ((unknown, "the report does not say enough to build the network"),
                       (as_if(CONSTANTS, nets=["mlp:8,relu"]), None)):  # fmt: skip
         left_out = fitted(found + more)[2]
         assert [reason for reason in left_out] == ([why] if why else [])
@@ -113,7 +113,8 @@ def test_a_network_of_images_is_fitted_too_and_what_can_not_be_is_left_out_alone
     [
         ({"protocol": "local:4"}, "ranks that are not synchronous wait in other ways"),
         ({"shares": "1,2"}, "the ranks have unequal shares or speeds"),
-        ({"hosts": -1}, "hosts = -1"),
+        ({"hosts": -1}, "no job on -1 hosts"),
+        ({"plan": 3}, "there is no plan 3"),
         ({"plan": "nonsense"}, "nonsense"),
     ],
 )
@@ -126,7 +127,9 @@ def test_points_that_the_terms_do_not_describe_have_a_reason(settings, why):
 
 def test_what_no_point_on_few_ranks_has_is_not_predicted():
     found = as_if(CONSTANTS, schemes=["batch"])
-    assert list(fitted(found, up_to=1)[2]) == ["no point on at most 1 ranks has rounds in a node and bytes in a node"]
+    assert list(fitted(found, up_to=1)[2]) == [
+        "the fitted points, on at most 1 ranks, have no rounds in a node and no bytes in a node"
+    ]
 
 
 def test_each_machine_is_fitted_alone():
