@@ -94,6 +94,45 @@ def imports(module, tree):
 IMPORTS = {module: imports(module, tree) for module, tree in TREES.items()}
 
 
+def bound(tree):
+    """The names that a module binds, those of its functions and classes left out."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (alias.asname or alias.name for alias in node.names)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        else:
+            yield from bound(node)
+
+
+BOUND = {module: set(bound(tree)) for module, tree in TREES.items()}
+
+
+def missing(tree):
+    """What a module imports of this repository though it is nowhere, such as what has got another name."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names if not is_there(alias.name)]
+        elif isinstance(node, ast.ImportFrom):
+            found += [
+                name
+                for alias in node.names
+                if not is_there(name := f"{node.module}.{alias.name}") and not is_there(node.module, alias.name)
+            ]
+    return found
+
+
+def is_there(module, name=None):
+    """Whether a module of this repository exists and, with a name, binds it; True for all other modules."""
+    package, _, inside = module.partition(".")
+    if package != "gridgrad" or not inside or (ROOT / "gridgrad" / f"{inside}.py").is_file():
+        return True
+    return inside in MODULES and (name is None or name in BOUND[inside])
+
+
 def is_program(tree):
     """Whether a module runs something when it is started: whether it compares `__name__` at its top level."""
     tests = [node.test for node in tree.body if isinstance(node, ast.If)]
@@ -129,6 +168,17 @@ def test_what_is_forbidden_is_seen():
         imports("some.module", ast.parse("from . import conv"))
     assert circle({"a": {"b"}, "b": {"c"}}) == []
     assert set(circle({"a": {"b"}, "b": {"c"}, "c": {"b"}})) == {"b", "c"}
+
+
+def test_all_that_is_imported_is_there():
+    """Nothing is executed, so that this holds also for what only a study imports, or needs a library that is not installed."""
+    assert {module: names for module, tree in TREES.items() if (names := missing(tree))} == {}
+    source = "from gridgrad.experiments.common.predicted_cost import rounded, nothing\nfrom gridgrad.nn import gone\n"
+    source += "import gridgrad.nowhere, gridgrad.parallel.nowhere\nfrom gridgrad.parallel.grid import group, grp\n"
+    assert missing(ast.parse(source)) == [
+        "gridgrad.experiments.common.predicted_cost.nothing", "gridgrad.nn.gone", "gridgrad.nowhere",
+        "gridgrad.parallel.nowhere", "gridgrad.parallel.grid.grp",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -1,6 +1,6 @@
 """Steps that were measured, beside what the cost model and SMPI predict for them."""
 
-from gridgrad.experiments.common.predicted_reports import rounded
+from gridgrad.experiments.common.predicted_cost import rounded
 from gridgrad.experiments.plots.predictions import read
 from gridgrad.experiments.studies.predictions import PROBLEMS
 from gridgrad.experiments.studies.simulators.points import beside

@@ -4,7 +4,7 @@ import tempfile
 from dataclasses import dataclass, replace
 
 from gridgrad.experiments.common.parallel_schemes import SCHEMES, grid_of
-from gridgrad.experiments.common.predicted_reports import rounded
+from gridgrad.experiments.common.predicted_cost import rounded
 from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.export import simgrid
 from gridgrad.nn import Conv2d
