@@ -2,13 +2,15 @@
 
 from pathlib import Path
 
-from gridgrad.experiments.common.options import check_writable
+from gridgrad.experiments.common.options import check_room
 from gridgrad.experiments.export import goal, simgrid
+from gridgrad.nn.files.whole_files import folder_written_whole
 from gridgrad.parallel.prediction.actions import step_actions
 from gridgrad.parallel.prediction.pipeline_plans import Pipelines
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
 
 FORMATS = {"simgrid": simgrid, "goal": goal}
+ANCHORS = {"simgrid": simgrid.PLATFORM, "goal": goal.SCHEDULE}  # a file that is in each folder of a format
 NEXT = {
     "simgrid": f"`sh {{}}/{simgrid.SCRIPT}` replays it with SimGrid's smpirun",
     "goal": f"`txt2bin -i {{0}}/{goal.SCHEDULE} -o {{0}}/step.bin` makes the file that LogGOPSim reads",
@@ -16,17 +18,26 @@ NEXT = {
 
 
 def check(folder):
-    """Raise ValueError unless a folder is new or empty, and can be written to."""
-    if Path(folder).exists() and (not Path(folder).is_dir() or any(Path(folder).iterdir())):
+    """Raise ValueError unless a folder is new or empty, and OSError unless one can be written beside it, to take its place."""
+    path = Path(folder).resolve()
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ValueError(f"--export {folder}: there is something already; name a new folder, or an empty one")
-    check_writable(Path(folder) / "step")
+    if path == Path.cwd():  # which would be another one afterwards
+        raise ValueError(f"--export {folder}: it is the folder where you are; name a new one in it")
+    check_room(path.parent)
 
 
 def write(chosen, shares, name, folder):
-    """Write the step of a Candidate to a folder. shares: {axis: numbers} or None. name: of the format."""
+    """Write the step of a Candidate to a folder, which appears whole or not at all.
+
+    shares: {axis: numbers} or None. name: of the format. ValueError if the format can not express the step; NotWritten if the
+    folder can not be written.
+    """
     cost, pipelines = chosen.cost, Pipelines(**chosen.pipelining) if chosen.pipelining else None
     asked = PlacementRequest(chosen.sizes, cost.placed.plan, shares, chosen.owners, pipelines)
-    FORMATS[name].write(folder, step_actions(cost.net, asked, cost.batch_size, cost.machine), cost.machine)
+    actions = step_actions(cost.net, asked, cost.batch_size, cost.machine)
+    with folder_written_whole(folder, ANCHORS[name]) as beside:
+        FORMATS[name].write(beside, actions, cost.machine)
 
 
 def in_words(name, folder):

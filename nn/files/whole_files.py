@@ -105,7 +105,9 @@ def _is_of(error, path):
     if name is None:  # errors of writing to an open file name none; nor do some that have nothing to do with a disk
         return number_of(error) in (*FULL, errno.EIO)
     name = Path(os.fsdecode(name))
-    return path.is_relative_to(name) or (name.parent == path.parent and name.name.startswith(f".{path.name}."))
+    if path.is_relative_to(name):
+        return True
+    return name.is_relative_to(path.parent) and name.relative_to(path.parent).parts[0].startswith(f".{path.name}.")
 
 
 def is_of_disk(error):

@@ -3,11 +3,14 @@
 import shutil
 import subprocess
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from gridgrad.experiments.export import goal, simgrid
 from gridgrad.experiments.export.rounds import rounds
+from gridgrad.experiments.parts import explain_export
+from gridgrad.nn.files.whole_files import NotWritten
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.grid_description import GridDescription
@@ -19,6 +22,8 @@ from gridgrad.parallel.prediction.partition_pipeline import partition_step_time
 from gridgrad.parallel.prediction.pipeline_cost import pipeline_step_time
 from gridgrad.parallel.prediction.pipeline_plans import Pipelines
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.planner import Planner
+from tests.disk import files_end_at
 from tests.experiments.programs import program
 from tests.experiments.traces import play, read
 from tests.random_networks.case import random_case
@@ -234,6 +239,41 @@ def test_explain_writes_both_formats_into_new_folders(tmp_path):
     overlapping = ["explain", "--net", "mlp:64,64,relu", "--ranks", 2, "--grid", "stage=2", "--pipeline", "async:2"]
     refused = program(*overlapping, "--export", tmp_path / "none")
     assert refused.returncode == 2 and "pipeline async:2: its steps overlap" in refused.stderr
+
+
+@pytest.mark.parametrize("name", explain_export.FORMATS)
+def test_an_interrupted_export_leaves_nothing_and_can_be_written_again(name, tmp_path, monkeypatch):
+    folder, format_of = tmp_path / "step", explain_export.FORMATS[name]
+    chosen, _ = Planner(network_names.build("mlp:8,8,relu", (4,), 2), 2, 8, CORI).best()
+
+    def half(there, *arguments):
+        format_of.write(there, *arguments)
+        assert list(there.iterdir()) and not folder.exists()
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(explain_export.FORMATS, name, SimpleNamespace(write=half))
+    with pytest.raises(KeyboardInterrupt):
+        explain_export.write(chosen, None, name, folder)
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.undo()
+    folder.mkdir()  # an empty one is as good as none
+    explain_export.check(folder)
+    explain_export.write(chosen, None, name, folder)
+    assert (folder / explain_export.ANCHORS[name]).is_file() and list(tmp_path.iterdir()) == [folder]
+
+
+def test_a_full_disk_is_said_of_the_folder_that_was_named(tmp_path):
+    chosen, _ = Planner(network_names.build("mlp:8,8,relu", (4,), 2), 2, 8, CORI).best()
+    for name in explain_export.FORMATS:
+        with files_end_at(100), pytest.raises(NotWritten, match=f"can not write {tmp_path}/step: File too large"):
+            explain_export.write(chosen, None, name, tmp_path / "step")
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_the_folder_where_one_is_can_not_be_replaced(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="--export .: it is the folder where you are"):
+        explain_export.check(".")
 
 
 @NEEDS_SIMGRID

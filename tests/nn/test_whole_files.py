@@ -117,3 +117,5 @@ def test_a_full_disk_is_said_of_a_folder_too(tmp_path):
     with files_end_at(100), pytest.raises(NotWritten, match=line), folder_written_whole(path, "anchor") as beside:
         make(beside, "x" * 1000)
     assert [*tmp_path.iterdir()] == []
+    with files_end_at(100), pytest.raises(NotWritten, match=line), folder_written_whole(path, "anchor") as beside:
+        write_text(beside / "anchor", "x" * 1000)  # whose own error names a file that is gone afterwards
