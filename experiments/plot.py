@@ -8,7 +8,7 @@
     gridgrad plot crossover results/crossover.json
     gridgrad plot predictions results/predictions/*.json --out results/predictions.md
 
-Figures of sweeps are so wide as a column or two of a paper, and may be of several files, measured and predicted ones. What was
+Figures of sweeps are as wide as a column or two of a paper, and may be of several files, measured and predicted ones. What was
 measured on different machines, or with different code, is not drawn as one line (`experiments/plots/curves.py`).
 """
 
@@ -89,16 +89,16 @@ def plot_study(args):
     return out, []
 
 
-def out_of(args, beside):
-    """The file to write, which can be written: --out, else a figure beside the reports."""
-    out = args.out or str(Path(beside).with_suffix(".png"))
+def out_of(args, beside, more=""):
+    """The file to write, which can be written: --out, else a figure beside a report, with its name and `more`."""
+    out = args.out or str(Path(beside).with_name(f"{Path(beside).stem}{more}.png"))
     check_writable(out)
     return out
 
 
 def out_of_sweep(args, beside):
     """The file to write, which can be written: --out, else a figure beside the reports, whose name says its kind too."""
-    return out_of(args, Path(beside).with_name(f"{Path(beside).stem}-{args.kind}"))
+    return out_of(args, beside, f"-{args.kind}")
 
 
 def options():

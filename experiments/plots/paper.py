@@ -1,4 +1,4 @@
-"""Figures for a paper: so wide as a column or two, with text that is legible there, and nothing that is cut off.
+"""Figures for a paper: as wide as a column or two, with text that is legible there, and nothing that is cut off.
 
 Sizes are in inches and, of text, in points (1/72 inch). The panels stand in a grid; below them come the legend, which covers no
 data, and small words about what was measured where. Colours are those of Okabe and Ito (2008), which people with any colour
@@ -127,7 +127,7 @@ def width_of(text, size):
 
 
 def wrapped(text, inches, size):
-    """A text broken into lines that are so wide at most: behind spaces and commas, and anywhere where a word is too long."""
+    """A text broken into lines that are at most so wide: behind spaces and commas, and anywhere where a word is too long."""
     lines = [""]
     for piece in re.findall(r"[^\s,;]*[,;]?\s*", text):
         if lines[-1] and width_of((lines[-1] + piece).rstrip(), size) > inches:

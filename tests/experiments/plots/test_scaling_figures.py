@@ -238,12 +238,13 @@ def test_figures_are_written(tmp_path, suffix):
     assert (tmp_path / f"figure.{suffix}").read_bytes().startswith(begin[suffix])
 
 
-def test_the_name_of_a_figure_says_its_kind(tmp_path):
-    made_up.written(tmp_path / "s.jsonl", made_up.records())
+@pytest.mark.parametrize("name", ["s", "before.v2"])
+def test_the_name_of_a_figure_says_its_kind(tmp_path, name):
+    made_up.written(tmp_path / f"{name}.jsonl", made_up.records())
     for kind in ("time", "breakdown"):
-        finished = program("plot", kind, tmp_path / "s.jsonl")
-        assert finished.returncode == 0 and finished.stdout == f"{tmp_path / f's-{kind}.png'} written\n", finished.stderr
-        assert is_figure(tmp_path / f"s-{kind}.png")
+        finished = program("plot", kind, tmp_path / f"{name}.jsonl")
+        assert finished.returncode == 0 and finished.stdout == f"{tmp_path / f'{name}-{kind}.png'} written\n", finished.stderr
+        assert is_figure(tmp_path / f"{name}-{kind}.png")
 
 
 @pytest.mark.parametrize(
