@@ -29,10 +29,11 @@ def swept(tmp_path_factory):
     for name, more in (("strong", []), ("weak", ["--weak"])):
         finished = program(*SWEEP, "--batch-size", 100, *more, "--out", folder / f"{name}.jsonl")
         assert finished.returncode == 0, finished.stderr
-        *table, last = finished.stdout.splitlines()
+        *table, last, page = finished.stdout.splitlines()
         assert "ms a step, predicted" in table[0] and finished.stderr == ""
         path = folder / f"{name}.jsonl"
         assert last == f"{len(lines(path))} predictions written to {path}; next: gridgrad plot speedup {path}"
+        assert page == f"{path.with_suffix('.html')} written: a page with figures and tables"
     return folder / "strong.jsonl", folder / "weak.jsonl"
 
 
