@@ -221,15 +221,16 @@ LINES = """
 0 | sweep --nets mlp:4,relu --ranks 1 --schemes batch --steps 3 --repeats 1 --out s.jsonl | gridgrad plot speedup s.jsonl
 0 | sweep --nets mlp:4,relu --predict 1,2,4 --shape 4 --outputs 1 --out pre.jsonl | gridgrad plot speedup pre.jsonl
 0 | plot speedup s.jsonl --out s.png | s.png
-0 | plot speedup --predicted pre.jsonl | pre.png
+0 | plot speedup pre.jsonl | pre-speedup.png
 0 | plot --help | crossover
-0 | plot speedup --help | --predicted
+0 | plot speedup --help | --width
 2 | plot | KIND
 2 | plot s.jsonl | invalid choice
-2 | plot speedup | name the reports to draw
+2 | plot speedup | required: FILE.jsonl
 2 | plot speedup nothing.jsonl | nothing.jsonl
-2 | plot speedup text.txt | text.txt: line 1: it is not JSON
-2 | plot breakdown s.jsonl | --profile
+2 | plot speedup text.txt | text.txt, line 1, is no report of a sweep (it is not JSON
+0 | plot breakdown s.jsonl | s-breakdown.png
+2 | plot breakdown s.jsonl --layers | --profile
 2 | plot crossover s.jsonl | is no report of crossover
 2 | plot predictions s.jsonl | is no report
 2 | plot speedup s.jsonl --out figure.xyz | xyz
