@@ -21,9 +21,9 @@ from functools import partial
 from statistics import median
 
 from gridgrad.experiments.plots import paper
-from gridgrad.experiments.plots.curves import is_on_busy_machine
 from gridgrad.experiments.plots.figures import plt
 from gridgrad.experiments.plots.scaling import title_of, where_words
+from gridgrad.experiments.scaling.busy import is_busy_alone
 from gridgrad.nn.files.json_forms import AT_LEAST_0, SECONDS, TEXT, Optional, check
 from gridgrad.parallel.observe.span_observer import METHODS
 
@@ -190,7 +190,7 @@ def draw_bars(axes, rows, names):
             bottom += seconds
         tops.append(1e3 * bottom)
         words = f"{row.speedup.value:.2f}" if row.speedup and row.ranks > 1 else ""
-        words = f"× {words}".strip() if is_on_busy_machine(row) else words
+        words = f"× {words}".strip() if is_busy_alone(row) else words
         axes.annotate(words, (place, tops[-1]), (0, 1.5), textcoords="offset points", ha="center", fontsize=paper.SMALL)
     axes.set_xticks([])
     axes.set_xlim(-0.5, len(rows) - 0.5)
@@ -238,6 +238,6 @@ def legend_of(shown, names):
     if any(row.oversubscribed for _, rows in shown for row in rows):
         handles.append((plt.Rectangle((0, 0), 1, 1, facecolor="white", edgecolor="black", hatch="//////"),
                         "hollow: more ranks than cores"))  # fmt: skip
-    if any(is_on_busy_machine(row) for _, rows in shown for row in rows):
+    if any(is_busy_alone(row) for _, rows in shown for row in rows):
         handles.append((plt.Line2D([], [], ls="", marker="x", color="black", ms=4), "measured on a busy machine"))
     return handles

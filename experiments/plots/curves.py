@@ -12,7 +12,6 @@ from pathlib import Path
 
 from gridgrad.experiments.scaling import records as study_records
 from gridgrad.experiments.scaling.environment import FORM, differences, same
-from gridgrad.experiments.scaling.order import is_busy
 from gridgrad.experiments.scaling.study import Point
 from gridgrad.experiments.scaling.summary import key_alone, rows
 from gridgrad.nn.files.json_forms import TEXT, TRUTH, WHOLE, Optional, check
@@ -207,8 +206,3 @@ def of_measurement(line):
     if slots:
         parts.append(f"{slots} core{'s' * (slots != 1)}")
     return ", ".join([*parts, *(str(known[name]) for name in ("mpi", "blas") if known.get(name))])
-
-
-def is_on_busy_machine(row):
-    """Whether the time of a Row is of runs beside other programs alone."""
-    return row.busy > 0 and any(map(is_busy, row.runs))

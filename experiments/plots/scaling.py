@@ -14,8 +14,9 @@ from functools import partial
 
 from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.plots import paper
-from gridgrad.experiments.plots.curves import is_on_busy_machine, of_measurement
+from gridgrad.experiments.plots.curves import of_measurement
 from gridgrad.experiments.plots.figures import plt
+from gridgrad.experiments.scaling.busy import is_busy_alone
 from gridgrad.experiments.scaling.median import FEWEST, Median
 from gridgrad.parallel.prediction import machine as machines
 
@@ -212,7 +213,7 @@ def draw_measured(axes, line, found, style):
         if mine:
             fill = "white" if hollow else style.colour
             axes.plot(*zip(*mine), ls="", marker=style.marker, ms=4.5, mfc=fill, mec=style.colour, mew=0.9, zorder=5)
-    busy = [(row.ranks, one.value) for row, one in found if is_on_busy_machine(row)]
+    busy = [(row.ranks, one.value) for row, one in found if is_busy_alone(row)]
     if busy:
         axes.plot(*zip(*busy), ls="", marker="x", ms=7, color="black", mew=0.9, zorder=6)
 
@@ -258,7 +259,7 @@ def legend_of(lines, measures, styles):
     rows = [(line, row) for line in lines for row, _ in points_of(line, measures[0])]
     if any(row.oversubscribed for line, row in rows if not line.is_predicted):
         found.append((mark(ls="", marker="o", mfc="white"), "hollow: more ranks than cores"))
-    if any(is_on_busy_machine(row) for line, row in rows if not line.is_predicted):
+    if any(is_busy_alone(row) for line, row in rows if not line.is_predicted):
         found.append((mark(ls="", marker="x", ms=6), "measured on a busy machine"))
     if any(not row.fits for _, row in rows):
         found.append((mark(ls="", marker="v", mfc="white"), "needs more memory than a rank has"))

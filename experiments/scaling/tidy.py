@@ -6,7 +6,8 @@ A run that belongs to several curves has a row in each of them. Where a run says
 import csv
 import io
 
-from gridgrad.experiments.scaling.order import is_busy, seconds_of
+from gridgrad.experiments.scaling.busy import is_busy
+from gridgrad.experiments.scaling.order import seconds_of
 from gridgrad.experiments.scaling.settings import OF_TRAIN
 from gridgrad.experiments.scaling.summary import PARTS, calls_of
 
