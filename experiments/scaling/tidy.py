@@ -1,6 +1,9 @@
 """The runs of a study as a tidy table, for pandas, R or a spreadsheet: a row a point of a curve and repeat, units in the names.
 
 A run that belongs to several curves has a row in each of them. Where a run says nothing the cell is empty.
+
+Behind the columns that all tables have stands one for each other option of a run, such as `lr` or `rate_mbit_per_s`, in the
+order of the alphabet.
 """
 
 import csv
@@ -12,6 +15,7 @@ from gridgrad.experiments.scaling.settings import OF_TRAIN
 from gridgrad.experiments.scaling.summary import PARTS, calls_of
 
 VARIED = ("pipeline", "micro_batches", "protocol", "optimizer", "update", "shares", "threads", "hosts")
+UNITS = {"rate": "rate_mbit_per_s", "delay": "delay_us", "memory": "memory_gib", "watchdog": "watchdog_s"}
 
 TEXTS = (
     "network", "series", "scaling", "dataset", "net", "grid", "failed", "plan", "dtype", "reduction", "pipeline", "protocol",
@@ -32,12 +36,33 @@ def types(rows):
     """
     kinds = {"string": TEXTS, "Int64": WHOLES, "boolean": TRUTHS}
     known = {name: kind for kind, names in kinds.items() for name in names}
-    return {name: known.get(name, "float64") for name in (rows[0] if rows else ())}
+    found = {name: known.get(name, "float64") for name in (rows[0] if rows else ())}
+    for name in found.keys() - known.keys():
+        cells = [row[name] for row in rows if row[name] is not None]
+        if any(isinstance(cell, str | bool) for cell in cells):
+            found[name] = "boolean" if all(isinstance(cell, bool) for cell in cells) else "string"
+    return found
 
 
 def table(records):
     """Rows, dicts with the same keys, of some records."""
-    return [row_of(record, *curve) for record in records for curve in record["curves"]]
+    others = others_of(records)
+    return [row_of(record, *curve) | {UNITS.get(name, name): cells[number] for name, cells in others.items()}
+            for number, record in enumerate(records) for curve in record["curves"]]  # fmt: skip
+
+
+def others_of(records):
+    """{option that has no column else: its value in each record or None}, the options sorted.
+
+    An option has values of one type, so that a column has one: where they differ, as `4` and `auto`, all are texts.
+    """
+    names = {name for record in records for name, value in record["point"].items() if value is not None}
+    found = {}
+    for name in sorted(names - {*OF_TRAIN, *VARIED, *TEXTS, *WHOLES, *TRUTHS}):
+        cells = [record["point"].get(name) for record in records]
+        kinds = {"number" if type(cell) in (int, float) else type(cell) for cell in cells if cell is not None}
+        found[name] = cells if len(kinds) == 1 else [cell if cell is None else str(cell) for cell in cells]
+    return found
 
 
 def row_of(record, network, series, scaling):

@@ -18,7 +18,8 @@ def needs(*names):
 
 def records():
     """Runs, one that failed, and a prediction, which say different things."""
-    first, *others = made_up.records(repeats=1, optimizer="adam", threads=2, shares="1,1", profile=True)
+    options = {"optimizer": "adam", "threads": 2, "shares": "1,1", "profile": True, "lr": [1, 0.5], "rebalance": 20, "hosts": 2}
+    first, *others = made_up.records(repeats=1, nesterov=True, cuts=["2", "auto"], rate=100.5, device="cpu", **options)
     failed = others[-1] | {"failed": "no memory", "seconds_per_step": None, "time": None, "bytes": None, "peak_memory": None}
     return [first, *others[:-1], failed, first | {"predicted": True, "oversubscribed": None, "load": None}]
 
@@ -31,6 +32,27 @@ def test_each_cell_is_of_the_type_of_its_column():
         for name, value in row.items():
             assert value is None or isinstance(value, KINDS[types[name]]), (name, value)
             assert not isinstance(value, bool) or types[name] == "boolean", name
+
+
+def test_all_that_was_varied_has_a_column():
+    rows = tidy.table(records())
+    more = list(rows[0])[list(rows[0]).index("code") + 1 :]
+    assert more == ["cuts", "device", "lr", "nesterov", "rate_mbit_per_s", "rebalance"]
+    types = tidy.types(rows)
+    assert [types[name] for name in more] == ["string", "string", "float64", "boolean", "float64", "float64"]
+    assert {(row["lr"], row["cuts"]) for row in rows if row["ranks"] == 2} == {
+        (lr, cuts) for lr in (1, 0.5) for cuts in ("2", "auto")
+    }
+    assert rows[0]["nesterov"] is True and {row["rate_mbit_per_s"] for row in rows if row["ranks"] > 1} == {100.5}
+    assert all(list(row) == list(rows[0]) for row in rows) and list(tidy.table(records()[::-1])[0]) == list(rows[0])
+    assert tidy.table(made_up.records())[0].keys() == rows[0].keys() - {*more}  # as few as there are
+
+
+def test_an_option_with_numbers_and_texts_has_texts():
+    mixed = [record | {"point": record["point"] | {"memory": value}} for record, value in
+             zip(made_up.records(repeats=1), [4, "auto", None])]  # fmt: skip
+    rows = tidy.table(mixed)
+    assert {row["memory_gib"] for row in rows} == {"4", "auto", None} and tidy.types(rows)["memory_gib"] == "string"
 
 
 @needs("pandas", "pyarrow")
