@@ -23,6 +23,7 @@ from gridgrad.experiments.plots import (
     convergence,
     crossover,
     curves,
+    measures,
     paper,
     predictions,
     protocols,
@@ -119,7 +120,7 @@ def options():
                           help=f"width of the figure (default: {paper.COLUMN} or {paper.PAGE}: a column or two)")  # fmt: skip
         return kind
 
-    for name, kind in scaling.KINDS.items():
+    for name, kind in measures.KINDS.items():
         mine = add_of_sweep(name, plot_scaling, kind.words, nargs="+")
         if name == "throughput":
             mine.add_argument("--machine", metavar="NAME", help="also draw the share of this machine's peak: a file that "

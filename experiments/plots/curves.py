@@ -20,7 +20,8 @@ WITHIN = "grid", "net", "dataset", "data_dir"  # settings that points of one lin
 HOW = "steps", "seed", "profile"  # settings of how something is measured, on which no prediction depends
 OF_FIGURES = {  # what figures read of a record beside its times
     "environment": FORM, "dataset": Optional(TEXT), "predicted": Optional(TRUTH), "fits": Optional(TRUTH),
-    "ranks_per_node": Optional(WHOLE),
+    "ranks_per_node": Optional(WHOLE), "versions": Optional({"threads": Optional(WHOLE)}),
+    "point": {"threads": Optional(WHOLE)},
 }  # fmt: skip
 AGREED = "ranks must be measured on the same to be one line: draw them apart, or measure all of them again, with --anew"
 

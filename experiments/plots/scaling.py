@@ -1,120 +1,27 @@
 """Figures over the number of ranks: speedup, efficiency, time, bytes, memory and throughput of scaling studies.
 
-A panel for each network, data set and kind of scaling; a line for each series. Points are medians over the runs, with the
-interval of the median as a bar (`experiments/scaling/median.py`). Hollow points had more ranks than cores, crosses mark runs
-beside other programs, and dashed lines are predicted.
+A panel for each network, data set and kind of scaling; a line for each series. Points are medians over the runs, with bars
+(`experiments/plots/measures.py`). Hollow points had more ranks than cores, crosses mark runs beside other programs, and dashed
+lines are predicted.
 
 Speedups and efficiencies are over one rank. A line without a run on one rank is left out, and named: a speedup over a parallel
 run would hide what those ranks already lose, and be over another time for each line. Its time and throughput need no such run.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+from math import floor
 
 from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.plots import paper
 from gridgrad.experiments.plots.curves import of_measurement
 from gridgrad.experiments.plots.figures import plt
+from gridgrad.experiments.plots.measures import KINDS, MOST_IDEALS, OF_RATIOS, OF_RUNS, WEAK, ideals, points_of
 from gridgrad.experiments.scaling.busy import is_busy_alone
-from gridgrad.experiments.scaling.median import FEWEST, Median
-from gridgrad.parallel.prediction import machine as machines
+from gridgrad.experiments.scaling.median import CONFIDENCE, FEWEST
 
 ROW_INCHES = {1: 2.3, 2: 2.1, 3: 1.95}  # the height of a row of so many panels
 NARROWEST = 2.2  # inches of a panel, at least
-STRONG, WEAK = "strong", "weak"
-LONG = 10.0  # seconds of a step from which on a figure counts in seconds
-
-
-@dataclass(frozen=True)
-class Measure:
-    """A quantity over the ranks. label: of its axis.
-
-    value: a function of a Row that returns a Median or None. base: of its logarithmic axis; None for one from 0 on. ideal: a
-    function of (Line, ranks) that returns the ideal value, or None.
-    """
-
-    label: str
-    value: Callable
-    base: int | None = None
-    ideal: Callable | None = None
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A kind of figure. words: what it shows. missing: what to do where no run has it. scalings: which it is of.
-
-    measures: a function of (Lines, name of a machine or None) that returns its Measures, which stand one below the other.
-    """
-
-    words: str
-    measures: Callable
-    missing: str
-    scalings: tuple = (STRONG, WEAK)
-
-
-ALONE = "add 1 to the ranks of the sweep, or draw time or throughput, which need no run on 1 rank"
-ANEW = "measure again, with this version"
-
-
-def exact(value):
-    """A number that is no median, as a Median without an interval; None for None."""
-    return None if value is None else Median(value, value, value, 1, 1.0)
-
-
-def ideal_time(line, ranks):
-    """The time with which the first point of a line would scale perfectly."""
-    first = line.rows[0]
-    return first.seconds and first.seconds.value * (first.ranks / ranks if line.panel.scaling == STRONG else 1)
-
-
-def ideal_rate(line, ranks):
-    """Samples a second with which the first point of a line would scale perfectly."""
-    first = line.rows[0]
-    return first.seconds and first.samples_a_second.value * ranks / first.ranks
-
-
-def share_of_peak(machine):
-    """A function: the share in per cent that a Row has of the peak of its ranks, on a Machine."""
-
-    def share(row):
-        rate = row.flops_a_second
-        return exact(rate and 100 * rate / (row.ranks * machine.peak))
-
-    return share
-
-
-def of_time(lines, _):
-    """The Measure of a step's time, in milliseconds unless there are long steps."""
-    longest = max((row.seconds.value for line in lines for row in line.rows if row.seconds), default=0.0)
-    name, unit = ("s", 1.0) if longest >= LONG else ("ms", 1e3)
-    return [Measure(f"{name} a step", lambda row: row.seconds and row.seconds.times(unit), 10,
-                    lambda line, ranks: (ideal := ideal_time(line, ranks)) and unit * ideal)]  # fmt: skip
-
-
-def of_throughput(_, machine):
-    """The Measures of a throughput. machine: the name of one, or None."""
-    found = [Measure("samples a second", lambda row: row.samples_a_second, 10, ideal_rate)]
-    if machine:
-        known = machines.read(machine)
-        found.append(Measure(f"% of the peak of\n{known.name}", share_of_peak(known)))
-    return found
-
-
-EFFICIENCY = Measure("efficiency", lambda row: row.efficiency, None, lambda *_: 1.0)
-KINDS = {
-    "speedup": Kind("the speedup over one rank", lambda *_: [
-        Measure("speedup over 1 rank", lambda row: row.speedup, 2, lambda _, ranks: ranks)], ALONE),
-    "efficiency": Kind("the parallel efficiency of strong scaling", lambda *_: [EFFICIENCY], ALONE, (STRONG,)),
-    "weak": Kind("the efficiency of weak scaling", lambda *_: [EFFICIENCY], ALONE, (WEAK,)),
-    "time": Kind("the time of a step, beside ideal scaling", of_time, "give more --steps to the sweep"),
-    "bytes": Kind("the bytes and the collectives of a step", lambda *_: [
-        Measure("MB sent by all ranks\nin a step", lambda row: exact(row.bytes / 1e6 if row.bytes else None), 10),
-        Measure("collectives and messages\nof a rank in a step", lambda row: exact(row.calls or None), 10)], ANEW),
-    "memory": Kind("the memory of the rank that needs most", lambda *_: [
-        Measure("MiB of memory of a rank", lambda row: exact(row.memory and row.memory / 2**20))], ANEW),
-    "throughput": Kind("samples a second, and the share of a machine's peak", of_throughput, "give more --steps to the sweep"),
-}  # fmt: skip
+LEAST = "from the least to the greatest"
 
 
 def draw(lines, kind, width=None, machine=None):
@@ -152,13 +59,8 @@ def draw(lines, kind, width=None, machine=None):
                 axes.set_axis_off()
     same_axis(frame, measures, len(panels))
     frame.legend = legend_of(drawn, measures, styles)
-    frame.words = words_of(drawn, left)
+    frame.words = words_of(drawn, left, measures)
     return paper.finish(frame), [missing_words(left)] if left else []
-
-
-def points_of(line, measure):
-    """[(Row, Median)] of the points of a Line that a Measure has."""
-    return [(row, found) for row in line.rows if (found := measure.value(row))]
 
 
 def draw_panel(frame, axes, lines, measure, styles):
@@ -170,7 +72,7 @@ def draw_panel(frame, axes, lines, measure, styles):
     ranks = sorted({row.ranks for found in everything.values() for row, _ in found})
     values = [end for found in everything.values() for _, one in found for end in (one.low, one.value, one.high)]
     if measure.ideal:
-        values += draw_ideal(axes, list(everything), measure, ranks)
+        values += draw_ideals(axes, list(everything), measure)
     for line, found in everything.items():
         (draw_predicted if line.is_predicted else draw_measured)(axes, line, found, styles[line.name])
     for node in sorted({line.rows[0].runs[0].get("ranks_per_node") or 1 for line in everything if line.is_predicted}):
@@ -183,15 +85,14 @@ def draw_panel(frame, axes, lines, measure, styles):
         axes.set_ylim(0, 1.08 * max(values))
 
 
-def draw_ideal(axes, lines, measure, ranks):
-    """The ideal line of a panel, from the point on the fewest ranks, there the best one. Returns its values."""
-    fewest = [line for line in lines if line.rows[0].ranks == ranks[0]] or lines
-    found = [(measure.ideal(line, ranks[0]), [measure.ideal(line, number) for number in ranks]) for line in fewest]
-    found = [values for first, values in found if first is not None]
-    if not found:
+def draw_ideals(axes, lines, measure):
+    """The ideal lines of a panel, unless there are too many. Returns their values."""
+    found = ideals(lines, measure)
+    if len(found) > MOST_IDEALS:
         return []
-    axes.plot(ranks, found[0], color=paper.GREY, lw=0.8, zorder=1)
-    return found[0]
+    for points in found:
+        axes.plot(*zip(*points), color=paper.GREY, lw=0.8, zorder=1)
+    return [value for points in found for _, value in points]
 
 
 def draw_predicted(axes, line, found, style):
@@ -252,7 +153,7 @@ def legend_of(lines, measures, styles):
         )
         for name, style in styles.items()
     ]
-    if measures[0].ideal:
+    if any(len(found) <= MOST_IDEALS for found in ideals_of_panels(lines, measures[0]).values()):
         found.append((mark(color=paper.GREY, lw=0.8), "ideal"))
     if measured and any(line.is_predicted for line in lines):
         found.append((mark(color=paper.GREY, ls=paper.PATTERNS[0]), "dashed: predicted"))
@@ -270,19 +171,27 @@ def legend_of(lines, measures, styles):
     return found
 
 
-def words_of(drawn, left):
+def words_of(drawn, left, measures):
     """Lines for below the panels: where the points come from, what the bars are, and what is missing."""
     measured, predicted = ([line for line in drawn if line.is_predicted == kind] for kind in (False, True))
-    words = [where_words(measured), bars_words(measured)] if measured else []
+    words = [where_words(measured), bars_words(measured, measures)] if measured else []
     if predicted:
         machines = dict.fromkeys(line.origin for line in predicted)
         words.append(
             f"Predicted by the cost model for {' and '.join(machines)}" + ("." if measured else ": nothing is measured.")
         )
+    if any(len(found) > MOST_IDEALS for found in ideals_of_panels(drawn, measures[0]).values()):
+        words.append(f"Where more than {MOST_IDEALS} ideal lines differ, none is drawn.")
     failed = [f"{line.name} on {row.ranks} ranks" for line in drawn for row in line.rows if row.failed and not row.seconds]
     if failed:
         words.append(f"Failed: {'; '.join(dict.fromkeys(failed))}.")
     return [" ".join(words), *([missing_words(left)] if left else [])]
+
+
+def ideals_of_panels(drawn, measure):
+    """{panel: what `ideals` says of its Lines}; empty for a Measure without ideal values."""
+    panels = dict.fromkeys(line.panel for line in drawn) if measure.ideal else ()
+    return {panel: ideals([line for line in drawn if line.panel == panel], measure) for panel in panels}
 
 
 def where_words(lines):
@@ -296,17 +205,24 @@ def where_words(lines):
     )
 
 
-def bars_words(lines):
-    """What the bars of measured lines are."""
-    counts = {row.seconds.count for line in lines for row in line.rows if row.seconds}
-    sure = {count >= FEWEST for count in counts}
-    if sure == {True}:
-        return "Points are medians, bars their 95 % confidence intervals."
-    if sure == {False}:
-        least, most = min(counts), max(counts)
-        runs = f"{least} to {most} runs" if least < most else counted(most, "run")
-        return f"Points are medians of {runs}, bars their range."
-    return f"Points are medians, bars their 95 % confidence intervals or, of fewer than {FEWEST} runs, from least to greatest."
+def bars_words(lines, measures):
+    """What the points and the bars of measured lines are."""
+    found = [one for measure in measures for line in lines for _, one in points_of(line, measure)]
+    least, most = min(one.count for one in found), max(one.count for one in found)
+    runs = f"{least} to {most} runs" if least < most else counted(most, "run")
+    if most == 1:
+        return "Points are of one run each."
+    if measures[0].bars == OF_RUNS:
+        spread = any(one.low < one.high for one in found)
+        return f"Points are medians of {runs}, {f'bars {LEAST}' if spread else 'which agree'}."
+    points, bars, of_few = "medians", f"their {100 * CONFIDENCE:.0f} % confidence intervals", LEAST
+    if measures[0].bars == OF_RATIOS:
+        sure = min((one.confidence for one in found if one.count >= FEWEST and one.low < one.high), default=CONFIDENCE)
+        points, of_few = "ratios of medians", "between the extreme ratios"
+        bars = f"intervals of at least {floor(100 * sure)} % confidence"
+    if most < FEWEST:
+        return f"Points are {points} of {runs}, bars {of_few}."
+    return f"Points are {points}, bars {bars}" + ("." if least >= FEWEST else f" or, of fewer than {FEWEST} runs, {of_few}.")
 
 
 def missing_words(left):

@@ -64,9 +64,10 @@ def test_lines_go_through_the_medians_and_bars_over_the_intervals(tmp_path, kind
     expected = {"time": (0.98 * middle, 1.02 * middle), "throughput": (middle / 1.02, middle / 0.98)}
     assert ends == pytest.approx(expected.get(kind, (middle / many, middle * many)))
     assert legend(figure) == ["batch", "model", "ideal"]
-    assert words(figure).startswith(
-        "Measured on a processor, 4 cores, a library 1.0, a BLAS. Points are medians, bars their 95 %"
-    )
+    sure = "medians, bars their 95 % confidence intervals."
+    if kind in ("speedup", "efficiency"):
+        sure = "ratios of medians, bars intervals of at least 93 % confidence."
+    assert words(figure) == f"Measured on a processor, 4 cores, a library 1.0, a BLAS. Points are {sure}"
     assert axes.get_title() == f"{PATH_NAME}\nstrong scaling, batch 100, airfoil"
 
 
@@ -84,6 +85,48 @@ def test_ideal_lines(tmp_path, kind, scalings, ideal):
     _, [axes] = drawn(tmp_path, kind, scaling=scalings)
     line = next(line for line in axes.lines if line.get_color() == paper.GREY)
     assert list(line.get_ydata()) == pytest.approx(ideal)
+
+
+def grey(axes):
+    """The ideal lines of a panel: {ranks: value} of each."""
+    return [dict(zip(line.get_xdata(), line.get_ydata(), strict=True)) for line in axes.lines if line.get_color() == paper.GREY]
+
+
+def as_long_as(samples):
+    """The seconds of steps of which a sample takes so many seconds."""
+    return lambda point, _: samples * point.settings["batch_size"] / point.ranks**0.8
+
+
+def test_each_batch_has_an_ideal_line_of_its_own(tmp_path):
+    made = made_up.records(seconds=as_long_as(1e-3), batch_size=[64, 256])
+    figure, [axes] = drawn(tmp_path, "time", made)
+    assert grey(axes) == [pytest.approx({ranks: first / ranks for ranks in (1, 2, 4)}) for first in (64, 256)]
+    assert legend(figure)[-1] == "ideal"
+    for kind, values in (("throughput", {1: 1e3, 2: 2e3, 4: 4e3}), ("speedup", {1: 1, 2: 2, 4: 4})):
+        _, [axes] = drawn(tmp_path, kind, made)
+        assert grey(axes) == [pytest.approx(values)]  # the same for both
+
+
+def test_where_many_ideal_lines_would_differ_none_is_drawn_and_the_words_say_so(tmp_path):
+    made = made_up.records(seconds=as_long_as(1e-3), batch_size=[2**n for n in range(4, 9)], schemes=["batch"])
+    figure, [axes] = drawn(tmp_path, "time", made)
+    assert grey(axes) == [] and "ideal" not in legend(figure)
+    assert "Where more than 4 ideal lines differ, none is drawn." in words(figure)
+    figure, [axes] = drawn(tmp_path, "speedup", made)
+    assert len(grey(axes)) == 1 and "ideal" in legend(figure) and "ideal" not in words(figure)
+
+
+def test_without_a_run_on_one_rank_the_ideal_line_begins_at_the_best_point_on_the_fewest(tmp_path):
+    slow = lambda point, _: (0.1 if point.settings["grid"].startswith("batch=1") else 0.06) / point.ranks  # noqa: E731
+    _, [axes] = drawn(tmp_path, "time", made_up.records(seconds=slow, ranks=[2, 4]))
+    assert grey(axes) == [pytest.approx({2: 30, 4: 15})]
+
+
+def test_what_was_measured_and_what_is_predicted_have_ideal_lines_of_their_own_as_far_as_they_go(tmp_path):
+    _, [axes] = drawn(tmp_path, "time", [*made_up.records(), *made_up.predicted(ranks=[1, 8, 64], schemes=["batch"])])
+    assert [line for line in grey(axes) if len(line) > 2] == [
+        pytest.approx({1: 100, 2: 50, 4: 25}), pytest.approx({1: 80, 8: 10, 64: 1.25})
+    ]  # fmt: skip
 
 
 def test_strong_and_weak_scaling_are_panels_and_each_kind_of_efficiency_shows_its_own(tmp_path):
@@ -139,8 +182,25 @@ def test_bytes_have_their_calls_below_and_memory_is_that_of_a_rank(tmp_path):
     assert of_colour(sent, "batch") == pytest.approx({2: 0.001, 4: 0.003})
     assert of_colour(calls, "batch") == pytest.approx({1: 1, 2: 1, 4: 1})
     assert "MB" in sent.get_ylabel() and calls.get_ylabel().startswith("collectives and messages")
-    _, [axes] = drawn(tmp_path, "memory")
+    figure, [axes] = drawn(tmp_path, "memory")
     assert of_colour(axes, "model") == {1: 64, 2: 64, 4: 64} and axes.get_ylim()[0] == 0
+    assert words(figure).endswith("Points are medians of 6 runs, which agree.")
+
+
+@pytest.mark.parametrize(
+    ("kind", "entry", "unit"), [("bytes", lambda value: {"bytes": {"x": value}}, 1e6), ("memory", lambda value: {
+        "peak_memory": value}, 2**20)]
+)  # fmt: skip
+def test_bytes_and_memory_that_differ_between_runs_have_bars_from_the_least_to_the_greatest(tmp_path, kind, entry, unit):
+    made = made_up.records(lambda record: entry(unit * (100 + record["repeat"] * record["P"])), schemes=["batch"])
+    figure, [axes, *_] = drawn(tmp_path, kind, made)
+    assert of_colour(axes, "batch") == pytest.approx({ranks: 100 + 2.5 * ranks for ranks in (1, 2, 4)})
+    ends = [segment[:, 1].tolist() for segment in axes.collections[0].get_segments()]
+    assert ends == [pytest.approx([100, 100 + 5 * ranks]) for ranks in (1, 2, 4)]
+    assert words(figure).endswith("Points are medians of 6 runs, bars from the least to the greatest.")
+    silent = [record | entry(0 if record["repeat"] else 3 * unit) for record in made]  # as no logarithmic axis shows 0
+    _, [axes, *_] = drawn(tmp_path, kind, silent)
+    assert of_colour(axes, "batch") == {1: 3, 2: 3, 4: 3}
 
 
 def test_the_throughput_is_a_share_of_the_peak_of_the_ranks(tmp_path):
@@ -148,6 +208,20 @@ def test_the_throughput_is_a_share_of_the_peak_of_the_ranks(tmp_path):
     flops = 1000 * 1000 * 4**0.8  # a sample has 1000 operations
     assert of_colour(share, "batch")[4] == pytest.approx(100 * flops / (4 * 73.6e9))
     assert share.get_ylabel() == "% of the peak of\nCori Haswell"
+    ends = share.collections[0].get_segments()[2][:, 1]  # of the first series on 4 ranks: the interval of its time
+    assert ends == pytest.approx([100 * flops / (4 * 73.6e9) / 1.02, 100 * flops / (4 * 73.6e9) / 0.98])
+
+
+@pytest.mark.parametrize(
+    ("change", "settings"),
+    [(lambda _: {}, {"threads": 2}), (lambda _: {"versions": {"threads": 2}}, {})],
+    ids=["asked for", "of the environment"],
+)
+def test_the_peak_of_a_rank_is_that_of_all_its_threads(tmp_path, change, settings):
+    one, two = (drawn(tmp_path, "throughput", made_up.records(how, **more), machine="cori-haswell")[1][1]
+                for how, more in ((lambda _: {}, {}), (change, settings)))  # fmt: skip
+    expected = {ranks: value / 2 for ranks, value in of_colour(one, "batch").items()}
+    assert of_colour(two, "batch") == pytest.approx(expected)
 
 
 def test_lines_without_a_run_on_one_rank_are_left_out_and_named(tmp_path):
@@ -179,8 +253,16 @@ def test_few_runs_have_their_range_as_bars_and_failures_are_named(tmp_path):
     assert "Points are medians of 6 runs" not in words(figure)
     few = [record for record in made_up.records(failed, schemes=["batch"]) if record["repeat"] < 3]
     figure, [axes] = drawn(tmp_path, "time", few)
-    assert "Points are medians of 3 runs, bars their range." in words(figure) and "Failed: batch on 4 ranks." in words(figure)
+    said = words(figure)
+    assert "Points are medians of 3 runs, bars from the least to the greatest." in said and "Failed: batch on 4 ranks." in said
     assert of_colour(axes, "batch").keys() == {1, 2}
+    figure, _ = drawn(tmp_path, "speedup", few)
+    assert "Points are ratios of medians of 3 runs, bars between the extreme ratios." in words(figure)
+    some = [record for record in made_up.records(schemes=["batch"]) if record["repeat"] < 3 or record["P"] == 1]
+    figure, _ = drawn(tmp_path, "time", some)
+    assert "95 % confidence intervals or, of fewer than 6 runs, from the least to the greatest." in words(figure)
+    figure, _ = drawn(tmp_path, "time", [record for record in few if not record["repeat"]])
+    assert "Points are of one run each." in words(figure)
 
 
 @pytest.mark.parametrize("width", [paper.NARROWEST, paper.COLUMN, paper.PAGE])
