@@ -25,6 +25,7 @@ MARKERS = "o", "s", "^", "D", "v", "P", "X", "p", "h"
 PATTERNS = (0, (5, 2)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)), (0, (9, 2.5)), (0, (4, 1.5, 1.2, 1.5, 1.2, 1.5))
 FIRST = (*SCHEMES, AUTO)  # series that have the same style in all figures
 GREY = "#777777"
+MARGIN = 1.02  # the least factor between what is drawn and the end of a logarithmic axis, so that its numbers differ
 LINE = 0.13  # inches of a line of a title
 PAD = 0.06  # inches around what stands below the panels
 
@@ -177,7 +178,7 @@ def round_values(axis, least, most, base=10, count=6):
     axis: the `xaxis` or `yaxis` of a panel. least, most: of what is drawn. base: 2 or 10. count: the most numbers at it, where
     it covers little.
     """
-    spread = max(most / least, 1.02)
+    spread = max(most / least, MARGIN**2)
     if base == 2:
         locator = LogLocator(2.0 ** max(1, ceil(log2(spread) / 7)), numticks=20)
     elif spread < 5:
@@ -187,7 +188,8 @@ def round_values(axis, least, most, base=10, count=6):
     axis.set_major_locator(locator)
     axis.set_major_formatter(FuncFormatter(lambda value, _: plain(value)))
     axis.set_minor_locator(NullLocator())
-    return least / spread**0.07, most * spread**0.07
+    margin = max(spread**0.07, MARGIN)
+    return least / margin, most * margin
 
 
 def plain(value):

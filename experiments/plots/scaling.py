@@ -15,12 +15,13 @@ from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.plots import paper
 from gridgrad.experiments.plots.curves import of_measurement
 from gridgrad.experiments.plots.figures import plt
-from gridgrad.experiments.plots.measures import KINDS, MOST_IDEALS, OF_RATIOS, OF_RUNS, WEAK, ideals, points_of
+from gridgrad.experiments.plots.measures import ANEW, KINDS, MOST_IDEALS, OF_RATIOS, OF_RUNS, WEAK, ideals, points_of
 from gridgrad.experiments.scaling.busy import is_busy_alone
 from gridgrad.experiments.scaling.median import CONFIDENCE, FEWEST
 
 ROW_INCHES = {1: 2.3, 2: 2.1, 3: 1.95}  # the height of a row of so many panels
 NARROWEST = 2.2  # inches of a panel, at least
+MARKS = {"ls": "", "clip_on": False}  # of points: whole also where a line of an axis is
 LEAST = "from the least to the greatest"
 
 
@@ -38,6 +39,8 @@ def draw(lines, kind, width=None, machine=None):
     left = [line for line in mine if line not in drawn and (line.is_predicted or any(row.seconds for row in line.rows))]
     if not drawn:
         raise ValueError(f"no run has {of_kind.words}: {of_kind.missing}")
+    empty = [measure for measure in measures if not any(points_of(line, measure) for line in drawn)]
+    measures = [measure for measure in measures if measure not in empty]
     panels = sorted({line.panel for line in drawn}, key=[line.panel for line in drawn].index)
     width = width or (paper.COLUMN if len(panels) == 1 else paper.PAGE)
     columns = min(len(panels), max(1, int(width / NARROWEST)), 3 if len(panels) != 4 else 2)
@@ -49,7 +52,8 @@ def draw(lines, kind, width=None, machine=None):
             row = frame.panels[number * len(measures) + place]
             for axes, panel in zip(row, block):
                 of_panel = [line for line in drawn if line.panel == panel]
-                draw_panel(frame, axes, of_panel, measure, styles)
+                ranks = {point.ranks for line in of_panel for one in measures for point, _ in points_of(line, one)}
+                draw_panel(frame, axes, of_panel, measure, styles, sorted(ranks))
                 if place == 0:
                     frame.fits.append((axes, partial(paper.entitle, axes, panel.network, title_of(of_panel))))
                 if place == len(measures) - 1:
@@ -59,17 +63,19 @@ def draw(lines, kind, width=None, machine=None):
                 axes.set_axis_off()
     same_axis(frame, measures, len(panels))
     frame.legend = legend_of(drawn, measures, styles)
-    frame.words = words_of(drawn, left, measures)
-    return paper.finish(frame), [missing_words(left)] if left else []
+    missing = [*([missing_words(left)] if left else []), *map(empty_words, empty)]
+    frame.words = [words_of(drawn, measures), *missing]
+    return paper.finish(frame), missing
 
 
-def draw_panel(frame, axes, lines, measure, styles):
-    """The lines of a panel of a Frame with their points."""
+def draw_panel(frame, axes, lines, measure, styles, ranks):
+    """The lines of a panel of a Frame with their points. ranks: those of its axis, the same as in the panels below."""
     everything = {line: found for line in lines if (found := points_of(line, measure))}
     if not everything:
         axes.text(0.5, 0.5, "no run says it", ha="center", va="center", transform=axes.transAxes, fontsize=paper.SMALL)
+        axes.set_yticks([])
+        frame.fits.append((axes, partial(paper.ranks_axis, axes, ranks)))
         return
-    ranks = sorted({row.ranks for found in everything.values() for row, _ in found})
     values = [end for found in everything.values() for _, one in found for end in (one.low, one.value, one.high)]
     if measure.ideal:
         values += draw_ideals(axes, list(everything), measure)
@@ -101,7 +107,7 @@ def draw_predicted(axes, line, found, style):
     axes.plot(x, y, color=style.colour, ls=style.pattern, lw=1.2, zorder=2)
     short = [(row.ranks, one.value) for row, one in found if not row.fits]
     if short:
-        axes.plot(*zip(*short), ls="", marker="v", ms=3.5, mfc="white", mec=style.colour, mew=0.8, zorder=3)
+        axes.plot(*zip(*short), marker="v", ms=3.5, mfc="white", mec=style.colour, mew=0.8, zorder=3, **MARKS)
 
 
 def draw_measured(axes, line, found, style):
@@ -113,10 +119,10 @@ def draw_measured(axes, line, found, style):
         mine = [(row.ranks, one.value) for row, one in found if row.oversubscribed == hollow]
         if mine:
             fill = "white" if hollow else style.colour
-            axes.plot(*zip(*mine), ls="", marker=style.marker, ms=4.5, mfc=fill, mec=style.colour, mew=0.9, zorder=5)
+            axes.plot(*zip(*mine), marker=style.marker, ms=4.5, mfc=fill, mec=style.colour, mew=0.9, zorder=5, **MARKS)
     busy = [(row.ranks, one.value) for row, one in found if is_busy_alone(row)]
     if busy:
-        axes.plot(*zip(*busy), ls="", marker="x", ms=7, color="black", mew=0.9, zorder=6)
+        axes.plot(*zip(*busy), marker="x", ms=7, color="black", mew=0.9, zorder=6, **MARKS)
 
 
 def same_axis(frame, measures, count):
@@ -171,8 +177,8 @@ def legend_of(lines, measures, styles):
     return found
 
 
-def words_of(drawn, left, measures):
-    """Lines for below the panels: where the points come from, what the bars are, and what is missing."""
+def words_of(drawn, measures):
+    """A line for below the panels: where the points come from, what the bars are, and what failed."""
     measured, predicted = ([line for line in drawn if line.is_predicted == kind] for kind in (False, True))
     words = [where_words(measured), bars_words(measured, measures)] if measured else []
     if predicted:
@@ -185,7 +191,7 @@ def words_of(drawn, left, measures):
     failed = [f"{line.name} on {row.ranks} ranks" for line in drawn for row in line.rows if row.failed and not row.seconds]
     if failed:
         words.append(f"Failed: {'; '.join(dict.fromkeys(failed))}.")
-    return [" ".join(words), *([missing_words(left)] if left else [])]
+    return " ".join(words)
 
 
 def ideals_of_panels(drawn, measure):
@@ -229,3 +235,8 @@ def missing_words(left):
     """A sentence about the lines that are not drawn."""
     names = dict.fromkeys(f"{line.name} of {line.panel.network}" for line in left)
     return f"Not drawn, as there is no run on 1 rank: {'; '.join(names)}."
+
+
+def empty_words(measure):
+    """A sentence about a Measure that no line has."""
+    return f"Not drawn, as no run says it: {' '.join(measure.label.split())}; {ANEW}."

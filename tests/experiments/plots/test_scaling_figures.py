@@ -181,6 +181,9 @@ def test_bytes_have_their_calls_below_and_memory_is_that_of_a_rank(tmp_path):
     _, [sent, calls] = drawn(tmp_path, "bytes")
     assert of_colour(sent, "batch") == pytest.approx({2: 0.001, 4: 0.003})
     assert of_colour(calls, "batch") == pytest.approx({1: 1, 2: 1, 4: 1})
+    assert list(sent.get_xticks()) == list(calls.get_xticks()) == [1, 2, 4] and sent.get_xlim() == calls.get_xlim()
+    shown = [text.get_text() for text in calls.get_yticklabels()]  # of what is the same everywhere
+    assert len(shown) == len({*shown}) > 2 and calls.get_ylim() == pytest.approx((1 / 1.02, 1.02))
     assert "MB" in sent.get_ylabel() and calls.get_ylabel().startswith("collectives and messages")
     figure, [axes] = drawn(tmp_path, "memory")
     assert of_colour(axes, "model") == {1: 64, 2: 64, 4: 64} and axes.get_ylim()[0] == 0
@@ -222,6 +225,18 @@ def test_the_peak_of_a_rank_is_that_of_all_its_threads(tmp_path, change, setting
                 for how, more in ((lambda _: {}, {}), (change, settings)))  # fmt: skip
     expected = {ranks: value / 2 for ranks, value in of_colour(one, "batch").items()}
     assert of_colour(two, "batch") == pytest.approx(expected)
+
+
+def test_what_only_some_runs_say_is_drawn_of_these_and_what_none_says_is_named(tmp_path):
+    few = made_up.records(lambda record: {"flops_a_sample": None}, nets=["mlp:8,relu"])
+    figure, panels = drawn(tmp_path, "throughput", few, machine="cori-haswell")
+    assert len(panels) == 1 and words(figure).endswith(
+        "Not drawn, as no run says it: % of the peak of Cori Haswell; measure again, with this version."
+    )
+    made = [*few, *made_up.records(nets=["mlp:9,relu"])]
+    figure, [_, _, empty, full] = drawn(tmp_path, "throughput", made, 7, "cori-haswell")
+    assert [text.get_text() for text in empty.texts] == ["no run says it"] and "Not drawn" not in words(figure)
+    assert list(empty.get_xticks()) == [1, 2, 4] and not list(empty.get_yticks()) and of_colour(full, "batch")
 
 
 def test_lines_without_a_run_on_one_rank_are_left_out_and_named(tmp_path):
