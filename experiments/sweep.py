@@ -218,13 +218,12 @@ def check_job(args, ranks):
 
 def write_predictions(study, args, found):
     """Write predicted records to --out. found: what was measured of the same points, which stays in it."""
-    name = args.machine or "cori-haswell"
     with user_input():
         of_data = not args.predict or study.names("dataset")
-        made = list(predicted.records(study, machines.read(name), args.shape, args.outputs, of_data))
+        made = list(predicted.records(study, machines.read(args.machine or "cori-haswell"), args.shape, args.outputs, of_data))
         if not made:
             raise ValueError("there is nothing to predict: none of the series has a prediction for these networks and ranks")
-        write_text(args.out, records.lines([*found, *(one | {"machine_argument": name} for one in made)]))
+        write_text(args.out, records.lines([*found, *made]))
     return made
 
 

@@ -18,7 +18,7 @@ collective are those of a rank that takes part in it: where only some ranks do, 
 """
 
 from gridgrad.experiments.common.report import PARTS
-from gridgrad.experiments.scaling.order import is_busy
+from gridgrad.experiments.scaling.busy import is_busy
 from gridgrad.parallel.observe.span_observer import METHODS
 
 PASSES = {"forward": "forward", "gradients": "gradients of parameters", "input_gradient": "gradient of the input",

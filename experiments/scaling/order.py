@@ -11,6 +11,7 @@ from collections import defaultdict
 from functools import lru_cache
 from json import dumps, loads
 
+from gridgrad.experiments.scaling.busy import is_busy
 from gridgrad.experiments.scaling.median import median_of
 from gridgrad.experiments.scaling.records import key_of
 from gridgrad.experiments.scaling.study import Study
@@ -22,11 +23,6 @@ LATER = "time"  # of a point that needs more runs, for which there was no time
 def seconds_of(record):
     """The median seconds of a step of a run; None if the run failed, or had too few steps to time."""
     return (record.get("seconds_per_step") or {}).get("median")
-
-
-def is_busy(record):
-    """Whether other programs took so much of the machine that the run does not compare."""
-    return bool((record.get("load") or {}).get("verdict"))
 
 
 def settled(records, study):

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from gridgrad.experiments.common.markdown import cell
 from gridgrad.experiments.common.parallel_schemes import AUTO
+from gridgrad.experiments.scaling.busy import is_busy
 from gridgrad.experiments.scaling.environment import SAME, same
-from gridgrad.experiments.scaling.order import is_busy
 from gridgrad.experiments.scaling.records import key_of
 from gridgrad.experiments.scaling.summary import origin_of
 from gridgrad.experiments.scaling.table import cells_of

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 
 from gridgrad.experiments.common.report import PARTS
+from gridgrad.experiments.scaling.busy import is_busy
 from gridgrad.experiments.scaling.environment import SAME, same
 from gridgrad.experiments.scaling.median import Median, median_of
-from gridgrad.experiments.scaling.order import is_busy, seconds_of
+from gridgrad.experiments.scaling.order import seconds_of
 from gridgrad.experiments.scaling.records import key_of
 from gridgrad.experiments.scaling.settings import ALONE
 from gridgrad.experiments.scaling.study import Curve, point_at

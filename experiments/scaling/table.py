@@ -2,7 +2,8 @@
 
 from gridgrad.experiments.common.markdown import cell
 from gridgrad.experiments.common.tables import counted, table
-from gridgrad.experiments.scaling.order import ended_by, is_busy
+from gridgrad.experiments.scaling.busy import is_busy_alone
+from gridgrad.experiments.scaling.order import ended_by
 from gridgrad.experiments.scaling.summary import rows
 
 
@@ -49,7 +50,7 @@ def remark(row):
         return f"failed: {row.failed}"
     words = []
     if row.busy:
-        words.append("busy machine" if any(map(is_busy, row.runs)) else f"{counted(row.busy, 'busy run')} left out")
+        words.append("busy machine" if is_busy_alone(row) else f"{counted(row.busy, 'busy run')} left out")
     if row.oversubscribed:
         words.append("oversubscribed")
     if not row.fits:
