@@ -49,7 +49,7 @@ def sweep(study, out, timeout=TIMEOUT, part=(1, 1), anew=False):
     """Do the runs of one part of a Study that `out` does not have yet; see the module's text.
 
     part: (I, N), every N-th point from the I-th on. anew: also repeat, and replace, what `out` has. Returns (runs that were
-    done now, all runs of the part). ValueError if another sweep writes `out`.
+    done now, all runs of the part). Nothing else may write `out` meanwhile: see `locked`.
     """
     points, file = study.points[part[0] - 1 :: part[1]], StudyFile(out, study, environment.here(), anew)
     deadline = time.monotonic() + 60 * study.minutes if study.minutes else float("inf")

@@ -74,6 +74,15 @@ def test_intervals_hold_95_of_100_points_of_machines_that_the_terms_describe(spr
     assert np.mean([coverage(nets, spread) for nets in studies]) >= 0.95
 
 
+def test_ranks_of_emulated_hosts_that_share_cores_compute_in_turns():
+    series = [{"name": "hosts", "grid": "batch=*", "hosts": 4}]
+    found = [record | OF_DATA for record in made_up.records(**WIDE | {"ranks": [4], "schemes": [], "series": series})]
+    alone = [fit.counts_of(row) for row in rows(found)]
+    shared = [fit.counts_of(row) for row in rows([record | {"slots": 2, "oversubscribed": True} for record in found])]
+    for one, other in zip(alone, shared):
+        assert np.allclose(other[:3], 2 * one[:3]) and np.allclose(other[3:], one[3:])
+
+
 def test_ranks_on_hosts_of_their_own_send_between_nodes():
     series = [{"name": "hosts", "grid": "batch=*", "hosts": 4}]
     measured = [record | OF_DATA for record in made_up.records(series=series, schemes=[])]
