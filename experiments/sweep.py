@@ -43,6 +43,7 @@ from gridgrad.parallel.job.run import CHECKPOINTED, run_launcher
 from gridgrad.parallel.prediction import machine as machines
 
 TIMEOUT = 600  # seconds that a run may take
+GOES_ON = "what is done is kept, and the same command line goes on from here"
 
 
 def sweep(study, out, timeout=TIMEOUT, part=(1, 1), anew=False):
@@ -122,7 +123,7 @@ def value_of(text):
 
 def stop(number, frame):
     """End on a signal, such as the one that an allocation sends before its end: what is done is kept."""
-    print("sweep: stopped early: the same command line goes on from here", file=sys.stderr, flush=True)
+    print(f"sweep: stopped early: {GOES_ON}", file=sys.stderr, flush=True)
     sys.exit(CHECKPOINTED)
 
 
@@ -259,7 +260,11 @@ def main():
         out = str(records.part_name(out, args.part))
     signal.signal(signal.SIGUSR1, stop)
     with user_input(), locked(out):
-        now, count = sweep(study, out, args.timeout, args.part, args.anew)
+        try:
+            now, count = sweep(study, out, args.timeout, args.part, args.anew)
+        except KeyboardInterrupt:
+            print(f"sweep: {GOES_ON}", file=sys.stderr, flush=True)
+            raise
         if machine:
             args.out = out
             write_predictions(study, args, [one for one in records.read(out) if not one.get("predicted")])

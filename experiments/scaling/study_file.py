@@ -12,7 +12,7 @@ from pathlib import Path
 from gridgrad.experiments.common.options import user_input
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.scaling import records
-from gridgrad.experiments.scaling.order import by_point, settled
+from gridgrad.experiments.scaling.order import BUSY, by_point, settled
 
 
 class StudyFile:
@@ -20,7 +20,8 @@ class StudyFile:
 
     anew: whether runs that are there already are measured again. Each is kept until the new run with its number is there.
 
-    runs: the records that count, in the order in which they were measured, without those that failed, which are tried again.
+    runs: the records that count, in the order in which they were measured. Points that failed, or of which all runs that were
+    allowed were beside other programs, are tried again.
     """
 
     def __init__(self, path, study, environment, anew=False):
@@ -29,7 +30,9 @@ class StudyFile:
             here, beside = records.read(self.path), records.read(self.others_path)
         mine, self.predicted, others = records.of_study(here + beside, study, environment)
         mine = [record for record in mine if not record.get("failed")]
-        self.runs, self.replaced = ([], mine) if anew else (mine, [])
+        again = {key for key, records_of in by_point(mine).items() if anew or settled(records_of, study) == BUSY}
+        self.replaced = [record for record in mine if records.key_of(record) in again]
+        self.runs = [record for record in mine if records.key_of(record) not in again]
         if here or beside:
             back, _, _ = records.of_study(beside, study, environment)
             self._write_others(others + back)  # none of these is only in memory while the other file is written

@@ -79,7 +79,7 @@ def test_ranks_of_emulated_hosts_that_share_cores_compute_in_turns():
     found = [record | OF_DATA for record in made_up.records(**WIDE | {"ranks": [4], "schemes": [], "series": series})]
     alone = [fit.counts_of(row) for row in rows(found)]
     shared = [fit.counts_of(row) for row in rows([record | {"slots": 2, "oversubscribed": True} for record in found])]
-    for one, other in zip(alone, shared):
+    for one, other in zip(alone, shared, strict=True):
         assert np.allclose(other[:3], 2 * one[:3]) and np.allclose(other[3:], one[3:])
 
 

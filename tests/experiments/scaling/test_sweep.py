@@ -170,6 +170,17 @@ def test_measuring_anew_keeps_each_old_run_until_the_new_one_is_there(made_up_ru
     assert sweep.sweep(study, out, anew=True) == (12, 12) and len(records.read(out)) == 12
 
 
+def test_a_sweep_that_is_started_again_measures_what_was_disturbed(made_up_runs, tmp_path, monkeypatch):
+    study, out = Study({"ranks": [1, 2], "schemes": ["batch"]}), tmp_path / "s.jsonl"
+    disturb = lambda record: record | ({"load": made_up.BUSY} if record["P"] == 2 else {})  # noqa: E731
+    quiet = sweep.record_of
+    with monkeypatch.context() as patch:
+        patch.setattr(sweep, "record_of", lambda *arguments: disturb(quiet(*arguments)))
+        assert sweep.sweep(study, out) == (6 + 24, 6 + 24)
+    assert sweep.sweep(study, out) == (6, 12)
+    assert len(records.read(out)) == 12 and not any(one["load"] for one in records.read(out))
+
+
 def test_of_two_sweeps_with_one_file_the_second_is_refused(tmp_path):
     out = tmp_path / "s.jsonl"
     words = "from gridgrad.experiments.scaling.study_file import locked"
