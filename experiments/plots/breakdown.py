@@ -20,6 +20,8 @@ All numbers are medians over the runs.
 from functools import partial
 from statistics import median
 
+import numpy as np
+
 from gridgrad.experiments.plots import paper
 from gridgrad.experiments.plots.figures import plt
 from gridgrad.experiments.plots.scaling import title_of, where_words
@@ -203,7 +205,9 @@ def draw_table(axes, rows, is_first):
     columns = [middle([efficiencies(run, fewest) for run in with_samples(row)]) for row in rows]
     names = list(columns[0])
     values = [[column[name] for column in columns] for name in names]
-    axes.imshow(values, cmap="YlGn", vmin=0, vmax=1, aspect="auto")
+    edges = (np.arange(count + 1) - 0.5 for count in (len(columns), len(names)))
+    axes.pcolormesh(*edges, values, cmap="YlGn", vmin=0, vmax=1)  # in SVG these are shapes, where an image would be a link
+    axes.invert_yaxis()
     axes.grid(False)
     for y, row in enumerate(values):
         for x, value in enumerate(row):

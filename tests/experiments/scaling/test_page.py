@@ -165,6 +165,11 @@ def test_the_page_needs_nothing_beside_it():
     assert text == page.render(study(), "A study", {"Speedup": speedup, "Again": speedup})  # the same bytes
 
 
+def test_no_figure_has_an_image_which_the_page_would_not_show():
+    text = page.render(study(), "A study")
+    assert "Where the time goes" in text and text.count("<svg") >= 5 and "<image" not in text
+
+
 def test_a_figure_that_can_not_be_drawn_is_a_reason():
     records = [one for one in study() if one["P"] > 1 and not one.get("predicted")]
     text = page.render(records, "A study", {"Speedup": speedup})
