@@ -97,12 +97,11 @@ def parts(run, layers=(), profiled=True):
 
 
 def efficiencies(run, fewest):
-    """{efficiency: ratio} of a run, against that on the fewest ranks; of both the samples of a step are `samples`."""
+    """{efficiency: ratio} of a run, whose samples of a step are `samples`. fewest: `computing` on the fewest ranks."""
     time, largest = run["time"], run["compute_max"]
     balance = time["compute"] / largest
     communication = largest / (time["compute"] + time["communicate"] + time["wait"])
-    a_sample = lambda one: one["P"] * one["time"]["compute"] / one["samples"]  # noqa: E731
-    scaling = a_sample(fewest) / a_sample(run)
+    scaling = fewest / computing(run)
     return {
         "load balance": balance,
         "communication": communication,
@@ -110,6 +109,11 @@ def efficiencies(run, fewest):
         "computation scaling": scaling,
         "global": balance * communication * scaling,
     }
+
+
+def computing(run):
+    """Seconds that all ranks of a run together compute for a sample."""
+    return run["P"] * run["time"]["compute"] / run["samples"]
 
 
 def middle(found):
@@ -201,7 +205,7 @@ def draw_bars(axes, rows, names):
 
 def draw_table(axes, rows, is_first):
     """The efficiencies as numbers on colours, below the bars, with the ranks and the grid of each."""
-    fewest = as_measured(rows[0])
+    fewest = median(map(computing, with_samples(rows[0])))
     columns = [middle([efficiencies(run, fewest) for run in with_samples(row)]) for row in rows]
     names = list(columns[0])
     values = [[column[name] for column in columns] for name in names]
@@ -221,12 +225,6 @@ def draw_table(axes, rows, is_first):
 def with_samples(row):
     """The runs of a Row, each with the samples of a step."""
     return [run | {"samples": row.batch} for run in row.runs]
-
-
-def as_measured(row):
-    """The run of a Row that the others are compared with: it computes as long as its median run."""
-    runs = sorted(with_samples(row), key=lambda run: run["time"]["compute"])
-    return runs[len(runs) // 2]
 
 
 def label(row):

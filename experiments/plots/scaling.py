@@ -15,7 +15,7 @@ from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.plots import paper
 from gridgrad.experiments.plots.curves import of_measurement
 from gridgrad.experiments.plots.figures import plt
-from gridgrad.experiments.plots.measures import ANEW, KINDS, MOST_IDEALS, OF_RATIOS, OF_RUNS, WEAK, ideals, points_of
+from gridgrad.experiments.plots.measures import ALONE, ANEW, KINDS, MOST_IDEALS, OF_RATIOS, OF_RUNS, WEAK, ideals, points_of
 from gridgrad.experiments.scaling.busy import is_busy_alone
 from gridgrad.experiments.scaling.median import CONFIDENCE, FEWEST
 
@@ -36,7 +36,9 @@ def draw(lines, kind, width=None, machine=None):
         raise ValueError(f"there is no run of {' or '.join(of_kind.scalings)} scaling: {kind} shows it alone")
     measures = of_kind.measures(mine, machine)
     drawn = [line for line in mine if points_of(line, measures[0])]
-    left = [line for line in mine if line not in drawn and (line.is_predicted or any(row.seconds for row in line.rows))]
+    left = [line for line in mine if line not in drawn and any(row.seconds for row in line.rows)]
+    if of_kind.missing == ANEW:  # which predictions never have
+        left = [line for line in left if not line.is_predicted]
     if not drawn:
         raise ValueError(f"no run has {of_kind.words}: {of_kind.missing}")
     empty = [measure for measure in measures if not any(points_of(line, measure) for line in drawn)]
@@ -63,7 +65,7 @@ def draw(lines, kind, width=None, machine=None):
                 axes.set_axis_off()
     same_axis(frame, measures, len(panels))
     frame.legend = legend_of(drawn, measures, styles)
-    missing = [*([missing_words(left)] if left else []), *map(empty_words, empty)]
+    missing = [*([missing_words(left, of_kind)] if left else []), *map(empty_words, empty)]
     frame.words = [words_of(drawn, measures), *missing]
     return paper.finish(frame), missing
 
@@ -231,10 +233,11 @@ def bars_words(lines, measures):
     return f"Points are {points}, bars {bars}" + ("." if least >= FEWEST else f" or, of fewer than {FEWEST} runs, {of_few}.")
 
 
-def missing_words(left):
-    """A sentence about the lines that are not drawn."""
+def missing_words(left, kind):
+    """A sentence about the lines that are not drawn in a Kind of figure."""
     names = dict.fromkeys(f"{line.name} of {line.panel.network}" for line in left)
-    return f"Not drawn, as there is no run on 1 rank: {'; '.join(names)}."
+    why = "there is no run on 1 rank" if kind.missing == ALONE else "no run says it"
+    return f"Not drawn, as {why}: {'; '.join(names)}."
 
 
 def empty_words(measure):

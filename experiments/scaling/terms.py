@@ -46,15 +46,23 @@ def by_term(collectives):
 
 
 def errors(rows):
-    """Table rows of all terms of measured points that are predicted too, worst first: by their part of the measured step."""
+    """Table rows of all terms of measured points that are predicted too, worst first: by their part of the measured step.
+
+    Each point is there once, whichever series share it, and those with more ranks than cores are not: no model knows how long
+    ranks wait for cores.
+    """
     predictions = defaultdict(dict)  # {key of a point: {machine: {term: seconds}}}
     for row in rows:
         if row.is_predicted and row.runs and row.runs[0].get("terms"):
             predictions[point_of(row.runs[0])][origin_of(row.runs[0]).name] = row.runs[0]["terms"]
-    found = []
+    points = {}
     for row in rows:
-        ours = {} if row.is_predicted or not row.seconds else measured(row)
-        for machine, known in predictions[point_of(row.runs[0])].items() if ours else ():
+        if row.seconds and not row.is_predicted and not row.oversubscribed:
+            points.setdefault((point_of(row.runs[0]), origin_of(row.runs[0])), row)
+    found = []
+    for (point, _), row in points.items():
+        ours = measured(row)
+        for machine, known in predictions[point].items() if ours else ():
             for term in dict.fromkeys([*ours, *known]):
                 one, other = ours.get(term, 0.0), known.get(term, 0.0)
                 share = (other - one) / row.seconds.value

@@ -267,8 +267,8 @@ def test_efficiencies():
         return {"P": ranks, "time": time, "compute_max": largest, "samples": 10}
 
     one, four = run(1, 8.0, 8.0, 0.0, 0.0), run(4, 2.5, 3.0, 1.0, 0.5)
-    assert set(breakdown.efficiencies(one, one).values()) == {1.0}
-    assert breakdown.efficiencies(four, one) == pytest.approx(
+    assert set(breakdown.efficiencies(one, breakdown.computing(one)).values()) == {1.0}
+    assert breakdown.efficiencies(four, breakdown.computing(one)) == pytest.approx(
         {"load balance": 2.5 / 3, "communication": 3 / 4, "parallel": 2.5 / 4, "computation scaling": 0.8, "global": 0.5}
     )
 

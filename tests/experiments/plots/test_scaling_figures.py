@@ -252,6 +252,14 @@ def test_lines_without_a_run_on_one_rank_are_left_out_and_named(tmp_path):
             scaling.draw(lines[1:], kind)
 
 
+def test_predictions_are_not_said_to_be_missing_where_they_never_are(tmp_path):
+    made = made_up.records(schemes=["batch"])
+    predicted = [{name: value for name, value in record.items() if name not in ("bytes", "communication")}
+                 | {"predicted": True, "machine": "a machine"} for record in made if record["repeat"] == 0]  # fmt: skip
+    figure, _ = drawn(tmp_path, "bytes", made + predicted)
+    assert "Not drawn" not in words(figure)
+
+
 def test_what_no_run_has_is_refused(tmp_path):
     lines = made_up.lines_of(tmp_path, a=made_up.records(lambda record: {"peak_memory": None, "bytes": None}))
     for kind, message in (("memory", "no run has the memory"), ("bytes", "no run has the bytes"),

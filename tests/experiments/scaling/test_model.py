@@ -38,6 +38,11 @@ def test_errors_of_predictions_are_ordered_by_their_part_of_the_step():
     assert (worst["term"], worst["ms measured"], worst["ms predicted"]) == ("all-reduce of gradients", 1.5, 5.5)
     assert worst["error, % of the step"] == "+40.0" and least["error, % of the step"] == "+0.0"
     assert terms.errors(rows(measured)) == []
+    computing = [line for line in terms.errors(rows(measured + predictions)) if line["term"] == "compute"]
+    points = [(line["ranks"], line["network"], line["batch"], line["series"]) for line in computing]
+    assert len(points) == len(set(points)) == len(study.points)  # one rank is in all series
+    crowded = [record | {"oversubscribed": record["P"] == 4} for record in measured]
+    assert {line["ranks"] for line in terms.errors(rows(crowded + predictions))} == {1, 2}
 
 
 def test_the_terms_of_a_prediction_add_up_to_the_step():
