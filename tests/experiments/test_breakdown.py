@@ -193,7 +193,7 @@ def drawn(tmp_path):
         figure = breakdown.draw(made_up.lines_of(tmp_path, a=found), layers, width)
         made_up.assert_whole(figure)
         shown = [axes for axes in figure.axes if axes.axison]
-        return figure, [axes for axes in shown if axes.patches], [axes for axes in shown if axes.images]
+        return figure, [axes for axes in shown if axes.patches], [axes for axes in shown if axes.collections]
 
     yield draw
     plt.close("all")
@@ -212,7 +212,7 @@ def test_bars_are_the_parts_of_a_step_and_the_table_has_its_efficiencies(drawn):
     assert heights == pytest.approx([step * part for step, of_step in zip(steps, shares, strict=True) for part in of_step])
     assert [text.get_text() for text in bars.texts] == ["", f"{2**0.8:.2f}", f"{4**0.8:.2f}"]  # speedups
     assert [label.get_text() for label in table.get_xticklabels()] == ["1 rank", "2 ranks", "4 ranks"]
-    rows = table.images[0].get_array()
+    rows = table.collections[0].get_array()
     assert [label.get_text() for label in table.get_yticklabels()][-1] == "global" and rows.shape == (5, 3)
     assert list(rows[0]) == pytest.approx([1, 1, 1], abs=0.03) and rows[1][1] == pytest.approx(0.7 / 0.95, rel=0.03)
     assert bars.get_title() == "mlp:512,512,512,relu\nbatch, strong scaling, batch 100, airfoil"
@@ -236,7 +236,7 @@ def test_more_ranks_than_cores_are_hollow_and_weak_scaling_counts_samples(drawn)
     assert [patch.get_facecolor()[:3] == (1, 1, 1) for patch in bars.patches] == [False] * 8 + [True] * 4
     assert [text.get_text() for text in bars.texts] == ["", "\u00d7 2.00", "8.00"]
     assert legend(figure)[-2:] == ["hollow: more ranks than cores", "measured on a busy machine"]
-    assert list(table.images[0].get_array()[3]) == pytest.approx([1, 9 / 7, 9 / 7])  # computation scaling
+    assert list(table.collections[0].get_array()[3]) == pytest.approx([1, 9 / 7, 9 / 7])  # computation scaling
 
 
 def test_many_curves_are_panels_in_rows(drawn):
