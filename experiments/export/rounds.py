@@ -26,6 +26,8 @@ from typing import NamedTuple
 from gridgrad.parallel.grid.collectives import COLLECTIVES, rounded_up_log2
 from gridgrad.parallel.prediction.actions import Collective
 
+OF_COLLECTIVES = 0  # the tag of all messages of collectives; those of pipelines have tags from 1
+
 
 class Round(NamedTuple):
     """What a rank sends and receives at the same time, and waits for. Both are lists of (rank, bytes)."""

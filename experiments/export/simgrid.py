@@ -15,14 +15,14 @@ import re
 import subprocess
 from pathlib import Path
 
-from gridgrad.experiments.export.rounds import Round, meetings, rounds
+from gridgrad.experiments.export.rounds import OF_COLLECTIVES, Round, meetings, rounds
 from gridgrad.nn.files.whole_files import write_text
 from gridgrad.parallel.prediction.actions import Collective, Compute, Expect, Receive, Send
 from gridgrad.parallel.prediction.machine import ACCESSES
 
 BYTE = 6  # SMPI's number for the datatype of one byte
 LARGEST = 2**31 - 1  # bytes that SMPI counts with an int
-OF_COLLECTIVES, TRACES, HOSTS, PLATFORM, SCRIPT = 0, "traces.txt", "hosts.txt", "platform.xml", "replay.sh"
+TRACES, HOSTS, PLATFORM, SCRIPT = "traces.txt", "hosts.txt", "platform.xml", "replay.sh"
 OPTIONS = (
     "--cfg=smpi/coll-selector:mpich",
     "--cfg=smpi/allreduce:rab_rdb",  # MPICH's for long arrays; the selector itself ends with "invalid pointer" in SimGrid 3.32
