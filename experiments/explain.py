@@ -82,7 +82,8 @@ def options():
     add("--json", metavar="FILE.json", help="also write all numbers to this file")
     add("--export", metavar="FOLDER", help="write a step of this plan for another simulator to this folder, new or empty")
     add("--format", default="simgrid", choices=tuple(explain_export.FORMATS), help="of --export: time-independent traces of "
-        "SimGrid with a platform file, or a schedule in GOAL, of LogGOPSim and ATLAHS")  # fmt: skip
+        "SimGrid with a platform file; a schedule in GOAL, of LogGOPSim and ATLAHS; or execution traces of Chakra, which "
+        "ASTRA-sim reads")  # fmt: skip
     add("--others", type=whole(0), default=5, metavar="N", help="number of runners-up to print")
     return parser
 
@@ -309,7 +310,7 @@ def main():
         for path in filter(None, (args.draw, args.csv, args.json)):
             check_writable(path)
         if args.export:
-            explain_export.check(args.export)
+            explain_export.check(args.export, args.format)
         if args.trace and not args.draw:
             raise ValueError("--trace needs --draw FILE.png, into which it is drawn")
         search = planner(args)

@@ -115,6 +115,7 @@ SMALL = {
     # ----- installation
     'pip install ".[mpich]"': Small(how="parse", why="tests/test_package.py installs the package"),
     "pip install otf2": Small(how="parse", why="it downloads a package"),
+    "pip install --no-deps mlc-chakra protobuf": Small(how="parse", why="it downloads packages"),
     "pip install --editable .": Small(how="parse", why="tests/test_package.py installs it so"),
     'pip wheel --wheel-dir wheels ".[mpich]"': Small(how="parse", why="it downloads all that gridgrad needs"),
     'pip install --no-index --find-links wheels "gridgrad[mpich]"': Small(
@@ -201,6 +202,9 @@ SMALL = {
         "--ranks 4 --grid model=4"
     ),
     "gridgrad explain --net mlp:4096,4096,relu --ranks 4 --grid stage=4 --export schedule --format goal": Small(),
+    "gridgrad explain --net mlp:4096,4096,relu --ranks 4 --grid batch=2,model=2 --export chakra --format chakra": Small(
+        how="parse", why="it needs a package that is not installed everywhere"
+    ),
     "gridgrad study simulators --ranks 2,4,16 --out simulators.json": Small(how="parse", why=SIMGRID),
     "gridgrad study simulators --ranks 2 --measured predictions.json --machine machine.json --out simulators.json": Small(
         how="parse", why=SIMGRID

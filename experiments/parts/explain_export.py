@@ -3,22 +3,30 @@
 from pathlib import Path
 
 from gridgrad.experiments.common.options import check_room
-from gridgrad.experiments.export import goal, simgrid
+from gridgrad.experiments.export import chakra, goal, simgrid
 from gridgrad.nn.files.whole_files import folder_written_whole
 from gridgrad.parallel.prediction.actions import step_actions
 from gridgrad.parallel.prediction.pipeline_plans import Pipelines
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
 
-FORMATS = {"simgrid": simgrid, "goal": goal}
-ANCHORS = {"simgrid": simgrid.PLATFORM, "goal": goal.SCHEDULE}  # a file that is in each folder of a format
+FORMATS = {"simgrid": simgrid, "goal": goal, "chakra": chakra}
+ANCHORS = {"simgrid": simgrid.PLATFORM, "goal": goal.SCHEDULE, "chakra": chakra.GROUPS}  # a file in each folder of a format
+NEEDS = {"chakra": chakra.package}  # raises ValueError where the packages that a format needs are not installed
 NEXT = {
     "simgrid": f"`sh {{}}/{simgrid.SCRIPT}` replays it with SimGrid's smpirun",
     "goal": f"`txt2bin -i {{0}}/{goal.SCHEDULE} -o {{0}}/step.bin` makes the file that LogGOPSim reads",
+    "chakra": f"`chakra_jsonizer --input_filename {{0}}/{chakra.TRACE.format(0)} --output_filename rank0.json` writes what "
+    f"rank 0 does as JSON, and ASTRA-sim reads {{0}}/step with {{0}}/{chakra.GROUPS}",
 }
 
 
-def check(folder):
-    """Raise ValueError unless a folder is new or empty, and OSError unless one can be written beside it, to take its place."""
+def check(folder, name):
+    """Raise ValueError unless a folder is new or empty, and OSError unless one can be written beside it, to take its place.
+
+    name: of the format. ValueError too where a package that it needs is not installed.
+    """
+    if name in NEEDS:
+        NEEDS[name]()
     path = Path(folder).resolve()
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ValueError(f"--export {folder}: there is something already; name a new folder, or an empty one")

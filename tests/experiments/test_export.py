@@ -2,12 +2,13 @@
 
 import shutil
 import subprocess
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
-from gridgrad.experiments.export import goal, simgrid
+from gridgrad.experiments.export import chakra, goal, simgrid
 from gridgrad.experiments.export.rounds import rounds
 from gridgrad.experiments.parts import explain_export
 from gridgrad.nn.files.whole_files import NotWritten
@@ -32,6 +33,12 @@ from tests.random_networks.tables import table_of
 CORI = machine.read("cori-haswell")
 REPLAYS = shutil.which("smpirun")
 NEEDS_SIMGRID = pytest.mark.skipif(not REPLAYS, reason="SimGrid's smpirun is not installed here: libsimgrid-dev has it")
+try:
+    CHAKRA = chakra.package()
+except ValueError:
+    CHAKRA = None
+NEEDS_CHAKRA = pytest.mark.skipif(CHAKRA is None, reason=f"the package mlc-chakra is not installed here: {chakra.INSTALL}")
+FORMATS = [pytest.param(name, marks=NEEDS_CHAKRA if name == "chakra" else ()) for name in explain_export.FORMATS]
 CASES = 120  # of random networks, of which each has 1 to 8 ranks
 
 
@@ -241,7 +248,7 @@ def test_explain_writes_both_formats_into_new_folders(tmp_path):
     assert refused.returncode == 2 and "pipeline async:2: its steps overlap" in refused.stderr
 
 
-@pytest.mark.parametrize("name", explain_export.FORMATS)
+@pytest.mark.parametrize("name", FORMATS)
 def test_an_interrupted_export_leaves_nothing_and_can_be_written_again(name, tmp_path, monkeypatch):
     folder, format_of = tmp_path / "step", explain_export.FORMATS[name]
     chosen, _ = Planner(network_names.build("mlp:8,8,relu", (4,), 2), 2, 8, CORI).best()
@@ -257,23 +264,30 @@ def test_an_interrupted_export_leaves_nothing_and_can_be_written_again(name, tmp
     assert list(tmp_path.iterdir()) == []
     monkeypatch.undo()
     folder.mkdir()  # an empty one is as good as none
-    explain_export.check(folder)
+    explain_export.check(folder, name)
     explain_export.write(chosen, None, name, folder)
     assert (folder / explain_export.ANCHORS[name]).is_file() and list(tmp_path.iterdir()) == [folder]
 
 
-def test_a_full_disk_is_said_of_the_folder_that_was_named(tmp_path):
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_full_disk_is_said_of_the_folder_that_was_named(name, tmp_path):
     chosen, _ = Planner(network_names.build("mlp:8,8,relu", (4,), 2), 2, 8, CORI).best()
-    for name in explain_export.FORMATS:
-        with files_end_at(100), pytest.raises(NotWritten, match=f"can not write {tmp_path}/step: File too large"):
-            explain_export.write(chosen, None, name, tmp_path / "step")
-        assert list(tmp_path.iterdir()) == []
+    with files_end_at(100), pytest.raises(NotWritten, match=f"can not write {tmp_path}/step: File too large"):
+        explain_export.write(chosen, None, name, tmp_path / "step")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_package_that_is_not_installed_is_named_before_anything_is_planned(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "chakra.schema.protobuf", None)
+    with pytest.raises(ValueError, match=r"^--format chakra: .* pip install --no-deps mlc-chakra protobuf$") as raised:
+        explain_export.check(tmp_path / "step", "chakra")
+    assert "\n" not in str(raised.value)
 
 
 def test_the_folder_where_one_is_can_not_be_replaced(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="--export .: it is the folder where you are"):
-        explain_export.check(".")
+        explain_export.check(".", "goal")
 
 
 @NEEDS_SIMGRID
