@@ -152,19 +152,18 @@ def part_name(path, part):
 
 
 def gather(paths):
-    """The records of several files, each run once; ValueError if two files disagree about a run, or one holds nothing."""
+    """The records of several files, each run once; ValueError if two files disagree about a run, or all are empty."""
     found = {}
     for path in paths:
         if not Path(path).exists():
             raise ValueError(f"there is no file {path}: name the files that sweeps have written")
-        records = read(path)
-        if not records:
-            raise ValueError(f"{path} holds no report: leave it out")
-        for record in records:
+        for record in read(path):
             earlier, origin = found.setdefault(identity(record), (record, path))
             if earlier != record:
                 raise ValueError(f"{origin} and {path} disagree about {record['net']} on {record['grid']}, repeat "
                                  f"{record['repeat']}: leave one of them out")  # fmt: skip
+    if not found:
+        raise ValueError(f"{' and '.join(map(str, paths))} hold no report: name the files that sweeps have written")
     return [record for record, _ in found.values()]
 
 

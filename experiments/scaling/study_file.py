@@ -48,8 +48,7 @@ class StudyFile:
         """Drop old runs of points that have been measured anew."""
         done = by_point(self.runs)
         self.replaced = [record for record in self.replaced if not settled(done.get(records.key_of(record), []), self.study)]
-        if self.runs or self.replaced:
-            self._write()
+        self._write()  # also without runs, as where a sweep has more parts than points
 
     def _write(self):
         new = {(records.key_of(record), record["repeat"]) for record in self.runs}

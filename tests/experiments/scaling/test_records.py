@@ -94,6 +94,14 @@ def test_files_of_before_are_read(name):
     assert len(several) > 1 and all(series in ("batch", "model", "2d", "auto", "height") for _, series in several)
 
 
+def test_an_empty_part_is_gathered_and_only_empty_ones_are_refused(tmp_path):
+    (tmp_path / "1.jsonl").write_text(records.lines(made_up.records()))
+    (tmp_path / "2.jsonl").touch()
+    assert records.gather([tmp_path / "1.jsonl", tmp_path / "2.jsonl"]) == made_up.records()
+    with pytest.raises(ValueError, match="2.jsonl hold no report"):
+        records.gather([tmp_path / "2.jsonl"])
+
+
 def test_parts_are_gathered_once_and_what_is_missing_is_named(tmp_path):
     from gridgrad.experiments import sweep
 
@@ -110,7 +118,7 @@ def test_parts_are_gathered_once_and_what_is_missing_is_named(tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("", "holds no report"), (None, "there is no file"), ("other", "disagree about"), ("garbage", "line 2, is no report")],
+    [(None, "there is no file"), ("other", "disagree about"), ("garbage", "line 2, is no report")],
 )
 def test_files_that_can_not_be_gathered_are_refused(tmp_path, content, message):
     made = made_up.records()

@@ -42,17 +42,6 @@ def test_a_sweep_writes_a_record_a_run(swept):
     assert len(swept.with_suffix(".csv").read_text().splitlines()) == 1 + rows
 
 
-def test_a_sweep_that_is_done_does_nothing_and_a_longer_one_adds_to_it(swept, tmp_path):
-    given = records.read(swept)[0]["sweep"]
-    out = tmp_path / "s.jsonl"
-    out.write_text("".join(swept.read_text().splitlines(keepends=True)[:-1]) + '{"half')
-    first = records.read(out)
-    now, all_runs = sweep.sweep(Study(given), out)
-    assert now >= 1 and all_runs == len(first) + now and records.read(out)[: len(first)] == first
-    before = out.read_text()
-    assert sweep.sweep(Study(given), out) == (0, all_runs) and out.read_text() == before
-
-
 @pytest.fixture
 def made_up_runs(monkeypatch):
     """Runs take no time; the list of the points that were run. A test may set `fails` and `after` of it."""
@@ -73,6 +62,16 @@ def made_up_runs(monkeypatch):
 
     monkeypatch.setattr(sweep, "record_of", record_of)
     return done
+
+
+def test_a_sweep_that_is_done_does_nothing_and_one_that_was_cut_off_goes_on(made_up_runs, tmp_path):
+    study, out = Study({"ranks": [1, 2], "schemes": ["batch"]}), tmp_path / "s.jsonl"
+    sweep.sweep(study, out)
+    whole = out.read_text()
+    out.write_text("".join(whole.splitlines(keepends=True)[:-1]) + '{"half')
+    assert sweep.sweep(study, out) == (1, 12) and out.read_text() == whole
+    assert sweep.sweep(study, out) == (0, 12) and out.read_text() == whole
+    assert sweep.sweep(Study({"ranks": [1, 2, 4], "schemes": ["batch"]}), out) == (6, 18)
 
 
 def test_what_does_not_compare_is_kept_beside_the_file_and_comes_back(made_up_runs, tmp_path):
@@ -221,6 +220,8 @@ def test_a_part_is_every_nth_point(made_up_runs, tmp_path):
     assert len(study.points) == 6
     parts = [sweep.sweep(study, file, part=(i, 4)) for i, file in enumerate(files, 1)]
     assert parts == [(12, 12), (12, 12), (6, 6), (6, 6)]
+    assert sweep.sweep(study, tmp_path / "7.jsonl", part=(7, 7)) == (0, 0)  # more parts than points
+    files.append(tmp_path / "7.jsonl")
     assert sweep.gather(files, tmp_path / "all.jsonl") == f"36 runs written to {tmp_path / 'all.jsonl'}"
 
 
