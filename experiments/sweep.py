@@ -259,7 +259,7 @@ def main():
     if args.part[1] > 1:
         out = str(records.part_name(out, args.part))
     signal.signal(signal.SIGUSR1, stop)
-    with user_input(), locked(out):
+    with locked(out):
         try:
             now, count = sweep(study, out, args.timeout, args.part, args.anew)
         except KeyboardInterrupt:

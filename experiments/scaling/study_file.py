@@ -13,6 +13,7 @@ from gridgrad.experiments.common.options import user_input
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.scaling import records
 from gridgrad.experiments.scaling.order import BUSY, by_point, settled
+from gridgrad.parallel.job.run import UserError
 
 
 class StudyFile:
@@ -66,7 +67,7 @@ class StudyFile:
 
 @contextmanager
 def locked(path):
-    """Within it no other sweep writes the file `path`. ValueError if another one does so already.
+    """Within it no other sweep writes the file `path`. UserError if another one does so already.
 
     The lock ends with the process, however that ends. Where the file system has no locks there is none.
     """
@@ -75,7 +76,7 @@ def locked(path):
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
-            raise ValueError(f"another sweep writes {path}: wait for its end, or give another --out") from None
+            raise UserError(f"another sweep writes {path}: wait for its end, or give another --out") from None
         except OSError:  # this file system has no locks
             pass
         try:
