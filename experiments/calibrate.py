@@ -24,6 +24,7 @@ from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.report import write_json
 from gridgrad.parallel.calibration import probe, step_overhead
 from gridgrad.parallel.calibration.core_speed import NormalisedTimer
+from gridgrad.parallel.calibration.measure import PASSES
 from gridgrad.parallel.calibration.time_limit import TimeLimit, in_words, spread
 from gridgrad.parallel.choose import this_machine
 from gridgrad.parallel.grid.same_kernels import calibrate_kernels
@@ -55,17 +56,30 @@ def refuse_busy(load):
 def whole(comm, limit):
     """(the content of a machine file with tables, how much its steps vary in words). Collective."""
     shown = lambda what: lambda things: progress(things, what, comm.rank == 0, limit.end)  # noqa: E731
+    done = sizes = 0
+
+    def operations(order):
+        nonlocal done, sizes
+        sizes = len(order) // PASSES
+        for one in shown("calibrate: operations")(order):
+            yield one
+            done += 1
+
     calibrate_kernels(comm)
-    content = comm.bcast(this_machine.measure_thoroughly(comm, shown("calibrate: operations"), limit.share(PARTS)))
+    content = comm.bcast(this_machine.measure_thoroughly(comm, operations, limit.share(PARTS)))
     described = machine.checked(content)
     passes = step_overhead.measured_steps(
         NormalisedTimer(comm, described.core["calm"]), shown("calibrate: training steps"), limit
     )
     content["core"] |= step_overhead.fitted(passes, described, comm.size)
     if len(passes) == 1:
-        return content, "there was no time to measure how much training steps vary"
-    words = in_words([spread(times) for times in passes.T])
-    content["source"] += f"; {words}"
+        words = "there was no time to measure how much training steps vary"
+    else:
+        words = in_words([spread(times) for times in passes.T])
+        content["source"] += f"; {words}"
+    if done < sizes:
+        content["source"] += f"; {done} of {sizes} sizes of operations were measured"
+        words += f"; only {done} of {sizes} sizes of operations were measured: give more --minutes, or predictions are far off"
     return content, words
 
 

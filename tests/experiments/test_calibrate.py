@@ -1,11 +1,13 @@
-"""A busy machine is not calibrated, unless that is asked for; then the file says so. The loads are made up."""
+"""What a calibration says of a busy machine, with loads that are made up, and of too little time."""
 
+import re
 import sys
 
 import pytest
 
 from gridgrad.experiments import calibrate
 from gridgrad.parallel.calibration import probe
+from gridgrad.parallel.calibration.time_limit import TimeLimit
 from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.prediction import machine
 from tests.mpi import mpi
@@ -18,6 +20,14 @@ def test_a_busy_machine_is_refused_in_one_line():
     with pytest.raises(UserError, match="this machine is busy, no file was written: of 2 cores 0.9 were taken") as refusal:
         calibrate.refuse_busy(BUSY)
     assert "\n" not in str(refusal.value) and str(refusal.value).endswith("with --busy")
+
+
+@mpi(1, 2)
+def test_a_calibration_without_enough_time_says_so(comm, monkeypatch):
+    monkeypatch.setattr(calibrate, "calibrate_kernels", lambda comm: None)
+    content, words = calibrate.whole(comm, TimeLimit(comm, -1.0))
+    assert re.search(r"only 0 of \d{4} sizes of operations were measured: give more --minutes", words)
+    assert re.search(r"; 0 of \d{4} sizes of operations were measured$", machine.checked(content).source)
 
 
 @mpi(1, 2)
