@@ -58,7 +58,7 @@ speedup: venv
 	$(PY) -m gridgrad sweep experiments/settings/speedup.toml --anew --out results/speedup.jsonl
 	$(PY) -m gridgrad plot speedup results/speedup.jsonl --out results/speedup.png
 
-# Tests of ranks keep all cores busy. The others keep one busy each, so two of them run at a time. WHICH: what else pytest's
+# Tests of ranks keep all cores busy. The others keep one busy each, or wait, so three of them run at a time. WHICH: what else pytest's
 # marks must say. pytest ends with the status 5 if no test is of that kind, as in `make test TESTS=tests/docs`: no failure.
 test: venv
 	@status=0; for part in test-mpi test-others; do $(MAKE) --no-print-directory $$part WHICH="$(WHICH)" || status=1; done; exit $$status
@@ -67,7 +67,7 @@ test-mpi: venv
 	$(PY) -m pytest -m "mpi $(WHICH)" $(TESTS) || [ $$? -eq 5 ]
 
 test-others: venv
-	$(PY) -m pytest -m "not mpi $(WHICH)" --numprocesses 2 --dist loadfile $(TESTS) || [ $$? -eq 5 ]
+	$(PY) -m pytest -m "not mpi $(WHICH)" --numprocesses 3 --dist loadfile $(TESTS) || [ $$? -eq 5 ]
 
 test-all: WHICH =
 test-all: test

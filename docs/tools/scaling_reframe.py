@@ -1,4 +1,4 @@
-"""A small scaling study as a test of ReFrame: `reframe -c docs/tools/scaling_reframe.py -r`.
+"""A small scaling study as a test of ReFrame: `reframe --exec-policy serial -c docs/tools/scaling_reframe.py -r`.
 
 It passes if every run of the study ended, and if the networks are the same on every grid: the loss after the same steps. Times,
 speedups and bytes are logged as performance; give them a `reference` for a machine to have them checked as well.

@@ -61,8 +61,8 @@ def jube(folder, **parameters):
     for parameter in tree.iter("parameter"):
         parameter.text = parameters.get(parameter.get("name"), parameter.text)
     tree.write(folder / "study.xml")
-    ran = run([JUBE, "run", "-e", "study.xml"], folder)
-    return ran, run([JUBE, "result", "gridgrad_scaling"], folder).stdout.strip().splitlines()
+    ran = run([JUBE, "run", "-e", "study.xml", "-o", "jube_runs"], folder)
+    return ran, run([JUBE, "result", "jube_runs"], folder).stdout.strip().splitlines()
 
 
 @pytest.mark.long
