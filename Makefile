@@ -58,8 +58,8 @@ speedup: venv
 	$(PY) -m gridgrad sweep experiments/settings/speedup.toml --anew --out results/speedup.jsonl
 	$(PY) -m gridgrad plot speedup results/speedup.jsonl --out results/speedup.png
 
-# Tests of ranks keep all cores busy. The others keep one busy each, or wait, so three of them run at a time. WHICH: what else pytest's
-# marks must say. pytest ends with the status 5 if no test is of that kind, as in `make test TESTS=tests/docs`: no failure.
+# Tests of ranks keep all cores busy. The others keep one busy each, or wait, so three of them run at a time. WHICH: what else
+# pytest's marks must say. pytest ends with status 5 if no test is of that kind, as in `make test TESTS=tests/docs`: no failure.
 test: venv
 	@status=0; for part in test-mpi test-others; do $(MAKE) --no-print-directory $$part WHICH="$(WHICH)" || status=1; done; exit $$status
 

@@ -165,11 +165,12 @@ def test_the_table_of_the_peer_comparison():
     assert text.count("\n| ") == sum(len(rows) + 1 for rows in tables)
 
 
-def test_the_table_of_the_predictions_follows_from_the_reports(tmp_path):
-    reports = sorted(Path("results/predictions").glob("*.json"))
+@pytest.mark.parametrize("name", ["predictions", "predictions_zen3"])
+def test_the_table_of_the_predictions_follows_from_the_reports(name, tmp_path):
+    reports = sorted(Path(f"results/{name}").glob("*.json"))
     finished = program("plot", "predictions", *reports, "--out", tmp_path / "predictions.md")
     assert finished.returncode == 0, finished.stderr
-    assert (tmp_path / "predictions.md").read_text() == Path("results/predictions.md").read_text()
+    assert (tmp_path / "predictions.md").read_text() == Path(f"results/{name}.md").read_text()
 
 
 @pytest.mark.parametrize("kind", plot.STUDIES)

@@ -36,6 +36,10 @@ def row(simulated, as_messages=None, alone=1.0, longest=1.0):
         (row(2.0, as_messages=2.0, alone=1.9), "overlap"),
         (row(1.2, as_messages=1.2, longest=1.2), "another rank"),
         (row(3.0, as_messages=2.0, longest=2.0), "several"),
+        (row(0.7, as_messages=0.7) | {"formula": 0.68}, "measured collectives"),
+        (row(0.9, as_messages=0.6) | {"formula": 0.61}, ""),
+        (row(0.8, as_messages=0.6) | {"formula": 0.61}, "several"),
+        (row(0.8, as_messages=0.8) | {"formula": 0.61}, "open"),
         (row(3.0, as_messages=3.0), "open"),
     ],
 )
@@ -47,12 +51,12 @@ def test_the_document_has_all_steps_and_a_reason_for_each_difference():
     steps = [row(1.02), row(2.0, as_messages=1.0), row(0.97)]
     alone = [{"machine": "m", "kind": "all-gather", "ranks": 16, "bytes": 65536, "predicted": 1.0, "simulated": 3.0,
               "as_messages": 1.1}]  # fmt: skip
-    text = "\n".join(document({"steps": steps, "collectives": alone, "measured": [row(1.2) | {"measured": 1.1}]}))
+    text = "\n".join(document({"steps": steps, "collectives": alone, "measured": [row(1.2, 1.0) | {"measured": 1.1}]}))
     assert "3 steps on 2 to 2 ranks: the median difference is 3.0 %, the worst 100.0 %. It is above" in text
     assert f"- **an algorithm**, 1 step: {CAUSES['an algorithm']}" in " ".join(text.split()) and "**open**" not in text
     assert all(len(line) <= 128 for line in text.splitlines() if not line.startswith("|"))
     assert "| m | all-gather | 16 | 64 | 1000 | +200.0 % | +10.0 % |" in text
-    assert "- SMPI: off by 9.1 % in the median of 1 steps, at worst by 9.1 %" in text
+    assert "- m: SMPI was off by 9.1 % in the median of 1 step, at worst by 9.1 %" in text
     assert "Steps" not in "\n".join(document({"steps": [], "collectives": [], "measured": []}))
 
 

@@ -56,8 +56,9 @@ def beside(net, asked, batch_size, machine):
     """Seconds of a step `predicted` and `simulated` by SMPI, and their relative difference, a dict.
 
     Where that is not near, it has `as_messages`, the seconds that SMPI simulates where all collectives are written as messages;
-    `alone`, those that the cost model predicts where nothing overlaps; and `longest`, those of the rank for which it predicts
-    the most, where it else looks at one rank alone. ValueError if the step can not be replayed.
+    `alone`, those that the cost model predicts where nothing overlaps; `longest`, those of the rank for which it predicts the
+    most, where it else looks at one rank alone; and where the machine file has measured collectives, `formula`, those that it
+    predicts from latency and bandwidth alone, where nothing overlaps. ValueError if the step can not be replayed.
     """
     predicted, alone, asked = prediction(net, asked, batch_size, machine)
     actions = step_actions(net, asked, batch_size, machine)
@@ -66,6 +67,8 @@ def beside(net, asked, batch_size, machine):
     if abs(found["difference"]) > NEAR:
         longest = predicted if asked.grid.get(STAGE, 1) > 1 else longest_step(net, asked, batch_size, machine)
         found |= {"as_messages": replayed(actions, machine, ()), "alone": rounded(alone), "longest": rounded(longest)}
+        if machine.collectives:
+            found["formula"] = rounded(prediction(net, asked, batch_size, replace(machine, collectives={}))[1])
     return found
 
 
