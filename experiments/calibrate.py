@@ -8,8 +8,8 @@ place of the quick probe that they make where there is none. `parallel/predictio
 processor's table of kernels was measured quickly, it is measured thoroughly first.
 
 `--minutes` limits the time. Sizes that could not be measured in it are extrapolated from the nearest measured sizes; the time
-of an operation that was not measured at all follows from the flops and the bandwidth of the machine. The output says how much
-the time of the same training step varied.
+of an operation that was not measured at all follows from the flops and the bandwidth of the machine. The output says if that
+was so, and how much the time of the same training step varied.
 
 A machine on which others compute is not measured: the program ends with an error if it finds that out before or afterwards
 (`parallel/observe/machine_load.py`), and writes nothing, unless `--busy` says that it should. The file says how busy it was.
@@ -24,7 +24,6 @@ from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.report import write_json
 from gridgrad.parallel.calibration import probe, step_overhead
 from gridgrad.parallel.calibration.core_speed import NormalisedTimer
-from gridgrad.parallel.calibration.measure import PASSES
 from gridgrad.parallel.calibration.time_limit import TimeLimit, in_words, spread
 from gridgrad.parallel.choose import this_machine
 from gridgrad.parallel.grid.same_kernels import calibrate_kernels
@@ -54,19 +53,10 @@ def refuse_busy(load):
 
 
 def whole(comm, limit):
-    """(the content of a machine file with tables, how much its steps vary in words). Collective."""
+    """The content of a machine file with tables. Collective."""
     shown = lambda what: lambda things: progress(things, what, comm.rank == 0, limit.end)  # noqa: E731
-    done = sizes = 0
-
-    def operations(order):
-        nonlocal done, sizes
-        sizes = len(order) // PASSES
-        for one in shown("calibrate: operations")(order):
-            yield one
-            done += 1
-
     calibrate_kernels(comm)
-    content = comm.bcast(this_machine.measure_thoroughly(comm, operations, limit.share(PARTS)))
+    content = comm.bcast(this_machine.measure_thoroughly(comm, shown("calibrate: operations"), limit.share(PARTS)))
     described = machine.checked(content)
     passes = step_overhead.measured_steps(
         NormalisedTimer(comm, described.core["calm"]), shown("calibrate: training steps"), limit
@@ -76,11 +66,8 @@ def whole(comm, limit):
         words = "there was no time to measure how much training steps vary"
     else:
         words = in_words([spread(times) for times in passes.T])
-        content["source"] += f"; {words}"
-    if done < sizes:
-        content["source"] += f"; {done} of {sizes} sizes of operations were measured"
-        words += f"; only {done} of {sizes} sizes of operations were measured: give more --minutes, or predictions are far off"
-    return content, words
+    content["source"] += f"; {words}"
+    return content
 
 
 def main():
@@ -92,10 +79,10 @@ def main():
         refuse_busy(load_of_job(comm, seen_asleep()))
     start, watch = time.monotonic(), Watch()
     if args.quick:
-        content, words = this_machine.measure_quickly(comm), ""
+        content = this_machine.measure_quickly(comm)
     else:
         say(f"measuring for at most about {args.minutes:g} minutes; leave the machine alone meanwhile", flush=True)
-        content, words = whole(comm, TimeLimit(comm, 60 * args.minutes))
+        content = whole(comm, TimeLimit(comm, 60 * args.minutes))
     load = load_of_job(comm, watch.seen())
     if not args.busy:
         refuse_busy(load)
@@ -106,7 +93,7 @@ def main():
     say(f"{content['name']}: {core['flops'] / 1e9:.1f} GFLOP/s, {core['bandwidth'] / 1e9:.1f} GB/s a rank, "
         f"alpha {link['alpha'] * 1e6:.1f} us, beta {link['beta'] * 1e9:.3f} ns a byte; "
         f"written to {path} after {(time.monotonic() - start) / 60:.1f} minutes")  # fmt: skip
-    say("; ".join(filter(None, (words, how))))
+    say(content["source"])
 
 
 if __name__ == "__main__":

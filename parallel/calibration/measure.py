@@ -116,13 +116,15 @@ def core(timer):
 
 
 def tables(timer, progress=iter, limit=None):
-    """All tables of a machine file: {operation: {"axes": lists of sizes, "seconds": nested lists}}. Collective.
+    """(all tables of a machine file, how many of how many sizes were measured, a pair of numbers). Collective.
+
+    Tables are {operation: {"axes": lists of sizes, "seconds": nested lists}}.
 
     timer: a NormalisedTimer. progress: a function that wraps the list of measurements, to show progress. limit: a TimeLimit at
     which measuring stops. Measurements are made in a random order, the same on all ranks, so that gaps are spread over all
     tables if the time ends early; `completed` fills them. An operation that was never measured has no table.
     """
-    found, limit = {}, limit or TimeLimit(timer.comm)
+    found, limit, done = {}, limit or TimeLimit(timer.comm), 0
     kernels = [(kernel, *sizes) for kernel in KERNELS for sizes in product(*CONVOLUTION)]
     points = [(linear, LINEAR, sizes) for sizes in product(*LINEAR)]
     points += [(convolution, CONVOLUTION, sizes) for sizes in kernels]
@@ -142,7 +144,8 @@ def tables(timer, progress=iter, limit=None):
             table = found.setdefault(name, {"axes": axes, "seconds": np.full([len(axis) for axis in axes], np.nan)})
             where = tuple(axis.index(n) for axis, n in zip(axes, sizes[-len(axes) :]))
             table["seconds"][where] = np.fmin(table["seconds"][where], value)
-    return {name: completed(table) for name, table in found.items()}
+        done += 1
+    return {name: completed(table) for name, table in found.items()}, (min(done, len(points)), len(points))
 
 
 def linear(timer, samples, inputs, outputs):

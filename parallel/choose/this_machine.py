@@ -97,11 +97,14 @@ def measure_thoroughly(comm, progress=iter, limit=None):
     progress: a function that wraps the iterables over which the measurement loops, to show progress. limit: a TimeLimit.
     """
     timer, limit = NormalisedTimer(comm), limit or TimeLimit(comm)
-    tables = measure.tables(timer, progress, limit.share(TABLES_SHARE))
+    tables, (done, sizes) = measure.tables(timer, progress, limit.share(TABLES_SHARE))
     curves = measure.collectives(timer, progress, limit)
     core = measure.core(timer) | {"calm": timer.unloaded, "crowd": timer.crowd}
     link = measure.link(curves["all-reduce"][str(comm.size)] if curves else [], comm.size, core)
-    return machine_content(comm, core, link, "measured", tables, curves)
+    content = machine_content(comm, core, link, "measured", tables, curves)
+    if done < sizes:
+        content["source"] += f"; only {done} of {sizes} sizes of operations were measured: predictions may be far off"
+    return content
 
 
 def machine_content(comm, core, link, how, tables=None, curves=None):
