@@ -266,12 +266,12 @@ TARGETS = (
     Target("sweep settings", toml, damaged_text, settings, "settings.toml", says=SETTINGS, examples=lambda: FOR_EVER),
     Target("job sites", sites, damaged_text, job_script, "site.toml", says=SITES),
     document(
-        "sweep files", partial(result, "speedup.jsonl", 0, 1), finished, "sweep.jsonl", ([], LINES, "net"),
+        "sweep files", partial(result, "speedup.jsonl", 0, 8), finished, "sweep.jsonl", ([], LINES, "net"),
         (10**12, LINES, "sweep", "repeats"), ([10**18], LINES, "sweep", "ranks"), (REMOVED, LINES, "sweep", "ranks"),
         ({}, LINES, "sweep", "nets"), says=("a report of", "setting", "sweep.", "ranks"),
     ),
     document(
-        "speedup reports", partial(result, "speedup.jsonl", 0, 1, 2, 3), figure("speedup"), "reports.jsonl",
+        "speedup reports", partial(result, "speedup.jsonl", 0, 8, 16, 25), figure("speedup"), "reports.jsonl",
         ("1", LINES, "seconds_per_step", "median"), (7, LINES, "grid"), (10**400, LINES, "P"), ("$", LINES, "net"),
         says=(*OF_RECORDS, "no run has"), weight=DRAWN,
     ),
@@ -287,7 +287,7 @@ TARGETS = (
         weight=DRAWN,
     ),
     document(
-        "compared studies", partial(result, "speedup.jsonl", 0, 1, 30, 31, 60, 61), compared, "other.jsonl",
+        "compared studies", partial(result, "speedup.jsonl", 0, 1, 2, 8, 9, 10), compared, "other.jsonl",
         (0, LINES, "seconds_per_step", "median"), ([], LINES, "versions"), says=(*OF_RECORDS, "the two studies", "no point"),
         weight=DRAWN,
     ),
