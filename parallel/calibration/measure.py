@@ -116,9 +116,10 @@ def core(timer):
 
 
 def tables(timer, progress=iter, limit=None):
-    """(all tables of a machine file, how many of how many sizes were measured, a pair of numbers). Collective.
+    """Measure the tables of a machine file. Collective.
 
-    Tables are {operation: {"axes": lists of sizes, "seconds": nested lists}}.
+    Returns the tables, {operation: {"axes": lists of sizes, "seconds": nested lists}}, and a pair: how many sizes of operations
+    were measured at least once, and how many there are.
 
     timer: a NormalisedTimer. progress: a function that wraps the list of measurements, to show progress. limit: a TimeLimit at
     which measuring stops. Measurements are made in a random order, the same on all ranks, so that gaps are spread over all

@@ -80,7 +80,7 @@ def of_steps(rows):
 
 
 def reasons(rows, title):
-    """Lines of text, below a title, about the causes that the rows of steps have; none if they have none."""
+    """Yield a title and, for each cause of a difference between the two predictions, what it is; nothing if all are near."""
     causes = Counter(filter(None, map(cause, rows)))
     if causes:
         yield title
@@ -140,8 +140,7 @@ def of_measured(rows):
          "difference": percent(row["difference"]), "why": cause(row) or "-"}
         for row in rows
     ])  # fmt: skip
-    text = f"The difference is that of SMPI's time to the predicted one, not to the measured one. Where it is above {MOST}:\n"
-    yield from reasons(rows, f"\n{text}")
+    yield from reasons(rows, f"\nThe difference is between SMPI's time and the predicted one. Why it is above {MOST}:\n")
 
 
 def names(rows):

@@ -85,7 +85,7 @@ def test_differences_of_environments_are_named():
     assert environment.SAME.keys() <= here.keys() and here["code"] == environment.code() and here["cores"] >= 1
 
 
-@pytest.mark.parametrize("name", ["speedup.jsonl", "breakdown.jsonl", "scaling_predicted.jsonl"])
+@pytest.mark.parametrize("name", ["speedup.jsonl", "breakdown.jsonl", "laugier2018/airfoil.jsonl", "scaling_predicted.jsonl"])
 def test_files_of_before_are_read(name):
     found = rows(records.read(RESULTS / name))
     assert all(row.seconds and row.speedup for row in found)
