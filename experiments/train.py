@@ -8,7 +8,7 @@ Every grid trains the same network on the same minibatches: compare `final_loss`
 
 import contextlib
 import io
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 
 import numpy as np
@@ -50,6 +50,7 @@ from gridgrad.parallel import (
     predict,
     use_device,
 )
+from gridgrad.parallel.calibration.core_speed import core_seconds
 from gridgrad.parallel.checkpoint.saver import Program
 from gridgrad.parallel.checkpoint.signals import Signals
 from gridgrad.parallel.checkpoint.state import states_of
@@ -76,6 +77,7 @@ from gridgrad.parallel.training import MicroBatchReader, check_finite, steps_per
 from gridgrad.parallel.training.distribute import make_parallel
 
 PRINTED = 8  # of the errors of single outputs; a report has all of them
+PROBES = 3  # reference products between two steps with --core-speed: 0.2 milliseconds in all
 
 
 def options():
@@ -217,7 +219,8 @@ def main():
         rebalancer.times.begin_anew()  # the step from which it counts may be another one now
     first = min(WARM_UP, max(0, steps - net.step - 1))
     profile = Profile(net) if args.profile else None
-    trace, timer = Trace(net, args.trace_steps or STEPS) if args.trace else None, StepTimer(net, reader)
+    trace = Trace(net, args.trace_steps or STEPS) if args.trace else None
+    timer = StepTimer(net, reader, partial(core_seconds, PROBES) if args.core_speed else None)
     shares = protocol.shares(len(train), args.batch_size, args.seed)
     turns = () if validation and validation.stop else protocol.turns(shares, steps, checkpoints.boundary)
     silent = None if comm.rank == 0 and not args.quiet else True
@@ -261,6 +264,8 @@ def main():
     measured = measured and measured | {"device": devices, "memory": memory, "overlap": hidden}
     load = None if simulated or protocol.lost else load_of_job(comm, watched_machine)  # what the dead took is not known
     measured = measured and measured | {"load": load.entry() if load and measured["timed_steps"] else None}
+    core = report.core_speed(grid, timer.seconds, timer.reference) if args.core_speed else None
+    measured = measured and measured | {"core": core if set(devices) == {"cpu"} else None}  # GPUs are no cores
     if profile:
         layers = profile.rows(len(timer.seconds))
         measured = measured and measured | {"layers": layers}

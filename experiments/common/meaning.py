@@ -15,6 +15,7 @@ NEEDS = {  # option: the one without which it says nothing
     "checkpoint_steps": ("checkpoint", "--checkpoint DIR, the folder to write into"),
     "checkpoint_minutes": ("checkpoint", "--checkpoint DIR, the folder to write into"),
     "profile": ("report", "--report FILE.json, into which it goes"),
+    "core_speed": ("report", "--report FILE.json, into which it goes"),
     "patience": ("validation", "--validation FRACTION, the share of the training samples that is held out"),
 }
 

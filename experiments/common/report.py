@@ -156,6 +156,27 @@ def time_and_bytes(grid, step_seconds, read_seconds):
     }
 
 
+def core_speed(grid, step_seconds, reference):
+    """How long steps took for the speed that the cores had at the moment: the entry `core` of a report, on rank 0.
+
+    step_seconds: this rank's seconds of each step. reference: those of the reference product of
+    `parallel/calibration/core_speed.py` on its core around each of them.
+    The entry has `reference_seconds`, the median over steps and ranks, and `reference_products_per_step`: in the median over
+    the steps, as many reference products as the slowest core could have computed, one after another, in the time of the
+    slowest rank. What slows down a core for a moment, such as the neighbours of a virtual machine, changes this number less
+    than the seconds. None where no step was timed, or ranks took different numbers of steps. Collective.
+    """
+    gathered = grid.gather((list(step_seconds), list(reference)))
+    if gathered is None:
+        return None
+    counts = {len(values) for pair in gathered for values in pair}
+    if len(counts) > 1 or counts == {0}:
+        return None
+    seconds, references = (np.array(of, np.float64) for of in zip(*gathered))
+    products = seconds.max(axis=0) / references.max(axis=0)
+    return {"reference_seconds": float(np.median(references)), "reference_products_per_step": float(np.median(products))}
+
+
 def slowest_rank(seconds):
     """The seconds of each step, which is as slow as its slowest rank. seconds: a list for each rank.
 

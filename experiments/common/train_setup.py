@@ -141,6 +141,8 @@ def simulation(args, ranks):
         raise ValueError("--slow needs --simulate MACHINE; --handicap slows down real ranks")
     if args.handicap and args.simulate:
         raise ValueError("--handicap slows down real ranks: with --simulate use --slow")
+    if args.core_speed and args.simulate:
+        raise ValueError("--core-speed measures real cores: leave it out with --simulate")
     if args.simulate and args.reduction == "auto":
         args.reduction = "plain"
     return Simulated(machine.read(args.simulate), slowdowns("slow", args.slow, ranks)) if args.simulate else None

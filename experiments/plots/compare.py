@@ -35,8 +35,8 @@ def table_of(points):
         rows.append({
             "network": point.network, "series": point.series, "scaling": point.scaling or "-", "grid": point.grid,
             "ranks": point.ranks, "batch": point.batch, "A: ms": cell(1e3 * middle[0]), "B: ms": cell(1e3 * middle[1]),
-            "runs": " and ".join(str(len(of)) for of in point.seconds), "B / A": ratio and f"{ratio.value:.3f}",
-            "95 % interval": ratio and f"{ratio.low:.3f} - {ratio.high:.3f}",
+            "runs": " and ".join(str(len(of)) for of in point.seconds), "B / A as measured": ratio and f"{point.measured:.3f}",
+            "B / A": ratio and f"{ratio.value:.3f}", "95 % interval": ratio and f"{ratio.low:.3f} - {ratio.high:.3f}",
             "chance, corrected": None if point.chance is None else f"{point.chance:.2g}", "verdict": point.verdict,
         })  # fmt: skip
     return table(rows)
@@ -61,6 +61,9 @@ def verdicts(points):
     tested = len(points) - counts[FEW]
     lines = [f"Of {counted(tested, 'point')}, B is slower in {counts[SLOWER]}, faster in {counts[FASTER]}, and differs by no "
              f"more than noise in {counts[NOISE]} (of 20 pairs of equal studies, one has a point that differs)."]  # fmt: skip
+    if normalised := sum(point.is_normalised for point in points):
+        lines.append(f"B / A of {normalised} of them is normalised to the speed that the cores had during each run, and so are "
+                     "interval and verdict; the ratio of the seconds stands before it.")  # fmt: skip
     if counts[FEW]:
         lines.append(f"{counted(counts[FEW], 'point')} had fewer than {FEWEST} runs in A or B: measure them more often.")
     mean, above, count = together(points)

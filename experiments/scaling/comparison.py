@@ -16,8 +16,16 @@ counts.
 one in 20 has a point with another verdict than "no more than noise". The intervals are of 95 % for each point alone, and so may
 exclude 1 where the verdict does not.
 
-Runs that others disturbed do not count. What changes the machine for the whole of one study, such as its temperature or
-neighbours, no test can tell from a change of the program: it is in all points, which `together` says.
+*The machine is not the same at every moment.* Neighbours on the host of a virtual machine slow down its cores by a tenth or
+more for seconds or minutes, and no counter shows it; nor does heat. Each run therefore measured between its steps how long a
+small product of matrices took, the reference product of `parallel/calibration/core_speed.py`, and steps are compared in such
+products: a step takes as long as so many of them, one after another on the slowest core. Where runs have no such number, or
+ranks share cores, or the processor, the BLAS or its threads differ, they are compared in seconds. So what makes the whole core
+slower is not found, be it a lower clock or a thread of the program's own that shares it: the ratio of the seconds says that,
+and stands beside the other.
+
+Runs that others disturbed do not count. What changes the machine for the whole of one study in another way, no test can tell
+from a change of the program: it is in all points, which `together` says.
 """
 
 from dataclasses import dataclass, field, replace
@@ -33,6 +41,7 @@ from gridgrad.experiments.scaling.summary import rows
 
 FASTER, SLOWER, NOISE, FEW = "faster", "slower", "no more than noise", "too few runs"
 FEWEST = 3  # runs of a point in each study for a verdict
+CORE = "processor", "blas", "threads"  # entries of an environment that say what the reference product is computed by
 
 
 @dataclass(frozen=True)
@@ -52,8 +61,9 @@ class Ratio:
 class Compared:
     """A point of two studies. network, series, scaling, grid, ranks, batch: of it. seconds: of the runs of both, two tuples.
 
-    ratio: a Ratio of the second to the first; None where there are too few runs. chance: that of the ratio, corrected for the
-    number of points. verdict: FASTER, SLOWER, NOISE or FEW. environments: what both were measured on.
+    ratio: a Ratio of the second to the first; None where there are too few runs. is_normalised: whether it is one of reference
+    products, and not of seconds. chance: that of the ratio, corrected for the number of points. verdict: FASTER, SLOWER, NOISE
+    or FEW. environments: what both were measured on.
     """
 
     network: str
@@ -64,9 +74,16 @@ class Compared:
     batch: int
     seconds: tuple
     ratio: Ratio | None = None
+    is_normalised: bool = False
     chance: float | None = None
     verdict: str = FEW
     environments: tuple = field(default=(), compare=False)
+
+    @property
+    def measured(self):
+        """The ratio of the geometric means of the seconds, as measured."""
+        mean, mean_other = (sum(map(log, of)) / len(of) for of in self.seconds)
+        return capped(mean_other - mean)
 
 
 def compare(one, other):
@@ -93,21 +110,36 @@ def timed(records):
 
 def compared_point(one, other):
     """A Compared point, without what depends on the others. one, other: its Rows, the same point in several curves."""
-    row, runs = one[0], (one[0].runs, other[0].runs)
-    seconds = tuple(tuple(filter(None, map(seconds_of, of))) for of in runs)
+    row, runs = one[0], tuple([run for run in of[0].runs if seconds_of(run)] for of in (one, other))
+    seconds = tuple(tuple(map(seconds_of, of)) for of in runs)
+    normalised = normalised_steps(*runs)
     series = "all" if row.ranks == 1 else "; ".join(dict.fromkeys(each.series for each in one))
     scaling = "" if row.ranks == 1 else row.scaling
     enough = min(map(len, seconds)) >= FEWEST
-    ratio = ratio_of(*seconds, *(planned(of, len(values)) for of, values in zip(runs, seconds))) if enough else None
+    ratio = ratio_of(*(normalised or seconds), *map(planned, runs)) if enough else None
     environments = row.environment, other[0].environment
-    return Compared(row.network, series, scaling, row.grid, row.ranks, row.batch, seconds, ratio, environments=environments)
+    return Compared(row.network, series, scaling, row.grid, row.ranks, row.batch, seconds, ratio, bool(ratio and normalised),
+                    environments=environments)  # fmt: skip
 
 
-def planned(runs, count):
-    """How many of the runs of a point its study would have done whatever they took. count: of those that were timed."""
+def normalised_steps(*studies):
+    """The reference products of a step in the runs of a point in several studies, a list of each; None if they do not compare.
+
+    studies: lists of records of runs that were timed.
+    """
+    runs = [run for of in studies for run in of]
+    if any(run.get("oversubscribed") or not run.get("core") for run in runs):
+        return None
+    if len({tuple(run["environment"].get(name) for name in CORE) for run in runs}) > 1:
+        return None
+    return [[run["core"]["reference_products_per_step"] for run in of] for of in studies]
+
+
+def planned(runs):
+    """How many of the runs of a point that were timed its study would have done whatever they took."""
     repeats = runs[0]["sweep"].get("repeats")
     repeats = repeats if type(repeats) is int else STUDY["repeats"]
-    return min(count, max(2, repeats))
+    return min(len(runs), max(2, repeats))
 
 
 def ratio_of(one, other, planned_one, planned_other):

@@ -37,7 +37,7 @@ def report_of(point, timeout):
     """The report of a run; UserError with the job's own words if it fails."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
-        words = [*as_module("train"), "--quiet", *point.words, "--report", str(report)]
+        words = [*as_module("train"), "--quiet", "--core-speed", *point.words, "--report", str(report)]
         job = mpiexec(point.ranks, words, timeout, **how_to_start(point))
         if job.status is None:
             raise UserError(f"took longer than --timeout {timeout} s and was ended")

@@ -19,7 +19,7 @@ from gridgrad.experiments.scaling.environment import SAME, same
 from gridgrad.experiments.scaling.median import Median, median_of
 from gridgrad.experiments.scaling.order import seconds_of
 from gridgrad.experiments.scaling.records import key_of
-from gridgrad.experiments.scaling.settings import ALONE
+from gridgrad.experiments.scaling.settings import ALONE, POSITIVE
 from gridgrad.experiments.scaling.study import Curve, point_at
 from gridgrad.nn.files.json_forms import AT_LEAST_0, SECONDS, TRUTH, WHOLE, Each, Optional, check
 
@@ -27,6 +27,7 @@ MEASURED = {  # what is read of the report of a run
     "seconds_per_step": Optional({"median": SECONDS}), "time": Optional(Each(AT_LEAST_0)), "bytes": Optional(Each(AT_LEAST_0)),
     "communication": Optional([{"calls": AT_LEAST_0, "bytes": AT_LEAST_0}]), "peak_memory": Optional(AT_LEAST_0),
     "flops_a_sample": Optional(AT_LEAST_0), "oversubscribed": Optional(TRUTH), "slots": Optional(WHOLE),
+    "core": Optional({"reference_seconds": SECONDS, "reference_products_per_step": POSITIVE}),
     "settings": Optional({"batch_size": Optional(WHOLE)}), "point": {"batch_size": Optional(WHOLE)},
 }  # fmt: skip
 

@@ -69,6 +69,7 @@ def row_of(record, network, series, scaling):
     """The row of a record in one of its curves."""
     point, times, environment = record["point"], record.get("time") or {}, record["environment"]
     load, sent, seconds = record.get("load") or {}, record.get("bytes"), record.get("seconds_per_step") or {}
+    core = record.get("core") or {}
     batch = (record.get("settings") or {}).get("batch_size") or point.get("batch_size")
     return {
         "network": network, "series": series, "scaling": scaling, "dataset": record.get("dataset"), "net": record["net"],
@@ -78,7 +79,9 @@ def row_of(record, network, series, scaling):
         "step_max_s": seconds.get("max"), **{f"{part}_s": times.get(part) for part in PARTS},
         "sent_by_all_ranks_bytes": None if sent is None else sum(sent.values()), "calls_of_a_rank": calls_of(record),
         "peak_memory_bytes": record.get("peak_memory"), "flops_a_sample": record.get("flops_a_sample"),
-        "others_cores": load.get("others"), "took_s": record.get("took"), "final_loss": record.get("final_loss"),
+        "others_cores": load.get("others"), "reference_product_s": core.get("reference_seconds"),
+        "step_reference_products": core.get("reference_products_per_step"), "took_s": record.get("took"),
+        "final_loss": record.get("final_loss"),
         **{name: point.get(name) for name in (*OF_TRAIN, *VARIED) if name not in ("dataset", "data_dir", "batch_size")},
         **{name: environment.get(name) for name in ("processor", "cores", "mpi", "blas", "host", "commit", "code")},
     }  # fmt: skip

@@ -34,3 +34,16 @@ def test_the_seconds_of_collectives_add_up_to_communicating_where_only_some_rank
     whole = sum(value[2] for rank in ranks for value in rank.values()) / 4 / 2
     assert found["time"]["wait"] == pytest.approx(whole - found["time"]["communicate"])
     assert found["time"]["compute"] == pytest.approx(2 - whole)
+
+
+@pytest.mark.parametrize(("ranks", "expected"), [
+    ([([1.0, 2.0, 6.0], [0.1, 0.2, 0.1]), ([1.0, 4.0, 2.0], [0.1, 0.1, 0.3])], (0.1, 20.0)),  # 10, 20 and 20 products
+    ([([3.0], [0.5])], (0.5, 6.0)),
+    ([([], []), ([], [])], None),
+    ([([1.0, 2.0], [0.1, 0.1]), ([1.0], [0.1])], None),  # workers that take turns of their own
+])  # fmt: skip
+def test_steps_are_told_in_products_of_the_slowest_core(ranks, expected):
+    grid = SimpleNamespace(gather=lambda mine: ranks)
+    names = "reference_seconds", "reference_products_per_step"
+    assert report.core_speed(grid, *ranks[0]) == (expected and pytest.approx(dict(zip(names, expected, strict=True))))
+    assert report.core_speed(SimpleNamespace(gather=lambda mine: None), *ranks[0]) is None, "on the other ranks"

@@ -140,11 +140,57 @@ def test_few_runs_busy_runs_and_failures_have_no_verdict_of_their_own():
     assert {len(point.seconds[1]) for point in comparison.compare(one, busy)} == {5}
 
 
+MOMENTS = np.exp(RANDOM(5).normal(0, 0.1, 100)).tolist()  # how fast cores are in 100 runs
+
+
+def at_moments(records, first, slow=1.0, **core):
+    """Records whose runs took longer or shorter with the cores from MOMENTS[first] on; their reference products, too."""
+    return [
+        record | {
+            "seconds_per_step": {"median": record["seconds_per_step"]["median"] * MOMENTS[first + record["repeat"]] * slow},
+            "core": {"reference_seconds": 1e-4 * MOMENTS[first + record["repeat"]],
+                     "reference_products_per_step": 1e4 * record["seconds_per_step"]["median"] * slow} | core,
+        } for record in records
+    ]  # fmt: skip
+
+
+def test_steps_are_compared_at_the_speed_that_the_cores_had():
+    one, same, slower = (at_moments(records(1, noise=0.01), 0), at_moments(records(2, noise=0.01), 20),
+                         at_moments(records(3, noise=0.01), 40, slow=1.05))  # fmt: skip
+    found, equal = comparison.compare(one, slower), comparison.compare(one, same)
+    assert {point.verdict for point in found} == {SLOWER} and {point.verdict for point in equal} == {NOISE}
+    for point in found + equal:
+        assert point.is_normalised and point.ratio.high / point.ratio.low < 1.06
+        logs = [np.log(of).mean() for of in point.seconds]
+        assert point.measured == pytest.approx(math.exp(logs[1] - logs[0]))
+    without = [record | {"core": None} for record in slower]
+    assert {point.verdict for point in comparison.compare(one, without)} == {NOISE}, "the moments vary by a tenth"
+
+
+@pytest.mark.parametrize("change", [
+    {"core": None}, {"oversubscribed": True}, {"environment": made_up.ENVIRONMENT | {"processor": "another"}},
+    {"environment": made_up.ENVIRONMENT | {"blas": "another"}}, {"environment": made_up.ENVIRONMENT | {"threads": "2"}},
+])  # fmt: skip
+def test_steps_are_compared_in_seconds_where_the_products_are_not_the_same(change):
+    one, other = at_moments(records(1), 0), at_moments(records(2), 20)
+    mixed = [record | change if record["repeat"] == 0 else record for record in other]
+    whole = [record | change for record in other]
+    for changed in (mixed, whole) if "environment" not in change else (whole,):  # a point of two environments is refused
+        for point in comparison.compare(one, changed):
+            assert not point.is_normalised and point.ratio.value == pytest.approx(point.measured)
+    assert comparison.compare(one, at_moments(records(2), 20))[0].is_normalised
+
+
+def test_damaged_speeds_of_cores_are_refused():
+    damaged = at_moments(records(2), 20, reference_products_per_step=0)
+    with pytest.raises(ValueError, match="is damaged .*reference_products_per_step.* number above 0"):
+        comparison.compare(records(1), damaged)
+
+
 def test_the_repeats_that_were_planned_are_those_of_the_study():
-    assert comparison.planned(records(1, repeats=8), 8) == 6
-    assert comparison.planned(records(1, repeats=3), 3) == 3
-    ten = [record | {"sweep": {"repeats": 10}} for record in records(1, repeats=12)]
-    assert comparison.planned(ten, 12) == 10
+    runs = lambda count: [record for record in records(1, repeats=count) if record["P"] == 1]  # noqa: E731
+    assert comparison.planned(runs(8)) == 6 and comparison.planned(runs(3)) == 3
+    assert comparison.planned([record | {"sweep": {"repeats": 10}} for record in runs(12)]) == 10
 
 
 def test_studies_without_a_common_point_are_refused():

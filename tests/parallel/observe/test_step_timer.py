@@ -37,3 +37,16 @@ def test_steps_are_measured_from_where_it_begins(comm):
         with pytest.raises(KeyError), measured.step(1):
             raise KeyError
         assert measured.seconds == [], "a step that failed is none"
+        assert measured.reference == [], "nobody asked for the speed of the core"
+
+
+@mpi(1)
+def test_the_speed_of_the_core_around_each_step_is_the_mean_of_before_and_after(comm):
+    with ProcessGrid(comm) as grid:
+        said = iter([9.0, 1.0, 2.0, 4.0])
+        measured = StepTimer(parallelize(Sequential([Linear(3, 2)]), grid), Reader(), lambda: next(said))
+        measured.start()
+        for _ in range(2):
+            with measured.step(1):
+                pass
+        assert measured.reference == [1.5, 3.0] and len(measured.seconds) == 2
