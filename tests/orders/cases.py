@@ -77,13 +77,9 @@ LONG = """
 sgp --workers 2 --updates 1 --late --all
 downpour:1:1:single --workers 2 --updates 1 --batch 1 --all
 server:asp:single --workers 3 --updates 1
-server:bsp:single --workers 3
-server:bsp --workers 3 --updates 1
 server:bsp:round-robin --workers 3 --updates 1
 server:bsp:single --workers 4 --updates 0
-server:bsp:single --workers 3 --updates 0 --dies 1
 server:asp --workers 2
-server:asp:single --workers 2 --dies 1
 server:asp:single --workers 3 --updates 0 --dies 2
 server:ssp:0:single --workers 3 --updates 1
 server:ssp:0 --workers 2
@@ -102,14 +98,19 @@ async:2 --workers 4 --updates 3
 async:2 --workers 2 --updates 1 --partition
 async:2 --workers 3 --updates 2 --partition --eager
 checkpoint --workers 3 --signal 2
-checkpoint --workers 3 --kill
+checkpoint --workers 3 --updates 3 --kill
 """
-# Of `python -m tests.orders` alone, since they take minutes. The tests have the same cases with fewer updates.
+# Of `python -m tests.orders` alone, since they take minutes. The tests have the same cases with fewer updates, workers or shards.
 OF_THE_PROGRAM = """
 server:ssp:0:single --workers 3
 downpour:1:2:single --workers 2 --dies 1
 server:bsp:single --workers 4 --updates 1
 server:ssp:1:single --workers 2 --dies 1
+server:asp:single --workers 2 --dies 1
+server:bsp --workers 3 --updates 1
+server:bsp:single --workers 3 --updates 0 --dies 1
+server:bsp:single --workers 3
+checkpoint --workers 3 --kill
 """
 
 

@@ -71,6 +71,7 @@ def main():
         if (args.measured is None) != (args.machine is None):
             raise ValueError("--measured and --machine belong together: give both, or neither")
         machine = args.machine and machines.read(args.machine)
+        measured = rows(args.measured, machine) if machine else ()
         done = {Point(*(row[name] for name in Point.__match_args__)) for row in found["steps"]}
         for point in progress([point for point in points if point not in done], "steps"):
             found["steps"].append(compared(point))
@@ -81,7 +82,7 @@ def main():
                 found["collectives"].append(collective(*one))
         if machine:
             found["measured"] = [row for row in found["measured"] if row["machine"] != machine.name]
-            found["measured"] += rows(args.measured, machine)
+            found["measured"] += measured
         write(args.out, beside, found)
     print(terminal("\n".join(document(found))))
     print(f"numbers written to {args.out}, the document to {beside}")

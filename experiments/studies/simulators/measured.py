@@ -10,17 +10,24 @@ from gridgrad.parallel.prediction.placement_request import PlacementRequest
 
 
 def rows(path, machine):
-    """Yield for each row of a report of the study `predictions` what `beside` finds, and the seconds that were measured.
+    """For each row of a report of the study `predictions` what `beside` finds, and the seconds that were measured: an iterator.
 
-    machine: the Machine by which the report was predicted. ValueError if the report is another one, or of another machine.
+    machine: the Machine by which the report was predicted. ValueError at once, before anything is simulated, if the report is
+    another one, or of another machine.
     """
-    for row in read(path):
+    found = [(row, network(row, path)) for row in read(path)]
+    for row, _ in found:
         if row["machine"] != machine.name:
             raise ValueError(f"{path} was measured on '{row['machine']}', and the machine file is of '{machine.name}': "
                              "give the file with which it was predicted")  # fmt: skip
-        net, asked = network(row, path), PlacementRequest(parse_grid(row["grid"]), row["plan"])
-        point = {name: row[name] for name in ("machine", "net", "batch_size", "grid")} | {"plan": ",".join(row["plan"])}
-        yield point | beside(net, asked, row["batch_size"], machine) | {"measured": rounded(row["measured"])}
+    return (step(row, net, machine) for row, net in found)
+
+
+def step(row, net, machine):
+    """What `rows` yields for a row of a report. net: its network."""
+    asked = PlacementRequest(parse_grid(row["grid"]), row["plan"])
+    point = {name: row[name] for name in ("machine", "net", "batch_size", "grid")} | {"plan": ",".join(row["plan"])}
+    return point | beside(net, asked, row["batch_size"], machine) | {"measured": rounded(row["measured"])}
 
 
 def network(row, path):
