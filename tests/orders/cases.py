@@ -100,7 +100,7 @@ async:2 --workers 3 --updates 2 --partition --eager
 checkpoint --workers 3 --signal 2
 checkpoint --workers 3 --updates 3 --kill
 """
-# Of `python -m tests.orders` alone, since they take minutes. The tests have the same cases with fewer updates, workers or shards.
+# Of `python -m tests.orders` alone, since they take minutes. The tests have them with fewer updates, workers or shards.
 OF_THE_PROGRAM = """
 server:ssp:0:single --workers 3
 downpour:1:2:single --workers 2 --dies 1
