@@ -60,7 +60,8 @@ def verdicts(points):
     counts = {word: sum(point.verdict == word for point in points) for word in (SLOWER, FASTER, NOISE, FEW)}
     tested = len(points) - counts[FEW]
     lines = [f"Of {counted(tested, 'point')}, B is slower in {counts[SLOWER]}, faster in {counts[FASTER]}, and differs by no "
-             f"more than noise in {counts[NOISE]} (of 20 pairs of equal studies, one has a point that differs)."]  # fmt: skip
+             f"more than noise in {counts[NOISE]} (of 20 pairs of equal studies that were measured by turns, one has a point "
+             "that differs)."]  # fmt: skip
     if normalised := sum(point.is_normalised for point in points):
         lines.append(f"B / A of {normalised} of them is normalised to the speed that the cores had during each run, and so are "
                      "interval and verdict; the ratio of the seconds stands before it.")  # fmt: skip
@@ -69,7 +70,7 @@ def verdicts(points):
     mean, above, count = together(points)
     if count > 1:
         lines.append(f"All points together: B / A = {mean:.3f}, above 1 in {above} of {count}. What all points share may be "
-                     "the machine's own: measure A once more if in doubt.")  # fmt: skip
+                     "the machine's own: measure A and B by turns if in doubt.")  # fmt: skip
     return lines
 
 

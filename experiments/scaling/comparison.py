@@ -16,8 +16,8 @@ counts.
 one in 20 has a point with another verdict than "no more than noise". The intervals are of 95 % for each point alone, and so may
 exclude 1 where the verdict does not.
 
-*The machine is not the same at every moment.* Neighbours on the host of a virtual machine slow down its cores by a tenth or
-more for seconds or minutes, and no counter shows it; nor does heat. Each run therefore measured between its steps how long a
+*The machine is not the same at every moment.* Heat slows down its cores, and so do, by a tenth or more for seconds or minutes,
+neighbours on the host of a virtual machine, which no counter shows. Each run therefore measured between its steps how long a
 small product of matrices took, the reference product of `parallel/calibration/core_speed.py`, and steps are compared in such
 products: a step takes as long as so many of them, one after another on the slowest core. Where runs have no such number, or
 ranks share cores, or the processor, the BLAS or its threads differ, they are compared in seconds. So what makes the whole core
@@ -25,7 +25,7 @@ slower is not found, be it a lower clock or a thread of the program's own that s
 and stands beside the other.
 
 Runs that others disturbed do not count. What changes the machine for the whole of one study in another way, no test can tell
-from a change of the program: it is in all points, which `together` says.
+from a change of the program. So the two should be measured by turns, a run of each: docs/figures.md says how.
 """
 
 from dataclasses import dataclass, field, replace
