@@ -77,7 +77,6 @@ LONG = """
 sgp --workers 2 --updates 1 --late --all
 downpour:1:1:single --workers 2 --updates 1 --batch 1 --all
 server:asp:single --workers 3 --updates 1
-server:bsp:round-robin --workers 3 --updates 1
 server:bsp:single --workers 4 --updates 0
 server:asp --workers 2
 server:asp:single --workers 3 --updates 0 --dies 2
@@ -93,7 +92,6 @@ downpour:1:2:single --workers 2 --updates 1 --dies 1
 sgp --workers 3 --updates 4
 sgp --workers 4 --late
 async:3 --workers 3 --updates 3
-async:3:nostash --workers 3 --updates 3
 async:2 --workers 4 --updates 3
 async:2 --workers 2 --updates 1 --partition
 async:2 --workers 3 --updates 2 --partition --eager
@@ -110,6 +108,8 @@ server:asp:single --workers 2 --dies 1
 server:bsp --workers 3 --updates 1
 server:bsp:single --workers 3 --updates 0 --dies 1
 server:bsp:single --workers 3
+server:bsp:round-robin --workers 3 --updates 1
+async:3:nostash --workers 3 --updates 3
 checkpoint --workers 3 --kill
 """
 
