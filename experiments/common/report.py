@@ -157,14 +157,16 @@ def time_and_bytes(grid, step_seconds, read_seconds):
 
 
 def core_speed(grid, step_seconds, reference):
-    """How long steps took for the speed that the cores had at the moment: the entry `core` of a report, on rank 0.
+    """The speed of the cores during the timed steps, and the duration of a step that follows from it: the entry `core` of a
+    report, a dict on rank 0.
 
-    step_seconds: this rank's seconds of each step. reference: those of the reference product of
-    `parallel/calibration/core_speed.py` on its core around each of them.
-    The entry has `reference_seconds`, the median over steps and ranks, and `reference_products_per_step`: in the median over
-    the steps, as many reference products as the slowest core could have computed, one after another, in the time of the
-    slowest rank. What slows down a core for a moment, such as the neighbours of a virtual machine, changes this number less
-    than the seconds. None where no step was timed, or ranks took different numbers of steps. Collective.
+    step_seconds: this rank's seconds of each step. reference: seconds of the reference product of
+    `parallel/calibration/core_speed.py` on this rank's core, around each step.
+    `reference_seconds` of the entry is the median of the latter over all steps and ranks. `reference_products_per_step` is the
+    duration of a step counted in reference products: the seconds of the slowest rank divided by those of the product on the
+    slowest core, the median over the steps. What slows down a core for a while, such as a neighbour of a virtual machine,
+    slows down both, so that their ratio changes less than the seconds do.
+    None where no step was timed, or ranks took different numbers of steps. Collective.
     """
     gathered = grid.gather((list(step_seconds), list(reference)))
     if gathered is None:

@@ -102,8 +102,8 @@ def _reports(add):
     add("--predictions", metavar="FILE.npy", help="write the outputs for the test samples to this file, in the units of the "
         "data")  # fmt: skip
     add("--profile", action="store_true", help="add the seconds that each layer takes to the report")
-    add("--core-speed", action="store_true", help="add to the report how fast the cores were around each step, which `sweep` "
-        "wants of all its runs: so `plot compare` tells a slower program from a slower moment of the machine")  # fmt: skip
+    add("--core-speed", action="store_true", help="measure between the steps how fast the cores are, and add it to the report. "
+        "`sweep` does so in all its runs, so that `plot compare` tells a slower program from a slower machine")  # fmt: skip
     add("--trace", metavar="FILE.json", help="write a timeline of all ranks to this file, for ui.perfetto.dev or "
         "chrome://tracing; where the name ends with .otf2, an OTF2 archive, a folder, for viewers such as Vampir")  # fmt: skip
     add("--trace-steps", type=whole(1), metavar="N", help="number of steps that the timeline shows, after the first "

@@ -64,7 +64,7 @@ def verdicts(points):
              "that differs)."]  # fmt: skip
     if normalised := sum(point.is_normalised for point in points):
         lines.append(f"B / A of {normalised} of them is normalised to the speed that the cores had during each run, and so are "
-                     "interval and verdict; the ratio of the seconds stands before it.")  # fmt: skip
+                     "interval and verdict; the table has the ratio of the seconds, too: as measured.")  # fmt: skip
     if counts[FEW]:
         lines.append(f"{counted(counts[FEW], 'point')} had fewer than {FEWEST} runs in A or B: measure them more often.")
     mean, above, count = together(points)

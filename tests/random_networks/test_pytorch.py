@@ -8,7 +8,7 @@ from tests.random_networks.every import MISSING, check_seeds
 from tests.random_networks.layers import ACTIVATIONS, MAKE
 from tests.random_networks.wider import wider_case
 
-FEW, MANY = 150, 1500  # cases; those of the long tests follow the others
+FEW, MANY = 150, 3000  # cases; those of the long tests follow the others
 NEEDS_PYTORCH = pytest.mark.skipif("pytorch" in MISSING, reason=MISSING.get("pytorch", ""))
 
 

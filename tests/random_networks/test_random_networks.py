@@ -18,7 +18,7 @@ from tests.random_networks.shrink import shrunk
 RANKS = 2, 3, 4, 5, 6, 7, 8
 # How many cases of each check: see `seeds`.
 FEW = {"serial": 100, "training": 30, "predictions": 15, "resuming": 5, "relocating": 9, "protocols": 7, "stale": 9}
-MANY = {"serial": 1000, "training": 100, "predictions": 50, "resuming": 20, "relocating": 30, "protocols": 20, "stale": 20}
+MANY = {"serial": 2000, "training": 200, "predictions": 100, "resuming": 30, "relocating": 60, "protocols": 40, "stale": 30}
 
 
 def seeds(name, ranks, many=False):
