@@ -10,7 +10,7 @@
 | `environment`                           | what it ran on: `environment.py`                                               |
 | `slots`, `oversubscribed`               | ranks that can have a core; whether there were more                            |
 | `failed`                                | the reason, in place of all below                                              |
-| `seconds_per_step`, `time`, `bytes`, .. | the report of `train`; `load`: how busy the machine was; `core`: how fast        |
+| `seconds_per_step`, `time`, `bytes`, .. | the report of `train`; `load`: how busy the machine was; `core`: how fast      |
 | `predicted`                             | true: not measured but predicted, for `machine`                                |
 
 Where a job was killed or a disk was full a file may end in half a line, which counts as not written. Files of earlier versions
