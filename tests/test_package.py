@@ -135,7 +135,7 @@ def test_a_program_of_the_package_starts_others(outside):
     assert finished.returncode == 0 and len(Path("s.jsonl").read_text().splitlines()) == 2, finished.stderr
     Path("mine.py").write_text("print('a module of the user')\n")
     finished = python("-m", "gridgrad", "launch", "2", "mine")
-    assert finished.stdout.splitlines() == ["a module of the user"] * 2, finished.stderr
+    assert finished.stdout.count("a module of the user") == 2, finished.stderr  # lines of several ranks may run together
 
 
 def test_the_command_lists_all_programs(site, outside):

@@ -263,7 +263,11 @@ def end_job_early():
 
 
 def print_of_rank(rank, text):
-    """Print a text of several lines to standard error, each line with the rank that it comes from."""
+    """Print a text of several lines to standard error, each line with the rank that it comes from.
+
+    It is written at once: where the streams have no buffers, as in many containers, print would write each line and its end
+    apart, and the lines of several ranks would run together.
+    """
     sys.stderr.write("".join(f"[rank {rank}] {line}\n" for line in text.splitlines()))
     sys.stderr.flush()
 
@@ -303,7 +307,7 @@ def _end_together(comm, words, status, notes=()):
     Ranks that do not arrive here within GRACE seconds are aborted.
     """
     if not sleep_until(comm.Ibarrier().Test, seconds=GRACE):
-        print(f"[rank {comm.rank}] {words}", file=sys.stderr, flush=True)
+        print_of_rank(comm.rank, words)
         _abort(comm, status)
     if comm.rank == 0:
         _say(words, notes)

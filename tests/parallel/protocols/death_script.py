@@ -35,7 +35,7 @@ def main():
             workers.wait_until(dying.exists)
         trainer.step([net.blocks(x[turn.indices], y[turn.indices])], turn.samples)
     protocol.finish()
-    print(f"worker {workers.rank} ends, lost {protocol.lost}, sum {net.params.sum()!r}", flush=True)
+    print(f"worker {workers.rank} ends, lost {protocol.lost}, sum {net.params.sum()!r}\n", end="", flush=True)  # a single write
     if protocol.lost:
         end_after_death(0)
 
