@@ -10,7 +10,7 @@ from gridgrad.experiments.common.made_up_data import minibatch, own_block
 from gridgrad.nn import SGD, SoftmaxCrossEntropy
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
-from gridgrad.parallel.prediction.cost import Cost, busiest
+from gridgrad.parallel.prediction.cost import Cost, busiest_of
 from gridgrad.parallel.prediction.critical_path import step_time
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
 
@@ -64,14 +64,13 @@ class TimedPlan:
 
     def cost(self, described):
         """The Cost of the rank with the most work on a Machine."""
-        grid = busiest(self.grid.sizes, self.net.plan, described.node["ranks"])
-        return Cost(self.problem.serial(), grid, self._plan, self.problem.batch_size, described, owners=self.owners)
+        net, asked = self.problem.serial(), self._asked
+        return Cost(net, busiest_of(net, asked, described), asked.plan, self.problem.batch_size, described, owners=asked.owners)
 
     def step_time(self, described):
         """The predicted StepPrediction of all ranks on a Machine."""
-        asked = PlacementRequest(self.grid.sizes, self._plan, owners=self.owners)
-        return step_time(self.problem.serial(), asked, self.problem.batch_size, described)
+        return step_time(self.problem.serial(), self._asked, self.problem.batch_size, described)
 
     @property
-    def _plan(self):
-        return ",".join(self.net.plan)
+    def _asked(self):
+        return PlacementRequest(self.grid.sizes, ",".join(self.net.plan), owners=self.owners)

@@ -34,10 +34,9 @@ from gridgrad.experiments.scaling.volumes import network_of
 from gridgrad.nn.files.json_forms import is_number
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.process_grid import STAGE, parse_grid
-from gridgrad.parallel.placement.plan import weighted
-from gridgrad.parallel.plans.all_plans import words_of
 from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.prediction.cost import busiest, local_shape
+from gridgrad.parallel.prediction.placement_request import PlacementRequest
 from gridgrad.parallel.prediction.workload import Workload
 from gridgrad.parallel.protocols.protocol_names import SYNC
 
@@ -125,11 +124,11 @@ def counts_of(row):
     if not is_number(hosts) or hosts < 1:
         raise ValueError(f"there is no job on {hosts} hosts")
     on_node = -(-row.ranks // int(hosts))
-    grid = busiest(sizes, words_of(plan, weighted(net)), on_node)
+    crowd = max(1.0, row.ranks / row.slots) if hosts > 1 and row.slots else 1.0
+    grid = busiest(net, PlacementRequest(sizes, plan), on_node, crowd)
     placed = place(net, grid, plan, None, None)
     workload = Workload(local_shape(placed.input, row.batch, grid), row.batch, net.dtype.itemsize)
     workload.step(placed.layers, grid)
-    crowd = max(1.0, row.ranks / row.slots) if hosts > 1 and row.slots else 1.0
     found = np.zeros(len(TERMS))
     for work in workload.works:
         if work.group is None:

@@ -3,6 +3,7 @@ takes on a machine (`parallel/prediction/machine.py`)."""
 
 from functools import cached_property
 
+from gridgrad.nn.network_summary import rows
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import HEIGHT, MODEL
 from gridgrad.parallel.placement.plan import weighted
@@ -80,20 +81,34 @@ def local_shape(layout, batch_size, grid):
 
 
 def busiest_of(net, asked, machine):
-    """The GridDescription of the rank that has the most work with the grid, plan and shares of a PlacementRequest."""
-    return busiest(asked.grid, words_of(asked.plan, weighted(net)), machine.node["ranks"], asked.shares)
+    """The GridDescription of the rank that has the most work on a Machine: see `busiest`."""
+    return busiest(net, asked, machine.node["ranks"], machine.core.get("crowd", 1))
 
 
-def busiest(sizes, words, ranks_per_node=None, shares=None):
-    """The GridDescription of the rank that has the most work on a grid, for which the others wait in a step.
+def busiest(net, asked, ranks_per_node=None, crowd=1):
+    """The GridDescription of the rank that has the most work, for which the others wait in a step.
 
-    It is the rank with the largest share on every axis. On the axis height with even shards it is a rank that has neighbours
-    on both sides, because it exchanges two halos. A plan may say which rank of the axis `MODEL` it is, whatever its share.
-    words: of the plans of the layers with weights, which `words_of` finds in the text of a plan.
+    net: a serial Sequential. asked: a PlacementRequest with grid, plan and shares. ranks_per_node, crowd: how many ranks share
+    a node, and a core.
+    It is the rank with the largest share on every axis. On the axis height with even shards it is the first rank, where that
+    has more rows of a layer than the second one, else a rank that has neighbours on both sides, because it exchanges two halos.
+    Where several ranks share a core, it is always such a rank: those that wait leave their cores to the one that has more to
+    do, so that the step hardly takes longer than with the mean of all. A plan may say which rank of the axis `MODEL` it is,
+    whatever its share.
     """
-    place = {HEIGHT: 1 if sizes.get(HEIGHT, 1) > 2 else 0}
-    place |= {axis: weights.index(max(weights)) for axis, weights in (shares or {}).items()}
-    for plan in plans_of(words):
+    height = asked.grid.get(HEIGHT, 1)
+    place = {HEIGHT: 0 if height <= 2 or crowd == 1 and _has_more_rows(net, height) else 1}
+    place |= {axis: weights.index(max(weights)) for axis, weights in (asked.shares or {}).items()}
+    for plan in plans_of(words_of(asked.plan, weighted(net))):
         if plan.bounding_rank is not None:
             place[MODEL] = plan.bounding_rank
-    return GridDescription(sizes, place, ranks_per_node)
+    return GridDescription(asked.grid, place, ranks_per_node)
+
+
+def _has_more_rows(net, ranks):
+    """Whether the first of so many ranks along the axis height has more rows of the output of a layer than the second one.
+
+    The first ones have what an even split leaves over, so that is so where a single row is left.
+    """
+    images = [row.shape for row in rows(net, net.input_shape) if len(row.shape) == 3] if net.input_shape else ()
+    return any(height % ranks == 1 for height, _, _ in images)

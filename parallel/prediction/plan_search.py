@@ -18,9 +18,10 @@ from gridgrad.parallel.grid.collectives import all_reduce_elements
 from gridgrad.parallel.grid.process_grid import BATCH, MODEL
 from gridgrad.parallel.placement.placer import Placer
 from gridgrad.parallel.placement.plan import weighted, weighted_in
-from gridgrad.parallel.plans.all_plans import PLANS, by_axis
+from gridgrad.parallel.plans.all_plans import FEWEST_BYTES, PLANS, by_axis
 from gridgrad.parallel.plans.place_network import splits
-from gridgrad.parallel.prediction.cost import busiest, local_shape
+from gridgrad.parallel.prediction.cost import busiest_of, local_shape
+from gridgrad.parallel.prediction.placement_request import PlacementRequest
 from gridgrad.parallel.prediction.workload import Workload
 
 
@@ -60,7 +61,8 @@ class PlanSearch:
 
     def __init__(self, problem, sizes):
         self.problem, self.sizes = problem, sizes
-        self.grid = busiest(sizes, (), problem.machine.node["ranks"], problem.shares)  # none of its plans has a master
+        asked = PlacementRequest(sizes, FEWEST_BYTES, problem.shares)  # like it, no other plan that is tried has a master
+        self.grid = busiest_of(problem.net, asked, problem.machine)
         self._steps = {}  # Steps by segment, choice and state; they do not depend on the price of memory
         self._done, self._alone = 0, {None: 0.0}  # segments done; the least seconds_alone by state
         self.bound = self.arithmetic(0) + self._sums_and_update()

@@ -13,12 +13,20 @@ from gridgrad.experiments.scaling.study import Study
 from gridgrad.experiments.studies import laugier2018_predicted, thresholds
 from gridgrad.parallel.grid.process_grid import parse_grid
 from gridgrad.parallel.prediction import machine
-from gridgrad.parallel.prediction.cost import Cost, busiest
+from gridgrad.parallel.prediction.cost import Cost, busiest_of
+from gridgrad.parallel.prediction.placement_request import PlacementRequest
 from gridgrad.parallel.prediction.planner import Planner
 from tests.experiments.figures import is_figure
 from tests.experiments.programs import program
 
 CORI = machine.read("cori-haswell")
+
+
+def cost_of(net, sizes, plan, batch_size):
+    """The Cost of a step of the rank with the most work on CORI."""
+    return Cost(net, busiest_of(net, PlacementRequest(sizes, plan), CORI), plan, batch_size, CORI)
+
+
 SWEEP = ["sweep", "--nets", "mlp:16,16,relu", "--shape", "4", "--outputs", "1", "--predict", "1,2,4,4096"]
 
 
@@ -44,7 +52,7 @@ def lines(path):
 def test_each_line_is_the_price_of_its_grid_and_plan(swept):
     net = published("mlp:16,16,relu", [4], 1)
     for line in lines(swept[0]):
-        cost = Cost(net, busiest(parse_grid(line["grid"]), line["plan"].split(","), 32), line["plan"], 100, CORI)
+        cost = cost_of(net, parse_grid(line["grid"]), line["plan"], 100)
         assert line["predicted"] is True and line["machine"] == "Cori Haswell"
         assert line["seconds_per_step"]["median"] == pytest.approx(cost.seconds, rel=1e-5)
         assert sum(line["parts"].values()) == pytest.approx(cost.seconds, rel=1e-5)
@@ -132,7 +140,7 @@ def test_a_thresholds_winner_is_the_cheapest_of_all_and_what_the_planner_takes(w
     net = laugier2018_predicted.network(width, "float32")
     point = thresholds.point(net, width, 8, batch_size, CORI)
     for scheme, grid in point.grids.items():
-        cost = Cost(net, busiest(parse_grid(grid), point.plans[scheme].split(","), 32), point.plans[scheme], batch_size, CORI)
+        cost = cost_of(net, parse_grid(grid), point.plans[scheme], batch_size)
         assert point.seconds[scheme] == pytest.approx(cost.seconds) and point.seconds[point.winner] <= cost.seconds
     chosen, _ = Planner(net, 8, batch_size, CORI).best()
     parallel = min(seconds for scheme, seconds in point.seconds.items() if scheme != "serial")
@@ -157,10 +165,10 @@ def test_the_smallest_batch_that_is_fast_enough_is_and_its_half_is_not():
     net = laugier2018_predicted.network(1024, "float64")
     batch_size, chosen, speedup = laugier2018_predicted.smallest_batch(net, CORI)
     assert speedup >= 20 and log2(batch_size) % 1 == 0
-    serial = Cost(net, busiest({}, ["out"], 32), "out", batch_size, CORI).seconds
-    cost = Cost(net, busiest(chosen.sizes, chosen.plan.split(","), 32), chosen.plan, batch_size, CORI)
+    serial = cost_of(net, {}, "out", batch_size).seconds
+    cost = cost_of(net, chosen.sizes, chosen.plan, batch_size)
     assert serial / cost.seconds == pytest.approx(speedup) and cost.grid.size == 32
     half, _ = Planner(net, 32, batch_size // 2, CORI).best()
-    assert Cost(net, busiest({}, ["out"], 32), "out", batch_size // 2, CORI).seconds / half.seconds < 20
+    assert cost_of(net, {}, "out", batch_size // 2).seconds / half.seconds < 20
     *_, little = laugier2018_predicted.smallest_batch(net, CORI, ranks=2)
     assert little < 20  # two ranks never are: the answer says so

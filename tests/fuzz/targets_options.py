@@ -36,7 +36,7 @@ SIZES = {"batch": 2, "model": 3}
 
 def price(net, sizes, plan="fewest-bytes", shares=None, owners=None):
     """What a training step costs, which places the network as a training does, without its memory."""
-    cost = Cost(net, busiest(sizes, [plan], shares=shares), plan, 60, read("cori-haswell"), shares, owners)
+    cost = Cost(net, busiest(net, PlacementRequest(sizes, plan, shares)), plan, 60, read("cori-haswell"), shares, owners)
     assert cost.seconds > 0 and cost.prediction.memory > 0
 
 

@@ -10,8 +10,6 @@ from gridgrad.nn import LOSSES
 from gridgrad.parallel import parallelize
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import STAGE
-from gridgrad.parallel.placement.plan import weighted
-from gridgrad.parallel.plans.all_plans import words_of
 from gridgrad.parallel.prediction.cost import Cost, busiest
 from gridgrad.parallel.prediction.machine import read
 from gridgrad.parallel.prediction.partition_pipeline import partition_step_time
@@ -104,7 +102,7 @@ def stages_send_what_is_predicted(case, comm):
         counted = comm.allgather((grid.coordinates, counts_of_step(case, net, parts, samples)))
     asked = PlacementRequest(case.grid, plan, case.shares, pipelines=Pipelines(case.pipeline, case.micro_batches, cuts))
     time = pipeline_step_time(case.network(), asked, samples, BYTES)
-    at = busiest(case.grid, words_of(plan, weighted(case.alike)), None, case.shares).coordinates
+    at = busiest(case.alike, asked).coordinates
     for stage in range(case.grid[STAGE]):
         (found,) = (mine for place, mine in counted if place == at | {STAGE: stage})
         compare(case, found, time.held(stage), time.times.flights, stage)

@@ -23,9 +23,8 @@ CAUSES = {
     "log2(ranks) latencies; and in pairwise rounds most bytes go from node to node, where the formula counts that they do so "
     "once for each node. MPICH does the same on a real machine: there the formula, which is that of the best algorithm, is too "
     "low.",
-    "another rank": "The cost model looks at one rank, which on the axis height has neighbours on both sides, and predicts as "
-    "much as SMPI for another one: the first, which has the most rows where they can not be split evenly. The prediction is "
-    "too low, and SMPI is right.",
+    "another rank": "The cost model looks at the rank that it takes for the one with the most work, and predicts as much as "
+    "SMPI for another one. The prediction is too low, and SMPI is right.",
     "overlap": "The cost model lets a collective overlap with computing, as the real program does; in the trace it does not, "
     "because SMPI's replay knows no collectives that do. The trace is too slow.",
     "measured collectives": "The machine file has measured times of collectives, by which the cost model predicts; the "

@@ -28,11 +28,10 @@ from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.placement.master_moves import MASTER
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.placement.placements import AtMaster, C, Copies, N, Shard
-from gridgrad.parallel.placement.plan import weighted
-from gridgrad.parallel.plans.all_plans import words_of
 from gridgrad.parallel.plans.marques import KERNELS, EachWhole, at_master
 from gridgrad.parallel.prediction.cost import Cost, busiest
 from gridgrad.parallel.prediction.machine import read
+from gridgrad.parallel.prediction.placement_request import PlacementRequest
 from gridgrad.parallel.prediction.simulation import SimulatedClock
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, assert_same, block, grids, parallel, serial
@@ -241,7 +240,7 @@ def test_a_simulated_step_takes_what_the_model_says(comm):
         for _ in range(2):
             start = virtual.time
             train_step(net, SoftmaxCrossEntropy(), optimizer, *block(net, x, y), 8)
-        cost = Cost(serial_net, busiest({"model": comm.size}, ["marques"]), "marques", 8, CORI)
+        cost = Cost(serial_net, busiest(serial_net, PlacementRequest({"model": comm.size}, "marques")), "marques", 8, CORI)
         assert comm.bcast(virtual.time - start) == pytest.approx(cost.seconds, rel=0.02)
 
 
@@ -262,10 +261,10 @@ def test_a_trace_shows_what_is_handed_out_and_in(comm):
 
 
 def test_the_rank_with_the_most_work_is_the_master():
-    layers, shares = weighted(net_of(published)), {"model": (1, 2, 3)}
+    net, shares = net_of(published), {"model": (1, 2, 3)}
     for plan in ("marques", "marques,marques,marques", "conv=marques,linear=marques"):
-        assert busiest({"model": 3}, words_of(plan, layers), shares=shares).coordinates["model"] == MASTER
-    assert busiest({"model": 3}, words_of("out", layers), shares=shares).coordinates["model"] == 2
+        assert busiest(net, PlacementRequest({"model": 3}, plan, shares)).coordinates["model"] == MASTER
+    assert busiest(net, PlacementRequest({"model": 3}, "out", shares)).coordinates["model"] == 2
 
 
 @mpi(2, 4)

@@ -22,8 +22,9 @@ from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import AXES
-from gridgrad.parallel.prediction.cost import Cost
+from gridgrad.parallel.prediction.cost import Cost, busiest_of
 from gridgrad.parallel.prediction.machine import names, read
+from gridgrad.parallel.prediction.placement_request import PlacementRequest
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, block, grids
 
@@ -141,3 +142,17 @@ def test_a_halo_takes_every_rank_as_long_as_the_one_that_sends_most(ranks):
         group = GridDescription({"height": ranks}).group("height")
         assert len(set(seconds[number])) == 1
         assert seconds[number][0] >= machine.collective_seconds("exchange", group, ranks, max(nbytes))
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 5, 8])
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [("mnist-cnn", (28, 28, 1)), ("cifar-cnn", (32, 32, 3)), ("alexnet", (227, 227, 3)), ("resnet20", (32, 32, 3))],
+)
+def test_hardly_any_rank_along_height_takes_longer_than_the_one_with_the_most_work(name, shape, ranks):
+    """Rows that nothing divides are those of the first ranks; the halos that others have besides take less time."""
+    machine, net, sizes = read("cori-haswell"), network_names.build(name, shape, 10), {"height": ranks}
+    plan = "fewest-bytes"
+    every = [Cost(net, GridDescription(sizes, {"height": rank}), plan, 64, machine).seconds for rank in range(ranks)]
+    most = Cost(net, busiest_of(net, PlacementRequest(sizes, plan), machine), plan, 64, machine).seconds
+    assert 0.95 * max(every) <= most <= max(every)
