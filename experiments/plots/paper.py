@@ -87,7 +87,7 @@ def finish(frame):
     """
     figure = frame.figure
     width, height = figure.get_size_inches()
-    figure.canvas.draw()  # which says how wide the panels are
+    figure.draw_without_rendering()  # which says how wide the panels are
     for panel, fit in frame.fits:
         fit(panel.get_window_extent().width / figure.dpi)
     height += LINE * sum(max(0, *(panel.get_title().count("\n") - 1 for panel in row)) for row in frame.panels)
@@ -103,7 +103,7 @@ def finish(frame):
     if legend:
         legend.set_bbox_to_anchor((0.5, (bottom + PAD / 2) / whole), transform=figure.transFigure)
     figure.get_layout_engine().set(rect=(0, top / whole, 1, 1 - top / whole))
-    figure.canvas.draw()
+    figure.draw_without_rendering()
     return figure
 
 
