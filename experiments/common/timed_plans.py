@@ -10,7 +10,7 @@ from gridgrad.experiments.common.made_up_data import minibatch, own_block
 from gridgrad.nn import SGD, SoftmaxCrossEntropy
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
-from gridgrad.parallel.prediction.cost import Cost, busiest_of
+from gridgrad.parallel.prediction.cost import cost_of_busiest
 from gridgrad.parallel.prediction.critical_path import step_time
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
 
@@ -64,8 +64,7 @@ class TimedPlan:
 
     def cost(self, described):
         """The Cost of the rank with the most work on a Machine."""
-        net, asked = self.problem.serial(), self._asked
-        return Cost(net, busiest_of(net, asked, described), asked.plan, self.problem.batch_size, described, owners=asked.owners)
+        return cost_of_busiest(self.problem.serial(), self._asked, self.problem.batch_size, described)
 
     def step_time(self, described):
         """The predicted StepPrediction of all ranks on a Machine."""

@@ -3,7 +3,7 @@ takes on a machine (`parallel/prediction/machine.py`)."""
 
 from functools import cached_property
 
-from gridgrad.nn.network_summary import rows
+from gridgrad.nn.sequence import shapes
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import HEIGHT, MODEL
 from gridgrad.parallel.placement.plan import weighted
@@ -80,6 +80,11 @@ def local_shape(layout, batch_size, grid):
     return layout.of(batch_size).local_shape(grid.coordinates)
 
 
+def cost_of_busiest(net, asked, batch_size, machine):
+    """The Cost of the rank that has the most work. asked: a PlacementRequest with grid and plan. For the others see Cost."""
+    return Cost(net, busiest_of(net, asked, machine), asked.plan, batch_size, machine, asked.shares, asked.owners)
+
+
 def busiest_of(net, asked, machine):
     """The GridDescription of the rank that has the most work on a Machine: see `busiest`."""
     return busiest(net, asked, machine.node["ranks"], machine.core.get("crowd", 1))
@@ -91,13 +96,14 @@ def busiest(net, asked, ranks_per_node=None, crowd=1):
     net: a serial Sequential. asked: a PlacementRequest with grid, plan and shares. ranks_per_node, crowd: how many ranks share
     a node, and a core.
     It is the rank with the largest share on every axis. On the axis height with even shards it is the first rank, where that
-    has more rows of a layer than the second one, else a rank that has neighbours on both sides, because it exchanges two halos.
-    Where several ranks share a core, it is always such a rank: those that wait leave their cores to the one that has more to
-    do, so that the step hardly takes longer than with the mean of all. A plan may say which rank of the axis `MODEL` it is,
-    whatever its share.
+    has more rows of a layer than the second one. Else it is the second rank, if that has neighbours on both sides, because it
+    exchanges two halos. Where several ranks share a core, more rows do not count: ranks that wait leave their cores to the one
+    that has more to do, so that the step hardly takes longer than with the mean of all. A plan may say which rank of the axis
+    `MODEL` it is, whatever its share.
     """
     height = asked.grid.get(HEIGHT, 1)
-    place = {HEIGHT: 0 if height <= 2 or crowd == 1 and _has_more_rows(net, height) else 1}
+    is_first = height <= 2 or (crowd == 1 and _has_more_rows(net, height))
+    place = {HEIGHT: 0 if is_first else 1}
     place |= {axis: weights.index(max(weights)) for axis, weights in (asked.shares or {}).items()}
     for plan in plans_of(words_of(asked.plan, weighted(net))):
         if plan.bounding_rank is not None:
@@ -110,5 +116,5 @@ def _has_more_rows(net, ranks):
 
     The first ones have what an even split leaves over, so that is so where a single row is left.
     """
-    images = [row.shape for row in rows(net, net.input_shape) if len(row.shape) == 3] if net.input_shape else ()
-    return any(height % ranks == 1 for height, _, _ in images)
+    outputs = [shape for _, _, shape in shapes(net.layers, net.input_shape)] if net.input_shape else ()
+    return any(shape[0] % ranks == 1 for shape in outputs if len(shape) == 3)  # of images

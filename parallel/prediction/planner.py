@@ -35,7 +35,7 @@ from gridgrad.parallel.plans.all_plans import FEWEST_BYTES, PLANS, plans_of, wor
 from gridgrad.parallel.plans.hypergraph import HYPERGRAPH
 from gridgrad.parallel.plans.place_network import checked
 from gridgrad.parallel.prediction.candidate import Candidate, order
-from gridgrad.parallel.prediction.cost import Cost, busiest_of
+from gridgrad.parallel.prediction.cost import cost_of_busiest
 from gridgrad.parallel.prediction.critical_path import costs_of_ranks, played
 from gridgrad.parallel.prediction.pipeline_plans import Pipelines
 from gridgrad.parallel.prediction.placement_request import OPEN, PlacementRequest
@@ -226,8 +226,7 @@ class Planner:
 
     def _cost(self, sizes, plan):
         """The Cost of the rank with the most work on a grid."""
-        grid = busiest_of(self.net, PlacementRequest(sizes, plan, self.shares), self.machine)
-        return Cost(self.net, grid, plan, self.batch_size, self.machine, self.shares)
+        return cost_of_busiest(self.net, PlacementRequest(sizes, plan, self.shares), self.batch_size, self.machine)
 
     def _grids(self):
         """The sizes of all grids without a rank that has nothing to do, as far as there are any; else of all."""

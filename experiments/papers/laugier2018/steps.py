@@ -16,7 +16,7 @@ from gridgrad.parallel.grid.collectives import all_reduce_elements, rounded_up_l
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import AXES
 from gridgrad.parallel.prediction import machine as machines
-from gridgrad.parallel.prediction.cost import Cost, busiest_of
+from gridgrad.parallel.prediction.cost import cost_of_busiest
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
 
 MACHINE, RANKS, BATCH_SIZE = "cori-haswell", 32, 100
@@ -94,9 +94,8 @@ def machine_of(node=RANKS, cores=1, share=1.0):
 def operations(widths, batch, model):
     """The operations of the rank with the most work, in float64. widths: see `widths_of`."""
     net = network(widths[1], "float64", len(widths) - 2, widths[-1], widths[:1])
-    machine = machine_of()
-    rank = busiest_of(net, PlacementRequest({"batch": batch, "model": model}, PLAN), machine)
-    return tuple(work for work in Cost(net, rank, PLAN, BATCH_SIZE, machine).works if work.group is None)
+    cost = cost_of_busiest(net, PlacementRequest({"batch": batch, "model": model}, PLAN), BATCH_SIZE, machine_of())
+    return tuple(work for work in cost.works if work.group is None)
 
 
 @cache

@@ -12,7 +12,7 @@ from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import AXES, BATCH, MODEL, STAGE, parse_grid, places
 from gridgrad.parallel.prediction import machine as machines
 from gridgrad.parallel.prediction.actions import Collective, step_actions
-from gridgrad.parallel.prediction.cost import Cost, busiest_of
+from gridgrad.parallel.prediction.cost import Cost, cost_of_busiest
 from gridgrad.parallel.prediction.pipeline_cost import pipeline_step_time
 from gridgrad.parallel.prediction.pipeline_plans import Pipelines
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
@@ -82,7 +82,7 @@ def prediction(net, asked, batch_size, machine):
         updates = (next(event.stop for event in row if event.instruction.op == "U") for row in found.played.events)
         seconds = max(updates)
         return seconds, seconds, replace(asked, pipelines=Pipelines(found.pipeline, found.micro_batches, found.cuts))
-    cost = Cost(net, busiest_of(net, asked, machine), asked.plan, batch_size, machine, asked.shares, asked.owners)
+    cost = cost_of_busiest(net, asked, batch_size, machine)
     alone = sum(cost.seconds_of(replace(work, behind=())) for work in cost.works)
     return cost.seconds, alone, replace(asked, plan=cost.placed.plan)
 

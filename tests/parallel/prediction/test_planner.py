@@ -11,7 +11,7 @@ from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import parallelize
 from gridgrad.parallel.grid.process_grid import AXES
 from gridgrad.parallel.plans.owners import Owners
-from gridgrad.parallel.prediction.cost import Cost, busiest_of
+from gridgrad.parallel.prediction.cost import cost_of_busiest
 from gridgrad.parallel.prediction.machine import read
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
 from gridgrad.parallel.prediction.planner import TOLERANCE, NoRoom, Planner, every_grid
@@ -38,7 +38,7 @@ def every_plan(net, ranks, batch_size, machine, words):
         for plan in product(*words):
             if any(axis in plan and size > 1 for axis, size in sizes.items()):
                 continue
-            yield Cost(net, busiest_of(net, PlacementRequest(sizes, plan), machine), ",".join(plan), batch_size, machine)
+            yield cost_of_busiest(net, PlacementRequest(sizes, ",".join(plan)), batch_size, machine)
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -80,7 +80,7 @@ def test_memory_is_respected(machine, ranks, batch_size):
     free, _ = Planner(net, ranks, batch_size, machine, PlacementRequest(grid=grid)).best()
     words = [("out", "in", "replicate")] * 3
     least = min(
-        Cost(net, busiest_of(net, PlacementRequest(grid, plan), machine), ",".join(plan), batch_size, machine).prediction.memory
+        cost_of_busiest(net, PlacementRequest(grid, ",".join(plan)), batch_size, machine).prediction.memory
         for plan in product(*words)
     )
     assert least < free.step.memory  # so that there is a choice

@@ -126,7 +126,8 @@ def test_four_steps_equal_serial(comm):
         layers, dtype, _ = case
         expected = on_one_rank(*case)
         tolerance = 1e-10 if dtype == np.float64 else 1e-4
-        plans = PLANS[layers] if dtype == np.float64 else PLANS[layers][:2]  # in float32 the same code has looser bounds
+        # In float32 it is the same code with looser bounds: all plans in the long tests alone.
+        plans = PLANS[layers] if dtype == np.float64 or comm.size > 4 else PLANS[layers][:2]
         for sizes, plan in cases(comm.size, plans):
             with ProcessGrid(comm, **sizes) as grid:
                 found = on_grid(grid, plan, *case)
