@@ -114,7 +114,7 @@ def busiest(net, asked, ranks_per_node=None, crowd=1):
 def _has_more_rows(net, ranks):
     """Whether the first of so many ranks along the axis height has more rows of the output of a layer than the second one.
 
-    The first ones have what an even split leaves over, so that is so where a single row is left.
+    An even split gives the rows that are left over to the first ranks, one each. So it has more where a single one is left.
     """
     outputs = [shape for _, _, shape in shapes(net.layers, net.input_shape)] if net.input_shape else ()
     return any(shape[0] % ranks == 1 for shape in outputs if len(shape) == 3)  # of images

@@ -61,7 +61,7 @@ class PlanSearch:
 
     def __init__(self, problem, sizes):
         self.problem, self.sizes = problem, sizes
-        asked = PlacementRequest(sizes, FEWEST_BYTES, problem.shares)  # like it, no other plan that is tried has a master
+        asked = PlacementRequest(sizes, FEWEST_BYTES, problem.shares)  # the rank is the same for all plans that are tried
         self.grid = busiest_of(problem.net, asked, problem.machine)
         self._steps = {}  # Steps by segment, choice and state; they do not depend on the price of memory
         self._done, self._alone = 0, {None: 0.0}  # segments done; the least seconds_alone by state

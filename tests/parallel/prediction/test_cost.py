@@ -150,7 +150,7 @@ def test_a_halo_takes_every_rank_as_long_as_the_one_that_sends_most(ranks):
     [("mnist-cnn", (28, 28, 1)), ("cifar-cnn", (32, 32, 3)), ("alexnet", (227, 227, 3)), ("resnet20", (32, 32, 3))],
 )
 def test_hardly_any_rank_along_height_takes_longer_than_the_one_with_the_most_work(name, shape, ranks):
-    """Rows that nothing divides are those of the first ranks; the halos that others have besides take less time."""
+    """The first ranks have the rows that an even split leaves over, which take longer than the second halo of other ranks."""
     machine, net, sizes = read("cori-haswell"), network_names.build(name, shape, 10), {"height": ranks}
     plan = "fewest-bytes"
     every = [Cost(net, GridDescription(sizes, {"height": rank}), plan, 64, machine).seconds for rank in range(ranks)]
