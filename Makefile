@@ -1,6 +1,7 @@
 # make speedup    set up the virtual environment, run the strong-scaling sweep, draw results/speedup.png
-# make test       set up the virtual environment, run the tests on every number of ranks from 1 to 8: some minutes
-# make test-all   the same with the long tests, which repeat on larger grids and whole data sets what the others show
+# make test       set up the virtual environment, run the quick tests, on 1 to 4 ranks: some minutes
+# make test-all   all tests, also the long ones, on 1 to 8 ranks and on whole data sets: an hour and a half on two cores
+# make test-part  every sixth of the tests that make test leaves out, from the one of this number on: PART=0
 # make test-mpi, make test-others   those that depend on the MPI library, and those that do not
 # make check      is this machine set up to run jobs of several ranks?  RANKS=2
 # make reproduce  the five papers in less than 15 minutes, all numbers on one page: results/reproduce/index.html;
@@ -25,6 +26,8 @@ REPRODUCE ?=
 BENCH  ?=
 MUTANTS ?=
 WHICH = and not long
+PICK = $(if $(filter tests,$(TESTS)),--quick)
+PART  ?= 0
 TORCH  ?= torch==2.13.0
 # Its operators alone are used, so that most of what it depends on is left out.
 MUTATORS ?= cosmic-ray==8.7.0 parso==0.8.7 attrs==26.1.0
@@ -43,7 +46,7 @@ WHEEL_system  =
 # time that it needs to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: venv speedup test test-mpi test-others test-all check bench reproduce peers mutators mutants docs clean
+.PHONY: venv speedup test test-mpi test-others test-all test-part say-how-long check bench reproduce peers mutators mutants docs clean
 
 venv: $(VENV)/.ready
 
@@ -62,19 +65,31 @@ speedup: venv
 	$(PY) -m gridgrad sweep experiments/settings/speedup.toml --anew --out results/speedup.jsonl
 	$(PY) -m gridgrad plot speedup results/speedup.jsonl --out results/speedup.png
 
-# Tests of ranks keep all cores busy. The others keep one busy each, or wait, so three of them run at a time. WHICH: what else
-# pytest's marks must say. pytest ends with status 5 if no test is of that kind, as in `make test TESTS=tests/docs`: no failure.
+# Tests of ranks keep all cores busy, but wait now and then. So the others run beside them, and are printed behind them.
+# WHICH: what else pytest's marks must say. PICK: which of these tests are run, see tests/selection.py. pytest ends with status 5
+# if no test is of that kind, as in `make test TESTS=tests/docs`: no failure.
 test: venv
-	@status=0; for part in test-mpi test-others; do $(MAKE) --no-print-directory $$part WHICH="$(WHICH)" || status=1; done; exit $$status
+	@others=$$(mktemp) && trap 'rm -f $$others' EXIT && status=0; \
+	$(MAKE) --no-print-directory test-others > $$others 2>&1 & beside=$$!; \
+	$(MAKE) --no-print-directory test-mpi || status=1; \
+	wait $$beside || status=1; cat $$others; exit $$status
 
 test-mpi: venv
-	$(PY) -m pytest -m "mpi $(WHICH)" $(TESTS) || [ $$? -eq 5 ]
+	$(PY) -m pytest $(PICK) -m "mpi $(WHICH)" $(TESTS) || [ $$? -eq 5 ]
 
 test-others: venv
-	$(PY) -m pytest -m "not mpi $(WHICH)" --numprocesses 3 --dist loadfile $(TESTS) || [ $$? -eq 5 ]
+	$(PY) -m pytest $(PICK) -m "not mpi $(WHICH)" --numprocesses 2 --dist loadfile $(TESTS) || [ $$? -eq 5 ]
 
 test-all: WHICH =
-test-all: test
+test-all: PICK =
+test-all: say-how-long test
+
+test-part: WHICH =
+test-part: PICK = --slow --part $(PART)
+test-part: test
+
+say-how-long:
+	@echo "All tests take an hour and a half on two cores; make test takes some minutes."
 
 check: venv
 	$(PY) -m gridgrad launch $(RANKS) check --ranks $(RANKS)

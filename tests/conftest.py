@@ -14,7 +14,7 @@ from gridgrad.nn import device
 from gridgrad.nn.kernels import table_in_use
 from gridgrad.nn.kernels.processor import blas, processor
 from gridgrad.nn.kernels.shipped_tables import shipped
-from tests import standin
+from tests import selection, standin
 from tests.jobs import NoJob, jobs
 from tests.mpi import ranks_of
 
@@ -38,14 +38,19 @@ def kernels_stay():
     table_in_use.use(table)
 
 
+def pytest_addoption(parser):
+    selection.add_options(parser)
+
+
 def pytest_itemcollected(item):
     """Marks what depends on the MPI library: tests of ranks, and those of jobs."""
     if ranks_of(item) or JOBS in item.path.parents:
         item.add_marker("mpi")
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     """Tests of ranks go last, sorted by the number of ranks, so that each number needs one job."""
+    selection.select(config, items)
     items.sort(key=ranks_of)
 
 

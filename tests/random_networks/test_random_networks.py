@@ -27,6 +27,7 @@ def seeds(name, ranks, many=False):
     return range(few, all_of) if many else range(few)
 
 
+@pytest.mark.quick
 @mpi(1, *RANKS, long=(6, 7), timeout=600)
 def test_a_few_cases(comm):
     for name in checks_on(comm.size):
@@ -44,6 +45,7 @@ def checks_on(ranks):
     return [name for name in FEW if (name in ON_ONE_RANK) == (ranks == 1)]
 
 
+@pytest.mark.quick
 @mpi(1, 2, 3, 4, timeout=600)
 def test_what_failed_once(comm):
     for name, case in FOUND:

@@ -35,7 +35,8 @@ def test_a_sweep_writes_a_record_a_run(swept):
     assert all(one["oversubscribed"] == (one["P"] > one["slots"]) for one in found)
     losses = {(one["net"], round(one["final_loss"], 5)) for one in found}
     assert len(losses) == 2, "every grid trains the same network"
-    assert all(environment.same(one["environment"]) == environment.same(environment.here()) for one in found)
+    here = environment.here() | {"kernels": found[0]["environment"]["kernels"]}  # this process may have several BLAS threads
+    assert [environment.differences(one["environment"], here) for one in found] == [[]] * len(found)
     assert all(one["flops_a_sample"] > 0 and one["took"] > 0 and one["loss"] is None for one in found)
     assert all(one["core"]["reference_products_per_step"] * one["core"]["reference_seconds"] > 0 for one in found)
     rows = sum(3 if one["P"] == 1 else 1 for one in found)  # a run on one rank is in all three series
