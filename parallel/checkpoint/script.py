@@ -1,18 +1,32 @@
 """Training steps of a script that can be ended at any time and started again."""
 
+import gc
+import math
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
+from inspect import CO_GENERATOR
 from os import PathLike
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from mpi4py import MPI
 
 from gridgrad.parallel.checkpoint.restore import newest
 from gridgrad.parallel.checkpoint.saver import MINUTES, Policy, Program, Saver
 from gridgrad.parallel.checkpoint.signals import Signals
 from gridgrad.parallel.checkpoint.state import OptimizerState, State, states_of
-from gridgrad.parallel.job.run import CHECKPOINTED, EndedEarly
+from gridgrad.parallel.job.run import CHECKPOINTED, EndedEarly, UserError
+from gridgrad.parallel.job.waiting import meet
 
 if TYPE_CHECKING:
     from gridgrad.parallel.training.network import ParallelSequential
+
+MARK = "$"  # the key of an object that stands for what JSON does not have
+LOST = {MARK: "lost"}  # stands for what could not be saved
+DEEPEST = 100  # lists and dicts within each other
+LONGEST_BITS = 14000  # of a whole number: Python writes no more than 4300 digits
 
 
 def resumable_steps(
@@ -29,8 +43,9 @@ def resumable_steps(
 
     The first time it begins at `net.step`, else after the newest whole checkpoint in the folder, on whatever grid that was
     written. It writes one every so many steps or minutes, and one at the end. When SIGTERM or SIGUSR1 comes to any rank it
-    writes one after the step under way, and all ranks exit with status 75. A loop that is left earlier, by `break` or an
-    exception, has the checkpoints that were whole by then.
+    writes one after the step under way, and all ranks exit with status 75. All ranks may leave the loop in the same step, by
+    `break` or `return`: it writes one then too, and the next start of the script goes on behind that step, so `kept` must say
+    if it is to stop for good. After an exception there are the checkpoints that were whole by then.
 
     Parameters
     ----------
@@ -45,8 +60,10 @@ def resumable_steps(
     keep : int
         How many checkpoints to keep.
     kept : dict, optional
-        Whatever else the script wants back: a dict of what JSON can hold, finite and the same on all ranks, which checkpoints
-        contain too. It is changed in place, before the first step.
+        Whatever else the script wants back, the same on all ranks, which checkpoints contain too: numbers, also infinity and
+        NaN, texts, truth values, None, and lists, tuples and dicts of them. A scalar of NumPy comes back as the number of
+        Python that it equals. The dict is changed in place, before the first step. If it later gets what can not be saved, a
+        line says so, and checkpoints are written without that entry, which begins anew then.
 
     Yields
     ------
@@ -55,7 +72,8 @@ def resumable_steps(
     Raises
     ------
     ValueError
-        If a checkpoint is of another network or optimizer, or if the body of the loop does not train.
+        If a checkpoint is of another network or optimizer, if `kept` has what can not be saved or differs between the ranks, or
+        if the body of the loop does not train.
     UserError
         If the last checkpoint can not be written.
 
@@ -81,9 +99,10 @@ def resumable_steps(
     ([0, 1], [2, 3, 4])
     """
     comm, participants = net.grid.comm, states_of(net) | {"optimizer": OptimizerState(net, optimizer)}
-    if kept is not None:
-        participants["kept"] = KeptSteps(kept)
     say = (lambda words: print(words, file=sys.stderr, flush=True)) if comm.rank == 0 else lambda words: None
+    if kept is not None:
+        participants["kept"] = KeptSteps(kept, say)
+        participants["kept"].check(comm)
     found = newest(comm, checkpoint, say)
     if found:
         found.restore(net, participants)
@@ -102,6 +121,11 @@ def resumable_steps(
                 raise ValueError(f"step {step} of resumable_steps has trained the network by {net.step - step} steps, not by 1")
         saver.save(net.step)
         saver.close()
+    except GeneratorExit:
+        if not is_left_by_exception(sys._getframe(1)) and not MPI.Is_finalized():
+            saver.save(net.step)
+            with suppress(UserError):  # which has been said, and nobody would catch it here
+                saver.close()
     except EndedEarly:
         saver.close()
         say(f"stopped by a signal after step {net.step}, with a checkpoint in {checkpoint}: start the script again to go on")
@@ -110,15 +134,105 @@ def resumable_steps(
         signals.listen_no_more()
 
 
-class KeptSteps:
-    """What a script wants to have again, as a participant. content: a dict of what JSON can hold."""
+def is_left_by_exception(frame):
+    """Whether a loop in this frame, or in that which takes its items, is left by an exception, perhaps on this rank alone.
 
-    def __init__(self, content):
-        self.content = content
+    Python does not tell the iterator so, but the exception has a traceback with the frame that it is passing through.
+    """
+    frames = [frame]
+    while frames[-1].f_code.co_flags & CO_GENERATOR and frames[-1].f_back:
+        frames.append(frames[-1].f_back)
+    return any(type(found) is TracebackType and found.tb_frame in frames for found in gc.get_objects())
+
+
+class KeptSteps:
+    """What a script wants to have again, as a participant. content: its dict. say: called with a line about what is lost."""
+
+    def __init__(self, content, say):
+        self.content, self.say = content, say
+
+    def check(self, comm):
+        """ValueError, on all ranks, for what can not be saved on one of them, or is not the same. Collective."""
+        own, problems = self._saved()
+        meet(comm, "what a script wants to keep")
+        everyone = comm.allgather((own, problems))
+        for _, found in everyone:
+            if found:
+                raise ValueError(f"resumable_steps: {found[0]}")
+        for rank, (other, _) in enumerate(everyone):
+            for key in [*everyone[0][0], *other]:
+                if everyone[0][0].get(key, LOST) != other.get(key, LOST):
+                    raise ValueError(f"resumable_steps: kept[{key!r}] on rank {rank} is not what it is on rank 0")
 
     def state(self):
-        return State(numbers={"content": self.content})
+        found, problems = self._saved()
+        for problem in problems:
+            self.say(f"warning: {problem}; it is left out of the checkpoint")
+        return State(numbers={"content": object_of(found)})
 
     def load(self, state):
+        found, given = from_json(state.numbers["content"]), dict(self.content)
+        for key in [key for key, value in found.items() if value is LOST]:
+            self.say(f"warning: kept[{key!r}] could not be saved in the checkpoint: it begins anew")
+            found.pop(key)
+            found |= {key: given[key]} if key in given else {}
         self.content.clear()
-        self.content.update(state.numbers["content"])
+        self.content.update(found)
+
+    def _saved(self):
+        """({key: value as JSON holds it}, [what is wrong with an entry, in words]); LOST stands for such an entry."""
+        found, problems = {}, []
+        for key, value in self.content.items():
+            try:
+                to_json(key, f"the key {key!r} of kept")
+                found[key] = LOST
+                found[key] = to_json(value, f"kept[{key!r}]")
+            except ValueError as error:
+                problems.append(str(error))
+        return found, problems
+
+
+def to_json(value, where, depth=0):
+    """A value as JSON holds it, from which `from_json` makes an equal one of the same type; NumPy's scalars become Python's.
+
+    ValueError for all others. where: the name of the value.
+    """
+    if isinstance(value, np.generic) and value.dtype.kind in "biufU":
+        value = value.item()
+    kind = type(value)
+    if value is None or kind in (bool, str) or kind is int and value.bit_length() <= LONGEST_BITS:
+        return value
+    if kind is float:
+        return value if math.isfinite(value) else {MARK: str(value)}
+    if depth == DEEPEST:
+        raise ValueError(f"{where} has too many lists within each other to be saved")
+    if kind in (list, tuple):
+        items = [to_json(item, f"{where}[{number}]", depth + 1) for number, item in enumerate(value)]
+        return items if kind is list else {MARK: "tuple", "of": items}
+    if kind is dict:
+        return object_of({key: to_json(item, f"{where}[{key!r}]", depth + 1) for key, item in value.items()}, where, depth)
+    what = "a number of too many digits" if kind is int else f"of the type {kind.__name__}"
+    raise ValueError(f"{where} is {what}, which can not be saved: keep numbers, texts, and lists, tuples and dicts of them")
+
+
+def object_of(items, where="kept", depth=0):
+    """A dict of values that JSON holds already, as JSON holds it: only keys that are texts remain keys."""
+    if all(type(key) is str and key != MARK for key in items):
+        return items
+    return {MARK: "dict", "of": [[to_json(key, f"a key of {where}", depth + 1), value] for key, value in items.items()]}
+
+
+def from_json(value):
+    """What `to_json` was given."""
+    if isinstance(value, list):
+        return list(map(from_json, value))
+    if not isinstance(value, dict):
+        return value
+    kind = value.get(MARK)
+    if kind is None:
+        return {key: from_json(item) for key, item in value.items()}
+    if kind == "tuple":
+        return tuple(map(from_json, value["of"]))
+    if kind == "dict":
+        return {from_json(key): from_json(item) for key, item in value["of"]}
+    return LOST if value == LOST else float(kind)

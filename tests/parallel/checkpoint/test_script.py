@@ -1,8 +1,13 @@
 """`resumable_steps`: a script that is ended goes on where it was, and needs to know nothing of it."""
 
+import io
+import json
+import math
 import os
 import signal
+import sys
 import threading
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -11,6 +16,7 @@ from gridgrad.nn import SGD, BatchNorm, Linear, Sequential, SoftmaxCrossEntropy,
 from gridgrad.parallel import ProcessGrid, parallelize, resumable_steps
 from gridgrad.parallel.checkpoint import saver
 from gridgrad.parallel.checkpoint.manifest import found_in
+from gridgrad.parallel.checkpoint.script import from_json, to_json
 from gridgrad.parallel.checkpoint.shard_file import ShardFile, write_shard
 from gridgrad.parallel.job.start_ranks import mpiexec
 from tests.mpi import mpi
@@ -126,7 +132,90 @@ def test_leaving_the_loop_ends_the_job(way, tmp_path):
         assert finished.status == 0 and finished.stderr == ""
     else:
         assert finished.status not in (0, None) and finished.stderr.count("ZeroDivisionError") == 1
-    assert {one.step for one in found_in(tmp_path)[0]} <= {3}
+    assert {one.step for one in found_in(tmp_path)[0]} <= ({3, 4} if way == "break" else {3})
+
+
+@mpi(1, 3)
+def test_what_a_loop_left_early_has_trained_is_saved(comm):
+    """By `break`, also through another iterator."""
+    with folder(comm) as directory, ProcessGrid(comm, batch=comm.size) as grid:
+        whole = Script(grid).train(f"{directory}/whole", 6)
+        losses = Script(grid).train(f"{directory}/parts", 6, lambda step: step == 1).losses
+        assert steps_in(comm, f"{directory}/parts") == [2]
+        script = Script(grid)
+        for number, step in enumerate(resumable_steps(script.net, script.optimizer, f"{directory}/parts", 6, kept=script.kept)):
+            x, y = minibatches(6, (6,))[step]
+            losses.append(script.net.learn(x, y, LOSS, script.optimizer))
+            if number == 1:
+                break
+        assert steps_in(comm, f"{directory}/parts") == [4, 2]
+        assert losses + Script(grid).train(f"{directory}/parts", 6).losses == whole.losses
+
+
+@pytest.mark.parametrize("value", [
+    None, True, 3, -0.0, 1e300, math.inf, -math.inf, "a text", "\ud800", [1, [2.5, "x"]], (2, 3), ((), [()]),
+    {}, {"a": {"b": 1}}, {0: 1, 1: 2}, {(1, 2): "pair", None: "none"}, {"$": "dict"}, {"a": {"$": "inf", 1.5: math.inf}},
+    2**127, np.random.default_rng(0).bit_generator.state,
+])  # fmt: skip
+def test_what_is_kept_comes_back_as_it_was(value):
+    saved = json.dumps(to_json(value, "it"), allow_nan=False)
+    assert repr(from_json(json.loads(saved))) == repr(value)
+
+
+def test_scalars_of_numpy_come_back_as_numbers_of_python():
+    for value in (np.float32(0.1), np.float64(3), np.int64(3), np.uint8(7), np.True_, np.float16(np.inf), np.str_("a")):
+        found = from_json(to_json({"a": value}, "it"))["a"]
+        assert found == value and type(found) in (bool, int, float, str)
+    assert math.isnan(from_json(to_json(np.float32("nan"), "it")))
+
+
+OWN: list = []
+OWN.append(OWN)
+
+
+UNFIT = [
+    (np.zeros(3), r"kept\['a'\] is of the type ndarray, which can not be saved"), ({1, 2}, "of the type set"),
+    ({"b": [0, b"x"]}, r"kept\['a'\]\['b'\]\[1\] is of the type bytes"), ({frozenset(): 1}, r"a key of kept\['a'\] is of"),
+    (Fraction(1, 2), "of the type Fraction"), (np.datetime64("2020-01-01", "ns"), "of the type datetime64"), (1j, "complex"),
+    (10**5000, "a number of too many digits"), (OWN, "too many lists within each other"), (np.longdouble(1), "longdouble"),
+]  # fmt: skip
+
+
+def test_what_can_not_be_saved_is_named():
+    for value, words in UNFIT:
+        with pytest.raises(ValueError, match=words):
+            to_json(value, "kept['a']")
+
+
+@mpi(1, 3)
+def test_what_can_not_be_kept_is_refused_on_all_ranks_before_the_first_step(comm):
+    last = comm.rank == comm.size - 1
+    with folder(comm) as directory, ProcessGrid(comm, batch=comm.size) as grid:
+        script = Script(grid)
+        for kept, words in (({"seen": [], "a": {1} if last else 1}, r"kept\['a'\] is of the type set"),
+                            ({"b": comm.rank}, r"kept\['b'\] on rank 1 is not what it is on rank 0")):  # fmt: skip
+            if comm.size > 1 or "b" not in kept:
+                with pytest.raises(ValueError, match=words):
+                    next(resumable_steps(script.net, script.optimizer, directory, 3, kept=kept))
+        assert steps_in(comm, directory) == []
+
+
+@mpi(2)
+def test_what_can_not_be_kept_any_more_costs_that_entry_and_no_checkpoint(comm, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", heard := io.StringIO())
+    with folder(comm) as directory, ProcessGrid(comm, batch=comm.size) as grid:
+        script = Script(grid)
+        script.kept |= {"best": np.float32(1), "late": 0}
+        script.train(directory, 4, lambda step: script.kept.update(late={"x": {step}}, best=math.inf), checkpoint_steps=2)
+        said = "warning: kept['late']['x'] is of the type set, which can not be saved: keep numbers, texts, and lists, tuples "
+        said += "and dicts of them; it is left out of the checkpoint\n"
+        assert heard.getvalue().count(said) == 2 * (comm.rank == 0)
+        assert steps_in(comm, directory) == [4, 2]
+        again = Script(grid)
+        again.kept["late"] = 7
+        assert again.train(directory, 4).kept == {"seen": [0, 1, 2, 3], "best": math.inf, "late": 7}
+        said = "warning: kept['late'] could not be saved in the checkpoint: it begins anew\n"
+        assert heard.getvalue().count(said) == (comm.rank == 0)
 
 
 @mpi(2)
