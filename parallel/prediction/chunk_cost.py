@@ -21,9 +21,10 @@ class ChunkCost:
     step. sums: the seconds of the sums alone. moving: the seconds of F, I and W in which the rank communicates with others of
     its stage. added: the seconds of adding the gradients of a micro-batch to those of others. collectives: the numbers of them
     in the passes of one micro-batch and in U, a tuple; sent: the bytes that the rank sends in them.
-    parameters: how many the rank holds. elements: of the activations that are kept for one micro-batch. taken: bytes that the
-    chunk takes from the one before it for one micro-batch. flops: of one micro-batch. works: the Works of one micro-batch and
-    of the update, in the order of execution, without the sum of the value of the loss, for which nobody waits.
+    parameters: how many the rank holds. elements: of the activations that are kept for one micro-batch. taken, made: bytes that
+    the chunk takes from the one before it, and makes for the one behind it, for one micro-batch. flops: of one micro-batch.
+    works: the Works of one micro-batch and of the update, in the order of execution, without the sum of the value of the loss,
+    for which nobody waits.
     """
 
     seconds: dict
@@ -35,6 +36,7 @@ class ChunkCost:
     parameters: int
     elements: int
     taken: int
+    made: int
     flops: float
     works: tuple = ()
 
@@ -77,6 +79,7 @@ def cost_of(workload, chunk, grid, machine, is_last):
     """The ChunkCost of a chunk, a list of layers, through which a Workload goes. is_last: whether the loss is behind it."""
     taken = prod(workload.shape) * workload.itemsize
     workload.go(chunk)
+    made = prod(workload.shape) * workload.itemsize
     if is_last:
         workload.loss(grid)
     workload.update(chunk, grid)
@@ -96,7 +99,7 @@ def cost_of(workload, chunk, grid, machine, is_last):
     flops = sum(work.flops for work in works if work.phase != "update")
     done = tuple(collectives), tuple(sent)
     executed = tuple(work for work in workload.executed if is_awaited(work))
-    return ChunkCost(seconds, sums, moving, added, *done, parameters, workload.elements, taken, flops, executed)
+    return ChunkCost(seconds, sums, moving, added, *done, parameters, workload.elements, taken, made, flops, executed)
 
 
 def is_awaited(work):

@@ -33,6 +33,7 @@ def planned_cuts(layers, asked, machine, named, micro_batches, itemsize):
     seconds = [0.0, *accumulate(layer.computed for layer in layers)]
     parameters = [0, *accumulate(layer.parameters for layer in layers)]
     elements = [0, *accumulate(layer.elements for layer in layers)]
+    taken = [*(layer.taken for layer in layers), layers[-1].made]  # a chunk without layers takes what others have made
 
     def needed(chunk, start, end):
         versions = open_at_most[chunk] if named.in_flight and named.stash else 1
@@ -42,8 +43,8 @@ def planned_cuts(layers, asked, machine, named, micro_batches, itemsize):
 
     def longest(chunk, start, end):
         found = seconds[end] - seconds[start]
-        if chunk and places[chunk] != places[chunk - 1] and start < len(layers):
-            found += 2 * sum(message_seconds(sizes, machine, places[chunk - 1], places[chunk], layers[start].taken))
+        if chunk and places[chunk] != places[chunk - 1]:
+            found += 2 * sum(message_seconds(sizes, machine, places[chunk - 1], places[chunk], taken[start]))
         return found
 
     def fitting(chunk, start, end):

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations_with_replacement
 
 import pytest
 
@@ -144,14 +144,22 @@ def test_planned_cuts_make_the_longest_chunk_as_short_as_possible():
     net, sizes = network_names.build("cifar-cnn", (32, 32, 3), 10), {STAGE: 3, "model": 2}
     for machine in (fast(), SLOW):
         layers = layer_costs(net, PlacementRequest(sizes, "out"), 8, machine)
+        taken = [*(layer.taken for layer in layers), layers[-1].made]
 
         def seconds(chunk, start, end):
-            arrives = 2 * sum(message_seconds(sizes, machine, chunk - 1, chunk, layers[start].taken)) if chunk else 0  # noqa: B023
+            arrives = 2 * sum(message_seconds(sizes, machine, chunk - 1, chunk, taken[start])) if chunk else 0  # noqa: B023
             return sum(layer.computed for layer in layers[start:end]) + arrives  # noqa: B023
 
         cuts = planned_cuts(layers, PlacementRequest(sizes), machine, schedule_names.parse("1f1b"), 8, 4)
-        every = combinations(range(1, len(net.layers)), 2)
+        every = combinations_with_replacement(range(len(net.layers) + 1), 2)
         assert longest(cuts, len(net.layers), seconds) == NEARLY(min(longest(c, len(net.layers), seconds) for c in every))
+
+
+def test_a_last_stage_without_layers_is_not_free():
+    """It takes all outputs, which here are many more than the hidden units."""
+    net = network_names.build("mlp:64,64,relu", 64, 2048)
+    planned, *every = (pipelined(net, {STAGE: 2}, 256, SLOW, "1f1b", 4, cuts).seconds for cuts in (None, *zip(range(6))))
+    assert planned == min(every) < every[-1] / 4
 
 
 def test_cuts_leave_room_where_memory_is_short():
