@@ -218,14 +218,17 @@ def check_job(args, ranks):
 
 
 def write_predictions(study, args, found):
-    """Write predicted records to --out. found: what was measured of the same points, which stays in it."""
+    """Write predicted records to --out, and return words about them. found: what was measured of the same points, which stays
+    in it."""
+    reasons = {}
     with user_input():
-        of_data = not args.predict or study.names("dataset")
-        made = list(predicted.records(study, machines.read(args.machine or "cori-haswell"), args.shape, args.outputs, of_data))
-        if not made:
-            raise ValueError("there is nothing to predict: none of the series has a prediction for these networks and ranks")
+        of_data, machine = not args.predict or study.names("dataset"), machines.read(args.machine or "cori-haswell")
+        made = list(predicted.records(study, machine, args.shape, args.outputs, of_data, reasons))
+        missing = predicted.reasons_in_words(reasons)
+        if not made and not found:
+            raise ValueError(f"there is nothing to predict: {missing}")
         write_text(args.out, records.lines([*found, *made]))
-    return made
+    return "\n".join(filter(None, [missing, f"{counted(len(made), 'prediction')} written to {args.out}"]))
 
 
 def main():
@@ -252,9 +255,9 @@ def main():
             print(estimate.text(study, machine or machines.read("cori-haswell")))
         return
     if args.predict:
-        made = write_predictions(study, args, [])
+        words = write_predictions(study, args, [])
         following = f"; next: gridgrad plot speedup {out}" if 1 in args.predict else ""  # it draws speedups
-        finish(args, out, f"{len(made)} predictions written to {out}{following}")
+        finish(args, out, f"{words}{following}")
         return
     if args.part[1] > 1:
         out = str(records.part_name(out, args.part))
@@ -265,12 +268,13 @@ def main():
         except KeyboardInterrupt:
             print(f"sweep: {GOES_ON}", file=sys.stderr, flush=True)
             raise
+        words = ""
         if machine:
             args.out = out
-            write_predictions(study, args, [one for one in records.read(out) if not one.get("predicted")])
+            words = f"{write_predictions(study, args, [one for one in records.read(out) if not one.get('predicted')])}\n"
     earlier = f", {count - now} of which were there already" if now < count else ""
     following = f"plot speedup {out}" if args.part[1] == 1 else "sweep --gather with the files of all parts"
-    finish(args, out, f"{counted(count, 'run')} written to {out}{earlier}; next: gridgrad {following}")
+    finish(args, out, f"{words}{counted(count, 'run')} written to {out}{earlier}; next: gridgrad {following}")
 
 
 def finish(args, out, words):

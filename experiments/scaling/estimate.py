@@ -10,7 +10,8 @@ START = 2.0  # seconds that the start and the end of a job take here, of an esti
 def text(study, machine):
     """The points of a Study as a table, and the sum. machine: a Machine for which the seconds of a step are predicted."""
     of_node = -(-slots() // nodes())
-    made = predicted.records(study, machine, of_data=True)
+    reasons = {}
+    made = predicted.records(study, machine, of_data=True, reasons=reasons)
     predictions = {records.key_of(one): one["seconds_per_step"]["median"] for one in made}
     rows, least, unknown = [], 0.0, 0
     for point in study.points:
@@ -22,6 +23,7 @@ def text(study, machine):
             "network": point.settings["net"], "grid": point.settings["grid"], "ranks": point.ranks,
             "batch": point.settings["batch_size"], "series": "; ".join(curve.series for curve in study.curves_of(point)),
             "runs at least": study.repeats, "ms a step, predicted": step and 1e3 * step, "node-hours": cost,
+            "no prediction, as": reasons.get(point),
         })  # fmt: skip
     most = least * study.most_repeats / study.repeats
     hours = f"{least:.2g} to {most:.2g} node-hours on nodes of {counted(of_node, 'core')} (predicted for {machine.name})"

@@ -10,11 +10,13 @@ A record is as `records.py` says, with
 | `predicted`, `machine`        | true; the machine whose constants are used                                         |
 | `ranks_per_node`, `shape`     | of this machine; of a sample                                                       |
 | `seconds_per_step`, `parts`   | seconds of the rank that bounds the step; sums of gradients run after backward     |
-| `terms`                       | seconds by term, see `terms.py`; null where the planner chose, or a pipeline runs  |
+| `terms`                       | seconds by term, see `terms.py`; null for pipelines, --handicap, and where the     |
+|                               | planner chose                                                                      |
 | `rank_bytes`, `peak_memory`   | bytes that it sends in a step, and bytes of memory that it needs                   |
 | `fits`                        | whether it has them                                                                |
 """
 
+from collections import Counter
 from functools import lru_cache
 
 from tqdm import tqdm
@@ -25,78 +27,140 @@ from gridgrad.experiments.common.parallel_schemes import AUTO
 from gridgrad.experiments.common.predicted_cost import cost_on, rounded
 from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.common.report import flops_a_sample
+from gridgrad.experiments.common.tables import counted
+from gridgrad.experiments.common.train_setup import slowdowns
 from gridgrad.experiments.scaling import terms
 from gridgrad.experiments.scaling.records import tags
 from gridgrad.nn import Conv2d
-from gridgrad.parallel.grid.process_grid import HEIGHT, STAGE, checked_sizes, parse_grid, written
+from gridgrad.parallel.grid.grid_description import GridDescription
+from gridgrad.parallel.grid.process_grid import HEIGHT, STAGE, checked_sizes, parse_grid, places, written
 from gridgrad.parallel.partitioning.good_partition import is_partition
+from gridgrad.parallel.plans.all_plans import FEWEST_BYTES
+from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.pipeline_plans import Pipelines
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
 from gridgrad.parallel.prediction.planner import NoRoom, Planner
+from gridgrad.parallel.prediction.step_prediction import StepPrediction
 from gridgrad.parallel.protocols.protocol_names import SYNC
 
+KNOWN = {  # {setting that changes the time of a step: its values, beside none, that the cost model knows}
+    "protocol": (SYNC,), "reduction": ("auto", "plain"), "update": ("whole",), "reduce_dtype": ("same",), "reader": ("each",),
+    "device": ("cpu",), "optimizer": ("sgd",), "nesterov": (), "l1": (), "l2": (), "augment": (), "rebalance": (),
+    "debug_collectives": (), "check_replicas": (), "check_finite": (), "threads": (1,),
+}  # fmt: skip # sums of gradients run after backward, the update is that of sgd with momentum, and a rank has one BLAS thread
 
-def records(study, machine, shape=None, outputs=None, of_data=False):
+
+class NotPredicted(ValueError):
+    """The cost model does not know how a point runs; the message says why, as the end of "no prediction: .."."""
+
+
+def records(study, machine, shape=None, outputs=None, of_data=False, reasons=None):
     """The predicted records of a study, one after another.
 
     machine: a Machine. shape, outputs: of a sample; by default those of the data of each point where `of_data` is true, else as
-    published for the network. A point that the cost model does not know (`is_modelled`), or of which nothing fits the memory,
-    has no record.
+    published for the network. reasons: a dict that gets {Point: why} of the points without a record: those that the cost model
+    does not know (`check_known`), and those of which nothing fits the memory.
     """
     for point in tqdm(study.points, unit=" predictions", delay=2, disable=None):
-        if not is_modelled(point, machine):
-            continue
         settings = point.settings
-        known = shape_of(settings["dataset"], settings.get("data_dir")) if of_data and not (shape and outputs) else (None, None)
-        net = published(settings["net"], shape or known[0], outputs or known[1], settings["dtype"])
-        found = predicted_step(net, point, machine)
-        if found:
+        try:
+            check_known(point, machine)
+            known = (
+                shape_of(settings["dataset"], settings.get("data_dir")) if of_data and not (shape and outputs) else (None, None)
+            )
+            net = published(settings["net"], shape or known[0], outputs or known[1], settings["dtype"])
+            found = predicted_step(net, point, machine)
+        except (NotPredicted, NoRoom) as error:
+            if reasons is not None:
+                reasons[point] = str(error) if isinstance(error, NotPredicted) else "no plan fits the memory of a rank"
+        else:
             yield record(point, net, machine, *found) | tags(study, point)
 
 
-def is_modelled(point, machine):
-    """Whether the cost model knows how a point runs, and a Machine has its hosts: as many ranks on a node as on each of them.
+def reasons_in_words(reasons):
+    """A sentence about points without a prediction, empty if there are none. reasons: {Point: why}."""
+    if not reasons:
+        return ""
+    counts = Counter(reasons.values())
+    return (
+        f"no prediction of {counted(len(reasons), 'point')}: {', '.join(f'{why} ({count})' for why, count in counts.items())}"
+    )
 
-    Sums of gradients run after backward; it knows no other protocol, no partition, and one BLAS thread a rank.
-    """
-    settings, job = point.settings, point.job
-    if settings.get("protocol", SYNC) != SYNC or settings.get("plan") and is_partition(settings["plan"]):
-        return False
-    if settings.get("reduction", "auto") not in ("auto", "plain") or settings.get("update", "whole") != "whole":
-        return False
-    on_host = -(-point.ranks // job.get("hosts", 1))
-    return job.get("threads", 1) == 1 and ("hosts" not in job or machine.node["ranks"] == on_host)
+
+def check_known(point, machine):
+    """Raise NotPredicted unless the cost model knows how a point runs, and a Machine has its hosts: as many ranks on a node as
+    on each of them, and a network like theirs."""
+    settings, job, network = point.settings, point.job, machine.links["network"]
+    for name, known in KNOWN.items():
+        value = settings.get(name)
+        if value not in (None, False, 0, *known):
+            raise NotPredicted(f"the cost model does not know --{name.replace('_', '-')} {value}")
+    if settings.get("plan") and is_partition(settings["plan"]):
+        raise NotPredicted(f"the cost model does not know --plan {settings['plan']} without its partition")
+    if settings.get("shares") == AUTO:
+        raise NotPredicted("--shares auto are measured")
+    if "hosts" in job and machine.node["ranks"] != -(-point.ranks // job["hosts"]):
+        raise NotPredicted(f"{machine.name} has {machine.node['ranks']} ranks a node, unlike the hosts")
+    if "rate" in job and not 0.5 <= network["beta"] * job["rate"] * 1e6 / 8 <= 2:
+        raise NotPredicted(f"the network of {machine.name} has another rate than {job['rate']:g} Mbit/s")
+    if "delay" in job and not network["alpha"] / 2 - 1e-4 <= job["delay"] * 1e-6 <= 1.1 * network["alpha"]:
+        raise NotPredicted(f"the network of {machine.name} has another delay than {job['delay']:g} microseconds")
 
 
 def predicted_step(net, point, machine):
-    """(grid, plan, both as texts, StepPrediction, {term: seconds} or None) of a point; None where there is no prediction.
+    """(grid, plan, both as texts, StepPrediction, {term: seconds} or None) of a point. NotPredicted or NoRoom if there is none.
 
     net: a serial Sequential.
     """
-    settings, ranks = point.settings, point.ranks
-    grid, plan, batch_size = settings["grid"], settings.get("plan"), settings["batch_size"]
-    if grid == AUTO:
-        return planned(Planner(net, ranks, batch_size, machine))
-    sizes = parse_grid(grid)
-    if sizes.get(HEIGHT, 1) > 1 and not any(isinstance(layer, Conv2d) for layer in net.leaves()):
-        return None  # without images to cut, height would be batch under another name
-    if sizes.get(STAGE, 1) > 1:
-        pipelines = Pipelines(settings.get("pipeline"), settings.get("micro_batches"), cuts_of(settings))
-        return planned(Planner(net, ranks, batch_size, machine, PlacementRequest(sizes, plan, pipelines=pipelines)))
+    settings, ranks, grid = point.settings, point.ranks, point.settings["grid"]
+    plan, batch_size = settings.get("plan"), settings["batch_size"]
+    memory = settings.get("memory") and settings["memory"] * 2**30
+    sizes = None if grid == AUTO else parse_grid(grid)
+    several = sizes is not None and sizes.get(STAGE, 1) > 1
+    if sizes and sizes.get(HEIGHT, 1) > 1 and not any(isinstance(layer, Conv2d) for layer in net.leaves()):
+        raise NotPredicted("without images to cut, height would be batch under another name")
+    if not several and (settings.get("micro_batches") or 1) > 1:
+        raise NotPredicted("the cost model knows --micro-batches in pipelines alone")
+    if plan == AUTO or sizes is None and plan == FEWEST_BYTES:  # beside a grid that is chosen, the default stands for any plan
+        plan = None
+    elif plan is None and sizes:
+        plan = FEWEST_BYTES
     shares = shares_of(settings["shares"], sizes) if settings.get("shares") else None
-    if shares:
-        return planned(Planner(net, ranks, batch_size, machine, PlacementRequest(sizes, plan, shares)))
-    cost = cost_on(net, grid, batch_size, machine, plan or "fewest-bytes")
-    return grid, in_words(cost.placed.plan), cost.prediction, terms.predicted(cost)
+    pipelines = Pipelines(settings.get("pipeline"), settings.get("micro_batches"), cuts_of(settings)) if several else None
+    asked = PlacementRequest(sizes, plan, shares, pipelines=pipelines, memory=memory)
+    if sizes is None or several or shares or plan is None:
+        chosen, _ = Planner(net, ranks, batch_size, machine, asked).best(shown=0)
+        grid, plan, cost, step, of_terms = written(checked_sizes(chosen.sizes)), chosen.plan, chosen.cost, chosen.step, None
+        several = several or chosen.pipelined is not None
+    else:
+        cost = cost_on(net, grid, batch_size, machine, plan)
+        plan, step, of_terms = in_words(cost.placed.plan), cost.prediction, terms.predicted(cost)
+    if settings.get("handicap"):
+        if several:
+            raise NotPredicted("the cost model does not know --handicap in a pipeline")
+        step, of_terms = slowed(cost, settings["handicap"], shares), None
+    return grid, plan, step, of_terms
 
 
-def planned(planner):
-    """What `predicted_step` returns, of what a Planner chooses; None if nothing fits the memory."""
-    try:
-        chosen, _ = planner.best(shown=0)
-    except NoRoom:
-        return None
-    return written(checked_sizes(chosen.sizes)), chosen.plan, chosen.step, None
+def slowed(cost, handicap, shares):
+    """The StepPrediction where ranks compute more slowly: that of the rank that then takes the longest, for which all wait.
+
+    cost: the Cost of the rank with the most work. handicap: the text of --handicap. shares: as for `parallelize`, or None.
+    """
+    factors, at = slowdowns("handicap", handicap, cost.grid.size), places(cost.grid.sizes)
+    if any(step for _, step in factors):
+        raise NotPredicted("the cost model knows no --handicap that begins in the midst of a run")
+    costs = {at.index(cost.grid.coordinates): cost}
+    for rank in (rank for rank, (factor, _) in enumerate(factors) if factor > 1 and rank not in costs):
+        grid = GridDescription(cost.grid.sizes, at[rank], cost.machine.node["ranks"])
+        costs[rank] = Cost(cost.net, grid, cost.placed.plan, cost.batch_size, cost.machine, shares)
+    busy = {rank: factors[rank][0] * (one.parts["compute"] + one.parts["update"]) for rank, one in costs.items()}
+    slowest = max(busy, key=busy.get)
+    one, factor = costs[slowest], factors[slowest][0]
+    moving = one.parts["gradients"] + one.parts["activations"]
+    parts = one.parts | {part: factor * one.parts[part] for part in ("compute", "update")}
+    ranks = tuple(costs[rank].rank_step(busy[rank], waiting=busy[slowest] - busy[rank], communicating=moving) for rank in costs)
+    return StepPrediction(busy[slowest] + moving, ranks, parts)
 
 
 def in_words(plan):

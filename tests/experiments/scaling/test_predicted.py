@@ -22,6 +22,40 @@ def test_only_what_the_cost_model_knows_is_predicted():
         assert 4 not in ranks_of(**unknown)
     for unknown in ({"reduction": "overlap"}, {"update": "sharded"}, {"hosts": 4}):  # a run on one rank has none of them
         assert ranks_of(**unknown) == [1]
+    for unknown in ({"reduce_dtype": "float16"}, {"reader": "scatter"}, {"rebalance": 10}, {"shares": "auto"},
+                    {"micro_batches": 2}, {"handicap": "0=2@5"}):  # fmt: skip
+        assert ranks_of(**unknown) == [1], unknown
+    for unknown in ({"device": "gpu"}, {"optimizer": "adam"}, {"l2": 0.1}, {"check_finite": True}, {"augment": "flip"}):
+        assert ranks_of(**unknown) == [], unknown
+    assert ranks_of(device="cpu", optimizer="sgd", l2=0.0, check_finite=False, dtype="float64", handicap="3=2") == [1, 4]
+
+
+def steps(machine=CORI, **settings):
+    """{(grid, shares): seconds} of predictions for 4 ranks."""
+    study = Study({"nets": ["mlp:512,512,relu"], "ranks": [4], "schemes": [], "batch_size": 400} | settings)
+    made = predicted.records(study, machine)
+    return {(one["point"]["grid"], one["point"].get("shares")): one["seconds_per_step"]["median"] for one in made}
+
+
+def test_a_handicap_makes_a_slower_rank():
+    uneven, grids = ["1,1,1,1", "1,2,2,2"], ["batch=4", "model=4"]
+    free, slow = steps(grids=grids, shares=uneven), steps(grids=grids, shares=uneven, handicap="0=2")
+    for grid in ("batch=4,model=1", "batch=1,model=4"):
+        assert slow[grid, uneven[0]] > slow[grid, uneven[1]] > free[grid, uneven[0]]
+    even, slowed = steps(schemes=["auto"], ranks=[4]), steps(schemes=["auto"], ranks=[4], handicap="3=3,1=1")
+    assert even["auto", None] < slowed["auto", None] < 3 * even["auto", None]
+    assert steps(grids=["batch=4"], handicap="0=1") == steps(grids=["batch=4"])
+    assert steps(grids=["stage=4"]) and not steps(grids=["stage=4"], handicap="0=2")
+
+
+def test_points_without_a_prediction_are_named_with_the_reason():
+    reasons = {}
+    study = Study({"nets": ["mlp:8,relu"], "ranks": [4], "schemes": ["batch", "height"], "reduction": ["plain", "overlap"]})
+    assert len(list(predicted.records(study, CORI, reasons=reasons))) == 1
+    words = predicted.reasons_in_words(reasons)
+    assert words.startswith("no prediction of 3 points: ") and "--reduction overlap (2)" in words and "without images" in words
+    assert "--reduction overlap" in estimate.text(study, CORI)
+    assert predicted.reasons_in_words({}) == ""
 
 
 def test_emulated_hosts_are_predicted_for_machines_with_as_many_ranks_a_node():
@@ -29,6 +63,9 @@ def test_emulated_hosts_are_predicted_for_machines_with_as_many_ranks_a_node():
     two_a_node = dataclasses.replace(ETHERNET, node=ETHERNET.node | {"ranks": 2})
     assert ranks_of(one_a_node, hosts=4) == [1, 4] and ranks_of(two_a_node, hosts=4) == [1]
     assert ranks_of(two_a_node, hosts=2) == [1, 4]
+    rates = {rate: ranks_of(one_a_node, hosts=4, rate=rate) for rate in (100, 1000, 10_000)}
+    assert rates == {100: [1], 1000: [1, 4], 10_000: [1]}
+    assert ranks_of(one_a_node, hosts=4, delay=50) == [1, 4] and ranks_of(one_a_node, hosts=4, delay=5000) == [1]
 
 
 def test_shapes_are_those_of_the_data_of_each_point(tmp_path):
