@@ -4,15 +4,25 @@ Random rows of a mapped data set are read at the speed of memory, ten times as f
 """
 
 import contextlib
+import math
 import os
 
 import h5py
 import numpy as np
 
-from gridgrad.nn.files.hdf5_arrays import early_and_unfilled
-from gridgrad.nn.files.whole_files import written_whole
+from gridgrad.datasets.files import VARIABLE
+from gridgrad.nn.files.hdf5_arrays import early_and_unfilled, place_of, reading
+from gridgrad.nn.files.whole_files import NotWritten, written_whole
 
-DAMAGED = KeyError, OSError, RuntimeError, TypeError, ValueError  # what h5py raises where a file is damaged
+ANEW = "delete it, and it is made anew"
+
+
+class DataNotWritten(NotWritten):
+    """No file can be written to the folder of the data."""
+
+    def __str__(self):
+        folder = f"make room there, or name another folder with --data-dir or {VARIABLE}"
+        return f"can not write {self.filename}: {self.strerror}; {folder}"
 
 
 @contextlib.contextmanager
@@ -21,14 +31,18 @@ def creating(path, arrays):
 
     arrays: {name: (shape, type)} of those that it has. NotWritten, at once, if the disk has no room for them.
     """
-    libver = "v110"  # earlier formats take no attributes above 64 KB, such as the names of many classes
-    with written_whole(path) as beside:
-        with h5py.File(beside, "w", libver=libver) as file:
-            for name, (shape, dtype) in arrays.items():
-                file.create_dataset(name, shape, dtype, dcpl=early_and_unfilled())
-        reserve(beside)
-        with h5py.File(beside, "r+", libver=libver) as file:
-            yield file
+    # earlier formats take no attributes above 64 KB, such as the names of many classes; nobody else knows the file that is made
+    options = {"libver": "v110", "locking": False}
+    try:
+        with written_whole(path) as beside:
+            with h5py.File(beside, "w", **options) as file:
+                for name, (shape, dtype) in arrays.items():
+                    file.create_dataset(name, shape, dtype, dcpl=early_and_unfilled())
+            reserve(beside)
+            with h5py.File(beside, "r+", **options) as file:
+                yield file
+    except NotWritten as error:
+        raise DataNotWritten(error.filename, error.errno) from error
 
 
 def reserve(path):
@@ -54,11 +68,8 @@ def is_current(path, source):
 def attributes(path):
     """The file's attributes as a dict; OSError if there is none, ValueError if it is not a whole HDF5 file."""
     check_there(path)
-    try:
-        with h5py.File(path, "r") as file:
-            return dict(file.attrs)
-    except DAMAGED as error:
-        raise ValueError(f"{path}: damaged or not HDF5 ({error}); delete it, and it is made anew") from None
+    with reading(path, "damaged or not HDF5", ANEW) as file:
+        return dict(file.attrs)
 
 
 def check_there(path):
@@ -88,19 +99,25 @@ def map_rows(path, name, shape, dtype=np.float32):
     OSError if there is no file; ValueError if it lacks them, or holds them with another shape, type or layout.
     """
     check_there(path)
+    with reading(path, f"no data set {name}", ANEW) as file:
+        data = file[name]
+        found, kind, contiguous, place = data.shape, data.dtype, data.id.get_offset(), place_of(data, os.path.getsize(path))
+    wanted = f"{'x'.join(map(str, shape)) or 1} {np.dtype(dtype)}"
+    if len(found) < 1 or found[0] < 1 or found[1:] != shape or kind != dtype or contiguous is None:
+        raise ValueError(f"{path}: {name} is {found} {kind}, not contiguous rows of {wanted}; {ANEW}")
+    if place is None:
+        raise ValueError(f"{path}: {name} holds no rows of {wanted}: truncated, or numbers of other bits; {ANEW}")
+    return mapped(path, dtype, place, found)
+
+
+def mapped(path, dtype, offset, shape, order="C"):
+    """A read-only map of an array in a file; the array itself where the file system can not map files."""
     try:
-        with h5py.File(path, "r") as file:
-            data = file[name]
-            found, kind, offset = data.shape, data.dtype, data.id.get_offset()
-            end = offset is not None and offset + data.nbytes
-    except (AttributeError, *DAMAGED) as error:  # the first is of a group
-        raise ValueError(f"{path}: no data set {name} ({error}); delete the file, and it is made anew") from None
-    if len(found) < 1 or found[0] < 1 or found[1:] != shape or kind != dtype or offset is None:
-        wanted = f"{'x'.join(map(str, shape)) or 1} {np.dtype(dtype)}"
-        raise ValueError(f"{path}: {name} is {found} {kind}, not contiguous rows of {wanted}; delete the file")
-    if end > os.path.getsize(path):
-        raise ValueError(f"{path}: {name} ends beyond the end of the file: truncated; delete it, and it is made anew")
-    return np.memmap(path, dtype, "r", offset, found)
+        return np.memmap(path, dtype, "r", offset, shape, order)
+    except OSError:
+        found = np.fromfile(path, dtype, math.prod(shape), offset=offset).reshape(shape, order=order)
+        found.flags.writeable = False
+        return found
 
 
 def map_pair(path, half, x, y):

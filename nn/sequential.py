@@ -295,7 +295,8 @@ class Sequential(Observable):
 
         strict: as in PyTorch. If it is false, parameters that the state does not name keep their values, and entries of other
         names are left out.
-        Raises ValueError, which names the entry, if names or shapes differ; nothing is changed then.
+        Raises ValueError, which names the entry, if names or shapes differ, or if there are numbers that the type of the
+        parameters can not hold, or none; nothing is changed then.
         """
         self.allocate()
         pairs = {f"{layer.name}.{p.name}": p for layer, p in self.parameters + self.buffers}
@@ -310,6 +311,11 @@ class Sequential(Observable):
             expected = tuple(p.stored_shape[axis] for axis in p.torch_axes)
             if value.shape != expected:
                 raise ValueError(f"state_dict: {name} has shape {value.shape}, expected {expected}")
+            if value.dtype.kind not in "biuf":
+                raise ValueError(f"state_dict: {name} holds {value.dtype}, expected real numbers")
+            with np.errstate(over="ignore"):
+                if not np.isfinite(value.astype(p.value.dtype, copy=False)).all():
+                    raise ValueError(f"state_dict: {name} has numbers that are not finite in {p.value.dtype}")
             values[name] = value.transpose(np.argsort(p.torch_axes)).reshape(p.shape)
         for name, p in pairs.items():
             p.load(values[name])

@@ -5,14 +5,56 @@ file is made in memory, or numbers are written to places that were reserved.
 """
 
 import contextlib
+import errno
 import io
+import os
 
 import h5py
+import numpy as np
 
 from gridgrad.nn.files.whole_files import written_whole
 
-DAMAGED = KeyError, OSError, RuntimeError, TypeError, ValueError  # what h5py raises where a file is damaged
+DAMAGED = AttributeError, KeyError, OSError, OverflowError, RuntimeError, TypeError, ValueError  # raised for damaged files
+NO_LOCKS = errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, 524  # said by file systems without locks; the last is Linux's ENOTSUPP
 NAMES = {"f": "floating-point numbers", "iu": "whole numbers"}
+
+
+@contextlib.contextmanager
+def reading(path, damage, remedy):
+    """An open HDF5 file to read, which is locked where the file system has locks.
+
+    OSError if the system can not read it. ValueError, "PATH: DAMAGE (reason); REMEDY", for what else h5py or the block raises.
+    """
+    try:
+        try:
+            file = h5py.File(path, "r")
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+            file = h5py.File(path, "r", locking=False)
+        with file:
+            yield file
+    except DAMAGED as error:
+        number = getattr(error, "errno", None)
+        if number == errno.EAGAIN:
+            raise OSError(f"can not read {path}: another program is writing it; wait until that has ended") from None
+        if number:
+            raise OSError(number, os.strerror(number), str(path)) from None
+        raise ValueError(f"{path}: {damage} ({one_line(error)}); {remedy}") from None
+
+
+def one_line(error):
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+def place_of(data, size):
+    """Where in a file of `size` bytes the numbers of a dataset lie one after another, as NumPy has them in memory; else None.
+
+    A type of HDF5 says more than one of NumPy: which of its bits are the number, and how many its exponent has.
+    """
+    alike = h5py.h5t.py_create(data.dtype, logical=True) == data.id.get_type()
+    offset = data.id.get_offset() if alike and data.chunks is None and data.size else None
+    return None if offset is None or offset + data.nbytes > size else offset
 
 
 @contextlib.contextmanager
@@ -47,7 +89,8 @@ def read_array(folder, name, shape, kinds, what):
     """The array of this name in a group.
 
     shape: its shape. kinds: the letters of its types in NumPy, such as "f". what: what it is, for messages.
-    ValueError for any other array, and for one whose numbers are not in this file or come from blocks larger than itself.
+    ValueError for any other array, for numbers that are not finite, and for an array whose numbers are not in this file or come
+    from blocks larger than itself.
     """
     data = own(folder, name, h5py.Dataset)
     elsewhere = data.is_virtual or data.external  # a virtual one can be its own source, at which the library crashes
@@ -55,4 +98,7 @@ def read_array(folder, name, shape, kinds, what):
         raise ValueError(f"{what} must be {'x'.join(map(str, shape))} {NAMES[kinds]}")
     if any(block > length for block, length in zip(data.chunks or (), shape, strict=False)):
         raise ValueError(f"{what} is in blocks of {'x'.join(map(str, data.chunks))}, larger than itself")
-    return data[...]
+    found = data[...]
+    if not np.isfinite(found).all():
+        raise ValueError(f"{what} has numbers that are not finite")
+    return found

@@ -31,10 +31,11 @@ def content_of_file(path):
 
 
 def contents_of_lines(path):
-    """Yields (number, content) of the lines of a file, from 1, each a JSON text; ValueError that names file and line."""
+    """Yields (number, content) of the lines of a file, from 1, each blank or a JSON text; ValueError naming file and line."""
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             try:
-                yield number, content_of(line)
+                if line.strip():
+                    yield number, content_of(line)
             except ValueError as error:
                 raise ValueError(f"{path}: line {number}: {error}") from None

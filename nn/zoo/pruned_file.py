@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-import h5py
 import numpy as np
 
-from gridgrad.nn.files.hdf5_arrays import DAMAGED, made_in_memory, read_array
+from gridgrad.nn.files.hdf5_arrays import made_in_memory, read_array, reading
 from gridgrad.nn.layers.linear import Linear
 from gridgrad.nn.zoo.pruning import with_patterns
 
@@ -29,23 +28,17 @@ def read(path, make):
     """
     if not Path(path).is_file():
         raise ValueError(f"no file {path}: the program pruned writes it, with --out {path}")
-    try:
-        with h5py.File(path, "r") as file:
-            spec, sizes = file.attrs.get("net"), [file.attrs.get(name) for name in ("features", "outputs")]
-            if not isinstance(spec, str) or not all(isinstance(size, np.integer) and size > 0 for size in sizes):
-                raise ValueError("the name of the network, its features or its outputs are missing")
-            net = make(spec, *map(int, sizes))
-            state = {f"{layer.name}.{p.name}": _values(file, layer, p) for layer in net.leaves() for p in layer.parameters}
+    with reading(path, "no pruned network", "write it anew by the program pruned") as file:
+        spec, sizes = file.attrs.get("net"), [file.attrs.get(name) for name in ("features", "outputs")]
+        if not isinstance(spec, str) or not all(isinstance(size, np.integer) and size > 0 for size in sizes):
+            raise ValueError("the name of the network, its features or its outputs are missing")
+        net = make(spec, *map(int, sizes))
+        state = {f"{layer.name}.{p.name}": _values(file, layer, p) for layer in net.leaves() for p in layer.parameters}
         patterns = {layer.name: state[f"{layer.name}.weight"].T != 0 for layer in net.layers if isinstance(layer, Linear)}
         return with_patterns(net, patterns, state)
-    except DAMAGED as error:
-        raise ValueError(f"{path}: no pruned network ({error}); write it anew by the program pruned") from None
 
 
 def _values(file, layer, p):
     """The array of a Parameter, in PyTorch's layout. ValueError for anything but finite numbers of the right shape."""
     name, shape = f"{layer.name}.{p.name}", tuple(p.shape[axis] for axis in p.torch_axes)
-    values = read_array(file, name, shape, "f", name)
-    if not np.isfinite(values).all():
-        raise ValueError(f"{name} has numbers that are not finite")
-    return values
+    return read_array(file, name, shape, "f", name)

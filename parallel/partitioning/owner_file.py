@@ -3,7 +3,7 @@
 import h5py
 import numpy as np
 
-from gridgrad.nn.files.hdf5_arrays import DAMAGED, made_in_memory, own, read_array
+from gridgrad.nn.files.hdf5_arrays import made_in_memory, own, read_array, reading
 from gridgrad.parallel.plans.owners import Owners
 
 FORMAT = "gridgrad owners 1"
@@ -26,21 +26,14 @@ def write_owners(owners, path):
 
 def read_owners(path, net):
     """The Owners in a file, for a network. Raises OSError without the file, ValueError if it is none or does not fit."""
-    with open(path, "rb"):  # a missing file is said in words of the system
-        pass
     layers = {layer.name: layer for layer in net.leaves() if layer.kind}
     shapes = {"outputs": lambda layer: (layer.outputs,), "pairs": lambda layer: (layer.inputs, layer.outputs)}
-    try:
-        with h5py.File(path, "r") as file:
-            if file.attrs.get("format") != FORMAT:
-                raise ValueError(f"it does not say that it is '{FORMAT}'")
-            ranks, loss = _number(file, "ranks"), _number(file, "loss")
-            arrays = [_arrays(file, group, layers, shape) for group, shape in shapes.items()]
-        owners = Owners(ranks, *arrays, loss)
+    with reading(path, "not the owners of this network", "write it anew, for example by the program partition") as file:
+        if file.attrs.get("format") != FORMAT:
+            raise ValueError(f"it does not say that it is '{FORMAT}'")
+        ranks, loss = _number(file, "ranks"), _number(file, "loss")
+        owners = Owners(ranks, *(_arrays(file, group, layers, shape) for group, shape in shapes.items()), loss)
         owners.check(layers.values())
-    except (AttributeError, OverflowError, *DAMAGED) as error:
-        reason = "it is no HDF5 file, or a part of one" if isinstance(error, OSError) else " ".join(str(error).split())
-        raise ValueError(f"{path}: not the owners of this network: {reason}") from None
     return owners
 
 

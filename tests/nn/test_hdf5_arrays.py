@@ -36,6 +36,8 @@ PUT = {
     "link": lambda file, name: file.__setitem__(name, h5py.SoftLink("/good")),
     "other shape": lambda file, name: file.create_dataset(name, data=ARRAY.T),
     "other type": lambda file, name: file.create_dataset(name, data=ARRAY.astype(int)),
+    "complex": lambda file, name: file.create_dataset(name, data=ARRAY + 0j),
+    "not finite": lambda file, name: file.create_dataset(name, data=np.where(ARRAY > 4, np.nan, ARRAY)),
     "virtual": virtual,
     "external": lambda file, name: file.create_dataset(name, (2, 3), "f8", external=[("elsewhere", 0, 48)]),
     "blocks larger than itself": lambda file, name: file.create_dataset(
@@ -49,7 +51,9 @@ def test_other_arrays_are_refused(tmp_path, what):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["good"] = ARRAY
         PUT[what](file, "bad")
-        with pytest.raises(ValueError, match="no dataset bad of its own|bad must be 2x3 floating|larger than itself"):
+        with pytest.raises(
+            ValueError, match="no dataset bad of its own|bad must be 2x3 floating|larger than itself|not finite"
+        ):
             read_array(file, "bad", (2, 3), "f", "bad")
         assert np.array_equal(read_array(file, "good", (2, 3), "f", "good"), ARRAY)
 

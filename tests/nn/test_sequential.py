@@ -71,7 +71,10 @@ def test_a_state_of_some_layers_leaves_the_others_as_they_are():
     assert all(np.array_equal(found[name], np.ones(3) if name == "2.bias" else value) for name, value in expected.items())
 
 
-@pytest.mark.parametrize("change", [{"0.weight": np.zeros((5, 7))}, {"extra": np.zeros(1)}])
+@pytest.mark.parametrize("change", [
+    {"0.weight": np.zeros((5, 7))}, {"extra": np.zeros(1)}, {"0.bias": np.zeros(7, complex)}, {"0.bias": np.full(7, np.nan)},
+    {"0.bias": np.full(7, "1")}, {"0.bias": np.full(7, 1e5, np.longdouble) ** 100},
+])  # fmt: skip
 def test_a_state_that_does_not_fit_changes_nothing(change):
     n = net()
     before = params(n)
