@@ -33,7 +33,12 @@ class Columns:
 
     @property
     def names(self):
-        return [self.array.columns[i] if self.array.columns else str(i) for i in self.chosen]
+        return [self.array.columns and self.array.columns[i] or str(i) for i in self.chosen]
+
+    @property
+    def unnamed(self):
+        """The numbers of those without a name, beside others that have one, such as the index that pandas writes."""
+        return [i for i in self.chosen if self.array.columns and re.match("Unnamed: [0-9]|$", self.array.columns[i])]
 
     def in_words(self, number=None):
         """Where they are, or the one of this number among them."""
@@ -58,10 +63,12 @@ def resolve(request, directory):
     OSError for a file that is not there; ValueError for an array or a column that is not, or if they do not fit together.
     """
     path = locate(request.file, directory)
-    arrays, x, y = stored.read(path), request.x, request.y
+    if request.names and not stored.is_text(path):
+        raise ValueError(f"{path} has no first line: leave names= out")
+    arrays, x, y = stored.read(path, request.names), request.x, request.y
     if x is y is request.target is None and {"x", "y"} <= arrays.keys():
         x, y = "x", "y"
-    train, paths = half("train", path, arrays, x, y, request.target, directory)
+    train, paths = half("train", path, arrays, x, y, request, directory)
     if isinstance(request.test, float):
         if request.test_y is not None:
             raise ValueError(f"{path}: test_y={request.test_y} needs test=, the array or the file with the inputs")
@@ -69,12 +76,13 @@ def resolve(request, directory):
     if y is not None and request.test_y is None and (request.test in arrays or y not in arrays):
         raise ValueError(f"{path}: test={request.test} holds inputs alone: say test_y=, the array or file with their targets")
     if request.test in arrays:
-        test, more = half("test", path, arrays, request.test, request.test_y, request.target, directory)
+        test, more = half("test", path, arrays, request.test, request.test_y, request, directory)
     else:
         path = locate(request.test, directory)
-        test, more = half("test", path, stored.read(path), x, request.test_y or y, request.target, directory)
+        arrays = stored.read(path, request.names)
+        test, more = half("test", path, arrays, x, request.test_y or y, request, directory)
     for ours, theirs in ((train.x, test.x), (train.y, test.y)):
-        if len(ours.chosen) != len(theirs.chosen) or ours.array.columns != theirs.array.columns:
+        if ours.array.width != theirs.array.width or ours.array.columns != theirs.array.columns:
             raise ValueError(f"{theirs.where}: its columns are not those of {ours.where}: for testing they must be the same")
     return {"train": train, "test": test}, [*paths, *more]
 
@@ -90,29 +98,24 @@ def locate(file, directory):
     return path
 
 
-def half(name, path, arrays, x, y, target, directory):
-    """(Half, paths of its files). arrays: of the file at `path`. x, y, target: as in a Request."""
+def half(name, path, arrays, x, y, request, directory):
+    """(Half, paths of its files). arrays: of the file at `path`. x, y: names of two of them, or None."""
     if x is None and len(arrays) != 1:
         raise ValueError(f"{path}: say which array has the inputs, with x=: {there_are(arrays)}")
-    inputs, source = array("x", next(iter(arrays)) if x is None else x, path, arrays, directory)
-    if y is None:
-        chosen = of_target(inputs, target)
-        others = np.delete(np.arange(inputs.width), chosen)
-        return Half(*(Columns(inputs, f"{name}/x", columns) for columns in (others, chosen))), [source]
-    targets, other = array("y", y, path, arrays, directory)
-    return Half(*(
-        Columns(stored_array, f"{name}/{letter}", np.arange(stored_array.width))
-        for letter, stored_array in (("x", inputs), ("y", targets))
-    )), [source, other]  # fmt: skip
+    inputs, source = array("x", next(iter(arrays)) if x is None else x, path, arrays, directory, request)
+    targets, other = (inputs, source) if y is None else array("y", y, path, arrays, directory, request)
+    chosen = of_target(inputs, request.target) if y is None else np.arange(targets.width)
+    x = Columns(inputs, f"{name}/x", of_inputs(inputs, request, chosen if y is None else ()))
+    return Half(x, Columns(targets, f"{name}/{'x' if y is None else 'y'}", chosen)), [source, *[other] * (y is not None)]
 
 
-def array(option, name, path, arrays, directory):
+def array(option, name, path, arrays, directory, request):
     """(Stored, path of its file): the array of this name among `arrays`, of the file at `path`, or in a file of this name."""
     if name not in arrays:
         if "" not in arrays and not Path(name).suffix:
             raise ValueError(f"{path}: no array '{name}' for {option}: {there_are(arrays)}")
         path = locate(name, directory)
-        arrays = stored.read(path)
+        arrays = stored.read(path, request.names)
         if len(arrays) != 1:
             raise ValueError(f"{path}: for {option} it must hold one array, and {there_are(arrays)}")
         name = next(iter(arrays))
@@ -132,9 +135,31 @@ def of_target(array, target):
     """The numbers of the columns that are targets, which increase: those that are named, by default the last one."""
     if len(array.row_shape) != 1 or array.width < 2:
         raise ValueError(f"{array.where}: rows of the shape {array.row_shape} have no column for a target; say y=")
-    chosen = [column(array, word) for word in target.split(":")] if target else [array.width - 1]
-    if len(set(chosen)) < len(chosen) or len(chosen) == array.width:
-        raise ValueError(f"{array.where}: target={target} names a column twice, or leaves none for the inputs")
+    return named("target", array, target) if target else np.array([array.width - 1])
+
+
+def of_inputs(array, request, targets):
+    """The numbers of the columns that are inputs, which increase: those that are named, by default all that are left.
+
+    targets: the numbers of those that are not to be among them.
+    """
+    option, names = ("inputs", request.inputs) if request.inputs else ("drop", request.drop)
+    found = named(option, array, names) if names else np.array([], int)
+    if len(both := np.intersect1d(found, targets)):
+        raise ValueError(f"{array.where}: {option}={names} names column {both[0]}, which is a target: say another target=")
+    found = found if request.inputs else np.setdiff1d(np.arange(array.width), [*found, *targets])
+    if not len(found):
+        raise ValueError(f"{array.where}: no column is left for the inputs: leave one out of target= or drop=")
+    return found
+
+
+def named(option, array, names):
+    """The numbers of the columns that an option names, with colons between them; they increase."""
+    if len(array.row_shape) != 1:
+        raise ValueError(f"{array.where}: {option}={names} names columns, and rows of the shape {array.row_shape} have none")
+    chosen = [column(array, word) for word in names.split(":")]
+    if len(set(chosen)) < len(chosen):
+        raise ValueError(f"{array.where}: {option}={names} names a column twice")
     return np.sort(chosen)
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
+from gridgrad.nn.files.whole_files import written_whole
+
 VARIABLE = "GRIDGRAD_DATA"
 
 
@@ -28,7 +30,7 @@ def data_directory(option: str | os.PathLike[str] | None = None) -> Path:
     >>> data_directory("my/data").as_posix()
     'my/data'
     """
-    return Path(option or os.environ.get(VARIABLE) or user_cache_path("gridgrad")).expanduser()
+    return Path(os.path.expanduser(option or os.environ.get(VARIABLE) or user_cache_path("gridgrad")))
 
 
 def find(folders, names):
@@ -58,8 +60,8 @@ def download(url, checksum, target, what):
     pooch.get_logger().setLevel("WARNING")
     downloader = pooch.HTTPDownloader(progressbar=os.isatty(2), timeout=30)
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        pooch.retrieve(url, checksum, fname=target.name, path=target.parent, downloader=downloader)
+        with written_whole(target) as beside:  # pooch alone makes files that nobody else may read
+            pooch.retrieve(url, checksum, fname=beside.name, path=beside.parent, downloader=downloader)
     except Exception as error:  # of requests, urllib3, the file system, or pooch for a wrong checksum
         reason = " ".join(str(error).split())[:120]
         raise OSError(

@@ -1,5 +1,7 @@
 """Samples that are some rows and columns of an array which is mapped."""
 
+import numpy as np
+
 
 class Samples:
     """Some rows and columns of a mapped array, as an array of samples: indexing reads what is asked for, and little more.
@@ -16,12 +18,19 @@ class Samples:
         return self.shape[0]
 
     def __getitem__(self, index):
-        """index: an index array of samples, or a tuple of one and a slice of each of the dimensions of a sample."""
+        """index: of samples, as in NumPy, or a tuple of one and a slice of each of the dimensions of a sample."""
         samples, *block = index if isinstance(index, tuple) else (index,)
         wanted = self.columns.reshape(self.shape[1:])[tuple(block)]
         first, last = (wanted.min(), wanted.max() + 1) if wanted.size else (0, 0)
         read = self.array[samples if self.chosen is None else self.chosen[samples], first:last]
-        return read[:, wanted - first] if wanted.size != last - first else read.reshape(len(read), *wanted.shape)
+        return read[..., wanted - first] if wanted.size != last - first else read.reshape(*read.shape[:-1], *wanted.shape)
+
+    def __array__(self, dtype=None, copy=None):
+        """All samples, as NumPy asks for them."""
+        found = self[:]
+        if copy is False and not np.may_share_memory(found, self.array):
+            raise ValueError("these samples are some of a larger array: they can not be had without a copy")
+        return np.array(found, dtype, copy=copy)
 
     def reshape(self, _, *shape):
         """The same samples in another shape; the first argument is their number, as in NumPy."""

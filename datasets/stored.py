@@ -4,7 +4,6 @@ An array that lies in its file as it lies in memory is mapped there, so that eac
 the rows are read once, block by block, to be converted. Nothing is unpickled, and nothing is read that lies in other files.
 """
 
-import csv
 import math
 import os
 import zipfile
@@ -20,10 +19,15 @@ import h5py
 import numpy as np
 
 from gridgrad.datasets import rows, text
+from gridgrad.nn.files.hdf5_arrays import DAMAGED, one_line, place_of
 
 BLOCK = 1 << 23  # bytes that are read at a time
 LARGEST_CHUNK = 1 << 28  # bytes of an HDF5 chunk, which the library holds in memory
 MOST_PACKED = 2000  # bytes that one byte may unpack to: deflate makes 1032 of it
+NAMED = "the names of the columns (add names=no if it is a sample)"
+UNNAMED = "a sample (add names=yes if it names the columns)"
+COUNTED = ["0", "1"], ["1", "2"]
+MISSING = "na", "n/a", "nan", "null", "none", "nil", "missing", "inf", "infinity"
 NOT_NPY = (
     EOFError,
     OSError,
@@ -42,7 +46,7 @@ class Stored:
 
     where: the file, and the array in it, for messages. row_shape: of one row. dtype: of its numbers. count: gives the number
     of rows, for which a text must be read. blocks: gives an iterator of all rows, some at a time. map: the array itself,
-    mapped, or None. columns: their names or None.
+    mapped, or None. columns: their names or None. note: what was guessed about it, for the user.
     """
 
     where: str
@@ -52,6 +56,7 @@ class Stored:
     blocks: Callable[[], Iterator[np.ndarray]]
     map: np.ndarray | None = None
     columns: tuple[str, ...] | None = None
+    note: str = ""
 
     @property
     def width(self) -> int:
@@ -62,14 +67,18 @@ class Stored:
         return are_numbers(self.dtype)
 
 
-def read(path: Path) -> dict[str, Stored]:
-    """{name: array} of what is in a file; the name is "" where a file holds one array without a name.
+def read(path: Path, names: str | None = None) -> dict[str, Stored]:
+    """{name: array} of what is in a file; the name is "" where a file holds one array without a name. names: of `text_table`.
 
     ValueError if the file is damaged, or its name has another ending than those of FORMATS.
     """
     if path.suffix.lower() not in FORMATS:
         raise ValueError(f"{path}: of none of the formats {', '.join(FORMATS)}, which the end of its name says")
-    return FORMATS[path.suffix.lower()](path)
+    return text_table(path, names) if is_text(path) else FORMATS[path.suffix.lower()](path)
+
+
+def is_text(path: Path) -> bool:
+    return FORMATS.get(path.suffix.lower()) is text_table
 
 
 def are_numbers(dtype):
@@ -88,13 +97,13 @@ def slices(array):
         yield array[start : start + step]
 
 
-def one_line(error):
-    return " ".join(str(error).split())[:120] or type(error).__name__
-
-
 def npy(path):
     try:
-        array = np.lib.format.open_memmap(path, mode="r")
+        with open(path, "rb") as file:
+            shape, by_columns, dtype = npy_header(file)
+            if dtype.hasobject or file.tell() + math.prod(shape) * dtype.itemsize > os.path.getsize(path):
+                raise ValueError("it holds Python's objects, or less than its shape says")
+            array = rows.mapped(path, dtype, file.tell(), shape, "F" if by_columns else "C")
     except NOT_NPY as error:
         raise ValueError(f"{path}: damaged or no NPY file of numbers ({one_line(error)}); write it anew") from None
     if not array.ndim:
@@ -148,26 +157,19 @@ def unpacked(path, name):
 
 
 def hdf5(path):
-    try:
-        with h5py.File(path, "r") as file:
-            found = []
-            file.visititems(lambda name, thing: found.append((name, thing)) if isinstance(thing, h5py.Dataset) else None)
-            arrays = {}
-            for name, data in found:
-                with suppress(*rows.DAMAGED):  # a type that NumPy does not know
-                    if data.shape and not data.is_virtual and not data.external:
-                        arrays[name] = of_dataset(path, name, data)
-            return arrays
-    except rows.DAMAGED as error:
-        raise ValueError(f"{path}: damaged or not HDF5 ({one_line(error)}); write it anew") from None
+    with rows.reading(path, "damaged or not HDF5", "write it anew") as file:
+        found, arrays = [], {}
+        file.visititems(lambda name, thing: found.append((name, thing)) if isinstance(thing, h5py.Dataset) else None)
+        for name, data in found:
+            with suppress(*DAMAGED):  # a type that NumPy does not know
+                if data.shape and not data.is_virtual and not data.external:
+                    arrays[os.fsdecode(name)] = of_dataset(path, os.fsdecode(name), data)
+        return arrays
 
 
 def of_dataset(path, name, data):
-    offset, where = data.id.get_offset(), f"{path}: {name}"
-    mapped = None
-    whole = offset is not None and offset + data.nbytes <= os.path.getsize(path)
-    if data.chunks is None and whole and data.size and are_numbers(data.dtype):
-        mapped = np.memmap(path, data.dtype, "r", offset, data.shape)
+    place, where = place_of(data, os.path.getsize(path)), f"{path}: {name}"
+    mapped = None if place is None or not are_numbers(data.dtype) else rows.mapped(path, data.dtype, place, data.shape)
     chunk = math.prod(data.chunks or ()) * data.dtype.itemsize
     problem = f"it has chunks of more than {LARGEST_CHUNK >> 20} MiB" if chunk > LARGEST_CHUNK else ""
     if data.nbytes > MOST_PACKED * (data.id.get_storage_size() + BLOCK):
@@ -185,36 +187,67 @@ def checked(where, count, problem):
 
 def hyperslabs(path, name):
     """Yields the rows of a dataset of an HDF5 file, some at a time."""
-    try:
-        with h5py.File(path, "r") as file:
-            yield from slices(file[name])
-    except rows.DAMAGED as error:
-        raise ValueError(f"{path}: {name} can not be read ({one_line(error)}); write it anew") from None
+    with rows.reading(path, f"{name} can not be read", "write it anew") as file:
+        yield from slices(file[os.fsencode(name)])
 
 
-def text_table(path):
-    """A text: one line of names or none, then numbers, with semicolons, tabs, commas or spaces between them."""
-    with text.opened(path) as file:
-        first = file.readline().lstrip("# ")  # the mark in front of names that NumPy writes
-    if not first.strip():
-        raise ValueError(f"{path}: the first line is empty; begin with the names of the columns, or with numbers")
-    delimiter = next((mark for mark in ";\t," if mark in first), None)
-    try:
-        words = next(csv.reader([first], delimiter=delimiter)) if delimiter else first.split()
-    except csv.Error as error:
-        raise ValueError(f"{path}: line 1 holds no names of columns and no numbers ({one_line(error)})") from None
-    names = None if all(map(is_number, words)) else tuple(word.strip() for word in words)
-    skip, width = int(names is not None), len(words)
-    count, blocks = partial(text.count_rows, path, skip), partial(text.read_chunks, path, width, delimiter, skip)
-    return {"": Stored(str(path), (width,), np.dtype(np.float64), count, blocks, columns=names)}
+def text_table(path, names=None):
+    """A text: one line of names or none, then numbers, with semicolons, tabs, commas or spaces between them.
+
+    names: "yes" or "no", or None where the first line shows it. ValueError if it does not.
+    """
+    first, delimiter, lines = text.head(path)
+    named = has_names(path, first, lines) if names is None else names == "yes"
+    note = "" if names else f"line 1 of {path} is taken as {NAMED if named else UNNAMED}"
+    skip, columns = int(named), tuple(first) if named else None
+    count = partial(text.count_rows, path, delimiter, skip)
+    blocks = partial(text.read_chunks, path, len(first), delimiter, skip, names=columns)
+    return {"": Stored(str(path), (len(first),), np.dtype(np.float64), count, blocks, columns=columns, note=note)}
 
 
-def is_number(word):
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True
+def has_names(path, first, lines):
+    """Whether the words of the first line are the names of the columns. ValueError where that is unclear.
+
+    lines: the words of some lines that follow.
+    """
+    numbers = [text.number(word) for word in first]
+    others = [i for i, value in enumerate(numbers) if value is None]
+    if not others:
+        if not (reason := like_names(first, numbers, lines)):
+            return False
+    elif len(others) == len(first) and any(map(is_name, first)):
+        return True
+    else:
+        beside = "beside numbers" if len(others) < len(first) else "which is no name"
+        reason = f"it holds {text.shown(first[others[0]])}, {beside}, in column {others[0]}, counted from 0"
+    raise ValueError(f"{path}: line 1 may be the names of the columns or a sample: {reason}; add names=yes or names=no")
+
+
+def like_names(first, numbers, lines):
+    """Why numbers may be names, such as years or wavelengths, or "". lines: the words of some lines that follow."""
+    steps = np.diff(numbers)
+    if len(steps) and steps[0] > 0 and np.allclose(steps, steps[0], 1e-6, 0) and (len(steps) > 1 or first in COUNTED):
+        return "its numbers are evenly spaced"
+    words = list(zip(*lines, strict=False))
+    columns = [[text.number(word) for word in column] for column in words]
+    if len(lines) < 3 or len(columns) != len(first) or any(None in column for column in columns):
+        return ""
+    fractions = sum(not any(map(is_whole, column)) for column in words)
+    if all(map(str.isdigit, first)) and len(set(first)) == len(first) and 2 * fractions > len(first):
+        return "its numbers are whole ones, unlike those below"
+    spans = [(min(column), max(column)) for column in columns]
+    if all(not 2 * low - high <= value <= 2 * high - low for value, (low, high) in zip(numbers, spans, strict=True)):
+        return "its numbers are far from all that follow"
+    return ""
+
+
+def is_whole(word):
+    return word.strip().lstrip("+-").isdigit()
+
+
+def is_name(word):
+    """Whether a word is no missing value, no date and no number with a unit."""
+    return word.lower() not in MISSING and word[:1].isalpha()
 
 
 FORMATS = {

@@ -6,19 +6,22 @@ into an HDF5 file in the data directory. Each rank maps the arrays, and reads on
 
 import hashlib
 import os
+import re
 from dataclasses import replace
 
 import numpy as np
 from tqdm import tqdm
 
 from gridgrad.datasets import rows, stored
-from gridgrad.datasets.columns import resolve, sample_shape
+from gridgrad.datasets.columns import SHOWN, resolve, sample_shape
 from gridgrad.datasets.files import fingerprint
 from gridgrad.datasets.part import Dataset, Part, regression
 from gridgrad.datasets.samples import Samples
 from gridgrad.datasets.survey import MOST_CLASSES, Moments, WholeNumbers, check_deviations, check_numbers
 from gridgrad.datasets.table_name import parse
 from gridgrad.nn.random import permutation
+
+READING = 2  # of this way to read them: a file that was converted in another way is not used
 
 
 def prepare(directory, name):
@@ -33,8 +36,9 @@ def prepared(directory, name):
     """(the Request, the halves of `resolve`, the path of the file that was written)."""
     request = parse(name)
     halves, paths = resolve(request, directory)
-    key = hashlib.sha256(os.fsencode(f"{paths[0]} {name}")).hexdigest()[:16]
-    target, version = directory / "tables" / f"{paths[0].stem[:100]}-{key}.h5", fingerprint("", paths)
+    key = hashlib.sha256(os.fsencode(f"{READING} {paths[0]} {name}")).hexdigest()[:16]
+    short = re.sub("[^\\w.-]", "_", paths[0].stem, flags=re.ASCII)[:100]  # file systems have a limit, and not all take any byte
+    target, version = directory / "tables" / f"{short}-{key}.h5", fingerprint("", paths)
     if not rows.is_current(target, version):
         counts = count(request, halves)
         others = {place: array for place, array in placed(halves).items() if array.map is None}
@@ -159,13 +163,20 @@ def load(directory, dtype, name):
         data = Dataset(name, *parts, "cross-entropy", int(classes), "")
     else:
         data = regression(name, train, test, "in units of the table", dtype, fitted=fitted)
-    return replace(data, note=said(request, halves["train"].y, classes))
+    return replace(data, note=said(request, halves, classes))
 
 
-def said(request, targets, classes):
+def said(request, halves, classes):
     """A line that says what was taken for what."""
+    inputs, targets = halves["train"].x, halves["train"].y
     kind = f"{classes} labels" if classes else "values"
     guessed = " (say kind=values if they are values)" if classes and not request.kind else ""
     scaled = "inputs are" if classes else "inputs and targets are"
     moments = "the mean and deviation of the training samples"
-    return f"targets: {targets.in_words()}, taken as {kind}{guessed}; {scaled} standardised by {moments}"
+    guesses = [array.note for array in placed(halves).values() if array.note]
+    unnamed = [
+        f"column {i}, counted from 0, has no name and is an input (add drop={i} if it only numbers the rows)"
+        for i in inputs.unnamed[:SHOWN]
+    ]
+    taken = f"targets: {targets.in_words()}, taken as {kind}{guessed}; {scaled} standardised by {moments}"
+    return "; ".join([taken, *dict.fromkeys(guesses), *unnamed])

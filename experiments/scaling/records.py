@@ -50,6 +50,8 @@ def read(path):
     lines = path.read_bytes().split(b"\n") if path.exists() else []
     records, before = [], []
     for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
         try:
             record = content_of(line)
             if isinstance(record, dict) and "curves" not in record:
@@ -60,7 +62,7 @@ def read(path):
                 if len(curve) != 3:
                     raise ValueError("a curve must be [network, series, scaling]")
         except ValueError as error:
-            if number == len(lines):  # behind the last line break: nothing, or half a line
+            if number == len(lines):  # behind the last line break: half a line
                 break
             raise ValueError(f"{path}, line {number}, is no report of a sweep ({error}): {REMEDY}") from None
         records.append(record)

@@ -29,7 +29,9 @@ def server(tmp_path):
 def test_downloads_and_checks(server, tmp_path):
     target = tmp_path / "data" / "file"
     download(server, f"md5:{hashlib.md5(CONTENT).hexdigest()}", target, "it")
-    assert target.read_bytes() == CONTENT
+    assert target.read_bytes() == CONTENT and list(target.parent.iterdir()) == [target]
+    (tmp_path / "other").touch()
+    assert target.stat().st_mode == (tmp_path / "other").stat().st_mode, "a group reads it where the umask lets it"
 
 
 @pytest.mark.parametrize("change", [lambda url: url, lambda url: url + "-missing"])
@@ -44,6 +46,8 @@ def test_a_wrong_checksum_or_address_keeps_no_file(server, tmp_path, change):
 def test_the_data_directory(monkeypatch):
     monkeypatch.setenv("GRIDGRAD_DATA", "/somewhere")
     assert data_directory() == Path("/somewhere")
-    assert data_directory("~/there") == Path.home() / "there"
+    assert data_directory("~/there") == Path.home() / "there" and data_directory("~nobody-of-this-name") == Path(
+        "~nobody-of-this-name"
+    )
     monkeypatch.delenv("GRIDGRAD_DATA")
     assert "gridgrad" in str(data_directory())

@@ -29,7 +29,7 @@ def test_airfoil_is_in_the_project(tmp_path, name, features):
         (lambda lines: lines[:1000], "1000 rows, expected 1503"),
         (lambda lines: [], "0 rows, expected 1503"),
         (lambda lines: lines[:10] + ["1 2 3 4 5\n"] + lines[11:], "line 11 has 5 columns"),
-        (lambda lines: lines[:10] + ["1 2 3 nan 5 6\n"] + lines[11:], "line 11 holds a NaN"),
+        (lambda lines: lines[:10] + ["1 2 3 nan 5 6\n"] + lines[11:], "line 11 holds 'nan'"),
         (lambda lines: lines[:-1] + [lines[-1][:20]], "line 1503 has"),
     ],
 )
@@ -79,7 +79,7 @@ def test_only_so_many_rows_are_taken(published, monkeypatch):
     assert len(datasets.load("ethylene", published[0]).train) == 18
 
 
-@pytest.mark.parametrize(("line", "message"), [("1 2 3\n", "has 3 columns, expected 19"), ("nan " * 19 + "\n", "holds a NaN")])
+@pytest.mark.parametrize(("line", "message"), [("1 2 3\n", "has 3 columns, expected 19"), ("nan " * 19 + "\n", "holds 'nan'")])
 def test_a_damaged_ethylene_text_leaves_no_file(published, line, message):
     directory, _ = published
     with open(directory / "ethylene" / ethylene.NAME, "a") as file:

@@ -1,5 +1,6 @@
 """Tables of one's own: every format gives the same samples, each rank reads its own, and bad files are named in one line."""
 
+import errno
 import os
 import zipfile
 
@@ -112,6 +113,188 @@ def test_targets_are_columns_by_name_or_number(folder, numbers, target, columns)
     assert np.array_equal(data.train.x[np.arange(40)], numbers[data.train.x.chosen][:, others])
     assert np.array_equal(data.train.y[np.arange(40)], numbers[data.train.x.chosen][:, columns])
     assert np.allclose(data.train.unstandardise(data.train.targets(np.arange(40))), data.train.y[np.arange(40)])
+
+
+def test_numpy_gets_what_indexing_gives(folder, numbers):
+    np.save(folder / "t.npy", numbers)
+    data = load("t.npy,target=0:2")
+    for samples, columns in ((data.test.x, [1, 3]), (data.test.y, [0, 2])):
+        whole = numbers[samples.chosen][:, columns]
+        assert np.array_equal(np.asarray(samples), whole) and np.array_equal(samples[np.arange(10)], whole)
+        assert np.array_equal(samples[3], whole[3]) and np.array_equal(samples[-4:], whole[-4:])
+        assert np.array_equal(np.stack(list(samples)), whole) and np.asarray(samples, np.float32).dtype == np.float32
+        with pytest.raises(ValueError, match="without a copy"):
+            np.array(samples, copy=False)
+    outputs = data.test.targets(np.arange(10))
+    assert np.allclose(data.test.unstandardise(outputs) - data.test.y, 0)
+    for array in (np.arange(6.0).reshape(3, 2), np.arange(24).reshape(3, 2, 2, 2)):
+        samples = Samples(array, np.arange(array[0].size), array.shape[1:])
+        assert np.array_equal(samples, array) and np.may_share_memory(np.array(samples, copy=False), array)
+        assert not np.may_share_memory(np.array(samples, copy=True), array)
+
+
+ROWS_BELOW = "".join(f"{i / 7:.3f},{i * i / 9:.3f},{i % 2}\n" for i in range(1, 41))
+FIRST_LINES = [
+    ("0.1,0.517,1", "sample"), ("a,b,kind", "names"), ("NA,b,kind", "names"), (",a,kind", "names"), ("# a,b,kind", "names"),
+    ("1st,2nd,kind", "names"), ("3.0,7,1", "sample"), ("-5,200,0", "sample"), ("0,0,0", "sample"),
+    ('"a; b","c\td",kind', "names"),
+    ("?,0.517,1", "it holds '.', beside numbers, in column 0"), ("0.2,NA,1", "it holds 'NA', beside numbers, in column 1"),
+    (",0.517,1", "it holds nothing, beside numbers"), ("12%,0.517,1", "it holds '12%', beside numbers"),
+    ("nan,0.517,1", "it holds 'nan', beside"), ("400,410,kind", "it holds 'kind', beside"), ("?,NA,-", "which is no name"),
+    ("2020-01-01,12%,", "which is no name"), ("1_0,0.5,1", "it holds '1_0', beside"), ("0,1,2", "evenly spaced"),
+    ("400.5,401,401.5", "evenly spaced"), ("2019,2021,2024", "whole ones, unlike those below"),
+    ("900.5,-700.25,55", "far from all that follow"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("first", "what"), FIRST_LINES)
+def test_what_the_first_line_is_is_clear_or_asked_for(folder, first, what):
+    (folder / "t.csv").write_text(f"{first}\n{ROWS_BELOW}")
+    if what in ("names", "sample"):
+        data = load("t.csv")
+        assert len(data.train) + len(data.test) == 40 + (what == "sample")
+        assert ("taken as a sample (add names=yes" in data.note) == (what == "sample")
+        assert ("taken as the names of the columns (add names=no" in data.note) == (what == "names")
+    else:
+        refused("t.csv", f"t.csv: line 1 may be the names of the columns or a sample: .*{what}.*; add names=yes or names=no")
+    data = load("t.csv,names=yes")
+    assert len(data.train) + len(data.test) == 40 and "taken as a sample" not in data.note
+
+
+def test_the_first_line_is_what_is_said(folder):
+    (folder / "t.csv").write_text(f"0,1,2\n{ROWS_BELOW}")
+    data = load("t.csv,names=no")
+    assert len(data.train) + len(data.test) == 41
+    (folder / "t.csv").write_text(f"a,b,c\n{ROWS_BELOW}")
+    refused("t.csv,names=no", "line 1 holds 'a', in column 0")
+    refused("t.csv,names=maybe", "names must be yes or no, not 'maybe'")
+    np.save(folder / "t.npy", np.eye(5))
+    refused("t.npy,names=no", "t.npy has no first line: leave names= out")
+
+
+def test_columns_are_chosen_or_left_out_and_one_without_a_name_is_said(folder, numbers):
+    write_csv(folder / "t.csv", np.column_stack((np.arange(ROWS), numbers)), ",a,b,c,price")
+    data = load("t.csv")
+    assert data.features == 4 and "column 0, counted from 0, has no name and is an input (add drop=0" in data.note
+    for name, columns in (("drop=0", [0, 1, 2]), ("drop=a:0", [1, 2]), ("inputs=c:a", [0, 2]), ("inputs=1,target=-2", [0])):
+        data = load(f"t.csv,{name}")
+        assert np.array_equal(np.asarray(data.train.x), numbers[data.train.x.chosen][:, columns]) and "no name" not in data.note
+    np.savez(folder / "k.npz", x=numbers, y=numbers[:, 0])
+    assert np.array_equal(np.asarray(load("k.npz,drop=1:2").test.x), numbers[load("k.npz").test.x.chosen][:, [0, 3]])
+    refused("t.csv,drop=price", "drop=price names column 4, which is a target")
+    refused("t.csv,inputs=a,target=a", "inputs=a names column 1, which is a target")
+    refused("t.csv,drop=0:1:2:3", "no column is left for the inputs")
+    refused("t.csv,drop=0:0", "drop=0:0 names a column twice")
+    refused("t.csv,drop=z", "no column z")
+    refused("t.csv,drop=a,inputs=b", "leave one of them out")
+
+
+def hdf5_type(base, precision, offset=0, exponent=None, bias=None):
+    kind = base.copy()
+    if exponent:
+        kind.set_fields(precision - 1, precision - 1 - exponent, exponent, 0, precision - 1 - exponent)
+    kind.set_precision(precision)
+    kind.set_offset(offset)
+    if exponent:
+        kind.set_size(2)
+        kind.set_ebias(bias)
+    return kind
+
+
+SINGLE, UNSIGNED, SIGNED = h5py.h5t.IEEE_F32LE, h5py.h5t.STD_U16LE, h5py.h5t.STD_I16LE
+BRAIN = hdf5_type(SINGLE, 16, exponent=8, bias=127)
+
+
+def upper(table):
+    """The upper halves of the bits of float32."""
+    return (table.astype("f4").view("u4") >> 16).astype("u2")
+
+
+OTHER_TYPES = {
+    "bfloat16": (BRAIN, upper, lambda t: (upper(t).astype("u4") << 16).view("f4")),
+    "12 bits": (hdf5_type(UNSIGNED, 12), lambda t: (t.astype("u2") & 0xFFF) | 0xA000, lambda t: t.astype("u2") & 0xFFF),
+    "12 bits on the left": (hdf5_type(UNSIGNED, 12, 4), lambda t: t.astype("u2") << 4, lambda t: t.astype("u2") & 0xFFF),
+    "12 bits with a sign": (hdf5_type(SIGNED, 12), lambda t: t.astype("i2") & 0xFFF, lambda t: t.astype("i2")),
+    "big-endian": (h5py.h5t.IEEE_F64BE, lambda t: t.astype(">f8"), lambda t: t),
+    "big-endian and whole": (h5py.h5t.STD_I32BE, lambda t: t.astype(">i4"), lambda t: t.astype("i4")),
+    "half": (h5py.h5t.IEEE_F16LE, lambda t: t.astype("f2"), lambda t: t.astype("f2")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHER_TYPES)
+def test_numbers_of_other_bits_than_numpy_has_are_read_right(folder, numbers, name):
+    kind, stored_as, right = OTHER_TYPES[name]
+    table = np.abs(numbers) * 50 if "sign" not in name else numbers * 50
+    with h5py.File(folder / "t.h5", "w") as file:
+        place = h5py.h5d.create(file.id, b"table", kind, h5py.h5s.create_simple(table.shape))
+        place.write(h5py.h5s.ALL, h5py.h5s.ALL, np.ascontiguousarray(stored_as(table)), mtype=kind)
+    data = load("t.h5,kind=values")
+    assert np.array_equal(np.asarray(data.train.x), right(table)[data.train.x.chosen][:, :3])
+    assert np.allclose(data.train.x_mean, np.asarray(data.train.x, np.float64).mean(axis=0))
+
+
+def test_a_missing_value_in_any_row_is_named(folder):
+    for mark, blank in ((",", ",,"), ("\t", "\t\t"), (";", ";;")):
+        lines = [mark.join("abc"), *(mark.join(map(str, row)) for row in np.eye(8)[:, :3] + 0.5)]
+        (folder / "t.csv").write_text("\n".join([*lines, blank, lines[1]]))
+        refused("t.csv", r"line 10 holds nothing, in column 0, counted from 0 \(a\)")
+    (folder / "t.csv").write_text('a,b\n1.5,2\n"1,234"\n2.5,3\n')
+    refused("t.csv", "line 3 has 1 columns, expected 2")
+
+
+@pytest.mark.parametrize(
+    "name", ["a,b=c/houses.csv", "run,x=1,seed=3/houses.csv", "houses,test=0.5.csv", "\udcff\udce9.csv", "ä" * 120 + ".csv"]
+)
+def test_paths_may_be_long_and_hold_anything(folder, numbers, name):
+    (folder / name).parent.mkdir(exist_ok=True)
+    write_csv(folder / name, numbers, "a,b,c,price")
+    data = load(f"{folder}/{name},target=price,test={folder}/{name}")
+    assert (len(data.train), len(data.test), data.features) == (ROWS, ROWS, 3)
+    (folder / "a.npy").parent.mkdir(exist_ok=True)
+    write_hdf5(folder / f"{name}.h5", {}, x=numbers, y=numbers[:, 0])
+    assert load(f"{name}.h5,drop=0").features == 3
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, 524])
+def test_files_that_can_not_be_locked_or_mapped_are_read(folder, numbers, number, monkeypatch):
+    opened, mapped = h5py.File, []
+
+    def without_locks(*arguments, locking=None, **options):
+        if locking is None:
+            raise OSError(number, "Unable to synchronously open file (unable to lock file)")
+        return opened(*arguments, locking=locking, **options)
+
+    def unmapped(*arguments):
+        mapped.append(arguments)
+        raise OSError(errno.ENODEV, "No such device")
+
+    for name in ("plain.h5", "packed.h5", "array.npy", "fortran.npy", "comma.csv"):
+        WRITERS[name](folder / name, numbers)
+    right = {
+        name: [np.asarray(array) for array in (load(name).train.x, load(name).test.y)] for name in ("plain.h5", "comma.csv")
+    }
+    monkeypatch.setattr(h5py, "File", without_locks)
+    monkeypatch.setattr(np, "memmap", unmapped)
+    for name in ("plain.h5", "packed.h5", "array.npy", "fortran.npy", "comma.csv"):
+        data = load(f"{name},seed=0")
+        found = [np.asarray(array) for array in (data.train.x, data.test.y)]
+        assert all(map(np.array_equal, found, right["plain.h5"])) and not data.train.x.array.flags.writeable
+    assert mapped
+
+
+def test_what_the_system_says_is_no_damage(folder, numbers, monkeypatch):
+    WRITERS["plain.h5"](folder / "plain.h5", numbers)
+    for number, message in ((errno.EAGAIN, "another program is writing it; wait"), (errno.EIO, os.strerror(errno.EIO))):
+        monkeypatch.setattr(h5py, "File", lambda *_, number=number, **__: (_ for _ in ()).throw(OSError(number, "unable")))
+        refused("plain.h5", message, OSError)
+
+
+def test_a_folder_that_nothing_can_be_written_to_is_named_with_the_remedy(folder, numbers):
+    WRITERS["comma.csv"](folder / "comma.csv", numbers)
+    (folder / "data").write_text("no folder")
+    refused(
+        "comma.csv", "^can not write .*/data/tables/comma-.*; .*name another folder with --data-dir or GRIDGRAD_DATA", OSError
+    )
 
 
 def test_only_the_columns_and_rows_of_a_block_are_taken():
@@ -235,9 +418,9 @@ def test_moments_of_blocks_are_those_of_all():
 
 
 TEXTS = [
-    ("1,2\n3,x\n5,6", "line 2 holds 'x', which is not a number, in column 1"),
-    ("a,b\n1,2\n3,4\n,6", "line 4 holds nothing, in column 0"),
-    ("a,b\n1,2\n3,nan\n5,6", "line 3 holds a NaN"),
+    ("1,4\n3,x\n5,6", "line 2 holds 'x', in column 1, counted from 0, where a finite number must be"),
+    ("a,b\n1,2\n3,4\n,6", r"line 4 holds nothing, in column 0, counted from 0 \(a\)"),
+    ("a,b\n1,2\n3,nan\n5,6", r"line 3 holds 'nan', in column 1, counted from 0 \(b\)"),
     ("a,b\n1,2\n3\n5,6", "line 3 has 1 columns, expected 2"),
     ("a,b\n1,2\n3,4,5\n5,6", "line 3 has 3 columns, expected 2"),
     ("", "the first line is empty"),
@@ -270,7 +453,7 @@ def refused(name, message, error=ValueError):
 
 OPTIONS = [
     ("", "names no file: use table:FILE"),
-    ("t.csv,colour=red", "'colour=red' is unknown, empty or said twice: the options are target, x, y, test"),
+    ("t.csv,colour=red", "'colour=red' is unknown, empty or said twice: the options are target, inputs, drop, names, x, y"),
     ("t.csv,target=a,target=b", "'target=b' is unknown, empty or said twice"),
     ("t.csv,target=", "'target=' is unknown, empty"),
     ("t.csv,target=e", "no column e: there are a, b, c, c, or a number from 0 to 3"),
@@ -278,11 +461,10 @@ OPTIONS = [
     ("t.csv,target=4", "no column 4"),
     ("t.csv,target=-5", "no column -5"),
     ("t.csv,target=a:0", "names a column twice"),
-    ("t.csv,target=0:1:2:3", "leaves none for the inputs"),
+    ("t.csv,target=0:1:2:3", "no column is left for the inputs"),
     ("t.csv,target=a,y=b", "target names columns and y a whole array"),
     ("t.csv,test=0", "test must be a share above 0 and below 1"),
     ("t.csv,test=1.5", "test must be a share"),
-    ("t.csv,test=nan", "test must be a share"),
     ("t.csv,test=0.001", "too few rows: 0.001 of 50 would be 0"),
     ("t.csv,test=u.csv", "u.csv: its columns are not those of .*t.csv"),
     ("t.csv,test_y=a.npy", "test_y=a.npy needs test="),

@@ -31,10 +31,14 @@ def test_an_empty_file_has_no_rows(file):
     [
         ("1 2", "line 6 has 2 columns, expected 3"),
         ("1 2 3 4", "line 6 has 4 columns"),
-        ("1 nan 3", "line 6 holds a NaN"),
-        ("1 inf 3", "line 6 holds a NaN or an infinite"),
-        ("1 x 3", "line 6 holds 'x', which is not a number, in column 1"),
-        ("1 \x00\xff 3", "line 6 holds '.*', which is not a number"),
+        ("1 nan 3", "line 6 holds 'nan', in column 1, counted from 0, where a finite number must be"),
+        ("1 inf 3", "line 6 holds 'inf'"),
+        ("1 1e400 3", "line 6 holds '1e400'"),
+        ("1 2023_1 3", "line 6 holds '2023_1', in column 1"),
+        ("1 \uff11 3", "line 6 holds '\uff11', in column 1"),
+        ("1 0x1p3 3", "line 6 holds '0x1p3', in column 1"),
+        ("1 x 3", "line 6 holds 'x', in column 1"),
+        ("1 \x00\xff 3", "line 6 holds '.*', in column 1"),
     ],
 )
 def test_a_bad_line_is_named(file, line, message, monkeypatch):

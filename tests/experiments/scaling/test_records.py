@@ -57,6 +57,8 @@ def test_a_reason_may_have_any_printable_letters_and_a_load_must_be_one(tmp_path
     one = made_up.records()[0]
     (tmp_path / "s.jsonl").write_text(records.lines([one | {"failed": "no $HOME"}]))
     assert records.read(tmp_path / "s.jsonl")[0]["failed"] == "no $HOME"
+    (tmp_path / "s.jsonl").write_text(f"{records.lines([one])}\n{records.lines([one])}\n\n")
+    assert len(records.read(tmp_path / "s.jsonl")) == 2, "blank lines are no records"
     for odd in ({"failed": "\x1b[31mred"}, {"load": "x"}, {"load": {"verdict": 3}}):
         (tmp_path / "s.jsonl").write_text(records.lines([one | odd, one]))
         with pytest.raises(ValueError, match="line 1, is no report of a sweep"):
