@@ -11,8 +11,8 @@ import numpy as np
 
 from gridgrad.datasets import stored
 from gridgrad.datasets.files import find
+from gridgrad.nn.files import limits
 
-LARGEST = 2**31  # features of a sample
 SHOWN = 8  # names of columns in a message
 
 
@@ -122,8 +122,8 @@ def array(option, name, path, arrays, directory, request):
     found = arrays[name]
     if not found.is_of_numbers:
         raise ValueError(f"{found.where}: it holds {found.dtype}, no numbers; write it as numbers")
-    if not 0 < found.width < LARGEST:
-        raise ValueError(f"{found.where}: rows of the shape {found.row_shape} have no numbers, or too many")
+    if not 0 < found.width <= (most := limits.BUDGET // 8):
+        raise ValueError(f"{found.where}: rows of the shape {found.row_shape} have no numbers, or more than {most}")
     return found, path
 
 

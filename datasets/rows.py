@@ -62,7 +62,7 @@ def write(path, arrays, attributes):
 
 def is_current(path, source):
     """Whether the file is there and was made from `source`, which its attribute of that name tells."""
-    return path.exists() and attributes(path).get("source") == source
+    return path.is_file() and attributes(path).get("source") == source
 
 
 def attributes(path):
@@ -74,7 +74,7 @@ def attributes(path):
 
 def check_there(path):
     """OSError if nobody has prepared the file."""
-    if not path.exists():
+    if not path.is_file():
         raise OSError(f"no file {path}: call gridgrad.datasets.prepare first, in one process")
 
 

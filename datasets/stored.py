@@ -4,6 +4,7 @@ An array that lies in its file as it lies in memory is mapped there, so that eac
 the rows are read once, block by block, to be converted. Nothing is unpickled, and nothing is read that lies in other files.
 """
 
+import io
 import math
 import os
 import zipfile
@@ -19,11 +20,11 @@ import h5py
 import numpy as np
 
 from gridgrad.datasets import rows, text
+from gridgrad.nn.files import limits
 from gridgrad.nn.files.hdf5_arrays import DAMAGED, one_line, place_of
 
 BLOCK = 1 << 23  # bytes that are read at a time
-LARGEST_CHUNK = 1 << 28  # bytes of an HDF5 chunk, which the library holds in memory
-MOST_PACKED = 2000  # bytes that one byte may unpack to: deflate makes 1032 of it
+HEADER = 1 << 17  # bytes at the beginning of an NPY file, within which its header ends
 NAMED = "the names of the columns (add names=no if it is a sample)"
 UNNAMED = "a sample (add names=yes if it names the columns)"
 COUNTED = ["0", "1"], ["1", "2"]
@@ -85,9 +86,9 @@ def are_numbers(dtype):
     return dtype.kind in "biuf" and dtype.itemsize <= 8
 
 
-def per_block(row_shape, dtype):
-    """How many rows a block has."""
-    return max(1, BLOCK // max(1, math.prod(row_shape) * dtype.itemsize))
+def per_block(row_shape, dtype, block=BLOCK):
+    """How many rows a block of so many bytes has."""
+    return max(1, block // max(1, math.prod(row_shape) * dtype.itemsize))
 
 
 def slices(array):
@@ -122,8 +123,7 @@ def npz(path):
                     missing = member.tell() + math.prod(shape) * dtype.itemsize - info.file_size
                 if missing and not dtype.hasobject:
                     raise ValueError(f"{info.filename} has {missing} bytes less than its shape {shape} says")
-                if info.file_size > MOST_PACKED * (info.compress_size + BLOCK):
-                    raise ValueError(f"{info.filename} says that it is larger than it can be")
+                limits.check_unpacked(info.file_size, info.compress_size)
                 name = info.filename.removesuffix(".npy")
                 if shape:
                     blocks = partial(unpacked, path, info.filename)
@@ -135,23 +135,33 @@ def npz(path):
 
 def npy_header(file):
     """(shape, whether it is in Fortran's order, type) at the beginning of an NPY file, behind which the numbers follow."""
-    version = np.lib.format.read_magic(file)
+    head = io.BytesIO(file.read(HEADER))  # NumPy reads as many bytes as the file says
+    version = np.lib.format.read_magic(head)
     headers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     if version not in headers:
         raise ValueError(f"version {version} of NPY")
-    return headers[version](file)
+    found = headers[version](head)
+    file.seek(head.tell())
+    return found
 
 
 def unpacked(path, name):
-    """Yields the rows of an array in an NPZ file, some at a time; all of them at once if they are in Fortran's order."""
+    """Yields the rows of an array in an NPZ file, some at a time: many if it must be unpacked anew for them."""
     try:
         with zipfile.ZipFile(path) as file, file.open(name) as member:
             shape, by_columns, dtype = npy_header(member)
-            step = shape[0] if by_columns else per_block(shape[1:], dtype)
-            for start in range(0, shape[0], step or 1):
-                some = min(step, shape[0] - start), *shape[1:]
-                content = member.read(math.prod(some) * dtype.itemsize)
-                yield np.frombuffer(content, dtype).reshape(some, order="F" if by_columns else "C")
+            begin, width = member.tell(), math.prod(shape[1:])
+            step = per_block(shape[1:], dtype, limits.BUDGET // 4 if by_columns else BLOCK)
+            for start in range(0, shape[0], step):
+                some = min(step, shape[0] - start)
+                if not by_columns:
+                    yield np.frombuffer(member.read(some * width * dtype.itemsize), dtype).reshape(some, *shape[1:])
+                    continue
+                columns = np.empty((width, some), dtype)
+                for number, column in enumerate(columns):
+                    member.seek(begin + (number * shape[0] + start) * dtype.itemsize)
+                    column[:] = np.frombuffer(member.read(some * dtype.itemsize), dtype)
+                yield columns.T.reshape(some, *shape[1:], order="F")
     except NOT_ZIP as error:
         raise ValueError(f"{path}: {name} can not be unpacked ({one_line(error)}); write it anew") from None
 
@@ -170,19 +180,16 @@ def hdf5(path):
 def of_dataset(path, name, data):
     place, where = place_of(data, os.path.getsize(path)), f"{path}: {name}"
     mapped = None if place is None or not are_numbers(data.dtype) else rows.mapped(path, data.dtype, place, data.shape)
-    chunk = math.prod(data.chunks or ()) * data.dtype.itemsize
-    problem = f"it has chunks of more than {LARGEST_CHUNK >> 20} MiB" if chunk > LARGEST_CHUNK else ""
-    if data.nbytes > MOST_PACKED * (data.id.get_storage_size() + BLOCK):
-        problem = "most of it was never written"
-    count = partial(checked, where, data.shape[0], problem)
+    count = partial(int, data.shape[0]) if mapped is not None else partial(checked, path, name)
     return Stored(where, data.shape[1:], data.dtype, count, partial(hyperslabs, path, name), mapped)
 
 
-def checked(where, count, problem):
-    """`count`; ValueError if there is a problem with the array."""
-    if problem:
-        raise ValueError(f"{where}: {problem}; write it anew")
-    return count
+def checked(path, name):
+    """The number of rows of a dataset; ValueError if it is too large to be unpacked."""
+    with rows.reading(path, f"{name} can not be read", "write it anew, without compression") as file:
+        data = file[os.fsencode(name)]
+        limits.check_dataset(data)
+        return len(data)
 
 
 def hyperslabs(path, name):

@@ -36,7 +36,7 @@ def prepared(directory, name):
     """(the Request, the halves of `resolve`, the path of the file that was written)."""
     request = parse(name)
     halves, paths = resolve(request, directory)
-    key = hashlib.sha256(os.fsencode(f"{READING} {paths[0]} {name}")).hexdigest()[:16]
+    key = hashlib.sha256(os.fsencode(" ".join(map(str, [READING, *paths, name])))).hexdigest()[:16]
     short = re.sub("[^\\w.-]", "_", paths[0].stem, flags=re.ASCII)[:100]  # file systems have a limit, and not all take any byte
     target, version = directory / "tables" / f"{short}-{key}.h5", fingerprint("", paths)
     if not rows.is_current(target, version):

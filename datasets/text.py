@@ -9,7 +9,9 @@ from itertools import islice
 import numpy as np
 from tqdm import tqdm
 
-CHUNK = 50_000  # lines
+from gridgrad.nn.files import limits
+
+CHUNK = 50_000  # lines at most, and no more of them than have a few million characters
 REMEDY = "mend that line, or fetch the file anew"
 SHOWN = 40  # characters of what is no number
 FOLLOWING = 100  # lines behind the first one that tell what it is
@@ -18,7 +20,23 @@ NUMBER = re.compile(r"\s*[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?\s*"
 
 def opened(path):
     """The text file. Bytes that are no UTF-8 become marks that are no numbers."""
-    return open(path, encoding="utf-8-sig", errors="replace")
+    return open(path, encoding="utf-8-sig", errors="replace", opener=limits.ordinary)
+
+
+def lines_of(file):
+    """Yields the lines of an open text file; ValueError for one that is too long."""
+    return limits.lines_of(file, file.name, limits.longest_text())
+
+
+def some(lines, most):
+    """The next of the `lines`, at most so many, and no more than can be taken apart at once."""
+    found, length = [], 0
+    for line in islice(lines, most):
+        found.append(line)
+        length += len(line)
+        if length >= limits.longest_text():
+            break
+    return found
 
 
 def read_table(path, columns, skip=0, max_rows=None):
@@ -34,7 +52,7 @@ def read_table(path, columns, skip=0, max_rows=None):
 def head(path):
     """(words of the first line, the mark between them or None for white space, lists of the words of some more lines)."""
     with opened(path) as file:
-        lines = list(islice(file, 1 + FOLLOWING)) or [""]
+        lines = some(lines_of(file), 1 + FOLLOWING) or [""]
     first = lines[0].lstrip("# ")  # the mark in front of names that NumPy writes
     if not first.strip():
         raise ValueError(f"{path}: the first line is empty; begin with the names of the columns, or with numbers")
@@ -68,11 +86,12 @@ def read_chunks(path, columns, delimiter=None, skip=0, max_rows=None, names=None
     """
     line, rows = skip, 0
     with opened(path) as file:
-        for _ in islice(file, skip):
+        lines = lines_of(file)
+        for _ in islice(lines, skip):
             pass
-        while lines := list(islice(file, CHUNK if max_rows is None else min(CHUNK, max_rows - rows))):
-            chunk = _numbers(path, lines, columns, delimiter, line + 1, names)
-            line += len(lines)
+        while found := some(lines, CHUNK if max_rows is None else min(CHUNK, max_rows - rows)):
+            chunk = _numbers(path, found, columns, delimiter, line + 1, names)
+            line += len(found)
             rows += len(chunk)
             yield chunk
 
@@ -80,7 +99,7 @@ def read_chunks(path, columns, delimiter=None, skip=0, max_rows=None, names=None
 def count_rows(path, delimiter, skip):
     """How many rows `read_chunks` finds behind the header."""
     with opened(path) as file:
-        return sum(1 for text in islice(file, skip, None) if not is_blank(text, delimiter))
+        return sum(1 for text in islice(lines_of(file), skip, None) if not is_blank(text, delimiter))
 
 
 def _numbers(path, lines, columns, delimiter, first, names):

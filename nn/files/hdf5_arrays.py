@@ -12,6 +12,7 @@ import os
 import h5py
 import numpy as np
 
+from gridgrad.nn.files import limits
 from gridgrad.nn.files.whole_files import written_whole
 
 DAMAGED = AttributeError, KeyError, OSError, OverflowError, RuntimeError, TypeError, ValueError  # raised for damaged files
@@ -98,6 +99,10 @@ def read_array(folder, name, shape, kinds, what):
         raise ValueError(f"{what} must be {'x'.join(map(str, shape))} {NAMES[kinds]}")
     if any(block > length for block, length in zip(data.chunks or (), shape, strict=False)):
         raise ValueError(f"{what} is in blocks of {'x'.join(map(str, data.chunks))}, larger than itself")
+    try:
+        limits.check_dataset(data)
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}") from None
     found = data[...]
     if not np.isfinite(found).all():
         raise ValueError(f"{what} has numbers that are not finite")

@@ -34,7 +34,7 @@ MAY_IMPORT = {  # package: (a package or a module that its files may import, ..)
     "nn": ("nn",),
     "parallel": ("parallel", "nn"),
     # the order of samples and their augmentation are functions of the global seed; there is one way to write a file
-    "datasets": ("datasets", "nn.random", "nn.files.hdf5_arrays", "nn.files.whole_files"),
+    "datasets": ("datasets", "nn.random", "nn.files.hdf5_arrays", "nn.files.limits", "nn.files.whole_files"),
     "experiments": ("experiments", "datasets", "parallel", "nn", "interrupt"),  # the last is beside them, in gridgrad/
 }
 
