@@ -1,12 +1,17 @@
-"""Folders of images: FOLDER/train/CLASS/*.jpg (.jpeg, .png, .bmp, .gif, .webp) and FOLDER/test or FOLDER/val likewise.
+"""Folders of images: FOLDER/train/CLASS/*.jpg (or another of the ENDINGS), and FOLDER/test or FOLDER/val likewise.
 
-Each image is scaled so that its shorter side is SIZE pixels, and the SIZE x SIZE pixels in its middle are kept, in
-three colours. The orientation in EXIF is ignored, as training programs do.
+Each image is turned as its EXIF data say, and scaled so that its shorter side is SIZE pixels, and the SIZE x SIZE pixels in its
+middle are kept, in three colours. What is transparent has the colour that lies there. Of several pictures in a file the first
+is taken.
 """
 
+import hashlib
 import os
+import threading
 import warnings
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from urllib.parse import quote
 
@@ -16,13 +21,16 @@ from tqdm import tqdm
 
 from gridgrad.datasets import labelled, rows
 from gridgrad.datasets.files import fingerprint
+from gridgrad.nn.files import limits
 
 PREFIX, SIZE, LARGEST = "images:", 224, 4096
 NAME = f"{PREFIX}FOLDER[,size={SIZE}]"
-ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")
-FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP")  # whatever a file is called, no other decoder sees it: one starts programs
-CHUNK = 256  # images in memory
-NAMED = 5  # damaged files in a message
+ENDINGS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm")
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # no other decoder sees a file: one starts programs
+CHUNK = 256  # images in memory at most, and no more of them than have the bytes of limits.BUDGET
+THREADS = min(32, (os.cpu_count() or 1) + 4)
+NAMED = 5  # files in a message
+LARGE = threading.Lock()  # held while an image is decoded that needs more than one thread's part of limits.BUDGET
 
 
 def parse(name):
@@ -41,15 +49,12 @@ def prepare(directory, name):
     OSError if there is no such folder; ValueError naming what is wrong with it, or the files in it that are no images.
     """
     text, size = parse(name)
-    target = converted(directory, name)
-    folder = next((one for one in (Path(text).absolute(), directory / text) if one.is_dir()), None)
-    if folder is None:
-        if target.exists():
-            return
+    folder, target = located(directory, text), converted(directory, name)
+    if not folder.is_dir():
         raise OSError(f"images: no folder {text} in {os.getcwd()} or {directory}; give one that holds train/CLASS/*.jpg and "
                       "test/CLASS/*.jpg, or --data-dir")  # fmt: skip
-    classes, files = survey(folder)
-    version = fingerprint(folder, [path for half in files.values() for path, _ in half])
+    classes, files, note = survey(folder)
+    version = fingerprint(folder, [path for half in files.values() for path, _ in half]) + note
     if rows.is_current(target, version):
         return
     with tqdm(total=sum(map(len, files.values())), desc="converting", unit=" images", delay=2, disable=None) as bar:
@@ -57,7 +62,7 @@ def prepare(directory, name):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # decoders', about what does not matter
             warnings.simplefilter("error", Image.DecompressionBombWarning)  # few bytes, but pixels that fill the memory
-            labelled.write(target, version, classes, (size, size, 3), halves)
+            labelled.write(target, version, classes, (size, size, 3), halves, note)
 
 
 def load(directory, dtype, name):
@@ -66,20 +71,26 @@ def load(directory, dtype, name):
     return labelled.load(converted(directory, name), name, (size, size, 3), dtype)
 
 
+def located(directory, text):
+    """The absolute path of a folder: in the current one, if it is there or nowhere, else in the data directory."""
+    here, there = Path(text).absolute(), directory.absolute() / text
+    return there if there.is_dir() and not here.is_dir() else here
+
+
 def converted(directory, name):
     """The path of the converted file: in the data directory, since the folder may be read-only, with a name for each path."""
-    folder, size = parse(name)
-    return directory / f"{quote(folder, safe='')}-{size}.h5"
+    text, size = parse(name)
+    folder = os.fsencode(located(directory, text))
+    return directory / f"{quote(os.path.basename(folder))[:100]}-{size}-{hashlib.sha256(folder).hexdigest()[:16]}.h5"
 
 
 def survey(folder):
-    """(classes, files): names in order, and {"train" or "test": [(path relative to the folder, label)]}.
+    """(classes, files, note): names in order, {"train" or "test": [(path relative to the folder, label)]}, what is not taken.
 
     ValueError if there is nothing to train on or to test, or for a class without training images.
     """
-    train = listing(folder, "train")
-    tests = [listing(folder, half) for half in ("test", "val")]  # that of ImageNet has its labels in val alone
-    test = next((found for found in tests if any(found.values())), {})
+    (train, others), *tests = (listing(folder, half) for half in ("train", "test", "val"))
+    test, more = next((found for found in tests if any(found[0].values())), ({}, []))  # ImageNet has its labels in val alone
     for found, half in ((train, "train"), (test, "test or val")):
         if not any(found.values()):
             raise ValueError(f"{folder}: no images {half}/CLASS/*{ENDINGS[0]} (or {', '.join(ENDINGS[1:])}); put them there")
@@ -88,18 +99,41 @@ def survey(folder):
             raise ValueError(f"{folder}: no images of the class {label} in train; put some there or remove its folders")
     numbers = {label: number for number, label in enumerate(train)}
     train, test = ([(path, numbers[label]) for label, paths in found.items() for path in paths] for found in (train, test))
-    return list(numbers), {"train": train, "test": test}
+    return list(numbers), {"train": train, "test": test}, left_out(others + more)
 
 
 def listing(folder, half):
-    """{class: [path relative to the folder]} of HALF/CLASS/*, in the order of their names; {} without such folders."""
-    root = folder / half
-    classes = sorted(found.name for found in os.scandir(root) if found.is_dir()) if root.is_dir() else []
-    return {
-        label: sorted(f"{half}/{label}/{name}" for name in os.listdir(root / label)
-                      if name.lower().endswith(ENDINGS) and not name.startswith("."))
-        for label in classes if not label.startswith(".")
-    }  # fmt: skip
+    """({class: [path relative to the folder]} of HALF/CLASS/*, [path of what else is there]), sorted, without hidden files.
+
+    A path that ends in / is a folder.
+    """
+
+    def entries(path):
+        shown = (found for found in os.scandir(folder / path) if not found.name.startswith("."))
+        return sorted(f"{path}/{found.name}" + "/" * found.is_dir() for found in shown)
+
+    classes, others = {}, []
+    for path in entries(half) if (folder / half).is_dir() else ():
+        found = entries(path[:-1]) if path.endswith("/") else [path]
+        taken = [name for name in found if name.lower().endswith(ENDINGS) and path.endswith("/")]
+        others += [name for name in found if name not in taken]
+        if path.endswith("/"):
+            classes[path.split("/")[1]] = taken
+    return classes, others
+
+
+def left_out(paths):
+    """What is not taken, in a line: how many files of which ending, and which folders; "" if there is nothing."""
+    folders = [path for path in paths if path.endswith("/")]
+    endings = Counter(os.path.splitext(path)[1].lower() or "without ending" for path in paths if not path.endswith("/"))
+    shown = endings.most_common(NAMED)
+    counts = [f"{count} {ending}" for ending, count in shown]
+    counts += [f"{endings.total() - sum(count for _, count in shown)} others"] * (len(endings) > NAMED)
+    said = [f"files that are not taken: {', '.join(counts)}"] * bool(endings)
+    said += [f"folders in classes that are not taken: {', '.join(folders[:NAMED])}{', ..' * (len(folders) > NAMED)}"] * bool(
+        folders
+    )
+    return "; ".join(said).encode(errors="backslashreplace").decode()
 
 
 def chunks(folder, files, size, bar):
@@ -107,10 +141,10 @@ def chunks(folder, files, size, bar):
 
     ValueError at the end, when all damaged files are known, if there are any.
     """
-    damaged = []
-    with ThreadPoolExecutor() as pool:
-        for start in range(0, len(files), CHUNK):
-            some = files[start : start + CHUNK]
+    damaged, step = [], max(1, min(CHUNK, limits.BUDGET // (6 * size**2)))  # there are two of each while they are stacked
+    with ThreadPoolExecutor(THREADS) as pool:
+        for start in range(0, len(files), step):
+            some = files[start : start + step]
             decoded = list(pool.map(lambda file: read(folder / file[0], size), some))
             damaged += [image for image in decoded if isinstance(image, str)]
             bar.update(len(some))
@@ -123,15 +157,32 @@ def chunks(folder, files, size, bar):
 
 def read(path, size):
     """The image, (size, size, 3) of uint8, or a text that names the file and says why there is none."""
+    most = limits.BUDGET // 4  # pixels, of which each takes 4 bytes
     try:
-        with Image.open(path, formats=FORMATS) as image:
-            image.draft("RGB", (2 * size, 2 * size))  # JPEG: decode no more than scaling down needs
-            image = ImageOps.fit(image.convert("RGB"), (size, size), Image.Resampling.BILINEAR)
-            return np.asarray(image)
+        with open(path, "rb", opener=limits.ordinary) as file, Image.open(file, formats=FORMATS) as image:
+            pixels = image.width * image.height
+            if pixels > most:
+                raise Image.DecompressionBombError
+            with LARGE if pixels > most // THREADS else nullcontext():
+                image.draft("RGB", (2 * size, 2 * size))  # JPEG: decode no more than scaling down needs
+                image.load()
+                image = ImageOps.fit(three_colours(image), (size, size), Image.Resampling.BILINEAR)
+                return np.asarray(ImageOps.exif_transpose(image))
     except UnidentifiedImageError:
         return f"{path} (of none of the formats {', '.join(FORMATS)})"
     except (Image.DecompressionBombWarning, Image.DecompressionBombError):
-        return f"{path} (more than {Image.MAX_IMAGE_PIXELS} pixels, perhaps a decompression bomb)"
+        return f"{path} (more than {most} pixels, perhaps a decompression bomb)"
     except Exception as error:  # decoders fail in many ways
         reason = " ".join(str(error).split())[:80]
         return f"{path} ({reason or type(error).__name__})"
+
+
+def three_colours(image):
+    """The image in RGB. Pillow clips grey levels of more than 8 bits. ValueError if nobody knows what is white."""
+    if image.mode[0] not in "IF":
+        return image if image.mode == "RGB" else image.convert("RGB")
+    tags = getattr(image, "tag_v2", {})  # of TIFF: 258 is the number of bits, 262 is 0 if 0 is white
+    if image.mode == "F" or image.mode == "I" and image.format not in ("PNG", "PPM") or tags.get(262) == 0:
+        raise ValueError("grey levels of 32 bits, or with white at 0; write it with 8 or 16 bits")
+    grey = np.asarray(image) >> (min(tags.get(258, (16,))) - 8)
+    return Image.fromarray(grey.astype(np.uint8)).convert("RGB")

@@ -26,11 +26,11 @@ class ChannelMoments:
         return self.sums / self.count, np.array([v**0.5 / self.count if v else 1.0 for v in spread])
 
 
-def write(path, source, classes, shape, halves):
+def write(path, source, classes, shape, halves, note=""):
     """Write all images and labels, a chunk at a time, with the moments of the training images.
 
     source: as `rows.is_current` compares it. classes: names, in the order of the labels. shape: of an image.
-    halves: {"train" or "test": (number of images, iterable of (images, labels))}.
+    halves: {"train" or "test": (number of images, iterable of (images, labels))}. note: of the Dataset.
     """
     moments = ChannelMoments(shape[-1])
     arrays = {f"{half}/x": ((count, *shape), np.uint8) for half, (count, _) in halves.items()}
@@ -45,7 +45,7 @@ def write(path, source, classes, shape, halves):
                 if half == "train":
                     moments.add(images)
         mean, std = moments.result()
-        file.attrs.update({"source": source, "classes": classes, "x_mean": mean, "x_std": std})
+        file.attrs.update({"source": source, "classes": classes, "x_mean": mean, "x_std": std, "note": note})
 
 
 def load(path, name, shape, dtype):
@@ -53,9 +53,12 @@ def load(path, name, shape, dtype):
 
     ValueError if anything in the file is not as `write` makes it for images of that shape.
     """
-    classes = np.asarray(rows.attributes(path).get("classes"))
+    known = rows.attributes(path)
+    classes, note = np.asarray(known.get("classes")), known.get("note", "")
     if classes.ndim != 1 or not len(classes) or not all(isinstance(label, str) for label in classes):
         raise ValueError(f"{path}: the names of the classes are missing or damaged; delete the file, and it is made anew")
+    if not isinstance(note, str):
+        raise ValueError(f"{path}: its note is damaged; delete the file, and it is made anew")
     mean, std = rows.vectors(path, {"x_mean": shape[-1], "x_std": shape[-1]})
     parts = []
     for half in ("train", "test"):
@@ -63,4 +66,4 @@ def load(path, name, shape, dtype):
         if y.min() < 0 or y.max() >= len(classes):
             raise ValueError(f"{path}: {half}/y has labels that are none of {len(classes)} classes; delete the file")
         parts.append(Part(x, y, mean, std, dtype=dtype))
-    return Dataset(name, *parts, "cross-entropy", len(classes), "")
+    return Dataset(name, *parts, "cross-entropy", len(classes), "", note=note)

@@ -38,6 +38,10 @@ def folder(tmp_path):
     return tmp_path
 
 
+def converted(directory, name="images:paint,size=8"):
+    return images.converted(directory, name)
+
+
 def load(directory, name="images:paint,size=8"):
     datasets.prepare(name, directory)
     return datasets.load(name, directory)
@@ -56,14 +60,14 @@ def test_a_folder_is_converted_and_mapped(folder):
     assert abs(data.test.x[2].astype(int) - COLOURS["red"]).max() < 6 and (data.test.x[0] == COLOURS["blue"]).all()
     x = data.train.inputs(np.arange(12), EVERYTHING)
     assert np.allclose(x.mean(axis=(0, 1, 2)), 0, atol=1e-5) and np.allclose(x.std(axis=(0, 1, 2)), 1, atol=1e-5)
-    with h5py.File(folder / "paint-8.h5") as file:
+    with h5py.File(converted(folder)) as file:
         assert list(file.attrs["classes"]) == list(COLOURS) and file["train/x"].chunks is None
 
 
 def test_chunks_give_what_one_would(folder, monkeypatch):
     whole = load(folder)
     x, mean = np.array(whole.train.x), whole.train.x_mean
-    (folder / "paint-8.h5").unlink()
+    converted(folder).unlink()
     monkeypatch.setattr(images, "CHUNK", 5)
     cut = load(folder)
     assert np.array_equal(cut.train.x, x) and np.array_equal(cut.train.x_mean, mean)
@@ -98,7 +102,7 @@ def test_a_folder_elsewhere_is_converted_into_the_data_directory(folder, tmp_pat
 
 
 def test_it_is_converted_once_and_anew_when_the_folder_changes(folder):
-    target = folder / "paint-8.h5"
+    target = converted(folder)
     load(folder)
     first = target.stat().st_mtime_ns
     load(folder)
@@ -109,8 +113,111 @@ def test_it_is_converted_once_and_anew_when_the_folder_changes(folder):
     second = target.stat().st_mtime_ns
     load(folder)
     assert target.stat().st_mtime_ns != second
-    (folder / "paint").rename(folder / "away")
-    assert len(load(folder).train) == 13  # the conversion is enough
+    (folder / "paint" / "train" / "red" / "more.svg").touch()
+    assert load(folder).note == "files that are not taken: 1 .svg, 1 .txt"
+
+
+def test_projects_with_equal_relative_names_keep_apart(tmp_path, monkeypatch):
+    for number, project in enumerate(("one", "two", "none")):
+        for label in list(COLOURS)[number:] if project != "none" else ():
+            for half in ("train", "test"):
+                paint(tmp_path / project / "pics" / half / label / "0.png", COLOURS[label])
+    (tmp_path / "none").mkdir()
+    for project, classes in (("one", 3), ("two", 2), ("one", 3)):
+        monkeypatch.chdir(tmp_path / project)
+        assert load(tmp_path / "data", "images:pics,size=8").outputs == classes
+    assert len(list((tmp_path / "data").iterdir())) == 2
+    monkeypatch.chdir(tmp_path / "none")
+    with pytest.raises(OSError, match="images: no folder pics in .*/none or .*data; give one"):
+        datasets.prepare("images:pics,size=8", tmp_path / "data")
+    with pytest.raises(OSError, match="no file .*data/pics-8-.*: call gridgrad.datasets.prepare first"):
+        datasets.load("images:pics,size=8", tmp_path / "data")
+
+
+def test_other_endings_are_taken_and_what_is_not_is_said(tmp_path):
+    root = tmp_path / "m"
+    for number, ending in enumerate((".tif", ".TIFF", ".ppm", ".pnm", ".jfif", ".jpe")):
+        paint(root / "train" / "a" / f"{number}{ending}", (9, 200, 9), format="JPEG" if ending[1] == "j" else None)
+    paint(root / "train" / "a" / "7.pgm", (255, 255, 255), mode="L")
+    paint(root / "train" / "a" / "8.pbm", (255, 255, 255), mode="1")
+    paint(root / "test" / "a" / "0.png")
+    assert (len((data := load(tmp_path, "images:m,size=4")).train), data.note) == (8, "")
+    for name in ("train/a/1.heic", "train/a/2.heic", "test/a/3.TXT", "test/a/README", "train/0.png", "test/a/.hidden"):
+        (root / name).touch()
+    for name in ("train/a/more.png/1.jpg", "test/a/deep/1.jpg"):
+        paint(root / name)
+    words = "files that are not taken: 2 .heic, 1 .png, 1 .txt, 1 without ending; "
+    words += "folders in classes that are not taken: train/a/more.png/, test/a/deep/"
+    assert load(tmp_path, "images:m,size=4").note == words
+
+
+@pytest.mark.parametrize(
+    ("array", "name", "value"),
+    [
+        (np.uint16, "a.png", 78),
+        (np.uint16, "a.tif", 78),
+        (">u2", "a.tif", 78),
+        (np.int32, "a.tif", "grey levels of 32 bits, or with white at 0; write it with 8 or 16 bits"),
+        (np.float32, "a.tif", "grey levels of 32 bits"),
+    ],
+)
+def test_grey_levels_of_more_than_8_bits_keep_their_values_or_are_refused(tmp_path, array, name, value):
+    for half in ("train", "test"):
+        path = tmp_path / "m" / half / "a" / name
+        path.parent.mkdir(parents=True)
+        Image.fromarray(np.full((6, 6), 20000, array)).save(path)
+    if isinstance(value, str):
+        with pytest.raises(ValueError, match=f"{name} .*{value}"):
+            load(tmp_path, "images:m,size=4")
+    else:
+        assert np.unique(load(tmp_path, "images:m,size=4").train.x).tolist() == [value]
+
+
+def test_grey_levels_of_a_16_bit_pgm_keep_their_values(tmp_path):
+    for half, most in (("train", 65535), ("test", 40000)):
+        path = tmp_path / "m" / half / "a" / "0.pgm"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"P5 4 4 %d\n" % most + np.full(16, 20000, ">u2").tobytes())
+    data = load(tmp_path, "images:m,size=4")
+    assert np.unique(data.train.x).tolist() == [78] and np.unique(data.test.x).tolist() == [128]
+
+
+@pytest.mark.parametrize("ending", ["png", "jpg", "webp", "tif"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_images_are_turned_as_their_exif_data_say(tmp_path, ending, orientation):
+    upright = np.zeros((8, 8, 3), np.uint8)
+    upright[:4, :4], upright[:4, 4:], upright[4:, :4] = (250, 0, 0), (0, 250, 0), (0, 0, 250)
+    back = {2: 0, 3: 3, 4: 1, 5: 5, 6: 2, 7: 6, 8: 4}  # the transpositions of Pillow that undo what a reader has to do
+    image = Image.fromarray(upright)
+    image = image.transpose(Image.Transpose(back[orientation])) if orientation > 1 else image
+    exif = Image.Exif()
+    exif[274] = orientation
+    for half in ("train", "test"):
+        path = tmp_path / "m" / half / "a" / f"0.{ending}"
+        path.parent.mkdir(parents=True)
+        image.resize((32, 32), 0).save(path, exif=exif, **({"lossless": True} if ending == "webp" else {}))
+    assert abs(load(tmp_path, "images:m,size=8").train.x[0].astype(int) - upright)[::7, ::7].max() < 20
+
+
+def test_images_are_converted_in_chunks_of_few_bytes(folder, monkeypatch):
+    whole, stacked, stack = np.array(load(folder).train.x), [], np.stack
+    converted(folder).unlink()
+    monkeypatch.setattr(images.limits, "BUDGET", 4000)
+    monkeypatch.setattr(np, "stack", lambda some: stacked.append(len(some)) or stack(some))
+    paint(folder / "paint" / "train" / "red" / "3.JPEG", COLOURS["red"], (30, 30), quality=95)
+    for label in COLOURS:
+        paint(folder / "paint" / "train" / label / "3.JPEG", COLOURS[label], (30, 30), quality=95)
+    assert np.allclose(load(folder).train.x, whole, atol=9) and max(stacked) == 10
+    paint(folder / "paint" / "train" / "red" / "large.png", size=(40, 40))
+    with pytest.raises(ValueError, match=r"large.png \(more than 1000 pixels, perhaps a decompression bomb\)"):
+        load(folder)
+
+
+@pytest.mark.parametrize("put", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_only_ordinary_files_are_read(folder, put):
+    put(folder / "paint" / "train" / "red" / "odd.png")
+    with pytest.raises(ValueError, match=r"damaged or no images: .*odd.png \(.*no ordinary file"):
+        load(folder)
 
 
 def png(width, height):
@@ -204,11 +311,14 @@ def test_bad_names_are_refused(tmp_path, name, message):
 def test_names_are_parsed():
     assert images.parse("images:a/b/") == ("a/b", 224)
     assert images.parse("images:/a,b,size=64") == ("/a,b", 64)
-    assert images.converted(Path("d"), "images:/a/b,size=64").name == "%2Fa%2Fb-64.h5"
+    name = images.converted(Path("d"), "images:/a/b,size=64").name
+    assert name.startswith("b-64-") and name != images.converted(Path("d"), "images:/c/b,size=64").name
+    for folder in ("ü" * 120, "\udcff" * 200, "a/../%2F/", "/"):
+        assert "/" not in (name := images.converted(Path("d"), f"images:{folder}").name) and len(name.encode()) < 200
 
 
 def test_a_conversion_of_another_size_is_refused(folder):
     load(folder)
-    (folder / "paint-8.h5").rename(folder / "paint-9.h5")
+    converted(folder).rename(converted(folder, "images:paint,size=9"))
     with pytest.raises(ValueError, match="not contiguous rows of 9x9x3 uint8"):
         datasets.load("images:paint,size=9", folder)

@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 
 from gridgrad import datasets
-from gridgrad.datasets import denoise, ethylene, labelled, rows
+from gridgrad.datasets import denoise, ethylene, images, labelled, rows
 from gridgrad.nn.zoo import network_names, pruned_file
 from gridgrad.nn.zoo.pruning import prune
 from gridgrad.parallel.partitioning import naive
@@ -38,6 +38,12 @@ def made(write):
 def loaded(name, depth=1):
     """A reader of a converted file, as ranks read it after another process has prepared it."""
     return lambda path: used(datasets.load(name, path.parents[depth]))
+
+
+def loaded_images(path):
+    """Read a converted file of a folder of images, whose name depends on where that folder would be."""
+    path.rename(images.converted(path.parent, IMAGES))
+    used(datasets.load(IMAGES, path.parent))
 
 
 def write_images(path, size=32):
@@ -119,7 +125,7 @@ TARGETS = (
     target("denoise hdf5", write_quarters, loaded("denoise"), "cifar10/denoise.h5", "test/y"),
     target("ethylene hdf5", lambda path: ethylene.write(path, *ethylene.synthetic(40), "x"), loaded("ethylene"),
            "ethylene/ethylene.h5", "train/y"),
-    target("images hdf5", lambda path: write_images(path, 8), loaded(IMAGES, depth=0), "photos-8.h5", "test/y"),
+    target("images hdf5", lambda path: write_images(path, 8), loaded_images, "photos-8", "test/y"),
     target("owners", write_partition, read_partition, "owners.h5", "outputs/0"),
     target("pruned network", lambda path: pruned_file.write(path, prune(network(), 0.5), SPEC), read_pruned, "pruned.h5",
            "0.weight"),
