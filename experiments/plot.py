@@ -5,6 +5,7 @@
     gridgrad plot throughput FILE.jsonl --machine cori-haswell
     gridgrad plot breakdown results/breakdown.jsonl --layers
     gridgrad plot compare before.jsonl after.jsonl
+    gridgrad plot compare --across reduction plain.jsonl overlap.jsonl
     gridgrad plot crossover results/crossover.json
     gridgrad plot predictions results/predictions/*.json --out results/predictions.md
 
@@ -53,8 +54,9 @@ def plot_breakdown(args):
 
 def plot_compare(args):
     out = out_of_sweep(args, args.other)
-    points, found = compare.read(args.one, args.other)
-    words = compare.words_of(points, found)
+    across = args.across and args.across.strip().removeprefix("--").replace("-", "_")
+    points, found = compare.read(args.one, args.other, across)
+    words = compare.words_of(points, found, across)
     figure = compare.draw(points, list(curves.names_of([args.one, args.other]).values()), words, args.width)
     save(figure, out, paper.DPI)
     return out, [compare.table_of(points), *words]
@@ -131,6 +133,8 @@ def options():
     words = "two sweeps point by point: which points are faster or slower by more than noise"
     pair = add_of_sweep("compare", plot_compare, words, ["one"], "a sweep, such as that before a change")
     pair.add_argument("other", metavar="FILE.jsonl", help="a sweep of the same points, such as that after the change")
+    pair.add_argument("--across", metavar="SETTING", help="also compare points that differ in this setting alone, such as "
+                      "reduction or batch-size")  # fmt: skip
     bars = add(
         "crossover", plot_crossover, "steps and bytes of each grid, by batch size", ["report"], metavar="FILE.json",
         help="what `gridgrad study crossover` wrote",

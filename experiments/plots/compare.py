@@ -7,7 +7,7 @@ from gridgrad.experiments.common.markdown import cell
 from gridgrad.experiments.common.tables import counted, table
 from gridgrad.experiments.plots import curves, paper
 from gridgrad.experiments.plots.figures import plt
-from gridgrad.experiments.scaling.comparison import FASTER, FEW, FEWEST, NOISE, SLOWER, compare, together
+from gridgrad.experiments.scaling.comparison import BUSY, FASTER, FEW, FEWEST, NOISE, SLOWER, apart, compare, together
 from gridgrad.experiments.scaling.environment import differences
 
 STYLES = {SLOWER: ("#D55E00", "s"), FASTER: ("#0072B2", "o"), NOISE: (paper.GREY, "|")}  # colour and marker of a verdict
@@ -16,15 +16,15 @@ NAMES = 0.4  # the share of the width that the names of points may have
 FURTHEST = 1000.0  # the greatest ratio whose interval is drawn whole
 
 
-def read(one, other):
-    """(Compared points, {file: its measured records}) of two files. ValueError if they do not compare."""
+def read(one, other, across=None):
+    """(Compared points, {file: its measured records}) of two files, see `compare`. ValueError if they do not compare."""
     found = {}
     for path in (one, other):
         found[path] = [record for record in curves.records_of(path) if not record.get("predicted")]
         curves.check_environments(path, found[path])
     if len(found) < 2:
         raise ValueError(f"{one} is named twice: name the files of two studies")
-    return compare(*found.values()), found
+    return compare(*found.values(), across), found
 
 
 def table_of(points):
@@ -42,8 +42,9 @@ def table_of(points):
     return table(rows)
 
 
-def words_of(points, found):
-    """Lines below the table: which file is which, in what they differ, and how many points have which verdict."""
+def words_of(points, found, across=None):
+    """Lines below the table: which file is which, in what they differ, which points are not compared, and how many points have
+    which verdict."""
     (one, first), (other, second) = found.items()
     lines = []
     for letter, path, records in (("A", one, first), ("B", other, second)):
@@ -52,13 +53,19 @@ def words_of(points, found):
     of_points = dict.fromkeys(words for point in points for words in differences(*point.environments))
     lines.append(f"They were measured with different {'; '.join(of_points)}." if of_points else
                  "They were measured on the same, with the same code.")  # fmt: skip
-    return [*lines, *verdicts(points)]
+    if across:
+        values = [
+            dict.fromkeys(str(record["point"][across]) for record in of if across in record["point"]) for of in (first, second)
+        ]
+        of_a, of_b = (", ".join(words) or "none" for words in values)
+        lines.append(f"They are compared across {across}: A has {of_a}, B has {of_b}.")
+    return [*lines, *apart(first, second, across), *verdicts(points)]
 
 
 def verdicts(points):
     """Lines about all points together."""
-    counts = {word: sum(point.verdict == word for point in points) for word in (SLOWER, FASTER, NOISE, FEW)}
-    tested = len(points) - counts[FEW]
+    counts = {word: sum(point.verdict == word for point in points) for word in (SLOWER, FASTER, NOISE, FEW, BUSY)}
+    tested = len(points) - counts[FEW] - counts[BUSY]
     lines = [f"Of {counted(tested, 'point')}, B is slower in {counts[SLOWER]}, faster in {counts[FASTER]}, and differs by no "
              f"more than noise in {counts[NOISE]} (of 20 pairs of equal studies that were measured by turns, one has a point "
              "that differs)."]  # fmt: skip
@@ -67,6 +74,8 @@ def verdicts(points):
                      "interval and verdict; the table has the ratio of the seconds, too: as measured.")  # fmt: skip
     if counts[FEW]:
         lines.append(f"{counted(counts[FEW], 'point')} had fewer than {FEWEST} runs in A or B: measure them more often.")
+    if counts[BUSY]:
+        lines.append(f"{counted(counts[BUSY], 'point')} had only runs beside other programs in A or B: measure them again.")
     mean, above, count = together(points)
     if count > 1:
         lines.append(f"All points together: B / A = {mean:.3f}, above 1 in {above} of {count}. What all points share may be "

@@ -18,6 +18,7 @@ from gridgrad.experiments.plots.figures import plt
 from gridgrad.experiments.plots.measures import ALONE, ANEW, KINDS, MOST_IDEALS, OF_RATIOS, OF_RUNS, WEAK, ideals, points_of
 from gridgrad.experiments.scaling.busy import is_busy_alone
 from gridgrad.experiments.scaling.median import CONFIDENCE, FEWEST
+from gridgrad.experiments.scaling.table import UNLIKE
 
 ROW_INCHES = {1: 2.3, 2: 2.1, 3: 1.95}  # the height of a row of so many panels
 NARROWEST = 2.2  # inches of a panel, at least
@@ -65,7 +66,7 @@ def draw(lines, kind, width=None, machine=None):
                 axes.set_axis_off()
     same_axis(frame, measures, len(panels))
     frame.legend = legend_of(drawn, measures, styles)
-    missing = [*([missing_words(left, of_kind)] if left else []), *map(empty_words, empty)]
+    missing = [*missing_words(left, drawn, of_kind), *map(empty_words, empty)]
     frame.words = [words_of(drawn, measures), *missing]
     return paper.finish(frame), missing
 
@@ -233,11 +234,16 @@ def bars_words(lines, measures):
     return f"Points are {points}, bars {bars}" + ("." if least >= FEWEST else f" or, of fewer than {FEWEST} runs, {of_few}.")
 
 
-def missing_words(left, kind):
-    """A sentence about the lines that are not drawn in a Kind of figure."""
-    names = dict.fromkeys(f"{line.name} of {line.panel.network}" for line in left)
+def missing_words(left, drawn, kind):
+    """Sentences about the lines and the points that are not drawn in a Kind of figure. drawn: the other lines."""
+    of_speedups = kind.measures(drawn, None)[0].bars == OF_RATIOS
+    unlike = [line for line in left if of_speedups and any(row.unlike for row in line.rows)]
+    names = dict.fromkeys(f"{line.name} of {line.panel.network}" for line in left if line not in unlike)
     why = "there is no run on 1 rank" if kind.missing == ALONE else "no run says it"
-    return f"Not drawn, as {why}: {'; '.join(names)}."
+    found = [f"Not drawn, as {why}: {'; '.join(names)}."] if names else []
+    points = dict.fromkeys(f"{line.name} of {line.panel.network} on {counted(row.ranks, 'rank')}" for line in [*unlike, *drawn]
+                           for row in line.rows if of_speedups and row.unlike)  # fmt: skip
+    return found + ([f"Not drawn, {UNLIKE}: {'; '.join(points)}."] if points else [])
 
 
 def empty_words(measure):

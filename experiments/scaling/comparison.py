@@ -33,14 +33,17 @@ from math import exp, inf, log, sqrt
 
 from scipy.special import stdtr, stdtrit
 
+from gridgrad.experiments.common.tables import counted
+from gridgrad.experiments.scaling.busy import is_busy_alone
 from gridgrad.experiments.scaling.median import CONFIDENCE
 from gridgrad.experiments.scaling.order import seconds_of
 from gridgrad.experiments.scaling.settings import STUDY
 from gridgrad.experiments.scaling.study import Point
 from gridgrad.experiments.scaling.summary import rows
 
-FASTER, SLOWER, NOISE, FEW = "faster", "slower", "no more than noise", "too few runs"
+FASTER, SLOWER, NOISE, FEW, BUSY = "faster", "slower", "no more than noise", "too few runs", "busy machine"
 FEWEST = 3  # runs of a point in each study for a verdict
+SHOWN, MOST_DIFFERENT = 4, 3  # points that are named; settings in which two points are told to differ
 CORE = "processor", "blas", "threads"  # entries of an environment that say what the reference product is computed by
 
 
@@ -62,8 +65,8 @@ class Compared:
     """A point of two studies. network, series, scaling, grid, ranks, batch: of it. seconds: of the runs of both, two tuples.
 
     ratio: a Ratio of the second to the first; None where there are too few runs. is_normalised: whether it is one of reference
-    products, and not of seconds. chance: that of the ratio, corrected for the number of points. verdict: FASTER, SLOWER, NOISE
-    or FEW. environments: what both were measured on.
+    products, and not of seconds. chance: that of the ratio, corrected for the number of points. verdict: FASTER, SLOWER, NOISE,
+    FEW, or BUSY where all runs of a study were disturbed. environments: what both were measured on.
     """
 
     network: str
@@ -86,26 +89,69 @@ class Compared:
         return capped(mean_other - mean)
 
 
-def compare(one, other):
+def compare(one, other, across=None):
     """The Compared points that two lists of records of measured runs share, in their order.
 
-    ValueError for a record that is damaged, and if they share none.
+    across: the name of a setting in which the points of the two may differ, or None. ValueError for a record that is damaged,
+    if they share none, and for a setting that none has, or several points of a study differ in.
     """
-    first, second = timed(one), timed(other)
+    if across and not any(across in record["point"] for record in (*one, *other)):
+        known = dict.fromkeys(name for record in (*one, *other) for name in record["point"])
+        raise ValueError(f"--across {across}: no point has this setting; there are {', '.join(known)}")
+    first, second = timed(one, across), timed(other, across)
     shared = [key for key in first if key in second]
     if not shared:
-        raise ValueError("the two studies have no point in common that was timed in both: they must have the same networks, "
-                         "grids and settings")  # fmt: skip
+        words = " ".join(apart(one, other, across))
+        raise ValueError(f"the two studies have no point in common that was timed in both. {words}")
     return judged([compared_point(first[key], second[key]) for key in shared])
 
 
-def timed(records):
-    """{key of a point: its Rows} of the points that have times."""
+def timed(records, across=None):
+    """{key of a point: its Rows} of the points that have times. across: a setting that the keys leave out."""
     found = {}
     for row in rows([record for record in records if not record.get("predicted")]):
         if row.seconds:
-            found.setdefault(Point(row.ranks, row.settings).key, []).append(row)
+            here = found.setdefault(Point(row.ranks, row.settings | {across: None}).key, [])
+            if here and here[0].settings.get(across) != row.settings.get(across):
+                raise ValueError(f"--across {across}: {row.network} on {row.grid} was measured with several values of it in "
+                                 "one file: compare files with one value each")  # fmt: skip
+            here.append(row)
     return found
+
+
+def apart(one, other, across=None):
+    """Sentences about the points that only one of two lists of records has times of; none if both have the same."""
+    first, second = timed(one, across), timed(other, across)
+    if first.keys() == second.keys():
+        return []
+    shared, lines, differing = first.keys() & second.keys(), [], {}
+    lines.append(f"Only {len(shared)} of the {counted(len(first), 'point')} of A and of the {len(second)} of B are compared, "
+                 "and nothing here is said of the others.")  # fmt: skip
+    for letter, mine, others in (("A", first, second), ("B", second, first)):
+        alone = [of[0] for key, of in mine.items() if key not in others]
+        names = [f"{row.network} ({row.series}) on {counted(row.ranks, 'rank')}" for row in alone]
+        if names:
+            more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+            lines.append(f"Only {letter} has a time of {counted(len(names), 'point')}: {'; '.join(names[:SHOWN])}{more}.")
+    left = [of[0] for key, of in second.items() if key not in first]
+    for row in (of[0] for key, of in first.items() if key not in second):
+        nearest = min((differences_of(row, each) for each in left if each.ranks == row.ranks), key=len, default={})
+        if len(nearest) <= MOST_DIFFERENT:
+            for name, values in nearest.items():
+                differing.setdefault(name, {})[values] = None
+    if differing:
+        pairs = {name: "; ".join(f"A: {a}, B: {b}" for a, b in list(of)[:SHOWN]) for name, of in differing.items()}
+        words = [f"{name} ({text})" for name, text in pairs.items()]
+        advice = f": --across {name} compares them" if len(differing) == 1 and not across else ""
+        lines.append(f"They differ in {', '.join(words)}{advice}.")
+    return lines
+
+
+def differences_of(row, other):
+    """{setting: (its value in a Row, that in another one)} of the settings in which two Rows differ."""
+    one, two = row.settings, other.settings
+    names = [name for name in {**one, **two} if name != "data_dir" and one.get(name) != two.get(name)]
+    return {name: (one.get(name), two.get(name)) for name in names}
 
 
 def compared_point(one, other):
@@ -115,11 +161,12 @@ def compared_point(one, other):
     normalised = normalised_steps(*runs)
     series = "all" if row.ranks == 1 else "; ".join(dict.fromkeys(each.series for each in one))
     scaling = "" if row.ranks == 1 else row.scaling
-    enough = min(map(len, seconds)) >= FEWEST
+    busy = is_busy_alone(row) or is_busy_alone(other[0])
+    enough = min(map(len, seconds)) >= FEWEST and not busy
     ratio = ratio_of(*(normalised or seconds), *map(planned, runs)) if enough else None
     environments = row.environment, other[0].environment
     return Compared(row.network, series, scaling, row.grid, row.ranks, row.batch, seconds, ratio, bool(ratio and normalised),
-                    environments=environments)  # fmt: skip
+                    verdict=BUSY if busy else FEW, environments=environments)  # fmt: skip
 
 
 def normalised_steps(*studies):

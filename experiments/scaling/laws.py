@@ -10,6 +10,8 @@ from collections import defaultdict
 
 import numpy as np
 
+from gridgrad.experiments.scaling.busy import is_busy_alone
+
 
 def karp_flatt(speedup, ranks):
     """The serial fraction at one point; None on one rank. It is below 0 where the speedup is above the number of ranks."""
@@ -32,15 +34,24 @@ def amdahl(points):
 def fractions(rows):
     """Table rows: for each measured curve of strong scaling the fraction of Amdahl, and those of Karp and Flatt by ranks.
 
-    Points with more ranks than cores are left out.
+    Points with more ranks than cores, and those measured on a busy machine, are left out.
     """
     curves = defaultdict(list)
     for row in rows:
-        if row.speedup and row.scaling == "strong" and not row.is_predicted and not row.oversubscribed:
+        if row.speedup and row.scaling == "strong" and not row.is_predicted and not (row.oversubscribed or is_busy_alone(row)):
             curves[row.curve].append((row.ranks, row.speedup.value))
     return [
-        {"network": curve.network, "series": curve.series, "Amdahl: serial %": 100 * serial,
+        {"network": curve.network, "series": curve.series,
+         "Amdahl: serial %": refusal(serial, "the law does not fit: ") or 100 * serial,
          "Karp-Flatt, serial % on P ranks": ", ".join(
-             f"{ranks}: {100 * karp_flatt(speedup, ranks):.1f}" for ranks, speedup in points if ranks > 1)}
+             f"{ranks}: {refusal(one) or f'{100 * one:.1f}'}" for ranks, speedup in points
+             if (one := karp_flatt(speedup, ranks)) is not None)}
         for curve, points in curves.items() if (serial := amdahl(points)) is not None
     ]  # fmt: skip
+
+
+def refusal(serial, words=""):
+    """Words for a number that can be no serial fraction, behind others; empty for one that can."""
+    if 0 <= serial <= 1:
+        return ""
+    return f"{words}{'slower than 1 rank' if serial > 1 else 'more than P times as fast'}"

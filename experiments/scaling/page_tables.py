@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 from gridgrad.experiments.common.markdown import cell
 from gridgrad.experiments.common.parallel_schemes import AUTO
-from gridgrad.experiments.scaling.busy import is_busy
+from gridgrad.experiments.scaling.busy import is_busy, is_busy_alone
 from gridgrad.experiments.scaling.environment import SAME, same
 from gridgrad.experiments.scaling.records import key_of
 from gridgrad.experiments.scaling.summary import origin_of
-from gridgrad.experiments.scaling.table import cells_of
+from gridgrad.experiments.scaling.table import UNLIKE, cells_of
 
 MEASURED = (
     "A time is the median of the runs, each of which has its own median step; +- is half of the 95 % confidence interval of "
@@ -105,6 +105,7 @@ def planner(found):
             continue
         choice = asked[0] if asked else min(predicted, key=lambda row: row.seconds.value)
         timed = [row for row in here if not row.is_predicted]
+        timed = [row for row in timed if not is_busy_alone(row)] or timed
         fastest = min(timed, key=lambda row: row.seconds.value, default=None)
         plan = choice.runs[0].get("plan")
         rows.append({
@@ -118,12 +119,18 @@ def planner(found):
 
 
 def best(found):
-    """A sentence for each network and scaling: the largest speedup that was measured, with a core for each rank if possible."""
+    """A sentence for each network and scaling: the largest speedup that was measured, with a core for each rank if possible,
+    and not on a busy machine; or why there is none."""
     lines = []
     for network, scaling in dict.fromkeys((row.network, row.scaling) for row in found if not row.is_predicted):
-        sure = [row for row in found if (row.network, row.scaling) == (network, scaling) and not row.is_predicted
-                and row.speedup and row.ranks > 1]  # fmt: skip
+        several = [row for row in found if (row.network, row.scaling) == (network, scaling) and not row.is_predicted
+                   and row.ranks > 1 and row.seconds]  # fmt: skip
+        sure = [row for row in several if row.speedup and not is_busy_alone(row)]
         sure = [row for row in sure if not row.oversubscribed] or sure
+        if several and not sure:
+            why = UNLIKE if any(row.unlike for row in several) else "as all runs were measured beside other programs"
+            why = why if any(row.unlike or row.speedup for row in several) else "as there is no run on 1 rank"
+            lines.append(f"{network}, {scaling} scaling: no speedup, {why}.")
         if sure:
             row = max(sure, key=lambda row: row.speedup.value)
             low, high, percent = row.speedup.low, row.speedup.high, 100 * SURE

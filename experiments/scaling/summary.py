@@ -2,7 +2,8 @@
 
 Times are medians over the runs of a point, each of which has its own median step, with the interval of `median.py`. Speedups
 are in samples a second over the run on one rank of the same network, data and settings, so that they mean the same for strong
-and for weak scaling; the parallel efficiency is the speedup over the ranks.
+and for weak scaling; the parallel efficiency is the speedup over the ranks. There is none where other programs disturbed all
+runs of the one point, and not those of the other: a time on a busy machine over one on a quiet machine says nothing.
 
 Only runs that were measured on the same (`environment.py`: SAME) are one row, and only predictions for the same machine. Where
 the records have several of them for a curve, the name of its series says which one a row is of.
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 
 from gridgrad.experiments.common.report import PARTS
-from gridgrad.experiments.scaling.busy import is_busy
+from gridgrad.experiments.scaling.busy import is_busy, is_busy_alone
 from gridgrad.experiments.scaling.environment import SAME, same
 from gridgrad.experiments.scaling.median import Median, median_of
 from gridgrad.experiments.scaling.order import seconds_of
@@ -43,7 +44,8 @@ class Row:
     seconds: a Median of a step; None where no run was timed. parts: {what: seconds a step, mean over the ranks}, medians over
     the runs; empty where a run says nothing. bytes, calls: sent by all ranks in a step, and collectives that a rank takes part
     in, or None. memory: bytes that the rank with most of them had at most, or None. flops: of a step of all ranks together.
-    speedup: a Median, None without a run on one rank. predicted: seconds of the same point in a prediction; None where there is
+    speedup: a Median; None without a run on one rank, and where it is `unlike`: measured on a busy machine, and that run was
+    not, or the other way round. predicted: seconds of the same point in a prediction; None where there is
     none, or several machines have one. is_predicted: whether the row itself is one; fits: whether it fits the memory of its
     machine.
     busy: runs that did not count, as others used the machine. failed: the reason why there is no time, or None.
@@ -69,6 +71,7 @@ class Row:
     memory: float | None = None
     flops: float | None = None
     speedup: Median | None = None
+    unlike: bool = False
     predicted: float | None = None
     is_predicted: bool = False
     fits: bool = True
@@ -128,8 +131,9 @@ def rows(records):
         of_prediction = predictions[key][0] if not origin.is_predicted and len(predictions[key]) == 1 else None
         for network, series, scaling in curves:
             row = row_of(Curve(network, series, scaling), of_point, timed.get((origin, key)))
-            alone = timed.get((origin, key_alone(of_point[0], scaling)))
-            found.append((origin, with_speedup(row, alone, of_prediction)))
+            place = origin, key_alone(of_point[0], scaling)
+            unlike = place in timed and all(map(is_busy, counting(groups[place]))) != is_busy_alone(row)
+            found.append((origin, with_speedup(row, timed.get(place), unlike, of_prediction)))
     wide = {(origin, row.network, row.scaling) for origin, row in found if row.ranks > 1}
     several = {(origin, row.curve) for origin, row in found if row.ranks > 1}
     found = told_apart([
@@ -238,10 +242,12 @@ def calls_of(run):
     return None if rows is None else sum(row["calls"] for row in rows) / run["P"]
 
 
-def with_speedup(row, alone, of_prediction):
-    """A Row with what other points say. alone: the Median of the seconds on one rank. of_prediction: that of a prediction."""
+def with_speedup(row, alone, unlike, of_prediction):
+    """A Row with what other points say. alone: the Median of the seconds on one rank. unlike: whether one of the two alone was
+    measured on a busy machine. of_prediction: the Median of a prediction."""
     speedup = None
-    if row.seconds and alone:
+    unlike = bool(row.seconds) and unlike
+    if row.seconds and alone and not unlike:
         work = row.ranks if row.scaling == "weak" else 1
         speedup = alone.times(work).over(row.seconds) if row.ranks > 1 else Median(1.0, 1.0, 1.0, row.seconds.count, 1.0)
-    return replace(row, speedup=speedup, predicted=of_prediction and of_prediction.value)
+    return replace(row, speedup=speedup, unlike=unlike, predicted=of_prediction and of_prediction.value)

@@ -6,6 +6,8 @@ from gridgrad.experiments.scaling.busy import is_busy_alone
 from gridgrad.experiments.scaling.order import ended_by
 from gridgrad.experiments.scaling.summary import rows
 
+UNLIKE = "as either it or the run on 1 rank was measured beside other programs, and the other was not"
+
 
 def text(records):
     """The table of the records of a study, and below it what else one should know. ValueError for a record that is damaged."""
@@ -67,6 +69,8 @@ def notes(found):
         slots = next(row.slots for row in found if row.oversubscribed)
         lines.append(f"{', '.join(map(str, crowded))} ranks are more than the {slots} cores here: oversubscribed, their times "
                      "say little about speed.")  # fmt: skip
-    if missing := sorted({row.network for row in found if row.seconds and not row.speedup}):
+    if unlike := sum(row.unlike for row in found):
+        lines.append(f"No speedup of {counted(unlike, 'point')}, {UNLIKE}: start the sweep again when nothing else runs.")
+    if missing := sorted({row.network for row in found if row.seconds and not row.speedup and not row.unlike}):
         lines.append(f"No speedup of {', '.join(missing)} where there is no run on 1 rank: add 1 to the ranks.")
     return lines

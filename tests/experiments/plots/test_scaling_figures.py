@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from gridgrad.experiments.plots import paper, scaling
+from gridgrad.experiments.plots.curves import of_files
 from tests.experiments.figures import is_figure
 from tests.experiments.plots import made_up_lines as made_up
 from tests.experiments.programs import program
@@ -155,6 +156,18 @@ def test_points_of_more_ranks_than_cores_are_hollow_and_those_of_a_busy_machine_
     some = made_up.records(lambda record: {"load": BUSY} if record["repeat"] == 1 else {}, schemes=["batch"])
     figure, _ = drawn(tmp_path, "time", some)
     assert "measured on a busy machine" not in legend(figure)  # those runs do not count, others do
+
+
+def test_a_speedup_of_a_busy_point_over_a_quiet_one_is_left_out_and_said(tmp_path):
+    busy = lambda ranks: lambda record: {"load": BUSY} if record["P"] in ranks else {}  # noqa: E731
+    lines = of_files({"this": made_up.records(busy([2]), ranks=[1, 2, 4], schemes=["batch"])})
+    figure, [said] = scaling.draw(lines, "speedup")
+    assert said.startswith("Not drawn, as either it or the run on 1 rank was measured beside other programs")
+    assert said.endswith(": batch of mlp:512,512,512,relu on 2 ranks.")
+    assert 2 not in {x for line in figure.axes[0].lines if line.get_marker() == "o" for x in line.get_xdata()}
+    assert scaling.draw(lines, "time")[1] == []
+    alone = of_files({"this": made_up.records(busy([1]), ranks=[1, 2, 4], schemes=["batch"])})
+    assert scaling.draw(alone, "efficiency")[1][0].endswith("on 2 ranks; batch of mlp:512,512,512,relu on 4 ranks.")
 
 
 def test_predictions_are_dashed_beside_what_was_measured_and_alone(tmp_path):

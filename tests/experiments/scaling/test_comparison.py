@@ -199,3 +199,41 @@ def test_studies_without_a_common_point_are_refused():
     predicted = [record | {"predicted": True} for record in records(1)]
     with pytest.raises(ValueError, match="no point in common"):
         comparison.compare(records(1), predicted)
+
+
+def changed(**settings):
+    return made_up.records(lambda point, n: (1 + n / 100) * (1.3 if settings.get("reduction") == "shared" else 1) / point.ranks,
+                           ranks=[1, 2, 4], schemes=["batch"], **settings)  # fmt: skip
+
+
+def test_points_that_only_one_study_has_are_named_with_what_differs():
+    one, other = changed(reduction="plain"), changed(reduction="shared")
+    assert [point.ranks for point in comparison.compare(one, other)] == [1]
+    words = " ".join(comparison.apart(one, other))
+    assert "Only 1 of the 3 points of A and of the 3 of B" in words and "Only A has a time of 2 points" in words
+    assert "differ in reduction (A: plain, B: shared): --across reduction compares them" in words
+    assert comparison.apart(one, one) == []
+    timeless = [record | {"failed": "no memory", "seconds_per_step": None} if record["P"] == 4 else record for record in one]
+    [first, second] = comparison.apart(one, timeless)
+    assert "Only 2 of the 3" in first and "Only A has a time of 1 point" in second and "4 ranks" in second
+
+
+def test_points_are_compared_across_a_setting_that_was_changed():
+    one, other = changed(reduction="plain"), changed(reduction="shared")
+    found = comparison.compare(one, other, "reduction")
+    assert [(point.ranks, point.verdict) for point in found] == [(1, SLOWER), (2, SLOWER), (4, SLOWER)]
+    assert comparison.apart(one, other, "reduction") == []
+    both = changed(reduction=["plain", "shared"])
+    with pytest.raises(ValueError, match="several values of it in one file"):
+        comparison.compare(one, both, "reduction")
+    with pytest.raises(ValueError, match=r"--across colour: no point has this setting; there are .*batch_size"):
+        comparison.compare(one, other, "colour")
+    with pytest.raises(ValueError, match=r"no point in common .* differ in batch_size \(A: 100, B: 64\): --across batch_size"):
+        comparison.compare(one, changed(reduction="plain", batch_size=64))
+
+
+def test_a_point_with_disturbed_runs_alone_has_no_verdict():
+    one = records(1)
+    busy = [record | {"load": made_up.BUSY} if record["P"] == 2 else record for record in records(2, slow=3.0)]
+    verdicts = {point.ranks: (point.verdict, point.ratio) for point in comparison.compare(one, busy)}
+    assert verdicts[2] == (comparison.BUSY, None) and all(ratio for ranks, (_, ratio) in verdicts.items() if ranks != 2)

@@ -84,3 +84,15 @@ def test_the_program_refuses_damaged_reports(tmp_path):
     path = tmp_path / "s.jsonl"
     path.write_text(records.lines([made_up.records()[0] | {"terms": [1]}]))
     assert_refused(1, "scaling-model", [([path], "is damaged (terms must be an object)")])
+
+
+def test_a_law_that_does_not_fit_says_so():
+    slower = made_up.records(lambda point, n: point.ranks**2.0, schemes=["batch"])
+    faster = made_up.records(lambda point, n: point.ranks**-2.0, schemes=["batch"])
+    [line] = laws.fractions(rows(slower))
+    assert line["Amdahl: serial %"] == "the law does not fit: slower than 1 rank"
+    assert line["Karp-Flatt, serial % on P ranks"] == "2: slower than 1 rank, 4: slower than 1 rank"
+    [line] = laws.fractions(rows(faster))
+    assert line["Amdahl: serial %"] == "the law does not fit: more than P times as fast"
+    busy = [record | {"load": made_up.BUSY} for record in slower]
+    assert laws.fractions(rows(busy)) == []

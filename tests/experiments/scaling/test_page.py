@@ -108,6 +108,23 @@ def test_the_page_says_what_was_measured_what_failed_and_what_the_planner_would_
     assert len(read.cells("predicted")) == len(rows([one for one in study() if one.get("predicted")]))
 
 
+@pytest.mark.parametrize("disturbed", [[1], [2, 4], [1, 2, 4]])
+def test_no_speedup_is_told_of_runs_in_unlike_conditions(disturbed):
+    found = made_up.records(lambda point, n: 0.04 if point.ranks in disturbed else 0.001, schemes=["batch"])
+    found = [one | {"load": made_up.BUSY if one["P"] in disturbed else None} for one in found]
+    read = Read(page.render(found, "A study", {}))
+    text = " ".join(read.text)
+    why = "all runs were measured beside" if len(disturbed) == 3 else "as either it or the run on 1 rank was measured beside"
+    assert (
+        f"strong scaling: no speedup, {why}" in text.replace("as all", "all")
+        and "efficiency" not in text.split("no speedup")[0]
+    )
+    assert all(
+        (one.get("speedup", "") in ("", "-")) == (len(disturbed) < 3) for one in read.cells("measured") if one["ranks"] != "1"
+    )
+    assert ("No speedup of" in text) == (len(disturbed) < 3)
+
+
 def test_without_the_planner_the_fastest_series_stands_there():
     records = [one for one in study() if one["point"]["grid"] != "auto"]
     planner = Read(page.render(records, "A study")).cells("planner")
