@@ -125,6 +125,8 @@ def npz(path):
                     raise ValueError(f"{info.filename} has {missing} bytes less than its shape {shape} says")
                 limits.check_unpacked(info.file_size, info.compress_size)
                 name = info.filename.removesuffix(".npy")
+                if name in found:
+                    raise ValueError(f"there are two arrays {name}")
                 if shape:
                     blocks = partial(unpacked, path, info.filename)
                     found[name] = Stored(f"{path}: {name}", shape[1:], dtype, partial(int, shape[0]), blocks)
@@ -138,6 +140,7 @@ def npy_header(file):
     head = io.BytesIO(file.read(HEADER))  # NumPy reads as many bytes as the file says
     version = np.lib.format.read_magic(head)
     headers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    headers[3, 0] = headers[2, 0]  # which has names of fields in any letters besides
     if version not in headers:
         raise ValueError(f"version {version} of NPY")
     found = headers[version](head)
@@ -205,8 +208,8 @@ def text_table(path, names=None):
     """
     first, delimiter, lines = text.head(path)
     named = has_names(path, first, lines) if names is None else names == "yes"
-    note = "" if names else f"line 1 of {path} is taken as {NAMED if named else UNNAMED}"
-    skip, columns = int(named), tuple(first) if named else None
+    note = "" if names else f"line 1 of {path.name} is taken as {NAMED if named else UNNAMED}"
+    skip, columns = int(named), tuple(map(text.printable, first)) if named else None
     count = partial(text.count_rows, path, delimiter, skip)
     blocks = partial(text.read_chunks, path, len(first), delimiter, skip, names=columns)
     return {"": Stored(str(path), (len(first),), np.dtype(np.float64), count, blocks, columns=columns, note=note)}

@@ -139,5 +139,10 @@ def number(word):
 
 def shown(word):
     """A word in a message."""
-    text = " ".join(word[:SHOWN].split())
+    text = printable(" ".join(word[:SHOWN].split()))
     return f"'{text}'" if text else "nothing"
+
+
+def printable(word):
+    """A word whose control characters, which a terminal might obey, are question marks."""
+    return "".join(letter if letter.isprintable() else "?" for letter in word)
