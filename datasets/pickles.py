@@ -13,6 +13,8 @@ from enum import Enum, auto
 
 import numpy as np
 
+from gridgrad.nn.files import limits
+
 INSTRUCTIONS = 1_000_000  # a published file has some 50,000; each costs memory, so there must be an end
 
 
@@ -63,7 +65,7 @@ class PickleMachine:
     """stack, memo: as the format's description (`pickletools`) has them."""
 
     def __init__(self):
-        self.stack, self.memo = [], {}
+        self.stack, self.memo, self.decoded = [], {}, 0
 
     def run(self, content):
         for count, (instruction, argument, _) in enumerate(pickletools.genops(content)):
@@ -113,10 +115,10 @@ class PickleMachine:
             case "STACK_GLOBAL":
                 stack.append(named(" ".join(self.items(2))))
             case "REDUCE":
-                stack.append(called(*self.items(2)))
+                stack.append(self.called(*self.items(2)))
             case "BUILD":
                 (state,) = self.items(1)
-                fill(stack[-1], state)
+                self.fill(stack[-1], state)
             case _:
                 raise ValueError(f"instruction {instruction}")
 
@@ -137,10 +139,42 @@ class PickleMachine:
         self.stack[-1].extend(items)
 
     def set(self, items):
-        keys = [key.decode("latin-1") if type(key) is bytes else key for key in items[::2]]
+        keys = [self.latin(key) if type(key) is bytes else key for key in items[::2]]
         if type(self.stack[-1]) is not dict or len(items) % 2 or any(type(key) is not str for key in keys):
             raise ValueError("items for what is no dict, or keys that are no text")
         self.stack[-1].update(zip(keys, items[1::2]))
+
+    def latin(self, text):
+        """A text as bytes, or bytes as text. One that stands once in the file can be turned over and over: all must fit."""
+        self.decoded += len(text)
+        if self.decoded > limits.BUDGET:
+            raise ValueError(f"more than {limits.size(limits.BUDGET)} of text")
+        return text.encode("latin-1") if type(text) is str else text.decode("latin-1")
+
+    def called(self, function, arguments):
+        """What a call gives, of the three that are known. Nothing is called."""
+        if type(arguments) is tuple and arguments:
+            first = arguments[0]
+            if function is Name.RECONSTRUCT and first is Name.NDARRAY:
+                return Array()
+            if function is Name.DTYPE and type(first) is str and first == "u1":
+                return Name.BYTES
+            if function is Name.ENCODE and type(first) is str and arguments[1:] == ("latin1",):
+                return self.latin(first)
+        raise ValueError("a call that makes no array of bytes")
+
+    def fill(self, target, state):
+        """Give an Array its shape and numbers. The state of the type is that of any byte, and is passed over."""
+        if target is Name.BYTES:
+            return
+        if type(target) is not Array or type(state) is not tuple or len(state) != 5:
+            raise ValueError("a state for what is no array")
+        _, shape, kind, by_columns, raw = state
+        raw = self.latin(raw) if type(raw) is str else raw
+        whole = type(shape) is tuple and len(shape) < 9 and all(type(length) is int and length >= 0 for length in shape)
+        if kind is not Name.BYTES or type(raw) is not bytes or not whole or math.prod(shape) != len(raw):
+            raise ValueError("an array of another type or size than it says")
+        target.value = np.frombuffer(raw, np.uint8).reshape(shape, order="F" if by_columns is True else "C")
 
 
 def named(text):
@@ -148,30 +182,3 @@ def named(text):
     if text not in NAMES:
         raise ValueError(f"it names {text}")
     return NAMES[text]
-
-
-def called(function, arguments):
-    """What a call gives, of the three that are known. Nothing is called."""
-    if type(arguments) is tuple and arguments:
-        first = arguments[0]
-        if function is Name.RECONSTRUCT and first is Name.NDARRAY:
-            return Array()
-        if function is Name.DTYPE and type(first) is str and first == "u1":
-            return Name.BYTES
-        if function is Name.ENCODE and type(first) is str and arguments[1:] == ("latin1",):
-            return first.encode("latin-1")
-    raise ValueError("a call that makes no array of bytes")
-
-
-def fill(target, state):
-    """Give an Array its shape and numbers. The state of the type is that of any byte, and is passed over."""
-    if target is Name.BYTES:
-        return
-    if type(target) is not Array or type(state) is not tuple or len(state) != 5:
-        raise ValueError("a state for what is no array")
-    _, shape, kind, by_columns, raw = state
-    raw = raw.encode("latin-1") if type(raw) is str else raw
-    whole = type(shape) is tuple and all(type(length) is int and length >= 0 for length in shape)
-    if kind is not Name.BYTES or type(raw) is not bytes or not whole or math.prod(shape) != len(raw):
-        raise ValueError("an array of another type or size than it says")
-    target.value = np.frombuffer(raw, np.uint8).reshape(shape, order="F" if by_columns is True else "C")

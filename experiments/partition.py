@@ -7,7 +7,6 @@ The owners that it writes are executed by `gridgrad train --plan owners.h5`. See
 
 from collections import Counter
 from contextlib import suppress
-from pathlib import Path
 
 from gridgrad.experiments.common.options import Parser, check_writable, number, number_list, user_input, whole, whole_list
 from gridgrad.experiments.common.published_networks import published
@@ -16,6 +15,7 @@ from gridgrad.experiments.parts.partition_files import check_name, read_parts, w
 from gridgrad.experiments.parts.partition_nodes import between_nodes, map_to_nodes
 from gridgrad.nn.files.json_forms import AT_LEAST_0, TEXT, check
 from gridgrad.nn.files.json_text import content_of
+from gridgrad.nn.files.limits import read_limited
 from gridgrad.nn.files.whole_files import written_whole
 from gridgrad.nn.network_summary import aligned
 from gridgrad.nn.zoo import network_names
@@ -80,7 +80,7 @@ def options():
 def profiled(path, net):
     """{layer name: seconds of a step} in a report of train. ValueError if it has none, or is of another network than `net`."""
     try:
-        report = content_of(Path(path).read_bytes())
+        report = content_of(read_limited(path))
         check(report, {"net": TEXT, "layers": [{"layer": TEXT} | dict.fromkeys(METHODS_OF_LAYERS, AT_LEAST_0)]})
         rows = report["layers"]
     except ValueError as error:

@@ -19,6 +19,7 @@ from pathlib import Path
 from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.report import write_json
 from gridgrad.nn.files.json_text import content_of
+from gridgrad.nn.files.limits import read_limited
 from gridgrad.nn.kernels.processor import processor
 from gridgrad.parallel.job.run import one_line
 
@@ -184,7 +185,7 @@ def path_of(folder, paper, part):
 def read(path, settings):
     """What a part found, or None if that is not kept in this file for these settings."""
     try:
-        content = content_of(path.read_bytes())
+        content = content_of(read_limited(path))
         return content["result"] if content["settings"] == json.loads(json.dumps(settings)) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None

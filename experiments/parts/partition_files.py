@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gridgrad.nn.files import limits
 from gridgrad.parallel.partitioning.hypergraph import Hypergraph
 
 AT_ONCE = 1 << 16  # the numbers that are turned into text at once
@@ -35,7 +36,7 @@ class _Sizes:
 def read_hypergraph(path):
     """The Hypergraph in a file. ValueError, with the number of the line, for a file that is none."""
     sizes_of, _ = _format(path)
-    with open(path, encoding="utf-8", errors="replace") as file:
+    with open(path, encoding="utf-8", errors="replace", opener=limits.ordinary) as file:
         lines = _Lines(path, file)
         words = lines.next("the sizes of the hypergraph")
         sizes = sizes_of(words)
@@ -59,7 +60,7 @@ def read_hypergraph(path):
             raise lines.error(f"the nets have {len(pins)} pins, but the first line says {sizes.pins}")
         weights = array("q")
         while sizes.has_weights and len(weights) < sizes.vertices:
-            weights.extend(lines.next(f"the weights of {sizes.vertices} vertices, of which {len(weights)} are there"))
+            weights.extend(lines.next(f"the weights of {sizes.vertices} vertices, of which {len(weights)} are there", True))
         if len(weights) > sizes.vertices or lines.more():
             raise lines.error("there are more numbers than the first line says")
     weights = np.array(weights, np.int64) if sizes.has_weights else np.ones(sizes.vertices, np.int64)
@@ -90,16 +91,17 @@ def write_hypergraph(graph, path, like=None):
 
 def read_parts(path, vertices):
     """The part of each of so many vertices, int64 (vertices,), from a file. ValueError, with the line, for a bad file."""
-    parts = array("q")
-    with open(path, encoding="utf-8", errors="replace") as file:
+    parts, count = array("q"), 0
+    with open(path, encoding="utf-8", errors="replace", opener=limits.ordinary) as file:
         lines = _Lines(path, file)
-        while lines.more():
-            words = lines.next("a part")
+        while lines.more(in_pieces=True):
+            words = lines.next("a part", in_pieces=True)
             if min(words) < 0:
                 raise lines.error(f"a part must be a number of at least 0, not {min(words)}")
-            parts.extend(words)
-    if len(parts) != vertices:
-        raise ValueError(f"{path}: there are {len(parts)} numbers, but the hypergraph has {vertices} vertices")
+            count += len(words)
+            parts.extend(words if count <= vertices else ())
+    if count != vertices:
+        raise ValueError(f"{path}: there are {count} numbers, but the hypergraph has {vertices} vertices")
     return np.array(parts, np.int64)
 
 
@@ -114,23 +116,29 @@ class _Lines:
     """The lines of a file that are no comments, as lists of whole numbers."""
 
     def __init__(self, path, file):
-        self.path, self.file, self.number, self.waiting = path, file, 0, None
+        self.path, self.file, self.number, self.waiting, self.rest = path, file, 0, None, ""
 
-    def more(self):
-        """Whether there is another line."""
+    def more(self, in_pieces=False):
+        """Whether there is another line. in_pieces: or a piece of one that is too long to be taken apart at once."""
         while self.waiting is None:
-            line = self.file.readline()
+            most = limits.longest_text()
+            line = self.rest + self.file.readline(most)
             if not line:
                 return False
-            self.number += 1
+            self.number += not self.rest
+            self.rest = ""
+            if len(line) >= most and line[-1] != "\n":
+                line, blank, self.rest = line.rpartition(" ")
+                if not (blank and in_pieces) or line.lstrip()[:1] == "%":
+                    raise self.error(f"it has more than {limits.size(most)}, which is the most that is read of a line")
             words = line.split()
             if words and not words[0].startswith("%"):
                 self.waiting = words
         return True
 
-    def next(self, what):
-        """The numbers of the next line. what: what it should have, for the error if there is none."""
-        if not self.more():
+    def next(self, what, in_pieces=False):
+        """The numbers of the next line. what: what it should have, for the error if there is none. in_pieces: as for `more`."""
+        if not self.more(in_pieces):
             raise ValueError(f"{self.path}: the file ends after line {self.number}, before {what}")
         words, self.waiting = self.waiting, None
         numbers = array("q")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from gridgrad.experiments.common.programs import FOLDER
-from gridgrad.nn.files import json_forms
+from gridgrad.nn.files import json_forms, limits
 
 SITES = FOLDER / "sites"
 SYSTEMS = {"slurm": "sbatch", "pbs": "qsub", "mpirun": "bash"}  # and what starts their scripts
@@ -101,8 +101,9 @@ def read(name):
     path = SITES / f"{name}.toml" if name in names() else Path(name)
     if path.suffix != ".toml":
         raise ValueError(f"there is no site {name}: use one of {', '.join(names())}, or a file of your own such as mine.toml")
+    text = limits.read_limited(path, limits.longest_text())
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = tomllib.loads(text.decode())
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is no TOML file: {error}") from None
     known(content, ENTRIES, path)

@@ -4,13 +4,12 @@ On the left one batch size: the seconds of a step on each grid and the megabytes
 the same over the batch size on the right, where the lines cross.
 """
 
-from pathlib import Path
-
 from matplotlib.ticker import LogLocator
 
 from gridgrad.experiments.plots.figures import VERSIONS, colours_of, measured_on, plt, save
 from gridgrad.nn.files.json_forms import AT_LEAST_0, SECONDS, TEXT, WHOLE, Each, Optional, check
 from gridgrad.nn.files.json_text import content_of
+from gridgrad.nn.files.limits import read_limited
 from gridgrad.parallel.grid.process_grid import parse_grid
 
 PARTS = {"compute": "#31688e", "wait": "#b5b5b5", "communicate": "#e08214"}
@@ -29,7 +28,7 @@ REPORT = {
 def read(path):
     """A report of `crossover`; ValueError if the file holds none."""
     try:
-        result = content_of(Path(path).read_bytes())
+        result = content_of(read_limited(path))
         check(result, REPORT)
         if not result["rows"]:
             raise ValueError("it has no rows")

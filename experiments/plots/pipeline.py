@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import mean
 
 from matplotlib.lines import Line2D
@@ -11,6 +10,7 @@ from matplotlib.patches import Patch, Rectangle
 from gridgrad.experiments.plots.figures import plt, save
 from gridgrad.nn.files.json_forms import AT_LEAST_0, COUNT, TEXT, check
 from gridgrad.nn.files.json_text import content_of
+from gridgrad.nn.files.limits import read_limited
 from gridgrad.parallel.pipeline.schedule import Instruction
 from gridgrad.parallel.pipeline.simulate import Event
 
@@ -88,7 +88,7 @@ def predicted(found, updates=1):
 def measured(path, updates=1):
     """The PipelineSteps in a file of `train --trace`, with the first rank of each stage. ValueError if there is none."""
     try:
-        content, stages, rows = content_of(Path(path).read_bytes()), {}, {}
+        content, stages, rows = content_of(read_limited(path)), {}, {}
         check(content, {"traceEvents": [{"name": TEXT}]})
         events = content["traceEvents"]
         for event in events:

@@ -1,11 +1,10 @@
 """The tables that put the reports of the study `predictions` on several machines together."""
 
-from pathlib import Path
-
 from gridgrad.experiments.common.markdown import table
 from gridgrad.experiments.studies.predictions import fastest, problem_of, summary
 from gridgrad.nn.files.json_forms import NUMBER, SECONDS, TEXT, TRUTH, WHOLE, Optional, check
 from gridgrad.nn.files.json_text import content_of
+from gridgrad.nn.files.limits import read_limited
 
 TITLE = """# Predicted and measured steps
 
@@ -25,7 +24,7 @@ ROW = {
 def read(path):
     """The rows of a report; ValueError if the file is not such a report."""
     try:
-        content = content_of(Path(path).read_bytes())
+        content = content_of(read_limited(path))
         check(content, {"rows": [ROW]})
         if not any(row["planned"] for row in content["rows"]):
             raise ValueError("no row is a choice of the planner")

@@ -17,14 +17,17 @@ Where a job was killed or a disk was full a file may end in half a line, which c
 are read too: `of_before`.
 """
 
+import io
 import json
 from collections import defaultdict
+from contextlib import nullcontext
 from pathlib import Path
 
 from gridgrad.experiments.common.parallel_schemes import scheme_of
 from gridgrad.experiments.scaling.environment import same
 from gridgrad.experiments.scaling.settings import ALONE
 from gridgrad.experiments.scaling.study import Point
+from gridgrad.nn.files import limits
 from gridgrad.nn.files.json_forms import COUNT, LONGEST, PLAIN, TEXT, WHOLE, Each, Kind, Optional, check
 from gridgrad.nn.files.json_text import content_of
 from gridgrad.parallel.grid.process_grid import checked_sizes, parse_grid, written
@@ -47,25 +50,25 @@ def read(path):
     ValueError, which names the file and the line, if a line that is not the last one is no record.
     """
     path = Path(path)
-    lines = path.read_bytes().split(b"\n") if path.exists() else []
     records, before = [], []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            record = content_of(line)
-            if isinstance(record, dict) and "curves" not in record:
-                record = of_before(record)
-                before.append(record)
-            check(record, RECORD)
-            for curve in record["curves"]:
-                if len(curve) != 3:
-                    raise ValueError("a curve must be [network, series, scaling]")
-        except ValueError as error:
-            if number == len(lines):  # behind the last line break: half a line
-                break
-            raise ValueError(f"{path}, line {number}, is no report of a sweep ({error}): {REMEDY}") from None
-        records.append(record)
+    with open(path, "rb", opener=limits.ordinary) if path.exists() else nullcontext(io.BytesIO()) as file:
+        for number, line in enumerate(limits.lines_of(file, path, limits.BUDGET), 1):
+            if not line.strip():
+                continue
+            try:
+                record = content_of(line)
+                if isinstance(record, dict) and "curves" not in record:
+                    record = of_before(record)
+                    before.append(record)
+                check(record, RECORD)
+                for curve in record["curves"]:
+                    if len(curve) != 3:
+                        raise ValueError("a curve must be [network, series, scaling]")
+            except ValueError as error:
+                if not line.endswith(b"\n"):  # half a line at the end
+                    break
+                raise ValueError(f"{path}, line {number}, is no report of a sweep ({error}): {REMEDY}") from None
+            records.append(record)
     name_curves(before)
     return records
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gridgrad.experiments.common.parallel_schemes import AUTO, SCHEMES
 from gridgrad.experiments.common.programs import FOLDER, parser_of, suggestion
+from gridgrad.nn.files import limits
 from gridgrad.nn.files.json_forms import PLAIN, TEXT, TRUTH, WHOLE, Kind, Optional, check, is_number
 
 FILES = FOLDER / "settings"  # the settings that come with gridgrad
@@ -58,8 +59,9 @@ def read(path):
     """The settings of a TOML file, or of the one of this name that comes with gridgrad; ValueError if it is none."""
     if not Path(path).exists() and (FILES / Path(path).name).is_file():
         path = FILES / Path(path).name
+    text = limits.read_limited(path, limits.longest_text())
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return tomllib.loads(text.decode())
     except (ValueError, RecursionError) as error:  # of the syntax, of bytes that are not UTF-8, of lists in too many lists
         raise ValueError(f"{path} is no TOML file: {error}; see {FILES}/speedup.toml") from None
 

@@ -10,9 +10,9 @@ import os
 import sys
 import zlib
 from dataclasses import replace
-from pathlib import Path
 
 from gridgrad.nn.files.cache_files import cache_path
+from gridgrad.nn.files.limits import read_limited
 from gridgrad.nn.files.whole_files import write_text
 from gridgrad.nn.kernels.kernel_table import Kernels, Tiles, from_json, to_json
 from gridgrad.nn.kernels.processor import blas, processor
@@ -62,7 +62,7 @@ def named():
     if name == "plain":
         return PLAIN
     try:
-        return replace(from_json(Path(name).read_bytes()), name=name)
+        return replace(from_json(read_limited(name)), name=name)
     except OSError as error:
         raise ValueError(f"{VARIABLE}: can not read {name} ({error.strerror}): set it to plain or to a file") from None
     except ValueError as error:
@@ -86,7 +86,7 @@ def table_file():
 def stored():
     """The table that was measured here before; None if there is none or its file is damaged."""
     try:
-        return from_json(table_file().read_bytes())
+        return from_json(read_limited(table_file()))
     except (OSError, ValueError):
         return None
 

@@ -14,12 +14,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from gridgrad.nn.files.json_text import content_of
+from gridgrad.nn.files.limits import read_limited
 from gridgrad.parallel.checkpoint.shard_file import sha256
 from gridgrad.parallel.job.run import one_line
 
 NAME = "manifest.json"
 FORMAT = "gridgrad checkpoint 1"
-LONGEST = 1 << 28  # bytes of a manifest
 FOLDER = "step-"
 
 
@@ -42,10 +43,9 @@ class Manifest:
     def read(folder):
         """The manifest in a folder. ValueError, which names the file, if it is not whole; OSError if it can not be read."""
         path = Path(folder) / NAME
-        if path.stat().st_size > LONGEST:
-            raise ValueError(f"{path}: too long for a manifest")
+        text = read_limited(path)
         try:
-            content = json.loads(path.read_bytes())
+            content = content_of(text)
             named = content.pop("sha256")
             whole = content.pop("format") == FORMAT and named == digest(content | {"format": FORMAT})
             whole = whole and are_files(content["files"]) and content.keys() | {"folder"} == Manifest.__annotations__.keys()

@@ -15,6 +15,7 @@ import os
 import h5py
 import numpy as np
 
+from gridgrad.nn.files import limits
 from gridgrad.nn.files.hdf5_arrays import DAMAGED, early_and_unfilled
 from gridgrad.nn.files.json_text import content_of
 from gridgrad.parallel.checkpoint.pieces import Piece
@@ -22,7 +23,6 @@ from gridgrad.parallel.checkpoint.pieces import Piece
 AT_ONCE = 1 << 24  # bytes that are written or hashed in one call
 TABLE = "table"
 DTYPES = np.dtype(np.float32), np.dtype(np.float64)
-LONGEST_TABLE = 1 << 30  # bytes
 LONGEST_DIMENSION = 1 << 62
 
 
@@ -118,7 +118,7 @@ def write_at(descriptor, offset, content):
 def sha256(path):
     """The SHA-256 of a file, in hexadecimal digits."""
     found = hashlib.sha256()
-    with open(path, "rb", buffering=0) as file:
+    with open(path, "rb", buffering=0, opener=limits.ordinary) as file:
         while part := file.read(AT_ONCE):
             found.update(part)
     return found.hexdigest()
@@ -152,7 +152,7 @@ class ShardFile:
         dataset = self._file[TABLE]
         if not isinstance(dataset, h5py.Dataset) or dataset.dtype != np.uint8 or dataset.ndim != 1:
             raise ValueError("its table is of another kind")
-        if dataset.size > LONGEST_TABLE:
+        if dataset.size > limits.BUDGET:
             raise ValueError("its table is too long")
         self._offset(dataset)
         table = content_of(dataset[...].tobytes())

@@ -23,6 +23,7 @@ from mpi4py import MPI
 
 from gridgrad.nn.files.cache_files import cache_path
 from gridgrad.nn.files.json_text import content_of
+from gridgrad.nn.files.limits import read_limited
 from gridgrad.nn.files.whole_files import write_text
 from gridgrad.parallel.calibration.time_limit import TimeLimit
 from gridgrad.parallel.calibration.turns import in_turns, timed
@@ -125,7 +126,7 @@ def answers_file():
 def stored_answers():
     """The stored answers, {question and machine: answer}; an empty dict if the file is missing or damaged."""
     try:
-        answers = content_of(answers_file().read_bytes())
+        answers = content_of(read_limited(answers_file()))
         return {key: answer for key, answer in answers.items() if isinstance(answer, str) and ANSWER.fullmatch(answer)}
     except (OSError, ValueError, AttributeError):
         return {}

@@ -16,6 +16,7 @@ from mpi4py import MPI
 
 from gridgrad.nn.files import cache_files
 from gridgrad.nn.files.json_text import content_of
+from gridgrad.nn.files.limits import read_limited
 from gridgrad.nn.files.whole_files import write_text
 from gridgrad.parallel.calibration import measure, probe
 from gridgrad.parallel.calibration.core_speed import NormalisedTimer, on_machine
@@ -56,7 +57,7 @@ def machine_of_text(path, text):
 def stored_text(path):
     """The text of a file; None if it can not be read."""
     try:
-        return path.read_text()
+        return read_limited(path).decode()
     except (OSError, ValueError):
         return None
 

@@ -12,6 +12,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from gridgrad.nn.files import limits
 from gridgrad.parallel.job.start_ranks import is_open_mpi
 
 SECONDS = 20.0  # in which a node has to answer
@@ -27,7 +28,8 @@ def nodes_in(path):
     read; ValueError if it is another one.
     """
     found = {}
-    for number, line in enumerate(Path(path).read_text(errors="replace").splitlines(), 1):
+    text = limits.read_limited(path, limits.longest_text()).decode(errors="replace")
+    for number, line in enumerate(text.splitlines(), 1):
         if words := line.partition("#")[0].strip():
             match = LINE.fullmatch(words)
             if match is None:

@@ -3,6 +3,7 @@
 import h5py
 import numpy as np
 
+from gridgrad.nn.files import limits
 from gridgrad.nn.files.hdf5_arrays import made_in_memory, own, read_array, reading
 from gridgrad.parallel.plans.owners import Owners
 
@@ -26,6 +27,8 @@ def write_owners(owners, path):
 
 def read_owners(path, net):
     """The Owners in a file, for a network. Raises OSError without the file, ValueError if it is none or does not fit."""
+    with open(path, "rb", opener=limits.ordinary):  # a missing file is said in words of the system
+        pass
     layers = {layer.name: layer for layer in net.leaves() if layer.kind}
     shapes = {"outputs": lambda layer: (layer.outputs,), "pairs": lambda layer: (layer.inputs, layer.outputs)}
     with reading(path, "not the owners of this network", "write it anew, for example by the program partition") as file:

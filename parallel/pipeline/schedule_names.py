@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from functools import partial
 
+from gridgrad.nn.files import limits
 from gridgrad.parallel.pipeline.csv_text import MOST_CHARACTERS, from_csv
 from gridgrad.parallel.pipeline.generators import gpipe, interleaved, one_f_one_b, sequential, zb_h1, zbv
 from gridgrad.parallel.pipeline.passes import complete, first_micro_batches, with_updates
@@ -114,7 +115,7 @@ def parse(text):
     if text in _SIMPLE:
         return Named(text, per_rank=1 + (text == "zbv"))
     if text.endswith(".csv"):
-        with open(text, encoding="utf-8", errors="replace") as file:
+        with open(text, encoding="utf-8", errors="replace", opener=limits.ordinary) as file:
             found = file.read(MOST_CHARACTERS + 1)
         try:
             return Named(text, file=from_csv(found, text))

@@ -38,6 +38,7 @@ import numpy as np
 
 from gridgrad.nn.files.json_forms import WHOLE, Each, Kind, check, is_number
 from gridgrad.nn.files.json_text import content_of
+from gridgrad.nn.files.limits import read_limited
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.grid_description import GroupDescription
 
@@ -223,7 +224,7 @@ def read(name):
         shipped = ", ".join(names())
         raise ValueError(f"machine '{name}': no such file; use one that the program calibrate wrote, or {shipped}")
     try:
-        return checked(content_of(path.read_bytes()))
+        return checked(content_of(read_limited(path)))
     except ValueError as error:
         raise ValueError(f"machine '{name}' is no machine file ({error}): make one with the program calibrate") from None
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from gridgrad.datasets.pickles import Array, parse
+from gridgrad.nn.files import limits
 
 PIXELS = np.arange(24, dtype=np.uint8).reshape(4, 6)
 
@@ -164,3 +165,24 @@ def test_damage_anywhere_is_an_error_or_data():
             continue
         found = data.get("data") if type(data) is dict else None
         assert type(found) is not Array or found.value is None or found.value.size == 24
+
+
+LONG = struct.pack("<I", 100) + b"a" * 100
+AGAIN = {  # a text of 100 letters, which is encoded n times, or decoded
+    "encoded": lambda n: b"(X" + LONG + b"q\0" + (b"c_codecs\nencode\nh\0" + text(b"latin1") + b"\x86R") * n + b"t.",
+    "a key": lambda n: b"(B" + LONG + b"q\0}(" + b"h\0N" * n + b"ut.",
+}
+
+
+@pytest.mark.parametrize("name", AGAIN)
+def test_a_text_that_is_turned_over_and_over_does_not_fill_the_memory(monkeypatch, name):
+    monkeypatch.setattr(limits, "BUDGET", 1000)
+    parse("file", AGAIN[name](10))
+    with pytest.raises(ValueError, match="more than 1000 bytes of text"):
+        parse("file", AGAIN[name](11))
+
+
+def test_an_array_has_few_dimensions():
+    shape = b"(" + b"K\x01" * 100_000 + b"t"  # their product would take hours if they were large
+    with pytest.raises(ValueError, match="an array of another type or size than it says"):
+        parse("file", published().replace(b"K\x01M\x04\x00M\x06\x00\x86", b"K\x01" + shape))

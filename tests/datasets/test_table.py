@@ -12,6 +12,7 @@ from gridgrad import datasets
 from gridgrad.datasets import stored, survey, table, text
 from gridgrad.datasets.samples import Samples
 from gridgrad.datasets.survey import Moments
+from gridgrad.nn.files import limits
 
 ROWS = 50
 
@@ -543,6 +544,49 @@ def test_a_promise_that_is_too_large_is_refused(folder, numbers):
     with zipfile.ZipFile(folder / "t.npz", "w") as file, file.open("x.npy", "w") as member:
         np.lib.format.write_array_header_1_0(member, {"descr": "<f8", "fortran_order": False, "shape": (1 << 40, 3)})
     refused("t.npz", "bytes less than its shape")
+
+
+@pytest.mark.parametrize("writer", [np.savez, np.savez_compressed])
+def test_arrays_in_fortrans_order_are_read_in_pieces(folder, monkeypatch, writer):
+    x = np.random.default_rng(0).normal(size=(ROWS, 3, 2, 4))
+    writer(folder / "t.npz", x=np.asfortranarray(x), y=x[:, 0, 0, 0])
+    monkeypatch.setattr(limits, "BUDGET", 4 * 7 * 24 * 8)  # 7 rows
+    blocks = list(stored.read(folder / "t.npz")["x"].blocks())
+    assert [len(block) for block in blocks] == [7] * 7 + [1] and np.array_equal(np.concatenate(blocks), x)
+
+
+def test_rows_lines_and_headers_that_would_fill_the_memory_are_refused(folder, monkeypatch):
+    monkeypatch.setattr(limits, "BUDGET", 64 * 1000)
+    np.save(folder / "t.npy", np.lib.stride_tricks.as_strided(np.zeros(1), (3, 8001), (8, 0)))
+    refused("t.npy", r"t.npy: rows of the shape \(8001,\) have no numbers, or more than 8000")
+    (folder / "t.csv").write_text("1,2,3\n" * 3 + "1," * 600 + "2\n")
+    refused("t.csv", "t.csv: line 4 has more than 1000 bytes")
+    (folder / "t.csv").write_text("a," * 600)
+    refused("t.csv", "t.csv: line 1 has more than 1000 bytes")
+    (folder / "t.npy").write_bytes(b"\x93NUMPY\2\0\xff\xff\xff\xff" + b" " * 99)
+    os.truncate(folder / "t.npy", 1 << 33)  # takes no room on the disk
+    refused("t.npy", "t.npy: damaged or no NPY file of numbers")
+    with zipfile.ZipFile(folder / "t.npz", "w", zipfile.ZIP_DEFLATED) as file, file.open("x.npy", "w") as member:
+        np.lib.format.write_array_header_1_0(member, {"descr": "<f8", "fortran_order": True, "shape": (10_000, 3)})
+        member.write(bytes(240_000))
+    refused("t.npz", "t.npz: damaged .*most of it was never written, or it is packed too tightly")
+
+
+def test_long_lines_are_read_few_at_a_time(folder, numbers, monkeypatch):
+    monkeypatch.setattr(limits, "BUDGET", 64 * 100)
+    write_csv(folder / "t.csv", numbers)
+    blocks = list(stored.read(folder / "t.csv")[""].blocks())
+    assert max(map(len, blocks)) < 10 and np.array_equal(np.concatenate(blocks), numbers)
+
+
+def test_tables_with_other_targets_of_the_same_name_keep_apart(folder, numbers, monkeypatch):
+    write_csv(folder / "t.csv", numbers)
+    for project in ("one", "two"):
+        (folder / project).mkdir()
+        np.save(folder / project / "y.npy", np.arange(ROWS) % 2)
+        monkeypatch.chdir(folder / project)
+        datasets.prepare(f"table:{folder}/t.csv,y=y.npy", folder / "data")
+    assert len(list((folder / "data" / "tables").iterdir())) == 2
 
 
 def test_a_bad_number_in_an_array_is_named(folder, numbers):

@@ -1,7 +1,10 @@
 """JSON that is none is refused in one line that says what it is."""
 
+import os
+
 import pytest
 
+from gridgrad.nn.files import limits
 from gridgrad.nn.files.json_text import content_of, content_of_file, contents_of_lines
 
 
@@ -31,3 +34,22 @@ def test_what_is_none_is_refused(tmp_path, content, words):
     path.write_bytes(b"7\n" + (content or b"-") + b"\n")  # a blank line holds nothing
     with pytest.raises(ValueError, match="a.json: line 2: "):
         list(contents_of_lines(path))
+
+
+def test_what_would_fill_the_memory_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "a.json"
+    path.write_text("[" + ",".join(["{}"] * 1000) + "]")
+    assert len(content_of_file(path)) == 1000
+    monkeypatch.setattr(limits, "BUDGET", 10_000)
+    for read in (content_of_file, lambda path: list(contents_of_lines(path))):
+        with pytest.raises(ValueError, match="a.json: (line 1: )?it would take about 1070.. bytes of memory"):
+            read(path)
+    monkeypatch.setattr(limits, "BUDGET", 1000)
+    for read in (content_of_file, lambda path: list(contents_of_lines(path))):
+        with pytest.raises(ValueError, match="a.json: .* has more than 1000 bytes"):
+            read(path)
+    path.unlink()
+    os.mkfifo(path)
+    for read in (content_of_file, lambda path: list(contents_of_lines(path))):
+        with pytest.raises(OSError, match="no ordinary file"):
+            read(path)

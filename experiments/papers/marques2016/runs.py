@@ -12,6 +12,7 @@ from gridgrad.experiments.common.jobs import printed_json
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.plots.figures import VERSIONS, measured_on
+from gridgrad.nn.files import limits
 from gridgrad.nn.files.json_forms import AT_LEAST_0, COUNT, TEXT, check
 from gridgrad.nn.files.json_text import content_of
 from gridgrad.parallel.job.run import UserError
@@ -130,7 +131,7 @@ def measure(out, ranks, rounds, networks=NETWORKS, batch_sizes=BATCH_SIZES, seco
 def read(path):
     """{key: [run]} of the runs that `write` wrote; empty if there is no such file. UserError for a line that is no run."""
     found = {}
-    for number, line in enumerate(path.read_bytes().splitlines() if path.exists() else (), 1):
+    for number, line in enumerate(limits.read_limited(path).splitlines() if path.exists() else (), 1):
         try:
             run = content_of(line)
             check(run, RUN)

@@ -1,0 +1,76 @@
+"""Whatever reads a file that users name waits for no FIFO, and refuses a file that would fill the memory in one line."""
+
+import os
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from gridgrad.experiments import partition
+from gridgrad.experiments.common.options import user_input
+from gridgrad.experiments.papers.marques2016 import runs
+from gridgrad.experiments.parts import slurm_sites
+from gridgrad.experiments.parts.partition_files import read_hypergraph, read_parts
+from gridgrad.experiments.plots import crossover, pipeline, predictions
+from gridgrad.experiments.scaling import records, settings
+from gridgrad.nn.files import limits
+from gridgrad.nn.files.json_text import content_of_file
+from gridgrad.parallel.checkpoint.manifest import Manifest
+from gridgrad.parallel.checkpoint.shard_file import sha256
+from gridgrad.parallel.job.nodes import nodes_in
+from gridgrad.parallel.job.run import UserError, one_line
+from gridgrad.parallel.partitioning.owner_file import read_owners
+from gridgrad.parallel.pipeline import schedule_names
+from gridgrad.parallel.prediction import machine
+
+READERS = {
+    "a.json": [content_of_file, predictions.read, crossover.read, pipeline.measured, partial(partition.profiled, net="mlp:3")],
+    "machine.json": [lambda path: machine.read(str(path))],
+    "manifest.json": [lambda path: Manifest.read(path.parent)],
+    "a.jsonl": [records.read, runs.read],
+    "a.toml": [settings.read, slurm_sites.read],
+    "nodes": [nodes_in],
+    "a.hgr": [read_hypergraph],
+    "parts": [partial(read_parts, vertices=3)],
+    "a.csv": [lambda path: schedule_names.parse(str(path))],
+}
+ALL = [(name, read) for name, readers in READERS.items() for read in readers]
+
+
+def refused(read, path):
+    with pytest.raises(UserError) as caught, user_input():
+        read(path)
+    line = one_line(caught.value)
+    assert str(path) in line or path.name == "manifest.json" and str(path.parent) in line
+    return line
+
+
+@pytest.mark.parametrize(("name", "read"), [*ALL, ("rank-0000.h5", sha256), ("owners.h5", partial(read_owners, net=None))])
+def test_a_fifo_is_not_waited_for(tmp_path, name, read):
+    os.mkfifo(tmp_path / name)
+    line = refused(read, Path(tmp_path / name))
+    assert "no ordinary file" in line or "no such file" in line
+    os.unlink(tmp_path / name)
+    os.symlink("/dev/zero", tmp_path / name)
+    assert "no ordinary file" in refused(read, tmp_path / name) or name == "machine.json"
+
+
+@pytest.mark.parametrize(("name", "read"), ALL)
+def test_a_file_that_would_fill_the_memory_is_refused(tmp_path, name, read, monkeypatch):
+    path = tmp_path / name
+    monkeypatch.setattr(limits, "BUDGET", 1 << 16)
+    with open(path, "wb") as file:
+        file.truncate(1 << 40)  # takes no room on the disk
+    assert "more than" in refused(read, path) or name == "a.csv"
+
+
+def test_the_weights_of_a_hypergraph_may_be_one_long_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "BUDGET", 64 * 20)  # a line of 20 characters
+    path, weights = tmp_path / "a.patoh", [*range(1, 101)]
+    path.write_text("0 100 1 2 1\n0 1\n" + " ".join(map(str, weights)) + "\n")
+    assert read_hypergraph(path).weights.tolist() == weights
+    path.write_text(" ".join(map(str, weights)))
+    assert read_parts(path, 100).tolist() == weights
+    path.write_text("0 100 1 30 0\n" + " ".join(map(str, range(30))) + "\n")
+    with pytest.raises(ValueError, match="a.patoh, line 2: it has more than 20 bytes"):
+        read_hypergraph(path)
