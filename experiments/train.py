@@ -8,6 +8,7 @@ Every grid trains the same network on the same minibatches: compare `final_loss`
 
 import contextlib
 import io
+import sys
 from functools import partial, reduce
 from operator import or_
 
@@ -119,6 +120,7 @@ def main():
     args = options().parse_args()
     comm = MPI.COMM_WORLD
     say = print if comm.rank == 0 and not args.quiet else lambda *_: None
+    warn = partial(print, file=sys.stderr, flush=True) if comm.rank == 0 else lambda *_: None
     np.seterr(all="ignore")  # a loss that is not finite is found and named below
 
     # ----- the grid, the data, and the network, written serially
@@ -138,6 +140,7 @@ def main():
         handicaps = train_setup.slowdowns("handicap", args.handicap, comm.size)
     on_root(comm, lambda: (prepare_checkpoints(args), train_setup.prepare(args)))
     data = train_setup.load(args, comm)
+    content = train_setup.content_of(data, comm) if args.checkpoint or args.resume else None
     with user_input():
         serial = network_names.build(args.net, data.sample_shape, data.outputs, args.seed, args.dtype)
         if grid:
@@ -208,11 +211,13 @@ def main():
     flush = lambda: progress.losses.extend(trainer.flush())  # noqa: E731
     participants = states_of(net) | {"protocol": protocol, "progress": progress}
     participants |= {"validation": validation} if validation else {}
-    settings = settings_of(args, net, len(train), steps)
-    program = Program(signals, settings, lambda: validation and validation.last, flush, say)
+    settings = settings_of(args, net, len(train), steps, content)
+    program = Program(signals, settings, lambda: validation and validation.value, flush, warn)
     with user_input():
-        checkpoints = Checkpoints(args, comm, net, participants, workers, program)
+        checkpoints = Checkpoints(args, comm, net, participants, workers, program, say)
     checkpoints.resume()
+    if validation and not (args.patience and (validation.stop or net.step >= steps)):
+        validation.go_on()
     if net.step >= steps:
         say(f"note: nothing is left to train: the checkpoint has {net.step} steps, and {steps} are asked for")
     if rebalancer:
@@ -248,19 +253,22 @@ def main():
                     break
     watched_machine = timer.watch.seen()
     flush()
-    checkpoints.finish(net.step)
+    peak = report.peak_memory()  # before results are gathered
+    if args.patience:
+        check_finite(net)
+        if validation.early.best_epoch and not validation.exchanged:
+            validation.exchange()
+        say(f"back to the weights of epoch {validation.early.best_epoch}, validation {validation.early.best:.6f}")
+    checkpoints.finish(net.step, validation.early.best_epoch if validation and validation.exchanged else None)
     protocol.finish()
     if protocol.lost:  # there is no job of all ranks any more: the first worker reports what it has
         if workers.rank:
             end_after_death(0)
-        say(f"{protocol.lost} of {workers.size} workers died; the others went on")
+        warn(f"{protocol.lost} of {workers.size} workers died; the others went on")
         grid, comm = net.grid, net.grid.comm  # of all that is gathered below
     check_finite(net)
-    if args.patience:
-        validation.restore()
-        say(f"back to the weights of epoch {validation.early.best_epoch}, validation {validation.early.best:.6f}")
     hidden = report.overlap(net)
-    measured = report.time_and_bytes(grid, timer.seconds, reader.seconds)
+    measured = report.time_and_bytes(grid, timer.seconds, reader.seconds, peak)
     measured = measured and measured | {"device": devices, "memory": memory, "overlap": hidden}
     load = None if simulated or protocol.lost else load_of_job(comm, watched_machine)  # what the dead took is not known
     measured = measured and measured | {"load": load.entry() if load and measured["timed_steps"] else None}
@@ -299,7 +307,7 @@ def main():
         say(table(report.in_words(measured, timer.samples_per_step, "predicted" if simulated else "measured")))
         if words := verdict_of(measured):
             say(f"note: while steps were timed, {words}")
-    say_files(args, say)
+    say_files(args, say, checkpoints.failure)
     if followed:
         say(workers_report.in_words(followed, measured))
     checkpoints.end()
@@ -309,13 +317,14 @@ def main():
     grid.free()
 
 
-def say_files(args, say):
-    """Print which files a training has written, if any."""
-    named = {name: getattr(args, name) for name in ("report", "predictions", "trace", "checkpoint") if getattr(args, name)}
+def say_files(args, say, failure):
+    """Print which files a training has written, if any. failure: what is wrong with the last checkpoint, or None."""
+    kinds = "report", "predictions", "trace", *([] if failure else ["checkpoint"])
+    named = {name: getattr(args, name) for name in kinds if getattr(args, name)}
     if args.trace:
         named["trace"] = timeline_files.opened(args.trace)
     if named:
-        further = f"; to go on: --resume {args.checkpoint} and more steps" if args.checkpoint else ""
+        further = f"; to go on: --resume {args.checkpoint} and more steps" if "checkpoint" in named else ""
         say(f"written: {', '.join(f'{name} {path}' for name, path in named.items())}{further}")
 
 

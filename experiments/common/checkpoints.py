@@ -1,9 +1,11 @@
 """The checkpoints of `train`: its options, what a run must have in common with the one that it continues, and its progress."""
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gridgrad.datasets import images, table_name
 from gridgrad.experiments.common.options import check_writable, number, whole
 from gridgrad.parallel.checkpoint.manifest import found_in
 from gridgrad.parallel.checkpoint.restore import newest
@@ -19,6 +21,8 @@ COMPLETE = "complete"  # an empty file beside the checkpoints: the run has ended
 # What the checkpoint's run and this one must have in common, and what makes the training another one if it differs.
 SAME = "dataset", "net", "batch_size", "seed", "dtype", "optimizer", "protocol", "augment", "sorted", "validation"
 DERIVED = {"samples": "training samples", "sums": "sums of gradients by --reduction, which were"}
+OF_BEST = "weights_of_epoch"  # in a manifest: the network has the best weights, and the validation those of the last step
+FILES = "file", "x", "y", "test", "test_y"  # what the name of a table says of files; their content is compared
 NOTED = "lr", "momentum", "nesterov", "l1", "l2", "schedule", "patience", "pipeline", "micro_batches", "reduce_dtype"
 
 
@@ -93,26 +97,42 @@ class Progress:
         self.epochs, self.in_epoch = state.numbers["epochs"], state.numbers["in_epoch"]
 
 
-def settings_of(args, net, samples, steps):
-    """What a later run compares with its own. net: the ParallelSequential. samples: in the training data. steps: of the run."""
+def settings_of(args, net, samples, steps, content):
+    """What a later run compares with its own.
+
+    net: the ParallelSequential. samples: in the training data. steps: of the run. content: of the data, see `content_of`.
+    """
     sums = str(net.reduction) if "reduction" in states_of(net) else "exact"
     options = {name: getattr(args, name) for name in (*SAME, *NOTED)}
-    return options | {"samples": samples, "total_steps": steps, "sums": sums}
+    of_data = {"content": content, "dataset_options": options_of(args.dataset)}
+    return options | of_data | {"samples": samples, "total_steps": steps, "sums": sums}
+
+
+def options_of(name):
+    """{option: text} of the name of a data set, without the paths of files, which may move."""
+    if name.startswith(table_name.PREFIX):
+        said = vars(table_name.parse(name)) | {"name": table_name.PREFIX}
+    elif name.startswith(images.PREFIX):
+        said = {"name": images.PREFIX, "size": images.parse(name)[1]}
+    else:
+        said = {"name": name}
+    return {option: str(value) for option, value in said.items() if value and option not in FILES}
 
 
 class Checkpoints:
     """The checkpoints of one run of `train`; without --checkpoint and --resume its methods do nothing.
 
     args: the options. The others are as for a Saver. The signals of the Program listen already if there is --checkpoint, its
-    settings are those of `settings_of`, and among the participants is the "protocol".
+    settings are those of `settings_of`, it says what is a warning, and among the participants is the "protocol". say: called
+    with a line about anything else.
 
-    resumed: the step after which this run goes on; None if it began.
+    resumed: the step after which this run goes on; None if it began. failure: the UserError of the last checkpoint, if any.
     """
 
-    def __init__(self, args, comm, net, participants, workers, program):
+    def __init__(self, args, comm, net, participants, workers, program, say):
         self.args, self.comm, self.net, self.participants, self.workers = args, comm, net, participants, workers
-        self.say, self.settings = program.say, program.settings
-        self.resumed, self.saver, self._failure = None, None, None
+        self.say, self.warn, self.settings = say, program.say, program.settings
+        self.resumed, self.saver, self.failure = None, None, None
         if args.checkpoint:
             protocol = participants["protocol"]
             protocol.state()  # says now if the protocol has none
@@ -120,6 +140,9 @@ class Checkpoints:
             every = max(net.steps_under_way, 1 if workers.size == 1 else protocol.interval or APART)
             policy = Policy(args.checkpoint, args.checkpoint_steps, minutes, args.keep or KEEP, every)
             self.saver = Saver(comm, net, participants, policy, workers, program)
+            if net.steps_under_way > 1:
+                self.say("note: an asynchronous pipeline is emptied for a checkpoint, which changes the training: only runs "
+                         "with checkpoints after the same steps, as by --checkpoint-steps, equal each other")  # fmt: skip
 
     def resume(self):
         """Take over the newest checkpoint, if there is one to take over. Collective."""
@@ -127,13 +150,15 @@ class Checkpoints:
         if args.resume:
             begins = goes_on_in_place(args)
             start = time.monotonic()
-            found = newest(self.comm, args.resume, self.say)
+            found = newest(self.comm, args.resume, self.warn)
             if found is None and not begins:
                 raise UserError(nothing_in(args.resume))
             if found is None:
                 self.say(f"no checkpoint in {args.resume} yet: training begins")
             else:
                 self._check(found.manifest)
+                if validation := self.participants.get("validation"):
+                    validation.expect(found.manifest.settings.get(OF_BEST) is not None)
                 try:
                     found.restore(self.net, self.participants, self.workers)
                 except ValueError as error:
@@ -147,13 +172,22 @@ class Checkpoints:
     def _check(self, manifest):
         """UserError unless the run of a checkpoint can be continued by this one; notes what makes it another training."""
         before = manifest.settings
+        by_content = "content" in before  # else the name says what the data are
+        moved = by_content and before.get("dataset_options") == self.settings["dataset_options"]
         for name in (*SAME, *DERIVED):
-            if before.get(name) != self.settings[name]:
+            if before.get(name) != self.settings[name] and not (moved and name == "dataset"):
                 option = DERIVED.get(name, f"--{name.replace('_', '-')}")
                 raise UserError(
                     f"--resume: {manifest.folder} was written with {option} {before.get(name)}, not {self.settings[name]}: "
                     f"give the same, or another folder"
                 )
+        if by_content and before["content"] != self.settings["content"]:
+            raise UserError(
+                f"--resume: {manifest.folder} was written with other data in {before.get('dataset')} than there are now in "
+                f"{self.settings['dataset']}: give the same, or another folder"
+            )
+        if before.get("dataset") != self.settings["dataset"]:
+            self.say(f"note: the data were {before.get('dataset')} before, with the same content")
         different = [name for name in (*NOTED, "total_steps") if before.get(name) != self.settings[name]]
         if different:
             words = ", ".join(f"{name} {before.get(name)} -> {self.settings[name]}" for name in different)
@@ -164,17 +198,21 @@ class Checkpoints:
         if self.saver:
             self.saver.boundary(step)
 
-    def finish(self, step):
+    def finish(self, step, best_epoch=None):
         """Called after the last step, before anything else changes the network: the last checkpoint. Collective.
 
-        If that can not be written, the results of the run still can: it is an error only at the `end`.
+        If that can not be written, the results of the run still can: it is an error only at the `end`. best_epoch: the epoch
+        whose weights the network has, if they are not those of the last step.
         """
         if self.saver:
+            with suppress(UserError):  # of an earlier one, which has been said
+                self.saver.complete()
+            self.settings[OF_BEST] = best_epoch
             self.saver.save(step)
             try:
                 self.saver.close()
             except UserError as error:
-                self._failure = error
+                self.failure = error
             self.saver.program.signals.nothing_left()
 
     def end(self):
@@ -182,8 +220,8 @@ class Checkpoints:
 
         `supervise` asks for this, since Open MPI's mpiexec ends with status 0 when it loses a node.
         """
-        if self._failure:
-            raise self._failure
+        if self.failure:
+            raise self.failure
         if self.args.checkpoint:
             on_root(self.comm, lambda: (Path(self.args.checkpoint) / COMPLETE).touch())
 

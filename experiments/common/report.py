@@ -103,7 +103,7 @@ def digest(named_arrays):
     return sha.hexdigest()
 
 
-def time_and_bytes(grid, step_seconds, read_seconds):
+def time_and_bytes(grid, step_seconds, read_seconds, peak=None):
     """Seconds a step and communication, from what each rank measured over the same steps: a dict on rank 0.
 
     step_seconds: this rank's seconds of each step. read_seconds: its seconds of loading minibatches in all steps,
@@ -112,10 +112,11 @@ def time_and_bytes(grid, step_seconds, read_seconds):
     beyond that is waiting. These are means over the ranks, also in the table "communication", where a collective that only some
     ranks take part in counts for these alone; "compute_max" is the computing time of the rank that computes longest. Bytes are
     those sent by all ranks together in one step; for sums in shared memory, where nothing is sent, they are the bytes that a
-    rank reads from the buffers of other ranks. Collective.
+    rank reads from the buffers of other ranks. peak: the most memory this rank has held while it trained; by default, so far.
+    Collective.
     """
     mine = {key: (r.calls, r.bytes, r.seconds) for key, r in grid.tally.records.items()}
-    gathered = grid.gather((mine, list(step_seconds), read_seconds, peak_memory()))
+    gathered = grid.gather((mine, list(step_seconds), read_seconds, peak or peak_memory()))
     if gathered is None:
         return None
     slowest = slowest_rank([seconds for _, seconds, *_ in gathered])

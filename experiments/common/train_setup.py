@@ -1,13 +1,16 @@
 """What `train` does before it builds its network: complete and check the options, check the files, and load the data."""
 
+import hashlib
+import math
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from mpi4py import MPI
 
 from gridgrad import datasets
-from gridgrad.datasets.part import Part
+from gridgrad.datasets.part import Hollow, Part
 from gridgrad.datasets.views import Held, Subset
 from gridgrad.experiments.common.meaning import check_options
 from gridgrad.experiments.common.options import check_room, check_writable, shares_of, user_input
@@ -17,6 +20,7 @@ from gridgrad.parallel.choose.parallelize import BOTH, PARTITIONS
 from gridgrad.parallel.choose.shares import measured_shares, predicted_shares
 from gridgrad.parallel.choose.this_machine import machine_of_job, memory_of_machine, memory_of_rank
 from gridgrad.parallel.job.run import on_root
+from gridgrad.parallel.job.waiting import meet
 from gridgrad.parallel.observe import timeline_files
 from gridgrad.parallel.partitioning.good_partition import is_partition
 from gridgrad.parallel.placement.partition import Partition
@@ -29,6 +33,7 @@ from gridgrad.parallel.protocols.shuffle_sgd import shuffle
 from gridgrad.parallel.training.distribute import distribute
 
 EVALUATION_BYTES = 1 << 30
+PIECE = 1 << 22  # bytes of the samples that are hashed at a time
 SLOWDOWN = re.compile(r"([0-9]{1,9})=([0-9]{1,9}(\.[0-9]{1,9})?)(?:@([0-9]{1,9}))?")
 LEAST_FACTOR = {"slow": (1e-9, "above 0"), "handicap": (1, "of at least 1")}
 
@@ -246,6 +251,34 @@ def load(args, comm):
     data = on_root(comm, lambda: datasets.load(args.dataset, args.data_dir, args.dtype))
     outline = comm.bcast(data and data.outline())
     return data or outline
+
+
+def content_of(data, comm):
+    """A digest of the numbers in a Dataset, before they are standardised, wherever they lie and in whatever type. Collective.
+
+    It is a hash of the hashes of pieces of fixed sizes. The ranks share them, or rank 0 has all if it alone has the samples.
+    """
+    digests, number, parts = {}, 0, (data.train, data.test)
+    alone = comm.allreduce(any(isinstance(part.x, Hollow) for part in parts), MPI.LOR)
+    for part in parts:
+        for array, kind in ((part.x, part.input_type), (part.y, part.target_type)):
+            step = max(1, PIECE // max(1, math.prod(array.shape[1:]) * kind.itemsize))
+            for start in range(0, len(array), step):
+                if number % (1 if alone else comm.size) == comm.rank:
+                    rows = np.arange(start, min(start + step, len(array)))
+                    digests[number] = hashlib.sha256(canonical(np.asarray(array[rows]), kind)).digest()
+                number += 1
+    meet(comm, "the content of the data, which is compared with that of a checkpoint")
+    everyone = {number: digest for found in comm.allgather(digests) for number, digest in found.items()}
+    shapes = [(len(part), part.features, part.target_width) for part in parts]
+    return hashlib.sha256(repr((data.loss, shapes)).encode() + b"".join(everyone[one] for one in range(number))).hexdigest()
+
+
+def canonical(values, kind):
+    """An array as contiguous bytes where all numbers fit them, and else in a type."""
+    with np.errstate(invalid="ignore"):  # of numbers that do not fit
+        small = values.astype(np.uint8)
+    return np.ascontiguousarray(small if np.array_equal(small, values) else values.astype(kind.newbyteorder("<")))
 
 
 def check_memory(args, serial, net, workers=1):

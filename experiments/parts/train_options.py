@@ -112,4 +112,4 @@ def _reports(add):
         f"{machine.HELP}: seconds, profile and trace are then predicted")  # fmt: skip
     add("--slow", metavar="RANK=FACTOR[@STEP],..", help="in a simulation, the ranks that take FACTOR times as long to compute, "
         "from training step STEP on")  # fmt: skip
-    add("--quiet", action="store_true", help="print nothing but errors")
+    add("--quiet", action="store_true", help="print nothing but errors and warnings")

@@ -13,6 +13,7 @@ class Validation(Observer):
 
     net: a ParallelSequential. part: the samples. loss: its name. reader: how the samples reach the ranks.
     patience: epochs without an improvement after which to stop, at least 1; None: never stop, and keep no weights.
+    exchanged: whether the network has the best weights, and `best` those of the last step.
 
     `evaluate` gives the same loss on every rank, so all ranks take the same decision without communicating. Where the shares of
     the network change, it must be registered as an observer, so that the best weights move too.
@@ -22,6 +23,7 @@ class Validation(Observer):
         self.net, self.part, self.loss, self.batch_size = net, part, loss, batch_size
         self.reader = READERS[reader](net, part)
         self.early, self.losses = EarlyStopping(patience or math.inf), []
+        self.patience, self.exchanged = patience, False
         self.best = [array.copy() for array in self._state()] if patience else None
 
     def see(self):
@@ -41,15 +43,29 @@ class Validation(Observer):
         return self.early.stop
 
     @property
-    def last(self):
-        """The newest loss; None if there is none."""
-        return self.losses[-1] if self.losses else None
+    def value(self):
+        """The loss with the weights of the network; None if there was no validation yet."""
+        return self.early.best if self.exchanged else self.losses[-1] if self.losses else None
 
-    def restore(self):
-        """Go back to the best weights, if they were kept. Collective."""
-        if self.best is not None and self.early.best_epoch:
-            with self.net.exclusive():
-                self._copy(self.best, self._state())
+    def exchange(self):
+        """Give the network the best weights and keep its own ones, or the other way round. Collective."""
+        own = [array.copy() for array in self._state()]
+        with self.net.exclusive():
+            self._copy(self.best, self._state())
+        self.best, self.exchanged = own, not self.exchanged
+
+    def expect(self, exchanged):
+        """Called before `load`. exchanged: whether weights are exchanged in the state to come."""
+        self.exchanged = exchanged
+        if exchanged and self.best is None:
+            self.best = [array.copy() for array in self._state()]
+
+    def go_on(self):
+        """Called before training goes on: the network has the weights of the last step. Collective."""
+        if self.exchanged:
+            self.exchange()
+        if not self.patience:
+            self.best = None
 
     def state(self):
         """What a checkpoint needs of it: a State."""

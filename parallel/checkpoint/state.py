@@ -69,7 +69,7 @@ class OptimizerState:
     def state(self):
         slices = self.net.reduction.owned if self.slices is None else self.slices
         arrays = {name: (array, slices) for name, array in self.optimizer.state_arrays().items()}
-        numbers = {name: value for name, value in self.optimizer.state_numbers().items() if name != "owned"}
+        numbers = {name: np.asarray(value).item() for name, value in self.optimizer.state_numbers().items() if name != "owned"}
         divided = frozenset() if self.slices is None else frozenset(arrays)
         return State(arrays, divided=divided, numbers=numbers)  # which slices a rank updates is a matter of the grid
 

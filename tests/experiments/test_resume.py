@@ -1,13 +1,22 @@
 """The program `train` that goes on from checkpoints: its reports equal those of runs that were not interrupted."""
 
 import json
+from argparse import Namespace
 
+import h5py
 import numpy as np
 import pytest
+from mpi4py import MPI
 
-from gridgrad.experiments.common.checkpoints import COMPLETE
+from gridgrad.datasets.part import Dataset, Part
+from gridgrad.datasets.samples import Samples
+from gridgrad.experiments.common import report, train_setup
+from gridgrad.experiments.common.checkpoints import COMPLETE, options_of
+from gridgrad.experiments.train import say_files
+from gridgrad.parallel.checkpoint.manifest import digest
 from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)
 from tests.experiments.programs import assert_refused, job
+from tests.mpi import mpi
 
 SETTINGS = ["--net", "mlp:11,7,tanh,dropout=0.1", "--batch-size", "97", "--dtype", "float64", "--quiet"]
 PER_EPOCH = 13  # minibatches
@@ -106,8 +115,9 @@ def test_protocols(tmp_path, protocol):
 @pytest.mark.long
 def test_an_asynchronous_pipeline_is_flushed(tmp_path):
     """A run with the same checkpoints is the one that equals it."""
-    runs, options = Runs(tmp_path), ("--grid", "stage=2", "--pipeline", "async:2", "--steps", 20)
+    runs, options = Runs(tmp_path, *SETTINGS[:-1]), ("--grid", "stage=2", "--pipeline", "async:2", "--steps", 20)
     whole = runs.train(2, *options, "--checkpoint-steps", 7, "--keep", 9, checkpoint="all")
+    assert whole["stdout"].count("note: an asynchronous pipeline is emptied for a checkpoint, which changes the training") == 1
     ended_after(tmp_path, "all", 1)
     again = runs.train(2, *options, "--checkpoint-steps", 7, resume="all", checkpoint="all")
     assert again["resumed"] == 7
@@ -176,3 +186,95 @@ def test_what_can_not_be_continued_is_refused(tmp_path):
          "there are no checkpoints of asynchronous parameter servers")
         for protocol in ("server:asp", "server:ssp:2", "downpour:2:2")
     ], SETTINGS)  # fmt: skip
+
+
+def test_the_best_weights_are_in_the_last_checkpoint_and_a_run_goes_on_from_its_own(tmp_path):
+    """What was passed over is said on standard error in spite of --quiet."""
+    runs, options = Runs(tmp_path), ("--validation", 0.2, "--lr", 0.3, "--schedule", "constant", "--epochs", 9)
+    stopped = runs.train(1, *options, "--patience", 1, "--checkpoint-steps", 10, checkpoint="stopped")
+    assert stopped["best_epoch"] + 1 == stopped["stopped_epoch"] < 9
+    last = tmp_path / "stopped" / f"step-{stopped['steps']:09d}"
+    with h5py.File(last / "whole.h5") as file:
+        found = file["network/parameters"]
+        names = sorted(found, key=lambda name: (int(name.split(".")[0]), name.endswith("bias")))
+        assert report.digest((name, found[name][...].T.copy()) for name in names) == stopped["params_digest"]
+    settings = json.loads((last / "manifest.json").read_text())
+    assert settings["settings"]["weights_of_epoch"] == stopped["best_epoch"]
+    assert settings["value"] == min(stopped["validation"])
+    assert_same_run(runs.train(1, *options, "--patience", 1, resume="stopped"), stopped, 0)
+    for patience in (["--patience", 5], []):
+        assert_same_run(runs.train(1, *options, *patience, resume="stopped"), runs.train(1, *options, *patience), 0)
+    (last / "rank-0000.h5").write_bytes(b"")
+    again = runs.train(1, *options, "--patience", 1, resume="stopped")
+    assert again["resumed"] < stopped["steps"] and "passed over, since damaged" in again["stderr"] and not again["stdout"]
+    assert_same_run(again, stopped, 0)
+
+
+def test_files_that_were_not_written_are_not_named():
+    args, heard = Namespace(report="r.json", predictions=None, trace=None, checkpoint="ck"), []
+    say_files(args, heard.append, "the disk is full")
+    say_files(args, heard.append, None)
+    assert heard == ["written: report r.json",
+                     "written: report r.json, checkpoint ck; to go on: --resume ck and more steps"]  # fmt: skip
+
+
+def data_of(x, y, classes=True):
+    """A Dataset whose last three samples are for testing."""
+    scales = {} if classes else {"y_mean": np.zeros(1), "y_std": np.ones(1)}
+    parts = [Part(x[which], y[which], np.array(0.0), np.array(1.0), **scales) for which in (slice(0, -3), slice(-3, None))]
+    return Dataset("data", *parts, "cross-entropy" if classes else "mse", 3, "")
+
+
+@mpi(1, 2, 3)
+def test_the_content_is_that_of_the_numbers_alone(comm, monkeypatch):
+    """On all ranks, on one, or where rank 0 alone has the samples; in whatever type and order the numbers lie."""
+    monkeypatch.setattr(train_setup, "PIECE", 100)
+    x, y = np.random.default_rng(0).integers(0, 9, (20, 7)), np.arange(20) % 3
+    for same, numbers in (([np.uint8, np.float32, np.float64, ">f4", np.int64], x), ([np.float32, np.float64, ">f8"], x / 4)):
+        found = [train_setup.content_of(data_of(numbers.astype(kind), y.astype(np.int32)), comm) for kind in same]
+        alone = train_setup.content_of(data_of(np.asfortranarray(numbers), y), MPI.COMM_SELF)
+        rows = data_of(numbers, y)
+        table = np.hstack([numbers, y[:, None]])
+        rows.train.x = Samples(table, np.arange(7), (7,), np.arange(17))
+        hollow = rows if comm.rank == 0 else rows.outline()
+        assert {*found, train_setup.content_of(hollow, comm)} == {alone}
+        others = []
+        for number in (0, 16, 19):
+            changed = numbers.astype(np.float64)
+            changed[number, 3] += 0.5
+            others.append(train_setup.content_of(data_of(changed, y), comm))
+        others.append(train_setup.content_of(data_of(numbers, y[::-1]), comm))
+        others.append(train_setup.content_of(data_of(numbers, y, False), comm))
+        others.append(train_setup.content_of(data_of(numbers[1:], y[1:]), comm))
+        assert len({alone, *others}) == 7
+
+
+def test_paths_are_left_out_of_what_is_compared_of_a_name():
+    one = options_of("table:/scratch/1/a.csv,target=b,test=/scratch/1/t.csv")
+    assert one == options_of("table:a.csv,test=t.csv,target=b") == {"name": "table:", "target": "b"}
+    assert options_of("images:/scratch/1/pics") == options_of("images:pics,size=224") != options_of("images:pics,size=16")
+    assert options_of("mnist") != options_of("cifar10")
+
+
+def test_data_may_move_and_other_data_are_refused(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(60, 3)).round(3)
+    for name, shift in (("one", 0), ("two", 0), ("three", 1e-3)):
+        (tmp_path / name).mkdir()
+        np.savetxt(tmp_path / name / "rows.csv", rows + [[shift if row == 7 else 0] for row in range(60)], "%.3f", ",")
+    settings = ["--net", "mlp:4,tanh", "--batch-size", "8", "--data-dir", tmp_path, "--grid", "batch=1"]
+    name = lambda folder, more="": ("--dataset", f"table:{tmp_path / folder}/rows.csv{more}")  # noqa: E731
+    runs = Runs(tmp_path, *settings)
+    runs.train(1, *name("one"), "--steps", 3, checkpoint="ck")
+    moved = runs.train(1, *name("two"), "--steps", 3, resume="ck")
+    assert moved["resumed"] == 3 and "\nnote: the data were table:" in moved["stdout"]
+    assert_refused(1, "train", [
+        ([*name("three"), "--steps", 3, "--resume", tmp_path / "ck"], "was written with other data in table:"),
+        ([*name("one", ",target=0"), "--steps", 3, "--resume", tmp_path / "ck"], "was written with --dataset table:"),
+    ], [*settings, "--quiet"])  # fmt: skip
+    folder = tmp_path / "ck" / "step-000000003"
+    older = json.loads((folder / "manifest.json").read_text())
+    del older["settings"]["content"], older["settings"]["dataset_options"], older["sha256"]
+    (folder / "manifest.json").write_text(json.dumps(older | {"sha256": digest(older)}))
+    assert runs.train(1, *name("one"), "--steps", 3, resume="ck")["resumed"] == 3
+    refused = [*name("two"), "--steps", 3, "--resume", tmp_path / "ck"], "was written with --dataset table:"
+    assert_refused(1, "train", [refused], [*settings, "--quiet"])
