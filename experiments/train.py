@@ -297,7 +297,7 @@ def main():
     if args.report:
         ended = {"samples_per_step": timer.samples_per_step, "rebalancing": rebalancer and rebalancer.log}
         ended |= {f"test_{name}": value for name, value in tested.items()}
-        ended |= {"params_digest": report.digest(net.global_parameters()), "flops_a_sample": report.flops_a_sample(serial)}
+        ended |= {"params_digest": report.digest(net), "flops_a_sample": report.flops_a_sample(serial)}
         validated = validation.report() if validation else {}
         sections = job, net.pipeline_report(), followed, checkpoints.report(), validated, measured, ended
         on_root(comm, lambda: report.write_json(args.report, summarise(args, data, net, losses, sections)))

@@ -2,10 +2,12 @@
 
 import hashlib
 import json
+import math
 import platform
 import resource
 import sys
 from statistics import median  # not NumPy's: that imports numpy.ma, 40 ms in every program
+from types import SimpleNamespace
 
 import numpy as np
 from threadpoolctl import threadpool_info
@@ -13,12 +15,14 @@ from threadpoolctl import threadpool_info
 from gridgrad.experiments.common.tables import spread
 from gridgrad.experiments.common.version import version
 from gridgrad.nn import device, network_summary
+from gridgrad.nn.device import to_host
 from gridgrad.nn.files.whole_files import write_text
 from gridgrad.nn.kernels.processor import blas, processor
 from gridgrad.nn.kernels.table_in_use import kernels
 from gridgrad.parallel.job.run import library_name
 from gridgrad.parallel.observe.machine_load import QUIET, load_of_process, seen_asleep
 
+ROWS = 1 << 23  # bytes of an array that are gathered at a time
 PARTS = "compute", "read", "communicate", "wait"  # of the time of a step, in the order in which figures stack them
 
 
@@ -92,15 +96,47 @@ def peak_memory():
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def digest(named_arrays):
-    """A hash of (name, array) pairs: names, shapes and values. Pairs without an array, which another rank has, are left out."""
+def digest(net):
+    """A hash of the names, shapes and values of all arrays of `state_dict`, of those on this rank. Collective.
+
+    Of large arrays no more than some rows are gathered at a time, so that they need not fit the memory of one rank.
+    """
     sha = hashlib.sha256()
-    for name, value in named_arrays:
-        if value is None:
-            continue
-        sha.update(f"{name} {value.shape} {value.dtype}".encode())
-        sha.update(np.ascontiguousarray(value).reshape(-1))  # one dimension, as a hash wants it, but no copy
+    net.allocate()
+    for layer, p in net.parameters + net.buffers:
+        shape = tuple(int(p.stored_shape[axis]) for axis in p.torch_axes)
+        rows = shape[0] if shape and p.stored_shape == p.shape else 1  # else the array is gathered as a whole
+        step = max(1, ROWS * rows // max(1, math.prod(shape) * net.dtype.itemsize))
+        for start in range(0, max(1, rows), step):
+            some = p if step >= rows else rows_of(p, p.torch_axes[0], start, min(start + step, rows))
+            value = net.global_value(some)
+            if value is not None:
+                if not start:
+                    sha.update(f"{layer.name}.{p.name} {shape} {value.dtype}".encode())
+                value = to_host(value).reshape(p.stored_shape if some is p else some.shape).transpose(p.torch_axes)
+                sha.update(np.ascontiguousarray(value).reshape(-1))  # one dimension, as a hash wants it, but no copy
     return sha.hexdigest()
+
+
+def rows_of(p, dim, start, stop):
+    """The rows from `start` to `stop` along a dimension of a Parameter, with what `global_value` needs of one."""
+
+    def cut(block):
+        part = block[dim]
+        if isinstance(part, slice):
+            first, last = (min(max(end - part.start, 0), part.stop - part.start) for end in (start, stop))
+            held = slice(part.start + first - start, part.start + last - start)
+        else:
+            first, last = np.searchsorted(part, (start, stop))
+            held = part[first:last] - start
+        return slice(first, last), (*block[:dim], held, *block[dim + 1 :])
+
+    layout = p.layout
+    if hasattr(layout, "block"):  # else the network is serial
+        kept = {"sharded": layout.sharded, "is_counted": layout.is_counted}
+        layout = SimpleNamespace(block=lambda place: cut(p.layout.block(place))[1], **kept)
+    held = p.value.reshape(p.block_shape)[(*[slice(None)] * dim, cut(p.index)[0])]
+    return SimpleNamespace(shape=(*p.shape[:dim], stop - start, *p.shape[dim + 1 :]), layout=layout, value=held.copy())
 
 
 def time_and_bytes(grid, step_seconds, read_seconds, peak=None):

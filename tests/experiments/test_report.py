@@ -1,10 +1,18 @@
 """How the time of a step and what was sent are put together from what each rank measured."""
 
+import hashlib
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from gridgrad.experiments.common import report
+from gridgrad.nn import Linear, Sequential, Tanh
+from gridgrad.parallel import ProcessGrid, distribute
+from tests.mpi import mpi
+from tests.parallel.checkpoint.training import images
+from tests.parallel.equality import grids
+from tests.parallel.placement.test_hypergraph import branching, net_of, random_owners
 
 
 class GatheredGrid:
@@ -47,3 +55,36 @@ def test_steps_are_told_in_products_of_the_slowest_core(ranks, expected):
     names = "reference_seconds", "reference_products_per_step"
     assert report.core_speed(grid, *ranks[0]) == (expected and pytest.approx(dict(zip(names, expected, strict=True))))
     assert report.core_speed(SimpleNamespace(gather=lambda mine: None), *ranks[0]) is None, "on the other ranks"
+
+
+def digest_of(arrays):
+    """What `report.digest` should find: of (name, array) pairs, of which those without an array are left out."""
+    sha = hashlib.sha256()
+    for name, value in arrays:
+        if value is not None:
+            sha.update(f"{name} {value.shape} {value.dtype}".encode() + value.tobytes())
+    return sha.hexdigest()
+
+
+@mpi(1, 2, 3, 4, long=(3,))
+def test_a_network_is_hashed_by_rows_as_if_it_were_gathered(comm, monkeypatch):
+    monkeypatch.setattr(report, "ROWS", 80)
+    rows = Sequential([Linear(6, 11), Tanh(), Linear(11, 3)], 1, np.float64, (6,))
+    made = [(serial, sizes, {}) for serial in (images(), rows) for sizes in grids(comm.size)]
+    made += [(rows, {"stage": comm.size}, {})] if comm.size == 2 else []
+    for fine in (0.0, 0.5, 1.0):
+        owners = random_owners(branching, comm.size, 1, fine)
+        made.append((net_of(branching), {"model": comm.size}, {"plan": "hypergraph", "owners": owners}))
+    for serial, sizes, options in made:
+        with ProcessGrid(comm, **sizes) as grid:
+            net, gathered = distribute(serial, grid, **options), []
+            net.allocate()
+            expected, gather = digest_of(net.global_parameters()), net.global_value
+            monkeypatch.setattr(net, "global_value", lambda p: gathered.append((p, gather(p))) or gathered[-1][1])  # noqa: B023
+            assert report.digest(net) == expected
+            for p, value in gathered:
+                stored = [q for _, q in net.parameters + net.buffers if q is p and q.stored_shape != q.shape]
+                assert value is None or stored or value.nbytes <= 80 or 1 in p.shape, p.shape  # or one row
+            monkeypatch.undo()
+            monkeypatch.setattr(report, "ROWS", 80)
+    assert report.digest(rows) == digest_of(rows.global_parameters())

@@ -10,12 +10,13 @@ from mpi4py import MPI
 
 from gridgrad.datasets.part import Dataset, Part
 from gridgrad.datasets.samples import Samples
-from gridgrad.experiments.common import report, train_setup
+from gridgrad.experiments.common import train_setup
 from gridgrad.experiments.common.checkpoints import COMPLETE, options_of
 from gridgrad.experiments.train import say_files
 from gridgrad.parallel.checkpoint.manifest import digest
 from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)
 from tests.experiments.programs import assert_refused, job
+from tests.experiments.test_report import digest_of
 from tests.mpi import mpi
 
 SETTINGS = ["--net", "mlp:11,7,tanh,dropout=0.1", "--batch-size", "97", "--dtype", "float64", "--quiet"]
@@ -197,7 +198,7 @@ def test_the_best_weights_are_in_the_last_checkpoint_and_a_run_goes_on_from_its_
     with h5py.File(last / "whole.h5") as file:
         found = file["network/parameters"]
         names = sorted(found, key=lambda name: (int(name.split(".")[0]), name.endswith("bias")))
-        assert report.digest((name, found[name][...].T.copy()) for name in names) == stopped["params_digest"]
+        assert digest_of((name, found[name][...].T.copy()) for name in names) == stopped["params_digest"]
     settings = json.loads((last / "manifest.json").read_text())
     assert settings["settings"]["weights_of_epoch"] == stopped["best_epoch"]
     assert settings["value"] == min(stopped["validation"])

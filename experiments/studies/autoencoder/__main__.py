@@ -127,7 +127,7 @@ def main():
     # ----- results
     memory = int(grid.max(np.array([report.peak_memory()]))[0])
     say(f"peak memory of a rank {memory / 2**20:.0f} MiB")
-    digest, devices = report.digest(net.global_parameters()), report.devices(grid)
+    digest, devices = report.digest(net), report.devices(grid)
     result = {
         "program": "autoencoder",
         "settings": vars(args),

@@ -45,7 +45,7 @@ def train(inputs, width, widths, classes, **settings):
             pretrain(placed, part, widths, position, state, settings, say_nothing)
         net, _ = finetune(placed, part, widths, classes, state, settings, say_nothing)
         error_of(net, part, settings.batch_size)
-        report.digest(net.global_parameters())
+        report.digest(net)
 
 
 def made_up(inputs, classes, settings, steps=STEPS):
