@@ -18,7 +18,7 @@ NANOSECONDS = 1e9  # in a second
 def write(folder, actions, machine):
     """Write the schedule into a folder. actions: of each rank, see `step_actions`. machine: a Machine."""
     lists, network = meetings(actions), machine.links["network"]
-    with written_whole(Path(folder) / SCHEDULE) as beside, open(beside, "w") as file:
+    with written_whole(Path(folder) / SCHEDULE) as beside, open(beside, "w", encoding="utf-8") as file:
         file.write(f"// {machine.name}: LogGOPSim -L {network['alpha'] * NANOSECONDS:.0f} -o 0 -g 0 ")
         file.write(f"-G {network['beta'] * NANOSECONDS:.4g}\n")
         file.write(f"num_ranks {len(actions)}\n")

@@ -1,13 +1,23 @@
-"""Writing files that appear whole or not at all, and the error for those that can not be written, such as on a full disk."""
+"""Writing files that appear whole or not at all, and the error for those that can not be written, such as on a full disk.
+
+Content is written beside the file, under a name of our own that no other program makes, and locked (flock) as long as its
+writer lives. The next writer of the same file deletes what is there without a lock: its writer was killed.
+"""
 
 import contextlib
 import errno
+import fcntl
+import hashlib
 import os
+import platform
 import re
 import shutil
 import tempfile
+import time
 from pathlib import Path
 
+DAY = 86400.0  # seconds after which what can not be locked, or was written on another host, counts as left behind
+OURS = ".gridgrad-"
 FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS  # what a disk says that is full or read-only
 
 
@@ -29,25 +39,13 @@ def written_whole(path):
     NotWritten, which names `path`, if it can not be written.
     """
     path = Path(path).resolve()  # a link stays a link
-    if path.exists() and not path.is_file():
-        raise OSError(f"can not write to {path}: it is no ordinary file; give another name")
-    beside = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        os.close(handle)
-        yield Path(beside)
-        os.chmod(beside, 0o666 & ~_umask())
-        os.replace(beside, path)
-    except (OSError, RuntimeError) as error:
-        number = number_of(error)
-        if number is None or not _is_of(error, path):
-            raise
-        raise NotWritten(path, number) from error
-    finally:
-        if beside is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(beside)
+    with _reported(path):
+        if path.exists() and not path.is_file():
+            raise OSError(f"can not write to {path}: it is no ordinary file; give another name")
+        with _beside(path, _new_file) as beside:
+            yield beside
+            os.chmod(beside, 0o666 & ~_umask())
+            os.replace(beside, path)
 
 
 @contextlib.contextmanager
@@ -58,23 +56,90 @@ def folder_written_whole(path, anchor):
     or an empty one. OSError if it is anything else; NotWritten, which names `path`, if the folder can not be written.
     """
     path = Path(path).resolve()
-    check_replaceable(path, anchor)
-    beside = None
+    with _reported(path):
+        check_replaceable(path, anchor)
+        with _beside(path, tempfile.mkdtemp) as beside:
+            yield beside / path.name
+            if path.exists():
+                os.rename(path, beside / "replaced")
+            os.rename(beside / path.name, path)
+
+
+@contextlib.contextmanager
+def _reported(path):
+    """Around the writing of `path`: errors of it become a NotWritten that names it."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
-        yield beside / path.name
-        if path.exists():
-            os.rename(path, beside / "replaced")
-        os.rename(beside / path.name, path)
-    except OSError as error:
+        yield
+    except (OSError, RuntimeError) as error:
         number = number_of(error)
         if number is None or not _is_of(error, path):
             raise
         raise NotWritten(path, number) from error
+
+
+def _prefix(path):
+    """What names beside a path begin with: whatever its own length, theirs are short."""
+    return f"{OURS}{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]}-"
+
+
+@contextlib.contextmanager
+def _beside(path, new):
+    """A new file or folder beside `path`, locked, and deleted in the end. new: as tempfile.mkdtemp, which makes it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not any(part.startswith(OURS) for part in path.parts):  # in a folder that is being written nothing can be left
+        for left in path.parent.glob(f"{_prefix(path)}*"):
+            _delete_if_left(left)
+    made, lock = None, None
+    try:
+        while lock is None:
+            made = Path(new(dir=path.parent, prefix=f"{_prefix(path)}{_host()}-"))
+            lock = os.open(made, os.O_RDWR if made.is_file() else os.O_RDONLY)
+            with contextlib.suppress(OSError):  # file systems without locks
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            if not made.exists():  # another writer took it for one that was left, before it was locked
+                lock = os.close(lock)
+        yield made
     finally:
-        if beside is not None:
-            shutil.rmtree(beside, ignore_errors=True)
+        if made is not None:
+            _delete(made)
+        if lock is not None:
+            os.close(lock)
+
+
+def _new_file(dir, prefix):
+    handle, made = tempfile.mkstemp(dir=dir, prefix=prefix)
+    os.close(handle)
+    return made
+
+
+def _host():
+    return hashlib.sha256(platform.node().encode(errors="replace")).hexdigest()[:8]
+
+
+def _delete_if_left(path):
+    """Delete what a writer that was killed has left. A lock of another host is not seen on all file systems."""
+    if not re.fullmatch(rf"{re.escape(OURS)}[0-9a-f]{{16}}-[0-9a-f]{{8}}-[a-z0-9_]{{8}}", path.name):
+        return
+    with contextlib.suppress(OSError):
+        status = path.lstat()
+        old, mine = time.time() - status.st_mtime > DAY, path.name.split("-")[2] == _host()
+        lock = os.open(path, (os.O_RDONLY if path.is_dir() else os.O_RDWR) | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lives = False
+        except OSError as error:
+            lives, mine = isinstance(error, BlockingIOError), False
+        if not lives and (old or mine):
+            _delete(path)  # while it is locked, so that no writer takes it for its own
+        os.close(lock)
+
+
+def _delete(path):
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def check_replaceable(path, anchor):
@@ -84,10 +149,13 @@ def check_replaceable(path, anchor):
         raise OSError(f"can not write to {path}: it is no folder with {anchor}; give another name")
 
 
-def write_text(path, text):
-    """Write a text; the file appears whole or not at all. NotWritten as in `written_whole`."""
+def write_text(path, text, errors="backslashreplace"):
+    """Write a text in UTF-8; the file appears whole or not at all. NotWritten as in `written_whole`.
+
+    errors: what becomes of names that are not UTF-8, as for `open`: "surrogateescape" writes their bytes.
+    """
     with written_whole(path) as beside:
-        beside.write_text(text)
+        beside.write_text(text, encoding="utf-8", errors=errors)
 
 
 def number_of(error):
@@ -107,7 +175,7 @@ def _is_of(error, path):
     name = Path(os.fsdecode(name))
     if path.is_relative_to(name):
         return True
-    return name.is_relative_to(path.parent) and name.relative_to(path.parent).parts[0].startswith(f".{path.name}.")
+    return name.is_relative_to(path.parent) and name.relative_to(path.parent).parts[0].startswith(_prefix(path))
 
 
 def is_of_disk(error):

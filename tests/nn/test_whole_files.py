@@ -1,10 +1,15 @@
 """Files appear whole or not at all, and one that can not be written is named in a line."""
 
 import errno
+import fcntl
 import os
+import subprocess
+import sys
+import time
 
 import pytest
 
+from gridgrad.nn.files import whole_files
 from gridgrad.nn.files.whole_files import NotWritten, folder_written_whole, is_of_disk, write_text, written_whole
 from tests.disk import files_end_at
 
@@ -119,3 +124,79 @@ def test_a_full_disk_is_said_of_a_folder_too(tmp_path):
     assert [*tmp_path.iterdir()] == []
     with files_end_at(100), pytest.raises(NotWritten, match=line), folder_written_whole(path, "anchor") as beside:
         write_text(beside / "anchor", "x" * 1000)  # whose own error names a file that is gone afterwards
+
+
+# ----- what killed writers leave
+
+
+DIES = """
+import os, signal, sys
+from gridgrad.nn.files.whole_files import folder_written_whole, written_whole
+with written_whole(sys.argv[1]) as file, folder_written_whole(sys.argv[2], "anchor") as folder:
+    file.write_bytes(bytes(1000))
+    folder.mkdir()
+    (folder / "anchor").write_bytes(bytes(1000))
+    print("written", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_what_a_killed_writer_has_left_goes_with_the_next_one_and_nothing_else_does(tmp_path):
+    one, several = tmp_path / "file", tmp_path / "folder"
+    own = [tmp_path / name for name in (".file.abcd1234", ".gridgrad-mine", ".gridgrad-0123456789abcdef-01234567-abcdefgh")]
+    for path in own:
+        path.write_text("kept")
+    writer = subprocess.Popen(
+        [sys.executable, "-c", DIES, one, several], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert writer.stdout.readline() == "written\n"
+    during = set(tmp_path.iterdir())
+    assert len(during) == len(own) + 2
+    for left in during - set(own):
+        os.utime(left, (0, 0))
+    write_text(one, "of another writer")
+    with folder_written_whole(several, "anchor") as beside:
+        make(beside, "of another writer")
+    assert set(tmp_path.iterdir()) == during | {one, several}  # the first one lives
+    writer.kill()
+    writer.communicate()
+    write_text(tmp_path / "other", "text")
+    assert during < set(tmp_path.iterdir())
+    write_text(one, "text")
+    with folder_written_whole(several, "anchor") as beside:
+        make(beside, "text")
+    assert set(tmp_path.iterdir()) == {*own, one, several, tmp_path / "other"}
+
+
+@pytest.mark.parametrize("age, stays", [(1, True), (2 * whole_files.DAY, False)])
+@pytest.mark.parametrize("locks", [True, False])
+def test_what_other_hosts_may_still_write_stays_for_a_day(age, stays, locks, tmp_path, monkeypatch):
+    monkeypatch.setattr(whole_files, "_host", lambda: "0" * 8)
+    left = tmp_path / f"{whole_files._prefix(tmp_path / 'file')}{'0' * 8 if not locks else '1' * 8}-abcd_123"
+    left.write_text("half")
+    os.utime(left, (time.time() - age,) * 2)
+    if not locks:
+
+        def without(*arguments):
+            raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+        monkeypatch.setattr(fcntl, "flock", without)
+    write_text(tmp_path / "file", "text")
+    assert (tmp_path / "file").read_text() == "text" and left.exists() == stays
+
+
+def test_a_name_may_be_as_long_as_the_file_system_allows_and_need_not_be_text(tmp_path):
+    for name in ("x" * 255, os.fsdecode(b"\xff\n")):
+        write_text(tmp_path / name, f"{name} →")
+        assert (tmp_path / name).read_bytes() == name.encode(errors="backslashreplace") + " →".encode()
+        write_text(tmp_path / name, name, "surrogateescape")
+        assert (tmp_path / name).read_bytes() == os.fsencode(name)
+    with pytest.raises(NotWritten, match="File name too long"):
+        write_text(tmp_path / ("x" * 256), "text")
+
+
+def test_text_is_utf8_in_any_locale(tmp_path):
+    command = "from gridgrad.nn.files.whole_files import write_text; import sys; write_text(sys.argv[1], '\\u2192')"
+    env = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    subprocess.run([sys.executable, "-c", command, tmp_path / "file"], env=env, check=True)
+    assert (tmp_path / "file").read_bytes() == "→".encode()
