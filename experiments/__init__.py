@@ -3,9 +3,11 @@
 import os
 import sys
 
-from gridgrad.interrupt import listen
+from gridgrad.startup import listen, said_of, speaks
 
-if __name__ == "experiments":  # python -m experiments.train, in the folder of the sources
+_WORDS = sys.orig_argv
+_RUN = _WORDS[_WORDS.index("-m") + 1] if "-m" in _WORDS[:-1] else ""  # of python -m experiments.train, in the sources' folder
+if _RUN.startswith(f"{__name__}."):
     listen()
 
 import mpi4py  # noqa: E402
@@ -21,10 +23,16 @@ mpi4py.rc.initialize = False
 
 def _end_job(kind, value, traceback):
     """End the whole job also where a rank fails before `parallel/job/run.py` takes over, such as in an import on one node."""
-    sys.__excepthook__(kind, value, traceback)
+    line = said_of(value)
+    if line is None:
+        sys.__excepthook__(kind, value, traceback)
+    elif speaks():
+        print(f"gridgrad: error: {line}", file=sys.stderr, flush=True)
     from gridgrad.parallel.job.run import end_job_early
 
     end_job_early()
+    if line is not None:
+        os._exit(2)
 
 
 sys.excepthook = _end_job
@@ -34,8 +42,7 @@ def _say_new_name():
     """End `python -m experiments.NAME` with a line where the program of this name has moved."""
     from gridgrad.experiments.common.programs import renamed
 
-    words = sys.orig_argv
-    name = words[words.index("-m") + 1].removeprefix("experiments.") if "-m" in words[:-1] else ""
+    name = _RUN.removeprefix("experiments.")
     if (new := renamed(name)) is not None:
         print(f"python -m experiments.{name} is now `gridgrad {new}`", file=sys.stderr)
         sys.exit(2)

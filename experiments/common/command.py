@@ -16,7 +16,7 @@ from gridgrad.experiments.common.programs import (
     there_is_none,
 )  # fmt: skip
 from gridgrad.experiments.common.version import version
-from gridgrad.parallel.job.run import UserError, launched_rank, run, signals_and_output
+from gridgrad.parallel.job.run import UserError, launched_rank, run
 
 USAGE = """usage: gridgrad NAME [OPTIONS]
        gridgrad NAME --help
@@ -37,7 +37,6 @@ HELP = ("-h", "--help")
 
 def main():
     name, *rest = sys.argv[1:] or ["--help"]
-    signals_and_output()
     if name in HELP:
         say(USAGE + table({name: description(name) for name in FRONT} | {STUDY: f"Answer one of {len(studies())} questions."}))
     elif name == "--version":

@@ -5,15 +5,12 @@ prints the message once and ends every rank with status 2. When one rank fails i
 traceback and ends the whole job, so that no rank waits for another one that is gone.
 """
 
-import io
 import os
 import signal
 import sys
-import threading
 import time
 import traceback
 import warnings
-from contextlib import suppress
 
 from mpi4py import MPI
 
@@ -22,6 +19,7 @@ from gridgrad.nn.kernels.table_in_use import named
 from gridgrad.parallel.job.deaths import DRAIN, NEEDED, end_after_death, is_death
 from gridgrad.parallel.job.start_ranks import end_with_parent, remove_own_segments
 from gridgrad.parallel.job.waiting import broadcast, sleep_until
+from gridgrad.startup import interruptible, listen
 
 INTERRUPTED = "interrupted"  # what is said after Ctrl-C
 CHECKPOINTED = 75  # the exit status after EndedEarly: EX_TEMPFAIL of sysexits.h, "try again later"
@@ -103,14 +101,14 @@ def library_name():
 def on_root(comm, action):
     """Run `action` on rank 0 and return its result there, None on the other ranks, which sleep meanwhile. Collective.
 
-    If it raises an OSError, a ValueError or a UserError, which bad input or the system may cause, every rank raises a UserError
-    with its message. Other exceptions, which are mistakes in the program, are raised on rank 0 alone.
+    If it raises an OSError, a MemoryError, a ValueError or a UserError, which bad input or the system may cause, every rank
+    raises a UserError with its message. Other exceptions, which are mistakes in the program, are raised on rank 0 alone.
     """
     result, message = None, None
     if comm.rank == 0:
         try:
             result = action()
-        except (OSError, ValueError, UserError) as error:
+        except (OSError, MemoryError, ValueError, UserError) as error:
             message = one_line(error)
     message = broadcast(comm, message)
     if message is not None:
@@ -132,14 +130,22 @@ def in_short(numbers, between=","):
 def one_line(error):
     """The message of an exception on one line, with the name of the file if it is an error of the operating system.
 
-    The middle of a very long message is left out.
+    The middle of a very long message is left out, and what can not be printed, such as in a name from a file, is escaped.
     """
+    text = str(error) or type(error).__name__
     if isinstance(error, OSError) and error.strerror and not isinstance(error, NotWritten):
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    text = " ".join(str(error).split()) or type(error).__name__
+        text = f"{os.fsdecode(error.filename)}: {error.strerror}" if isinstance(error.filename, str | bytes) else error.strerror
+    elif isinstance(error, MemoryError):
+        text = f"there is not enough memory ({text}): use a smaller network or minibatch, more ranks, or another machine"
+    text = printable(" ".join(text.split()))
     if len(text) > LONGEST:  # it repeats what the user gave, and that is longer than a line may be
         text = f"{text[: LONGEST * 2 // 3]} .. {text[-LONGEST // 3 :]}"
-    return text.encode(errors="backslashreplace").decode()  # file names may hold bytes that are not UTF-8
+    return text
+
+
+def printable(text):
+    """A text in which what can not be printed, such as control characters and bytes that are not UTF-8, is escaped."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def run(main, check=check_size):
@@ -150,7 +156,7 @@ def run(main, check=check_size):
     other exception, whose traceback is: both end the whole job. check: called first with the number of ranks; it raises a
     UserError to refuse a job that was launched wrongly.
     """
-    signals_and_output()
+    listen()
     if promised_ranks()[0] > 1:
         end_with_parent()  # the parent is the launcher's process on this node
     try:
@@ -165,6 +171,7 @@ def run(main, check=check_size):
             MPI.Init_thread(MPI.THREAD_MULTIPLE)
     comm = MPI.COMM_WORLD
     try:
+        interruptible()
         check(comm.size)
         on_root(comm, check_kernels)  # at once, and not when the first network is made
         main()
@@ -176,6 +183,8 @@ def run(main, check=check_size):
     except Fault as fault:
         print_of_rank(comm.rank, f"error: {one_line(fault)}\n")
         _abort(comm, 1)
+    except MemoryError as error:
+        _end_together(comm, f"error: {one_line(error)}", 2)
     except KeyboardInterrupt:
         _end_interrupted(comm)
     except SystemExit as exit:
@@ -192,29 +201,6 @@ def run(main, check=check_size):
     _finalize(comm)
 
 
-def signals_and_output():
-    """Let Ctrl-C raise KeyboardInterrupt, and let a program outlive the reader of what it prints, such as `head`."""
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    with suppress(AttributeError, OSError, ValueError):  # standard output that is no file stays as it is
-        out = sys.stdout
-        raw = _Output(out.fileno(), "w", closefd=False)
-        buffer = raw if out.write_through else io.BufferedWriter(raw)  # as Python makes it, with its option -u and without
-        sys.stdout = io.TextIOWrapper(
-            buffer, out.encoding, out.errors, line_buffering=out.line_buffering, write_through=out.write_through
-        )
-
-
-class _Output(io.FileIO):
-    """A file that counts as written what nobody reads any more."""
-
-    def write(self, data):
-        try:
-            return super().write(data)
-        except BrokenPipeError:
-            return len(data)
-
-
 def check_kernels():
     """Raise UserError if GRIDGRAD_KERNELS names no table of kernels."""
     try:
@@ -225,10 +211,11 @@ def check_kernels():
 
 def run_launcher(main):
     """Run the `main()` of a serial program, such as one that starts jobs or plots results. It exits as `run` does."""
-    signals_and_output()
-    for number in (signal.SIGTERM, signal.SIGHUP):  # sent when an allocation ends and when a terminal is closed
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    listen()
     try:
+        interruptible()
+        for number in (signal.SIGTERM, signal.SIGHUP):  # sent when an allocation ends and when a terminal is closed
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
         promised, name = promised_ranks()
         if name == "SLURM_NTASKS":
             promised = int(os.environ.get("SLURM_STEP_NUM_TASKS", 1))
@@ -240,7 +227,11 @@ def run_launcher(main):
     except UserError as error:
         _say_error(error)
         sys.exit(2)
+    except MemoryError as error:
+        _say(f"error: {one_line(error)}")
+        sys.exit(2)
     except KeyboardInterrupt:
+        listen()
         _say(INTERRUPTED)
         sys.exit(130)
     except OSError as error:
@@ -306,6 +297,7 @@ def _end_together(comm, words, status, notes=()):
 
     Ranks that do not arrive here within GRACE seconds are aborted.
     """
+    listen()
     if not sleep_until(comm.Ibarrier().Test, seconds=GRACE):
         print_of_rank(comm.rank, words)
         _abort(comm, status)
@@ -328,6 +320,7 @@ def _end_interrupted(comm):
 
 def _finalize(comm):
     """Finalise MPI, and delete the shared-memory file that Open MPI 5 leaves behind after a serial run."""
+    listen()  # Python's own end would print a traceback after Ctrl-C
     alone = comm.size == 1
     MPI.Finalize()
     if alone and MPI.get_vendor()[0] == "Open MPI":

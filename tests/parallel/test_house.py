@@ -32,10 +32,10 @@ FOLDERS = (
 
 MAY_IMPORT = {  # package: (a package or a module that its files may import, ..)
     "nn": ("nn",),
-    "parallel": ("parallel", "nn"),
+    "parallel": ("parallel", "nn", "startup"),  # the last is beside them, in gridgrad/
     # the order of samples and their augmentation are functions of the global seed; there is one way to write a file
     "datasets": ("datasets", "nn.random", "nn.files.hdf5_arrays", "nn.files.limits", "nn.files.whole_files"),
-    "experiments": ("experiments", "datasets", "parallel", "nn", "interrupt"),  # the last is beside them, in gridgrad/
+    "experiments": ("experiments", "datasets", "parallel", "nn", "startup"),
 }
 
 MAY_IMPORT_PROGRAMS = {  # module: (programs that it may import, ..)

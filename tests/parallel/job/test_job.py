@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from gridgrad.nn.files.whole_files import NotWritten
@@ -154,9 +155,21 @@ def full_output():
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-@pytest.mark.parametrize("main, words", [(full_disk, FULL), (full_output, "can not write the output: No space left on device")])
+def no_memory():
+    np.empty(1 << 60, np.uint8)
+
+
+MEMORY = f"Unable to allocate 1.00 EiB for an array with shape ({1 << 60},) and data type uint8"
+CASES = [
+    (full_disk, FULL),
+    (full_output, "can not write the output: No space left on device"),
+    (no_memory, f"there is not enough memory ({MEMORY}): use a smaller network or minibatch, more ranks, or another machine"),
+]
+
+
+@pytest.mark.parametrize("main, words", CASES)
 @pytest.mark.parametrize("start", [run, run_launcher])
-def test_a_full_disk_ends_a_program_in_a_line(start, main, words):
+def test_a_full_disk_or_memory_ends_a_program_in_a_line(start, main, words):
     command = [sys.executable, "-c", f"from {__name__} import *; {start.__name__}({main.__name__})"]
     finished = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
     assert finished.returncode == 2 and finished.stderr == f"-c: error: {words}\n"
@@ -344,7 +357,8 @@ def test_messages_are_one_line():
     assert one_line(ValueError("a\n  b")) == "a b"
     assert one_line(OSError("no such thing")) == "no such thing"
     assert one_line(ValueError()) == "ValueError"
-    assert one_line(ValueError("\udcff")) == "\\udcff"
+    assert one_line(ValueError("\udcff \x1b[31m")) == "\\udcff \\x1b[31m"
+    assert one_line(FileNotFoundError(2, "No such file", b"\xff\x07")) == "\\udcff\\x07: No such file"
     assert one_line(FileNotFoundError(2, "No such file or directory", "x")) == "x: No such file or directory"
     long = one_line(ValueError("begin " + "x" * 100_000 + " end"))
     assert long.startswith("begin ") and long.endswith(" end") and len(long) < 1300
