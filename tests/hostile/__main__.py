@@ -1,4 +1,4 @@
-"""python -m tests.hostile: judge all cases, or some, and print what became of them as a table; exit status 1 if one is wrong."""
+"""python -m tests.hostile: judge all cases, or some, and print a table of what became of them; status 1 if one is wrong."""
 
 import argparse
 import os

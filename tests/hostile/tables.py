@@ -1,5 +1,5 @@
 """All cases, by what they are."""
 
-from tests.hostile import malicious, odd
+from tests.hostile import accidents, malicious, odd
 
-TABLES = {"Malicious files": malicious.cases, "Odd data": odd.cases}
+TABLES = {"Malicious files": malicious.cases, "Odd data": odd.cases, "Accidents of checkpoints": accidents.cases}
