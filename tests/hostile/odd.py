@@ -95,7 +95,7 @@ TEXTS = (  # (what it is, bytes, the rows or None, whether it may be refused)
 def hdf5(**arrays):
     def make(path):
         with h5py.File(path, "w", libver="v110") as file:
-            for name, value in ({"y": Y} | arrays).items():
+            for name, value in ({"y": Y} | arrays | {"more": np.ones(999)}).items():
                 value(file, name) if callable(value) else file.create_dataset(name, data=value)
 
     return make
@@ -176,7 +176,7 @@ def picture(mode, value, form="PNG", size=8, **options):
 
 def animated():
     buffer = io.BytesIO()
-    Image.new("RGB", (8, 8), 100).save(buffer, "GIF", save_all=True, append_images=[Image.new("RGB", (8, 8), 200)])
+    Image.new("L", (8, 8), 100).save(buffer, "GIF", save_all=True, append_images=[Image.new("L", (8, 8), 200)])
     return buffer.getvalue()
 
 
