@@ -62,8 +62,8 @@ class ReplicaCheck:
     def _arrays(self):
         """(name, Layout, this rank's block) of all arrays that have replicas."""
         net, start = self.net, 0
-        states = self.optimizer.state_arrays()
-        states = {name: array for name, array in states.items() if array.size == net.size and self.optimizer.net is net}
+        is_whole = self.optimizer.net is net and not net.reduction.sharded
+        states = self.optimizer.state_arrays() if is_whole else {}
         for layer, p in net.parameters:
             where = slice(start, start + p.size)
             start = where.stop

@@ -103,6 +103,11 @@ class Layout:
         """
         return self._placed(Replicate())
 
+    @property
+    def sharing(self) -> tuple[tuple[str, ...], ...]:
+        """(`summed`, `replicated`) without axes of one rank: equal for arrays that the same ranks sum, and hold copies of."""
+        return tuple(tuple(axis for axis in axes if self.sizes[axis] > 1) for axes in (self.summed, self.replicated))
+
     def _placed(self, *placements):
         return tuple(axis for axis in self.sizes if self.placements.get(axis, Replicate()) in placements)
 

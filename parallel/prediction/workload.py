@@ -430,7 +430,7 @@ RULES = {
 def gradient_sums(layers, grid):
     """Yields (group, elements) of each all-reduce of the layers' gradients, as `parallel/sync/reduction.py` does them."""
     parameters = [p for leaf in leaves(layers) for p in leaf.parameters]
-    for axes, run in groupby(parameters, key=lambda p: p.layout.summed):
-        group, elements = grid.group(*axes), sum(p.size for p in run)
+    for (summed, _), run in groupby(parameters, key=lambda p: p.layout.sharing):
+        group, elements = grid.group(*summed), sum(p.size for p in run)
         for start in range(0, elements if group.size > 1 else 0, MAX_ELEMENTS):
             yield group, min(elements - start, MAX_ELEMENTS)

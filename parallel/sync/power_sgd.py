@@ -15,7 +15,7 @@ so that nothing is lost: sum_w (G_w + E_w) before a step is D + sum_w E_w after 
 largest singular vectors of sum_w M_w. With m columns D is the exact sum whatever Q was, since P is then square. Vectors, and
 matrices that have no more elements than P and Q together, are sent as they are.
 
-Each step has two messages for each set of axes along which gradients are summed, however many layers there are: the P of
+Each step has two messages for all parameters that the same ranks sum and hold, however many layers there are: the P of
 all matrices, and the Q of all matrices with what is sent as it is.
 """
 
@@ -91,15 +91,16 @@ class PowerSGDReduction(BlockingReduction, Observer):
 
     @cached_property
     def _compressed(self):
-        """A CompressedSum for each group with which this rank sums gradients, in the same order on all ranks."""
+        """A CompressedSum of all parameters that the same ranks sum and hold, in the same order on all ranks."""
         if self.error is None:
             self.error = xp.zeros_like(self.grads)
         held = {}
         for layer, p, where in self.places:
             arrays = [flat[where].reshape(p.block_shape) for flat in (self.grads, self.error)]
-            held.setdefault(self.net.grid.group(*p.layout.summed), []).append((f"{layer.name}.{p.name}", *arrays))
+            held.setdefault(p.layout.sharing, []).append((f"{layer.name}.{p.name}", *arrays))
         found = []
-        for group, parameters in held.items():
+        for (summed, _), parameters in held.items():
+            group = self.net.grid.group(*summed)
             parameters = [(name, gradient, error) for name, gradient, error in parameters if gradient.size]
             if group.size > 1 and parameters:
                 found.append(CompressedSum(group, self.rank, self.net.seed, parameters))

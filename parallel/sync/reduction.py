@@ -7,9 +7,11 @@
 | `SharedMemoryReduction` | after backward, in memory that the ranks of a node share: `parallel/sync/shared_memory.py`     |
 | `PowerSGDReduction`     | after backward, as products of two thin matrices: `parallel/sync/power_sgd.py`                 |
 
-A *run* is a range of consecutive parameters in the flat buffers whose gradients the same group of ranks sums. With each class
-either every rank updates all its parameters or, sharded, each rank of the group updates only its shard:
-`parallel/sync/buckets.py`.
+A *run* is a range of consecutive parameters in the flat buffers whose gradients the same group of ranks sums, and of which the
+same ranks hold copies. These are more where ranks compute a layer redundantly: each of several groups then sums the gradients
+of it. All ranks that hold a copy have runs of the same lengths, so that all of these groups cut, send and add alike, and the
+copies stay equal bit by bit. With each class either every rank updates all its parameters or, sharded, each rank of the group
+updates only its shard: `parallel/sync/buckets.py`.
 """
 
 from collections.abc import Iterator
@@ -106,29 +108,24 @@ class Reduction(FlatParameters):
         return type(self)(self.net, self.update, self.reduce_dtype)
 
     @cached_property
+    def _alike(self):
+        """(Layout, slice of the flat buffers) of each run; see above. The Layout is that of its first parameter."""
+        runs = [list(run) for _, run in groupby(self.places, key=lambda place: place[1].layout.sharing)]
+        return [(run[0][1].layout, slice(run[0][2].start, run[-1][2].stop)) for run in runs]
+
+    @cached_property
     def runs(self) -> list[tuple[Group, slice]]:
-        """(group, slice of the flat buffers) of each run: consecutive parameters whose gradients the same group sums.
+        """(the group that sums its gradients, slice of the flat buffers) of each run.
 
         There are as many on all ranks, in the same order. Where a rank holds nothing of a run, as of the layers of other
         stages, none of its group does.
         """
-        return self._runs_of(lambda layout: layout.summed)
+        return [(self.net.grid.group(*layout.summed), where) for layout, where in self._alike]
 
     @cached_property
     def copies(self) -> list[tuple[Group, slice]]:
-        """(group, slice of the flat buffers) of consecutive parameters that the same group of ranks holds, also of none.
-
-        These are the runs, unless ranks compute a layer redundantly: then they hold copies, and sum nothing.
-        """
-        return self._runs_of(lambda layout: layout.replicated)
-
-    def _runs_of(self, axes_of):
-        """(group, slice) of consecutive parameters with the same axes. axes_of: a function of a Layout."""
-        runs = []
-        for axes, run in groupby(self.places, key=lambda place: axes_of(place[1].layout)):
-            slices = [where for *_, where in run]
-            runs.append((self.net.grid.group(*axes), slice(slices[0].start, slices[-1].stop)))
-        return runs
+        """(the group that holds copies of it, slice of the flat buffers) of each run: more ranks where layers are redundant."""
+        return [(self.net.grid.group(*layout.replicated), where) for layout, where in self._alike]
 
     @cached_property
     def buckets(self) -> list[Bucket]:

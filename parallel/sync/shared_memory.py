@@ -8,7 +8,9 @@ ranks, in rank order, one cache-sized chunk at a time. What then happens to the 
   the ranks share. Besides the sum a step costs two barriers.
 - Not sharded, on one node: the rank writes the sum into the gradients of all these ranks, which is an all-reduce in place.
 - On several nodes there are two levels: on each node the sum is formed in the gradients of the first rank, the leader; an
-  all-reduce adds the sums of the leaders; the other ranks copy the result from the leader.
+  all-reduce adds the sums of the leaders; the other ranks copy the result from the leader. Of a layer that is computed
+  redundantly several groups form the same sum, and would add in another order where nodes divide them in another way: there
+  each rank leads itself, so that the all-reduce is one of all ranks of the group.
 
 The memory is mapped from files with `mmap`, which keeps it alive while an array on any rank uses it. The files are deleted as
 soon as all ranks have opened them, so nothing is left behind however the job ends.
@@ -182,17 +184,21 @@ class SharedMemoryReduction(Reduction):
         super().lay_out(pairs, dtype)
         node = self.net.grid.node
         starts = node.comm.allgather([where.start for _, where in self.runs])
+        held = [number for number, (_, where) in enumerate(self.runs) if size(where)]
+        several = any(len(self.net.grid.on_node(self.runs[number][0])) < self.runs[number][0].size for number in held)
+        self._several_nodes = self.net.grid.comm.allreduce(several, MPI.LOR)  # whether any run is held on several nodes
         self._runs = []
-        for number, (group, where) in enumerate(self.runs):
-            if not size(where):
-                continue
+        for number in held:
+            (group, where), (holders, _) = self.runs[number], self.copies[number]
             members = self.net.grid.on_node(group)
             places = [slice(starts[m][number], starts[m][number] + size(where)) for m in members]
-            shared = SharedRun([self._gradients[m][place] for m, place in zip(members, places)], members.index(node.rank))
+            part = Partition.even(size(where), len(members)).part(members.index(node.rank))
             copies = self._copies(members, places) if self.sharded else []
-            self._runs.append(_Run(shared, where, self.net.grid.leaders(group), copies, len(members) < group.size))
-        several = any(run.is_on_several_nodes for run in self._runs)
-        self._several_nodes = self.net.grid.comm.allreduce(several, MPI.LOR)  # whether any run is held on several nodes
+            leaders = self.net.grid.leaders(group)
+            if holders is not group and self._several_nodes:
+                members, places, leaders = [node.rank], [where], group
+            shared = SharedRun([self._gradients[m][place] for m, place in zip(members, places)], members.index(node.rank))
+            self._runs.append(_Run(shared, where, part, leaders, copies))
 
     def _copies(self, members, places):
         """Views of the same run in the other parameter buffers of this node, which must be updated too.
@@ -225,7 +231,7 @@ class SharedMemoryReduction(Reduction):
             self._barrier()
             for run in self._runs:
                 if run.shared.me:
-                    part = slice(None) if not self.sharded else run.shared.part
+                    part = slice(None) if not self.sharded else run.part
                     np.copyto(run.shared.gradients[run.shared.me][part], run.shared.gradients[0][part])
             self._barrier()  # only now may the optimizer overwrite a leader's gradients
 
@@ -264,22 +270,22 @@ class SharedMemoryReduction(Reduction):
 class _Run:
     """What SharedMemoryReduction knows on one rank about one run of parameters.
 
-    where: the slice of this rank's flat buffers that is the run. shared: the SharedRun with its gradients on this node.
-    leaders: the Group with one rank of each node that holds the run, namely the first one there; None if this rank is not in
-    it. copies: views of the same parameters in the other parameter buffers of this node, which must be updated too; see
-    `_copies`. is_on_several_nodes: whether ranks of other nodes hold the run too.
+    where: the slice of this rank's flat buffers that is the run. part: the slice of the run that this rank updates if the
+    reduction is sharded. shared: the SharedRun with its gradients on this node. leaders: the Group with one rank of each node
+    that holds the run, namely the first one there, or with all ranks that lead themselves; None if this rank is not in it.
+    copies: views of the same parameters in the other parameter buffers of this node, which must be updated too; see `_copies`.
     """
 
     shared: SharedRun
     where: slice
+    part: slice
     leaders: object
     copies: list
-    is_on_several_nodes: bool
 
     @property
     def owned(self):
         """The slice of this rank's flat buffers that it updates if the reduction is sharded."""
-        return within(self.where, self.shared.part)
+        return within(self.where, self.part)
 
     @property
     def bytes_read(self):

@@ -1,16 +1,25 @@
-"""Every Case trains as the serial network does. Each check takes a Case and the communicator of its ranks; it is collective."""
+"""Every Case trains as the serial network does, and ranks that hold copies of an array hold the same bits.
+
+Each check takes a Case and the communicator of its ranks; it is collective.
+"""
 
 import os
+import random
 from contextlib import contextmanager
+from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 
 from gridgrad.nn import LOSSES, BatchNorm
 from gridgrad.nn.device import to_device
 from gridgrad.parallel import ProcessGrid, parallelize
+from gridgrad.parallel.faults.replicas import ReplicaCheck
+from gridgrad.parallel.sync import power_sgd
 from tests.parallel import equality
 from tests.parallel.equality import error, on_first
 from tests.parallel.pipelines import parts_of
+from tests.random_networks.case import random_case, random_shares
 
 TOLERANCE = 1e-10
 NUDGE = 1e-13  # by which weights are changed, relatively, to see how much rounding matters
@@ -47,13 +56,14 @@ def serial(case, nudge=0.0):
 
 
 def parallel(case, grid):
-    """The same on a grid. Collective."""
+    """The same on a grid, at the end of which all copies are equal. Collective."""
     net = placed(case, grid)
     optimizer = case.make_optimizer(net)
     trainer, losses = net.trainer(LOSSES[case.loss](), optimizer), []
     for x, y in case.batches():
         losses += trainer.step(parts_of(net, x, y, case.micro_batches), len(x))
     losses += trainer.flush()
+    ReplicaCheck(net, optimizer, 1).compare(net.step)
     return losses, net.state_dict(everywhere=True), outputs_of(net, case)
 
 
@@ -76,6 +86,26 @@ def equals_serial(case, comm):
     with grid_of(case, comm) as grid:
         found = parallel(case, grid)
     agree(found, expected, case, comm)
+
+
+def copied_case(seed, ranks):
+    """The Case of a seed: many have redundant layers, and sums of gradients that are not those of the serial network."""
+    case, rng = random_case(seed, ranks), random.Random(f"copies {seed} {ranks}")
+    if rng.random() < 0.7:
+        plan = rng.choice((("redundant", "out"), ("in", "redundant"), ("out", "redundant", "redundant"), ("redundant",)))
+        batch = rng.choice([number for number in range(1, ranks + 1) if ranks % number == 0][1:-1] or [1])
+        grid = {"batch": batch, "model": ranks // batch}
+        case = replace(case, layers=2 * case.layers, plan=plan, grid=grid, shares=random_shares(rng, grid), owners="",
+                       pipeline=None)  # fmt: skip
+    way = rng.choice(("plain", "overlap:1") if case.pipeline else ("plain", "overlap:1", "shared", "powersgd:1"))
+    dtype = rng.choice(("same", "float16")) if way in ("plain", "overlap:1") else "same"
+    return replace(case, reduction=way, reduce_dtype=dtype, update="whole" if "powersgd" in way else case.update)
+
+
+def copies_are_equal(case, comm):
+    """Ranks that hold copies of an array train them to the same bits, however gradients are summed."""
+    with grid_of(case, comm) as grid, mock.patch.object(power_sgd, "UNCOMPRESSED_STEPS", 1):
+        parallel(case, grid)
 
 
 def agree(found, expected, case, comm):

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from tests.mpi import mpi
 from tests.parallel.equality import on_cpus
 from tests.random_networks.case import Case, random_case
-from tests.random_networks.checks import EXCUSED, equals_serial
+from tests.random_networks.checks import EXCUSED, copied_case, copies_are_equal, equals_serial
 from tests.random_networks.predictions import are_as_predicted
 from tests.random_networks.protocols import keeps_its_promise
 from tests.random_networks.relocating import moves_after_every_step
@@ -37,6 +37,7 @@ CHECKS = {
     "serial": alone,
     "pytorch": as_pytorchs,
     "training": equals_serial,
+    "copies": copies_are_equal,
     "predictions": are_as_predicted,
     "resuming": resumes_elsewhere,
     "relocating": moves_after_every_step,
@@ -44,7 +45,7 @@ CHECKS = {
     "stale": gradients_are_of_the_weights_used,
 }
 ON_ONE_RANK = "serial", "pytorch"
-DRAWN = {"pytorch": wider_case, "stale": stale_case}  # checks whose cases are not those of `random_case`
+DRAWN = {"pytorch": wider_case, "copies": copied_case, "stale": stale_case}  # checks whose cases are not those of `random_case`
 NO_PYTORCH = "PyTorch is not installed here: run `make peers`, which installs it"
 MISSING = {} if find_spec("torch") else {"pytorch": NO_PYTORCH}  # what can not be checked here, and why
 

@@ -17,8 +17,26 @@ from tests.random_networks.shrink import shrunk
 
 RANKS = 2, 3, 4, 5, 6, 7, 8
 # How many cases of each check: see `seeds`.
-FEW = {"serial": 100, "training": 30, "predictions": 15, "resuming": 5, "relocating": 9, "protocols": 7, "stale": 9}
-MANY = {"serial": 2000, "training": 200, "predictions": 100, "resuming": 30, "relocating": 60, "protocols": 40, "stale": 30}
+FEW = {
+    "serial": 100,
+    "training": 30,
+    "copies": 12,
+    "predictions": 15,
+    "resuming": 5,
+    "relocating": 9,
+    "protocols": 7,
+    "stale": 9,
+}
+MANY = {
+    "serial": 2000,
+    "training": 200,
+    "copies": 200,
+    "predictions": 100,
+    "resuming": 30,
+    "relocating": 60,
+    "protocols": 40,
+    "stale": 30,
+}
 
 
 def seeds(name, ranks, many=False):
