@@ -7,11 +7,9 @@ is taken.
 
 import hashlib
 import os
-import threading
 import warnings
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from pathlib import Path
 from urllib.parse import quote
 
@@ -30,7 +28,6 @@ FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # no other decod
 CHUNK = 256  # images in memory at most, and no more of them than have the bytes of limits.BUDGET
 THREADS = min(32, (os.cpu_count() or 1) + 4)
 NAMED = 5  # files in a message
-LARGE = threading.Lock()  # held while an image is decoded that needs more than one thread's part of limits.BUDGET
 
 
 def parse(name):
@@ -145,7 +142,8 @@ def chunks(folder, files, size, bar):
     with ThreadPoolExecutor(THREADS) as pool:
         for start in range(0, len(files), step):
             some = files[start : start + step]
-            decoded = list(pool.map(lambda file: read(folder / file[0], size), some))
+            decoded = pool.map(lambda file: read(folder / file[0], size, THREADS), some)
+            decoded = [read(folder / name, size) if image is None else image for image, (name, _) in zip(list(decoded), some)]
             damaged += [image for image in decoded if isinstance(image, str)]
             bar.update(len(some))
             if not damaged:
@@ -155,19 +153,22 @@ def chunks(folder, files, size, bar):
         raise ValueError(f"damaged or no images: {', '.join(damaged[:NAMED])}{more}; mend or remove them")
 
 
-def read(path, size):
-    """The image, (size, size, 3) of uint8, or a text that names the file and says why there is none."""
+def read(path, size, threads=1):
+    """The image, (size, size, 3) of uint8, or a text that names the file and says why there is none.
+
+    threads: how many decode images meanwhile; None for an image that needs more than its part of limits.BUDGET.
+    """
     most = limits.BUDGET // 4  # pixels, of which each takes 4 bytes
     try:
         with open(path, "rb", opener=limits.ordinary) as file, Image.open(file, formats=FORMATS) as image:
-            pixels = image.width * image.height
-            if pixels > most:
+            if image.width * image.height > most:
                 raise Image.DecompressionBombError
-            with LARGE if pixels > most // THREADS else nullcontext():
-                image.draft("RGB", (2 * size, 2 * size))  # JPEG: decode no more than scaling down needs
-                image.load()
-                image = ImageOps.fit(three_colours(image), (size, size), Image.Resampling.BILINEAR)
-                return np.asarray(ImageOps.exif_transpose(image))
+            image.draft("RGB", (2 * size, 2 * size))  # JPEG: decode no more than scaling down needs
+            if image.width * image.height > most // threads:
+                return None
+            image.load()
+            image = ImageOps.fit(three_colours(image), (size, size), Image.Resampling.BILINEAR)
+            return np.asarray(ImageOps.exif_transpose(image))
     except UnidentifiedImageError:
         return f"{path} (of none of the formats {', '.join(FORMATS)})"
     except (Image.DecompressionBombWarning, Image.DecompressionBombError):
