@@ -32,7 +32,7 @@ def nodes(path):
     """The options that a launcher gets: none of them may be taken for another one."""
     found = nodes_in(path)
     assert not any(name.startswith("-") or not name.isascii() for name in found), found
-    launcher_options("mpiexec", found, 2)
+    launcher_options("srun", found, 2)
 
 
 def job_script(path):
