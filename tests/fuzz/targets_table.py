@@ -20,7 +20,7 @@ from tests.fuzz.targets_hdf5 import a_circle, changed, its_own_source
 NAMES = (
     "table:mine.csv", "table:mine.csv,target=b:-1,test=0.5,seed=7", "table:mine.csv,target=kind,kind=labels,shape=1x3x1",
     "table:mine.npz,test=x,test_y=y,kind=values", "table:mine.npz,x=x,y=y,test=mine.npz", "table:mine.npz,x=x,target=1",
-    "table:mine.csv,names=yes,drop=b:0", "table:mine.csv,names=no,inputs=-2:a,test=./mine.csv",
+    "table:mine.csv,names=yes,drop=b:0", "table:mine.csv,inputs=0:b,test=./mine.csv",
 )  # fmt: skip
 
 
