@@ -54,6 +54,7 @@ def judged(case, root):
     if process == 0:
         os.close(receive)
         in_child(case, folder, root, send)
+    os.setpgid(process, process)
     os.close(send)
     status, usage = waited(process)
     with os.fdopen(receive, "rb") as answers:
@@ -75,7 +76,6 @@ def judged(case, root):
 
 def in_child(case, folder, root, send):
     """Read, tell the parent what became of it, and end. Nothing is started here but bash, to check a script, and git."""
-    os.setpgid(0, 0)
     subprocess.Popen.__init__ = only_bash
     verdict = None
     try:
@@ -143,23 +143,19 @@ def waited(process):
     It hangs if nothing of its group runs or wants to for IDLE seconds: a busy machine does not look like a hang.
     """
     last, idle, began = None, 0, time.monotonic()
-    try:
-        while idle < IDLE:
-            done, status, usage = os.wait4(process, os.WNOHANG)
-            if done:
-                return status, usage
-            if time.monotonic() - began < 1:
-                time.sleep(0.004)
-                continue
-            time.sleep(0.1)
-            now = work(process)
-            idle, last = 0 if now != last or "R" in now else idle + 0.1, now
-        os.killpg(process, signal.SIGKILL)
-        os.wait4(process, 0)
-        return None, None
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process, signal.SIGKILL)
+    while idle < IDLE:
+        if os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            os.killpg(process, signal.SIGKILL)  # whatever it has started, before its number can become another one's
+            return os.wait4(process, 0)[1:]
+        if time.monotonic() - began < 1:
+            time.sleep(0.004)
+            continue
+        time.sleep(0.1)
+        now = work(process)
+        idle, last = 0 if now != last or "R" in now else idle + 0.1, now
+    os.killpg(process, signal.SIGKILL)
+    os.wait4(process, 0)
+    return None, None
 
 
 def work(group):
