@@ -20,7 +20,7 @@ import signal
 import sys
 
 from gridgrad.experiments.common import programs
-from gridgrad.experiments.common.options import Parser, number, user_input, whole
+from gridgrad.experiments.common.options import Parser, check_startable, number, user_input, whole
 from gridgrad.experiments.emulation import hosts
 from gridgrad.parallel.job.foreground import Foreground
 from gridgrad.parallel.job.run import run_launcher
@@ -54,6 +54,7 @@ def job_of(args):
         ranks = args.ranks or whole(1)(words.pop(0) if words else "")
     except argparse.ArgumentTypeError as error:
         raise ValueError(f"the number of ranks {error}: begin with it, {EXAMPLE}") from None
+    check_startable(ranks)
     if not words:
         raise ValueError(f"name the program that the {ranks} ranks run, {EXAMPLE}")
     if args.ranks and not shutil.which(words[0]):

@@ -7,8 +7,10 @@ gridgrad summary --net resnet20 --batch-size 32 --measure
 from gridgrad.experiments.common import layer_times
 from gridgrad.experiments.common.options import Parser, user_input, whole, whole_list
 from gridgrad.experiments.common.published_networks import published
+from gridgrad.experiments.common.train_setup import sample_bytes
 from gridgrad.nn import network_summary
 from gridgrad.nn.zoo import network_names
+from gridgrad.parallel.choose.this_machine import memory_of_machine
 from gridgrad.parallel.job.run import run_launcher
 
 
@@ -27,6 +29,15 @@ def options():
     return parser
 
 
+def check_memory(net, batch_size):
+    """Raise ValueError if the parameters, gradients, momentum and outputs of a Sequential need more memory than there is."""
+    needed = 3 * net.dtype.itemsize * sum(p.size for leaf in net.leaves() for p in leaf.parameters)
+    needed += batch_size * sample_bytes(net)
+    if needed > memory_of_machine():
+        raise ValueError(f"--measure trains the network, for which it needs {needed / 2**30:.3g} GiB, and the machine has "
+                         f"{memory_of_machine() / 2**30:.3g}: give a smaller net or --batch-size")  # fmt: skip
+
+
 def main():
     args = options().parse_args()
     with user_input():
@@ -34,6 +45,7 @@ def main():
             raise ValueError("--steps needs --measure: without it, nothing is timed")
         net = published(args.net, args.shape, args.outputs)
         if args.measure:
+            check_memory(net, args.batch_size)
             print(layer_times.measured_table(net, args.batch_size, args.steps))
         else:
             print(network_summary.table(net, net.input_shape, args.batch_size))

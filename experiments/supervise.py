@@ -24,7 +24,7 @@ from pathlib import Path
 
 from gridgrad.experiments.common import programs
 from gridgrad.experiments.common.checkpoints import COMPLETE
-from gridgrad.experiments.common.options import Parser, number, user_input, whole
+from gridgrad.experiments.common.options import Parser, check_startable, number, user_input, whole
 from gridgrad.experiments.common.programs import as_module, check_enough
 from gridgrad.experiments.common.tables import counted, table
 from gridgrad.parallel import parse_grid
@@ -198,7 +198,10 @@ def training_of(args):
     folder, grids = checkpoint_of(args.arguments), grids_of(args.grid or [])
     if args.ask and "{node}" not in args.ask:
         raise ValueError(f"--ask '{args.ask}' does not say where the name of the node stands: put {{node}} there")
-    return folder, grids, args.ranks or (prod(grids[0].values()) if grids and grids[0] != AUTO else None)
+    ranks = args.ranks or (prod(grids[0].values()) if grids and grids[0] != AUTO else None)
+    if ranks and not args.nodes:
+        check_startable(ranks)
+    return folder, grids, ranks
 
 
 def check_fitting(grids, ranks):

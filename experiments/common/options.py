@@ -9,15 +9,19 @@ import re
 import tempfile
 from pathlib import Path
 
+from gridgrad.experiments.common.parallel_schemes import MOST_RANKS
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import parallelize, use_device
 from gridgrad.parallel.grid.process_grid import ProcessGrid, parse_grid
 from gridgrad.parallel.job.run import UserError, launched_rank, one_line
+from gridgrad.parallel.job.start_ranks import slots
 from gridgrad.parallel.sync.reduction import REDUCE_DTYPES, UPDATES
 
 ROOM = 1 << 16  # bytes that a disk must have room for, before a program begins whose results go there
-
-
+MOST_STARTED, MOST_PER_SLOT = 1024, 64  # ranks of a job that is started: at most so many, or so many for each slot
+MOST = dict.fromkeys(("ranks", "predict", "nodes", "ranks_per_node", "cores", "workers", "parts"), MOST_RANKS) | {
+    "batch_size": 2**31 - 1, "micro_batches": 2**31 - 1, "outputs": network_names.MOST_WIDTH,
+}  # fmt: skip # {option of any program that says how large a problem is: its greatest value}
 LONG = 160  # characters of an option's text, of which --help shows only the beginning where there is --help all
 
 
@@ -67,6 +71,15 @@ class Parser(argparse.ArgumentParser):
         if add_help:
             words = "the options that most people need; all: all options" if short else "this text"
             self.add_argument("-h", "--help", action=_HelpAction, help=words)
+
+    def parse_known_args(self, args=None, namespace=None):
+        found, rest = super().parse_known_args(args, namespace)
+        for name, most in MOST.items():
+            given = getattr(found, name, None)
+            for value in given if isinstance(given, list) else [given]:
+                if isinstance(value, int) and value > most:
+                    self.error(f"argument --{name.replace('_', '-')}: {value} is too large: at most {most}")
+        return found, rest
 
     def error(self, message):
         raise UserError(f"{message} (see --help)")
@@ -134,6 +147,15 @@ def whole_list(text):
 def position_list(text):
     """An option type: whole numbers of at least 0, separated by commas. A tuple."""
     return tuple(whole(0)(word) for word in text.split(","))
+
+
+def check_startable(ranks):
+    """Raise ValueError for a job of more ranks than can be started from here."""
+    most = max(MOST_STARTED, MOST_PER_SLOT * slots())
+    if ranks > most:
+        raise ValueError(
+            f"{ranks} ranks are too many to start from here: at most {most}; explain and sweep --predict start none"
+        )
 
 
 def number(least=None, above=None, below=None):

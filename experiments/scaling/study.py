@@ -19,6 +19,7 @@ from json import dumps
 from math import prod
 
 from gridgrad import datasets
+from gridgrad.experiments.common.options import check_startable
 from gridgrad.experiments.common.parallel_schemes import AUTO, SCHEMES, grid_at
 from gridgrad.experiments.common.programs import check_job, parser_of
 from gridgrad.experiments.emulation import hosts
@@ -27,6 +28,8 @@ from gridgrad.experiments.scaling.settings import ALONE, CORES, JOB, OF_TRAIN, S
 from gridgrad.parallel.grid.process_grid import parse_grid
 from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.job.start_ranks import slots
+
+MOST_POINTS = 10_000
 
 
 @dataclass(frozen=True, order=True)
@@ -99,6 +102,14 @@ class Study:
         self.most_repeats = max(self.repeats, self.most_repeats)
         options = OF_TRAIN | {name: value for name, value in settings.items() if name not in STUDY}
         self.curves = {}
+        every = [options | network | series for (_, network), (_, series) in product(self._networks(), self._series())]
+        count = (
+            len(self.ranks)
+            * len(self.scaling)
+            * sum(prod(len(one) for one in of.values() if isinstance(one, list)) for of in every)
+        )
+        if count > MOST_POINTS:
+            raise ValueError(f"the settings have up to {count:.3g} points, more than {MOST_POINTS}: shorten their lists")
         for network, series, scaling in product(self._networks(), self._series(), dict.fromkeys(self.scaling)):
             for words, chosen in variations(options | network[1] | series[1]):
                 curve = Curve(network[0], ", ".join([series[0], *words]), scaling)
@@ -148,6 +159,7 @@ class Study:
         """Raise ValueError or OSError unless each point could be run: networks, data, grids and options. Nothing is run."""
         for name, data_dir in {(p.settings["dataset"], p.settings.get("data_dir")) for p in self.points}:
             datasets.prepare(name, data_dir)
+        check_startable(max(point.ranks for point in self.points))
         if any("hosts" in point.settings for point in self.points):
             hosts.check()
         for point in self.points:

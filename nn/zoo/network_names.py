@@ -13,6 +13,7 @@ from gridgrad.nn.zoo.networks import ZOO, perceptron
 ACTIVATIONS = {"relu": ReLU, "leakyrelu": LeakyReLU, "tanh": Tanh, "sigmoid": Sigmoid}
 MLP = f"mlp:WIDTH,WIDTH,..,ACTIVATION[,dropout=P], such as mlp:512,512,relu; activations: {', '.join(ACTIVATIONS)}"
 PRUNED = "pruned:"
+MOST_WIDTH, MOST_LAYERS, MOST_PIXELS = 1 << 22, 1000, 1 << 28  # of a layer; of a network; of an image, with its channels
 HELP = (
     f"a network by its name, such as mnist-cnn, or {MLP}; names: {', '.join(ZOO)} (vgg16,dropout=0.2 for another dropout than "
     "published); or pruned:FILE, which `gridgrad study pruned` has written"
@@ -34,6 +35,10 @@ def build(spec, shape, outputs, seed=0, dtype=np.float32):
     if spec.startswith(PRUNED):
         return _pruned(spec, shape, outputs, seed, dtype)
     name, _, rest = spec.partition(",")
+    most = MOST_PIXELS if name in ZOO and ZOO[name][1] else MOST_WIDTH
+    if prod(shape) > most or outputs > MOST_WIDTH:
+        raise ValueError(f"samples of {prod(shape)} numbers and {outputs} outputs are too large for the net '{name}': at most "
+                         f"{most} and {MOST_WIDTH}")  # fmt: skip
     if name in ZOO:
         layers, takes_images = ZOO[name]
         shape = shape if takes_images else (prod(shape),)
@@ -83,8 +88,10 @@ def mlp_layers(spec, features, outputs):
             raise ValueError(f"net '{spec}': '{word}' is out of place: use {MLP}")
     if activation is None:
         raise ValueError(f"net '{spec}' names no activation: use {MLP}")
-    if any(w < 1 for w in widths):
-        raise ValueError(f"net '{spec}': every width must be at least 1")
+    if len(widths) > MOST_LAYERS:
+        raise ValueError(f"net 'mlp:..': {len(widths)} layers are too many: at most {MOST_LAYERS}")
+    if any(not 1 <= w <= MOST_WIDTH for w in widths):
+        raise ValueError(f"net '{spec}': every width must be at least 1 and at most {MOST_WIDTH}")
     return perceptron(features, widths, activation, outputs, after=lambda: [Dropout(p)] if p else [])
 
 

@@ -104,6 +104,7 @@ def test_a_program_that_was_called_otherwise_is_told_its_name(old, new):
         (["train"], "not 'train': begin with it, such as: gridgrad launch 4 train"),
         (["0", "train"], "at least 1, not '0'"),
         (["2"], "name the program that the 2 ranks run"),
+        (["100000000", "train"], "100000000 ranks are too many to start from here"),
         (["-n", "2"], "name the program that the 2 ranks run"),
         (["--rate", "100", "2", "train"], "--rate is of the network between emulated hosts: add --hosts"),
         (["--hosts", "254", "2", "train"], "at most 253"),

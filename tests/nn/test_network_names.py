@@ -27,3 +27,15 @@ BAD = ["", "mlp", "mlp:", "mlp:64", "mlp:64,gelu", "mlp:0,relu", "mlp:-3,relu", 
 def test_bad_specs_are_refused(spec):
     with pytest.raises(ValueError, match="net|width|Dropout"):
         build(spec, 4, 1)
+
+
+@pytest.mark.parametrize(
+    ("spec", "shape", "outputs"),
+    [
+        ("mlp:100000000,relu", 4, 1), (f"mlp:{'9' * 30},relu", 4, 1), (f"mlp:{'8,' * 5000}relu", 4, 1),
+        ("mlp:8,relu", 10**12, 1), ("mlp:8,relu", 4, 10**12), ("vgg16", (10**9, 10**9, 3), 10),
+    ],
+)  # fmt: skip
+def test_networks_that_no_machine_holds_are_refused_before_they_are_built(spec, shape, outputs):
+    with pytest.raises(ValueError, match="at most"):
+        build(spec, shape, outputs)
