@@ -248,12 +248,15 @@ def job_of(args):
     if site.launcher:
         fitting = "srun" if site.launcher[0] == "srun" else "mpiexec"
     folder = args.folder or (None if site.folder else os.getcwd())
+    script = args.out and str(Path(args.out).resolve())
+    if not (script or "").isprintable():
+        raise ValueError(f"--out {script!r} leads to a name of several lines: give another one")
     check = [] if name == "check" else python_words("check", ["--ranks", str(ranks)], site.python)
     return BatchJob(
         site, args.kind, args.name or name, args.nodes, args.ranks_per_node, args.cores, gpus, seconds, args.warn,
         args.mpi or fitting, [] if site.launcher else find_mpiexec(), library == "openmpi",
         python_words(name, arguments, site.python), check, serial, folder, args.parts, args.restarts,
-        args.out and str(Path(args.out).resolve()), gather,
+        script, gather,
     )  # fmt: skip
 
 
@@ -299,7 +302,7 @@ def main():
         check_syntax(text)
         if args.out and not args.dry_run:
             check_writable(args.out)
-            write_text(args.out, text)
+            write_text(args.out, text, errors="surrogateescape")  # variables and folders may have names that are not UTF-8
     if args.dry_run:
         where = f"write {args.out}" if args.out else "print a script"
         print(f"{slurm_table.table(job)}\n\nThis would {where}, {text.count(chr(10))} lines, to start with "

@@ -34,7 +34,7 @@ SHARED_MEMORY = Path("/dev/shm")  # a file system of each host's own
 SSH = """#!/bin/sh
 while [ "${1#-}" != "$1" ]; do shift; done  # its options
 process=$(cat "${0%/*}/$1"); shift
-exec nsenter --target "$process" --net --uts --ipc --mount sh -c "cd '$PWD' && $*"
+exec nsenter --target "$process" --net --uts --ipc --mount sh -c 'cd "$1" && eval "$2"' sh "$PWD" "$*"
 """
 PINNED = """
 import os, sys

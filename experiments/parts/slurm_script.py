@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.common.templates import environment
-from gridgrad.experiments.parts.slurm_sites import SYSTEMS, Site, filled
+from gridgrad.experiments.parts.slurm_sites import SYSTEMS, VARIABLE, Site, filled
 from gridgrad.parallel.job.run import CHECKPOINTED
 
 LAST = 60  # seconds in which all ranks have to end after the first one has, before srun ends them
@@ -132,7 +132,7 @@ TEMPLATES = environment(clock=clock, counted=counted, join_words=shlex.join, lin
 def script(job, environ=os.environ):
     """The text of the script. environ: the variables among which are those that the job inherits."""
     submit = f"{SYSTEMS[job.system]} {shlex.quote(job.script) if job.script else 'SCRIPT'}"
-    inherited = {name: environ[name] for name in sorted(environ) if name.startswith(INHERITED)}
+    inherited = {name: environ[name] for name in sorted(environ) if name.startswith(INHERITED) and VARIABLE.fullmatch(name)}
     return TEMPLATES.get_template("job.sh.jinja").render(
         job=job, submit=submit, inherited=inherited, launcher=launcher, usual_chunk=Site.chunk, checkpointed=CHECKPOINTED
     )

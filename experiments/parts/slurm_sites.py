@@ -36,6 +36,10 @@ def is_directive(value):
 
 
 LINE = json_forms.Kind("a text of one line", is_line)
+FILLED = json_forms.Kind(
+    'a line for bash to fill in variables, without " ` \\ and $(',
+    lambda value: is_line(value) and not re.search(r'["`\\]|\$\(', value),
+)
 WORD = json_forms.Kind("a text of one line that is not empty", lambda value: is_line(value) and bool(value))
 NAME = json_forms.Kind(PLAIN_WORDS, is_plain)
 MEMORY_SIZE = json_forms.Kind(MEMORY_WORDS, lambda value: isinstance(value, str) and MEMORY.fullmatch(value) is not None)
@@ -44,8 +48,8 @@ OF_SITE = {
     "name": LINE, "system": json_forms.Kind(f"one of {', '.join(SYSTEMS)}", SYSTEMS.__contains__), "launcher": [WORD],
     "cores": json_forms.WHOLE, "threads": json_forms.WHOLE, "gpus": json_forms.COUNT, "partition": NAME, "account": NAME, "qos":
     NAME, "constraint": NAME, "reservation": NAME, "mem": MEMORY_SIZE,
-    "directives": [DIRECTIVE], "chunk": WORD, "login": json_forms.TRUTH, "setup": [LINE], "folder": LINE, "python": WORD,
-    "variables": json_forms.Each(LINE), "notes": [LINE], "sources": json_forms.Each(LINE),
+    "directives": [DIRECTIVE], "chunk": WORD, "login": json_forms.TRUTH, "setup": [LINE], "folder": FILLED, "python": WORD,
+    "variables": json_forms.Each(FILLED), "notes": [LINE], "sources": json_forms.Each(LINE),
 }  # fmt: skip
 FORM = {name: json_forms.Optional(form) for name, form in OF_SITE.items()}
 

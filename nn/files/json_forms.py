@@ -56,6 +56,8 @@ def check(value, form, where="it"):
         if value is not None:
             check(value, form.form, where)
     elif isinstance(form, Each):
+        if isinstance(value, dict) and (odd := next((name for name in value if not name.isprintable()), None)) is not None:
+            raise ValueError(f"{where} has an entry whose name can not be printed: {shortened(odd)}")
         check(value, {} if not isinstance(value, dict) else dict.fromkeys(value, form.form), where)
     elif isinstance(form, dict):
         if not isinstance(value, dict):

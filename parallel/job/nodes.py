@@ -16,9 +16,10 @@ from gridgrad.nn.files import limits
 from gridgrad.parallel.job.start_ranks import is_open_mpi
 
 SECONDS = 20.0  # in which a node has to answer
-SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10 {node} true"
+SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10 -- {node} true"
 SRUN = "srun --overlap --nodes=1 --ntasks=1 --nodelist={node} true"
-LINE = re.compile(r"([\w.-]+)(?:(?::|\s+slots\s*=\s*)(\d+))?(?:\s.*)?")
+NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"  # of a node: never an option of a program, and nothing to a shell
+LINE = re.compile(rf"({NAME})(?:(?::|\s+slots\s*=\s*)([0-9]{{1,6}}))?(?:\s.*)?")
 
 
 def nodes_in(path):
@@ -54,9 +55,12 @@ def nodes_of_allocation(environ=os.environ):
         raise ValueError(f"scontrol does not know the nodes {names}: {found.stderr.strip()}")
     slots = []
     for part in tasks.split(","):  # such as 16(x3),8
-        count, times = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part).groups()
-        slots += [int(count)] * int(times or 1)
-    return dict(zip(found.stdout.split(), slots, strict=True))
+        if match := re.fullmatch(r"([0-9]{1,6})(?:\(x([0-9]{1,6})\))?", part):
+            slots += [int(match[1])] * int(match[2] or 1)
+    hosts = found.stdout.split()
+    if len(hosts) != len(slots) or not all(re.fullmatch(NAME, host) for host in hosts):
+        raise ValueError(f"the nodes {names} and SLURM_TASKS_PER_NODE={tasks} do not belong together: name them with --nodes")
+    return dict(zip(hosts, slots, strict=True))
 
 
 def answering(nodes, ask):

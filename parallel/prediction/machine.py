@@ -229,13 +229,13 @@ def read(name):
         raise ValueError(f"machine '{name}' is no machine file ({error}): make one with the program calibrate") from None
 
 
-POSITIVE = Kind("a finite number above 0", lambda value: is_number(value) and value > 0)
+POSITIVE = Kind("a finite number above 1e-18", lambda value: is_number(value) and value > 1e-18)
 INCREASING = Kind(
-    "finite numbers above 0, each larger than the one before",
+    "finite numbers above 1e-18, each larger than the one before",
     lambda value: isinstance(value, list | tuple) and len(value) > 0 and all(map(POSITIVE.accepts, value))
     and all(a < b for a, b in zip(value, value[1:])),
 )  # fmt: skip
-LINE = Kind("a text", lambda value: isinstance(value, str))
+LINE = Kind("a text of one line", lambda value: isinstance(value, str) and value.isprintable())
 LINK = {"alpha": POSITIVE, "beta": POSITIVE}
 FORM = {
     "name": LINE,

@@ -149,6 +149,12 @@ def test_ranks_are_bound_to_cores_of_their_own(library, words, monkeypatch):
     assert f"export MPIEXEC='{sys.executable} --first {each}'" in sweeps
 
 
+def test_variables_whose_names_are_no_names_are_left_out(tmp_path):
+    text = written("--folder", "/a'b$(touch x)", environ={"GRIDGRAD_A;touch x;B": "1", "GRIDGRAD_C": "$(touch x)"})
+    check_script(text)
+    assert "GRIDGRAD_A" not in text and "GRIDGRAD_C='$(touch x)'" in text and shlex.quote("/a'b$(touch x)") in text
+
+
 def test_the_signal_comes_to_the_ranks_or_is_passed_on_by_the_shell():
     assert "#SBATCH --signal=USR1@120\n" in (direct := written("--kind", "requeue", "--warn", 120)) and "trap" not in direct
     assert "#SBATCH --signal=B:USR1@120\n" in (passed := written("--kind", "requeue", "--warn", 120, "--mpi", "mpiexec"))

@@ -1,6 +1,7 @@
 """supervise: a training is started again from its last checkpoint, on what is left, as often as that makes sense."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -210,9 +211,10 @@ def test_files_of_nodes_are_read_as_launchers_write_them(tmp_path):
     path = tmp_path / "nodes"
     path.write_text("# comment\nn1 slots=4 max-slots=4\nn2:3\nn3\nn3\n10.0.0.1:2 # by address\n\n")
     assert nodes_in(path) == {"n1": 4, "n2": 3, "n3": 2, "10.0.0.1": 2}
-    path.write_text("n1\nn2:x\n")
-    with pytest.raises(ValueError, match="line 2: 'n2:x' is no node"):
-        nodes_in(path)
+    for wrong in ("n2:x", "-Fevil:1", "é:1", "$(x):1"):
+        path.write_text(f"n1\n{wrong}\n")
+        with pytest.raises(ValueError, match=f"line 2: '{re.escape(wrong)}' is no node"):
+            nodes_in(path)
     for content in ("", "# none\n", "n:0\n"):
         path.write_text(content)
         with pytest.raises(ValueError, match="has no nodes"):
@@ -229,6 +231,8 @@ def test_the_nodes_of_an_allocation_are_those_that_slurm_names(tmp_path, monkeyp
     assert nodes_of_allocation({}) == {}
     with pytest.raises(ValueError, match="scontrol does not know the nodes q"):
         nodes_of_allocation(environment | {"SLURM_JOB_NODELIST": "q"})
+    with pytest.raises(ValueError, match="do not belong together"):
+        nodes_of_allocation(environment | {"SLURM_TASKS_PER_NODE": "16(x3)"})
 
 
 def test_a_node_that_says_nothing_is_not_waited_for_long(monkeypatch, tmp_path):

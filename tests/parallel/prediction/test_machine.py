@@ -108,6 +108,9 @@ def test_groups_of_a_grid_description():
         {"tables": {"convx.forward": {"axes": [[1, 2]] * 4, "seconds": [[[[1.0] * 2] * 2] * 2] * 2}}},
         {"node": {"ranks": 1.5, "bandwidth": 1, "memory": 1}},
         {"name": ["a"]},
+        {"name": "a\nb"},
+        {"name": "\ud800"},
+        {"core": {"flops": 5e-324, "bandwidth": 1, "call": 1}},
         {"surprise": 1},
     ],
 )
@@ -120,15 +123,15 @@ def test_what_is_no_machine_file_is_refused(change, tmp_path):
 @pytest.mark.parametrize(
     ("place", "value", "words"),
     [
-        (("core", "flops"), "fast", "core.flops must be a finite number above 0, not 'fast'"),
+        (("core", "flops"), "fast", "core.flops must be a finite number above 1e-18, not 'fast'"),
         (("core",), 3, "core must be an object"),
-        (("links", "network", "alpha"), None, "links.network.alpha must be a finite number above 0, not None"),
+        (("links", "network", "alpha"), None, "links.network.alpha must be a finite number above 1e-18, not None"),
         (("node", "ranks"), 1.5, "node.ranks must be a whole number of at least 1, not 1.5"),
         (("surprise",), 1, "there is an unknown entry surprise: a machine file has name, source,"),
         (
             ("tables",),
             {"relu.forward": {"axes": [[2, 1]], "seconds": [1, 2]}},
-            "tables.relu.forward.axes must be finite numbers above 0, each larger",
+            "tables.relu.forward.axes must be finite numbers above 1e-18, each larger",
         ),
         (("tables",), {"relu.forward": {"axes": 5, "seconds": [1, 2]}}, "tables.relu.forward must have the seconds"),
         (("collectives",), {"halo": {"two": [[8, 1.0]]}}, "collectives.halo.two must be named by a number of ranks"),
