@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gridgrad.experiments.common.options import Parser, user_input
 from gridgrad.experiments.common.tables import table
-from gridgrad.parallel.checkpoint.manifest import FOLDER, NAME, Manifest
+from gridgrad.parallel.checkpoint.manifest import NAME, OWN_FOLDER, Manifest
 from gridgrad.parallel.checkpoint.shard_file import ShardFile
 from gridgrad.parallel.job.run import UserError, one_line, run_launcher
 
@@ -41,7 +41,7 @@ def folders_in(directory):
     """The folders of all checkpoints in a folder, whole or not. ValueError or OSError if there are none."""
     directory = Path(directory)
     found = {path.parent for path in directory.glob(f"*/{NAME}")} | {
-        path for path in directory.glob(f"{FOLDER}*") if path.is_dir()
+        path for path in directory.glob("*") if OWN_FOLDER.fullmatch(path.name) and (path.is_dir() or path.is_symlink())
     }
     if not found:
         next(directory.iterdir(), None)  # raises OSError if there is no such folder
@@ -60,7 +60,10 @@ def row(folder, damage):
     written = datetime.fromtimestamp(manifest.saved).isoformat(" ", "seconds")
     mib = f"{sum(entry['size'] for entry in manifest.files) / 2**20:.1f}"
     value = None if manifest.value is None else f"{manifest.value:.6g}"
-    state = next(filter(None, (damage(manifest, entry) for entry in manifest.files)), WHOLE)
+    try:
+        state = next(filter(None, (damage(manifest, entry) for entry in manifest.files)), WHOLE)
+    except OSError as error:
+        state = one_line(error)
     return described(folder, manifest.step, written, len(manifest.files), manifest.workers, mib, value, state)
 
 

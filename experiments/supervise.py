@@ -16,9 +16,11 @@ that are left. Everything that follows from how a job has ended:
 """
 
 import argparse
+import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from math import prod
 from pathlib import Path
 
@@ -28,7 +30,7 @@ from gridgrad.experiments.common.options import Parser, check_startable, number,
 from gridgrad.experiments.common.programs import as_module, check_enough
 from gridgrad.experiments.common.tables import counted, table
 from gridgrad.parallel import parse_grid
-from gridgrad.parallel.checkpoint.manifest import found_in
+from gridgrad.parallel.checkpoint.manifest import found_in, lock
 from gridgrad.parallel.job.foreground import Foreground
 from gridgrad.parallel.job.nodes import SRUN, SSH, answering, launcher_options, nodes_in, nodes_of_allocation
 from gridgrad.parallel.job.run import CHECKPOINTED, run_launcher
@@ -36,6 +38,7 @@ from gridgrad.parallel.job.start_ranks import find_mpiexec
 
 HALTED = 77  # the exit status where the halt file forbids a start: EX_NOPERM of sysexits.h
 LONGEST = 60.0  # seconds between two starts
+LEASE = 120.0  # seconds after which a file server gives the lock of a node that is gone to another one
 TRAIN, AUTO = "train", "auto"
 
 
@@ -101,9 +104,17 @@ def in_words(sizes):
 
 
 def newest_step(folder):
-    """How many steps of training the newest checkpoint in a folder has; -1 if there is none."""
-    found, _ = found_in(folder)
-    return found[0].step if found else -1
+    """How many steps of training the newest checkpoint in a folder has; -1 if there is none, or it can not be read."""
+    with suppress(OSError):
+        for manifest in found_in(folder)[0]:
+            return manifest.step
+    return -1
+
+
+def time_of(path):
+    """When a file was changed last; None if there is none."""
+    with suppress(OSError):
+        return os.lstat(path).st_mtime_ns
 
 
 def say(line):
@@ -155,6 +166,16 @@ class Supervisor:
             if self.jobs.signalled:
                 return self._after_signal()
 
+    def _wait_for_lock(self):
+        """Wait until the job before has left the folder. A file server may take a while to see that a node is gone."""
+        end = time.monotonic() + LEASE
+        while self.starts and time.monotonic() < end and not self.jobs.signalled:
+            try:
+                lock(self.folder).release()
+                return
+            except (OSError, ValueError):
+                self.jobs.pause(1)
+
     def _after_signal(self):
         """The status to exit with after a signal, if the job has neither completed nor refused its input."""
         number = self.jobs.signalled
@@ -175,15 +196,15 @@ class Supervisor:
         grid, ranks = chosen
         placed = launcher_options(find_mpiexec()[0], living, ranks) if self.nodes else []
         say(f"{counted(ranks, 'rank')}, {grid}{' on ' + ', '.join(living) if living else ''}")
-        (self.folder / COMPLETE).unlink(missing_ok=True)
-        began = time.monotonic()
+        self._wait_for_lock()
+        completed, began = time_of(self.folder / COMPLETE), time.monotonic()
         status = self.jobs.run(ranks, [*self.command, "--grid", grid], placed)
         step = newest_step(self.folder)
         self.starts.append({
             "start": len(self.starts) + 1, "ranks": ranks, "grid": grid, "minutes": f"{(time.monotonic() - began) / 60:.1f}",
             "status": status, "steps in a checkpoint": step if step >= 0 else None,
         })  # fmt: skip
-        if status == 0 and not (self.folder / COMPLETE).exists():  # Open MPI's mpiexec has lost a node
+        if status == 0 and time_of(self.folder / COMPLETE) in (None, completed):  # Open MPI's mpiexec has lost a node
             say("the launcher ended with status 0, but the training did not reach its end")
             return 1
         return status

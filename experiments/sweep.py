@@ -218,10 +218,12 @@ def check_job(args, ranks):
 
 
 def write_predictions(study, args, found):
-    """Write predicted records to --out, and return words about them. found: what was measured of the same points, which stays
-    in it."""
+    """Write predicted records to --out, which is locked, and return words about them. found: what was measured of the same
+    points, which stays in it."""
     reasons = {}
     with user_input():
+        if args.predict and any(not record.get("predicted") for record in records.read(args.out)):
+            raise ValueError(f"--out {args.out} has runs that were measured: give predictions a file of their own")
         of_data, machine = not args.predict or study.names("dataset"), machines.read(args.machine or "cori-haswell")
         made = list(predicted.records(study, machine, args.shape, args.outputs, of_data, reasons))
         missing = predicted.reasons_in_words(reasons)
@@ -237,14 +239,13 @@ def main():
     with user_input():
         if args.gather:
             check_writable(out)
-            words = gather(args.gather, out)
+            with locked(out):
+                words = gather(args.gather, out)
             finish(args, out, f"{words}; next: gridgrad plot speedup {out}")
             return
         study = study_of(args)
         machine = machines.read(args.machine) if args.machine else None
         check_writable(out)
-        if args.predict and any(not record.get("predicted") for record in records.read(out)):
-            raise ValueError(f"--out {out} has runs that were measured: give predictions a file of their own")
         if args.csv:
             check_writable(args.csv)
         study.check_options()
@@ -255,7 +256,8 @@ def main():
             print(estimate.text(study, machine or machines.read("cori-haswell")))
         return
     if args.predict:
-        words = write_predictions(study, args, [])
+        with locked(out):
+            words = write_predictions(study, args, [])
         following = f"; next: gridgrad plot speedup {out}" if 1 in args.predict else ""  # it draws speedups
         finish(args, out, f"{words}{following}")
         return

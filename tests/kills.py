@@ -109,7 +109,7 @@ def disturbed(case, folder, kills, random, undisturbed):
     if "passed over" in text:
         wrong.append("a checkpoint was damaged")
     manifests, passed_over = found_in(checkpoints)
-    wrong += passed_over + [words for one in manifests for entry in one.files if (words := one.damage(entry))]
+    wrong += [*passed_over.values()] + [words for one in manifests for entry in one.files if (words := one.damage(entry))]
     processes, segments = killer.remains()
     wrong += [f"process {process} is left" for process in processes] + [f"{path} is left" for path in segments]
     return killer, [f"{case}: {words}\n{text[-3000:]}" for words in wrong]

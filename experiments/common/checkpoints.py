@@ -1,5 +1,6 @@
 """The checkpoints of `train`: its options, what a run must have in common with the one that it continues, and its progress."""
 
+import os
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -7,7 +8,7 @@ from pathlib import Path
 
 from gridgrad.datasets import images, table_name
 from gridgrad.experiments.common.options import check_writable, number, whole
-from gridgrad.parallel.checkpoint.manifest import found_in
+from gridgrad.parallel.checkpoint.manifest import found_in, lock
 from gridgrad.parallel.checkpoint.restore import newest
 from gridgrad.parallel.checkpoint.saver import MINUTES, Policy, Saver
 from gridgrad.parallel.checkpoint.state import State, states_of
@@ -16,7 +17,7 @@ from gridgrad.parallel.job.run import UserError, on_root
 KEEP = 3  # checkpoints
 APART = 10  # steps between two decisions of workers that never exchange anything
 
-COMPLETE = "complete"  # an empty file beside the checkpoints: the run has ended with all its results
+COMPLETE = "complete"  # a file beside the checkpoints, touched when the run has ended with all its results
 
 # What the checkpoint's run and this one must have in common, and what makes the training another one if it differs.
 SAME = "dataset", "net", "batch_size", "seed", "dtype", "optimizer", "protocol", "augment", "sorted", "validation"
@@ -52,18 +53,28 @@ def check_checkpoints(args):
 def prepare_checkpoints(args):
     """Make the folder of --checkpoint, and check that one can write into it. OSError or ValueError if not.
 
-    ValueError also if it has checkpoints and this run does not go on from them: it would delete those of another run.
+    ValueError also if another training has the folder, or if it has checkpoints and this run does not go on from them: it would
+    delete those of another run.
     """
     if args.checkpoint:
         Path(args.checkpoint).mkdir(parents=True, exist_ok=True)
         check_writable(str(Path(args.checkpoint) / "step"))
-        if not goes_on_in_place(args) and found_in(args.checkpoint)[0]:
-            raise ValueError(
-                f"{args.checkpoint} has checkpoints of an earlier run: add --resume {args.checkpoint} to go on from them, or "
-                f"name another folder with --checkpoint"
-            )
-    if args.resume and not goes_on_in_place(args) and not found_in(args.resume)[0]:
+        with lock(args.checkpoint):  # until the Saver takes it, so that what is wrong is said before data are read
+            if not goes_on_in_place(args) and any(found_in(args.checkpoint)):
+                raise ValueError(
+                    f"{args.checkpoint} has checkpoints of an earlier run: add --resume {args.checkpoint} to go on from them, "
+                    f"or name another folder with --checkpoint"
+                )
+    if args.resume and not goes_on_in_place(args) and not any(found_in(args.resume)):
         raise ValueError(nothing_in(args.resume))
+
+
+def touch(path):
+    """Make an empty file, or give what is there a new time: nobody's file is emptied, and no link is followed."""
+    try:
+        path.touch(exist_ok=False)
+    except FileExistsError:
+        os.utime(path, follow_symlinks=False)
 
 
 def nothing_in(directory):
@@ -165,7 +176,7 @@ class Checkpoints:
                     raise UserError(str(error)) from None
                 self.resumed = found.manifest.step
                 if begins:
-                    self.saver.has(self.resumed)
+                    self.saver.has(self.resumed, found.passed_over)
                 took = time.monotonic() - start
                 self.say(f"goes on after step {self.resumed}, from {found.manifest.folder}, which was read in {took:.2f} s")
 
@@ -223,7 +234,7 @@ class Checkpoints:
         if self.failure:
             raise self.failure
         if self.args.checkpoint:
-            on_root(self.comm, lambda: (Path(self.args.checkpoint) / COMPLETE).touch())
+            on_root(self.comm, lambda: touch(Path(self.args.checkpoint) / COMPLETE))
 
     def report(self):
         """What a report says. written: whole checkpoints. seconds: that training stood still, on the first rank."""

@@ -65,7 +65,7 @@ def read(path):
                     if len(curve) != 3:
                         raise ValueError("a curve must be [network, series, scaling]")
             except ValueError as error:
-                if not line.endswith(b"\n"):  # half a line at the end
+                if not line.endswith(b"\n") and line.startswith(b"{"):  # half a line at the end
                     break
                 raise ValueError(f"{path}, line {number}, is no report of a sweep ({error}): {REMEDY}") from None
             records.append(record)

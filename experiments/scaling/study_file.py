@@ -5,7 +5,7 @@ from where it comes back when the sweep is again as it was. However the sweep en
 a moment in both, which counts once.
 """
 
-import fcntl
+import sys
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from gridgrad.experiments.common.options import user_input
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.scaling import records
 from gridgrad.experiments.scaling.order import BUSY, by_point, settled
-from gridgrad.parallel.job.run import UserError
+from gridgrad.nn.files.lock import Lock
 
 
 class StudyFile:
@@ -36,9 +36,12 @@ class StudyFile:
         self.runs = [record for record in mine if records.key_of(record) not in again]
         if here or beside:
             back, _, _ = records.of_study(beside, study, environment)
-            self._write_others(others + back)  # none of these is only in memory while the other file is written
+            is_ours = beside or others  # else what may be at FILE.others has no records, and is somebody else's
+            if is_ours:
+                self._write_others(others + back)  # none of these is only in memory while the other file is written
             self._write()
-            self._write_others(others)
+            if is_ours:
+                self._write_others(others)
 
     def add(self, record):
         """Add a run that is done."""
@@ -67,19 +70,10 @@ class StudyFile:
 
 @contextmanager
 def locked(path):
-    """Within it no other sweep writes the file `path`. UserError if another one does so already.
-
-    The lock ends with the process, however that ends. Where the file system has no locks there is none.
-    """
-    lock = Path(f"{path}.lock")
-    with lock.open("w") as file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
-            raise UserError(f"another sweep writes {path}: wait for its end, or give another --out") from None
-        except OSError:  # this file system has no locks
-            pass
-        try:
-            yield
-        finally:
-            lock.unlink(missing_ok=True)
+    """Within it no other sweep writes the file `path`: see Lock. UserError if another one does so already."""
+    with user_input():
+        lock = Lock(f"{Path(path).resolve()}.lock", f"another sweep writes {path}", "wait for its end, or give another --out")
+    if lock.note:
+        print(lock.note, file=sys.stderr)
+    with lock:
+        yield

@@ -8,7 +8,7 @@ writing the checkpoint, and a folder whose files are not those of its manifest i
 import hashlib
 import json
 import os
-import shutil
+import re
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,12 +16,17 @@ from pathlib import Path
 
 from gridgrad.nn.files.json_text import content_of
 from gridgrad.nn.files.limits import read_limited
+from gridgrad.nn.files.lock import Lock
 from gridgrad.parallel.checkpoint.shard_file import sha256
 from gridgrad.parallel.job.run import one_line
 
 NAME = "manifest.json"
 FORMAT = "gridgrad checkpoint 1"
+LATEST = 1e11  # seconds of the epoch
 FOLDER = "step-"
+LOCK = "gridgrad.lock"  # beside the checkpoints
+OWN_FOLDER = re.compile(rf"{FOLDER}([0-9]{{9,}})(-[0-9]+)?")
+OWN_FILE = re.compile(rf"rank-[0-9]{{4,}}\.h5|whole\.h5|{re.escape(NAME)}(\.new)?")
 
 
 @dataclass(frozen=True)
@@ -43,16 +48,20 @@ class Manifest:
     def read(folder):
         """The manifest in a folder. ValueError, which names the file, if it is not whole; OSError if it can not be read."""
         path = Path(folder) / NAME
+        if path.stat() and not path.is_file():
+            raise OSError(f"{path}: no ordinary file")
         text = read_limited(path)
         try:
             content = content_of(text)
-            named = content.pop("sha256")
-            whole = content.pop("format") == FORMAT and named == digest(content | {"format": FORMAT})
-            whole = whole and are_files(content["files"]) and content.keys() | {"folder"} == Manifest.__annotations__.keys()
+            whole, version = content.pop("sha256") == digest(content), content.pop("format")
+            if whole and version != FORMAT and re.fullmatch(rf"{FORMAT[:-1]}[0-9]+", version):
+                raise OSError(f"{path}: {version}, which another version of gridgrad has written")
+            whole = whole and version == FORMAT and are_files(content["files"])
+            whole = whole and content.keys() | {"folder"} == Manifest.__annotations__.keys()
             numbers = (content["step"], 0), (content["workers"], 1)
             whole = whole and all(type(number) is int and number >= least for number, least in numbers)
-            whole = whole and isinstance(content["saved"], int | float) and isinstance(content["settings"], dict)
-            whole = whole and isinstance(content["value"], int | float | None)
+            whole = whole and 0 <= content["saved"] < LATEST and isinstance(content["settings"], dict)
+            whole = whole and (content["value"] is None or abs(content["value"]) < float("inf"))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             whole = False
         if not whole:
@@ -67,7 +76,7 @@ class Manifest:
             if (self.folder / entry["name"]).stat().st_size != entry["size"]:
                 raise OSError(f"{self.folder / entry['name']} has changed since it was written")
         beside = self.folder / f"{NAME}.new"
-        with open(beside, "w") as file:
+        with open(beside, "x") as file:
             file.write(text + "\n")
             file.flush()
             os.fsync(file.fileno())
@@ -77,22 +86,23 @@ class Manifest:
         synchronise(self.folder.parent)
 
     def wrong_size(self, entry):
-        """What is wrong with the size of one of the files, in words; an empty text if nothing is."""
+        """What is wrong with the size of one of the files, in words; an empty text if nothing is. OSError as for `damage`."""
         path = self.folder / entry["name"]
         try:
             found = path.stat().st_size
-            return "" if found == entry["size"] else f"{path} has {found} bytes instead of {entry['size']}"
-        except OSError as error:
+        except FileNotFoundError as error:
+            if path.is_symlink():
+                raise
             return one_line(error)
+        return "" if found == entry["size"] else f"{path} has {found} bytes instead of {entry['size']}"
 
     def damage(self, entry):
-        """What is wrong with one of the files, in words; an empty text if nothing is. It is read as a whole."""
-        path = self.folder / entry["name"]
-        try:
-            wrong = self.wrong_size(entry)
-            return f"{path} is not what was written" if not wrong and sha256(path) != entry["sha256"] else wrong
-        except OSError as error:
-            return one_line(error)
+        """What is wrong with one of the files, in words; an empty text if nothing is. It is read as a whole.
+
+        OSError if it is there, but can not be read: that says nothing about what is in it.
+        """
+        path, wrong = self.folder / entry["name"], self.wrong_size(entry)
+        return f"{path} is not what was written" if not wrong and sha256(path) != entry["sha256"] else wrong
 
 
 def digest(content):
@@ -104,7 +114,7 @@ def are_files(files):
     """Whether a list from a manifest names files in its own folder."""
     return isinstance(files, list) and files and all(
         isinstance(entry["name"], str) and entry["name"] == os.path.basename(entry["name"]) not in ("", ".", "..")
-        and type(entry["size"]) is int and entry["size"] >= 0 and isinstance(entry["sha256"], str)
+        and entry["name"].isprintable() and type(entry["size"]) is int and entry["size"] >= 0 and isinstance(entry["sha256"], str)
         for entry in files
     )  # fmt: skip
 
@@ -119,17 +129,35 @@ def synchronise(folder):
 
 
 def found_in(directory):
-    """([Manifest, ..] of the checkpoints in a folder, the newest first; [what was passed over, in words]).
+    """([Manifest, ..] of the checkpoints in a folder, the newest first; {folder that was passed over: why, in words}).
 
     The newest is the one that was saved last. After a damaged one was passed over, that need not be the one of most steps.
+    OSError if the folder is there, but can not be read.
     """
-    found, passed_over = [], []
-    for path in sorted(Path(directory).glob(f"*/{NAME}")):
+    found, passed_over = [], {}
+    try:
+        folders = [Path(directory) / name for name in sorted(os.listdir(directory))]
+    except FileNotFoundError:
+        return found, passed_over
+    for folder in folders:
         try:
-            found.append(Manifest.read(path.parent))
+            found.append(Manifest.read(folder))
+        except NotADirectoryError:
+            pass
         except (OSError, ValueError) as error:
-            passed_over.append(one_line(error))
+            leads_nowhere = any(os.path.islink(path) and not os.path.exists(path) for path in (folder, folder / NAME))
+            if is_claimed(folder) and (leads_nowhere or not isinstance(error, FileNotFoundError)):
+                passed_over[folder] = one_line(error)
     return sorted(found, key=lambda manifest: (manifest.saved, manifest.step), reverse=True), passed_over
+
+
+def is_claimed(folder):
+    """Whether a folder has the name of a checkpoint, or a file that says that it is the manifest of one."""
+    try:
+        path = folder / NAME
+        return OWN_FOLDER.fullmatch(folder.name) or path.is_file() and FORMAT[:-1].encode() in path.read_bytes()
+    except OSError:  # the folders of other people are not ours to read
+        return False
 
 
 def time_to_save(directory):
@@ -151,21 +179,55 @@ def new_folder(directory, step):
             number += 1
 
 
-def prune(directory, keep):
-    """Delete all checkpoints but the last `keep` and the best one, and what ended jobs have left."""
-    found, _ = found_in(directory)
+def prune(directory, keep, apart=()):
+    """Delete all checkpoints but the last `keep` and the best one, and what ended jobs have left.
+
+    Only folders that `is_own` are deleted, or count as kept. apart: folders that are none of them either, since what is in them
+    could not be used.
+    """
+    found = [one for one in found_in(directory)[0] if one.folder not in apart and is_own(one.folder, one.step)]
     valued = [manifest for manifest in found if manifest.value is not None]
     kept = found[:keep] + ([min(valued, key=lambda manifest: manifest.value)] if valued else [])
     for manifest in found[keep:]:
         if manifest not in kept:
             remove(manifest.folder)
-    for folder in Path(directory).glob(f"{FOLDER}*"):
-        if folder.is_dir() and not (folder / NAME).exists():
+    for folder in Path(directory).iterdir():
+        if is_own(folder) and folder / NAME not in contents(folder):
             remove(folder)
 
 
-def remove(folder):
-    """Delete a checkpoint, the manifest first, so that no half of one is ever taken for a whole one."""
+def contents(folder):
+    """{path: whether it is a file of ours} of all that is in a folder. OSError if it is a link, or can not be read."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        with os.scandir(descriptor) as entries:
+            return {folder / one.name: bool(OWN_FILE.fullmatch(one.name)) and one.is_file(follow_symlinks=False)
+                    for one in entries}  # fmt: skip
+    finally:
+        os.close(descriptor)
+
+
+def is_own(folder, step=None):
+    """Whether a folder has a name that `new_folder` gives, for this step if one is named, and nothing but files of ours."""
+    name = OWN_FOLDER.fullmatch(folder.name)
     with suppress(OSError):
-        (folder / NAME).unlink(missing_ok=True)
-        shutil.rmtree(folder)
+        return bool(name) and step in (None, int(name[1])) and all(contents(folder).values())
+    return False
+
+
+def remove(folder):
+    """Delete our files in a folder, the manifest first, so that no half of one is ever taken for a whole one; then the folder.
+
+    It stays if there is anything else in it.
+    """
+    with suppress(OSError):
+        for path in sorted((path for path, own in contents(folder).items() if own), key=lambda path: path.name != NAME):
+            path.unlink()
+        folder.rmdir()
+
+
+def lock(directory):
+    """The Lock of a folder of checkpoints, which is made: one job alone writes there. OSError or ValueError as for a Lock."""
+    Path(directory).mkdir(parents=True, exist_ok=True)
+    remedy = "wait for its end, or name another folder"
+    return Lock(Path(directory) / LOCK, f"{directory} has the checkpoints of a training that runs", remedy)

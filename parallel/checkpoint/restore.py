@@ -1,7 +1,8 @@
 """Going on from a checkpoint, on any grid.
 
 All ranks together check the files of the newest checkpoint, and read what the tables of the files say. Then each rank puts its
-own blocks together from whatever pieces have elements of them. A checkpoint that is damaged is passed over for the one before.
+own blocks together from whatever pieces have elements of them. A checkpoint that is damaged, or can not be read, is passed over
+for the one before.
 """
 
 from contextlib import ExitStack
@@ -16,7 +17,7 @@ from gridgrad.parallel.checkpoint.manifest import found_in
 from gridgrad.parallel.checkpoint.pieces import assemble
 from gridgrad.parallel.checkpoint.shard_file import ShardFile
 from gridgrad.parallel.checkpoint.state import State
-from gridgrad.parallel.job.run import on_root, one_line
+from gridgrad.parallel.job.run import UserError, on_root, one_line
 from gridgrad.parallel.job.waiting import meet
 from gridgrad.parallel.placement.partition import common, size
 
@@ -24,19 +25,27 @@ CHECKED, READ = "the files of a checkpoint, which are checked", "the files of a 
 
 
 def newest(comm, directory, say=lambda line: None):
-    """The newest Checkpoint in a folder that is whole; None if there is none. Collective over all ranks.
+    """The newest Checkpoint in a folder that is whole; None if the folder has no checkpoints. Collective over all ranks.
 
-    say: called on each rank with a line about each one that is passed over. UserError if the folder can not be read.
+    say: called on each rank with a line about each one that is passed over. UserError if the folder has some and none can be
+    used, or can not be read.
     """
     manifests, passed_over = on_root(comm, lambda: found_in(directory)) or (None, None)
     manifests, passed_over = comm.bcast((manifests, passed_over))
-    for words in passed_over:
+    for words in passed_over.values():
         say(f"passed over: {words}")
     for manifest in manifests:
         checkpoint = Checkpoint(comm, manifest)
         if not checkpoint.damage:
+            checkpoint.passed_over = {*passed_over}
             return checkpoint
-        say(f"passed over, since damaged: {checkpoint.damage}")
+        say(f"passed over, since {'unreadable' if checkpoint.is_unreadable else 'damaged'}: {checkpoint.damage}")
+        passed_over[manifest.folder] = checkpoint.damage
+    if passed_over:
+        raise UserError(
+            f"no checkpoint in {directory} can be used ({next(iter(passed_over.values()))}): mend what hinders reading, or "
+            f"begin in another folder; gridgrad checkpoints {directory} --verify says more"
+        )
     return None
 
 
@@ -44,24 +53,25 @@ class Checkpoint:
     """A checkpoint, open for reading. Making one checks all of its files, each on one rank. Collective over all ranks.
 
     comm: the communicator of all ranks. manifest: its Manifest. damage: the first thing that is wrong with it, in words; empty
-    if nothing is, and only then it may be read.
+    if nothing is, and only then it may be read. is_unreadable: whether that is no damage, but an error of the system.
+    passed_over: the folders of those that `newest` could not use.
     """
 
     def __init__(self, comm, manifest):
-        self.manifest, self._comm, damage, found = manifest, comm, "", []
+        self.manifest, self._comm, damage, unreadable, found = manifest, comm, "", False, []
         for number in range(comm.rank, len(manifest.files), comm.size):
             entry = manifest.files[number]
-            damage = damage or manifest.damage(entry)
-            if not damage:
-                try:
+            try:
+                damage = damage or manifest.damage(entry)
+                if not damage:
                     with ShardFile(manifest.folder / entry["name"]) as shard:
                         found.append((number, shard.worker, shard.pieces, shard.numbers))
-                except ValueError as error:
-                    damage = str(error)
+            except (OSError, ValueError) as error:
+                damage, unreadable = one_line(error), isinstance(error, OSError)
         meet(comm, CHECKED)
-        everyone = comm.allgather((damage, found))
-        self.damage = next((damage for damage, _ in everyone if damage), "")
-        self._shards = sorted((one for _, found in everyone for one in found), key=lambda one: one[0])
+        everyone = comm.allgather((damage, unreadable, found))
+        self.damage, self.is_unreadable = next((one[:2] for one in everyone if one[0]), ("", False))
+        self._shards = sorted((one for *_, found in everyone for one in found), key=lambda one: one[0])
 
     def restore(self, net, participants, workers=MPI.COMM_SELF):
         """Let participants take over their states. Collective over all ranks.

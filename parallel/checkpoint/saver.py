@@ -29,7 +29,7 @@ from gridgrad.parallel.checkpoint.shard_file import file_of, table_of, write_sha
 from gridgrad.parallel.checkpoint.signals import Signals
 from gridgrad.parallel.checkpoint.state import taken
 from gridgrad.parallel.checkpoint.view import NAME, view_of
-from gridgrad.parallel.job.run import EndedEarly, UserError, one_line
+from gridgrad.parallel.job.run import EndedEarly, UserError, on_root, one_line
 from gridgrad.parallel.job.waiting import broadcast, meet
 
 MINUTES = 15.0  # between two checkpoints where nothing else was said
@@ -72,6 +72,8 @@ class Program:
 class Saver:
     """Makes checkpoints of a training, at the boundaries between its steps. Making one is collective over all ranks.
 
+    UserError, on all ranks, if another training has the folder: it is locked until `close`.
+
     comm: the communicator of all ranks. net: the ParallelSequential of this rank's worker. participants: {name: an object with
     the methods `state` and `load` of `parallel/checkpoint/state.py`}. policy: a Policy. workers: the Workers, of which this
     rank's has a number; by default there is one. program: a Program.
@@ -80,17 +82,20 @@ class Saver:
     """
 
     def __init__(self, comm, net, participants, policy, workers=MPI.COMM_SELF, program=None):
-        self.comm, self.net, self.participants, self.workers = comm.Dup(), net, participants, workers
+        self.net, self.participants, self.workers = net, participants, workers
         self.policy, self.program, self.directory = policy, program or Program(), Path(policy.directory)
         self.saved, self.written, self.seconds = 0, 0, 0.0
+        self._lock, self.comm = on_root(comm, lambda: manifest.lock(self.directory)), comm.Dup()
+        if self._lock and self._lock.note:
+            self.program.say(self._lock.note)
         self._agreement = Agreement(self.comm)
-        self._last, self._saved_step = time.monotonic(), None
+        self._last, self._saved_step, self._passed_over = time.monotonic(), None, ()
         self._plan, self._writing = None, None
         self._just_begun = False  # whether a checkpoint was begun since the ranks said last what they agree on next
 
-    def has(self, step):
-        """Note that there is a checkpoint of this step already."""
-        self._saved_step = step
+    def has(self, step, passed_over):
+        """Note that there is a checkpoint of this step already. passed_over: folders of others, which are left as they are."""
+        self._saved_step, self._passed_over = step, passed_over
 
     def boundary(self, step):
         """Called between two steps, when `step` steps are complete: makes a checkpoint if it is time to. Collective.
@@ -182,13 +187,14 @@ class Saver:
     def _commit(self, writing, files):
         """Write the manifest, on the first rank; returns a line about what went wrong, or None."""
         try:
-            (writing.folder / NAME).write_bytes(self._plan.view)
+            with open(writing.folder / NAME, "xb") as file:
+                file.write(self._plan.view)
             saved, settings = manifest.time_to_save(self.directory), self.program.settings
             Manifest(writing.step, saved, writing.value, self.workers.size, files, settings, writing.folder).write()
         except (OSError, ValueError) as error:
             return what_failed(error, writing.folder)
         try:
-            manifest.prune(self.directory, self.policy.keep)
+            manifest.prune(self.directory, self.policy.keep, self._passed_over)
         except OSError as error:  # the new one is whole all the same
             self.program.say(f"warning: older checkpoints can not be deleted: {one_line(error)}")
         return None
@@ -200,6 +206,8 @@ class Saver:
             self.complete()
         finally:
             self.comm.Free()
+            if self._lock:
+                self._lock.release()
 
 
 class Agreement:

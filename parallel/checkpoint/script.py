@@ -75,7 +75,8 @@ def resumable_steps(
         If a checkpoint is of another network or optimizer, if `kept` has what can not be saved or differs between the ranks, or
         if the body of the loop does not train.
     UserError
-        If the last checkpoint can not be written.
+        If the last checkpoint can not be written, if the folder has checkpoints and none of them can be used, or if another
+        training writes there.
 
     Examples
     --------
@@ -103,14 +104,16 @@ def resumable_steps(
     if kept is not None:
         participants["kept"] = KeptSteps(kept, say)
         participants["kept"].check(comm)
-    found = newest(comm, checkpoint, say)
-    if found:
-        found.restore(net, participants)
     minutes = checkpoint_minutes or (None if checkpoint_steps else MINUTES)
     signals, policy = Signals(), Policy(checkpoint, checkpoint_steps, minutes, keep)
     saver = Saver(comm, net, participants, policy, program=Program(signals, say=say))
-    if found:
-        saver.has(net.step)
+    try:
+        if found := newest(comm, checkpoint, say):  # while no other job writes there
+            found.restore(net, participants)
+            saver.has(net.step, found.passed_over)
+    except (UserError, ValueError):
+        saver.close()
+        raise
     signals.listen()
     try:
         while net.step < steps:

@@ -8,6 +8,7 @@ Datasets are contiguous and uncompressed, so that they are written and read with
 would hold Python's global lock meanwhile.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -18,6 +19,7 @@ import numpy as np
 from gridgrad.nn.files import limits
 from gridgrad.nn.files.hdf5_arrays import DAMAGED, early_and_unfilled
 from gridgrad.nn.files.json_text import content_of
+from gridgrad.nn.files.whole_files import number_of
 from gridgrad.parallel.checkpoint.pieces import Piece
 
 AT_ONCE = 1 << 24  # bytes that are written or hashed in one call
@@ -96,7 +98,7 @@ def write_shard(path, arrays, table):
     path: of a file that does not exist yet. arrays: {path of a dataset: flat host array}. table: see `table_of`.
     """
     offsets = {}
-    with h5py.File(path, "x", libver="v110") as file:
+    with h5py.File(path, "x", libver="v110", locking=False) as file:  # nobody else knows the file
         for name, array in (arrays | {TABLE: np.frombuffer(table, np.uint8)}).items():
             dataset = file.create_dataset(name, data=None, dcpl=early_and_unfilled(), shape=array.shape, dtype=array.dtype)
             offsets[dataset.id.get_offset()] = array
@@ -128,14 +130,16 @@ class ShardFile:
     """A file of one rank, open for reading: a context manager.
 
     pieces: {path of a dataset: its pieces}. numbers: {participant: its numbers}. worker: the number of the rank's worker.
-    ValueError that names the file if it is not as described above.
+    ValueError that names the file if it is not as described above, OSError if the system can not read it.
     """
 
     def __init__(self, path):
         self.path = path
         try:
-            self._file = h5py.File(path, "r")
-        except OSError:
+            self._file = h5py.File(path, "r", locking=False)  # what is whole is not written any more
+        except OSError as error:
+            if number := number_of(error):
+                raise OSError(number, os.strerror(number), str(path)) from None
             raise ValueError(f"{path}: not an HDF5 file that can be read") from None
         try:
             table = self._table()
@@ -146,6 +150,8 @@ class ShardFile:
             self._places = {name: self._place(name, pieces) for name, pieces in self.pieces.items()}
         except DAMAGED as error:
             self._file.close()
+            if number := number_of(error):
+                raise OSError(number, os.strerror(number), str(path)) from None
             raise ValueError(f"{path}: {error}") from None
 
     def _table(self):
@@ -179,9 +185,14 @@ class ShardFile:
         return offset
 
     def array(self, name):
-        """The elements of a dataset, as they lie in the file: read when they are used."""
+        """The elements of a dataset, as they lie in the file: read when they are used, or now where files can not be mapped."""
         dtype, elements, offset = self._places[name]
-        return np.memmap(self.path, dtype, "r", offset, (elements,)) if elements else np.empty(0, dtype)
+        try:
+            return np.memmap(self.path, dtype, "r", offset, (elements,)) if elements else np.empty(0, dtype)
+        except OSError as error:
+            if error.errno != errno.ENODEV:
+                raise
+            return np.fromfile(self.path, dtype, elements, offset=offset)
 
     def own(self, path):
         """An array that is no piece of a global one: a log of the worker, or what this rank has for itself."""

@@ -12,7 +12,7 @@ from gridgrad.experiments.common.options import ROOM
 from gridgrad.experiments.plots.figures import plt, save
 from gridgrad.experiments.scaling import environment, records
 from gridgrad.nn.files.whole_files import NotWritten
-from gridgrad.parallel.checkpoint.manifest import FOLDER, found_in
+from gridgrad.parallel.checkpoint.manifest import FOLDER, LOCK, found_in
 from tests.disk import files_end_at
 from tests.experiments.programs import job
 
@@ -45,7 +45,7 @@ def test_a_sweep_keeps_the_runs_that_it_could_write(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["sweep", "--ranks", "1", "--nets", "mlp:8,relu", "--repeats", "9", "--out", str(out)])
     with files_end_at(ROOM), pytest.raises(NotWritten, match=f"^can not write {out}: File too large; make room"):
         sweep.main()
-    assert os.listdir(tmp_path) == ["sweep.jsonl"] and 0 < len(records.read(out)) < 9
+    assert os.listdir(tmp_path) == ["sweep.jsonl", "sweep.jsonl.lock"] and 0 < len(records.read(out)) < 9
     sweep.main()
     assert len(records.read(out)) == 9
 
@@ -84,7 +84,7 @@ def test_what_fits_is_kept_and_goes_on_when_there_is_room(disk, tmp_path):
     assert full.status == 2, full.stderr
     assert json.loads((tmp_path / "report.json").read_text())["steps"] == 60  # the results are not lost with the checkpoint
     assert 0 < len(kept) < 6 and not passed_over and not any(one.damage(entry) for one in kept for entry in one.files)
-    assert {path.name for path in (disk / "runs").iterdir()} == {one.folder.name for one in kept}
+    assert {path.name for path in (disk / "runs").iterdir()} == {LOCK, *(one.folder.name for one in kept)}
     where = disk / "runs" / f"{FOLDER}{60:09d}"
     (error,) = (line for line in full.stderr.splitlines() if "train: error: " in line)
     assert error.startswith(f"train: error: the checkpoint after step 60 can not be written: {where}")

@@ -6,7 +6,6 @@ can come before it.
 
 import json
 import os
-import shutil
 import tempfile
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -75,20 +74,14 @@ class Checkpoints:
         yield mock.patch.object(saver.threading, "Thread", self.thread)
         for name in ("fsync", "replace", "pwrite"):
             yield mock.patch.object(os, name, self.on_disk(getattr(os, name)))
-        yield mock.patch.object(shutil, "rmtree", self.rmtree)
-        yield mock.patch.object(manifest, "open", self.open, create=True)
-        for name in ("unlink", "rmdir", "mkdir", "write_bytes"):
+        for module in (manifest, saver):
+            yield mock.patch.object(module, "open", self.open, create=True)
+        for name in ("unlink", "rmdir", "mkdir"):
             yield mock.patch.object(Path, name, self.on_disk(getattr(Path, name)))
-
-    def rmtree(self, folder):
-        """Delete a folder, file by file, in an order in which the manifest is one of the last."""
-        for path in sorted(folder.iterdir(), reverse=True):
-            path.unlink()
-        folder.rmdir()
 
     @contextmanager
     def open(self, path, mode):
-        """A file to which a text is written in two halves."""
+        """A file to which a text, or bytes, are written in two halves."""
         with open(path, mode) as file:
             whole = file.write
 
@@ -189,7 +182,7 @@ class Checkpoints:
     def judge(self):
         found, passed_over = manifest.found_in(self.directory)
         if passed_over:
-            raise Violation(f"a checkpoint is damaged: {self.short(passed_over[0])}")
+            raise Violation(f"a checkpoint is damaged: {self.short(next(iter(passed_over.values())))}")
         for one in found:
             if len(one.files) != self.size:
                 raise Violation(f"the checkpoint of step {one.step} has {len(one.files)} files of {self.size} ranks")
@@ -209,7 +202,7 @@ class Checkpoints:
         if self.left and len(self.left) < self.size or len(set(self.left.values())) > 1:
             raise Violation(f"ranks leave after different steps: {self.left}")
         due = self.left.get(0, self.boundaries // self.steps * self.steps)
-        names = sorted(path.name for path in self.directory.iterdir())
+        names = sorted(path.name for path in self.directory.iterdir() if path.name != manifest.LOCK)
         if newest != due or names != [one.folder.name for one in found]:
             raise Violation(
                 f"at the end there are {', '.join(names)}, and the newest checkpoint is of step {newest}, not {due}"

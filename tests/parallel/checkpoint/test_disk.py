@@ -6,13 +6,16 @@ A limit of the size of files stands for a full disk: the same calls fail.
 import os
 import shutil
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from gridgrad.nn import SGD, Linear, Sequential, Tanh
+from gridgrad.nn.files.lock import MARK
 from gridgrad.parallel import ProcessGrid
+from gridgrad.parallel.checkpoint import manifest
 from gridgrad.parallel.checkpoint.manifest import NAME, found_in
 from gridgrad.parallel.checkpoint.restore import newest
 from gridgrad.parallel.checkpoint.saver import Policy, Program, Saver
@@ -122,9 +125,63 @@ def test_a_checkpoint_that_ends_early_anywhere_is_passed_over_for_the_one_before
             if path.name != NAME or end is not None:  # a folder without a manifest was never a checkpoint
                 assert [line[: len(words)] for line, words in zip(said, passed_over, strict=True)] == passed_over
             path.write_bytes(content)
-        assert newest(comm, directory).manifest.step == 2 and found_in(directory)[1] == []
+        assert newest(comm, directory).manifest.step == 2 and found_in(directory)[1] == {}
         for path in cut:
             if path not in read:  # the view is for people: resuming does not read it
                 path.unlink()
         assert newest(comm, directory).manifest.step == 2
         assert content_of(Path(directory) / "step-000000001") == kept
+
+
+@mpi(2)
+def test_a_checkpoint_that_can_not_be_read_is_no_damaged_one_and_is_kept(comm, monkeypatch):
+    """It is passed over for the one before. If there is none, all ranks refuse to begin anew, and nothing is deleted."""
+    with folder(comm) as directory, training_with(comm, directory) as (training, saver, lines):
+        saver.policy = replace(saver.policy, keep=1)
+        monkeypatch.setattr(manifest, "prune", lambda *arguments: None)
+        saver.save(2)
+        saver.complete()
+        monkeypatch.undo()
+        first, second = (Path(directory) / f"step-00000000{step}" for step in (1, 2))
+        if comm.rank == 1:  # which reads the second file
+            read = manifest.Manifest.damage
+            monkeypatch.setattr(manifest.Manifest, "damage", lambda one, entry: hiccup(one, entry, read, second))
+        said, path = [], second / "rank-0001.h5"
+        found = newest(comm, directory, said.append)
+        assert found.manifest.step == 1 and found.passed_over == {second}
+        assert said == [f"passed over, since unreadable: {path}: Input/output error"]
+        saver.has(1, found.passed_over)
+        for step in (3, 4):
+            saver.save(step)
+            saver.complete()
+        comm.Barrier()
+        assert sorted(path.name for path in Path(directory).glob("step-*")) == [second.name, "step-000000004"]
+        comm.Barrier()
+        if comm.rank == 0:
+            (Path(directory) / "step-000000004" / NAME).write_text("{}")
+        before = on_root(comm, lambda: content_of(directory))
+        with pytest.raises(
+            UserError, match="no checkpoint in .* can be used .*: mend what hinders reading, or begin in another"
+        ):
+            newest(comm, directory)
+        assert on_root(comm, lambda: content_of(directory)) == before
+
+
+@mpi(2)
+def test_a_folder_that_another_job_has_is_refused_on_all_ranks(comm, monkeypatch):
+    def held(*arguments):
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    with folder(comm) as directory, training_with(comm, directory) as (training, saver, lines):
+        on_root(comm, lambda: (Path(directory) / manifest.LOCK).write_bytes(MARK + b"process 3 of Slurm job 7 on n1\n"))
+        monkeypatch.setattr("fcntl.lockf", held)
+        with pytest.raises(
+            UserError, match=rf"{directory} has .*that runs \(process 3 of Slurm job 7 on n1\): wait for its end"
+        ):
+            Saver(training.grid.comm, training.net, training.participants, Policy(directory))
+
+
+def hiccup(one, entry, read, folder):
+    if one.folder == folder:
+        raise OSError(5, "Input/output error", str(folder / entry["name"]))
+    return read(one, entry)

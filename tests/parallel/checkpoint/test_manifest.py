@@ -1,11 +1,26 @@
 """The manifest makes a checkpoint whole: nothing else is ever read, and what is not whole is known by one line."""
 
 import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from gridgrad.parallel.checkpoint import manifest
-from gridgrad.parallel.checkpoint.manifest import NAME, Manifest, digest, found_in, new_folder, prune, remove, time_to_save
+from gridgrad.parallel.checkpoint.manifest import (
+    NAME,
+    Manifest,
+    digest,
+    found_in,
+    lock,
+    new_folder,
+    prune,
+    remove,
+    time_to_save,
+)
 from gridgrad.parallel.checkpoint.shard_file import sha256
 from tests.clock import Clock
 
@@ -25,7 +40,7 @@ def test_what_is_written_is_read(tmp_path):
     made = checkpoint(tmp_path / "new" / "er", 120, 0.25)
     assert made.folder.name == "step-000000120" and Manifest.read(made.folder) == made
     assert sorted(path.name for path in made.folder.iterdir()) == [NAME, "rank-0000.h5", "rank-0001.h5"]
-    assert found_in(tmp_path / "new" / "er") == ([made], []) and found_in(tmp_path) == ([], [])
+    assert found_in(tmp_path / "new" / "er") == ([made], {}) and found_in(tmp_path) == ([], {})
     assert not any(made.damage(entry) for entry in made.files)
 
 
@@ -41,16 +56,17 @@ def test_a_manifest_that_ends_early_or_was_changed_is_damaged(tmp_path):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         with pytest.raises(ValueError, match="damaged"):
             Manifest.read(made.folder)
-    assert found_in(tmp_path) == ([], [f"{path}: damaged"])
+    assert found_in(tmp_path) == ([], {made.folder: f"{path}: damaged"})
 
 
 @pytest.mark.parametrize(
     "change",
     [
+        {"saved": float("nan")}, {"saved": 1e300}, {"value": float("nan")}, {"value": float("inf")},
         {"step": -1}, {"step": "3"}, {"step": 1.0}, {"step": True}, {"workers": 0}, {"workers": None}, {"saved": "now"},
         {"value": "best"}, {"value": [1]}, {"settings": []}, {"settings": None}, {"files": {}}, {"files": [3]}, {"files": []},
         {"files": [{}]}, {"format": "another"}, {"format": None}, {"more": 1},
-        *({"files": [{"name": name, "size": 1, "sha256": ""}]} for name in ("", ".", "..", "../x", "/x", "a/b", 3)),
+        *({"files": [{"name": name, "size": 1, "sha256": ""}]} for name in ("", ".", "..", "../x", "/x", "a/b", "a\0b", 3)),
         {"files": [{"name": "x", "size": -1, "sha256": ""}]}, {"files": [{"name": "x", "size": "1", "sha256": ""}]},
         {"files": [{"name": "x", "size": 1, "sha256": None}]},
     ],
@@ -138,3 +154,92 @@ def test_the_next_one_is_newer_even_if_the_clock_goes_back(tmp_path, monkeypatch
     assert time_to_save(tmp_path) > 8600.0
     behind = checkpoint(tmp_path, 6, saved=time_to_save(tmp_path))
     assert found_in(tmp_path)[0] == [behind, ahead]
+
+
+def everything_in(directory):
+    """{path: content, target of a link, or None for a folder} of all that is in a folder."""
+    paths = [path for path in sorted(directory.rglob("*"))]
+    return {path: os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else None for path in paths}
+
+
+def test_nothing_that_is_not_ours_is_deleted(tmp_path):
+    runs, other = tmp_path / "runs", tmp_path / "other"
+    for step in (1, 2):
+        checkpoint(runs, step, saved=step)
+    elsewhere = checkpoint(other, 7)
+    for name in ("step-final", "step-12", "step-000000003.bak", "step-000000003-best", "step-00000000x", "mine"):
+        (runs / name).mkdir()
+        (runs / name / "rank-0000.h5").write_text(name)
+    for name in ("notes", "rank-0000.h5.old", "rank-1.h5"):  # in folders that are ours otherwise
+        (new_folder(runs, 4) / name).write_text("mine")
+    (new_folder(runs, 5) / "rank-0000.h5").mkdir()
+    (new_folder(runs, 5) / "rank-0000.h5").symlink_to(elsewhere.folder / "rank-0000.h5")
+    (new_folder(runs, 5) / NAME).symlink_to(elsewhere.folder / NAME)
+    (runs / "step-000000006").symlink_to(elsewhere.folder)
+    (runs / "step-000000008").symlink_to("gone")
+    (runs / "step-000000009").write_text("a file")
+    (checkpoint(runs, 1, saved=0.5).folder / "notes").write_text("mine")
+    checkpoint(runs, 1, saved=0.5).folder.rename(runs / "step-000000002-7")  # of another step
+    before, both = everything_in(tmp_path), everything_in(other)
+    prune(runs, 2)
+    assert everything_in(tmp_path) == before
+    checkpoint(runs, 3, saved=3)
+    prune(runs, 2)
+    gone = before.keys() - everything_in(tmp_path).keys()
+    assert {path.parent for path in gone if path.parent != runs} == {runs / "step-000000001"} and everything_in(other) == both
+    remove(runs / "step-000000006")
+    assert everything_in(other) == both
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_what_could_not_be_read_is_not_deleted_and_does_not_count(keep, tmp_path, monkeypatch):
+    made = [checkpoint(tmp_path, step, saved=step) for step in range(1, 7)]
+    apart, stat = {made[4].folder}, Path.stat
+
+    def hiccup(path, **options):
+        if path == made[3].folder / NAME:
+            raise OSError(5, "Input/output error", str(path))
+        return stat(path, **options)
+
+    (made[2].folder / NAME).unlink(), (made[2].folder / NAME).mkdir()
+    (made[0].folder / NAME).unlink(), (made[0].folder / NAME).symlink_to(NAME)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "stat", hiccup)
+        found, passed_over = found_in(tmp_path)
+        assert [one.step for one in found] == [6, 5, 2] and [*passed_over] == [made[i].folder for i in (0, 2, 3)]
+        prune(tmp_path, keep, apart)
+    left = {path.name[-1] for path in tmp_path.iterdir()}
+    assert left == set("13456" if keep == 1 else "123456")
+
+
+def test_folders_that_claim_to_be_checkpoints_and_others(tmp_path):
+    newer, app = checkpoint(tmp_path, 3).folder, tmp_path / "app"
+    content = json.loads((newer / NAME).read_text()) | {"format": "gridgrad checkpoint 2"}
+    del content["sha256"]
+    (newer / NAME).write_text(json.dumps(content | {"sha256": digest(content)}))
+    app.mkdir(), (app / NAME).write_text('{"name": "a web page"}')
+    os.mkfifo(new_folder(tmp_path, 4) / NAME)
+    renamed = checkpoint(tmp_path, 5).folder.rename(tmp_path / "best")
+    (renamed / NAME).write_text((renamed / NAME).read_text()[:-9])
+    (tmp_path / "step-000000006").symlink_to("step-000000006")
+    new_folder(tmp_path, 7)  # half written
+    found, passed_over = found_in(tmp_path)
+    assert found == [] and {path.name: words.rpartition(": ")[2] for path, words in passed_over.items()} == {
+        "best": "damaged", "step-000000004": "no ordinary file", "step-000000006": "Too many levels of symbolic links",
+        "step-000000003": "gridgrad checkpoint 2, which another version of gridgrad has written",
+    }  # fmt: skip
+    before = everything_in(tmp_path)
+    prune(tmp_path, 1)
+    assert before.keys() - everything_in(tmp_path).keys() == {tmp_path / "step-000000007"}
+    assert found_in(tmp_path / "none") == ([], {})
+    with pytest.raises(NotADirectoryError):
+        found_in(app / NAME)
+
+
+def test_of_two_trainings_in_one_folder_the_second_is_refused(tmp_path):
+    code = "import sys; from gridgrad.parallel.checkpoint.manifest import lock; lock(sys.argv[1])"
+    with lock(tmp_path / "new" / "er") as held:
+        assert held.note == ""
+        finished = subprocess.run([sys.executable, "-c", code, tmp_path / "new" / "er"], capture_output=True, text=True)
+    words = rf"ValueError: {tmp_path}/new/er has the checkpoints of a training that runs \(process {os.getpid()} on .*\): wait"
+    assert re.search(words, finished.stderr)
