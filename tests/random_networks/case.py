@@ -30,10 +30,11 @@ class Case:
     far as they can. shares: {axis: a number for each rank}. owners: whether the outputs of the layers belong to random ranks of
     the axis model: "coarse", "fine" or, each layer to one of them, "layers" for the plan "hypergraph"; "some" for some layers
     of others, or "". pipeline: the name of a schedule or None. cuts: where its chunks begin, as far as there are layers.
-    micro_batches: of a minibatch. reduction, update, reduce_dtype: how gradients are summed. ranks_per_node: of the nodes that are pretended.
-    optimizer, lr: a name and the options of an optimizer, and the text of a schedule. loss: its name. batch_sizes: of the
-    minibatches. samples: "normal" or "integers". start: whether the weights are "fresh", those of a serial network that was
-    "used" before it is placed, or "loaded" by the first rank into the placed one. seed: of weights, samples and owners.
+    micro_batches: of a minibatch. reduction, update, reduce_dtype: how gradients are summed. ranks_per_node: of the nodes that
+    are pretended. optimizer, lr: a name and the options of an optimizer, and the text of a schedule. loss: its name.
+    batch_sizes: of the minibatches. samples: "normal" or "integers". start: whether the weights are "fresh", those of a serial
+    network that was "used" before it is placed, or "loaded" by the first rank into the placed one. seed: of weights, samples
+    and owners.
     """
 
     layers: list
