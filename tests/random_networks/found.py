@@ -45,7 +45,7 @@ FOUND = [
     ("stale", Case(layers=3 * [("Tanh",), ("BatchNorm", 1e-5, 0.0), ("SparseLinear", 7, False, 32), ("Linear", 1)], shape=(5,),
                    grid={"model": 3}, plan="hypergraph", owners="layers", pipeline="async:2:bound=2", loss="mse",
                    batch_sizes=(5, 5, 5, 2), seed=695002)),
-    # The copies of a redundant layer drifted apart, whose gradients were rounded with those of layers with blocks of other sizes.
+    # Copies of a redundant layer drifted apart, whose gradients were rounded with those of layers with blocks of other sizes.
     ("copies", Case(layers=[("Linear", 7), ("Tanh",), ("Linear", 5), ("Tanh",), ("Linear", 3)], shape=(3,),
                     grid={"batch": 2, "model": 2}, plan=("out", "redundant"), reduce_dtype="float16")),
 ]  # fmt: skip
