@@ -114,7 +114,8 @@ def are_files(files):
     """Whether a list from a manifest names files in its own folder."""
     return isinstance(files, list) and files and all(
         isinstance(entry["name"], str) and entry["name"] == os.path.basename(entry["name"]) not in ("", ".", "..")
-        and entry["name"].isprintable() and type(entry["size"]) is int and entry["size"] >= 0 and isinstance(entry["sha256"], str)
+        and entry["name"].isprintable() and type(entry["size"]) is int and entry["size"] >= 0
+        and isinstance(entry["sha256"], str)
         for entry in files
     )  # fmt: skip
 
