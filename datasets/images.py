@@ -1,7 +1,7 @@
 """Folders of images: FOLDER/train/CLASS/*.jpg (or another of the ENDINGS), and FOLDER/test or FOLDER/val likewise.
 
-Each image is turned as its EXIF data say, and scaled so that its shorter side is SIZE pixels, and the SIZE x SIZE pixels in its
-middle are kept, in three colours. What is transparent has the colour that lies there. Of several pictures in a file the first
+Each image is scaled so that its shorter side is SIZE pixels, and the SIZE x SIZE pixels in its middle are kept, in three
+colours. The orientation in EXIF is ignored, as training programs do. What is transparent has the colour that lies there. Of several pictures in a file the first
 is taken.
 """
 
@@ -168,7 +168,7 @@ def read(path, size, threads=1):
                 return None
             image.load()
             image = ImageOps.fit(three_colours(image), (size, size), Image.Resampling.BILINEAR)
-            return np.asarray(ImageOps.exif_transpose(image))
+            return np.asarray(image)
     except UnidentifiedImageError:
         return f"{path} (of none of the formats {', '.join(FORMATS)})"
     except (Image.DecompressionBombWarning, Image.DecompressionBombError):

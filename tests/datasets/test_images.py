@@ -182,23 +182,6 @@ def test_grey_levels_of_a_16_bit_pgm_keep_their_values(tmp_path):
     assert np.unique(data.train.x).tolist() == [78] and np.unique(data.test.x).tolist() == [128]
 
 
-@pytest.mark.parametrize("ending", ["png", "jpg", "webp", "tif"])
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_images_are_turned_as_their_exif_data_say(tmp_path, ending, orientation):
-    upright = np.zeros((8, 8, 3), np.uint8)
-    upright[:4, :4], upright[:4, 4:], upright[4:, :4] = (250, 0, 0), (0, 250, 0), (0, 0, 250)
-    back = {2: 0, 3: 3, 4: 1, 5: 5, 6: 2, 7: 6, 8: 4}  # the transpositions of Pillow that undo what a reader has to do
-    image = Image.fromarray(upright)
-    image = image.transpose(Image.Transpose(back[orientation])) if orientation > 1 else image
-    exif = Image.Exif()
-    exif[274] = orientation
-    for half in ("train", "test"):
-        path = tmp_path / "m" / half / "a" / f"0.{ending}"
-        path.parent.mkdir(parents=True)
-        image.resize((32, 32), 0).save(path, exif=exif, **({"lossless": True} if ending == "webp" else {}))
-    assert abs(load(tmp_path, "images:m,size=8").train.x[0].astype(int) - upright)[::7, ::7].max() < 20
-
-
 def test_images_are_converted_in_chunks_of_few_bytes(folder, monkeypatch):
     whole, stacked, stack = np.array(load(folder).train.x), [], np.stack
     converted(folder).unlink()
