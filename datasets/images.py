@@ -1,8 +1,8 @@
 """Folders of images: FOLDER/train/CLASS/*.jpg (or another of the ENDINGS), and FOLDER/test or FOLDER/val likewise.
 
 Each image is scaled so that its shorter side is SIZE pixels, and the SIZE x SIZE pixels in its middle are kept, in three
-colours. The orientation in EXIF is ignored, as training programs do. What is transparent has the colour that lies there. Of several pictures in a file the first
-is taken.
+colours. The orientation in EXIF is ignored, as training programs do. What is transparent has the colour that lies there. Of
+several pictures in a file the first is taken.
 """
 
 import hashlib
