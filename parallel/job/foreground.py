@@ -2,11 +2,22 @@
 
 import os
 import signal
+import subprocess
 import threading
 import time
+import uuid
 from pathlib import Path
 
-from gridgrad.parallel.job.start_ranks import care_no_more, find_mpiexec, is_open_mpi, launch
+from gridgrad.parallel.job.start_ranks import (
+    MARK,
+    end_with_parent,
+    environment,
+    find_mpiexec,
+    is_open_mpi,
+    kill_processes,
+    remove_orphaned_segments,
+    remove_session,
+)
 
 WORDS = 5.0  # seconds in which the last words of a job arrive, where something that it started holds its output open
 PASSED_ON = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1
@@ -15,12 +26,11 @@ PASSED_ON = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1
 class Foreground:
     """Starts jobs, one after another. From when it is made, signals to this process are passed on to the job that runs.
 
-    signalled: the number of the first such signal, None so far. After it no other job is started. unwritten: the error of
-    what jobs print and this process can not, None so far.
+    signalled: the number of the first such signal, None so far. After it no other job is started.
     """
 
     def __init__(self):
-        self.signalled, self.unwritten, self._process, self._launcher = None, None, None, None
+        self.signalled, self._process, self._launcher = None, None, None
         for number in PASSED_ON:
             signal.signal(number, self._hear)
 
@@ -33,15 +43,20 @@ class Foreground:
         """Run the words of a command on `ranks` ranks without input; returns the status to exit with.
 
         options: of the launcher, in addition. If the job fails, its remaining processes are killed and its shared-memory files
-        deleted, and so they are if this process is killed. After a signal that came between two jobs, the status is that of a
-        process that the signal ended.
+        deleted. After a signal that came between two jobs, the status is that of a process that the signal ended.
         """
         launcher = find_mpiexec()
+        mark, started = uuid.uuid4().hex, time.time()
         self._launcher = launcher[0]
         is_open_mpi(launcher[0])  # asks the launcher, which is not to be done while a signal is handled
+        env = environment(ranks, launcher[0]) | {MARK: mark}
         if self.signalled:
             return 128 + self.signalled
-        process, caretaker = launch(launcher, ranks, command, options=options)  # in a session: Ctrl-C comes once, from here
+        process = subprocess.Popen(
+            [*launcher, *options, "-n", str(ranks), *command], env=env, preexec_fn=end_with_parent,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C comes once, from here
+        )  # fmt: skip
         said = [
             threading.Thread(target=self._pass_on, args=(pipe, descriptor), daemon=True)
             for pipe, descriptor in ((process.stdout, 1), (process.stderr, 2))
@@ -53,11 +68,12 @@ class Foreground:
             process.terminate()
         status = process.wait()
         self._process = None
-        care_no_more(caretaker, clean=not status)
+        if status:
+            kill_processes(mark)
+            remove_session(process.pid)
+            remove_orphaned_segments(since=started)
         for thread in said:
             thread.join(WORDS)
-        if self.unwritten:
-            raise self.unwritten
         if self.signalled == signal.SIGINT:  # of which launchers make statuses of their own
             return 128 + signal.SIGINT
         return 128 - status if status < 0 else status
@@ -69,8 +85,8 @@ class Foreground:
                 while said and self.signalled != signal.SIGINT:
                     try:
                         said = said[os.write(descriptor, said) :]
-                    except OSError as error:  # nobody reads it any more, or the disk is full
-                        said, self.unwritten = b"", None if isinstance(error, BrokenPipeError) else error
+                    except BrokenPipeError:
+                        said = b""
 
     def pause(self, seconds):
         """Wait so long, or until a signal comes."""

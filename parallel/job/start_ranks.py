@@ -6,22 +6,22 @@ A job has a time limit. When it ends, for whatever reason, none of its processes
 import contextlib
 import ctypes
 import os
+import platform
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from gridgrad.parallel.job import leftovers
-from gridgrad.parallel.job.leftovers import MARK
-
-CARETAKER = "import sys; sys.path.insert(0, sys.argv[1]); from leftovers import take_care; take_care(sys.argv[2])"
+MARK = "GRIDGRAD_JOB"  # the environment variable that identifies the processes of one job
 LINK = "GRIDGRAD_LINK"  # the environment variable in which the user names the network between the hosts
+SHARED_MEMORY = Path("/dev/shm")
 FALSE_START = "The PMIx server's listener thread failed to start"  # an error that Open MPI's mpiexec has now and then
 STARTS = 3  # how often such a job is started before giving up
 
@@ -142,7 +142,13 @@ def mpiexec(ranks, arguments, timeout, env=None, launcher=None):
 
 def _job(ranks, arguments, timeout, env, launcher):
     """Start mpiexec once and wait until it ends."""
-    process, caretaker = launch(launcher, ranks, [sys.executable, *arguments], env, text=True, errors="replace")
+    mark, started = uuid.uuid4().hex, time.time()
+    process = subprocess.Popen(
+        [*launcher, "-n", str(ranks), sys.executable, *arguments],
+        env=environment(ranks, launcher[0]) | {MARK: mark} | (env or {}),
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
+        start_new_session=True, preexec_fn=end_with_parent,
+    )  # fmt: skip
     deadline, clean = time.monotonic() + timeout, False
     try:
         # In short waits: a signal that the system hands to another thread is noticed here only when a wait ends.
@@ -151,54 +157,94 @@ def _job(ranks, arguments, timeout, env, launcher):
                 stdout, stderr = process.communicate(timeout=min(1, timeout))
                 clean = process.returncode == 0
                 return Finished(process.returncode, stdout, stderr)
-        care_no_more(caretaker, clean)
+        kill_processes(mark)
         stdout, stderr = process.communicate()
         return Finished(None, stdout, stderr + f"\nended by the watchdog after {timeout} s")
     finally:
-        care_no_more(caretaker, clean)
-        process.wait()
+        if not clean:
+            kill_processes(mark)
+            process.wait()
+            remove_session(process.pid)
+            remove_orphaned_segments(since=started)
 
 
-def launch(launcher, ranks, command, env=None, options=(), **how):
-    """Start the words of a command on so many ranks; returns (the launcher's process, the caretaker of the job).
+def processes(mark):
+    """The ids of the processes that run with the environment variable MARK=`mark`: those of one job."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if f"{MARK}={mark}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+    return found
 
-    launcher: the words of mpiexec. env, options: variables and options of the launcher, in addition. how: as for Popen.
-    The caretaker cleans up when `care_no_more` is called and when this process dies: see `parallel/job/leftovers.py`.
+
+def kill_processes(mark):
+    """Kill every process of a job and wait, for at most 10 seconds, until they are gone."""
+    deadline = time.monotonic() + 10
+    while (living := processes(mark)) and time.monotonic() < deadline:
+        for pid in living:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+
+
+def remove_session(pid):
+    """Delete the session folders that Open MPI's mpiexec, with the process id `pid`, left behind when it was killed.
+
+    A later mpiexec that happens to get the same process id would not start while they exist.
     """
-    mark = uuid.uuid4().hex
-    own = {name: value for name, value in os.environ.items() if name != MARK}  # it is none of a job that this one is part of
-    caretaker = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", CARETAKER, str(Path(leftovers.__file__).parent), mark],
-        env=own, cwd="/", start_new_session=True,
-        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        process = subprocess.Popen(
-            [*launcher, *options, "-n", str(ranks), *command],
-            env=environment(ranks, launcher[0]) | {MARK: mark} | (env or {}),
-            start_new_session=True, preexec_fn=end_with_parent, **pipes | how,
-        )  # fmt: skip
-    except BaseException:
-        care_no_more(caretaker, clean=True)
-        raise
-    with contextlib.suppress(OSError):
-        caretaker.stdin.write(str(process.pid).encode())
-        caretaker.stdin.flush()
-    return process, caretaker
+    folder = Path(tempfile.gettempdir())
+    for session in (folder / f"ompi.{pid}", folder / f"ompi.{platform.node()}.{os.getuid()}" / f"pid.{pid}"):
+        shutil.rmtree(session, ignore_errors=True)
 
 
-def care_no_more(caretaker, clean):
-    """End the caretaker of a job. Unless the job has ended well, first none of its processes and files remain."""
-    if clean:
-        caretaker.kill()
-    with contextlib.suppress(OSError):
-        caretaker.stdin.close()
-    caretaker.wait()
+def remove_orphaned_segments(since=0.0):
+    """Delete the shared-memory files that killed jobs left behind: see `orphaned_segments`.
+
+    A job that is just starting may have created a file that it has not mapped yet. So a file is deleted only if no process
+    maps it at a second look, 0.3 s later, either.
+    """
+    if first := orphaned_segments(since):
+        time.sleep(0.3)
+        for path in first & orphaned_segments(since):
+            path.unlink(missing_ok=True)
 
 
 def remove_own_segments():
     """Delete the shared-memory files that only this process, which has finalised MPI, still maps."""
-    others = (int(entry.name) for entry in Path("/proc").glob("[0-9]*") if int(entry.name) != os.getpid())
-    for path in leftovers.segments_of(os.getpid()).difference(*map(leftovers.segments_of, others)):
+    found = segments()
+    for path in unmapped(found, but_for=os.getpid()) - unmapped(found):
         path.unlink(missing_ok=True)
+
+
+def orphaned_segments(since=0.0):
+    """The paths of this user's MPI shared-memory files that changed after the time `since` and that no process maps."""
+    return unmapped(segments(since))
+
+
+def segments(since=0.0):
+    """The paths of this user's MPI shared-memory files that changed after the time `since` (seconds of the epoch)."""
+    found = set()
+    for pattern in ("mpich_shm_*", "sm_segment.*", "vader_segment.*", "gridgrad_*"):
+        for path in SHARED_MEMORY.glob(pattern):
+            with contextlib.suppress(OSError):
+                status = path.stat()
+                if status.st_uid == os.getuid() and status.st_mtime >= since:
+                    found.add(path)
+    return found
+
+
+def unmapped(paths, but_for=None):
+    """The subset of `paths` that no process maps.
+
+    but_for: the id of a process that is not considered. Where there is no /proc to find out from, the result is empty.
+    """
+    if not paths or not Path("/proc/self/maps").exists():
+        return set()
+    left = set(paths)
+    for process in Path("/proc").glob("[0-9]*"):
+        if process.name != str(but_for):
+            with contextlib.suppress(OSError):
+                text = (process / "maps").read_text()
+                left = {path for path in left if str(path) not in text}
+    return left

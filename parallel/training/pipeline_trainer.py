@@ -18,15 +18,7 @@ from gridgrad.nn.observer import observed
 from gridgrad.parallel.pipeline.passes import around
 from gridgrad.parallel.pipeline.ready_list import stream
 from gridgrad.parallel.training.chunk_passes import MicroBatch, StepDriver
-from gridgrad.parallel.training.steps import (
-    NOT_ALL,
-    Diverged,
-    Trainer,
-    agreed_counts,
-    different_lengths,
-    first_not_finite,
-    start_loss_sum,
-)
+from gridgrad.parallel.training.steps import Diverged, Trainer, first_not_finite
 
 
 class PipelineTrainer(Trainer, StepDriver):
@@ -42,7 +34,6 @@ class PipelineTrainer(Trainer, StepDriver):
         super().__init__(net, loss, optimizer)
         self.lag, self.executor, self.submitted = lag, net.executor, 0
         self._sums = {}  # {number of a step since then: a function that waits for the loss of it}
-        self._sizes = {}  # {number of a step: samples of its minibatch}, until its loss is known
         self._data = {}  # {number of a step: (inputs, targets) of this rank's micro-batches}, until its loss is known
         self._returned, self._first = 0, net.step  # how many of the losses; the step with number 0
 
@@ -61,9 +52,6 @@ class PipelineTrainer(Trainer, StepDriver):
         if not self.submitted:
             self.begin()
         micro_batches = list(micro_batches)
-        if (samples := sum(samples for *_, samples in micro_batches)) != batch_size:
-            raise ValueError(NOT_ALL.format(samples, batch_size))
-        self._sizes[self.submitted] = batch_size
         self._data[self.submitted] = [x for x, *_ in micro_batches], [y for _, y, _ in micro_batches]
         self.submit(micro_batches, batch_size)
         self.submitted += 1
@@ -116,24 +104,19 @@ class PipelineTrainer(Trainer, StepDriver):
 
     def add_losses(self, number, value):
         """Begin to sum the loss of a step over all ranks. value: this rank's part."""
-        self._sums[number] = start_loss_sum(self.net, value, self._sizes[number])
+        self._sums[number] = self.net.grid.world.start_sum(value if self.net.is_counted else 0.0, "loss")
 
     def _known(self, end):
         """The losses, not returned yet, of the steps before the one with number `end`."""
         losses = []
         while self._returned < end:
-            value, *counts = self._sums.pop(self._returned)()
-            losses.append(value)
-            samples, data = self._sizes.pop(self._returned), self._data.pop(self._returned)
-            step = self._first + self._returned
+            losses.append(self._sums.pop(self._returned)())
+            step, data = self._first + self._returned, self._data.pop(self._returned)
             self._returned += 1
-            agree = counts == agreed_counts(self.net, samples)
-            if not agree or not math.isfinite(value):
+            if not math.isfinite(losses[-1]):
                 self.drain()
                 self._end()
                 self.net.reduction.drain()
-                if not agree:
-                    raise ValueError(f"{different_lengths(self.net, samples, counts)}; step {step} was updated with them")
                 raise Diverged(self._explained(step, losses[-1], *data))
         return losses
 
@@ -143,7 +126,6 @@ class PipelineTrainer(Trainer, StepDriver):
         for finish in self._sums.values():
             finish()
         self._sums.clear()
-        self._sizes.clear()
         self._data.clear()
         self.executor.micro_batches.clear()
         self.submitted = self._returned = 0

@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from gridgrad.parallel.training.network import ParallelSequential
 
 
-WHOLE = "give every rank the same whole minibatch, of which it takes its part"  # advice where ranks pass different ones
-NOT_ALL = "the micro-batches have {} samples together, but the minibatch is said to have {}"
-DIGITS = 1 << 16  # of a number of samples only its remainder by this is squared, so that sums of squares are exact
-
-
 class Diverged(UserError, divergence.Diverged):
     """A loss, a parameter or an output became NaN or infinite. The message names the step; all ranks raise it together."""
 
@@ -152,7 +147,6 @@ class Trainer:
     def __init__(self, net: "ParallelSequential", loss: Any, optimizer: Any, context: Context | None = None) -> None:
         net.check_own(optimizer)
         self.net, self.loss, self.optimizer, self.context = net, loss, optimizer, context
-        net.loss = loss
 
     def complete_step(self, micro_batches: Iterable[tuple[np.ndarray, np.ndarray, int]], batch_size: int) -> float:
         """`step`, and waits for its loss. ValueError if earlier steps are under way. Collective."""
@@ -171,22 +165,15 @@ class Trainer:
             x, y, last = to_device(x), to_device(y), first + samples == batch_size
             outputs = net.forward(x, context, samples, first, batch_size)
             partial_loss = observed(net.observer, loss, "forward", outputs, y, context, context=context)
-            finish = start_loss_sum(net, partial_loss, samples)
+            finish = net.grid.world.start_sum(partial_loss if net.is_counted else 0.0, "loss")
             dy = observed(net.observer, loss, "backward", context, context=context)
             with net.reduction.backward(last):
                 net.backward(dy, context)
-            value, *counts = finish()
-            if counts != agreed_counts(net, samples):
-                net.reduction.drain()
-                raise ValueError(f"{different_lengths(net, samples, counts)}; nothing was updated")
-            total += value
+            total += finish()
             if not math.isfinite(total):
                 net.reduction.drain()
                 raise Diverged(divergence.explain_divergence(net, total, x, context, partial(first_not_finite, net.grid)))
             first += samples
-        if first != batch_size:
-            net.reduction.drain()
-            raise ValueError(NOT_ALL.format(first, batch_size))
         observed(net.observer, self.optimizer, "step")
         net.step += 1
         return [total]
@@ -194,27 +181,6 @@ class Trainer:
     def flush(self) -> list[float]:
         """Finish steps that are under way; returns the list of the losses that were not known yet: here there are none."""
         return []
-
-
-def start_loss_sum(net, value, samples):
-    """Begin to sum this rank's part of a loss over all ranks, and what tells whether they have the same number of samples."""
-    digits = samples % DIGITS
-    return net.grid.world.start_sum((value if net.is_counted else 0.0, samples, digits * digits), "loss")
-
-
-def agreed_counts(net, samples):
-    """What `start_loss_sum` sums of the numbers of samples if they are the same on all ranks, and only then on any rank.
-
-    Where they differ, a rank has not their mean, or the mean of their squares is not the square of the mean.
-    """
-    digits = samples % DIGITS
-    return [net.grid.size * samples, net.grid.size * digits * digits]
-
-
-def different_lengths(net, samples, counts):
-    """The words for what `agreed_counts` tells."""
-    mean = f"{counts[0] / net.grid.size:g} samples on average and {samples} on rank {net.grid.rank}"
-    return f"the ranks pass minibatches of different lengths, {mean}: {WHOLE}"
 
 
 def check_finite(net):
