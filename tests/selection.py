@@ -2,7 +2,7 @@
 
 - `--quick`: what a newcomer waits for. It leaves out tests that are marked long or listed in `slow.txt`, and more than four
   ranks. Of its other numbers of ranks a test runs on one, above 1; a test that is marked quick runs on all of them.
-- `--slow`: all that `--quick` leaves out.
+- `--slow`: all that `--quick` leaves out, with the other cases of the same functions, which may build on one another.
 - `--part N`: of the tests that are left every sixth, from the N-th on. Six runs with N = 0 to 5, or 6 to 11, run all of them.
 
 `slow.txt` lists what took more than 0.6 s on several ranks, or 1 s elsewhere, when everything took 15 minutes on two cores of
@@ -38,9 +38,11 @@ def select(config, items):
         if unknown and config.args == [SLOW.parent.name]:  # all tests are collected
             raise pytest.UsageError(f"{SLOW.name} names {min(unknown)}, which is no test: delete the line")
         quick = quick_ones(items, slow)
-        kept = [item for item in items if (item in quick) == option.quick]
+        left_out = {together(item) for item in items if item not in quick}
+        kept = [item for item in items if (item in quick if option.quick else together(item) in left_out)]
     if option.part is not None:
-        kept = kept[option.part % PARTS :: PARTS]
+        mine = list(dict.fromkeys(map(together, kept)))[option.part % PARTS :: PARTS]
+        kept = [item for item in kept if together(item) in mine]
     chosen = set(kept)
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = kept
@@ -61,6 +63,11 @@ def quick_ones(items, slow):
         several = [item for item in candidates if ranks_of(item) > 1] or candidates
         found.add(several[crc32(name.encode()) % len(several)])
     return found
+
+
+def together(item):
+    """What a test belongs to: itself if it is of ranks, else all cases of its function, where one may need what others made."""
+    return item.nodeid if ranks_of(item) else item.nodeid.partition("[")[0]
 
 
 def listed():

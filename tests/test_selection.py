@@ -47,8 +47,12 @@ def test_the_quick_ones_are_on_few_ranks_and_not_listed():
 
 
 def chosen(monkeypatch, *words):
-    """The names of the tests that pytest runs with some options."""
+    """The names of the tests that pytest runs with some options, where one function is slow."""
     monkeypatch.setattr("tests.selection.listed", lambda: {"test_a.py::test_slow"})
+    return chosen_of(monkeypatch, *words)
+
+
+def chosen_of(_, *words):
     parser, left_out, items = pytest.Parser(_ispytest=True), [], list(ITEMS)
     add_options(parser)
     hook = SimpleNamespace(pytest_deselected=lambda items: left_out.extend(items))
@@ -60,6 +64,9 @@ def chosen(monkeypatch, *words):
 def test_six_parts_are_all_that_is_left_out(monkeypatch):
     quick, slow = chosen(monkeypatch, "--quick"), chosen(monkeypatch, "--slow")
     assert quick and slow and sorted(quick + slow) == sorted(names(ITEMS))
+    with monkeypatch.context() as patch:
+        patch.setattr("tests.selection.listed", lambda: {"test_a.py::test_slow[y]"})
+        assert {"slow[x]", "slow[y]"} <= {*chosen_of(patch, "--slow")}, "cases of one function stay together"
     for options, whole in (((), names(ITEMS)), (("--slow",), slow)):
         parts = [chosen(monkeypatch, *options, "--part", str(number)) for number in range(7, 7 + PARTS)]
         assert sorted(sum(parts, [])) == sorted(whole)

@@ -41,7 +41,7 @@ class Runs:
 def ended_after(folder, checkpoints, number):
     """Take all but the first checkpoints away, as if the job had ended before it wrote them."""
     (folder / checkpoints / COMPLETE).unlink()
-    for late in sorted((folder / checkpoints).iterdir())[number:]:
+    for late in sorted((folder / checkpoints).glob("step-*"))[number:]:
         late.rename(folder / late.name)
 
 
