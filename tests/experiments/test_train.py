@@ -288,7 +288,7 @@ def test_options_of_the_optimizer_train(tmp_path, options):
 
 TOGETHER = [  # what the ranks find out in different ways
     (["--lr", "1e30", "--net", "mlp:8,8,relu"], "the loss is"),
-    (["--net", "mlp:100000000000,relu"], "parameters on one rank need"),
+    (["--net", "mlp:100000000000,relu"], "at most 4194304"),
     (["--report", "/proc/no/report.json"], "can not write to /proc/no"),
     (["--dataset", "ethylene", "--data-dir", "/dev/null/nowhere"], "no file /dev/null/nowhere/ethylene/ethylene.zip"),
     (["--grid", "batch=2,model=2"], "has 4 places but the number of ranks is 3"),
