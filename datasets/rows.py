@@ -4,14 +4,13 @@ Random rows of a mapped data set are read at the speed of memory, ten times as f
 """
 
 import contextlib
-import math
 import os
 
 import h5py
 import numpy as np
 
 from gridgrad.datasets.files import VARIABLE
-from gridgrad.nn.files.hdf5_arrays import early_and_unfilled, place_of, reading
+from gridgrad.nn.files.hdf5_arrays import early_and_unfilled, mapped, place_of, reading
 from gridgrad.nn.files.whole_files import NotWritten, written_whole
 
 ANEW = "delete it, and it is made anew"
@@ -108,16 +107,6 @@ def map_rows(path, name, shape, dtype=np.float32):
     if place is None:
         raise ValueError(f"{path}: {name} holds no rows of {wanted}: truncated, or numbers of other bits; {ANEW}")
     return mapped(path, dtype, place, found)
-
-
-def mapped(path, dtype, offset, shape, order="C"):
-    """A read-only map of an array in a file; the array itself where the file system can not map files."""
-    try:
-        return np.memmap(path, dtype, "r", offset, shape, order)
-    except OSError:
-        found = np.fromfile(path, dtype, math.prod(shape), offset=offset).reshape(shape, order=order)
-        found.flags.writeable = False
-        return found
 
 
 def map_pair(path, half, x, y):

@@ -21,7 +21,7 @@ import numpy as np
 
 from gridgrad.datasets import rows, text
 from gridgrad.nn.files import limits
-from gridgrad.nn.files.hdf5_arrays import DAMAGED, one_line, place_of
+from gridgrad.nn.files.hdf5_arrays import DAMAGED, mapped, one_line, place_of
 
 BLOCK = 1 << 23  # bytes that are read at a time
 HEADER = 1 << 17  # bytes at the beginning of an NPY file, within which its header ends
@@ -104,13 +104,13 @@ def npy(path):
             shape, by_columns, dtype = npy_header(file)
             if dtype.hasobject or file.tell() + math.prod(shape) * dtype.itemsize > os.path.getsize(path):
                 raise ValueError("it holds Python's objects, or less than its shape says")
-            array = rows.mapped(path, dtype, file.tell(), shape, "F" if by_columns else "C")
+            array = mapped(path, dtype, file.tell(), shape, "F" if by_columns else "C")
     except NOT_NPY as error:
         raise ValueError(f"{path}: damaged or no NPY file of numbers ({one_line(error)}); write it anew") from None
     if not array.ndim:
         return {}
-    mapped = array if array.flags.c_contiguous else None
-    return {"": Stored(str(path), array.shape[1:], array.dtype, partial(len, array), partial(slices, array), mapped)}
+    by_rows = array if array.flags.c_contiguous else None
+    return {"": Stored(str(path), array.shape[1:], array.dtype, partial(len, array), partial(slices, array), by_rows)}
 
 
 def npz(path):
@@ -182,9 +182,9 @@ def hdf5(path):
 
 def of_dataset(path, name, data):
     place, where = place_of(data, os.path.getsize(path)), f"{path}: {name}"
-    mapped = None if place is None or not are_numbers(data.dtype) else rows.mapped(path, data.dtype, place, data.shape)
-    count = partial(int, data.shape[0]) if mapped is not None else partial(checked, path, name)
-    return Stored(where, data.shape[1:], data.dtype, count, partial(hyperslabs, path, name), mapped)
+    array = None if place is None or not are_numbers(data.dtype) else mapped(path, data.dtype, place, data.shape)
+    count = partial(int, data.shape[0]) if array is not None else partial(checked, path, name)
+    return Stored(where, data.shape[1:], data.dtype, count, partial(hyperslabs, path, name), array)
 
 
 def checked(path, name):

@@ -41,7 +41,7 @@ def select(config, items):
         left_out = {together(item) for item in items if item not in quick}
         kept = [item for item in items if (item in quick if option.quick else together(item) in left_out)]
     if option.part is not None:
-        mine = list(dict.fromkeys(map(together, kept)))[option.part % PARTS :: PARTS]
+        mine = {*list(dict.fromkeys(map(together, kept)))[option.part % PARTS :: PARTS]}
         kept = [item for item in kept if together(item) in mine]
     chosen = set(kept)
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])

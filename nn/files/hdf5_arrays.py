@@ -7,6 +7,7 @@ file is made in memory, or numbers are written to places that were reserved.
 import contextlib
 import errno
 import io
+import math
 import os
 
 import h5py
@@ -17,6 +18,7 @@ from gridgrad.nn.files.whole_files import written_whole
 
 DAMAGED = AttributeError, KeyError, OSError, OverflowError, RuntimeError, TypeError, ValueError  # raised for damaged files
 NO_LOCKS = errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, 524  # said by file systems without locks; the last is Linux's ENOTSUPP
+NO_MAPS = errno.ENODEV, errno.ENOSYS, errno.EOPNOTSUPP  # said where files can not be mapped
 NAMES = {"f": "floating-point numbers", "iu": "whole numbers"}
 
 
@@ -56,6 +58,18 @@ def place_of(data, size):
     alike = h5py.h5t.py_create(data.dtype, logical=True) == data.id.get_type()
     offset = data.id.get_offset() if alike and data.chunks is None and data.size else None
     return None if offset is None or offset + data.nbytes > size else offset
+
+
+def mapped(path, dtype, offset, shape, order="C"):
+    """A read-only map of an array in a file; the array itself where the file system can not map files."""
+    try:
+        return np.memmap(path, dtype, "r", offset, shape, order)
+    except OSError as error:
+        if error.errno not in NO_MAPS:
+            raise
+    found = np.fromfile(path, dtype, math.prod(shape), offset=offset).reshape(shape, order=order)
+    found.flags.writeable = False
+    return found
 
 
 @contextlib.contextmanager

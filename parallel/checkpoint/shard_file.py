@@ -8,7 +8,6 @@ Datasets are contiguous and uncompressed, so that they are written and read with
 would hold Python's global lock meanwhile.
 """
 
-import errno
 import hashlib
 import json
 import os
@@ -17,7 +16,7 @@ import h5py
 import numpy as np
 
 from gridgrad.nn.files import limits
-from gridgrad.nn.files.hdf5_arrays import DAMAGED, early_and_unfilled
+from gridgrad.nn.files.hdf5_arrays import DAMAGED, early_and_unfilled, mapped
 from gridgrad.nn.files.json_text import content_of
 from gridgrad.nn.files.whole_files import number_of
 from gridgrad.parallel.checkpoint.pieces import Piece
@@ -187,12 +186,7 @@ class ShardFile:
     def array(self, name):
         """The elements of a dataset, as they lie in the file: read when they are used, or now where files can not be mapped."""
         dtype, elements, offset = self._places[name]
-        try:
-            return np.memmap(self.path, dtype, "r", offset, (elements,)) if elements else np.empty(0, dtype)
-        except OSError as error:
-            if error.errno != errno.ENODEV:
-                raise
-            return np.fromfile(self.path, dtype, elements, offset=offset)
+        return mapped(self.path, dtype, offset, (elements,)) if elements else np.empty(0, dtype)
 
     def own(self, path):
         """An array that is no piece of a global one: a log of the worker, or what this rank has for itself."""

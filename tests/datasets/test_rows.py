@@ -1,3 +1,5 @@
+import errno
+
 import numpy as np
 import pytest
 
@@ -36,6 +38,20 @@ def test_rows_of_any_shape_and_type_are_mapped(file):
         found = rows.map_rows(path, name, arrays[name].shape[1:], arrays[name].dtype)
         assert isinstance(found, np.memmap) and not found.flags.writeable
         assert found.dtype == arrays[name].dtype and np.array_equal(found, arrays[name])
+
+
+@pytest.mark.parametrize(("number", "is_read"), [(errno.ENODEV, True), (errno.ENOMEM, False)])
+def test_rows_are_read_where_files_can_not_be_mapped_and_not_where_memory_is_short(file, monkeypatch, number, is_read):
+    def fails(*arguments):
+        raise OSError(number, "no map")
+
+    monkeypatch.setattr(np, "memmap", fails)
+    path, arrays = file
+    if is_read:
+        assert np.array_equal(rows.map_rows(path, "flat", (2,)), arrays["flat"])
+    else:
+        with pytest.raises(OSError, match="no map"):
+            rows.map_rows(path, "flat", (2,))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -194,17 +193,17 @@ def test_nothing_that_is_not_ours_is_deleted(tmp_path):
 @pytest.mark.parametrize("keep", [1, 2])
 def test_what_could_not_be_read_is_not_deleted_and_does_not_count(keep, tmp_path, monkeypatch):
     made = [checkpoint(tmp_path, step, saved=step) for step in range(1, 7)]
-    apart, stat = {made[4].folder}, Path.stat
+    apart, read = {made[4].folder}, manifest.read_limited
 
-    def hiccup(path, **options):
+    def hiccup(path):
         if path == made[3].folder / NAME:
             raise OSError(5, "Input/output error", str(path))
-        return stat(path, **options)
+        return read(path)
 
     (made[2].folder / NAME).unlink(), (made[2].folder / NAME).mkdir()
     (made[0].folder / NAME).unlink(), (made[0].folder / NAME).symlink_to(NAME)
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "stat", hiccup)
+        patch.setattr(manifest, "read_limited", hiccup)
         found, passed_over = found_in(tmp_path)
         assert [one.step for one in found] == [6, 5, 2] and [*passed_over] == [made[i].folder for i in (0, 2, 3)]
         prune(tmp_path, keep, apart)
