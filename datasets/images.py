@@ -6,6 +6,7 @@ several pictures in a file the first is taken.
 """
 
 import hashlib
+import math
 import os
 import warnings
 from collections import Counter
@@ -161,7 +162,8 @@ def read(path, size, threads=1):
     most = limits.BUDGET // 4  # pixels, of which each takes 4 bytes
     try:
         with open(path, "rb", opener=limits.ordinary) as file, Image.open(file, formats=FORMATS) as image:
-            if image.width * image.height > most:
+            tile = math.prod(getattr(image, "tag_v2", {}).get(side, 1) for side in (322, 323))  # of TIFF, held as a whole
+            if max(image.width * image.height, tile) > most:
                 raise Image.DecompressionBombError
             image.draft("RGB", (2 * size, 2 * size))  # JPEG: decode no more than scaling down needs
             if image.width * image.height > most // threads:

@@ -196,6 +196,16 @@ def test_images_are_converted_in_chunks_of_few_bytes(folder, monkeypatch):
         load(folder)
 
 
+def test_a_tile_that_would_fill_the_memory_is_refused(folder):
+    """A TIFF of 8 x 8 pixels, deflated, in a tile of 40,000 x 40,000."""
+    entries = {256: 8, 257: 8, 258: 8, 259: 8, 262: 1, 277: 1, 322: 40_000, 323: 40_000, 324: 8, 325: 60}
+    table = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in entries.items())
+    content = b"II*\0" + struct.pack("<I", 80) + zlib.compress(bytes(64)).ljust(72) + struct.pack("<H", len(entries)) + table
+    (folder / "paint" / "train" / "red" / "tile.tif").write_bytes(content + bytes(4))
+    with pytest.raises(ValueError, match="tile.tif .*perhaps a decompression bomb"):
+        load(folder)
+
+
 @pytest.mark.parametrize("put", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
 def test_only_ordinary_files_are_read(folder, put):
     put(folder / "paint" / "train" / "red" / "odd.png")
