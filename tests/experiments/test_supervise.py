@@ -12,7 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from gridgrad.experiments import supervise
-from gridgrad.experiments.supervise import HALTED, checkpoint_of, fitting, grids_of, newest_step
+from gridgrad.experiments.common.checkpoints import touch
+from gridgrad.experiments.supervise import HALTED, checkpoint_of, fitting, grids_of, newest_step, time_of
 from gridgrad.parallel.checkpoint.manifest import Manifest, new_folder
 from gridgrad.parallel.checkpoint.shard_file import sha256
 from gridgrad.parallel.job import nodes
@@ -89,6 +90,47 @@ def test_a_launcher_that_hides_a_failure_is_not_believed(played):
     status, started, printed = supervised(played, "--ranks", "1")
     assert (status, len(started)) == (0, 3)
     assert printed.count("the launcher ended with status 0, but the training did not reach its end") == 1
+
+
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_what_is_called_complete_already_stays_and_says_nothing(is_folder, played):
+    mine = played / "ck" / "complete"
+    (mine if is_folder else mine.parent).mkdir(parents=True)
+    (mine / "inside" if is_folder else mine).write_text("mine")
+    os.utime(mine, (1e9, 1e9))
+    plays(played, "exit 0")
+    status, started, printed = supervised(played, "--ranks", "1")
+    assert (status, len(started)) == (0, 2) and printed.count("did not reach its end") == 1
+    assert (mine / "inside" if is_folder else mine).read_text() == "mine"
+
+
+def test_the_end_of_a_training_is_marked_without_following_links(tmp_path):
+    (tmp_path / "complete").symlink_to("elsewhere")
+    before = time_of(tmp_path / "complete")
+    touch(tmp_path / "complete")
+    assert time_of(tmp_path / "complete") != before and not (tmp_path / "elsewhere").exists()
+    (tmp_path / "complete").unlink()
+    touch(tmp_path / "complete")
+    assert (tmp_path / "complete").read_bytes() == b""
+
+
+def test_the_next_start_waits_for_the_lock_of_the_job_before(played, monkeypatch):
+    """As of a node that is gone, whose lock the file server still holds."""
+    answers = [BlockingIOError(11, "held")] * 2
+    looked = SimpleNamespace(release=lambda: None)
+    jobs = SimpleNamespace(signalled=None, pause=lambda seconds: None)
+    monkeypatch.setattr(supervise, "Foreground", lambda: jobs)
+    one = supervise.Supervisor([], played, [], 1, {}, "", 0, 0, None)
+    monkeypatch.setattr(supervise, "lock", lambda folder: raised(answers.pop()) if answers else looked)
+    one._wait_for_lock()
+    assert len(answers) == 2  # nothing was started before
+    one.starts.append({})
+    one._wait_for_lock()
+    assert answers == []
+
+
+def raised(error):
+    raise error
 
 
 @pytest.mark.parametrize(("status", "starts"), [(2, 1), (CHECKPOINTED, 1), (1, 3)])

@@ -12,6 +12,7 @@ import pytest
 from gridgrad.experiments import sweep
 from gridgrad.experiments.scaling import environment, records, runs, study_file
 from gridgrad.experiments.scaling.study import Study
+from gridgrad.parallel.job.run import UserError
 from tests.experiments.programs import program
 from tests.experiments.scaling import made_up_studies as made_up
 
@@ -190,6 +191,28 @@ def test_of_two_sweeps_with_one_file_the_second_is_refused(tmp_path):
         finished = subprocess.run(other, capture_output=True, text=True)
         assert finished.returncode == 1 and f"another sweep writes {out} (process {os.getpid()} on " in finished.stderr
     assert subprocess.run(other).returncode == 0
+
+
+def test_gathering_and_predicting_wait_for_a_sweep_and_leave_files_of_others(made_up_runs, tmp_path, monkeypatch):
+    out, real = tmp_path / "s.jsonl", tmp_path / "real.jsonl"
+    sweep.sweep(Study({"ranks": [1, 2], "schemes": ["batch"]}), real)
+    before = real.read_bytes()
+    out.symlink_to(real)  # of which the lock is that of the file
+    Path(f"{real}.lock").write_text("mine")
+    Path(f"{real}.others").write_text("mine, without a line break")
+    with monkeypatch.context() as patch:
+        patch.setattr("fcntl.lockf", lambda *arguments: exec("raise BlockingIOError(11, 'held')"))
+        for words in (["--gather", str(real)], ["--predict", "1,2", "--nets", "mlp:8,relu"]):
+            patch.setattr(sys, "argv", ["sweep", *words, "--out", str(out)])
+            with pytest.raises(UserError, match=f"another sweep writes {out} .*: wait for its end"):
+                sweep.main()
+    assert real.read_bytes() == before
+    monkeypatch.setattr(sys, "argv", ["sweep", "--gather", str(real), "--out", str(out)])
+    sweep.main()
+    assert Path(f"{real}.lock").read_text() == "mine"
+    with pytest.raises(UserError, match="real.jsonl.others, line 1, is no report of a sweep"):
+        sweep.sweep(Study({"ranks": [1, 2], "schemes": ["batch"]}), real)
+    assert Path(f"{real}.others").read_text() == "mine, without a line break"
 
 
 def test_gathering_does_not_drop_what_the_file_has_and_asks_nothing_of_predictions(made_up_runs, tmp_path):
