@@ -1,5 +1,6 @@
 """The file of a rank: what is written is read, and a damaged one is refused in one line."""
 
+import errno
 import json
 
 import h5py
@@ -48,6 +49,27 @@ def test_what_is_written_is_read(tmp_path, dtype):
         assert np.array_equal(plain["network/parameters"][...], arrays(dtype)["network/parameters"])
     with pytest.raises(OSError):
         write_shard(path, {}, table_of({}, {}, 0))  # never over another one
+
+
+def test_errors_of_the_system_are_no_damage_and_no_locks_or_maps_are_needed(tmp_path, monkeypatch):
+    def fails(number, words):
+        def fail(*arguments, **options):
+            assert not options.get("locking")
+            raise OSError(number, words)
+
+        return fail
+
+    path, _ = written(tmp_path)
+    with monkeypatch.context() as patch, ShardFile(path) as shard:
+        patch.setattr(np, "memmap", fails(errno.ENODEV, "No such device"))
+        for name in PIECES:
+            assert np.array_equal(shard.array(name), arrays()[name])
+        patch.setattr(h5py, "File", fails(None, "Unable to open file (file read failed, errno = 5, error message = 'I/O')"))
+        with pytest.raises(OSError, match=f"Input/output error: '{path}'"):
+            ShardFile(path)
+        patch.setattr(h5py, "File", fails(None, "Unable to open file (truncated file: eof = 96)"))
+        with pytest.raises(ValueError, match=f"{path}: not an HDF5 file that can be read"):
+            ShardFile(path)
 
 
 def test_what_json_can_not_hold_is_refused_before_anything_is_written():
