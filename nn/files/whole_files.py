@@ -53,7 +53,8 @@ def folder_written_whole(path, anchor):
     """The path of a folder beside `path`, for the block to make; it takes the place of `path` only if the block succeeds.
 
     anchor: the name of a file that is in all folders of this kind. What is at `path` already is replaced if it is such a folder
-    or an empty one. OSError if it is anything else; NotWritten, which names `path`, if the folder can not be written.
+    or an empty one; files of other names in it stay. OSError if it is anything else; NotWritten, which names `path`, if the
+    folder can not be written.
     """
     path = Path(path).resolve()
     with _reported(path):
@@ -61,6 +62,7 @@ def folder_written_whole(path, anchor):
         with _beside(path, tempfile.mkdtemp) as beside:
             yield beside / path.name
             if path.exists():
+                copy_others(path, beside / path.name)
                 os.rename(path, beside / "replaced")
             os.rename(beside / path.name, path)
 
@@ -140,6 +142,17 @@ def _delete(path):
     else:
         with contextlib.suppress(OSError):
             path.unlink()
+
+
+def copy_others(old, new):
+    """Copy what is in the folder `old` to the folder `new`, but no file that is named as one in `new`, whatever its numbers."""
+    kind = lambda path, folder: re.sub("[0-9]+", "0", str(path.relative_to(folder)))  # noqa: E731
+    made = {kind(path, new) for path in new.rglob("*")}
+    for path in sorted(old.rglob("*")):
+        if kind(path, old) not in made and (path.is_symlink() or not path.is_dir()):
+            beside = new / path.relative_to(old)
+            beside.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, beside, follow_symlinks=False)
 
 
 def check_replaceable(path, anchor):

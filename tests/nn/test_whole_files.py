@@ -103,6 +103,22 @@ def test_a_folder_appears_whole_or_not_at_all_and_replaces_only_its_like(tmp_pat
     assert (tmp_path / "empty" / "anchor").read_text() == "fourth"
 
 
+def test_files_of_others_in_a_folder_that_is_replaced_stay(tmp_path):
+    path = tmp_path / "trace"
+    for text, ranks in (("first", 3), ("second", 2)):
+        with folder_written_whole(path, "anchor") as beside:
+            (beside / "parts").mkdir(parents=True)
+            for name in ("anchor", *(f"parts/{rank}.evt" for rank in range(ranks))):
+                (beside / name).write_text(text)
+        if text == "first":
+            (path / "notes").write_text("mine")
+            (path / "mine" / "deep").mkdir(parents=True)
+            (path / "mine" / "deep" / "0.evt").symlink_to("elsewhere")
+    left = sorted(str(one.relative_to(path)) for one in path.rglob("*") if one.is_symlink() or one.is_file())
+    assert left == ["anchor", "mine/deep/0.evt", "notes", "parts/0.evt", "parts/1.evt"]
+    assert (path / "notes").read_text() == "mine" and (path / "anchor").read_text() == "second"
+
+
 def test_a_folder_replaces_nothing_of_another_kind(tmp_path):
     (tmp_path / "file").write_text("kept")
     (tmp_path / "other").mkdir()
