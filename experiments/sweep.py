@@ -25,6 +25,7 @@ import argparse
 import signal
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 from tqdm import tqdm
@@ -218,18 +219,21 @@ def check_job(args, ranks):
 
 
 def write_predictions(study, args, found):
-    """Write predicted records to --out, which is locked, and return words about them. found: what was measured of the same
-    points, which stays in it."""
+    """Write predicted records to --out, and return words about them.
+
+    found: what was measured of the same points, which stays in the file; with them the file is locked already.
+    """
     reasons = {}
     with user_input():
-        if args.predict and any(not record.get("predicted") for record in records.read(args.out)):
-            raise ValueError(f"--out {args.out} has runs that were measured: give predictions a file of their own")
         of_data, machine = not args.predict or study.names("dataset"), machines.read(args.machine or "cori-haswell")
         made = list(predicted.records(study, machine, args.shape, args.outputs, of_data, reasons))
         missing = predicted.reasons_in_words(reasons)
         if not made and not found:
             raise ValueError(f"there is nothing to predict: {missing}")
-        write_text(args.out, records.lines([*found, *made]))
+        with locked(args.out) if args.predict else nullcontext():
+            if args.predict and any(not record.get("predicted") for record in records.read(args.out)):
+                raise ValueError(f"--out {args.out} has runs that were measured: give predictions a file of their own")
+            write_text(args.out, records.lines([*found, *made]))
     return "\n".join(filter(None, [missing, f"{counted(len(made), 'prediction')} written to {args.out}"]))
 
 
@@ -256,8 +260,7 @@ def main():
             print(estimate.text(study, machine or machines.read("cori-haswell")))
         return
     if args.predict:
-        with locked(out):
-            words = write_predictions(study, args, [])
+        words = write_predictions(study, args, [])
         following = f"; next: gridgrad plot speedup {out}" if 1 in args.predict else ""  # it draws speedups
         finish(args, out, f"{words}{following}")
         return
