@@ -15,8 +15,8 @@ from gridgrad.parallel.job.run import UserError
 
 STEP = 50  # widths are multiples of this number, as in the paper
 TIMEOUT = 1800  # seconds
-# What Python, the loader of libraries and OpenBLAS say last where there is too little memory.
-NO_MEMORY = "MemoryError|Cannot allocate|failed to map|Memory allocation still failed"
+# What our programs, Python, the loader of libraries and OpenBLAS say last where there is too little memory.
+NO_MEMORY = "not enough memory|MemoryError|Cannot allocate|failed to map|Memory allocation still failed"
 PROCESS = as_module("studies.autoencoder.two_steps")
 
 
