@@ -1,4 +1,4 @@
-"""The checks that `learn` makes on a minibatch before it computes anything, the same for serial and parallel networks.
+"""The checks of a minibatch before anything is computed, the same for serial and parallel networks.
 
 Without them a wrong minibatch would often train without an error: NumPy broadcasts targets of the wrong shape, a label of
 -1 means the last class, and a rank that takes its block of the samples drops the superfluous ones.
@@ -17,9 +17,9 @@ from gridgrad.nn.losses import MSE, SoftmaxCrossEntropy
 def checked_minibatch(net, x, y, loss):
     """(x, y) as arrays that fit the network and the loss. Raises ValueError that says what was expected and what was given.
 
-    x: the whole global minibatch, (n, ...). y: its labels or targets. Lists become arrays, targets are converted to the
-    network's dtype, and targets (n,) for a single output become (n, 1). x keeps its dtype, because `forward` converts the
-    part of it that it gets.
+    x: the whole global minibatch, (n, ...). y: its labels or targets. loss: None if it is not known yet. Lists become arrays,
+    targets are converted to the network's dtype, and targets (n,) for a single output become (n, 1). x keeps its dtype, because
+    `forward` converts the part of it that it gets.
     """
     kind = _kind(x, y, loss)
     accepted, unsigned, classes = net.accepted_minibatch
@@ -30,6 +30,20 @@ def checked_minibatch(net, x, y, loss):
     if classes and y.view(unsigned).max() >= classes:  # viewed as unsigned, negative labels are large numbers
         _refuse_label(y, classes)
     return x, y
+
+
+def checked_samples(net, x):
+    """x as an array (n, ...) of samples that the network takes, for `predict`; ValueError as in `checked_minibatch`."""
+    x = _samples(x)
+    shape, expected = x.shape[1:], _sample_shape(net)
+    if shape != expected:
+        try:
+            net.output_shape(shape)
+        except ValueError:
+            if expected is None:
+                raise
+            raise ValueError(_other_shape(shape, expected)) from None
+    return x
 
 
 def _kind(x, y, loss):
@@ -47,18 +61,17 @@ def _checked_kind(net, x, y, loss):
     """
     if isinstance(loss, type):
         raise ValueError(f"the loss must be an object, not the class: write {loss.__name__}()")
-    x, y = array_of_numbers(x, "x"), array_of_numbers(y, "y")
-    if x.ndim < 2:
-        raise ValueError(f"x must have a row for each sample, (samples, ...), but has the shape {x.shape}")
+    x, y = _samples(x), array_of_numbers(y, "y")
     if not len(x):
         raise ValueError("the minibatch is empty: x has no samples")
     shape, expected = x.shape[1:], _sample_shape(net)
     if expected is not None and shape != expected:
-        raise ValueError(f"the samples of x have the shape {shape} but the network takes {expected}")
+        raise ValueError(_other_shape(shape, expected))
     outputs = net.output_shape(shape)
     if isinstance(loss, SoftmaxCrossEntropy | MSE) and len(outputs) != 1:
         raise ValueError(f"the loss takes outputs (samples, features) but a sample's are {outputs}: put a Flatten behind them")
-    if isinstance(loss, SoftmaxCrossEntropy):
+    looks_like_labels = loss is None and y.ndim == 1 and y.dtype.kind in "iub" and outputs > (1,)
+    if isinstance(loss, SoftmaxCrossEntropy) or looks_like_labels:
         y = _labels(y, len(x), outputs[0])
         return x, y, np.dtype(f"u{y.dtype.itemsize}").newbyteorder(y.dtype.byteorder), outputs[0]
     if isinstance(loss, MSE):
@@ -66,6 +79,18 @@ def _checked_kind(net, x, y, loss):
     elif y.ndim == 0 or len(y) != len(x):
         raise ValueError(f"y must have a row for each of the {len(x)} samples, but has the shape {y.shape}")
     return x, y, None, 0
+
+
+def _samples(x):
+    """x as an array with a row for each sample; ValueError if it is not one."""
+    x = array_of_numbers(x, "x")
+    if x.ndim < 2:
+        raise ValueError(f"x must have a row for each sample, (samples, ...), but has the shape {x.shape}")
+    return x
+
+
+def _other_shape(shape, expected):
+    return f"the samples of x have the shape {shape} but the network takes {expected}"
 
 
 def _sample_shape(net):

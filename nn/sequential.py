@@ -17,7 +17,7 @@ from gridgrad.nn.kernels.measure_table import ensure_measured
 from gridgrad.nn.layer import Buffer, Layer, Parameter
 from gridgrad.nn.layers.fusion import fuse
 from gridgrad.nn.losses import Loss
-from gridgrad.nn.minibatch_checks import checked_minibatch
+from gridgrad.nn.minibatch_checks import checked_minibatch, checked_samples
 from gridgrad.nn.observer import Observable, observed
 from gridgrad.nn.sequence import (
     backward,
@@ -258,8 +258,11 @@ class Sequential(Observable):
             )
 
     def predict(self, x: npt.ArrayLike) -> npt.NDArray[Any] | Any:
-        """The outputs for samples x (n, ...), as a host array of its own: (n, outputs). No minibatch may be under way."""
-        return np.array(to_host(self.forward(x)))
+        """The outputs for samples x (n, ...), as a host array of its own: (n, outputs). No minibatch may be under way.
+
+        ValueError if the network does not take such samples.
+        """
+        return np.array(to_host(self.forward(checked_samples(self, x))))
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of one output sample for an input sample of `shape`. ValueError names the layer that cannot take it."""

@@ -7,7 +7,7 @@ All in bytes of all ranks together, see `experiments/common/byte_formulas.py`:
 | gradients   | 2 (B - 1) n: the all-reduce of n bytes over the B ranks of the axis batch; | perceptrons; all on batch alone |
 |             | (B - 1) n in shared memory, where each rank reads those of others once     |                                 |
 | activations | (M - 1) times what the samples have in the layers of the plan              | perceptrons                     |
-| loss        | 2 (P - 1) numbers of 8 bytes                                               | all                             |
+| loss        | 2 (P - 1) times three numbers of 8 bytes: it, and the number of samples     | all                             |
 """
 
 from math import prod
@@ -22,7 +22,7 @@ from gridgrad.parallel.protocols.protocol_names import SYNC
 GRADIENTS, ACTIVATIONS, LOSS = TERMS = "gradients", "activations", "loss"
 SHARED = "shared sum"  # as reports call sums in shared memory
 KNOWN = {"out", "in", "redundant"}  # plans that have a formula
-OF_A_LOSS = 8  # bytes: it is summed in float64
+OF_A_LOSS = 24  # bytes: it, the number of samples, and its square are summed in float64
 EXACT = 1e-9  # the relative difference up to which values count as equal
 
 

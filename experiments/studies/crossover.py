@@ -102,7 +102,7 @@ def formula(widths, plan, batch_size, batch, model):
     return {
         "gradients": byte_formulas.gradients(widths, batch, model),
         "activations": byte_formulas.activations(batch_size, widths, plan, batch, model),
-        "loss": 8 * byte_formulas.all_reduce(1, batch * model),
+        "loss": 24 * byte_formulas.all_reduce(1, batch * model),
     }
 
 

@@ -253,16 +253,16 @@ class Group:
 
     def sum(self, value, layer):
         """The sum of a number over the group, in float64, on every rank."""
-        return self.start_sum(value, layer)()
+        return self.start_sum((value,), layer)()[0]
 
-    def start_sum(self, value, layer):
-        """Begin `sum`; return a function that waits for the result and returns it."""
-        array = np.array([value], np.float64)
+    def start_sum(self, numbers, layer):
+        """Begin to sum each of some numbers over the group, in float64; return a function that waits for the list of sums."""
+        array = np.array(numbers, np.float64)
         transfer = self.start_all_reduce(array, layer)
 
         def finish():
             transfer.wait()
-            return float(array[0])
+            return array.tolist()
 
         return finish
 

@@ -45,6 +45,7 @@ from gridgrad.parallel.prediction.step_prediction import memory_of
 
 KERNELS = 3, 5  # the kernel sizes for which machine files have tables of convolutions
 LONGEST_RUN, MOST_CHANNELS = 1024, 32  # beyond these, copies and poolings get no faster
+LOSS = 3  # numbers that ranks sum with the loss: its value, and two that tell whether all have as many samples
 PER_CHANNEL = 6  # numbers that a BatchNorm keeps of each channel
 
 
@@ -165,7 +166,7 @@ class Workload:
         self.name = "loss"
         self.compute("loss", "loss", (prod(self.shape),), 0, 4 * prod(self.shape))
         backward = tuple(work for work in self.works if work.group is None and work.phase in ("gradients", "backward"))
-        self.all_reduce_doubles("loss", 1, grid.group(*AXES), backward)
+        self.all_reduce_doubles("loss", LOSS, grid.group(*AXES), backward)
 
     def update(self, layers, grid):
         """Add the reductions of the gradients of these layers, and the update of their parameters."""

@@ -36,10 +36,14 @@ class Reader(Protocol):
 
 
 class EachRankReads:
-    """Every rank reads what it needs. net: a ParallelSequential. part: the samples, a `gridgrad.datasets.Part`."""
+    """Every rank reads what it needs.
+
+    net: a ParallelSequential. part: the samples, a `gridgrad.datasets.Part`. ValueError if they have another shape than the
+    samples for which the network was placed.
+    """
 
     def __init__(self, net: ParallelSequential, part: Any) -> None:
-        self.net, self.part = net, part
+        self.net, self.part = net, _fitting(part, net)
 
     def load(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(x, y) of this rank for a global minibatch, as described above; this reader does not communicate."""
@@ -52,7 +56,7 @@ class ScatterReader:
     """Rank 0 reads for all and scatters over the whole grid. net, part: as in EachRankReads."""
 
     def __init__(self, net: ParallelSequential, part: Any) -> None:
-        self.net, self.part, self.world = net, part, net.grid.world
+        self.net, self.part, self.world = net, _fitting(part, net), net.grid.world
         self.places = [net.grid.coordinates_of(rank) for rank in range(net.grid.size)]
 
     def load(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -79,7 +83,7 @@ class ScatterBroadcastReader:
     """Rank 0 reads for all, scatters along the axis `batch` and broadcasts along the others. net, part: as in EachRankReads."""
 
     def __init__(self, net: ParallelSequential, part: Any) -> None:
-        self.net, self.part = net, part
+        self.net, self.part = net, _fitting(part, net)
         self.batch, self.others = net.grid.group(BATCH), net.grid.group(*(axis for axis in AXES if axis != BATCH))
 
     def load(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -135,6 +139,13 @@ class MicroBatchReader:
         block = self.reader.load(indices)
         self.seconds += self.tally.clock.now() - start - (self.tally.seconds - sent)
         return block
+
+
+def _fitting(part, net):
+    """The same part; ValueError if the network takes other samples: of larger ones every rank would take the first numbers."""
+    if part.sample_shape != net.input.sample_shape:
+        raise ValueError(f"the samples have the shape {part.sample_shape} but the network takes {net.input.sample_shape}")
+    return part
 
 
 def _whole(shape):

@@ -13,18 +13,18 @@ from gridgrad.nn.context import Context
 from gridgrad.nn.device import empty, to_device, to_host, xp
 from gridgrad.nn.kernels.window import put
 from gridgrad.nn.layer import Layer
-from gridgrad.nn.minibatch_checks import checked_minibatch
+from gridgrad.nn.minibatch_checks import checked_minibatch, checked_samples
 from gridgrad.nn.observer import Observer
 from gridgrad.nn.sequence import mark_in_place
 from gridgrad.nn.sequential import Sequential
 from gridgrad.parallel.grid.group import Group
-from gridgrad.parallel.grid.process_grid import ProcessGrid
+from gridgrad.parallel.grid.process_grid import BATCH, ProcessGrid
 from gridgrad.parallel.job.waiting import meet
 from gridgrad.parallel.placement.move_table import sum_in_place
 from gridgrad.parallel.placement.partition import Partition, size
 from gridgrad.parallel.plans.place_network import Placed
 from gridgrad.parallel.sync.reduction import BlockingReduction, Reduction
-from gridgrad.parallel.training.steps import Trainer
+from gridgrad.parallel.training.steps import WHOLE, Trainer
 
 
 class ParallelSequential(Sequential):
@@ -75,6 +75,7 @@ class ParallelSequential(Sequential):
     micro_batches = 1  # into how many parts `learn` cuts a minibatch
     pipeline: str | None = None  # the name of the schedule of a pipeline
     steps_under_way = 1  # how many training steps may be under way at a time
+    loss: Any = None  # that of the newest trainer, for which `blocks` checks minibatches
 
     def __init__(
         self,
@@ -131,8 +132,13 @@ class ParallelSequential(Sequential):
         return self.output.is_counted(self.grid.coordinates)
 
     def output_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """The shape of one output, as in Sequential. ValueError unless `shape` is that of the samples it was placed for."""
+        """The shape of one output, as in Sequential.
+
+        ValueError unless `shape` is that of the samples it was placed for, where ranks divide more than the samples.
+        """
         if tuple(shape) != self.input.sample_shape:
+            if self.grid.size == self.grid.sizes[BATCH]:
+                return super().output_shape(tuple(shape))
             raise ValueError(f"the network was placed for samples of shape {self.input.sample_shape}, not {tuple(shape)}")
         return self.output.sample_shape
 
@@ -182,11 +188,17 @@ class ParallelSequential(Sequential):
         trainer = self.trainer(loss, optimizer)
         inputs, targets = checked_minibatch(self, x, y, loss)
         parts = (part for part in Partition.even(len(inputs), self.micro_batches).parts if size(part))
-        mine = (self.blocks(inputs[part], targets[part]) for part in parts)
+        mine = (self._blocks(inputs[part], targets[part]) for part in parts)
         return trainer.complete_step(mine, len(inputs))
 
-    def blocks(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-        """(this rank's block of x, its targets, the number of samples) of a global micro-batch."""
+    def blocks(self, x: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray, int]:
+        """(this rank's block of x, its targets, the number of samples) of a global micro-batch, which every rank passes whole.
+
+        ValueError if they do not fit the network, or the loss of its newest trainer: `blocks` makes the checks of `learn`.
+        """
+        return self._blocks(*checked_minibatch(self, x, y, self.loss))
+
+    def _blocks(self, x, y):
         return np.ascontiguousarray(x[self.input_block(len(x))]), y[self.output_rows(len(x))], len(x)
 
     def kept_at_most(self) -> tuple[int, int]:
@@ -244,23 +256,37 @@ class ParallelSequential(Sequential):
         return super().forward(x, context, batch_size, first, minibatch_size)
 
     def predict(self, x: ArrayLike) -> np.ndarray | None:
-        """The outputs for x, as in Sequential, on rank 0; None elsewhere. x: the same whole array on every rank. Collective."""
-        x = np.asarray(x)
-        outputs = self.forward(to_device(np.ascontiguousarray(x[self.input_block(len(x))])), batch_size=len(x))
-        return self.gather_outputs(outputs, len(x))
+        """The outputs for x, as in Sequential, on rank 0; None elsewhere. x: the same whole array on every rank. Collective.
+
+        ValueError, on all ranks, if the network does not take such samples, or the ranks pass different numbers of them.
+        """
+        refused = None
+        try:
+            x = checked_samples(self, x)
+        except ValueError as error:
+            refused = error
+        count = -1 if refused else len(x)
+        least, most = self.grid.min(np.array([count, -count])) * (1, -1)
+        if refused or least < 0:
+            raise refused or ValueError("another rank passes samples that the network does not take")
+        if least < most:
+            raise ValueError(f"the ranks pass {least} to {most} samples: {WHOLE}")
+        placed = x.shape[1:] == self.input.sample_shape
+        mine = x[self.input_block(count) if placed else self.input.rows(count, self.grid.coordinates)]
+        return self.gather_outputs(self.forward(to_device(np.ascontiguousarray(mine)), batch_size=count), count)
 
     def gather_outputs(self, outputs: np.ndarray, batch_size: int) -> np.ndarray | None:
         """Gather the outputs of a global minibatch, (batch_size, ...), on rank 0; returns None elsewhere. Collective.
 
         outputs: those that this rank's `forward` returned.
         """
-        grid, width = self.grid, prod(self.output.sample_shape)
+        grid, shape = self.grid, outputs.shape[1:]
         places = [grid.coordinates_of(rank) for rank in range(grid.size)]
         rows = [self.output.rows(batch_size, place) for place in places]
         sizes = [size(row) if self.output.is_counted(place) else 0 for row, place in zip(rows, places, strict=True)]
         sent = np.ascontiguousarray(to_host(outputs if self.is_counted else outputs[:0]))
-        received = np.empty((sum(sizes), *self.output.sample_shape), self.dtype) if grid.rank == 0 else None
-        grid.world.gather(sent, received, [n * width for n in sizes], "prediction")
+        received = np.empty((sum(sizes), *shape), self.dtype) if grid.rank == 0 else None
+        grid.world.gather(sent, received, [n * prod(shape) for n in sizes], "prediction")
         if received is None:
             return None
         whole, start = np.empty_like(received), 0

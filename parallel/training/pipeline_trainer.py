@@ -18,7 +18,7 @@ from gridgrad.nn.observer import observed
 from gridgrad.parallel.pipeline.passes import around
 from gridgrad.parallel.pipeline.ready_list import stream
 from gridgrad.parallel.training.chunk_passes import MicroBatch, StepDriver
-from gridgrad.parallel.training.steps import Diverged, Trainer, first_not_finite
+from gridgrad.parallel.training.steps import NOT_ALL, Diverged, Trainer, first_not_finite, start_loss_sum
 
 
 class PipelineTrainer(Trainer, StepDriver):
@@ -34,7 +34,7 @@ class PipelineTrainer(Trainer, StepDriver):
         super().__init__(net, loss, optimizer)
         self.lag, self.executor, self.submitted = lag, net.executor, 0
         self._sums = {}  # {number of a step since then: a function that waits for the loss of it}
-        self._data = {}  # {number of a step: (inputs, targets) of this rank's micro-batches}, until its loss is known
+        self._data = {}  # {number of a step: (inputs, targets of this rank's micro-batches, samples)}, until its loss is known
         self._returned, self._first = 0, net.step  # how many of the losses; the step with number 0
 
     @property
@@ -52,7 +52,9 @@ class PipelineTrainer(Trainer, StepDriver):
         if not self.submitted:
             self.begin()
         micro_batches = list(micro_batches)
-        self._data[self.submitted] = [x for x, *_ in micro_batches], [y for _, y, _ in micro_batches]
+        if (samples := sum(samples for *_, samples in micro_batches)) != batch_size:
+            raise ValueError(NOT_ALL.format(samples, batch_size))
+        self._data[self.submitted] = [x for x, *_ in micro_batches], [y for _, y, _ in micro_batches], batch_size
         self.submit(micro_batches, batch_size)
         self.submitted += 1
         return self._known(self.submitted - self.lag)
@@ -104,20 +106,24 @@ class PipelineTrainer(Trainer, StepDriver):
 
     def add_losses(self, number, value):
         """Begin to sum the loss of a step over all ranks. value: this rank's part."""
-        self._sums[number] = self.net.grid.world.start_sum(value if self.net.is_counted else 0.0, "loss")
+        self._sums[number] = start_loss_sum(self.net, value, self._data[number][-1])
 
     def _known(self, end):
         """The losses, not returned yet, of the steps before the one with number `end`."""
         losses = []
         while self._returned < end:
-            losses.append(self._sums.pop(self._returned)())
-            step, data = self._first + self._returned, self._data.pop(self._returned)
+            value, problem = self._sums.pop(self._returned)()
+            inputs, targets, _ = self._data.pop(self._returned)
+            losses.append(value)
+            step = self._first + self._returned
             self._returned += 1
-            if not math.isfinite(losses[-1]):
+            if problem or not math.isfinite(value):
                 self.drain()
                 self._end()
                 self.net.reduction.drain()
-                raise Diverged(self._explained(step, losses[-1], *data))
+                if problem:
+                    raise ValueError(f"{problem}; step {step} was updated with them")
+                raise Diverged(self._explained(step, value, inputs, targets))
         return losses
 
     def _end(self):

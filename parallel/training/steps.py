@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from gridgrad.parallel.training.network import ParallelSequential
 
 
+WHOLE = "give every rank the same whole minibatch, of which it takes its part"  # advice where ranks pass different ones
+NOT_ALL = "the micro-batches have {} samples together, but the minibatch is said to have {}"
+DIGITS = 1 << 16  # of a number of samples only the remainder by this is squared, so that sums of squares are exact
+
+
 class Diverged(UserError, divergence.Diverged):
     """A loss, a parameter or an output became NaN or infinite. The message names the step; all ranks raise it together."""
 
@@ -98,6 +103,8 @@ def train_step(
     ------
     Diverged
         On all ranks, if the loss is NaN or infinite.
+    ValueError
+        On all ranks, before the update, if not all of them say the same `batch_size`.
 
     Examples
     --------
@@ -147,6 +154,7 @@ class Trainer:
     def __init__(self, net: "ParallelSequential", loss: Any, optimizer: Any, context: Context | None = None) -> None:
         net.check_own(optimizer)
         self.net, self.loss, self.optimizer, self.context = net, loss, optimizer, context
+        net.loss = loss
 
     def complete_step(self, micro_batches: Iterable[tuple[np.ndarray, np.ndarray, int]], batch_size: int) -> float:
         """`step`, and waits for its loss. ValueError if earlier steps are under way. Collective."""
@@ -165,15 +173,22 @@ class Trainer:
             x, y, last = to_device(x), to_device(y), first + samples == batch_size
             outputs = net.forward(x, context, samples, first, batch_size)
             partial_loss = observed(net.observer, loss, "forward", outputs, y, context, context=context)
-            finish = net.grid.world.start_sum(partial_loss if net.is_counted else 0.0, "loss")
+            finish = start_loss_sum(net, partial_loss, samples)
             dy = observed(net.observer, loss, "backward", context, context=context)
             with net.reduction.backward(last):
                 net.backward(dy, context)
-            total += finish()
+            value, problem = finish()
+            if problem:
+                net.reduction.drain()
+                raise ValueError(f"{problem}; nothing was updated")
+            total += value
             if not math.isfinite(total):
                 net.reduction.drain()
                 raise Diverged(divergence.explain_divergence(net, total, x, context, partial(first_not_finite, net.grid)))
             first += samples
+        if first != batch_size:
+            net.reduction.drain()
+            raise ValueError(NOT_ALL.format(first, batch_size))
         observed(net.observer, self.optimizer, "step")
         net.step += 1
         return [total]
@@ -181,6 +196,25 @@ class Trainer:
     def flush(self) -> list[float]:
         """Finish steps that are under way; returns the list of the losses that were not known yet: here there are none."""
         return []
+
+
+def start_loss_sum(net, value, samples):
+    """Begin to sum this rank's part of a loss over all ranks; return a function that waits for (the loss, problem).
+
+    problem: None or, if not all ranks have the same number of samples, what is wrong, on all ranks: each of them sees that the
+    sum of the numbers, or that of their squares, is not what it would be if all had its own.
+    """
+    ranks, digits = net.grid.size, samples % DIGITS
+    finish = net.grid.world.start_sum((value if net.is_counted else 0.0, samples, digits * digits), "loss")
+
+    def wait():
+        total, count, squares = finish()
+        if (count, squares) == (ranks * samples, ranks * digits * digits):
+            return total, None
+        mean = f"{count / ranks:g} samples on average and {samples} on rank {net.grid.rank}"
+        return total, f"the ranks pass minibatches of different lengths, {mean}: {WHOLE}"
+
+    return wait
 
 
 def check_finite(net):

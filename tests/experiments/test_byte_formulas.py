@@ -40,7 +40,7 @@ def test_a_step_moves_what_the_formulas_say(comm):
             case = f"{sizes} {plan} {batch_size}"
             assert counted["model"] == expected, f"{case}: {counted['model']} {expected}"
             assert counted["gradients"] == byte_formulas.gradients(WIDTHS, plan=net.plan, **sizes), case
-            assert counted["loss"] == 8 * byte_formulas.all_reduce(1, comm.size), case
+            assert counted["loss"] == 24 * byte_formulas.all_reduce(1, comm.size), case
 
 
 @mpi(4)

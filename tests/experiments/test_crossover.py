@@ -35,7 +35,7 @@ def test_every_grid_is_timed_at_every_batch_size(reported):
         assert 0 < row["seconds"]["min"] <= row["seconds"]["median"] <= row["seconds"]["max"]
         assert sum(row["bytes"].values()) == sum(row["formula"].values())
     parameters = 8 * 16 + 16 + 16 * 16 + 16 + 16 * 10 + 10
-    assert result["rows"][0]["formula"] == {"gradients": 2 * 4 * parameters, "activations": 0, "loss": 16}
+    assert result["rows"][0]["formula"] == {"gradients": 2 * 4 * parameters, "activations": 0, "loss": 48}
 
 
 def test_the_figure_is_drawn(reported, tmp_path):

@@ -86,7 +86,7 @@ def test_a_step_moves_what_the_formulas_say(comm):
         assert found == {
             "model": byte_formulas.autoencoder(batch_size, inputs, **sizes, itemsize=8),
             "gradients": 8 * byte_formulas.all_reduce(parameters, sizes["batch"]),
-            "loss": 8 * byte_formulas.all_reduce(1, comm.size),
+            "loss": 24 * byte_formulas.all_reduce(1, comm.size),
         }, f"{sizes} {inputs}-{hidden} {batch_size}"
 
 

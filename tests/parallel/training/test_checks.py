@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from gridgrad.datasets import Part
 from gridgrad.nn import (
     LOSSES,
     MSE,
@@ -22,7 +23,7 @@ from gridgrad.nn import (
     Tanh,
 )
 from gridgrad.nn.device import to_device, to_host
-from gridgrad.parallel import Partition, ProcessGrid, parallelize, train_step
+from gridgrad.parallel import READERS, Partition, ProcessGrid, parallelize, train_step
 from gridgrad.parallel.choose import parallelize as choosing
 from gridgrad.parallel.grid.process_grid import LAYER_AXES
 from gridgrad.parallel.plans.owners import Owners
@@ -57,7 +58,10 @@ def test_a_minibatch_that_does_not_fit_is_refused_in_the_serial_words(comm):
         for sizes in grids(comm.size, ("batch", "height", "model") if make is images else ("batch", "model")):
             with ProcessGrid(comm, **sizes) as grid:
                 net = parallelize(make(), grid)
-                assert agreed(comm, message(ValueError, net.learn, x, y, loss(), SGD(net, 0.1))) == serial, (sizes, words)
+                optimizer = SGD(net, 0.1)
+                assert agreed(comm, message(ValueError, net.learn, x, y, loss(), optimizer)) == serial, (sizes, words)
+                net.trainer(loss(), optimizer)
+                assert agreed(comm, message(ValueError, net.blocks, x, y)) == serial, (sizes, words)
 
 
 @mpi(2, 3, 5, 8, long=(5, 8))
@@ -270,6 +274,95 @@ def test_the_whole_input_is_predicted_as_on_one_rank(comm):
                 if comm.size > 1:
                     with pytest.raises(ValueError, match="say how many samples there are on all ranks"):
                         net.forward(to_device(np.ascontiguousarray(x[net.input_block(7)])))
+
+
+@mpi(*RANKS, long=(5, 6, 7, 8))
+def test_samples_that_do_not_fit_are_not_predicted(comm):
+    """A block of larger samples would be the first numbers of them. A network without Linear takes images of any size where
+    ranks divide the samples alone."""
+    cases = (dense, ("batch", "model"), (20,)), (images, LAYER_AXES, (7, 6, 2)), (images, LAYER_AXES, (6, 5, 3))
+    for make, axes, wrong in cases:
+        x, last = np.ones((5, *wrong)), comm.rank == comm.size - 1
+        for sizes in grids(comm.size, axes):
+            with ProcessGrid(comm, **sizes) as grid:
+                net = parallelize(make(), grid)
+                words = agreed(comm, message(ValueError, net.predict, x))
+                assert words == f"the samples of x have the shape {wrong} but the network takes {net.input.sample_shape}", sizes
+                one = message(ValueError, net.predict, x if last else np.ones((5, *net.input.sample_shape)))
+                assert (words if last else "another rank passes samples") in one
+
+    layers = [Conv2d(2, 3, 3, padding=1), ReLU(), Conv2d(3, 4, 2)]
+    serial = Sequential(layers, seed=3, dtype=np.float64, input_shape=(6, 5, 2))
+    x = np.random.default_rng(1).standard_normal((7, 9, 11, 2))
+    for sizes in grids(comm.size, ("batch", "height")):
+        with ProcessGrid(comm, **sizes) as grid:
+            net = parallelize(serial, grid)
+            if sizes["height"] > 1:
+                assert "the network takes (6, 5, 2)" in agreed(comm, message(ValueError, net.predict, x))
+            else:
+                found = net.predict(x)
+                assert found is None or np.allclose(found, serial.predict(x), rtol=1e-12)
+
+
+@mpi(2, 3, 4, 5, 6, 7, 8, long=(5, 6, 7, 8))
+def test_minibatches_of_different_lengths_are_refused_on_all_ranks_before_the_update(comm):
+    """Each rank passes a minibatch of its own, as with DistributedDataParallel; that of the middle one has the mean length."""
+    random = np.random.default_rng(comm.rank)
+    for reduction in ("plain", "overlap:1"):
+        with ProcessGrid(comm, batch=comm.size) as grid:
+            net = parallelize(dense(), grid, reduction=reduction)
+            optimizer, loss, before = SGD(net, 0.1), SoftmaxCrossEntropy(), to_host(net.params).copy()
+            for n in (9 + comm.rank, 70000 - comm.rank % 2, comm.rank):
+                x, y = random.standard_normal((n + 1, 16)), random.integers(0, 4, n + 1)
+                words = message(ValueError, net.learn, x, y, loss, optimizer)
+                assert f"{n + 1} on rank {comm.rank}: give every rank the same" in words and "nothing was updated" in words
+                assert "the ranks pass" in agreed(comm, message(ValueError, net.predict, x))
+            assert net.step == 0 and np.array_equal(to_host(net.params), before)
+            serial = dense()
+            expected = serial.learn(X, LABELS, loss, SGD(serial, 0.1))
+            assert np.isclose(net.learn(X, LABELS, loss, optimizer), expected, rtol=1e-10)
+            assert np.allclose(net.state_dict(everywhere=True)["3.bias"], serial.state_dict()["3.bias"], rtol=1e-10)
+
+
+@mpi(4, 6, 8, long=(6, 8))
+def test_minibatches_of_different_lengths_on_other_grids(comm):
+    for other, options in (("model", {}), ("stage", {"micro_batches": 2}), ("stage", {"pipeline": "async:2"})):
+        with ProcessGrid(comm, **{"batch": 2, other: comm.size // 2}) as grid:
+            net = parallelize(dense(), grid, **options)
+            n = 6 - grid.coordinates["batch"]
+            for _ in range(2):
+                words = message(ValueError, net.learn, X[:n], LABELS[:n], SoftmaxCrossEntropy(), SGD(net, 0.1))
+                assert "different lengths, 5.5 samples" in words
+            assert np.isfinite(net.learn(X, LABELS, SoftmaxCrossEntropy(), SGD(net, 0.1)))
+
+
+@mpi(*RANKS, long=(5, 6, 7, 8))
+def test_micro_batches_that_are_not_the_whole_minibatch_are_refused(comm):
+    for sizes in ({"batch": comm.size}, {"stage": comm.size}):
+        with ProcessGrid(comm, **sizes) as grid:
+            net = parallelize(dense(), grid)
+            trainer = net.trainer(SoftmaxCrossEntropy(), SGD(net, 0.1))
+            words = "the micro-batches have 6 samples together, but the minibatch is said to have 7"
+            assert agreed(comm, message(ValueError, trainer.step, [net.blocks(X, LABELS)], 7)) == words
+            trainer.step([net.blocks(X, LABELS)], 6)
+            trainer.flush()
+
+
+@mpi(*RANKS, long=(5, 6, 7, 8))
+def test_labels_are_checked_before_there_is_a_trainer(comm):
+    with ProcessGrid(comm, batch=comm.size) as grid:
+        net = parallelize(dense(), grid)
+        assert "that of sample 0 is -1" in agreed(comm, message(ValueError, net.blocks, X, LABELS - 1))
+
+
+@mpi(*RANKS, long=(5, 6, 7, 8))
+def test_a_reader_of_samples_of_another_shape_is_refused(comm):
+    part = Part(np.ones((9, 20)), np.zeros(9, int), np.zeros(20), np.ones(20))
+    with ProcessGrid(comm, batch=comm.size) as grid:
+        net = parallelize(dense(), grid)
+        for reader in READERS.values():
+            words = "the samples have the shape (20,) but the network takes (16,)"
+            assert agreed(comm, message(ValueError, reader, net, part)) == words
 
 
 @mpi(*RANKS, long=(5, 6, 7, 8))
