@@ -45,3 +45,11 @@ def test_nothing_else_changes(way):
     finished = script(way)
     assert finished.status == 0, finished.stderr
     assert "".join(finished.stdout.split()) == "well" * 3  # lines of several ranks may run together
+
+
+@pytest.mark.long
+def test_minibatches_of_other_lengths_on_the_axis_model_end_the_job():
+    """MPI may refuse their messages before the numbers of samples are compared."""
+    finished = script("other_lengths", ranks=2)
+    assert finished.status not in (0, None)
+    assert "truncated" in finished.stderr or "different lengths" in finished.stderr

@@ -4,6 +4,7 @@ import sys
 import threading
 import time
 
+import numpy as np
 from mpi4py import MPI
 
 comm = MPI.COMM_WORLD
@@ -33,6 +34,15 @@ def in_parallelize():
     from gridgrad.parallel import parallelize
 
     parallelize([Linear(3, 2)] if comm.rank == comm.size - 1 else Sequential([Linear(3, 2)]), f"batch={comm.size}")
+
+
+def other_lengths():
+    """On the axis model, ranks that pass minibatches of different lengths can not exchange their activations."""
+    from gridgrad.nn import MSE, SGD, Linear, Sequential
+    from gridgrad.parallel import parallelize
+
+    net, n = parallelize(Sequential([Linear(3, 4), Linear(4, 2)]), f"model={comm.size}"), 5 + 400 * (comm.rank > 0)
+    net.learn(np.ones((n, 3)), np.ones((n, 2)), MSE(), SGD(net, 0.1))
 
 
 def chained():

@@ -146,7 +146,7 @@ def test_two_layers_of_a_network_at_two_ranks():
     update = [4 * (50 * 30 + 30) / 1e3, 4 * (30 * 10 + 10) / 1e3]
     busy = [2 * first + update[0], 3 * second + update[1]]
     assert [rank.busy for rank in found.ranks] == pytest.approx(busy, rel=1e-6)
-    assert (found.bytes, found.messages) == (2 * 4 * 20 * 30 + 2 * 8, 2)  # both numbers of the sum of the loss are sent
+    assert (found.bytes, found.messages) == (2 * 4 * 20 * 30 + 2 * 24, 2)  # the loss and its two counts go both ways
     # The second rank still updates while the first one begins the next step.
     assert found.seconds == pytest.approx(2 * first + 3 * second + 2 * message + update[0], rel=1e-6)
 
