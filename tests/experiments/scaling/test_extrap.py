@@ -30,7 +30,7 @@ def counted(weak=False, **settings):
     for point in study.points:
         sizes = dict(word.split("=") for word in point.settings["grid"].split(","))
         batch, model = int(sizes["batch"]), int(sizes["model"])
-        sums, loss = GRADIENTS * (batch - 1), 16.0 * (point.ranks - 1)
+        sums, loss = GRADIENTS * (batch - 1), 48.0 * (point.ranks - 1)
         others = ACTIVATIONS * (model - 1) * (point.ranks if weak else 1)
         table = [("gradients", "all-reduce", sums), ("3", "all-gather", others / 2), ("3", "reduce-scatter", others / 2),
                  ("loss", "all-reduce", loss)]  # fmt: skip
@@ -79,7 +79,7 @@ def test_the_file_has_the_values_of_all_runs_by_region():
     head, *blocks = extrap.text(found).strip().split("\n\n")
     assert head == "PARAMETER p\nPOINTS 1 4"
     assert blocks[0] == "REGION step\nMETRIC time\nDATA 0.01 0.011\nDATA 0.0025 0.00275"
-    assert "REGION step->communicate\nMETRIC bytes\nDATA 0.0 0.0\nDATA 109128.0 109128.0" in blocks
+    assert "REGION step->communicate\nMETRIC bytes\nDATA 0.0 0.0\nDATA 109224.0 109224.0" in blocks
     assert "REGION step->communicate->gradients\nMETRIC bytes\nDATA 0.0 0.0\nDATA 109080.0 109080.0\n" in [
         f"{b}\n" for b in blocks
     ]
