@@ -31,6 +31,11 @@ process, caretaker = launch([sys.argv[1]], 1, [], stdout=None)
 print(*caretaker.args[-2:], caretaker.pid, flush=True)
 process.wait()
 """
+SERIAL = """
+import time
+from gridgrad.parallel.job.run import run
+run(lambda: (print("runs", flush=True), time.sleep(600)))
+"""
 
 
 @pytest.fixture
@@ -127,3 +132,15 @@ def test_only_files_of_mpi_count_and_only_where_the_process_has_them(tmp_path, m
     finally:
         for file in files:
             file.close()
+
+
+def test_a_serial_run_that_is_killed_has_left_no_file():
+    environment = {name: value for name, value in os.environ.items() if name != MARK}
+    process = subprocess.Popen([sys.executable, "-c", SERIAL], stdout=subprocess.PIPE, text=True, env=environment)
+    try:
+        assert process.stdout.readline() == "runs\n"
+        maps = Path(f"/proc/{process.pid}/maps").read_text()
+        assert any(name in maps for name in leftovers.LIBRARIES) and not leftovers.segments_of(process.pid)
+    finally:
+        process.kill()
+        process.communicate()
