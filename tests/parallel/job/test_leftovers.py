@@ -25,8 +25,9 @@ print(path, flush=True)
 time.sleep(600)
 """
 LAUNCHER = """
-import sys
+import signal, sys
 from gridgrad.parallel.job.start_ranks import launch
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)  # which a shell lets the programs ignore that it starts in the background
 process, caretaker = launch([sys.argv[1]], 1, [], stdout=None)
 print(*caretaker.args[-2:], caretaker.pid, flush=True)
 process.wait()
