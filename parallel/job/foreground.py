@@ -2,22 +2,11 @@
 
 import os
 import signal
-import subprocess
 import threading
 import time
-import uuid
 from pathlib import Path
 
-from gridgrad.parallel.job.start_ranks import (
-    MARK,
-    end_with_parent,
-    environment,
-    find_mpiexec,
-    is_open_mpi,
-    kill_processes,
-    remove_orphaned_segments,
-    remove_session,
-)
+from gridgrad.parallel.job.start_ranks import care_no_more, find_mpiexec, is_open_mpi, launch
 
 WORDS = 5.0  # seconds in which the last words of a job arrive, where something that it started holds its output open
 PASSED_ON = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1
@@ -43,20 +32,15 @@ class Foreground:
         """Run the words of a command on `ranks` ranks without input; returns the status to exit with.
 
         options: of the launcher, in addition. If the job fails, its remaining processes are killed and its shared-memory files
-        deleted. After a signal that came between two jobs, the status is that of a process that the signal ended.
+        deleted, and so they are if this process is killed. After a signal that came between two jobs, the status is that of a
+        process that the signal ended.
         """
         launcher = find_mpiexec()
-        mark, started = uuid.uuid4().hex, time.time()
         self._launcher = launcher[0]
         is_open_mpi(launcher[0])  # asks the launcher, which is not to be done while a signal is handled
-        env = environment(ranks, launcher[0]) | {MARK: mark}
         if self.signalled:
             return 128 + self.signalled
-        process = subprocess.Popen(
-            [*launcher, *options, "-n", str(ranks), *command], env=env, preexec_fn=end_with_parent,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C comes once, from here
-        )  # fmt: skip
+        process, caretaker = launch(launcher, ranks, command, options=options)  # in a session: Ctrl-C comes once, from here
         said = [
             threading.Thread(target=self._pass_on, args=(pipe, descriptor), daemon=True)
             for pipe, descriptor in ((process.stdout, 1), (process.stderr, 2))
@@ -68,10 +52,7 @@ class Foreground:
             process.terminate()
         status = process.wait()
         self._process = None
-        if status:
-            kill_processes(mark)
-            remove_session(process.pid)
-            remove_orphaned_segments(since=started)
+        care_no_more(caretaker, clean=not status)
         for thread in said:
             thread.join(WORDS)
         if self.signalled == signal.SIGINT:  # of which launchers make statuses of their own

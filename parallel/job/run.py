@@ -170,6 +170,8 @@ def run(main, check=check_size):
             warnings.filterwarnings("ignore", message="suspicious MPI execution environment")
             MPI.Init_thread(MPI.THREAD_MULTIPLE)
     comm = MPI.COMM_WORLD
+    if comm.size == 1:  # nobody else will map them, and nobody could delete them if this process were killed
+        remove_own_segments()
     try:
         interruptible()
         check(comm.size)
