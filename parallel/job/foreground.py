@@ -1,6 +1,7 @@
 """Jobs in the foreground: they have the output of the process that starts them, and get the signals that it gets."""
 
 import os
+import select
 import signal
 import subprocess
 import threading
@@ -8,6 +9,7 @@ import time
 import uuid
 from pathlib import Path
 
+from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.job.start_ranks import (
     MARK,
     end_with_parent,
@@ -30,7 +32,7 @@ class Foreground:
     """
 
     def __init__(self):
-        self.signalled, self._process, self._launcher = None, None, None
+        self.signalled, self._process, self._launcher, self._full = None, None, None, None
         for number in PASSED_ON:
             signal.signal(number, self._hear)
 
@@ -44,6 +46,7 @@ class Foreground:
 
         options: of the launcher, in addition. If the job fails, its remaining processes are killed and its shared-memory files
         deleted. After a signal that came between two jobs, the status is that of a process that the signal ended.
+        UserError after a job that went well, but whose output could not be written.
         """
         launcher = find_mpiexec()
         mark, started = uuid.uuid4().hex, time.time()
@@ -76,6 +79,8 @@ class Foreground:
             thread.join(WORDS)
         if self.signalled == signal.SIGINT:  # of which launchers make statuses of their own
             return 128 + signal.SIGINT
+        if self._full and not status:
+            raise UserError(f"can not write the output: {self._full.strerror}")
         return 128 - status if status < 0 else status
 
     def _pass_on(self, pipe, descriptor):
@@ -85,8 +90,12 @@ class Foreground:
                 while said and self.signalled != signal.SIGINT:
                     try:
                         said = said[os.write(descriptor, said) :]
-                    except BrokenPipeError:
+                    except BlockingIOError:  # another program has made the stream one that does not wait
+                        select.select([], [descriptor], [])
+                    except OSError as error:
                         said = b""
+                        if descriptor == 1 and not isinstance(error, BrokenPipeError):
+                            self._full = error
 
     def pause(self, seconds):
         """Wait so long, or until a signal comes."""

@@ -235,13 +235,18 @@ def run_launcher(main):
         _say(INTERRUPTED)
         sys.exit(130)
     except OSError as error:
-        if not is_of_disk(error):
-            raise
-        _say(f"error: {_of_disk(error)}")
-        sys.exit(2)
+        end_unwritten(error)
     finally:
         if MPI.Is_initialized() and not MPI.Is_finalized():
             _finalize(MPI.COMM_WORLD)
+
+
+def end_unwritten(error):
+    """End a serial program with one line and status 2 after an error of a disk that is full, and raise any other one again."""
+    if not is_of_disk(error):
+        raise error
+    _say(f"error: {_of_disk(error)}")
+    sys.exit(2)
 
 
 def end_job_early():
