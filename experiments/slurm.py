@@ -44,9 +44,9 @@ HOUR = 3600
 
 def time_limit(text):
     """An option type: hours:minutes:seconds, or whole minutes, in seconds."""
-    if re.fullmatch(r"\d+", text):
+    if re.fullmatch(r"\d{1,9}", text):
         seconds = int(text) * 60
-    elif found := re.fullmatch(r"(\d+):([0-5]?\d):([0-5]?\d)", text):
+    elif found := re.fullmatch(r"(\d{1,7}):([0-5]?\d):([0-5]?\d)", text):
         hours, minutes, seconds = map(int, found.groups())
         seconds += hours * HOUR + minutes * 60
     else:
