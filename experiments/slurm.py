@@ -219,7 +219,7 @@ def job_of(args):
     name, *arguments = args.program
     gather = ""
     if not all(word.isprintable() for word in (*args.program, os.getcwd(), args.folder or "", args.out or "")):
-        raise ValueError("the program's options, the folder and --out must each be one line")
+        raise ValueError("the program's options, the folder and --out must each be one line of letters that can be printed")
     serial = starts_jobs(args.program)  # which also knows whether there is such a program
     site, gpus = site_of(args)
     queue, seconds = site.system != "mpirun", args.time or HOUR
