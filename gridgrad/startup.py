@@ -84,7 +84,10 @@ def _outliving(stream, escapes):
 
 
 class _Output(io.FileIO):
-    """A file that counts as written what nobody reads any more, waits for a slow reader, and is full where it takes nothing."""
+    """A file that counts as written what nobody reads any more, waits for a slow reader, and is full where it takes nothing.
+
+    No program ends because standard error takes nothing: it has nowhere to say so, and may have trained for hours.
+    """
 
     def write(self, data):
         left = memoryview(data)
@@ -96,7 +99,8 @@ class _Output(io.FileIO):
         except BrokenPipeError:
             pass
         except OSError as error:  # such as of a stream that was opened to read, or of a terminal that is gone
-            raise OSError(errno.ENOSPC, error.strerror) from None
+            if self.fileno() != 2:
+                raise OSError(errno.ENOSPC, error.strerror) from None
         return len(data)
 
 
