@@ -133,7 +133,9 @@ def one_line(error):
     The middle of a very long message is left out, and what can not be printed, such as in a name from a file, is escaped.
     """
     text = str(error) or type(error).__name__
-    if isinstance(error, OSError) and error.strerror and not isinstance(error, NotWritten):
+    if isinstance(error, FileNotFoundError) and error.errno and error.filename is None:  # of getcwd, which names none
+        text = "the current folder is no longer there: go to another one"
+    elif isinstance(error, OSError) and error.strerror and not isinstance(error, NotWritten):
         text = f"{os.fsdecode(error.filename)}: {error.strerror}" if isinstance(error.filename, str | bytes) else error.strerror
     elif isinstance(error, MemoryError):
         text = f"there is not enough memory ({text}): use a smaller network or minibatch, more ranks, or another machine"

@@ -359,6 +359,7 @@ def test_messages_are_one_line():
     assert one_line(ValueError()) == "ValueError"
     assert one_line(ValueError("\udcff \x1b[31m")) == "\\udcff \\x1b[31m"
     assert one_line(FileNotFoundError(2, "No such file", b"\xff\x07")) == "\\udcff\\x07: No such file"
+    assert one_line(FileNotFoundError(2, "No such file or directory")).startswith("the current folder is no longer there")
     assert one_line(FileNotFoundError(2, "No such file or directory", "x")) == "x: No such file or directory"
     with pytest.raises(ValueError) as many:
         int("9" * 5000)
