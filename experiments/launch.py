@@ -73,8 +73,8 @@ def check_job(args, ranks):
 
 def main():
     args = options().parse_args()
-    sys.path.insert(0, os.getcwd())  # where the ranks look for modules first
     with user_input():
+        sys.path.insert(0, os.getcwd())  # where the ranks look for modules first
         ranks, command = job_of(args)
         network = {name: getattr(args, name) for name in ("rate", "delay", "pin") if getattr(args, name) is not None}
         if args.hosts:

@@ -44,9 +44,9 @@ HOUR = 3600
 
 def time_limit(text):
     """An option type: hours:minutes:seconds, or whole minutes, in seconds."""
-    if re.fullmatch(r"\d+", text):
+    if re.fullmatch(r"\d{1,9}", text):
         seconds = int(text) * 60
-    elif found := re.fullmatch(r"(\d+):([0-5]?\d):([0-5]?\d)", text):
+    elif found := re.fullmatch(r"(\d{1,7}):([0-5]?\d):([0-5]?\d)", text):
         hours, minutes, seconds = map(int, found.groups())
         seconds += hours * HOUR + minutes * 60
     else:
@@ -219,7 +219,7 @@ def job_of(args):
     name, *arguments = args.program
     gather = ""
     if not all(word.isprintable() for word in (*args.program, os.getcwd(), args.folder or "", args.out or "")):
-        raise ValueError("the program's options, the folder and --out must each be one line")
+        raise ValueError("the program's options, the folder and --out must each be one line of letters that can be printed")
     serial = starts_jobs(args.program)  # which also knows whether there is such a program
     site, gpus = site_of(args)
     queue, seconds = site.system != "mpirun", args.time or HOUR

@@ -7,6 +7,7 @@ in the source is in the code object (PEP 657), and the name of what is called th
 import ast
 import inspect
 import linecache
+import os
 import sys
 import sysconfig
 import threading
@@ -64,6 +65,7 @@ def place(frame):
 
 
 def _short(path):
-    """The path of a file, relative to the folder of this project if it is in it."""
+    """The path of a file, relative to the folder of this project if it is in it; bytes that are no UTF-8 are escaped."""
     path = Path(path)
-    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
+    short = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+    return os.fsencode(short).decode(errors="backslashreplace")

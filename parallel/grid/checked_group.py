@@ -115,7 +115,7 @@ class Comparison:
 
     def __init__(self, group, call):
         self.group, self.layer, self.kind = group, call.layer, call.kind
-        told = np.frombuffer(json.dumps(astuple(call), ensure_ascii=False).encode(), np.uint8)
+        told = np.frombuffer(json.dumps(astuple(call), ensure_ascii=False).encode(errors="backslashreplace"), np.uint8)
         self.own, self.heard = (np.zeros((ranks, ROOM[0] + ROOM[1] * group.size), np.uint8) for ranks in (1, group.size))
         self.own[0, : told.size] = told
         self.request = group.apart.Iallgather(self.own, self.heard)

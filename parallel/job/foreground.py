@@ -1,11 +1,13 @@
 """Jobs in the foreground: they have the output of the process that starts them, and get the signals that it gets."""
 
 import os
+import select
 import signal
 import threading
 import time
 from pathlib import Path
 
+from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.job.start_ranks import care_no_more, find_mpiexec, is_open_mpi, launch
 
 WORDS = 5.0  # seconds in which the last words of a job arrive, where something that it started holds its output open
@@ -19,7 +21,7 @@ class Foreground:
     """
 
     def __init__(self):
-        self.signalled, self._process, self._launcher = None, None, None
+        self.signalled, self._process, self._launcher, self._full = None, None, None, None
         for number in PASSED_ON:
             signal.signal(number, self._hear)
 
@@ -33,7 +35,7 @@ class Foreground:
 
         options: of the launcher, in addition. If the job fails, its remaining processes are killed and its shared-memory files
         deleted, and so they are if this process is killed. After a signal that came between two jobs, the status is that of a
-        process that the signal ended.
+        process that the signal ended. UserError after a job that went well, but whose output could not be written.
         """
         launcher = find_mpiexec()
         self._launcher = launcher[0]
@@ -57,6 +59,8 @@ class Foreground:
             thread.join(WORDS)
         if self.signalled == signal.SIGINT:  # of which launchers make statuses of their own
             return 128 + signal.SIGINT
+        if self._full and not status:
+            raise UserError(f"can not write the output: {self._full.strerror}")
         return 128 - status if status < 0 else status
 
     def _pass_on(self, pipe, descriptor):
@@ -66,8 +70,12 @@ class Foreground:
                 while said and self.signalled != signal.SIGINT:
                     try:
                         said = said[os.write(descriptor, said) :]
-                    except BrokenPipeError:
+                    except BlockingIOError:  # another program has made the stream one that does not wait
+                        select.select([], [descriptor], [])
+                    except OSError as error:
                         said = b""
+                        if descriptor == 1 and not isinstance(error, BrokenPipeError):
+                            self._full = error
 
     def pause(self, seconds):
         """Wait so long, or until a signal comes."""

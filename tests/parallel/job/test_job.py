@@ -353,6 +353,10 @@ def test_messages_are_one_line():
     assert one_line(ValueError()) == "ValueError"
     assert one_line(ValueError("\udcff \x1b[31m")) == "\\udcff \\x1b[31m"
     assert one_line(FileNotFoundError(2, "No such file", b"\xff\x07")) == "\\udcff\\x07: No such file"
+    assert one_line(FileNotFoundError(2, "No such file or directory")).startswith("the current folder is no longer there")
     assert one_line(FileNotFoundError(2, "No such file or directory", "x")) == "x: No such file or directory"
+    with pytest.raises(ValueError) as many:
+        int("9" * 5000)
+    assert "5000 digits" in one_line(many.value) and "sys." not in one_line(many.value)
     long = one_line(ValueError("begin " + "x" * 100_000 + " end"))
     assert long.startswith("begin ") and long.endswith(" end") and len(long) < 1300
