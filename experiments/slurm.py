@@ -25,6 +25,7 @@ from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.parts import slurm_sites, slurm_table
 from gridgrad.experiments.parts.slurm_script import BatchJob, check_syntax, script
 from gridgrad.experiments.parts.slurm_sites import MEMORY, MEMORY_WORDS, PLAIN_WORDS, SYSTEMS, Site, is_directive, is_plain
+from gridgrad.nn.files.whole_files import resolved
 from gridgrad.parallel.grid.devices import checked_names
 from gridgrad.parallel.job.run import run_launcher
 from gridgrad.parallel.job.start_ranks import find_mpiexec
@@ -248,7 +249,7 @@ def job_of(args):
     if site.launcher:
         fitting = "srun" if site.launcher[0] == "srun" else "mpiexec"
     folder = args.folder or (None if site.folder else os.getcwd())
-    script = args.out and str(Path(args.out).resolve())
+    script = args.out and str(resolved(args.out))
     if not (script or "").isprintable():
         raise ValueError(f"--out {script!r} leads to a name of several lines: give another one")
     check = [] if name == "check" else python_words("check", ["--ranks", str(ranks)], site.python)

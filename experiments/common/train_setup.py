@@ -4,7 +4,6 @@ import hashlib
 import math
 import re
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 from mpi4py import MPI
@@ -15,6 +14,7 @@ from gridgrad.datasets.views import Held, Subset
 from gridgrad.experiments.common.meaning import check_options
 from gridgrad.experiments.common.options import check_room, check_writable, shares_of, user_input
 from gridgrad.nn import OPTIMIZERS, network_summary
+from gridgrad.nn.files.whole_files import resolved
 from gridgrad.nn.optimizers import schedules
 from gridgrad.parallel.choose.parallelize import BOTH, PARTITIONS
 from gridgrad.parallel.choose.shares import measured_shares, predicted_shares
@@ -232,12 +232,12 @@ def prepare(args):
         if (path := getattr(args, option)) is not None:
             if not path:
                 raise ValueError(f"--{option} is empty: give the name of a file")
-            first = options.setdefault(Path(path).resolve(), option)
+            first = options.setdefault(resolved(path), option)
             if first != option:
                 raise ValueError(f"--{first} and --{option} are the same file, {path}: give two names")
             if option == "trace" and timeline_files.is_archive(path):
                 timeline_files.check_archive(path)
-                check_room(Path(path).resolve().parent)
+                check_room(resolved(path).parent)
             else:
                 check_writable(path)
     datasets.prepare(args.dataset, args.data_dir)
