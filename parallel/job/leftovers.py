@@ -21,7 +21,7 @@ from pathlib import Path
 MARK = "GRIDGRAD_JOB"  # the environment variable that identifies the processes of one job
 SHARED_MEMORY = Path("/dev/shm")
 OURS = "gridgrad_"  # how the names of our files there begin; then comes the mark of the job
-LIBRARIES = "mpich_shm_", "mpich_vci_", "mpich_shar_", "sm_segment.", "vader_segment."  # how those of MPI do
+LIBRARIES = "mpich_shm_", "mpich_vci_", "mpich_shar_", "ucx_shm_", "sm_segment.", "vader_segment."  # how those of MPI do
 CREATED, CLOSE_ON_EXEC = 0x100, 0o2000000  # of linux/inotify.h
 BETWEEN = 0.05  # seconds at least from one look at the processes to the next, however many files are made
 UNTOLD = 1.0  # seconds from one to the next where the kernel says nothing
