@@ -61,7 +61,7 @@ def segments(mark):
 def clean_up(mark, launcher, files):
     """Kill the processes of a job and delete its files: `files`, a {path: inode}, and those that its processes have now.
 
-    launcher: the process id of its mpiexec.
+    launcher: the process id of its mpiexec, 0 if it is not known.
     """
     files = files | segments(mark)
     kill_processes(mark)
@@ -93,16 +93,21 @@ def remove_session(pid):
 
 
 def watch(mark):
-    """The {path: inode} of MPI's files that the processes of a job have in shared memory until this one's input ends."""
-    made, files, look = made_there(), {}, True
+    """(id of mpiexec, {path: inode} of MPI's files that a job's processes have in shared memory) until this one's input ends.
+
+    The input is the id.
+    """
+    made, launcher, files, look = made_there(), 0, {}, True
     while True:
         if look:
             files |= segments(mark)
             time.sleep(BETWEEN)
         ready = select.select([0, *made], (), (), None if made else UNTOLD)[0]
         if 0 in ready:
-            return files
-        names = os.read(*ready, 1 << 16) if ready else b""
+            if not (said := os.read(0, 64)):
+                return launcher, files
+            launcher = int(said)
+        names = os.read(*made, 1 << 16) if made and made[0] in ready else b""
         look = not ready or any(name.encode() in names for name in LIBRARIES)
 
 
@@ -117,4 +122,4 @@ def made_there():
 
 
 if __name__ == "__main__":
-    clean_up(sys.argv[1], int(sys.argv[2]), watch(sys.argv[1]))
+    clean_up(sys.argv[1], *watch(sys.argv[1]))
