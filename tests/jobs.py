@@ -118,7 +118,7 @@ class Job:
         command = [sys.executable, "-m", "tests.worker", str(self.folder)]
         with open(self.folder / "output", "wb") as output:
             self.process, self.caretaker = launch(find_mpiexec(), ranks, command, stdout=output, stderr=subprocess.STDOUT)
-        self.mark = self.caretaker.args[-2]
+        self.mark = self.caretaker.args[-1]
 
     def connect(self):
         """Wait until all ranks have reported."""

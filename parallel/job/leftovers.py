@@ -21,7 +21,7 @@ from pathlib import Path
 MARK = "GRIDGRAD_JOB"  # the environment variable that identifies the processes of one job
 SHARED_MEMORY = Path("/dev/shm")
 OURS = "gridgrad_"  # how the names of our files there begin; then comes the mark of the job
-LIBRARIES = "mpich_shm_", "mpich_vci_", "mpich_shar_", "sm_segment.", "vader_segment."  # how those of MPI do
+LIBRARIES = "mpich_shm_", "mpich_vci_", "mpich_shar_", "ucx_shm_", "sm_segment.", "vader_segment."  # how those of MPI do
 CREATED, CLOSE_ON_EXEC = 0x100, 0o2000000  # of linux/inotify.h
 BETWEEN = 0.05  # seconds at least from one look at the processes to the next, however many files are made
 UNTOLD = 1.0  # seconds from one to the next where the kernel says nothing
@@ -61,7 +61,7 @@ def segments(mark):
 def clean_up(mark, launcher, files):
     """Kill the processes of a job and delete its files: `files`, a {path: inode}, and those that its processes have now.
 
-    launcher: the process id of its mpiexec.
+    launcher: the process id of its mpiexec, 0 if it is not known.
     """
     files = files | segments(mark)
     kill_processes(mark)
@@ -93,16 +93,21 @@ def remove_session(pid):
 
 
 def watch(mark):
-    """The {path: inode} of MPI's files that the processes of a job have in shared memory until this one's input ends."""
-    made, files, look = made_there(), {}, True
+    """(id of mpiexec, {path: inode} of MPI's files that a job's processes have in shared memory) until this one's input ends.
+
+    The input is the id.
+    """
+    made, launcher, files, look = made_there(), 0, {}, True
     while True:
         if look:
             files |= segments(mark)
             time.sleep(BETWEEN)
         ready = select.select([0, *made], (), (), None if made else UNTOLD)[0]
         if 0 in ready:
-            return files
-        names = os.read(*ready, 1 << 16) if ready else b""
+            if not (said := os.read(0, 64)):
+                return launcher, files
+            launcher = int(said)
+        names = os.read(*made, 1 << 16) if made and made[0] in ready else b""
         look = not ready or any(name.encode() in names for name in LIBRARIES)
 
 
@@ -117,4 +122,4 @@ def made_there():
 
 
 if __name__ == "__main__":
-    clean_up(sys.argv[1], int(sys.argv[2]), watch(sys.argv[1]))
+    clean_up(sys.argv[1], *watch(sys.argv[1]))

@@ -171,23 +171,24 @@ def launch(launcher, ranks, command, env=None, options=(), **how):
     The caretaker cleans up when `care_no_more` is called and when this process dies: see `parallel/job/leftovers.py`.
     """
     mark = uuid.uuid4().hex
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = subprocess.Popen(
-        [*launcher, *options, "-n", str(ranks), *command],
-        env=environment(ranks, launcher[0]) | {MARK: mark} | (env or {}),
-        start_new_session=True, preexec_fn=end_with_parent, **pipes | how,
+    caretaker = subprocess.Popen(
+        [sys.executable, "-I", "-S", leftovers.__file__, mark],
+        env={name: value for name, value in os.environ.items() if name != MARK},  # of a job that this one is part of
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",
+        start_new_session=True, preexec_fn=go_on, bufsize=0,
     )  # fmt: skip
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     try:
-        caretaker = subprocess.Popen(
-            [sys.executable, "-I", "-S", leftovers.__file__, mark, str(process.pid)],
-            env={name: value for name, value in os.environ.items() if name != MARK},  # of a job that this one is part of
-            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",
-            start_new_session=True, preexec_fn=go_on,
+        process = subprocess.Popen(
+            [*launcher, *options, "-n", str(ranks), *command],
+            env=environment(ranks, launcher[0]) | {MARK: mark} | (env or {}),
+            start_new_session=True, preexec_fn=end_with_parent, **pipes | how,
         )  # fmt: skip
     except BaseException:
-        leftovers.clean_up(mark, process.pid, {})
-        process.wait()
+        care_no_more(caretaker, clean=True)
         raise
+    with contextlib.suppress(BrokenPipeError):
+        caretaker.stdin.write(str(process.pid).encode())
     return process, caretaker
 
 
@@ -197,8 +198,7 @@ def care_no_more(caretaker, clean):
         caretaker.kill()
     caretaker.stdin.close()
     if caretaker.wait() and not clean:  # somebody has killed it
-        mark, launcher = caretaker.args[-2:]
-        leftovers.clean_up(mark, int(launcher), {})
+        leftovers.clean_up(caretaker.args[-1], 0, {})
 
 
 def remove_own_segments():

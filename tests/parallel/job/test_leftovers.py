@@ -29,7 +29,7 @@ import signal, sys
 from gridgrad.parallel.job.start_ranks import launch
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)  # which a shell lets the programs ignore that it starts in the background
 process, caretaker = launch([sys.argv[1]], 1, [], stdout=None)
-print(*caretaker.args[-2:], caretaker.pid, flush=True)
+print(caretaker.args[-1], process.pid, caretaker.pid, flush=True)
 process.wait()
 """
 SERIAL = """
@@ -99,8 +99,8 @@ def test_a_job_that_fails_is_cleaned_up_and_one_that_ends_well_left_alone(ending
     care_no_more(caretaker, ending == "well")
     if ending == "well":
         assert path.exists() and caretaker.returncode == -signal.SIGKILL
-        leftovers.clean_up(caretaker.args[-2], process.pid, {})
-    assert gone([path], [pid_in(path)]) and not list(SHARED_MEMORY.glob(f"{OURS}{caretaker.args[-2]}_*"))
+        leftovers.clean_up(caretaker.args[-1], process.pid, {})
+    assert gone([path], [pid_in(path)]) and not list(SHARED_MEMORY.glob(f"{OURS}{caretaker.args[-1]}_*"))
     process.communicate()
 
 
