@@ -108,7 +108,7 @@ def of_batch_norm(x):
     if not prod(x):
         return {}
     piece = piece_length(_like(x, np.dtype(np.float32)))
-    names = *(f"channels {i}" for i in range(3)), "difference", "product", "sign"
+    names = [*(f"channels {i}" for i in range(3)), "difference", "product", "sign"]
     return dict.fromkeys(names, piece) | {"sums of pieces": 2 * -(-prod(x) // piece) * x[-1]}
 
 
@@ -116,7 +116,7 @@ def of_batch_norm(x):
 
 
 def _of_row_winograd(one, x, y, dtype, backward=True):
-    kw, channels, columns, filters = one.window.kernel[1], x[3], *y[2:]
+    kw, channels, (_, _, columns, filters) = one.window.kernel[1], x[3], y
     count, length = _extents(one.blocks_of(y, channels, dtype.itemsize))
     tiles, kernel = count * -(-length // one.m), kw * channels * filters
     row = lambda pixels, of: (pixels + (pixels * of * dtype.itemsize % CONFLICTING_BYTES == 0)) * of  # noqa: E731
@@ -166,7 +166,8 @@ def _of_winograd(one, x, y, dtype):
 
 
 def _of_patches(one, x, y, dtype, backward=True):
-    (kh, kw), (sh, sw), padding, channels, filters = *_of_window(one.window), x[3], y[3]
+    (kh, kw), (sh, sw), padding = one.window.kernel, one.window.stride, one.window.padding
+    channels, filters = x[3], y[3]
     count, length = _extents(one.blocks(_like(x, dtype), y))
     pixels, patches = kh * kw * channels, count * length * y[2]
     block = count * ((length - 1) * sh + kh) * (x[2] + sum(padding[1])) * channels
@@ -181,7 +182,7 @@ def _of_patches(one, x, y, dtype, backward=True):
 
 
 def _of_row_patches(one, x, y, dtype, backward=True):
-    (kh, kw), _, padding, channels, filters = *_of_window(one.window), x[3], y[3]
+    (kh, kw), padding, channels, filters = one.window.kernel, one.window.padding, x[3], y[3]
     count, length = _extents(one.blocks(_like(x, dtype), y))
     rows, row = count * (length + kh - 1), kw * channels
     groups = count * -(-length * y[2] // one.ROWS_OF_PRODUCT)
@@ -194,10 +195,6 @@ def _of_row_patches(one, x, y, dtype, backward=True):
 
 
 PASSES = {RowWinograd: _of_row_winograd, Winograd: _of_winograd, Patches: _of_patches, RowPatches: _of_row_patches}
-
-
-def _of_window(window):
-    return window.kernel, window.stride, window.padding
 
 
 def _extents(some):
