@@ -129,7 +129,7 @@ def whole(least, most=2**63 - 1):
 
     def parse(text):
         try:
-            value = int(text)
+            value = int(text) if text.isascii() and "_" not in text else None  # Python reads 1_0 and digits of other scripts
         except ValueError:
             value = None
         if value is None or not least <= value <= most:

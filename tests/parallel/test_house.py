@@ -48,9 +48,6 @@ MAY_IMPORT_PROGRAMS = {  # module: (programs that it may import, ..)
     "experiments.benchmarks.bench_conv": ("benchmarks.torch_peer",),
     "experiments.benchmarks.bench_limits": ("benchmarks.torch_peer",),
     "experiments.benchmarks.bench_serial": ("benchmarks.torch_peer",),
-    # this is the caretaker of a job that is started here, a program that imports nothing
-    "parallel.job.start_ranks": ("parallel.job.leftovers",),
-    "parallel.sync.shared_memory": ("parallel.job.leftovers",),
     # these evaluate what another program measures or predicts
     "experiments.plots.predictions": ("studies.predictions",),
     "experiments.studies.simulators.measured": ("studies.predictions",),
