@@ -132,7 +132,6 @@ def main():
         signals = Signals()
         if args.checkpoint:
             signals.listen()
-        train_faults.prepare(args)
         use_device(comm, args.device, args.tf32)
         sizes = sizes_of(args.grid, comm.size)
         grid = sizes and ProcessGrid(comm, **sizes)

@@ -161,7 +161,6 @@ SMALL = {
     "--dataset mnist --net mnist-cnn --checkpoint runs/supervised": Small("--steps 2 --batch-size 16"),
     # ----- faults
     "mpiexec -n 4 gridgrad train --dataset mnist --net mnist-cnn --grid batch=2,model=2 --watchdog 300": STEPS,
-    "mpiexec -n 4 gridgrad train --dataset mnist --net mnist-cnn --grid batch=2,model=2 --debug-collectives": STEPS,
     "mpiexec -n 4 gridgrad train --dataset mnist --net mnist-cnn --grid batch=2,height=2 --check-replicas 100": Small(
         "--steps 2 --check-replicas 1"
     ),

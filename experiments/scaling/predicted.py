@@ -46,7 +46,7 @@ from gridgrad.parallel.protocols.protocol_names import SYNC
 KNOWN = {  # {setting that changes the time of a step: its values, beside none, that the cost model knows}
     "protocol": (SYNC,), "reduction": ("auto", "plain"), "update": ("whole",), "reduce_dtype": ("same",), "reader": ("each",),
     "device": ("cpu",), "optimizer": ("sgd",), "nesterov": (), "l1": (), "l2": (), "augment": (), "rebalance": (),
-    "debug_collectives": (), "check_replicas": (), "check_finite": (), "threads": (1,),
+    "check_replicas": (), "check_finite": (), "threads": (1,),
 }  # fmt: skip # sums of gradients run after backward, the update is that of sgd with momentum, and a rank has one BLAS thread
 
 

@@ -14,7 +14,7 @@ from mpi4py import MPI
 
 from gridgrad.nn.device import to_host
 from gridgrad.nn.observer import Observer
-from gridgrad.parallel.grid.checked_group import make_group
+from gridgrad.parallel.grid.group import Group
 from gridgrad.parallel.job.deaths import dead, is_death
 from gridgrad.parallel.job.waiting import sleep_until
 from gridgrad.parallel.protocols.protocol import LAYER
@@ -38,7 +38,7 @@ class Workers(Observer):
     """
 
     def __init__(self, comm, inside, tally):
-        self.group, self.inside, self.tally = make_group(comm, tally), inside, tally
+        self.group, self.inside, self.tally = Group(comm, tally), inside, tally
         self.size, self.rank, self.comm = comm.size, comm.rank, comm
         self.kinds, self.handlers = [], {}
         self.dead, self.on_death, self._mourned = [], None, 0

@@ -95,7 +95,7 @@ LINES = """
 0 | 2x train --steps 2 --grid batch=2 --reduction plain --update sharded | reduction plain
 0 | 2x train --steps 2 --grid batch=2 --protocol local:2 | protocol local:2, 2 workers
 0 | 3x train --steps 2 --grid batch=3 --reader scatter | batch=3
-0 | 2x train --steps 2 --grid batch=2,model=1 --debug-collectives | batch=2
+0 | 2x train --steps 2 --grid batch=2,model=1 | batch=2
 # ----- train: odd
 0 | train --steps 2 --protocol server:asp | note: --protocol server:asp has one worker
 0 | train --steps 2 --shares auto | note: --shares: of no effect on one rank
