@@ -63,7 +63,7 @@ from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import check_places
 from gridgrad.parallel.job.deaths import end_after_death
 from gridgrad.parallel.job.run import UserError, on_root, run
-from gridgrad.parallel.observe import timeline_files
+from gridgrad.parallel.observe import chrome_trace
 from gridgrad.parallel.observe.handicap import Handicap
 from gridgrad.parallel.observe.machine_load import load_of_job, verdict_of
 from gridgrad.parallel.observe.step_timer import StepTimer
@@ -302,7 +302,7 @@ def main():
         sections = job, net.pipeline_report(), followed, checkpoints.report(), validated, measured, ended
         on_root(comm, lambda: report.write_json(args.report, summarise(args, data, net, losses, sections)))
     if args.trace:
-        on_root(comm, lambda: timeline_files.write(args.trace, timeline))
+        on_root(comm, lambda: chrome_trace.write(args.trace, timeline))
     if measured and timer.seconds:
         say(table(report.in_words(measured, timer.samples_per_step, "predicted" if simulated else "measured")))
         if words := verdict_of(measured):
@@ -321,8 +321,6 @@ def say_files(args, say, failure):
     """Print which files a training has written, if any. failure: what is wrong with the last checkpoint, or None."""
     kinds = "report", "predictions", "trace", *([] if failure else ["checkpoint"])
     named = {name: getattr(args, name) for name in kinds if getattr(args, name)}
-    if args.trace:
-        named["trace"] = timeline_files.opened(args.trace)
     if named:
         further = f"; to go on: --resume {args.checkpoint} and more steps" if "checkpoint" in named else ""
         say(f"written: {', '.join(f'{name} {path}' for name, path in named.items())}{further}")

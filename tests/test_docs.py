@@ -115,7 +115,6 @@ SMALL = {
     "python -m gridgrad train": STEPS,
     # ----- installation
     'pip install ".[mpich]"': Small(how="parse", why="tests/test_package.py installs the package"),
-    "pip install otf2": Small(how="parse", why="it downloads a package"),
     "pip install --no-deps mlc-chakra protobuf": Small(how="parse", why="it downloads packages"),
     "pip install --editable .": Small(how="parse", why="tests/test_package.py installs it so"),
     'pip wheel --wheel-dir wheels ".[mpich]"': Small(how="parse", why="it downloads all that gridgrad needs"),

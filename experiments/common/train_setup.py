@@ -13,7 +13,7 @@ from gridgrad import datasets
 from gridgrad.datasets.part import Hollow, Part
 from gridgrad.datasets.views import Held, Subset
 from gridgrad.experiments.common.meaning import check_options
-from gridgrad.experiments.common.options import check_room, check_writable, shares_of, user_input
+from gridgrad.experiments.common.options import check_writable, shares_of, user_input
 from gridgrad.nn import OPTIMIZERS, network_summary
 from gridgrad.nn.optimizers import schedules
 from gridgrad.parallel.choose.parallelize import BOTH, PARTITIONS
@@ -21,7 +21,6 @@ from gridgrad.parallel.choose.shares import measured_shares, predicted_shares
 from gridgrad.parallel.choose.this_machine import machine_of_job, memory_of_machine, memory_of_rank
 from gridgrad.parallel.job.run import on_root
 from gridgrad.parallel.job.waiting import meet
-from gridgrad.parallel.observe import timeline_files
 from gridgrad.parallel.partitioning.good_partition import is_partition
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.prediction import machine
@@ -235,11 +234,9 @@ def prepare(args):
             first = options.setdefault(Path(path).resolve(), option)
             if first != option:
                 raise ValueError(f"--{first} and --{option} are the same file, {path}: give two names")
-            if option == "trace" and timeline_files.is_archive(path):
-                timeline_files.check_archive(path)
-                check_room(Path(path).resolve().parent)
-            else:
-                check_writable(path)
+            if option == "trace" and Path(path).suffix == ".otf2":
+                raise ValueError(f"--trace {path}: OTF2 archives are gone; name a .json file and open it at ui.perfetto.dev")
+            check_writable(path)
     datasets.prepare(args.dataset, args.data_dir)
 
 
