@@ -216,10 +216,6 @@ SMALL = {
     "gridgrad launch 4 train --dataset denoise --net pruned:results/pruned.h5 --grid model=4 --plan hypergraph": Small(
         "--dataset mnist --steps 2"
     ),
-    "gridgrad launch 32 train --net mlp:1024,1024,1024,tanh --batch-size 100 --steps 20 "
-    "--grid batch=2,model=16 --simulate cori-haswell --slow 5=1.5 --trace trace.json": Small(
-        "--steps 8 --grid batch=2,model=2 --slow 1=1.5", ranks=4, why="32 ranks on few cores take minutes"
-    ),
     "gridgrad train --dataset ethylene-synthetic --net mlp:64,64,tanh --batch-size 100 --steps 200": STEPS,
     "gridgrad train --dataset images:pictures,size=64 --net resnet20 --epochs 5 --augment flip": Small(
         "--epochs 1 --batch-size 4"

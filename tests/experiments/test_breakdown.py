@@ -82,7 +82,6 @@ def test_what_can_not_be_watched_is_refused():
         (["--trace", "x.json", "--trace-steps", "0"], "whole number of at least 1"),
         (["--profile"], "--profile needs --report"),
         (["--core-speed"], "--core-speed needs --report"),
-        (["--core-speed", "--report", "x.json", "--simulate", "ethernet-1g"], "--core-speed measures real cores"),
     ]
     assert_refused(2, "train", bad, ["--quiet", "--steps", 2])
 
