@@ -147,7 +147,7 @@ def slowed(cost, handicap, shares):
 
     cost: the Cost of the rank with the most work. handicap: the text of --handicap. shares: as for `parallelize`, or None.
     """
-    factors, at = slowdowns("handicap", handicap, cost.grid.size), places(cost.grid.sizes)
+    factors, at = slowdowns(handicap, cost.grid.size), places(cost.grid.sizes)
     if any(step for _, step in factors):
         raise NotPredicted("the cost model knows no --handicap that begins in the midst of a run")
     costs = {at.index(cost.grid.coordinates): cost}

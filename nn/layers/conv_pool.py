@@ -49,7 +49,7 @@ class PooledConv2d(Layer):
             context.begin_pass(self.pool, "forward")
             self.pool.forward_block(part, y[images], images, context)
             add_bias(y[images], bias)
-            context.end_pass(self.pool, "forward", len(part) / len(x))
+            context.end_pass(self.pool, "forward")
         return y
 
     def gradients(self, dy, context):
@@ -94,7 +94,7 @@ class PooledConv2d(Layer):
         for images, part in self._blocks(x, self.conv.shape_of_output(x)):
             context.begin_pass(self.pool, "input_gradient")
             self.pool.backward_block(dy[images], part, images, context)
-            context.end_pass(self.pool, "input_gradient", len(part) / len(x))
+            context.end_pass(self.pool, "input_gradient")
             yield images, part
 
     def _blocks_pay(self, shape, x):

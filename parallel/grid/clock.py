@@ -13,7 +13,7 @@ TRIPS = 20  # round trips in a comparison of two clocks
 class WallClock:
     """Real time, `time.perf_counter`. A tally asks it for the time and reports communication to it.
 
-    A simulation replaces it by a clock whose time advances by predicted durations (`parallel/prediction/simulation.py`).
+    Simulated workers replace it by a clock whose time is virtual (`parallel/protocols/simulated_workers.py`).
     """
 
     progresses = True  # whether testing a transfer can advance it

@@ -26,7 +26,7 @@ class Record:
 class Tally(Observable):
     """Counts this rank's communication: `records` maps (layer, kind of collective) to a Record.
 
-    clock: measures the seconds, a `WallClock` unless a simulation installs another one (`parallel/prediction/simulation.py`).
+    clock: measures the seconds, a `WallClock` unless a simulation installs another one.
     Observers that are registered here are told of every collective: see the communication methods in `nn/observer.py`.
     """
 

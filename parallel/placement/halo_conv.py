@@ -35,7 +35,6 @@ class HaloConv2d(Layer):
         transfer = step.move.start(step, x, space, self.name)
         y, dim = self.conv.begin_forward(extended, context), self.dim
         self.conv.compute(y, dim, self.inner, context)
-        context.worked(self, "forward", size(self.inner) / max(1, y.shape[dim]))
         step.move.finish(step, transfer, extended)
         self.conv.compute(y, dim, slice(0, self.inner.start), context)
         self.conv.compute(y, dim, slice(self.inner.stop, y.shape[dim]), context)
@@ -60,7 +59,6 @@ class HaloConv2d(Layer):
 
     def input_gradient(self, dy, context):
         extended = self.conv.input_gradient(dy, context)
-        context.worked(self, "input_gradient", 1.0)
         return self._finish_back(extended, self._start_back(extended, context), context)
 
     def backward(self, dy, context):

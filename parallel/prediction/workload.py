@@ -5,7 +5,6 @@ pricing alike. So blocks, redistributions, halos and gradient reductions are tho
 array is allocated.
 """
 
-from collections import defaultdict
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from math import prod
@@ -105,8 +104,7 @@ class Workload:
     shape: of this rank's block of the activations at the current layer, samples first. batch_size: of the global minibatch.
     itemsize: bytes of a number.
 
-    works: all Works so far, in the order of the forward pass, each layer's backward behind its forward. works_of: {layer: its
-    operations, without collectives}.
+    works: all Works so far, in the order of the forward pass, each layer's backward behind its forward.
     elements: number of elements of the activations that are kept for backward; what else is kept, such as the buffers of
     messages, counts half, because of an activation there is the gradient too. parameters: number of elements that are held and
     updated.
@@ -116,21 +114,21 @@ class Workload:
         self.shape, self.batch_size, self.itemsize = tuple(shape), batch_size, itemsize
         self.works, self.elements, self.parameters = [], prod(shape), 0
         self.starts = []  # where in `works` those of each layer begin, and where those of all layers end
-        self.layer, self.works_of = None, defaultdict(list)
+        self.name = None  # of the layer whose work is added
         self.before, self.streams = None, False  # the previous layer; whether its outputs are still in the cache
         self.first = True  # no layer so far has parameters, so that no gradient of the input is needed
 
     def go(self, layers):
         """Add the forward and backward work of layers that run one after another."""
         for layer in layers:
-            outer, self.layer, self.name = self.layer, layer, layer.name
+            outer, self.name = self.name, layer.name
             self.starts.append(len(self.works))
             kind = next(kind for kind in type(layer).__mro__ if kind in RULES)
             RULES[kind](self, layer)
             self.elements += prod(self.shape)
             if self.first and has_parameters(layer):
                 self.first = False
-            self.layer, self.name, self.before = outer, outer and outer.name, layer
+            self.name, self.before = outer, layer
         self.starts.append(len(self.works))  # what a layer adds behind its branches is a layer of its own
 
     def step(self, layers, grid):
@@ -186,7 +184,6 @@ class Workload:
 
     def compute(self, phase, name, sizes, flops, elements, scale=1.0):
         self.works.append(Work(self.name, phase, name, sizes, flops, elements * self.itemsize, scale))
-        self.works_of[self.layer].append(self.works[-1])
         return self.works[-1]
 
     def communicate(self, phase, kind, group, elements, behind=(), most=0, step=None):
@@ -363,9 +360,8 @@ class Workload:
                 replace(forward, sizes=(n, pixels * p, *channels), flops=forward.flops * p, nbytes=forward.nbytes * p)
                 for p in (share, 1 - share)
             ]
-            for works in (self.works, self.works_of[self.layer]):
-                works[works.index(forward)] = parts[0]
-                works.append(parts[1])
+            self.works[self.works.index(forward)] = parts[0]
+            self.works.append(parts[1])
         self.redistribute(layer.halo)
         self.shape = after
 

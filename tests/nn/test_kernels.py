@@ -95,15 +95,22 @@ def test_the_variable_names_a_table(tmp_path, monkeypatch):
         table_in_use.known()
 
 
-@pytest.mark.parametrize("program", ["plot", "train"])
-def test_a_program_refuses_a_bad_table_with_status_2(program, tmp_path):
+@pytest.mark.parametrize(
+    ("program", "variable", "said"),
+    [
+        ("plot", "GRIDGRAD_KERNELS", "is no table of kernels: it is not JSON"),
+        ("train", "GRIDGRAD_KERNELS", "is no table of kernels: it is not JSON"),
+        ("train", "GRIDGRAD_BLAS", "GRIDGRAD_BLAS is gone: unset it, and link NumPy"),
+    ],
+)
+def test_a_program_refuses_bad_variables_with_status_2(program, variable, said, tmp_path):
     (tmp_path / "table.json").write_text("{")
-    environment = os.environ | {"GRIDGRAD_KERNELS": str(tmp_path / "table.json")}
+    environment = os.environ | {variable: str(tmp_path / "table.json")}
     ended = subprocess.run(
         [sys.executable, "-m", "gridgrad", program], env=environment, capture_output=True, text=True, timeout=120
     )
     assert ended.returncode == 2
-    assert len(ended.stderr.splitlines()) == 1 and "is no table of kernels: it is not JSON" in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1 and said in ended.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,11 @@
 """Traces and profiles show what happened, and recording them changes no result."""
 
 import json
+import shutil
+import tempfile
 import time
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -283,6 +286,22 @@ def test_the_others_wait_for_who_comes_late(comm, monkeypatch):
             seconds = sum(w["dur"] for w in wait) / 1e6
             assert seconds == pytest.approx(0.0 if rank == late else 0.05), (rank, late)
             assert probe["dur"] / 1e6 == pytest.approx(seconds + 0.01)
+
+
+@mpi(2)
+def test_a_trace_writes_itself(comm):
+    folder = comm.bcast(tempfile.mkdtemp() if comm.rank == 0 else None)
+    with ProcessGrid(comm, model=2) as grid:
+        training = Training(grid)
+        with Trace(training.net) as trace:
+            training.steps(1)
+        for _ in range(2):  # the second time instead of the first
+            trace.write(f"{folder}/t.json")
+        found = trace.timeline()
+    if comm.rank == 0:
+        assert [path.name for path in Path(folder).iterdir()] == ["t.json"]
+        assert json.loads((Path(folder) / "t.json").read_text()) == found
+        shutil.rmtree(folder)
 
 
 def called(start, stop, kind="all-reduce", category="collective", ranks=(0, 1)):
