@@ -56,9 +56,6 @@ class Cpu:
     def pinned_empty(self, size, dtype):
         return np.empty(size, dtype)
 
-    def synchronise(self):
-        pass
-
     def __str__(self):
         return "cpu"
 
@@ -110,6 +107,7 @@ class Gpu:
 
 KINDS = {"cpu": Cpu, "gpu": Gpu}
 xp: Any = ArrayLibrary()
+on_cpu = True  # whether the library is NumPy
 
 
 def use(name, number=0, tf32=False):
@@ -120,13 +118,13 @@ def use(name, number=0, tf32=False):
     float32 products to 10 bits of mantissa (TensorFloat-32).
     Raises ValueError if the name is unknown, if there is no GPU, or if CuPy or a library that it needs is missing.
     """
-    global _device
+    global _device, on_cpu
     if name == "auto":
         name = "gpu" if gpus() else "cpu"
         tf32 = tf32 and name == "gpu"
     if name not in KINDS:
         raise ValueError(f"unknown device '{name}': use cpu, gpu or auto")
-    _device = KINDS[name](number, tf32)
+    _device, on_cpu = KINDS[name](number, tf32), KINDS[name].is_cpu
     vars(xp).clear()
     vars(xp).update((name, value) for name, value in vars(_device.library).items() if not name.startswith("__"))
 
@@ -147,7 +145,7 @@ def gpus():
 
 def is_cpu():
     """Whether the library is NumPy. Use it only to choose between algorithms that compute the same."""
-    return _device.is_cpu
+    return on_cpu
 
 
 def empty(size, dtype):
@@ -197,7 +195,8 @@ def pinned_empty(size, dtype):
 
 def synchronise():
     """Wait until the device has finished all operations. On a CPU there is nothing to wait for."""
-    _device.synchronise()
+    if not on_cpu:
+        _device.synchronise()
 
 
 def describe():

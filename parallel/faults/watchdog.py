@@ -117,14 +117,13 @@ class Watchdog:
         """Write where the main thread is."""
         now = time.monotonic()
         passed, self._looked = min(now - self._looked, 2 * self.period), now
-        (inside, entered), frame = under_way.innermost(), sys._current_frames().get(threading.main_thread().ident)
-        method = mpi_call(frame) if inside is None and frame is not None else None
-        mark = entered, inside, (id(frame), frame.f_lasti) if method else None
+        inside, frame = under_way.calls[-1:], sys._current_frames().get(threading.main_thread().ident)
+        method = mpi_call(frame) if not inside and frame is not None else None
+        mark = under_way.entered, inside, (id(frame), frame.f_lasti) if method else None
         self._still = self._still + passed if mark == self._mark else 0.0
         self._mark = mark
-        if inside is not None:
-            group, layer, kind = inside
-            where = f"{kind} of '{layer}', group of {in_words(group.ranks)}"
+        if inside:
+            where = f"{inside[0].kind} of '{inside[0].layer}', group of {in_words(inside[0].group.ranks)}"
         else:
             where = f"MPI's {method}, {place(frame)}" if method else place(frame)
         step = f", step {self.net.step}" if self.net is not None else ""
