@@ -120,9 +120,10 @@ def array(option, name, path, arrays, directory, request):
             raise ValueError(f"{path}: for {option} it must hold one array, and {there_are(arrays)}")
         name = next(iter(arrays))
     found = arrays[name]
+    most = limits.BUDGET // 8
     if not found.is_of_numbers:
         raise ValueError(f"{found.where}: it holds {found.dtype}, no numbers; write it as numbers")
-    if not 0 < found.width <= (most := limits.BUDGET // 8):
+    if not 0 < found.width <= most:
         raise ValueError(f"{found.where}: rows of the shape {found.row_shape} have no numbers, or more than {most}")
     return found, path
 

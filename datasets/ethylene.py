@@ -17,6 +17,7 @@ from gridgrad.datasets import rows
 from gridgrad.datasets.files import download, find, fingerprint
 from gridgrad.datasets.part import moments, regression
 from gridgrad.datasets.text import read_table
+from gridgrad.nn.files import limits
 from gridgrad.nn.files.whole_files import written_whole
 
 NAME, COLUMNS, SAMPLES = "ethylene_methane.txt", 19, 700_000
@@ -62,7 +63,7 @@ def extract(archive):
 def unpacked(archive):
     """Yields the text in an archive, block by block; ValueError if it is not there or can not be read."""
     try:
-        with zipfile.ZipFile(archive) as file, file.open(NAME) as source:
+        with open(archive, "rb", opener=limits.ordinary) as packed, zipfile.ZipFile(packed) as file, file.open(NAME) as source:
             if file.getinfo(NAME).file_size > LARGEST:
                 raise ValueError(f"more than {LARGEST} bytes")
             while block := source.read(BLOCK):

@@ -1,5 +1,7 @@
 """Labelled images in HDF5: what data sets of images are converted to, once. uint8, channels last, mapped by each rank."""
 
+import os
+
 import numpy as np
 
 from gridgrad.datasets import rows
@@ -45,6 +47,7 @@ def write(path, source, classes, shape, halves, note=""):
                 if half == "train":
                     moments.add(images)
         mean, std = moments.result()
+        classes = [os.fsencode(name).decode(errors="backslashreplace") for name in classes]  # of folders, which may be no UTF-8
         file.attrs.update({"source": source, "classes": classes, "x_mean": mean, "x_std": std, "note": note})
 
 

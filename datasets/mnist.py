@@ -1,7 +1,7 @@
 """MNIST (LeCun, Cortes and Burges 1998): IDX files, plain or gzipped, in DIR/mnist or DIR."""
 
-import gzip
 import hashlib
+import io
 import math
 import struct
 import zlib
@@ -14,6 +14,7 @@ from gridgrad.datasets.part import Dataset, Part
 MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 CLASSES = 10
 LARGEST = 64 << 20  # bytes of a file, unpacked; those published have 47 million
+PIECE = 1 << 14  # bytes of a packed file that are unpacked at a time
 # name: (MD5 of the published .gz, SHA-256 of its content, shape of its content)
 FILES = {
     "train-images-idx3-ubyte": (
@@ -90,22 +91,35 @@ def read_bytes(path):
     """The content of a file, unzipped if its name ends in .gz; ValueError if it is empty, damaged or too large."""
     if path.stat().st_size == 0:
         raise ValueError(f"{path}: the file is empty; fetch it anew")
-    if path.suffix != ".gz":
-        content = limited(path, open)
-    else:
-        try:
-            content = limited(path, gzip.open)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise ValueError(f"{path}: truncated or damaged gzip file ({error}); fetch it anew") from None
+    try:
+        with open(path, "rb") as file:
+            content = unpacked(file) if path.suffix == ".gz" else file.read(LARGEST + 1)
+    except (EOFError, zlib.error) as error:
+        raise ValueError(f"{path}: truncated or damaged gzip file ({error}); fetch it anew") from None
     if len(content) > LARGEST:
         raise ValueError(f"{path}: more than {LARGEST} bytes, larger than any published file; fetch it anew")
     return content
 
 
-def limited(path, opened):
-    """The content of a file, but at most one byte more than LARGEST. opened: `open` or `gzip.open`."""
-    with opened(path, "rb") as file:
-        return file.read(LARGEST + 1)
+def unpacked(file):
+    """The content of an open gzip file, but at most one byte more than LARGEST. EOFError or zlib.error if it is damaged.
+
+    Python's gzip goes byte by byte through the zeros that may lie behind the content, and through the name in front of it.
+    """
+    found, unpack, packed = io.BytesIO(), None, b""
+    while packed := packed or file.read(PIECE):
+        if unpack is None and found.tell():
+            packed = packed.lstrip(b"\0")
+        if not packed:
+            continue
+        unpack = unpack or zlib.decompressobj(wbits=31)
+        found.write(unpack.decompress(packed, LARGEST + 1 - found.tell()))
+        if found.tell() > LARGEST:
+            break
+        packed, unpack = unpack.unused_data, None if unpack.eof else unpack
+    if unpack is not None and found.tell() <= LARGEST:
+        raise EOFError("it ends too early")
+    return found.getvalue()
 
 
 def parse_idx(path, content):

@@ -170,7 +170,8 @@ def report(chosen, others, found, args):
     yield f"step         {milliseconds(chosen.seconds)}" + overlapped(chosen)
     yield f"speedup      {cell(found['speedup'])} over one rank, which takes {milliseconds(one['seconds'])}: "\
           f"an efficiency of {found['efficiency']:.0%}"  # fmt: skip
-    yield f"memory       {chosen.step.memory / 2**30:.3g} GiB a rank; one rank alone needs {one['memory'] / 2**30:.3g}"
+    yield f"memory       {chosen.step.memory / 2**30:.3g} GiB a rank for the arrays of a step; one rank alone needs "\
+          f"{one['memory'] / 2**30:.3g}"  # fmt: skip
     grids = len({candidate.grid for candidate in (chosen, *others)})
     where = f"any of the {grids} grids" if grids > 1 else "this grid"
     yield f"lower bound  {milliseconds(found['lower_bound'])} with any plan on {where}: a gap of {found['gap']:.1%}"

@@ -5,7 +5,7 @@
 
 The same as `mpiexec -n 4 gridgrad train ...` after setting the environment variables that the library needs: one BLAS thread
 a rank, yielding while waiting where there are more ranks than cores, and permission to run as root under Open MPI. Ctrl-C and
-SIGTERM end the whole job, which leaves no process and no file in /dev/shm behind.
+SIGTERM end the whole job. However it and this program end, they leave no process and no file in /dev/shm behind.
 
 With `--hosts` this machine plays several hosts, and root is needed. So it can also be the launcher of programs that start jobs:
 
@@ -73,8 +73,8 @@ def check_job(args, ranks):
 
 def main():
     args = options().parse_args()
-    sys.path.insert(0, os.getcwd())  # where the ranks look for modules first
     with user_input():
+        sys.path.insert(0, os.getcwd())  # where the ranks look for modules first
         ranks, command = job_of(args)
         network = {name: getattr(args, name) for name in ("rate", "delay", "pin") if getattr(args, name) is not None}
         if args.hosts:

@@ -25,6 +25,7 @@ from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.parts import slurm_sites, slurm_table
 from gridgrad.experiments.parts.slurm_script import BatchJob, check_syntax, script
 from gridgrad.experiments.parts.slurm_sites import MEMORY, MEMORY_WORDS, PLAIN_WORDS, SYSTEMS, Site, is_directive, is_plain
+from gridgrad.nn.files.whole_files import resolved
 from gridgrad.parallel.grid.devices import checked_names
 from gridgrad.parallel.job.run import run_launcher
 from gridgrad.parallel.job.start_ranks import find_mpiexec
@@ -44,9 +45,9 @@ HOUR = 3600
 
 def time_limit(text):
     """An option type: hours:minutes:seconds, or whole minutes, in seconds."""
-    if re.fullmatch(r"\d+", text):
+    if re.fullmatch(r"\d{1,9}", text):
         seconds = int(text) * 60
-    elif found := re.fullmatch(r"(\d+):([0-5]?\d):([0-5]?\d)", text):
+    elif found := re.fullmatch(r"(\d{1,7}):([0-5]?\d):([0-5]?\d)", text):
         hours, minutes, seconds = map(int, found.groups())
         seconds += hours * HOUR + minutes * 60
     else:
@@ -219,7 +220,7 @@ def job_of(args):
     name, *arguments = args.program
     gather = ""
     if not all(word.isprintable() for word in (*args.program, os.getcwd(), args.folder or "", args.out or "")):
-        raise ValueError("the program's options, the folder and --out must each be one line")
+        raise ValueError("the program's options, the folder and --out must each be one line of letters that can be printed")
     serial = starts_jobs(args.program)  # which also knows whether there is such a program
     site, gpus = site_of(args)
     queue, seconds = site.system != "mpirun", args.time or HOUR
@@ -248,7 +249,7 @@ def job_of(args):
     if site.launcher:
         fitting = "srun" if site.launcher[0] == "srun" else "mpiexec"
     folder = args.folder or (None if site.folder else os.getcwd())
-    script = args.out and str(Path(args.out).resolve())
+    script = args.out and str(resolved(args.out))
     if not (script or "").isprintable():
         raise ValueError(f"--out {script!r} leads to a name of several lines: give another one")
     check = [] if name == "check" else python_words("check", ["--ranks", str(ranks)], site.python)

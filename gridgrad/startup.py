@@ -3,8 +3,10 @@
 It needs nothing but what Python has loaded, and stands outside the packages, whose import takes most of the start.
 """
 
+import errno
 import io
 import os
+import select
 import signal
 import sys
 
@@ -82,13 +84,24 @@ def _outliving(stream, escapes):
 
 
 class _Output(io.FileIO):
-    """A file that counts as written what nobody reads any more."""
+    """A file that counts as written what nobody reads any more, waits for a slow reader, and is full where it takes nothing.
+
+    No program ends because standard error takes nothing: it has nowhere to say so, and may have trained for hours.
+    """
 
     def write(self, data):
+        left = memoryview(data)
         try:
-            return super().write(data)
+            while left:
+                if (written := super().write(left)) is None:  # another program has made the stream one that does not wait
+                    select.select([], [self], [])
+                left = left[written or 0 :]
         except BrokenPipeError:
-            return len(data)
+            pass
+        except OSError as error:  # such as of a stream that was opened to read, or of a terminal that is gone
+            if self.fileno() != 2:
+                raise OSError(errno.ENOSPC, error.strerror) from None
+        return len(data)
 
 
 class _Text(io.TextIOWrapper):

@@ -114,10 +114,9 @@ class Context(dict[Any, Any]):
         All layers share a few buffers in turn, because a gradient is no longer needed once the preceding layer has computed
         its own. A layer that needs a gradient for longer must copy it, or hold it while other layers run.
         """
-        for buffer in self._gradients:
-            space = buffer("gradient", shape, dy.dtype)
-            if not any(xp.may_share_memory(space, array) for array in (dy, *self._held)):
-                return space
+        for buffer in self._gradients:  # before one grows: else each would grow, in turn, to the largest gradient of all
+            if not any(xp.may_share_memory(taken, array) for taken in buffer.arrays() for array in (dy, *self._held)):
+                return buffer("gradient", shape, dy.dtype)
         self._gradients.append(Workspace())
         return self._gradients[-1]("gradient", shape, dy.dtype)
 

@@ -182,6 +182,7 @@ class Layer:
     buffers: Sequence[Buffer] = ()
     output_may_be_overwritten = False  # true if backward does not read the output: the next layer may then reuse its memory
     overwrites_gradient = True  # whether the backward pass may overwrite the gradient of the output, or return it
+    passes_buffer = True  # whether the gradient of the input takes a buffer of the context, so that dy is not overwritten
     in_place = False  # whether this layer may overwrite its input; set by the network
     is_monotone = False  # whether this is an elementwise function that never decreases
     is_max_pooling = False
@@ -243,6 +244,10 @@ class Layer:
             context.run(self, "gradients", dy)
             context.written(self)
         return context.run(self, "input_gradient", dy)
+
+    def has_own_output(self, before: "Layer | None") -> bool:
+        """Whether the output is an array of its own, for a prediction of memory. before: the layer in front of it, if any."""
+        return True
 
     def check_trained(self, stored: object) -> None:
         """Raise ValueError if `stored` is None, which is something that only a forward pass in training stores."""

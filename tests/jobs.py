@@ -15,19 +15,14 @@ import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from pathlib import Path
 
 from gridgrad.parallel.job.start_ranks import (
     FALSE_START,
-    MARK,
     STARTS,
-    end_with_parent,
-    environment,
+    care_no_more,
     find_mpiexec,
-    kill_processes,
-    remove_orphaned_segments,
-    remove_session,
+    launch,
 )
 
 START_LIMIT = 120.0  # seconds until all ranks of a job must have reported
@@ -114,20 +109,16 @@ class Job:
     """A job of `tests.worker` on some ranks."""
 
     def __init__(self, ranks):
-        self.ranks, self.mark, self.started = ranks, uuid.uuid4().hex, time.time()
+        self.ranks = ranks
         self.folder = Path(tempfile.mkdtemp(prefix="gridgrad-job-"))
         self.connections, self.read_so_far = {}, 0
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(str(self.folder / "socket"))
         self.listener.listen(ranks)
-        launcher = find_mpiexec()
+        command = [sys.executable, "-m", "tests.worker", str(self.folder)]
         with open(self.folder / "output", "wb") as output:
-            self.process = subprocess.Popen(
-                [*launcher, "-n", str(ranks), sys.executable, "-m", "tests.worker", str(self.folder)],
-                env=environment(ranks, launcher[0]) | {MARK: self.mark},
-                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                start_new_session=True, preexec_fn=end_with_parent,
-            )  # fmt: skip
+            self.process, self.caretaker = launch(find_mpiexec(), ranks, command, stdout=output, stderr=subprocess.STDOUT)
+        self.mark = self.caretaker.args[-1]
 
     def connect(self):
         """Wait until all ranks have reported."""
@@ -213,14 +204,9 @@ class Job:
 
     def kill(self):
         """End every process of the job; nothing of it remains."""
-        clean = self.process.poll() == 0
-        if not clean:
-            kill_processes(self.mark)
+        care_no_more(self.caretaker, clean=self.process.poll() == 0)
         self.process.wait()
         self._close()
-        if not clean:
-            remove_session(self.process.pid)
-            remove_orphaned_segments(since=self.started)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _close(self):

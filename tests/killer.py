@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gridgrad.parallel.checkpoint.manifest import FOLDER
 from gridgrad.parallel.checkpoint.manifest import NAME as MANIFEST
-from gridgrad.parallel.job.start_ranks import SHARED_MEMORY
+from gridgrad.parallel.job.leftovers import LIBRARIES, SHARED_MEMORY
 
 TRAINING = "GRIDGRAD_KILLS"  # the environment variable with the mark of one supervised training
 RANKS = "PMI_RANK", "OMPI_COMM_WORLD_RANK"
@@ -153,6 +153,26 @@ def segments_of(rank):
         found = re.findall(rf"{SHARED_MEMORY}/\S+$", Path(f"/proc/{rank}/maps").read_text(), re.MULTILINE)
         return {Path(name) for name in found}
     return set()
+
+
+def orphaned_segments(since):
+    """MPI's shared-memory files that changed after the time `since`, and that no process maps: a set of paths."""
+    found = {path for path in SHARED_MEMORY.iterdir() if path.name.startswith(LIBRARIES) and changed(path) >= since}
+    return found.difference(*(segments_of(entry.name) for entry in Path("/proc").glob("[0-9]*"))) if found else found
+
+
+def changed(path):
+    with suppress(FileNotFoundError):
+        return path.stat().st_mtime
+    return 0.0
+
+
+def remove_orphaned_segments(since):
+    """Delete those that are still orphaned at a second look: a job that just starts has not mapped its own yet."""
+    if first := orphaned_segments(since):
+        time.sleep(0.3)
+        for path in first & orphaned_segments(since):
+            path.unlink(missing_ok=True)
 
 
 def files_of(ranks, folder):

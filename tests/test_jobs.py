@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 from gridgrad.nn.kernels import gemm
 from gridgrad.parallel.grid.collectives import COLLECTIVES
-from gridgrad.parallel.job.start_ranks import processes
+from gridgrad.parallel.job.leftovers import processes
 from tests import jobs
 from tests.jobs import Jobs
 from tests.killer import segments_of

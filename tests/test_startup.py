@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -21,10 +22,26 @@ sys.exit(7 if first > 2 else "the number of a stream was given to a file")
 """
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-", "| true; exit ${PIPESTATUS[0]}", ">/dev/null"])
+CLOSED = ">&-", "2>&-", "<&- >&- 2>&-", "2>/dev/full", "| true; exit ${PIPESTATUS[0]}", ">/dev/null"
+
+
+@pytest.mark.parametrize("closed", CLOSED)
 def test_streams_that_are_closed_or_not_read_are_no_error(closed):
     finished = subprocess.run(["bash", "-c", f'"$0" -c "$1" {closed}', sys.executable, PRINTS], capture_output=True, text=True)
     assert finished.returncode == 7 and "Traceback" not in finished.stderr
+
+
+def test_a_reader_that_is_slow_gets_all_and_a_stream_that_takes_nothing_is_full():
+    text, (reads, writes) = f"print('x' * {1 << 20}, flush=True)\n", os.pipe()
+    os.set_blocking(writes, False)
+    process = subprocess.Popen([sys.executable, "-c", PRINTS.replace("sys.exit", f"{text}sys.exit")], stdout=writes)
+    os.close(writes)
+    time.sleep(0.3)
+    with open(reads, "rb") as file:
+        assert file.read().endswith(b"x" * (1 << 20) + b"\n") and process.wait() == 7
+    words = ["bash", "-c", '"$0" -c "$1" 1</dev/null', sys.executable, PRINTS]
+    finished = subprocess.run(words, stderr=subprocess.PIPE, text=True)
+    assert finished.stderr.splitlines()[-1] == "OSError: [Errno 28] Bad file descriptor"
 
 
 def test_control_characters_do_not_reach_a_terminal_and_any_locale_can_show_what_is_printed():

@@ -82,7 +82,7 @@ def nothing_in(directory):
 
 def goes_on_in_place(args):
     """Whether --checkpoint and --resume name the same folder."""
-    return bool(args.checkpoint and args.resume) and Path(args.checkpoint).resolve() == Path(args.resume).resolve()
+    return bool(args.checkpoint and args.resume) and len({*map(os.path.realpath, (args.checkpoint, args.resume))}) == 1
 
 
 @dataclass

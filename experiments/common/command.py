@@ -16,7 +16,7 @@ from gridgrad.experiments.common.programs import (
     there_is_none,
 )  # fmt: skip
 from gridgrad.experiments.common.version import version
-from gridgrad.parallel.job.run import UserError, launched_rank, run
+from gridgrad.parallel.job.run import UserError, end_unwritten, launched_rank, run
 
 USAGE = """usage: gridgrad NAME [OPTIONS]
        gridgrad NAME --help
@@ -68,7 +68,10 @@ def table(sentences):
 def say(text):
     """Print a text once, however many ranks there are."""
     if launched_rank() == 0:
-        print(text, flush=True)
+        try:
+            print(text, flush=True)
+        except OSError as error:
+            end_unwritten(error)
 
 
 def refuse(what, where):

@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 from gridgrad.experiments.common.parallel_schemes import MOST_RANKS
+from gridgrad.nn.files.whole_files import resolved
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import parallelize, use_device
 from gridgrad.parallel.grid.process_grid import ProcessGrid, parse_grid
@@ -137,7 +138,7 @@ def whole(least, most=2**63 - 1):
 
     def parse(text):
         try:
-            value = int(text)
+            value = int(text) if text.isascii() and "_" not in text else None  # Python reads 1_0 and digits of other scripts
         except ValueError:
             value = None
         if value is None or not least <= value <= most:
@@ -287,7 +288,7 @@ def user_input():
 
 def check_writable(path):
     """Raise OSError unless a file with as much in it as most results have can be written at `path`; makes its folder."""
-    path = Path(path).resolve()
+    path = resolved(path)
     if path.exists() and not path.is_file():
         raise OSError(f"can not write to {path}: it is no ordinary file; give another name")
     check_room(path.parent)

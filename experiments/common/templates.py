@@ -6,9 +6,13 @@ from gridgrad.experiments.common.programs import FOLDER
 
 
 def environment(**filters):
-    """A jinja2.Environment for these templates, with further filters. A name that a template lacks is an error."""
+    """A jinja2.Environment for these templates, with further filters. A name that a template lacks is an error.
+
+    In pages of HTML, and there alone, all texts are escaped but those that are Markup.
+    """
     made = Environment(
         loader=FileSystemLoader(FOLDER / "templates"), undefined=StrictUndefined,
+        autoescape=lambda name: name.endswith(".html.jinja"),
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
     made.filters |= filters

@@ -15,6 +15,7 @@ from gridgrad.datasets.views import Held, Subset
 from gridgrad.experiments.common.meaning import check_options
 from gridgrad.experiments.common.options import check_writable, shares_of, user_input
 from gridgrad.nn import OPTIMIZERS, network_summary
+from gridgrad.nn.files.whole_files import resolved
 from gridgrad.nn.optimizers import schedules
 from gridgrad.parallel.choose.parallelize import BOTH, PARTITIONS
 from gridgrad.parallel.choose.shares import measured_shares
@@ -202,7 +203,7 @@ def prepare(args):
         if (path := getattr(args, option)) is not None:
             if not path:
                 raise ValueError(f"--{option} is empty: give the name of a file")
-            first = options.setdefault(Path(path).resolve(), option)
+            first = options.setdefault(resolved(path), option)
             if first != option:
                 raise ValueError(f"--{first} and --{option} are the same file, {path}: give two names")
             if option == "trace" and Path(path).suffix == ".otf2":

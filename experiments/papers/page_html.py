@@ -3,6 +3,8 @@
 import re
 from html import escape
 
+from markupsafe import Markup
+
 from gridgrad.experiments.common.markdown import cell
 from gridgrad.experiments.common.templates import environment
 from gridgrad.experiments.papers import page_words as words
@@ -15,16 +17,16 @@ CLASSES = {DIFFERS: "bad", HOLDS: "good", OPEN: "open", CONTRADICTORY: "open"}  
 
 def render(page):
     """The text of the page. page: a `page.Page`."""
-    made = environment(e=escape, inline=inline, cell=cell, class_of=lambda kind: kind.replace(" ", "-"))
+    made = environment(inline=inline, cell=cell, class_of=lambda kind: kind.replace(" ", "-"))
     return made.get_template("page.html.jinja").render(
         page=page, words=words, anchor=anchor, parted=parted, deviation=deviation, CLASSES=CLASSES, MISSING=MISSING
     )
 
 
 def inline(text):
-    """A text as HTML, with its `code` and *emphasis*."""
+    """A text as Markup, with its `code` and *emphasis*."""
     text = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text, quote=False))
-    return re.sub(r"(?<!\w)\*([^*\s][^*]*)\*(?!\w)", r"<em>\1</em>", text)
+    return Markup(re.sub(r"(?<!\w)\*([^*\s][^*]*)\*(?!\w)", r"<em>\1</em>", text))
 
 
 def anchor(section, item=None):

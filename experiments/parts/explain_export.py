@@ -4,7 +4,7 @@ from pathlib import Path
 
 from gridgrad.experiments.common.options import check_room
 from gridgrad.experiments.export import chakra, goal, simgrid
-from gridgrad.nn.files.whole_files import folder_written_whole
+from gridgrad.nn.files.whole_files import folder_written_whole, resolved
 from gridgrad.parallel.prediction.actions import step_actions
 from gridgrad.parallel.prediction.pipeline_plans import Pipelines
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
@@ -27,7 +27,7 @@ def check(folder, name):
     """
     if name in NEEDS:
         NEEDS[name]()
-    path = Path(folder).resolve()
+    path = resolved(folder)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ValueError(f"--export {folder}: there is something already; name a new folder, or an empty one")
     if path == Path.cwd():  # which would be another one afterwards

@@ -5,12 +5,11 @@ In the texts of a file that become part of a script, these stand for numbers and
 """
 
 import re
-import tomllib
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from gridgrad.experiments.common.programs import FOLDER
-from gridgrad.nn.files import json_forms, limits
+from gridgrad.nn.files import json_forms, toml_text
 
 SITES = FOLDER / "sites"
 SYSTEMS = {"slurm": "sbatch", "pbs": "qsub", "mpirun": "bash"}  # and what starts their scripts
@@ -105,11 +104,7 @@ def read(name):
     path = SITES / f"{name}.toml" if name in names() else Path(name)
     if path.suffix != ".toml":
         raise ValueError(f"there is no site {name}: use one of {', '.join(names())}, or a file of your own such as mine.toml")
-    text = limits.read_limited(path, limits.longest_text())
-    try:
-        content = tomllib.loads(text.decode())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is no TOML file: {error}") from None
+    content = toml_text.content_of_file(path)
     known(content, ENTRIES, path)
     json_forms.check(content, FORM | {name: OF_SITE[name] for name in NEEDED}, path.name)
     gpu = content.get("gpu", {})

@@ -48,9 +48,7 @@ def render(records, title, figures=None):
     found = rows_of(checked(records))
     chosen = {name: partial(figure_of, kind) for name, kind in FIGURES.items()} if figures is None else figures
     drawn = [drawn_figure(name, draw, records, number) for number, (name, draw) in enumerate(chosen.items())]
-    made = environment()
-    made.autoescape = True
-    return made.get_template("study.html.jinja").render(
+    return environment().get_template("study.html.jinja").render(
         title=title, about=about(records, found), best=page_tables.best(found), figures=drawn, notes=notes(found),
         tables=page_tables.tables(records, found), environments=page_tables.environments(records),
         commands=page_commands.commands(records), runs=page_commands.of_points(records), CLOSED=CLOSED,

@@ -52,7 +52,7 @@ def read(path):
     path = Path(path)
     records, before = [], []
     with open(path, "rb", opener=limits.ordinary) if path.exists() else nullcontext(io.BytesIO()) as file:
-        for number, line in enumerate(limits.lines_of(file, path, limits.BUDGET), 1):
+        for number, line in enumerate(limits.lines_of(file, path), 1):
             if not line.strip():
                 continue
             try:

@@ -25,7 +25,7 @@ def record_of(point, repeat, timeout):
         report = report_of(point, timeout)
     except UserError as error:
         report = {"net": point.settings["net"], "dataset": point.settings["dataset"], "P": point.ranks,
-                  "grid": point.settings["grid"], "failed": printable(one_line(error))[:SHOWN]}  # fmt: skip
+                  "grid": point.settings["grid"], "failed": one_line(error)[:SHOWN]}  # fmt: skip
     took = round(time.monotonic() - start, 3)
     crowded = {"slots": slots(), "oversubscribed": point.ranks * point.job.get("threads", 1) > slots()}
     return report | crowded | {
@@ -55,11 +55,6 @@ def reason(stderr):
     if any(word in line.lower() for line in lines for word in ("killed", "signal 9", "signal: 9", "out of memory", "oom")):
         return "a rank was killed, as the system does where memory is full"
     return GIBBERISH
-
-
-def printable(text):
-    """A text without control characters, such as those that colour a terminal."""
-    return "".join(letter for letter in text if letter.isprintable())
 
 
 def how_to_start(point):

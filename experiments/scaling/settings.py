@@ -5,12 +5,11 @@ option of `train` that says how it trains, with _ in place of -. A list in place
 all of them, as curves of their own.
 """
 
-import tomllib
 from pathlib import Path
 
 from gridgrad.experiments.common.parallel_schemes import AUTO, SCHEMES
 from gridgrad.experiments.common.programs import FOLDER, parser_of, suggestion
-from gridgrad.nn.files import limits
+from gridgrad.nn.files import toml_text
 from gridgrad.nn.files.json_forms import PLAIN, TEXT, TRUTH, WHOLE, Kind, Optional, check, is_number
 
 FILES = FOLDER / "settings"  # the settings that come with gridgrad
@@ -59,11 +58,10 @@ def read(path):
     """The settings of a TOML file, or of the one of this name that comes with gridgrad; ValueError if it is none."""
     if not Path(path).exists() and (FILES / Path(path).name).is_file():
         path = FILES / Path(path).name
-    text = limits.read_limited(path, limits.longest_text())
     try:
-        return tomllib.loads(text.decode())
-    except (ValueError, RecursionError) as error:  # of the syntax, of bytes that are not UTF-8, of lists in too many lists
-        raise ValueError(f"{path} is no TOML file: {error}; see {FILES}/speedup.toml") from None
+        return toml_text.content_of_file(path)
+    except ValueError as error:
+        raise ValueError(f"{error}; see {FILES}/speedup.toml") from None
 
 
 def check_settings(settings):

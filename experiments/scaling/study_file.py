@@ -14,6 +14,7 @@ from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.scaling import records
 from gridgrad.experiments.scaling.order import BUSY, by_point, settled
 from gridgrad.nn.files.lock import Lock
+from gridgrad.nn.files.whole_files import resolved
 
 
 class StudyFile:
@@ -72,7 +73,7 @@ class StudyFile:
 def locked(path):
     """Within it no other sweep writes the file `path`: see Lock. UserError if another one does so already."""
     with user_input():
-        lock = Lock(f"{Path(path).resolve()}.lock", f"another sweep writes {path}", "wait for its end, or give another --out")
+        lock = Lock(f"{resolved(path)}.lock", f"another sweep writes {path}", "wait for its end, or give another --out")
     if lock.note:
         print(lock.note, file=sys.stderr)
     with lock:

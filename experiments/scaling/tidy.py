@@ -13,6 +13,7 @@ from gridgrad.experiments.scaling.busy import is_busy
 from gridgrad.experiments.scaling.order import seconds_of
 from gridgrad.experiments.scaling.settings import OF_TRAIN
 from gridgrad.experiments.scaling.summary import PARTS, calls_of
+from gridgrad.parallel.job.run import printable
 
 VARIED = ("pipeline", "micro_batches", "protocol", "optimizer", "update", "shares", "threads", "hosts")
 UNITS = {"rate": "rate_mbit_per_s", "delay": "delay_us", "memory": "memory_gib", "watchdog": "watchdog_s"}
@@ -98,5 +99,7 @@ def text(records):
 
 
 def harmless(value):
-    """A cell that no spreadsheet runs."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value
+    """A cell that no spreadsheet runs, and no terminal obeys."""
+    if not isinstance(value, str):
+        return value
+    return "'" * value.startswith(("=", "+", "-", "@")) + printable(value)

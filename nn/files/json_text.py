@@ -40,7 +40,7 @@ def content_of_file(path):
 def contents_of_lines(path):
     """Yields (number, content) of the lines of a file, from 1, each blank or a JSON text; ValueError naming file and line."""
     with open(path, "rb", opener=limits.ordinary) as file:
-        for number, line in enumerate(limits.lines_of(file, path, limits.BUDGET), 1):
+        for number, line in enumerate(limits.lines_of(file, path), 1):
             try:
                 if line.strip():
                     yield number, content_of(line)

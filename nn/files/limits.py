@@ -44,9 +44,12 @@ def read_limited(path, most=None):
         return file.read()
 
 
-def lines_of(file, path, most):
-    """Yields the lines of an open file. ValueError, with the number of the line, for one of more than `most` characters."""
-    number = 0
+def lines_of(file, path, most=None):
+    """Yields the lines of an open file. ValueError, with the number of the line, for one of more than `most` characters.
+
+    most: by default half of BUDGET, since a line is held twice while it is read.
+    """
+    number, most = 0, BUDGET // 2 if most is None else most
     while line := file.readline(most + 1):
         number += 1
         if len(line) > most:

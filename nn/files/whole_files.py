@@ -32,13 +32,21 @@ class NotWritten(OSError):
         return f"can not write {self.filename}: {self.strerror}; {remedy}"
 
 
+def resolved(path):
+    """The path of a file that is to be written, without links. NotWritten if they lead in a circle."""
+    found = os.path.realpath(path)
+    if os.path.islink(found):
+        raise NotWritten(path, errno.ELOOP)
+    return Path(found)
+
+
 @contextlib.contextmanager
 def written_whole(path):
     """A path beside `path` to write to; it takes the place of `path` only if the block ends without an exception.
 
     NotWritten, which names `path`, if it can not be written.
     """
-    path = Path(path).resolve()  # a link stays a link
+    path = resolved(path)  # a link stays a link
     with _reported(path):
         if path.exists() and not path.is_file():
             raise OSError(f"can not write to {path}: it is no ordinary file; give another name")
@@ -56,7 +64,7 @@ def folder_written_whole(path, anchor):
     or an empty one; files of other names in it stay. OSError if it is anything else; NotWritten, which names `path`, if the
     folder can not be written.
     """
-    path = Path(path).resolve()
+    path = resolved(path)
     with _reported(path):
         check_replaceable(path, anchor)
         with _beside(path, tempfile.mkdtemp) as beside:

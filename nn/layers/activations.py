@@ -29,6 +29,10 @@ class Activation(Layer):
     """
 
     is_monotone = True
+    passes_buffer = False
+
+    def has_own_output(self, before: Layer | None) -> bool:
+        return before is None or not before.output_may_be_overwritten
 
     def forward(self, x: Array, context: Context) -> Array:
         kept = context[self]
@@ -196,11 +200,15 @@ class Dropout(Layer):
     True
     """
 
+    passes_buffer = False
     shape: tuple[int, ...] | None = None  # of a whole sample, where this process does not hold all of it, and so has a part
     part: Sequence[Part] | None = None
 
     def __init__(self, p: float = 0.5) -> None:
         self.p = fraction(p, "Dropout: p")
+
+    def has_own_output(self, before: Layer | None) -> bool:
+        return self.p > 0
 
     def rows(self, batch_size: int) -> slice:
         """The samples of a global minibatch that this process has: all. A parallel network replaces this."""

@@ -173,6 +173,9 @@ class Residual(Branching):
         self.branch = name_and_order(self.branch, f"{name}.branch.")
         self.shortcut = name_and_order(self.shortcut, f"{name}.shortcut.")
 
+    def has_own_output(self, before: Layer | None) -> bool:
+        return not any(branch and branch[-1].output_may_be_overwritten for branch in self.children)
+
     def _join(self, pieces, kept):
         a, b = pieces
         for branch, piece in zip(self.executed_branches, pieces):

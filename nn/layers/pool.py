@@ -56,6 +56,10 @@ class Pool2d(Layer):
     def prepare_backward(self, halfway: tuple[int, ...], output: tuple[int, ...], context: Context) -> None:
         """Allocate what the backward pass needs. halfway: the shape after pooling the rows. output: that of the output."""
 
+    def mask_bytes(self, shape: tuple[int, ...]) -> int:
+        """The bytes that `prepare_backward` allocates for inputs of this shape."""
+        return 0
+
     def forward_block(self, x: Array, y: Array, images: slice, context: Context) -> None:
         """Write the pooling of x to y. images: the slice of the batch to which x and y belong."""
         for some, rows, places, space in self._row_blocks(x, y, context):
@@ -169,15 +173,18 @@ class MaxPool2d(Pool2d):
     in_padding = -float("inf")
 
     def prepare_backward(self, halfway: tuple[int, ...], output: tuple[int, ...], context: Context) -> None:
-        kept = context[self]
-        kept.larger = None
-        if context.training:
-            (rows, columns), (n, p, q, channels) = self.window.kernel, output
-            wide = q + (columns - 1) // self.window.stride[1]
-            kept.larger = {
-                ROWS: kept.workspace(ROWS, (rows - 1, *halfway), xp.bool_),
-                COLUMNS: kept.workspace(COLUMNS, (columns - 1, n, p, wide, channels), xp.bool_),
-            }
+        kept, shapes = context[self], self._mask_shapes(halfway, output)
+        kept.larger = {a: kept.workspace(a, shape, xp.bool_) for a, shape in shapes.items()} if context.training else None
+
+    def _mask_shapes(self, halfway, output):
+        """{ROWS or COLUMNS: the shape of the array that says of each place but the first whether it is larger}."""
+        (rows, columns), (n, p, q, channels) = self.window.kernel, output
+        wide = q + (columns - 1) // self.window.stride[1]
+        return {ROWS: (rows - 1, *halfway), COLUMNS: (columns - 1, n, p, wide, channels)}
+
+    def mask_bytes(self, shape: tuple[int, ...]) -> int:
+        (n, _, width, channels), (p, q) = shape, self.window.output(*shape[1:3])
+        return sum(map(prod, self._mask_shapes((n, p, width, channels), (n, p, q, channels)).values()))
 
     def reduce(
         self, places: Sequence[Array], y: Array, axis: int, first: int, where: tuple[slice, slice], context: Context

@@ -48,6 +48,7 @@ class LocalResponseNorm(Layer):
     """
 
     output_may_be_overwritten = True
+    passes_buffer = False
     # How many of the first and last channels of x are a halo: they enter the sums of their neighbours, but their own outputs
     # are computed by other ranks, so that y has fewer channels.
     before = after = 0

@@ -124,6 +124,8 @@ def _dropout(word, spec):
 def _number(kind, word, spec):
     """The word as a number of type `kind`, int or float; ValueError naming the spec if it is none."""
     try:
+        if not word.isascii() or "_" in word:  # Python reads 1_0 and the digits of other scripts
+            raise ValueError
         return kind(word)
     except ValueError:
         raise ValueError(f"net '{spec}': '{word}' is neither a number nor an activation: use {MLP}") from None

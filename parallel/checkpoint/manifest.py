@@ -109,8 +109,8 @@ def digest(content):
 
 
 def are_files(files):
-    """Whether a list from a manifest names files in its own folder."""
-    return isinstance(files, list) and files and all(
+    """Whether a list from a manifest names files in its own folder, each of them once."""
+    return isinstance(files, list) and files and len({entry["name"] for entry in files}) == len(files) and all(
         isinstance(entry["name"], str) and entry["name"] == os.path.basename(entry["name"]) not in ("", ".", "..")
         and entry["name"].isprintable() and type(entry["size"]) is int and entry["size"] >= 0
         and isinstance(entry["sha256"], str)

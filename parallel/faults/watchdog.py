@@ -127,7 +127,12 @@ class Watchdog:
         else:
             where = f"MPI's {method}, {place(frame)}" if method else place(frame)
         step = f", step {self.net.step}" if self.net is not None else ""
-        self.slots[self.me][0] = time.monotonic(), self._still, bool(inside or method), f"{where}{step}".encode()
+        self.slots[self.me][0] = (
+            time.monotonic(),
+            self._still,
+            bool(inside or method),
+            f"{where}{step}".encode(errors="backslashreplace"),
+        )
 
     def _states(self):
         """The WatchState of each rank of the node."""

@@ -101,7 +101,7 @@ def ranks_per_node(most, environ=os.environ):
     Raises ValueError if the variable is not a whole number of at least 1.
     """
     text = environ.get("GRIDGRAD_RANKS_PER_NODE") or str(most)
-    if not text.isdecimal() or int(text) < 1:
+    if not SIZE.fullmatch(text):
         raise ValueError(f"GRIDGRAD_RANKS_PER_NODE must be a whole number of at least 1, not '{text}'")
     return int(text)
 

@@ -1,23 +1,14 @@
 """Jobs in the foreground: they have the output of the process that starts them, and get the signals that it gets."""
 
 import os
+import select
 import signal
-import subprocess
 import threading
 import time
-import uuid
 from pathlib import Path
 
-from gridgrad.parallel.job.start_ranks import (
-    MARK,
-    end_with_parent,
-    environment,
-    find_mpiexec,
-    is_open_mpi,
-    kill_processes,
-    remove_orphaned_segments,
-    remove_session,
-)
+from gridgrad.parallel.job.run import UserError
+from gridgrad.parallel.job.start_ranks import care_no_more, find_mpiexec, is_open_mpi, launch
 
 WORDS = 5.0  # seconds in which the last words of a job arrive, where something that it started holds its output open
 PASSED_ON = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1
@@ -30,7 +21,7 @@ class Foreground:
     """
 
     def __init__(self):
-        self.signalled, self._process, self._launcher = None, None, None
+        self.signalled, self._process, self._launcher, self._full = None, None, None, None
         for number in PASSED_ON:
             signal.signal(number, self._hear)
 
@@ -43,20 +34,15 @@ class Foreground:
         """Run the words of a command on `ranks` ranks without input; returns the status to exit with.
 
         options: of the launcher, in addition. If the job fails, its remaining processes are killed and its shared-memory files
-        deleted. After a signal that came between two jobs, the status is that of a process that the signal ended.
+        deleted, and so they are if this process is killed. After a signal that came between two jobs, the status is that of a
+        process that the signal ended. UserError after a job that went well, but whose output could not be written.
         """
         launcher = find_mpiexec()
-        mark, started = uuid.uuid4().hex, time.time()
         self._launcher = launcher[0]
         is_open_mpi(launcher[0])  # asks the launcher, which is not to be done while a signal is handled
-        env = environment(ranks, launcher[0]) | {MARK: mark}
         if self.signalled:
             return 128 + self.signalled
-        process = subprocess.Popen(
-            [*launcher, *options, "-n", str(ranks), *command], env=env, preexec_fn=end_with_parent,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C comes once, from here
-        )  # fmt: skip
+        process, caretaker = launch(launcher, ranks, command, options=options)  # in a session: Ctrl-C comes once, from here
         said = [
             threading.Thread(target=self._pass_on, args=(pipe, descriptor), daemon=True)
             for pipe, descriptor in ((process.stdout, 1), (process.stderr, 2))
@@ -68,14 +54,13 @@ class Foreground:
             process.terminate()
         status = process.wait()
         self._process = None
-        if status:
-            kill_processes(mark)
-            remove_session(process.pid)
-            remove_orphaned_segments(since=started)
+        care_no_more(caretaker, clean=not status)
         for thread in said:
             thread.join(WORDS)
         if self.signalled == signal.SIGINT:  # of which launchers make statuses of their own
             return 128 + signal.SIGINT
+        if self._full and not status:
+            raise UserError(f"can not write the output: {self._full.strerror}")
         return 128 - status if status < 0 else status
 
     def _pass_on(self, pipe, descriptor):
@@ -85,8 +70,12 @@ class Foreground:
                 while said and self.signalled != signal.SIGINT:
                     try:
                         said = said[os.write(descriptor, said) :]
-                    except BrokenPipeError:
+                    except BlockingIOError:  # another program has made the stream one that does not wait
+                        select.select([], [descriptor], [])
+                    except OSError as error:
                         said = b""
+                        if descriptor == 1 and not isinstance(error, BrokenPipeError):
+                            self._full = error
 
     def pause(self, seconds):
         """Wait so long, or until a signal comes."""

@@ -133,11 +133,13 @@ def one_line(error):
     The middle of a very long message is left out, and what can not be printed, such as in a name from a file, is escaped.
     """
     text = str(error) or type(error).__name__
-    if isinstance(error, OSError) and error.strerror and not isinstance(error, NotWritten):
+    if isinstance(error, FileNotFoundError) and error.errno and error.filename is None:  # of getcwd, which names none
+        text = "the current folder is no longer there: go to another one"
+    elif isinstance(error, OSError) and error.strerror and not isinstance(error, NotWritten):
         text = f"{os.fsdecode(error.filename)}: {error.strerror}" if isinstance(error.filename, str | bytes) else error.strerror
     elif isinstance(error, MemoryError):
         text = f"there is not enough memory ({text}): use a smaller network or minibatch, more ranks, or another machine"
-    text = printable(" ".join(text.split()))
+    text = printable(" ".join(text.split())).partition("; use sys.set_int_max_str_digits")[0]  # Python's advice to a program
     if len(text) > LONGEST:  # it repeats what the user gave, and that is longer than a line may be
         text = f"{text[: LONGEST * 2 // 3]} .. {text[-LONGEST // 3 :]}"
     return text
@@ -170,6 +172,8 @@ def run(main, check=check_size):
             warnings.filterwarnings("ignore", message="suspicious MPI execution environment")
             MPI.Init_thread(MPI.THREAD_MULTIPLE)
     comm = MPI.COMM_WORLD
+    if comm.size == 1:  # nobody else will map them, and nobody could delete them if this process were killed
+        remove_own_segments()
     try:
         interruptible()
         check(comm.size)
@@ -235,13 +239,18 @@ def run_launcher(main):
         _say(INTERRUPTED)
         sys.exit(130)
     except OSError as error:
-        if not is_of_disk(error):
-            raise
-        _say(f"error: {_of_disk(error)}")
-        sys.exit(2)
+        end_unwritten(error)
     finally:
         if MPI.Is_initialized() and not MPI.Is_finalized():
             _finalize(MPI.COMM_WORLD)
+
+
+def end_unwritten(error):
+    """End a serial program with one line and status 2 after an error of a disk that is full, and raise any other one again."""
+    if not is_of_disk(error):
+        raise error
+    _say(f"error: {_of_disk(error)}")
+    sys.exit(2)
 
 
 def end_job_early():

@@ -6,22 +6,21 @@ A job has a time limit. When it ends, for whatever reason, none of its processes
 import contextlib
 import ctypes
 import os
-import platform
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import uuid
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-MARK = "GRIDGRAD_JOB"  # the environment variable that identifies the processes of one job
+from gridgrad.parallel.job import leftovers
+from gridgrad.parallel.job.leftovers import MARK
+
 LINK = "GRIDGRAD_LINK"  # the environment variable in which the user names the network between the hosts
-SHARED_MEMORY = Path("/dev/shm")
 FALSE_START = "The PMIx server's listener thread failed to start"  # an error that Open MPI's mpiexec has now and then
 STARTS = 3  # how often such a job is started before giving up
 
@@ -68,6 +67,12 @@ def end_with_parent():
     """On Linux, ask the kernel to end this process when the one that started it dies."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
+
+
+def go_on():
+    """Ignore the signals that a terminal or a batch system may send to all processes."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def cores():
@@ -142,13 +147,7 @@ def mpiexec(ranks, arguments, timeout, env=None, launcher=None):
 
 def _job(ranks, arguments, timeout, env, launcher):
     """Start mpiexec once and wait until it ends."""
-    mark, started = uuid.uuid4().hex, time.time()
-    process = subprocess.Popen(
-        [*launcher, "-n", str(ranks), sys.executable, *arguments],
-        env=environment(ranks, launcher[0]) | {MARK: mark} | (env or {}),
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
-        start_new_session=True, preexec_fn=end_with_parent,
-    )  # fmt: skip
+    process, caretaker = launch(launcher, ranks, [sys.executable, *arguments], env, text=True, errors="replace")
     deadline, clean = time.monotonic() + timeout, False
     try:
         # In short waits: a signal that the system hands to another thread is noticed here only when a wait ends.
@@ -157,94 +156,52 @@ def _job(ranks, arguments, timeout, env, launcher):
                 stdout, stderr = process.communicate(timeout=min(1, timeout))
                 clean = process.returncode == 0
                 return Finished(process.returncode, stdout, stderr)
-        kill_processes(mark)
+        care_no_more(caretaker, clean)
         stdout, stderr = process.communicate()
         return Finished(None, stdout, stderr + f"\nended by the watchdog after {timeout} s")
     finally:
-        if not clean:
-            kill_processes(mark)
-            process.wait()
-            remove_session(process.pid)
-            remove_orphaned_segments(since=started)
+        care_no_more(caretaker, clean)
+        process.wait()
 
 
-def processes(mark):
-    """The ids of the processes that run with the environment variable MARK=`mark`: those of one job."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if f"{MARK}={mark}".encode() in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
-    return found
+def launch(launcher, ranks, command, env=None, options=(), **how):
+    """Start the words of a command on so many ranks; returns (the launcher's process, the caretaker of the job).
 
-
-def kill_processes(mark):
-    """Kill every process of a job and wait, for at most 10 seconds, until they are gone."""
-    deadline = time.monotonic() + 10
-    while (living := processes(mark)) and time.monotonic() < deadline:
-        for pid in living:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.02)
-
-
-def remove_session(pid):
-    """Delete the session folders that Open MPI's mpiexec, with the process id `pid`, left behind when it was killed.
-
-    A later mpiexec that happens to get the same process id would not start while they exist.
+    launcher: the words of mpiexec. env, options: variables and options of the launcher, in addition. how: as for Popen.
+    The caretaker cleans up when `care_no_more` is called and when this process dies: see `parallel/job/leftovers.py`.
     """
-    folder = Path(tempfile.gettempdir())
-    for session in (folder / f"ompi.{pid}", folder / f"ompi.{platform.node()}.{os.getuid()}" / f"pid.{pid}"):
-        shutil.rmtree(session, ignore_errors=True)
+    mark = uuid.uuid4().hex
+    caretaker = subprocess.Popen(
+        [sys.executable, "-I", "-S", leftovers.__file__, mark],
+        env={name: value for name, value in os.environ.items() if name != MARK},  # of a job that this one is part of
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",
+        start_new_session=True, preexec_fn=go_on, bufsize=0,
+    )  # fmt: skip
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    try:
+        process = subprocess.Popen(
+            [*launcher, *options, "-n", str(ranks), *command],
+            env=environment(ranks, launcher[0]) | {MARK: mark} | (env or {}),
+            start_new_session=True, preexec_fn=end_with_parent, **pipes | how,
+        )  # fmt: skip
+    except BaseException:
+        care_no_more(caretaker, clean=True)
+        raise
+    with contextlib.suppress(BrokenPipeError):
+        caretaker.stdin.write(str(process.pid).encode())
+    return process, caretaker
 
 
-def remove_orphaned_segments(since=0.0):
-    """Delete the shared-memory files that killed jobs left behind: see `orphaned_segments`.
-
-    A job that is just starting may have created a file that it has not mapped yet. So a file is deleted only if no process
-    maps it at a second look, 0.3 s later, either.
-    """
-    if first := orphaned_segments(since):
-        time.sleep(0.3)
-        for path in first & orphaned_segments(since):
-            path.unlink(missing_ok=True)
+def care_no_more(caretaker, clean):
+    """End the caretaker of a job. Unless the job has ended well, first none of its processes and files remain."""
+    if clean:
+        caretaker.kill()
+    caretaker.stdin.close()
+    if caretaker.wait() and not clean:  # somebody has killed it
+        leftovers.clean_up(caretaker.args[-1], 0, {})
 
 
 def remove_own_segments():
-    """Delete the shared-memory files that only this process, which has finalised MPI, still maps."""
-    found = segments()
-    for path in unmapped(found, but_for=os.getpid()) - unmapped(found):
+    """Delete MPI's shared-memory files of this process, the only rank of its job, which has mapped them."""
+    for path in leftovers.segments_of(os.getpid()):
         path.unlink(missing_ok=True)
-
-
-def orphaned_segments(since=0.0):
-    """The paths of this user's MPI shared-memory files that changed after the time `since` and that no process maps."""
-    return unmapped(segments(since))
-
-
-def segments(since=0.0):
-    """The paths of this user's MPI shared-memory files that changed after the time `since` (seconds of the epoch)."""
-    found = set()
-    for pattern in ("mpich_shm_*", "sm_segment.*", "vader_segment.*", "gridgrad_*"):
-        for path in SHARED_MEMORY.glob(pattern):
-            with contextlib.suppress(OSError):
-                status = path.stat()
-                if status.st_uid == os.getuid() and status.st_mtime >= since:
-                    found.add(path)
-    return found
-
-
-def unmapped(paths, but_for=None):
-    """The subset of `paths` that no process maps.
-
-    but_for: the id of a process that is not considered. Where there is no /proc to find out from, the result is empty.
-    """
-    if not paths or not Path("/proc/self/maps").exists():
-        return set()
-    left = set(paths)
-    for process in Path("/proc").glob("[0-9]*"):
-        if process.name != str(but_for):
-            with contextlib.suppress(OSError):
-                text = (process / "maps").read_text()
-                left = {path for path in left if str(path) not in text}
-    return left

@@ -5,7 +5,14 @@ from gridgrad.parallel.placement.moves import Move, place_of
 from gridgrad.parallel.placement.partition import positions
 
 
-class TakePart(Move):
+class LocalMove(Move):
+    """A move without memory of its own: its output is a part of what the rank has, or all of it."""
+
+    def held(self, step):
+        return 0
+
+
+class TakePart(LocalMove):
     """A rank keeps some of the indices that it holds."""
 
     def run(self, step, x, space, layer):
@@ -27,21 +34,21 @@ def held(step, partition):
     return slice(0, (step.outgoing or step.incoming).length) if partition is None else partition.part(step.group.rank)
 
 
-class FirstRankKeeps(Move):
+class FirstRankKeeps(LocalMove):
     """All ranks have the array; as terms of a sum, the first one keeps it and the others have zeros."""
 
     def run(self, step, x, space, layer):
         return x if step.group.rank == 0 else xp.zeros_like(x)
 
 
-class Unchanged(Move):
+class Unchanged(LocalMove):
     """What a rank holds is what it needs."""
 
     def run(self, step, x, space, layer):
         return x
 
 
-class SameRank(Move):
+class SameRank(LocalMove):
     """One rank holds the whole array before and after; the others hold nothing, in another shape."""
 
     def run(self, step, x, space, layer):

@@ -33,6 +33,9 @@ class HandOut(Move):
         packed[...] = block
         return packed
 
+    def held(self, step):
+        return self.most(step) if step.group.rank == MASTER else prod(step.there)
+
     def buffer(self, step):
         return self.most(step) if step.group.rank == MASTER else 0, 0
 
@@ -69,6 +72,9 @@ class HandIn(Move):
             else:
                 out[where] = block
         return out
+
+    def held(self, step):
+        return prod(step.there) + (self.most(step) if step.group.rank == MASTER else 0)
 
     def buffer(self, step):
         rank = step.group.rank

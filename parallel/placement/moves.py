@@ -72,6 +72,11 @@ class Step:
         """
         return self.move.copies(self)
 
+    @property
+    def held(self):
+        """Elements of the arrays that the move keeps: its output, and buffers of messages."""
+        return self.move.held(self)
+
     @cached_property
     def lengths(self):
         """For each rank, the length of its part of the dimension that either the source or the target shards."""
@@ -132,6 +137,11 @@ class Move:
             {prod(shape[shard.dim :]) // step.group.size: prod(shape)} if self.kind and shard.dim not in (None, 0) else {}
             for shard, shape in ((step.target, step.here), (step.source, step.there))
         )
+
+    def held(self, step):
+        """See `Step.held`."""
+        packed, unpacked = self.copies(step)
+        return prod(step.there) + sum(packed.values()) + sum(unpacked.values())
 
     def most(self, step):
         """See `Step.most`. It is 0 where the cost follows from what this rank sends."""
@@ -295,6 +305,9 @@ class Exchange(Move):
 
     def buffer(self, step):
         return exchanged(step.outgoing, step.incoming, step.group.rank)[0] * step.row, 0
+
+    def held(self, step):
+        return prod(step.there) + sum(sum(self.counts(step, parts)) for parts in (step.sent_parts, step.received_parts))
 
     def most(self, step):
         return exchanged(step.outgoing, step.incoming, step.group.rank)[1] * step.row

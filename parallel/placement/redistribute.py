@@ -55,6 +55,7 @@ class Redistribute(Layer):
      [5. 6. 7. 8. 9.]]
     """
 
+    passes_buffer = False  # its arrays are its own, in both directions: `Step.held` counts them
     move_of = staticmethod(move_of)  # the row of the table; a subclass may have another algorithm for the same move
 
     def __init__(
@@ -74,6 +75,9 @@ class Redistribute(Layer):
     def back(self) -> tuple[Placement, Placement]:
         """(source, target) of the move in backward: the adjoint of the one in forward."""
         return self.target.adjoint, self.source.adjoint
+
+    def has_own_output(self, before: Layer | None) -> bool:
+        return False
 
     def forward(self, x: np.ndarray, context: Context) -> np.ndarray:
         """Move activations, this rank's array, from the source to the target; returns its array there. Collective."""

@@ -9,9 +9,13 @@ class AddBias(Layer):
     """Adds the bias of a layer to its output, on the rank that has both; elsewhere there is neither. bias: its Parameter."""
 
     output_may_be_overwritten = True
+    passes_buffer = False
 
     def __init__(self, bias):
         self.bias, self.parameters = bias, (bias,)
+
+    def has_own_output(self, before):
+        return False
 
     def forward(self, x, context):
         if self.bias.size:

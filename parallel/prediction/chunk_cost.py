@@ -21,10 +21,10 @@ class ChunkCost:
     step. sums: the seconds of the sums alone. moving: the seconds of F, I and W in which the rank communicates with others of
     its stage. added: the seconds of adding the gradients of a micro-batch to those of others. collectives: the numbers of them
     in the passes of one micro-batch and in U, a tuple; sent: the bytes that the rank sends in them.
-    parameters: how many the rank holds. elements: of the activations that are kept for one micro-batch. taken, made: bytes that
-    the chunk takes from the one before it, and makes for the one behind it, for one micro-batch. flops: of one micro-batch.
-    works: the Works of one micro-batch and of the update, in the order of execution, without the sum of the value of the loss,
-    for which nobody waits.
+    parameters: how many the rank holds. elements, postponed, shared: numbers of elements as a Workload counts them, for one
+    micro-batch; what is shared serves all. taken, made: bytes that the chunk takes from the one before it, and makes for the
+    one behind it, for one micro-batch. flops: of one micro-batch. works: the Works of one micro-batch and of the update, in the
+    order of execution, without the sum of the value of the loss, for which nobody waits.
     """
 
     seconds: dict
@@ -35,6 +35,8 @@ class ChunkCost:
     sent: tuple
     parameters: int
     elements: int
+    postponed: int
+    shared: tuple
     taken: int
     made: int
     flops: float
@@ -99,7 +101,8 @@ def cost_of(workload, chunk, grid, machine, is_last):
     flops = sum(work.flops for work in works if work.phase != "update")
     done = tuple(collectives), tuple(sent)
     executed = tuple(work for work in workload.executed if is_awaited(work))
-    return ChunkCost(seconds, sums, moving, added, *done, parameters, workload.elements, taken, made, flops, executed)
+    memory = parameters, workload.elements, workload.postponed, workload.shared
+    return ChunkCost(seconds, sums, moving, added, *done, *memory, taken, made, flops, executed)
 
 
 def is_awaited(work):

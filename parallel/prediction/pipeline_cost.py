@@ -144,10 +144,11 @@ class PipelineWork:
         return TableTimes(table, flights)
 
     def memory(self, stash):
-        """The Memory of parameters and activations; between I and W also of their gradients."""
+        """The Memory of parameters and activations; between I and W also of the gradients that W needs."""
         activations = {place: cost.elements * self.itemsize for place, cost in self.chunks.items()}
         weights = {place: cost.parameters * self.itemsize for place, cost in self.chunks.items()}
-        return Memory(activations, activations, weights, stash)
+        postponed = {place: cost.postponed * self.itemsize for place, cost in self.chunks.items()}
+        return Memory(activations, postponed, weights, stash)
 
     def rank_step(self, rank, played, seconds, micro_batches, gradients):
         """The RankStep of a rank. seconds: of a step."""
@@ -156,16 +157,17 @@ class PipelineWork:
         received = sum(one.op.startswith("RECV") for one in row) * micro_batches / played.schedule.micro_batches
         sent = [nbytes for (sender, *_), nbytes in self.sent.items() if sender == rank]
         parameters, waiting = sum(chunk.parameters for chunk in held), max(0.0, seconds - busy)
-        # What is kept for micro-batches counts as activations, also further versions of the parameters; gradients of
-        # activations are those of one micro-batch at a time.
+        # What is kept for micro-batches counts as activations, also further versions of the parameters; the other memory is
+        # that of one micro-batch at a time.
         kept = played.peak_memory[rank] // self.itemsize - parameters
+        shared = map(max, zip(*(chunk.shared for chunk in held)))
         return RankStep(
             busy,
             waiting,
             bytes=micro_batches * (sum(sent) + sum(chunk.sent[0] for chunk in held)) + sum(chunk.sent[1] for chunk in held),
             messages=micro_batches * len(sent),
             collectives=round(received) + sum(chunk.collectives[0] * micro_batches + chunk.collectives[1] for chunk in held),
-            memory_of=memory_of(self.itemsize, parameters, kept, max(chunk.elements for chunk in held), gradients),
+            memory_of=memory_of(self.itemsize, parameters, kept, *shared, gradients),
             open=played.peak_open[rank],
         )
 

@@ -38,8 +38,8 @@ def planned_cuts(layers, asked, machine, named, micro_batches, itemsize):
     def needed(chunk, start, end):
         versions = open_at_most[chunk] if named.in_flight and named.stash else 1
         kept, gradients = elements[end] - elements[start], gradients_kept(micro_batches)
-        held = parameters[end] - parameters[start]
-        return sum(memory_of(itemsize, held, open_at_most[chunk] * kept, kept, gradients, versions).values())
+        held, shared = parameters[end] - parameters[start], map(max, zip((0, 0), *(one.shared for one in layers[start:end])))
+        return sum(memory_of(itemsize, held, open_at_most[chunk] * kept, *shared, gradients, versions).values())
 
     def longest(chunk, start, end):
         found = seconds[end] - seconds[start]

@@ -78,11 +78,12 @@ class StepPrediction:
         return sum(rank.busy for rank in self.ranks) / (len(self.ranks) * self.seconds)
 
 
-def memory_of(itemsize, parameters, activations, gradients_of_activations, gradients=1, versions=1):
+def memory_of(itemsize, parameters, activations, gradients_of_activations, scratch=0, gradients=1, versions=1):
     """{what: bytes} that a rank needs. All are numbers of elements, of `itemsize` bytes each.
 
-    parameters: that it holds and updates. gradients: how many gradients of all parameters it keeps, such as one of a
-    micro-batch and the sum. versions: of the parameters.
+    parameters: that it holds and updates. activations: what layers keep, masks and buffers of messages too. The gradients of
+    activations have buffers that all layers use in turn, as they use the scratch memory that they work in. gradients: how many
+    gradients of all parameters it keeps, such as one of a micro-batch and the sum. versions: of the parameters.
     """
     return {
         "parameters": versions * parameters * itemsize,
@@ -90,6 +91,7 @@ def memory_of(itemsize, parameters, activations, gradients_of_activations, gradi
         "optimizer": OPTIMIZER_ARRAYS * parameters * itemsize,
         "activations": activations * itemsize,
         "gradients of activations": gradients_of_activations * itemsize,
+        "scratch": scratch * itemsize,
     }
 
 

@@ -6,6 +6,7 @@ array is allocated.
 """
 
 from dataclasses import dataclass, replace
+from heapq import nlargest
 from itertools import groupby, pairwise
 from math import prod
 
@@ -23,6 +24,7 @@ from gridgrad.nn import (
     Residual,
     TiedAutoencoder,
 )
+from gridgrad.nn.kernels import scratch_sizes
 from gridgrad.nn.kernels.convolution import algorithm
 from gridgrad.nn.kernels.patches import scattering_cost
 from gridgrad.nn.kernels.table_in_use import kernels
@@ -44,6 +46,7 @@ from gridgrad.parallel.prediction.step_prediction import memory_of
 
 KERNELS = 3, 5  # the kernel sizes for which machine files have tables of convolutions
 LONGEST_RUN, MOST_CHANNELS = 1024, 32  # beyond these, copies and poolings get no faster
+GRADIENT_BUFFERS = 2  # for gradients of activations: that of a layer's output and that of its input; one more in branches
 LOSS = 3  # numbers that ranks sum with the loss: its value, and two that tell whether all have as many samples
 PER_CHANNEL = 6  # numbers that a BatchNorm keeps of each channel
 
@@ -105,14 +108,17 @@ class Workload:
     itemsize: bytes of a number.
 
     works: all Works so far, in the order of the forward pass, each layer's backward behind its forward.
-    elements: number of elements of the activations that are kept for backward; what else is kept, such as the buffers of
-    messages, counts half, because of an activation there is the gradient too. parameters: number of elements that are held and
-    updated.
+    elements: number of elements that are kept for backward: activations that no layer overwrites, masks, buffers of messages.
+    passed: for each layer, those of the gradient that it passes on in one of the `buffers` that all use in turn. postponed:
+    those of gradients that are kept where the gradients of parameters come later. scratch: {name: elements of the memory that
+    layers work in}. parameters: number of elements that are held and updated.
     """
 
     def __init__(self, shape, batch_size, itemsize=4):
         self.shape, self.batch_size, self.itemsize = tuple(shape), batch_size, itemsize
+        self.dtype = np.dtype(f"f{itemsize}")
         self.works, self.elements, self.parameters = [], prod(shape), 0
+        self.passed, self.buffers, self.postponed, self.scratch = [], GRADIENT_BUFFERS, 0, {}
         self.starts = []  # where in `works` those of each layer begin, and where those of all layers end
         self.name = None  # of the layer whose work is added
         self.before, self.streams = None, False  # the previous layer; whether its outputs are still in the cache
@@ -120,12 +126,16 @@ class Workload:
 
     def go(self, layers):
         """Add the forward and backward work of layers that run one after another."""
+        self.before = None
         for layer in layers:
             outer, self.name = self.name, layer.name
             self.starts.append(len(self.works))
             kind = next(kind for kind in type(layer).__mro__ if kind in RULES)
+            self.passed.append(prod(self.shape) if layer.passes_buffer and not self.first else 0)
+            has_output = layer.has_own_output(self.before)
             RULES[kind](self, layer)
-            self.elements += prod(self.shape)
+            self.keep(prod(self.shape) if has_output else 0)
+            self.postponed += prod(self.shape) if layer.parameters else 0
             if self.first and has_parameters(layer):
                 self.first = False
             self.name, self.before = outer, layer
@@ -157,11 +167,17 @@ class Workload:
     @property
     def memory_of(self):
         """{what: bytes} that the rank needs, see `memory_of` of `parallel/prediction/step_prediction.py`."""
-        return memory_of(self.itemsize, self.parameters, self.elements, self.elements)
+        return memory_of(self.itemsize, self.parameters, self.elements, *self.shared)
+
+    @property
+    def shared(self):
+        """Elements of what layers use in turn: the buffers for gradients of activations, and the memory that they work in."""
+        return sum(nlargest(self.buffers, self.passed)), sum(self.scratch.values())
 
     def loss(self, grid):
         """Add the loss: its own computation, and the all-reduce of its value, which overlaps with backward."""
         self.name = "loss"
+        self.keep(prod(self.shape))
         self.compute("loss", "loss", (prod(self.shape),), 0, 4 * prod(self.shape))
         backward = tuple(work for work in self.works if work.group is None and work.phase in ("gradients", "backward"))
         self.all_reduce_doubles("loss", LOSS, grid.group(*AXES), backward)
@@ -178,9 +194,10 @@ class Workload:
 
     # ----- adding one operation or collective
 
-    def keep(self, elements):
-        """Count elements that are kept and have no gradients."""
-        self.elements += -(-elements // 2)
+    def keep(self, elements, scratch=None):
+        """Count elements that are kept, and the scratch memory that a layer works in, {name: elements}."""
+        self.elements += elements
+        self.scratch = scratch_sizes.largest(self.scratch, scratch or {})
 
     def compute(self, phase, name, sizes, flops, elements, scale=1.0):
         self.works.append(Work(self.name, phase, name, sizes, flops, elements * self.itemsize, scale))
@@ -221,6 +238,7 @@ class Workload:
         works.append(self.compute("gradients", "linear.gradients", sizes, products, traffic))
         if not self.first:
             works.append(self.compute("backward", "linear.input_gradient", sizes, products, traffic))
+        self.keep(0, scratch_sizes.of_linear(n, inputs, outputs, self.dtype))
         self.shape = n, outputs
         return works
 
@@ -241,7 +259,7 @@ class Workload:
         self.compute("gradients", "linear.gradients", stacked, 2 * products, 2 * traffic)
         if not self.first:
             self.compute("backward", "linear.input_gradient", encode, products, traffic)
-        self.elements += n * (inputs + hidden)
+        self.keep(2 * n * (inputs + hidden))
 
     def convolution(self, layer):
         n, height, width, _ = self.shape
@@ -250,7 +268,7 @@ class Workload:
         pixels = rows * columns
         products = 2 * n * pixels * kh * kw * inputs * outputs
         traffic = prod(self.shape) + kh * kw * inputs * outputs + n * pixels * outputs
-        chosen = algorithm(layer.window, inputs, outputs, rows, columns, np.dtype(f"f{self.itemsize}"), n)
+        chosen = algorithm(layer.window, inputs, outputs, rows, columns, self.dtype, n)
         self.streams = chosen.goes_block_by_block and n * pixels * outputs * self.itemsize >= kernels().fused_bytes
         pixels = chosen.pixels_computed(rows, columns)
         if kh * kw == 1:  # a product of matrices, and nothing else
@@ -267,6 +285,8 @@ class Workload:
             cost = chosen.input_gradient_cost(n, height, width, inputs, outputs) if kh * kw > 1 else 1.0
             unit = "forward" if cost == scattering_cost(inputs, outputs) else "input_gradient"
             works.append(self.compute("backward", f"{operation}.{unit}", sizes, products, traffic, scale * cost))
+        self.convolved = layer.window, self.shape, outputs, self.dtype, not self.first
+        self.keep(0, scratch_sizes.of_convolution(*self.convolved))
         self.shape = n, rows, columns, outputs
         return works
 
@@ -276,10 +296,21 @@ class Workload:
         elements = self.shape[0] * rows * columns * self.shape[3] * prod(layer.window.kernel)
         name, block = ("pooled", kernels().block_bytes // self.itemsize) if joined else (type(layer).__name__.lower(), None)
         self.both(name, elements, block=block, more=(min(self.shape[3], MOST_CHANNELS),))
+        self.keep(layer.mask_bytes(self.shape) // self.itemsize)
+        if joined:  # the output of the convolution is not kept, and its gradient not passed on
+            self.keep(-prod(self.shape), scratch_sizes.of_convolution(*self.convolved, layer.window))
+            self.passed[-1] = 0
+        else:
+            self.keep(0, scratch_sizes.of_pooling(layer.window, self.shape, self.dtype, layer.is_max_pooling))
         self.shape = self.shape[0], rows, columns, self.shape[3]
 
     def elementwise(self, layer):
         self.both(type(layer).__name__.lower(), prod(self.shape))
+        self.keep(0, scratch_sizes.of_activation(prod(self.shape)))
+
+    def dropout(self, layer):
+        self.elementwise(layer)
+        self.keep(prod(self.shape) if layer.p else 0)  # the mask
 
     def response_norm(self, layer):
         self.elementwise(layer)
@@ -287,7 +318,7 @@ class Workload:
 
     def batch_norm(self, layer):
         self.both("batchnorm", prod(self.shape), 4)
-        self.keep(PER_CHANNEL * self.shape[-1])
+        self.keep(PER_CHANNEL * self.shape[-1], scratch_sizes.of_batch_norm(self.shape))
         if hasattr(layer, "group"):
             channels = self.shape[-1]
             for phase, numbers in (("forward", channels + 1), ("forward", channels), ("backward", 2 * channels)):
@@ -298,15 +329,21 @@ class Workload:
         if len(self.shape) > 2:
             self.both("flatten", prod(self.shape))
             self.shape = self.shape[0], prod(self.shape[1:])
+        else:  # it returns its input
+            self.keep(-prod(self.shape))
 
     def residual(self, layer):
         self.branches(layer)
         self.both("add", prod(self.shape), 3)
+        if layer.branch and layer.branch[-1].overwrites_gradient:
+            self.keep(prod(self.shape))  # the gradient, which the shortcut needs too
 
     def concat(self, layer):
-        channels = sum(shape[-1] for shape in self.branches(layer))
+        shapes = self.branches(layer)
+        channels = sum(shape[-1] for shape in shapes)
         self.shape = *self.shape[:-1], channels
         self.both("copy", prod(self.shape))
+        self.keep(prod(self.shape[:-1]) * max(shape[-1] for shape in shapes))  # the gradient of a branch's output
 
     def branches(self, layer):
         """Add the work of the branches of a layer; returns the shapes of their outputs.
@@ -314,7 +351,7 @@ class Workload:
         Each branch begins as the layer does: no gradient of the input is needed before its own first parameters if none is
         needed before the layer.
         """
-        before, first, shapes = self.shape, self.first, []
+        before, first, shapes, self.buffers = self.shape, self.first, [], GRADIENT_BUFFERS + 1
         for branch in layer.children:
             self.shape, self.first = before, first
             self.go(branch)
@@ -338,7 +375,7 @@ class Workload:
         if step is None:
             return self.shape if shape is None else shape
         packed, unpacked = step.copies
-        self.keep(sum(packed.values()) + sum(unpacked.values()))
+        self.keep(step.held)
         for run, elements in packed.items():
             self.pack(phase, elements, run)
         if step.kind:
@@ -363,15 +400,17 @@ class Workload:
             self.works[self.works.index(forward)] = parts[0]
             self.works.append(parts[1])
         self.redistribute(layer.halo)
+        self.keep(0 if self.first else -prod(before))  # the gradient of the input is passed on
         self.shape = after
 
     def gathered(self, layer):
         """A GatheredLinear: its all-gather and, in backward, its reduce-scatter, which overlaps with the weights' gradient."""
         forward = layer.move.step("forward", self.shape, self.batch_size)
         self.shape = forward.there
-        self.elements += prod(forward.there)  # the gathered blocks
         self.communicate("forward", forward.kind, layer.group, forward.sent)
         _, *back = self.linear(layer.linear)
+        # The gathered blocks, the product with one of them, and the terms of the gradient that are sent and received.
+        self.keep((1 if self.first else 3) * prod(forward.there) + prod(self.shape))
         if not self.first:
             backward = layer.move.step("backward", forward.there, self.batch_size)
             self.communicate("backward", backward.kind, layer.group, backward.sent, tuple(back[:1]))
@@ -393,6 +432,7 @@ class Workload:
             self.pack("forward", copied, self.shape[-1])
             self.pack("gradients", copied, self.shape[-1])
             self.keep(block.weight.size + copied)  # the kernel and its gradient, and parts of arrays
+        self.keep(0 if layer.is_one or self.first else prod(before))  # the gradient of the input
         self.shape = before[0], *layer.after[:-1], layer.made
 
     def add_bias(self, layer):
@@ -407,7 +447,7 @@ RULES = {
     Conv2d: Workload.convolution,
     TiedAutoencoder: Workload.autoencoder,
     Pool2d: Workload.pool,
-    Dropout: Workload.elementwise,
+    Dropout: Workload.dropout,
     BatchNorm: Workload.batch_norm,
     LocalResponseNorm: Workload.response_norm,
     Flatten: Workload.flatten,

@@ -21,13 +21,19 @@ from gridgrad.parallel.protocols.slowmo import SlowMo
 from gridgrad.parallel.protocols.traffic import Traffic
 
 SYNC = "sync"
+MOST = 2**31 - 1  # of a whole number
 
 
 def at_least(least, kind=int, below=math.inf):
-    """A function that reads a number of this kind from a text. It raises ValueError for one that is too small or too large."""
+    """A function that reads a number of this kind from a text. It raises ValueError for one that is too small or too large.
+
+    OverflowError for a whole number above MOST.
+    """
 
     def read(text):
         number = kind(text)
+        if kind is int and number > MOST:
+            raise OverflowError
         if not least <= number < below:
             raise ValueError
         return number
@@ -206,5 +212,7 @@ def parse(text: str) -> Callable[..., Protocol]:
 def _read(text, keyword, read, word):
     try:
         return read(word)
+    except OverflowError:
+        raise ValueError(f"protocol {text}: {keyword} must be at most {MOST}") from None
     except ValueError:
         raise ValueError(f"protocol {text}: {keyword} must be {read.words}, not '{word}'") from None

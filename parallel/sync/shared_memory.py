@@ -29,11 +29,11 @@ from mpi4py import MPI
 from gridgrad.nn.device import empty
 from gridgrad.nn.kernels.table_in_use import kernels
 from gridgrad.parallel.grid.tally import Call
+from gridgrad.parallel.job.leftovers import MARK, OURS
 from gridgrad.parallel.placement.partition import Partition, size, within
 from gridgrad.parallel.sync.reduction import Reduction, slices_overlap
 
 FOLDER = Path("/dev/shm")
-PREFIX = "gridgrad_"
 
 
 class NoSharedMemory(ValueError):
@@ -48,10 +48,11 @@ def shared_arrays(comm, size, dtype, everyone=None):
     Raises NoSharedMemory, on all ranks of `everyone`, if one node lacks the room or its ranks do not see the same files.
     """
     dtype, folder = np.dtype(dtype), _folder()
+    prefix = f"{OURS}{os.environ.get(MARK, '')}_"  # by which a launcher knows what its job has left
     name, error, arrays = None, "", []
     with contextlib.ExitStack() as until_all_have_opened_all:
         try:
-            file = until_all_have_opened_all.enter_context(tempfile.NamedTemporaryFile(dir=folder, prefix=PREFIX))
+            file = until_all_have_opened_all.enter_context(tempfile.NamedTemporaryFile(dir=folder, prefix=prefix))
             _reserve(file, max(size * dtype.itemsize, 1))
             name = file.name
         except OSError as failure:

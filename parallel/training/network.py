@@ -260,19 +260,19 @@ class ParallelSequential(Sequential):
 
         ValueError, on all ranks, if the network does not take such samples, or the ranks pass different numbers of them.
         """
-        refused = None
+        samples, refused = None, None
         try:
-            x = checked_samples(self, x)
+            samples = checked_samples(self, x)
         except ValueError as error:
             refused = error
-        count = -1 if refused else len(x)
+        count = -1 if samples is None else len(samples)
         least, most = self.grid.min(np.array([count, -count])) * (1, -1)
-        if refused or least < 0:
+        if samples is None or least < 0:
             raise refused or ValueError("another rank passes samples that the network does not take")
         if least < most:
             raise ValueError(f"the ranks pass {least} to {most} samples: {WHOLE}")
-        placed = x.shape[1:] == self.input.sample_shape
-        mine = x[self.input_block(count) if placed else self.input.rows(count, self.grid.coordinates)]
+        placed = samples.shape[1:] == self.input.sample_shape
+        mine = samples[self.input_block(count) if placed else self.input.rows(count, self.grid.coordinates)]
         return self.gather_outputs(self.forward(to_device(np.ascontiguousarray(mine)), batch_size=count), count)
 
     def gather_outputs(self, outputs: np.ndarray, batch_size: int) -> np.ndarray | None:

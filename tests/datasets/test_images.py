@@ -64,6 +64,16 @@ def test_a_folder_is_converted_and_mapped(folder):
         assert list(file.attrs["classes"]) == list(COLOURS) and file["train/x"].chunks is None
 
 
+def test_names_that_are_no_utf_8_are_taken(folder):
+    for half in ("train", "test"):
+        (folder / "paint" / half / "red").rename(folder / "paint" / half / os.fsdecode(b"red\xff"))
+    (folder / "paint").rename(folder / os.fsdecode(b"paint\xff"))
+    name = os.fsdecode(b"images:paint\xff,size=8")
+    assert load(folder, name).outputs == 3
+    with h5py.File(converted(folder, name)) as file:
+        assert list(file.attrs["classes"]) == ["blue", "red\\xff", "violet"]
+
+
 def test_chunks_give_what_one_would(folder, monkeypatch):
     whole = load(folder)
     x, mean = np.array(whole.train.x), whole.train.x_mean

@@ -39,6 +39,10 @@ DAMAGE = [
     (IMAGES, lambda b: b[: len(b) // 2], "truncated or damaged gzip"),
     (IMAGES, lambda b: b[:60] + bytes([b[60] ^ 255]) + b[61:], "truncated or damaged"),
     (IMAGES, lambda b: b"not gzip at all", "damaged gzip"),
+    (IMAGES, lambda b: b + b"not gzip", "damaged gzip"),
+    (IMAGES, lambda b: b + b[:-1], "damaged gzip"),
+    (IMAGES, lambda b: b * 2, "promises .*truncated or damaged"),
+    (IMAGES, lambda b: gzip.compress(bytes(1 << 25)) * 3, "larger than any published file"),
     (IMAGES, lambda b: gzip.compress(b"\0\0\x0d\x03" + b"\0" * 12), "wrong magic number"),
     (IMAGES, lambda b: gzip.compress(idx(np.zeros((0, 28, 28)))), "not images and their labels"),
     (IMAGES, lambda b: gzip.compress(idx(np.zeros((10, 20, 20)))), "unlike those to train on"),
@@ -58,6 +62,16 @@ def test_damage_is_named(small, name, damage, message):
     with pytest.raises(ValueError, match=message) as error:
         datasets.prepare("mnist", small)
     assert "\n" not in str(error.value)
+
+
+def test_zeros_between_and_behind_what_is_packed_are_passed_over(small):
+    for name in (IMAGES, "train-images-idx3-ubyte.gz"):
+        path = small / "mnist" / name
+        content = gzip.decompress(path.read_bytes())
+        parts = gzip.compress(content[:100]), gzip.compress(b""), gzip.compress(content[100:])
+        path.write_bytes(bytes(40_000).join([*parts, b""]))
+    datasets.prepare("mnist", small)
+    assert len(datasets.load("mnist", small).test) == 10
 
 
 def test_published_size_with_other_content_is_a_wrong_checksum(small, monkeypatch):

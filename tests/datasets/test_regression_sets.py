@@ -122,6 +122,10 @@ def test_a_damaged_archive_is_named(tmp_path, content):
     with pytest.raises(ValueError, match="ethylene.zip: damaged, or without ethylene_methane.txt"):
         datasets.prepare("ethylene", tmp_path)
     assert [p.name for p in archive.parent.iterdir()] == ["ethylene.zip"]
+    archive.unlink()
+    os.mkfifo(archive)
+    with pytest.raises(ValueError, match="ethylene.zip: damaged, .*no ordinary file"):
+        datasets.prepare("ethylene", tmp_path)
 
 
 def test_synthetic_ethylene_is_labelled_and_repeats(tmp_path, monkeypatch):

@@ -559,6 +559,8 @@ def test_rows_lines_and_headers_that_would_fill_the_memory_are_refused(folder, m
     monkeypatch.setattr(limits, "BUDGET", 64 * 1000)
     np.save(folder / "t.npy", np.lib.stride_tricks.as_strided(np.zeros(1), (3, 8001), (8, 0)))
     refused("t.npy", r"t.npy: rows of the shape \(8001,\) have no numbers, or more than 8000")
+    np.save(folder / "t.npy", np.zeros((12, 0)))
+    refused("t.npy", r"t.npy: rows of the shape \(0,\) have no numbers")
     (folder / "t.csv").write_text("1,2,3\n" * 3 + "1," * 600 + "2\n")
     refused("t.csv", "t.csv: line 4 has more than 1000 bytes")
     (folder / "t.csv").write_text("a," * 600)

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from gridgrad.experiments.emulation import hosts, shaper
-from gridgrad.parallel.job.start_ranks import MARK, processes
+from gridgrad.parallel.job.leftovers import MARK, processes
 from tests.clock import Clock
 
 PYTHON = [sys.executable, "-m", "mpi4py", "-c"]

@@ -177,3 +177,11 @@ def test_who_stops_reading_is_no_error():
         process.stdout.close()
         assert process.stderr.read() == b"" and process.wait(LIMIT) == 0, words
         process.stderr.close()
+
+
+def test_an_output_that_can_not_be_written_is_a_line():
+    for words in (["--version"], ["study"], ["explain", "--help"], ["launch", "1", "train", "--help"]):
+        with open("/dev/full", "w") as full:
+            ended = subprocess.run([sys.executable, "-m", "gridgrad", *words], stdout=full, stderr=subprocess.PIPE, text=True)
+        assert ended.returncode == 2 and ended.stderr.count("\n") == 1, words
+        assert ended.stderr.endswith(": error: can not write the output: No space left on device\n")

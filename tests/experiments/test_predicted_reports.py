@@ -83,7 +83,7 @@ def test_the_batch_grows_with_the_ranks_for_weak_scaling_alone(swept):
 
 def test_images_are_split_by_height_and_memory_is_watched():
     small = machine.checked(json.loads((machine.SHIPPED / "ethernet-1g.json").read_text()))
-    study = Study({"nets": ["vgg16"], "ranks": [1, 2], "batch_size": 64, "schemes": [*SCHEMES, AUTO]})
+    study = Study({"nets": ["vgg16"], "ranks": [1, 2], "batch_size": 128, "schemes": [*SCHEMES, AUTO]})
     found = [line for line in predicted.records(study, small) if line["P"] > 1]
     assert {series for line in found for series in series_of(line)} == {
         "batch",

@@ -14,7 +14,7 @@ from gridgrad.experiments import reproduce
 from gridgrad.experiments.papers import page, page_html, page_words
 from gridgrad.experiments.papers.all_papers import PAPERS, Paper
 from gridgrad.experiments.papers.cited import DERIVED, PRINTED, READ, Cited
-from gridgrad.experiments.papers.claims import VERDICTS
+from gridgrad.experiments.papers.claims import DIFFERS, VERDICTS, Claim, Finding
 from gridgrad.experiments.papers.items import (
     ALONE,
     BESIDE,
@@ -251,6 +251,17 @@ def test_all_links_lead_somewhere(written):
     assert all(is_figure(out / image) for image in images)
     text = (out / "reproduce.md").read_text()
     assert all(f"]({image})" in text for image in images)
+
+
+def test_no_text_is_taken_for_markup():
+    evil = "<script>alert('x')</script>&\"><img src=x onerror=y>"
+    rows = (ItemRow(evil, Cited(evil, PRINTED, evil), evil, kept=evil, predicted=evil, remark=evil, kept_remark=evil + "2"),)
+    items = [Item(*[evil] * 3, rows, *[evil] * 4, figures=((evil, ""),), reason=evil, processor=evil), Item(*[evil] * 3)]
+    claim = Claim(evil, evil, evil, True, Finding(DIFFERS, evil, evil))
+    section = page.Section(*[evil] * 4, tuple(items), (claim,), evil, evil, (evil,), 1)
+    html = page_html.render(page.Page((section,), "kept", evil))
+    assert "<script" not in html and "<img src=x" not in html and Page(html).open == []
+    assert "".join(Page(html).texts).count(evil) > 20
 
 
 def test_the_page_has_every_item_and_says_what_is_missing(written):

@@ -287,6 +287,7 @@ def test_a_plain_job_is_started_again_by_supervise(ends, starts, status, tmp_pat
     [
         ("--time 1x", "train", "must be hours:minutes:seconds or whole minutes"),
         ("--time 0:00:30", "train", "at least a minute"),
+        (f"--time {10**30}", "train", "must be hours:minutes:seconds or whole minutes"),
         ("--partition 'a b'", "train", "must be letters, digits"),
         ("--name '$(id)'", "train", "must be letters, digits"),
         ("--account --no", "train", "expected one argument"),

@@ -15,10 +15,9 @@ from types import SimpleNamespace
 import pytest
 
 from gridgrad.experiments.scaling import records
-from gridgrad.parallel.job.start_ranks import remove_orphaned_segments
 from tests import one_node_slurm
 from tests.experiments.programs import program
-from tests.killer import half_written_in, whole_in
+from tests.killer import half_written_in, remove_orphaned_segments, whole_in
 
 pytestmark = [pytest.mark.mpi, pytest.mark.long]
 ROOT = Path(__file__).parents[2]

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from gridgrad.parallel.job.start_ranks import end_with_parent, remove_orphaned_segments
+from gridgrad.parallel.job.start_ranks import end_with_parent
 from tests.jobs import NoJob
-from tests.killer import processes_with
+from tests.killer import processes_with, remove_orphaned_segments
 from tests.mutants.faults import FOLDERS
 
 MARK = "GRIDGRAD_MUTANTS"  # the environment variable with the mark of one run of tests

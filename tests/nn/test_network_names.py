@@ -23,7 +23,7 @@ def test_a_published_network_may_have_another_dropout():
 BAD = ["", "mlp", "mlp:", "mlp:64", "mlp:64,gelu", "mlp:0,relu", "mlp:-3,relu", "mlp:6.5,relu", "mlp:relu,64", "vgg99"]
 
 
-@pytest.mark.parametrize("spec", [*BAD, "mlp:8,relu,dropout=2", "mlp:8,relu,dropout=x"])
+@pytest.mark.parametrize("spec", [*BAD, "mlp:1_0,relu", "mlp:\u0663,relu", "mlp:8,relu,dropout=2", "mlp:8,relu,dropout=x"])
 def test_bad_specs_are_refused(spec):
     with pytest.raises(ValueError, match="net|width|Dropout"):
         build(spec, 4, 1)

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from gridgrad.experiments.common.options import check_writable
 from gridgrad.nn.files import whole_files
 from gridgrad.nn.files.whole_files import NotWritten, folder_written_whole, is_of_disk, write_text, written_whole
 from tests.disk import files_end_at
@@ -43,6 +44,15 @@ def test_links_stay_links_and_devices_stay_devices(tmp_path):
     assert (tmp_path / "link").is_symlink() and (tmp_path / "there").read_text() == "new"
     with pytest.raises(OSError, match="no ordinary file"), written_whole("/dev/null"):
         pass
+
+
+def test_links_in_a_circle_are_refused_and_stay(tmp_path):
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    for write in (lambda: write_text(tmp_path / "a", "text"), lambda: check_writable(tmp_path / "b")):
+        with pytest.raises(NotWritten, match="can not write .*(a|b): Too many levels of symbolic links; give another name"):
+            write()
+    assert (tmp_path / "a").is_symlink() and (tmp_path / "b").is_symlink()
 
 
 def test_a_full_disk_is_said_in_a_line_with_the_name_of_the_file(tmp_path):

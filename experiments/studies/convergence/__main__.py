@@ -132,8 +132,9 @@ def document(results):
 
 def prepare(args):
     """What rank 0 does before any rank starts; returns the earlier results."""
+    before = earlier_results(args.out, (*PROBLEM, "ways"), "convergence", document)
     datasets.prepare(args.dataset, args.data_dir)
-    return earlier_results(args.out, (*PROBLEM, "ways"), "convergence", document)
+    return before
 
 
 def main():

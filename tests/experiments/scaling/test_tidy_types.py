@@ -70,3 +70,16 @@ def test_pandas_reads_these_types_and_writes_them_as_parquet(tmp_path):
     frame.to_parquet(parquet)
     again = pandas.read_parquet(parquet)
     pandas.testing.assert_frame_equal(again, frame)
+
+
+def test_no_cell_is_a_command_for_a_spreadsheet_or_a_terminal():
+    cells = {
+        "=1+1": "'=1+1",
+        "-x\x1b[2J": "'-x\\x1b[2J",
+        "a\tb": "a\\tb",
+        "\udcff→": "\\udcff→",
+        "a b": "a b",
+        -1: -1,
+        None: None,
+    }
+    assert {value: tidy.harmless(value) for value in cells} == cells

@@ -67,7 +67,7 @@ def test_a_manifest_that_ends_early_or_was_changed_is_damaged(tmp_path):
         {"files": [{}]}, {"format": "another"}, {"format": None}, {"more": 1},
         *({"files": [{"name": name, "size": 1, "sha256": ""}]} for name in ("", ".", "..", "../x", "/x", "a/b", "a\0b", 3)),
         {"files": [{"name": "x", "size": -1, "sha256": ""}]}, {"files": [{"name": "x", "size": "1", "sha256": ""}]},
-        {"files": [{"name": "x", "size": 1, "sha256": None}]},
+        {"files": [{"name": "x", "size": 1, "sha256": None}]}, {"files": [{"name": "x", "size": 1, "sha256": ""}] * 2},
     ],
     ids=str,
 )  # fmt: skip

@@ -198,3 +198,9 @@ def test_states_in_words():
     assert silent.silent and "rank 1 has not answered for 40 s: process 4194309 is gone; before, it computed in" in str(silent)
     assert process_state(os.getpid()) == "running, but leaves its other threads no turn"
     assert in_words((0, 1, 2, 8)) == "ranks 0-2, 8" and in_words([4]) == "rank 4"
+
+
+def test_a_place_in_a_file_whose_name_is_no_utf_8_can_be_written():
+    names = {"sys": sys}
+    exec(compile("def here():\n    return sys._getframe()", "/odd\udcff.py", "exec"), names)
+    assert place(names["here"]()).startswith("here at /odd\\xff.py:2, ")

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from gridgrad.parallel.grid.process_grid import AXES, ProcessGrid, parse_grid
+from gridgrad.parallel.grid.process_grid import ranks_per_node as read_ranks_per_node
 from tests.mpi import mpi
 
 
@@ -48,6 +49,12 @@ def test_a_grid_of_another_size_names_both_numbers(comm):
         ProcessGrid(comm, batch=2, model=2)
     with pytest.raises(ValueError, match="unknown axes"):
         ProcessGrid(comm, depth=3)
+
+
+@pytest.mark.parametrize("text", ["0", "x", "-1", "9" * 5000])
+def test_a_variable_that_is_no_number_of_ranks_is_named(text):
+    with pytest.raises(ValueError, match="GRIDGRAD_RANKS_PER_NODE must be a whole number"):
+        read_ranks_per_node(4, {"GRIDGRAD_RANKS_PER_NODE": text})
 
 
 @mpi(2, 4, long=(4,))

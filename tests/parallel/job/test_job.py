@@ -18,6 +18,8 @@ import pytest
 
 from gridgrad.nn.files.whole_files import NotWritten
 from gridgrad.parallel.job import start_ranks
+from gridgrad.parallel.job.leftovers import MARK, processes, remove_session
+from gridgrad.parallel.job.leftovers import segments_of as segments_to_clear
 from gridgrad.parallel.job.run import (
     UserError,
     check_launcher,
@@ -30,20 +32,15 @@ from gridgrad.parallel.job.run import (
 )
 from gridgrad.parallel.job.start_ranks import (
     FALSE_START,
-    MARK,
     STARTS,
     cores,
     environment,
     find_mpiexec,
     is_open_mpi,
     mpiexec,
-    orphaned_segments,
-    processes,
-    remove_orphaned_segments,
-    remove_session,
     slots,
 )
-from tests.killer import segments_of
+from tests.killer import orphaned_segments, remove_orphaned_segments, segments_of
 
 LIMIT = 300  # seconds after which something hangs, however busy the machine is: it takes some seconds where nothing else runs
 
@@ -249,18 +246,15 @@ def test_killing_mpiexec_leaves_no_orphan():
 def test_ending_the_launching_program_ends_its_job(number, tmp_path):
     out = tmp_path / "s.jsonl"
     arguments = ["--nets", "mlp:8,relu", "--ranks", "2", "--steps", str(10**7), "--out", out]
-    started = time.time()
     sweep = subprocess.Popen([sys.executable, "-m", "gridgrad", "sweep", *arguments], stderr=subprocess.PIPE)
     assert comes_true(lambda: sum(map(bool, map(segments_of, processes_running("gridgrad", "train")))) == 2)  # they are in MPI
-    launcher = subprocess.run(["ps", "-o", "pid=", "--ppid", str(sweep.pid)], capture_output=True, text=True).stdout.split()
+    ranks = processes_running("gridgrad", "train")
+    segments = set().union(*map(segments_to_clear, ranks))
     sweep.send_signal(number)
     sweep.communicate(timeout=LIMIT)
-    assert comes_true(lambda: not processes_running("gridgrad", "train"))
+    assert comes_true(lambda: not set(ranks) & set(processes_running("gridgrad", "train")))
+    assert segments and comes_true(lambda: not any(path.exists() for path in segments))
     assert not out.exists()
-    if number == signal.SIGKILL:  # then it could not clean up
-        remove_orphaned_segments(started)
-        for pid in launcher:
-            remove_session(int(pid))
 
 
 def test_a_launcher_that_is_not_there_is_named(monkeypatch):
@@ -359,6 +353,10 @@ def test_messages_are_one_line():
     assert one_line(ValueError()) == "ValueError"
     assert one_line(ValueError("\udcff \x1b[31m")) == "\\udcff \\x1b[31m"
     assert one_line(FileNotFoundError(2, "No such file", b"\xff\x07")) == "\\udcff\\x07: No such file"
+    assert one_line(FileNotFoundError(2, "No such file or directory")).startswith("the current folder is no longer there")
     assert one_line(FileNotFoundError(2, "No such file or directory", "x")) == "x: No such file or directory"
+    with pytest.raises(ValueError) as many:
+        int("9" * 5000)
+    assert "5000 digits" in one_line(many.value) and "sys." not in one_line(many.value)
     long = one_line(ValueError("begin " + "x" * 100_000 + " end"))
     assert long.startswith("begin ") and long.endswith(" end") and len(long) < 1300

@@ -250,6 +250,7 @@ def test_what_a_report_says():
         ("locl:3", "no protocol 'locl:3': use sync, local, "),
         ("local", "protocol local: write local:K"),
         ("local:0", "period must be a whole number of at least 1, not '0'"),
+        (f"local:{10**30}", "period must be at most 2147483647"),
         ("local:2:3", "write local:K"),
         ("post-local:-1:2", "start must be a whole number of at least 0, not '-1'"),
         ("slowmo:4", "write slowmo:K:BETA"),

@@ -1,0 +1,208 @@
+"""How much scratch memory (`nn/kernels/workspace.py`) layers work in, from shapes alone: what a prediction of memory counts.
+
+All layers share it, so that the process holds, of each name, the most that any of them asks for. Each function returns
+{name: elements} of a training step of one layer, under the names in the code that asks for them. Arrays of a few kilobytes,
+such as the sums of a bias, are left out. Sizes are those on a CPU, with the table in use.
+"""
+
+from functools import lru_cache
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from gridgrad.nn.kernels.channels import piece_length
+from gridgrad.nn.kernels.convolution import algorithm
+from gridgrad.nn.kernels.gemm import LARGE_OPERAND, PARTS, group_of
+from gridgrad.nn.kernels.patches import FEW_CHANNELS, Patches, RowPatches, unrolling
+from gridgrad.nn.kernels.pool_space import runs
+from gridgrad.nn.kernels.row_winograd import CONFLICTING_BYTES, RowWinograd
+from gridgrad.nn.kernels.strided_gradient import Phase
+from gridgrad.nn.kernels.table_in_use import kernels
+from gridgrad.nn.kernels.window import COLUMNS, ROWS, Window
+from gridgrad.nn.kernels.winograd import CHANNELS_AT_ONCE, GRADIENTS_AT_ONCE, KERNELS_AT_ONCE, Winograd
+from gridgrad.nn.kernels.workspace import blocks
+
+
+def largest(*found):
+    """For each name the most elements that any of some dicts has."""
+    return {name: max(one.get(name, 0) for one in found) for name in set().union(*found)}
+
+
+def of_convolution(window, x, filters, dtype, needs_gradient, pooled=None):
+    """Those of a convolution. x: the shape of its input. needs_gradient: whether the input's gradient is computed. pooled: the
+    Window of the MaxPool2d behind it, where they work together, block by block."""
+    return _of_convolution(kernels(), window, tuple(x), filters, np.dtype(dtype), needs_gradient, pooled)
+
+
+@lru_cache(maxsize=4096)
+def _of_convolution(table, window, x, filters, dtype, needs_gradient, pooled):
+    (images, *_, channels), (rows, columns) = x, window.output(*x[1:3])
+    y = images, rows, columns, filters
+    if not prod(x) * prod(y):
+        return {}
+    chosen = algorithm(window, channels, filters, rows, columns, dtype, images)
+    found = PASSES[type(chosen)](chosen, x, y, dtype) | {"channels 0": piece_length(_like(y, dtype))}  # the last for the bias
+    if pooled:
+        count, _ = _extents(chosen.blocks(_like(x, dtype), y))
+        found |= {"convolved": count * prod(y[1:]), "partial gradient": prod(window.kernel) * channels * filters}
+        found = largest(found, of_pooling(pooled, (count, *y[1:]), dtype, True))
+    if not needs_gradient or isinstance(chosen, Winograd):
+        return found
+    if isinstance(chosen, Patches) and chosen._scattering_pays(*x, filters):
+        count, length = _extents(chosen.blocks(_like(x, dtype), y))
+        return largest(found, {"unrolled": count * length * columns * prod(window.kernel) * channels})
+    return largest(found, *(_of_phase(chosen, x, y, dtype, phases) for phases in product(*map(range, window.stride))))
+
+
+def _of_phase(chosen, x, y, dtype, phases):
+    """Those of one convolution of `nn/kernels/strided_gradient.py`, which computes the gradient at the pixels of a phase."""
+    (images, height, width, channels), (_, rows, columns, filters), window = x, y, chosen.window
+    sides = (ROWS, phases[0], height, rows), (COLUMNS, phases[1], width, columns)
+    down, across = phases = [Phase(window, *side) for side in sides]
+    pixels = [len(range(side[2])[phase.pixels]) for phase, side in zip(phases, sides)]
+    if not (down.taps and across.taps and prod(pixels)):
+        return {}
+    single = Window((down.taps, across.taps), (1, 1), (down.padding, across.padding))
+    taken = [len(range(side[3])[phase.gradients]) for phase, side in zip(phases, sides)]
+    gradients, part = (images, *taken, filters), (images, *pixels, channels)
+    one = RowWinograd(single, chosen.m) if isinstance(chosen, RowWinograd) else unrolling(single, filters)
+    found = PASSES[type(one)](one, gradients, part, dtype, backward=False)
+    found["turned"] = down.taps * across.taps * filters * channels
+    if window.stride != (1, 1):  # the pixels do not lie side by side, so that each block is copied to its place
+        count, length = _extents(one.blocks(_like(gradients, dtype), part))
+        found["product"] = count * length * prod(part[2:])
+    return found
+
+
+def of_pooling(window, x, dtype, is_max):
+    """Those of a pooling of the maximum or, if `is_max` is false, of the mean. x: the shape of its input."""
+    (images, height, width, channels), (rows, columns) = x, window.output(*x[1:3])
+    if not prod(x) * rows * columns:
+        return {}
+    (_, stride, _), (kw, column_stride, _) = window.along(ROWS), window.along(COLUMNS)
+    row_bytes, shift = stride * width * channels * np.dtype(dtype).itemsize, (kw - 1) // column_stride
+    lengths = {run.stop - run.start for run, _ in runs(*window.along(ROWS), rows, height)}
+    count, length = max((_extents(blocks(images, most, row_bytes)) for most in lengths), key=prod)
+    halfway, wide = count * length * width * channels, count * length * (columns + shift) * channels
+    apart = {f"columns {i}": wide + shift * channels for i in range(min(kw, column_stride))}
+    found = apart | {"halfway": halfway, "wide": wide if shift else 0}
+    return found | (dict.fromkeys(("mask", "rest"), max(halfway, wide)) if is_max else {"scaled": wide})
+
+
+def of_linear(samples, inputs, outputs, dtype):
+    """Those of a Linear: with few samples, sums of a product with a large weight are computed in parts."""
+    few = np.dtype(dtype) == np.float32 and samples <= kernels().small_batch and inputs * outputs >= LARGE_OPERAND
+    parts = inputs // (64 if samples <= 8 else 128)
+    return {"products of parts": min(parts * samples * outputs, PARTS), "sum": samples * outputs} if few else {}
+
+
+def of_activation(elements):
+    """Those of an elementwise layer."""
+    piece = min(elements, kernels().chunk)
+    return {"slope": piece, "zeros": piece, "positive": -(-piece // 4)}
+
+
+def of_batch_norm(x):
+    """Those of a BatchNorm. x: the shape of its input."""
+    if not prod(x):
+        return {}
+    piece = piece_length(_like(x, np.dtype(np.float32)))
+    names = [*(f"channels {i}" for i in range(3)), "difference", "product", "sign"]
+    return dict.fromkeys(names, piece) | {"sums of pieces": 2 * -(-prod(x) // piece) * x[-1]}
+
+
+# ----- forward, and the gradient of the kernel, by the algorithms of `nn/kernels/convolution.py`
+
+
+def _of_row_winograd(one, x, y, dtype, backward=True):
+    kw, channels, (_, _, columns, filters) = one.window.kernel[1], x[3], y
+    count, length = _extents(one.blocks_of(y, channels, dtype.itemsize))
+    tiles, kernel = count * -(-length // one.m), kw * channels * filters
+    row = lambda pixels, of: (pixels + (pixels * of * dtype.itemsize % CONFLICTING_BYTES == 0)) * of  # noqa: E731
+    found = {
+        "kernel": one.n * kernel,
+        "points": one.n * tiles * row(columns + kw - 1, channels),
+        "products": one.n * tiles * row(columns, filters),
+    }
+    if backward:
+        at_once = min(columns, max(1, kernels().winograd_bytes // (kernel * dtype.itemsize)))
+        found |= {"kernel gradient": one.n * kernel, "products of columns": at_once * kernel, "sums of products": kernel}
+    return found
+
+
+def _of_winograd(one, x, y, dtype):
+    channels, filters, (n, n_columns), (m, m_columns) = x[3], y[3], one.n, one.m
+    count, length = _extents(one._blocks(_like(x, dtype), _like(y, dtype), None))
+    down, across = one._tile_grid(slice(0, length), y[2])
+    kh, kw = one.window.kernel
+    kernel, tiles, reach = one.points * channels * filters, count * down * across, -(-n_columns // m_columns) - 1
+    rows, columns = count * down, across + reach
+    wide = across * m_columns + kw - 1
+    found = {
+        "kernel": kernel,
+        "kernels halfway": max(kh * n_columns, n * kw) * min(KERNELS_AT_ONCE, channels * filters),
+        "padded": count * (down * m + kh - 1) * wide * channels,
+        "padded gradient": count * down * m * across * m_columns * filters,
+        "halfway": rows * max(n * wide * channels, m * n_columns * across * filters),
+        "points": one.points * tiles * channels,
+        "products": one.points * tiles * filters,
+        "columns": n * rows * columns * n_columns * channels,
+        "pixels": n * rows * columns * m_columns * channels,
+    }
+    if (count * down * m, across * m_columns) == (count * y[1], y[2]):
+        del found["padded gradient"]
+    else:
+        found["whole tiles"] = count * down * m * across * m_columns * filters
+    at_once = CHANNELS_AT_ONCE[max(one.n)]
+    found["sum over some channels"] = tiles * max(filters * (channels > at_once), channels * (filters > at_once))
+    if kernel <= GRADIENTS_AT_ONCE:
+        return found | {"kernel gradient": kernel, "products of some points": n_columns * channels * filters}
+    at_once = min(channels, max(1, GRADIENTS_AT_ONCE // (one.points * filters) // 16 * 16))
+    return found | {
+        "products of some channels": one.points * at_once * filters,
+        "share of the gradient": kh * kw * at_once * filters,
+    }
+
+
+def _of_patches(one, x, y, dtype, backward=True):
+    (kh, kw), (sh, sw), padding = one.window.kernel, one.window.stride, one.window.padding
+    channels, filters = x[3], y[3]
+    count, length = _extents(one.blocks(_like(x, dtype), y))
+    pixels, patches = kh * kw * channels, count * length * y[2]
+    block = count * ((length - 1) * sh + kh) * (x[2] + sum(padding[1])) * channels
+    found = {"padded": block if any(map(any, padding)) else 0}
+    if (kh, kw, sh, sw) != (1, 1, 1, 1):
+        found |= {"unrolled": patches * pixels, "planes": block if channels <= FEW_CHANNELS and sw <= 2 else 0}
+    if backward:
+        group = group_of(kernels().group_rows, patches, pixels, filters) if dtype == np.float32 else 0
+        found |= {"partial kernel gradient": pixels * filters}
+        found |= {"products of groups": patches // group * pixels * filters if group else 0}
+    return found
+
+
+def _of_row_patches(one, x, y, dtype, backward=True):
+    (kh, kw), padding, channels, filters = one.window.kernel, one.window.padding, x[3], y[3]
+    count, length = _extents(one.blocks(_like(x, dtype), y))
+    rows, row = count * (length + kh - 1), kw * channels
+    groups = count * -(-length * y[2] // one.ROWS_OF_PRODUCT)
+    return {
+        "padded": rows * (x[2] + sum(padding[1])) * channels if any(map(any, padding)) else 0,
+        "unrolled": rows * y[2] * row,
+        "product of rows": kh * filters * max(count * length * y[2], groups * row if backward else 0),
+        "partial kernel gradient": kh * row * filters if backward else 0,
+    }
+
+
+PASSES = {RowWinograd: _of_row_winograd, Winograd: _of_winograd, Patches: _of_patches, RowPatches: _of_row_patches}
+
+
+def _extents(some):
+    """(images, rows) of the first of some blocks, which is the largest."""
+    images, rows = next(some)
+    return images.stop - images.start, rows.stop - rows.start
+
+
+def _like(shape, dtype):
+    """An array of a shape that takes no memory, for what only asks for shapes."""
+    return np.broadcast_to(np.zeros((), dtype), shape)

@@ -1,0 +1,125 @@
+"""What a job that fails leaves behind: processes, files in shared memory, and the folder of Open MPI's mpiexec.
+
+This file is also a program, the caretaker of one job: a process of its own that notes which files in shared memory the job's
+processes make, until its input ends. That is when whoever started the job closes it or dies, however it dies. Then it kills
+what still runs of the job and deletes those files, which are the job's own, whatever else is there. It imports nothing of the
+project, so that it starts in some 20 ms, and it sleeps until the kernel says that a file is made.
+"""
+
+import contextlib
+import ctypes
+import os
+import platform
+import select
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+MARK = "GRIDGRAD_JOB"  # the environment variable that identifies the processes of one job
+SHARED_MEMORY = Path("/dev/shm")
+OURS = "gridgrad_"  # how the names of our files there begin; then comes the mark of the job
+LIBRARIES = "mpich_shm_", "mpich_vci_", "mpich_shar_", "ucx_shm_", "sm_segment.", "vader_segment."  # how those of MPI do
+CREATED, CLOSE_ON_EXEC = 0x100, 0o2000000  # of linux/inotify.h
+BETWEEN = 0.05  # seconds at least from one look at the processes to the next, however many files are made
+UNTOLD = 1.0  # seconds from one to the next where the kernel says nothing
+
+
+def processes(mark):
+    """The ids of the processes that run with the environment variable MARK=`mark`: those of one job."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if f"{MARK}={mark}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+    return found
+
+
+def segments_of(pid):
+    """{path: inode} of MPI's files in shared memory that a process has open or maps."""
+    names = set()
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(f"/proc/{pid}/fd"):  # before those that are mapped: a file is closed when it has been mapped
+            with contextlib.suppress(OSError):
+                names.add(os.readlink(entry.path))
+        names |= {f"/{line.partition('/')[2]}" for line in Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines()}
+    found = {}
+    for path in map(Path, names):
+        if path.parent == SHARED_MEMORY and path.name.startswith(LIBRARIES):
+            with contextlib.suppress(OSError):  # it has been deleted
+                found[path] = path.stat().st_ino
+    return found
+
+
+def segments(mark):
+    """{path: inode} of those that the processes of a job have."""
+    return {path: inode for pid in processes(mark) for path, inode in segments_of(pid).items()}
+
+
+def clean_up(mark, launcher, files):
+    """Kill the processes of a job and delete its files: `files`, a {path: inode}, and those that its processes have now.
+
+    launcher: the process id of its mpiexec, 0 if it is not known.
+    """
+    files = files | segments(mark)
+    kill_processes(mark)
+    remove_session(launcher)
+    for path in (*files, *SHARED_MEMORY.glob(f"{OURS}{mark}_*")):
+        with contextlib.suppress(OSError):
+            if files.get(path) in (None, path.stat().st_ino):  # no other file has got its name
+                path.unlink()
+
+
+def kill_processes(mark):
+    """Kill every process of a job and wait, for at most 10 seconds, until they are gone."""
+    deadline = time.monotonic() + 10
+    while (living := processes(mark)) and time.monotonic() < deadline:
+        for pid in living:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+
+
+def remove_session(pid):
+    """Delete the session folders that Open MPI's mpiexec, with the process id `pid`, left behind when it was killed.
+
+    A later mpiexec that happens to get the same process id would not start while they exist.
+    """
+    folder = Path(tempfile.gettempdir())
+    for session in (folder / f"ompi.{pid}", folder / f"ompi.{platform.node()}.{os.getuid()}" / f"pid.{pid}"):
+        shutil.rmtree(session, ignore_errors=True)
+
+
+def watch(mark):
+    """(id of mpiexec, {path: inode} of MPI's files that a job's processes have in shared memory) until this one's input ends.
+
+    The input is the id.
+    """
+    made, launcher, files, look = made_there(), 0, {}, True
+    while True:
+        if look:
+            files |= segments(mark)
+            time.sleep(BETWEEN)
+        ready = select.select([0, *made], (), (), None if made else UNTOLD)[0]
+        if 0 in ready:
+            if not (said := os.read(0, 64)):
+                return launcher, files
+            launcher = int(said)
+        names = os.read(*made, 1 << 16) if made and made[0] in ready else b""
+        look = not ready or any(name.encode() in names for name in LIBRARIES)
+
+
+def made_there():
+    """[a descriptor that can be read when a file has been made in shared memory], [] where the system has none."""
+    with contextlib.suppress(AttributeError, OSError):
+        libc = ctypes.CDLL(None)
+        made = libc.inotify_init1(CLOSE_ON_EXEC)
+        if made >= 0 and libc.inotify_add_watch(made, os.fsencode(SHARED_MEMORY), CREATED) >= 0:
+            return [made]
+    return []
+
+
+if __name__ == "__main__":
+    clean_up(sys.argv[1], *watch(sys.argv[1]))

@@ -1,0 +1,147 @@
+"""The caretaker of a job: what the job has left goes, however it and its launcher end, and nothing of others."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from gridgrad.parallel.job import leftovers
+from gridgrad.parallel.job.leftovers import MARK, OURS, SHARED_MEMORY
+from gridgrad.parallel.job.start_ranks import care_no_more, launch
+
+RANK = """
+import mmap, os, sys, time
+path = os.path.join(sys.argv[1], f"mpich_shm_{os.getpid():x}_0")
+with open(path, "w+b") as file:
+    file.truncate(4096)
+    kept = mmap.mmap(file.fileno(), 4096)
+open(os.path.join(sys.argv[1], f"gridgrad_{os.environ['GRIDGRAD_JOB']}_x"), "w").close()
+print(path, flush=True)
+time.sleep(600)
+"""
+LAUNCHER = """
+import signal, sys
+from gridgrad.parallel.job.start_ranks import launch
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)  # which a shell lets the programs ignore that it starts in the background
+process, caretaker = launch([sys.argv[1]], 1, [], stdout=None)
+print(caretaker.args[-1], process.pid, caretaker.pid, flush=True)
+process.wait()
+"""
+SERIAL = """
+import time
+from gridgrad.parallel.job.run import run
+run(lambda: (print("runs", flush=True), time.sleep(600)))
+"""
+
+
+@pytest.fixture
+def mpiexec(tmp_path):
+    """A launcher that starts one rank, which has files in shared memory, and does not end it."""
+    path = tmp_path / "mpiexec"
+    (tmp_path / "rank.py").write_text(RANK)
+    path.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exit\n"{sys.executable}" "{tmp_path}/rank.py" {SHARED_MEMORY}\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+def gone(paths, pids):
+    """Whether all of these files and processes go."""
+    deadline = time.monotonic() + 300
+    while time.monotonic() < deadline:
+        running = [pid for pid in pids if os.path.exists(f"/proc/{pid}/exe")]  # which a process has until it has ended
+        if not running and not any(path.exists() for path in paths):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def is_watching(pid):
+    return any("inotify" in os.readlink(entry.path) for entry in os.scandir(f"/proc/{pid}/fd"))
+
+
+def pid_in(path):
+    return int(path.name.split("_")[2], 16)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGQUIT])
+def test_a_launcher_that_is_killed_leaves_neither_processes_nor_files_and_those_of_others_stay(number, mpiexec):
+    process = subprocess.Popen([sys.executable, "-c", LAUNCHER, mpiexec], stdout=subprocess.PIPE, text=True)
+    words = sorted((process.stdout.readline().split() for _ in range(2)), key=len)
+    path, (mark, *pids) = Path(words[0][0]), words[1]
+    other = uuid.uuid4().hex
+    others = [SHARED_MEMORY / f"mpich_shm_{other[:8]}_0", SHARED_MEMORY / f"{OURS}{other}_x", SHARED_MEMORY / f"{OURS}{other}"]
+    ours = [path, SHARED_MEMORY / f"{OURS}{mark}_x"]
+    assert all(one.exists() for one in ours)
+    try:
+        for one in others:
+            one.touch()
+        os.kill(int(pids[1]), signal.SIGTERM)  # as a batch system does: its caretaker does not end before its time
+        process.send_signal(number)
+        process.wait()
+        assert gone(ours, [pid_in(path), *pids]) and all(one.exists() for one in others)
+    finally:
+        for one in others:
+            one.unlink()
+        process.stdout.close()
+
+
+@pytest.mark.parametrize("ending", ["well", "badly", "badly and its caretaker was killed"])
+def test_a_job_that_fails_is_cleaned_up_and_one_that_ends_well_left_alone(ending, mpiexec):
+    process, caretaker = launch([mpiexec], 1, [], text=True)
+    path = Path(process.stdout.readline().strip())
+    if "killed" in ending:
+        caretaker.kill()
+    care_no_more(caretaker, ending == "well")
+    if ending == "well":
+        assert path.exists() and caretaker.returncode == -signal.SIGKILL
+        leftovers.clean_up(caretaker.args[-1], process.pid, {})
+    assert gone([path], [pid_in(path)]) and not list(SHARED_MEMORY.glob(f"{OURS}{caretaker.args[-1]}_*"))
+    process.communicate()
+
+
+def test_the_files_of_a_rank_that_has_died_are_deleted_but_not_others_that_have_got_their_names(mpiexec):
+    for replaced in (False, True):
+        process, caretaker = launch([mpiexec], 1, [], text=True)
+        path = Path(process.stdout.readline().strip())
+        while not is_watching(caretaker.pid):
+            time.sleep(0.05)
+        time.sleep(1)  # so much later, on a busy machine, the caretaker has seen it
+        os.kill(pid_in(path), signal.SIGKILL)
+        process.communicate()
+        if replaced:
+            path.rename(f"{path}x")
+            path.touch()
+        care_no_more(caretaker, clean=False)
+        assert path.exists() is replaced
+        if replaced:
+            path.unlink()
+            Path(f"{path}x").unlink()
+
+
+def test_only_files_of_mpi_count_and_only_where_the_process_has_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(leftovers, "SHARED_MEMORY", tmp_path)
+    names = "mpich_shm_0_0", "mpich_vci_ab12_3", "sm_segment.host.0.1", "dataset.npy", "gridgrad_1", "psm_1"
+    files = [open(tmp_path / name, "w") for name in names]  # noqa: SIM115
+    try:
+        assert set(leftovers.segments_of(os.getpid())) == {tmp_path / name for name in names[:3]}
+        assert leftovers.segments_of(os.getppid()) == leftovers.segments_of(1 << 30) == {}
+    finally:
+        for file in files:
+            file.close()
+
+
+def test_a_serial_run_that_is_killed_has_left_no_file():
+    environment = {name: value for name, value in os.environ.items() if name != MARK}
+    process = subprocess.Popen([sys.executable, "-c", SERIAL], stdout=subprocess.PIPE, text=True, env=environment)
+    try:
+        assert process.stdout.readline() == "runs\n"
+        maps = Path(f"/proc/{process.pid}/maps").read_text()
+        assert any(name in maps for name in leftovers.LIBRARIES) and not leftovers.segments_of(process.pid)
+    finally:
+        process.kill()
+        process.communicate()
