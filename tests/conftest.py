@@ -10,18 +10,17 @@ from pathlib import Path
 import mpi4py
 import pytest
 
-mpi4py.rc.initialize = False  # before anything imports MPI: an mpiexec of Open MPI 4 started by a rank of its own ends at once
-
-from gridgrad.nn import device  # noqa: E402
-from gridgrad.nn.kernels import table_in_use  # noqa: E402
-from gridgrad.nn.kernels.processor import blas, processor  # noqa: E402
-from gridgrad.nn.kernels.shipped_tables import shipped  # noqa: E402
-from tests import selection, standin  # noqa: E402
-from tests.jobs import NoJob, jobs  # noqa: E402
-from tests.mpi import ranks_of  # noqa: E402
+from gridgrad.nn import device
+from gridgrad.nn.kernels import table_in_use
+from gridgrad.nn.kernels.processor import blas, processor
+from gridgrad.nn.kernels.shipped_tables import shipped
+from tests import selection, standin
+from tests.jobs import NoJob, jobs
+from tests.mpi import ranks_of
 
 JOBS = Path(__file__).parent / "parallel" / "job"
 
+mpi4py.rc.initialize = False
 device.use(standin.name())
 signal.signal(signal.SIGINT, signal.default_int_handler)  # else programs that tests start ignore it in a shell's background
 
