@@ -107,7 +107,6 @@ class Gpu:
 
 KINDS = {"cpu": Cpu, "gpu": Gpu}
 xp: Any = ArrayLibrary()
-on_cpu = True  # whether the library is NumPy
 
 
 def use(name, number=0, tf32=False):
@@ -118,15 +117,16 @@ def use(name, number=0, tf32=False):
     float32 products to 10 bits of mantissa (TensorFloat-32).
     Raises ValueError if the name is unknown, if there is no GPU, or if CuPy or a library that it needs is missing.
     """
-    global _device, on_cpu
+    global _device
     if name == "auto":
         name = "gpu" if gpus() else "cpu"
         tf32 = tf32 and name == "gpu"
     if name not in KINDS:
         raise ValueError(f"unknown device '{name}': use cpu, gpu or auto")
-    _device, on_cpu = KINDS[name](number, tf32), KINDS[name].is_cpu
+    _device = KINDS[name](number, tf32)
     vars(xp).clear()
     vars(xp).update((name, value) for name, value in vars(_device.library).items() if not name.startswith("__"))
+    xp.is_cpu = _device.is_cpu
 
 
 def gpus():
@@ -145,7 +145,7 @@ def gpus():
 
 def is_cpu():
     """Whether the library is NumPy. Use it only to choose between algorithms that compute the same."""
-    return on_cpu
+    return xp.is_cpu
 
 
 def empty(size, dtype):
@@ -195,7 +195,7 @@ def pinned_empty(size, dtype):
 
 def synchronise():
     """Wait until the device has finished all operations. On a CPU there is nothing to wait for."""
-    if not on_cpu:
+    if not xp.is_cpu:
         _device.synchronise()
 
 

@@ -23,9 +23,9 @@ import numpy as np
 from mpi4py import MPI
 
 from gridgrad.nn.sequential import Sequential
-from gridgrad.parallel.job import under_way
 from gridgrad.parallel.job.deaths import DRAIN
 from gridgrad.parallel.job.run import in_short
+from gridgrad.parallel.job.under_way import here
 from gridgrad.parallel.sync.shared_memory import NoSharedMemory, shared_arrays
 
 PERIOD = 0.5  # seconds between two looks, at most; a tenth of the limit where that is less
@@ -117,9 +117,9 @@ class Watchdog:
         """Write where the main thread is."""
         now = time.monotonic()
         passed, self._looked = min(now - self._looked, 2 * self.period), now
-        inside, frame = under_way.calls[-1:], sys._current_frames().get(threading.main_thread().ident)
+        inside, frame = here.calls[-1:], sys._current_frames().get(threading.main_thread().ident)
         method = mpi_call(frame) if not inside and frame is not None else None
-        mark = under_way.entered, inside, (id(frame), frame.f_lasti) if method else None
+        mark = here.entered, inside, (id(frame), frame.f_lasti) if method else None
         self._still = self._still + passed if mark == self._mark else 0.0
         self._mark = mark
         if inside:
@@ -127,12 +127,8 @@ class Watchdog:
         else:
             where = f"MPI's {method}, {place(frame)}" if method else place(frame)
         step = f", step {self.net.step}" if self.net is not None else ""
-        self.slots[self.me][0] = (
-            time.monotonic(),
-            self._still,
-            bool(inside or method),
-            f"{where}{step}".encode(errors="backslashreplace"),
-        )
+        words = f"{where}{step}".encode()
+        self.slots[self.me][0] = time.monotonic(), self._still, bool(inside or method), words
 
     def _states(self):
         """The WatchState of each rank of the node."""
@@ -203,7 +199,8 @@ def place(frame):
         if path.startswith(OWN) or not path.startswith(LIBRARIES):
             found.append(f"{frame.f_code.co_name} at {path.removeprefix(f'{ROOT}/')}:{frame.f_lineno}")
         frame = frame.f_back
-    return ", called by ".join(found) or "outside of this project"
+    words = ", called by ".join(found) or "outside of this project"
+    return os.fsencode(words).decode(errors="backslashreplace")  # the names of files may be no UTF-8
 
 
 def in_words(ranks):

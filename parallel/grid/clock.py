@@ -16,7 +16,8 @@ class WallClock:
     Simulated workers replace it by a clock whose time is virtual (`parallel/protocols/simulated_workers.py`).
     """
 
-    now = staticmethod(time.perf_counter)  # returns the time in seconds
+    def __init__(self):
+        self.now = time.perf_counter  # returns the time in seconds
 
     def compare(self, comm):
         """See `compare_clocks`. Collective."""

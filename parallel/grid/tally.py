@@ -4,10 +4,10 @@ from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from gridgrad.nn import device
+from gridgrad.nn.device import synchronise, xp
 from gridgrad.nn.observer import Observable
 from gridgrad.parallel.grid.clock import WallClock
-from gridgrad.parallel.job import under_way
+from gridgrad.parallel.job.under_way import here
 
 
 @dataclass
@@ -67,14 +67,14 @@ class Call:
         self.sent, self.calls, self.messages = int(sent), calls, messages
 
     def __enter__(self):
-        if not device.on_cpu:
-            device.synchronise()  # else the end of its earlier computations would be counted as communication
+        if not xp.is_cpu:
+            synchronise()  # else the end of its earlier computations would be counted as communication
         self.start = self.group.tally.clock.now()
-        under_way.entered += 1
-        under_way.calls.append(self)
+        here.entered += 1
+        here.calls.append(self)
 
     def __exit__(self, error, *_):
-        under_way.calls.pop()
+        here.calls.pop()
         if error:
             return
         tally = self.group.tally

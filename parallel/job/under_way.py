@@ -1,7 +1,10 @@
 """In which collective or message this process is: what a watchdog, which runs in a thread of its own, can know of a rank.
 
-There is one record for a process. A tally keeps it, through which all communication that is counted passes, and `waiting.py`.
+There is one record for a process, kept by the calls that a tally counts (`parallel/grid/tally.py`) and by `waiting.py`.
 """
 
-calls: list = []  # with `group`, `layer` and `kind`: those that this process has entered and not left, the innermost last
-entered = 0  # how many it has entered so far
+from types import SimpleNamespace
+
+# calls: those that this process has entered and not left, with `group`, `layer` and `kind`, the innermost last.
+# entered: how many it has entered so far.
+here = SimpleNamespace(calls=[], entered=0)

@@ -12,7 +12,7 @@ import time
 from math import inf
 from typing import NamedTuple
 
-from gridgrad.parallel.job import under_way
+from gridgrad.parallel.job.under_way import here
 
 SHORTEST, LONGEST = 0.00005, 0.02  # seconds of a nap: of the first one, and at most
 LONGER = 1.1  # each by this factor than the one before
@@ -43,12 +43,12 @@ def meet(comm, what=ALONE):
     what: what they wait for, in the words that a watchdog prints. It is one MPI_Ibarrier: a rank that can work meanwhile may
     call `comm.Ibarrier()` itself and test the request.
     """
-    under_way.entered += 1
-    under_way.calls.append(Barrier(range(comm.size), what))
+    here.entered += 1
+    here.calls.append(Barrier(range(comm.size), what))
     try:
         sleep_until(comm.Ibarrier().Test)
     finally:
-        under_way.calls.pop()
+        here.calls.pop()
 
 
 def broadcast(comm, thing=None, root=0, what=ALONE):

@@ -61,7 +61,7 @@ class Work:
     that time; flops: its arithmetic; nbytes: its memory traffic in bytes.
     Of a collective: name: its kind; group: its ranks; nbytes: the bytes that this rank sends; most: the bytes of the rank that
     sends or receives the most, where that is known and more; behind: the Works that it overlaps with, during which the MPI
-    library is called so that it makes progress; step: of one that moves activations or kernels, the Step of
+    library is called so that it makes progress; step: of one that moves activations or kernels, the Move of
     `parallel/placement/moves.py`, which knows its messages.
     """
 

@@ -23,15 +23,14 @@ HEADER = 2  # elements of 2 bytes in front of a block, which hold its scale as a
 LARGEST = 15  # the scaled numbers are below 2^15; the largest float16 number is nearly 2^16
 
 
-class Float16Sum(Move):
+class Float16Shards(Move):
     """A row `Partial -> Shard` or, where `whole`, `Partial -> Replicate`, for flat arrays. All ranks get the same bits."""
 
-    def __init__(self, whole):
-        self.whole, self.kind = whole, (AllReduce if whole else ReduceScatter).kind
+    kind, whole = ReduceScatter.kind, False
 
-    def start(self, step, flat, space, layer):
-        group = step.group
-        parts = Partition.even(flat.size, group.size).parts if self.whole else step.incoming.parts
+    def start(self, flat, space, layer):
+        group = self.group
+        parts = Partition.even(flat.size, group.size).parts if self.whole else self.incoming.parts
         own, tags = parts[group.rank], [group.next_tag() for _ in range(1 + self.whole)]
         sent = 2 * (sum(map(size, parts)) - size(own)) + self.whole * 2 * size(own) * (group.size - 1)
         return Transfer(group, layer, self.kind, sent, self._steps(group, flat, parts, own, tags))
@@ -55,7 +54,11 @@ class Float16Sum(Move):
         stage.arrived(array, flat)
 
 
-FLOAT16_MOVES = {Replicate: Float16Sum(whole=True), Shard: Float16Sum(whole=False)}  # {target: the row that sums in float16}
+class Float16Sums(Float16Shards):
+    kind, whole = AllReduce.kind, True
+
+
+FLOAT16_MOVES = {Replicate: Float16Sums, Shard: Float16Shards}  # {target: the row that sums in float16}
 
 
 def _record(length):

@@ -25,7 +25,7 @@ from gridgrad.nn.sequence import shapes
 from gridgrad.parallel import ProcessGrid, Redistribute, Trace, parallelize, train_step
 from gridgrad.parallel.grid.devices import use_device
 from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.placement.master_moves import MASTER
+from gridgrad.parallel.placement.moves import MASTER
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.placement.placements import AtMaster, C, Copies, N, Shard
 from gridgrad.parallel.plans.marques import KERNELS, EachWhole, at_master
