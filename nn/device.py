@@ -25,7 +25,8 @@ BUFFER_SIZE = 512
 class ArrayLibrary:
     """The type of `xp`. `use` copies the attributes of the chosen library into it.
 
-    They are copied because looking up `xp.add` then costs no more than looking up `np.add`.
+    They are copied because looking up `xp.add` then costs no more than looking up `np.add`. is_cpu: whether it is NumPy; use it
+    only to choose between algorithms that compute the same.
     """
 
 
@@ -141,11 +142,6 @@ def gpus():
         return [runtime.getDeviceProperties(number)["uuid"] for number in range(runtime.getDeviceCount())]
     except (ImportError, RuntimeError):  # RuntimeError if there is no driver
         return []
-
-
-def is_cpu():
-    """Whether the library is NumPy. Use it only to choose between algorithms that compute the same."""
-    return xp.is_cpu
 
 
 def empty(size, dtype):

@@ -25,6 +25,7 @@ MOST = dict.fromkeys(("ranks", "predict", "nodes", "ranks_per_node", "cores", "w
     "batch_size": 2**31 - 1, "micro_batches": 2**31 - 1, "outputs": network_names.MOST_WIDTH,
 }  # fmt: skip # {option of any program that says how large a problem is: its greatest value}
 GONE = {  # {(program, option that it had): what to use instead}
+    ("train", "--debug-collectives"): "--watchdog SECONDS says in which collective of which layer each rank is",
     ("train", "--simulate"): "gridgrad explain --machine NAME predicts a step, and --export writes it for a simulator",
     ("train", "--slow"): "--handicap slows down real ranks, and gridgrad explain --speeds predicts those of unequal speed",
 }

@@ -11,7 +11,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from gridgrad.nn import device
 from gridgrad.nn.device import xp
 from gridgrad.nn.kernels.kernel_table import FEW_ROWS, Tiles
 from gridgrad.nn.kernels.table_in_use import kernels
@@ -97,7 +96,7 @@ def product_over_rows(a, b, out, progress=None):
     progress: as for `matmul`.
     """
     (rows, m), n = a.shape, b.shape[1]
-    group = group_of(kernels().group_rows, rows, m, n) if device.is_cpu() and a.dtype == np.float32 else 0
+    group = group_of(kernels().group_rows, rows, m, n) if xp.is_cpu and a.dtype == np.float32 else 0
     if not group:
         return matmul(a.T, b, out, progress)
     groups = rows // group
@@ -134,7 +133,7 @@ def _matmul(a, b, out):
         return xp.multiply(a, b, out=out)  # an outer product writes memory, which no kernel of BLAS is made for
     if m * n * k <= SMALL_PRODUCT:
         return xp.matmul(a, b, out=out)
-    if a.dtype != np.float32 or not out.flags.c_contiguous or not device.is_cpu():
+    if a.dtype != np.float32 or not out.flags.c_contiguous or not xp.is_cpu:
         return xp.matmul(a, b, out=out)
     a_transposed, b_transposed = not a.flags.c_contiguous, not b.flags.c_contiguous
     if (a_transposed and not a.flags.f_contiguous) or (b_transposed and not b.flags.f_contiguous):

@@ -8,7 +8,7 @@ machine compete.
 
 from itertools import groupby
 
-from gridgrad.nn.device import is_cpu, xp
+from gridgrad.nn.device import xp
 from gridgrad.nn.kernels.gemm import column_sums
 from gridgrad.nn.kernels.patches import add_bias
 from gridgrad.nn.kernels.table_in_use import kernels
@@ -101,7 +101,7 @@ class PooledConv2d(Layer):
         """Whether working in blocks is faster. shape: that of the convolution's output for the input x."""
         size, filters = shape[0] * shape[1] * shape[2] * shape[3], self.conv.weight.size
         large = size * x.itemsize >= kernels().fused_bytes and filters > 0
-        return large and is_cpu() and self.conv.algorithm_of(shape).goes_block_by_block
+        return large and xp.is_cpu and self.conv.algorithm_of(shape).goes_block_by_block
 
     def _blocks(self, x, shape):
         """Yield (slice of images, uninitialised array for the convolution's output for them) for each block in which it works.

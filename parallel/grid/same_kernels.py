@@ -2,7 +2,7 @@
 
 from math import inf
 
-from gridgrad.nn.device import is_cpu
+from gridgrad.nn.device import xp
 from gridgrad.nn.kernels.measure_table import BUDGET, QUICKLY, announce, measured
 from gridgrad.nn.kernels.table_in_use import PRESET, kernels, store, stored, use
 from gridgrad.parallel.grid.devices import ranks_on_cpus
@@ -40,7 +40,7 @@ def _measure(comm, first, budget):
     All ranks on CPUs measure at the same time, because they share the memory's bandwidth when they compute, too; that of the
     rank `first` counts.
     """
-    table = broadcast(comm, measured(budget) if is_cpu() else None, first, "the measurement of kernels")
+    table = broadcast(comm, measured(budget) if xp.is_cpu else None, first, "the measurement of kernels")
     if comm.rank == first:
         store(table)
     use(table)
@@ -52,4 +52,4 @@ def _own_table():
         table = kernels()
     except ValueError as error:
         return None, str(error)
-    return stored() if table == PRESET and is_cpu() else table, None
+    return stored() if table == PRESET and xp.is_cpu else table, None

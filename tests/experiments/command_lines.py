@@ -209,6 +209,7 @@ LINES = """
 2 | train --profile | --profile needs --report
 2 | train --trace-steps 5 | --trace-steps needs --trace
 2 | train --trace /proc/none/t.json | can not write
+2 | train --debug-collectives | --debug-collectives is gone
 2 | train --simulate summit | --simulate is gone
 2 | train --slow 0=2 | --slow is gone
 2 | train --handicap 5=2 | --handicap 5=2

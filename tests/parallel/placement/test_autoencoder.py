@@ -8,7 +8,7 @@ import pytest
 
 from gridgrad.experiments.common import byte_formulas
 from gridgrad.nn import MSE, SGD, Linear, ReLU, Residual, Sequential, Sigmoid, TiedAutoencoder
-from gridgrad.nn.device import is_cpu
+from gridgrad.nn.device import xp
 from gridgrad.parallel import Partition, ProcessGrid, parallelize
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import AXES
@@ -65,7 +65,7 @@ def test_ten_steps_equal_serial(comm):
 def test_ten_steps_equal_serial_among_other_layers(comm):
     expected = serial(among_others(), sgd, "cross-entropy", batches(7, 4))
     plans = "fewest-bytes", "replicate", "in,hidden,out,replicate,hidden,out", "out,replicate,in,hidden,hidden,in"
-    ways = [{}, {"update": "sharded"}, *([{"reduction": "overlap:1"}, {"reduction": "shared"}] if is_cpu() else [])]
+    ways = [{}, {"update": "sharded"}, *([{"reduction": "overlap:1"}, {"reduction": "shared"}] if xp.is_cpu else [])]
     for sizes, (plan, options) in product(grids(comm.size), zip(plans, ways, strict=False)):
         owners = {"2": Partition.owned([0, comm.size - 1, 0], comm.size)} if sizes["model"] == comm.size else None
         with ProcessGrid(comm, **sizes) as grid:
