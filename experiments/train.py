@@ -63,7 +63,7 @@ from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import check_places
 from gridgrad.parallel.job.deaths import end_after_death
 from gridgrad.parallel.job.run import UserError, on_root, run
-from gridgrad.parallel.observe import timeline_files
+from gridgrad.parallel.observe import chrome_trace
 from gridgrad.parallel.observe.handicap import Handicap
 from gridgrad.parallel.observe.machine_load import load_of_job, verdict_of
 from gridgrad.parallel.observe.step_timer import StepTimer
@@ -71,7 +71,6 @@ from gridgrad.parallel.observe.trace import STEPS
 from gridgrad.parallel.partitioning.good_partition import is_partition
 from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.prediction.placement_request import sizes_of
-from gridgrad.parallel.prediction.simulation import SimulatedClock
 from gridgrad.parallel.protocols import protocol_names as protocols
 from gridgrad.parallel.protocols.worker_grid import divide, one_worker
 from gridgrad.parallel.training import MicroBatchReader, check_finite, steps_per_epoch
@@ -93,11 +92,10 @@ def check_job(args, ranks):
     protocols.parse(args.protocol)
     train_setup.check_protocol(args, ranks)
     check_checkpoints(args)
-    train_setup.simulation(args, ranks)
     checked_names(args.device, ranks)
     if args.grid != "auto":
         check_places(args.grid, parse_grid(args.grid), ranks)
-    train_setup.slowdowns("handicap", args.handicap, ranks)
+    train_setup.slowdowns(args.handicap, ranks)
     check_network(args, ranks)
 
 
@@ -132,12 +130,10 @@ def main():
         signals = Signals()
         if args.checkpoint:
             signals.listen()
-        train_faults.prepare(args)
         use_device(comm, args.device, args.tf32)
         sizes = sizes_of(args.grid, comm.size)
         grid = sizes and ProcessGrid(comm, **sizes)
-        simulated = train_setup.simulation(args, comm.size)
-        handicaps = train_setup.slowdowns("handicap", args.handicap, comm.size)
+        handicaps = train_setup.slowdowns(args.handicap, comm.size)
     on_root(comm, lambda: (prepare_checkpoints(args), train_setup.prepare(args)))
     data = train_setup.load(args, comm)
     content = train_setup.content_of(data, comm) if args.checkpoint or args.resume else None
@@ -160,18 +156,15 @@ def main():
     # ----- this rank's part of the network
     with user_input():
         asked, beside = train_setup.placement_request(args, sizes)
-        machine = simulated and simulated.machine
-        grid, placing = completed(serial, asked, grid, args.batch_size, machine, beside)
+        grid, placing = completed(serial, asked, grid, args.batch_size, beside=beside)
         own_grid, workers = one_worker(grid) if args.protocol == protocols.SYNC else divide(grid)
         handicap = Handicap(*handicaps[comm.rank]) if args.handicap else None
-        balance = train_setup.balance(args, serial, grid, placing, simulated, handicap)
+        balance = train_setup.balance(args, serial, grid, placing, handicap)
         if args.shares == "auto" and balance:
             placing = balance.placed(placing)
         net = make_parallel(serial, own_grid, placing, ReductionSettings(**reduction_of(args)).made)
         train_setup.check_memory(args, serial, net, workers.size)
         protocol = make_protocol(net, workers, lambda updated: train_setup.make_optimizer(args, updated, steps))
-        if simulated:
-            SimulatedClock(net, machine, *simulated.slow[comm.rank])
         if handicap:
             handicap.slow_down(net)
         rebalances = args.rebalance and balance
@@ -195,8 +188,6 @@ def main():
         say("devices:", ", ".join(f"{name} on {devices.count(name)} of {comm.size} ranks" for name in dict.fromkeys(devices)))
     state, unsharded = (memory[name] / 2**20 for name in ("optimizer_state", "optimizer_state_unsharded"))
     less = f" instead of {unsharded:.2f}" if state < unsharded else ""
-    if simulated:
-        say(f"seconds are those of a simulation: *predicted* for {machine.name}")
     if net.pipeline:
         say(f"pipeline {net.pipeline}, {net.micro_batches} micro-batches a step")
     for note in notes(args, grid, args.batch_size, comm.allgather(net.size) if net.pipeline else []):
@@ -270,7 +261,7 @@ def main():
     hidden = report.overlap(net)
     measured = report.time_and_bytes(grid, timer.seconds, reader.seconds, peak)
     measured = measured and measured | {"device": devices, "memory": memory, "overlap": hidden}
-    load = None if simulated or protocol.lost else load_of_job(comm, watched_machine)  # what the dead took is not known
+    load = None if protocol.lost else load_of_job(comm, watched_machine)  # what the dead took is not known
     measured = measured and measured | {"load": load.entry() if load and measured["timed_steps"] else None}
     core = report.core_speed(grid, timer.seconds, timer.reference) if args.core_speed else None
     measured = measured and measured | {"core": core if set(devices) == {"cpu"} else None}  # GPUs are no cores
@@ -302,9 +293,9 @@ def main():
         sections = job, net.pipeline_report(), followed, checkpoints.report(), validated, measured, ended
         on_root(comm, lambda: report.write_json(args.report, summarise(args, data, net, losses, sections)))
     if args.trace:
-        on_root(comm, lambda: timeline_files.write(args.trace, timeline))
+        on_root(comm, lambda: chrome_trace.write(args.trace, timeline))
     if measured and timer.seconds:
-        say(table(report.in_words(measured, timer.samples_per_step, "predicted" if simulated else "measured")))
+        say(table(report.in_words(measured, timer.samples_per_step)))
         if words := verdict_of(measured):
             say(f"note: while steps were timed, {words}")
     say_files(args, say, checkpoints.failure)
@@ -321,8 +312,6 @@ def say_files(args, say, failure):
     """Print which files a training has written, if any. failure: what is wrong with the last checkpoint, or None."""
     kinds = "report", "predictions", "trace", *([] if failure else ["checkpoint"])
     named = {name: getattr(args, name) for name in kinds if getattr(args, name)}
-    if args.trace:
-        named["trace"] = timeline_files.opened(args.trace)
     if named:
         further = f"; to go on: --resume {args.checkpoint} and more steps" if "checkpoint" in named else ""
         say(f"written: {', '.join(f'{name} {path}' for name, path in named.items())}{further}")
@@ -335,7 +324,6 @@ def summarise(args, data, net, losses, sections):
         "settings": vars(args),
         "dataset": data.name,
         "synthetic": data.synthetic,
-        "simulated": args.simulate is not None,
         "net": args.net,
         "features": data.features,
         "outputs": data.outputs,

@@ -164,15 +164,10 @@ class Context(dict[Any, Any]):
         if self.observer is not None:
             self.observer.begin(layer, phase, self)
 
-    def end_pass(self, layer: Any, phase: str, share: float = 1.0) -> None:
-        """Tell the observer that this pass ends. share: its part of the work of the phase, if that has several such passes."""
+    def end_pass(self, layer: Any, phase: str) -> None:
+        """Tell the observer that this pass ends."""
         if self.observer is not None:
-            self.observer.end(layer, phase, self, share)
-
-    def worked(self, layer: Any, phase: str, share: float) -> None:
-        """Tell the observer, before a layer waits for communication, which share of the work of this pass is done."""
-        if self.observer is not None:
-            self.observer.worked(layer, phase, self, share)
+            self.observer.end(layer, phase, self)
 
     def written(self, layer: Any) -> None:
         """Tell the observer that the gradients of a layer's parameters are final."""

@@ -25,7 +25,8 @@ BUFFER_SIZE = 512
 class ArrayLibrary:
     """The type of `xp`. `use` copies the attributes of the chosen library into it.
 
-    They are copied because looking up `xp.add` then costs no more than looking up `np.add`.
+    They are copied because looking up `xp.add` then costs no more than looking up `np.add`. is_cpu: whether it is NumPy; use it
+    only to choose between algorithms that compute the same.
     """
 
 
@@ -55,9 +56,6 @@ class Cpu:
 
     def pinned_empty(self, size, dtype):
         return np.empty(size, dtype)
-
-    def synchronise(self):
-        pass
 
     def __str__(self):
         return "cpu"
@@ -129,6 +127,7 @@ def use(name, number=0, tf32=False):
     _device = KINDS[name](number, tf32)
     vars(xp).clear()
     vars(xp).update((name, value) for name, value in vars(_device.library).items() if not name.startswith("__"))
+    xp.is_cpu = _device.is_cpu
 
 
 def gpus():
@@ -143,11 +142,6 @@ def gpus():
         return [runtime.getDeviceProperties(number)["uuid"] for number in range(runtime.getDeviceCount())]
     except (ImportError, RuntimeError):  # RuntimeError if there is no driver
         return []
-
-
-def is_cpu():
-    """Whether the library is NumPy. Use it only to choose between algorithms that compute the same."""
-    return _device.is_cpu
 
 
 def empty(size, dtype):
@@ -197,7 +191,8 @@ def pinned_empty(size, dtype):
 
 def synchronise():
     """Wait until the device has finished all operations. On a CPU there is nothing to wait for."""
-    _device.synchronise()
+    if not xp.is_cpu:
+        _device.synchronise()
 
 
 def describe():

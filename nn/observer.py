@@ -1,4 +1,4 @@
-"""Observers: how traces, profiles, virtual time and overlapped communication follow what a network does.
+"""Observers: how traces, profiles and overlapped communication follow what a network does.
 
 An observer is registered with a network (`net.observe(observer)`, or `with net.observed_by(observer):`). Its methods are
 then called for every pass of every layer in training, for the loss, the optimizer and the reader of a training step and, in
@@ -25,20 +25,14 @@ class Observer:
     def begin(self, thing, phase, context):
         """A pass begins. Passes can be nested: those of the layers in a branch lie within the pass of the branching layer."""
 
-    def end(self, thing, phase, context, share=1.0):
-        """The innermost open pass ends. share: its part of the phase's work, if the layer does that in several passes."""
+    def end(self, thing, phase, context):
+        """The innermost open pass ends."""
 
     def computed(self, layer, phase, taken, result, context):
         """A pass of a layer has taken one array and returned another, or None. Called after `end`, not for nested passes."""
 
-    def worked(self, thing, phase, context, share):
-        """This share of the work of the innermost open pass is done; called before a layer waits for communication."""
-
     def written(self, layer):
         """The gradients of a layer's parameters are final: this backward pass does not write them again."""
-
-    def parameters_changed(self, where):
-        """An optimizer has updated the slice `where` of the flat buffer of parameters."""
 
     def relocated(self, relocation):
         """A parallel network has other shares from now on, and so other layers. Collective.
@@ -88,25 +82,17 @@ class ObserverGroup(Observer):
         for observer in self.observers:
             observer.begin(thing, phase, context)
 
-    def end(self, thing, phase, context, share=1.0):
+    def end(self, thing, phase, context):
         for observer in self.observers:
-            observer.end(thing, phase, context, share)
+            observer.end(thing, phase, context)
 
     def computed(self, layer, phase, taken, result, context):
         for observer in self.observers:
             observer.computed(layer, phase, taken, result, context)
 
-    def worked(self, thing, phase, context, share):
-        for observer in self.observers:
-            observer.worked(thing, phase, context, share)
-
     def written(self, layer):
         for observer in self.observers:
             observer.written(layer)
-
-    def parameters_changed(self, where):
-        for observer in self.observers:
-            observer.parameters_changed(where)
 
     def relocated(self, relocation):
         for observer in self.observers:

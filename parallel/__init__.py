@@ -13,7 +13,6 @@ Beside functions and classes it has these values:
 from gridgrad.parallel.checkpoint.script import resumable_steps
 from gridgrad.parallel.choose.parallelize import parallelize
 from gridgrad.parallel.faults.watchdog import Watchdog
-from gridgrad.parallel.grid.checked_group import compare_collectives
 from gridgrad.parallel.grid.devices import use_device
 from gridgrad.parallel.grid.process_grid import ProcessGrid, parse_grid
 from gridgrad.parallel.observe.profile import Profile
@@ -44,7 +43,6 @@ from gridgrad.parallel.training.steps import evaluate, minibatch_indices, predic
 __all__ = [
     "BlockingReduction",
     "C",
-    "compare_collectives",
     "complete_schedule",
     "distribute",
     "divide",

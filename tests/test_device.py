@@ -33,9 +33,9 @@ def afterwards_the_device_of_the_tests():
 def test_xp_is_the_library_in_use():
     device.use("cpu")
     assert xp.add is np.add and xp.lib.stride_tricks.as_strided is np.lib.stride_tricks.as_strided
-    assert device.is_cpu() and device.describe() == "cpu"
+    assert xp.is_cpu and device.describe() == "cpu"
     device.use("stand-in")
-    assert xp.add is standin.library.add and not device.is_cpu()
+    assert xp.add is standin.library.add and not xp.is_cpu
     assert not hasattr(xp, "divmod")
 
 
@@ -120,7 +120,7 @@ def test_a_list_names_the_devices_by_rank(comm):
 
     use_device(comm, "stand-in,cpu", tf32=True)
     assert comm.allgather(device.describe()) == ["stand-in", "cpu", "stand-in"] and ranks_on_cpus(comm) == [1]
-    assert device.is_cpu() or (device._device.number, device._device.tf32) == (comm.rank // 2, True)
+    assert xp.is_cpu or (device._device.number, device._device.tf32) == (comm.rank // 2, True)
     use_device(comm, "cpu")
     assert ranks_on_cpus(comm) == [0, 1, 2]
 
@@ -141,7 +141,7 @@ def test_a_hybrid_job_uses_each_gpu_once(comm, monkeypatch):
     for seen, numbers in cases:
         monkeypatch.setattr(device, "gpus", lambda seen=seen: seen[comm.rank])
         use_device(comm, "hybrid", tf32=True)
-        assert (None if device.is_cpu() else device._device.number) == numbers[comm.rank], seen
+        assert (None if xp.is_cpu else device._device.number) == numbers[comm.rank], seen
 
 
 @mpi(3)

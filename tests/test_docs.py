@@ -115,7 +115,6 @@ SMALL = {
     "python -m gridgrad train": STEPS,
     # ----- installation
     'pip install ".[mpich]"': Small(how="parse", why="tests/test_package.py installs the package"),
-    "pip install otf2": Small(how="parse", why="it downloads a package"),
     "pip install --no-deps mlc-chakra protobuf": Small(how="parse", why="it downloads packages"),
     "pip install --editable .": Small(how="parse", why="tests/test_package.py installs it so"),
     'pip wheel --wheel-dir wheels ".[mpich]"': Small(how="parse", why="it downloads all that gridgrad needs"),
@@ -162,7 +161,6 @@ SMALL = {
     "--dataset mnist --net mnist-cnn --checkpoint runs/supervised": Small("--steps 2 --batch-size 16"),
     # ----- faults
     "mpiexec -n 4 gridgrad train --dataset mnist --net mnist-cnn --grid batch=2,model=2 --watchdog 300": STEPS,
-    "mpiexec -n 4 gridgrad train --dataset mnist --net mnist-cnn --grid batch=2,model=2 --debug-collectives": STEPS,
     "mpiexec -n 4 gridgrad train --dataset mnist --net mnist-cnn --grid batch=2,height=2 --check-replicas 100": Small(
         "--steps 2 --check-replicas 1"
     ),
@@ -217,10 +215,6 @@ SMALL = {
     ),
     "gridgrad launch 4 train --dataset denoise --net pruned:results/pruned.h5 --grid model=4 --plan hypergraph": Small(
         "--dataset mnist --steps 2"
-    ),
-    "gridgrad launch 32 train --net mlp:1024,1024,1024,tanh --batch-size 100 --steps 20 "
-    "--grid batch=2,model=16 --simulate cori-haswell --slow 5=1.5 --trace trace.json": Small(
-        "--steps 8 --grid batch=2,model=2 --slow 1=1.5", ranks=4, why="32 ranks on few cores take minutes"
     ),
     "gridgrad train --dataset ethylene-synthetic --net mlp:64,64,tanh --batch-size 100 --steps 200": STEPS,
     "gridgrad train --dataset images:pictures,size=64 --net resnet20 --epochs 5 --augment flip": Small(

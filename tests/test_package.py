@@ -24,7 +24,7 @@ import importlib, pkgutil, sys
 import nn, parallel, datasets, experiments
 import gridgrad
 FOREIGN = nn, parallel, datasets, experiments
-PEERS = "torch", "pydtnn", "mtkahypar", "otf2"
+PEERS = "torch", "pydtnn", "mtkahypar"
 sys.modules |= dict.fromkeys(PEERS)  # as if they were not installed
 found = [module.name for module in pkgutil.walk_packages(gridgrad.__path__, "gridgrad.")]
 for name in found:

@@ -46,8 +46,6 @@ def check_checkpoints(args):
     for option in ("checkpoint", "resume"):
         if getattr(args, option) == "":
             raise ValueError(f"--{option} is empty: give the name of a folder")
-    if args.checkpoint and args.simulate:
-        raise ValueError("--simulate lets time pass as predicted, which checkpoints do not know of: leave one of them out")
 
 
 def prepare_checkpoints(args):

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from gridgrad.nn.kernels.blas import product
-
 SIDE = 2048  # of the square matrices whose product is timed
 COPIED = 1 << 29  # bytes of the array that is copied: with its copy, more than the caches of processors hold
 READ = 1 << 22  # bytes that a call reads at least, so that the time of the call itself does not count
@@ -23,7 +21,7 @@ def gemm_peak(seconds=0.5):
     """
     factor = np.full((SIDE, SIDE), 0.5, np.float32)
     result = np.empty_like(factor)
-    return 2 * SIDE**3 / least_seconds(lambda: product(factor, factor, result), seconds)
+    return 2 * SIDE**3 / least_seconds(lambda: np.matmul(factor, factor, out=result), seconds)
 
 
 def copy_bandwidth(seconds=0.5, size=None):

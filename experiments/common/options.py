@@ -6,6 +6,7 @@ import copy
 import inspect
 import os
 import re
+import sys
 import tempfile
 from pathlib import Path
 
@@ -23,6 +24,11 @@ MOST_STARTED, MOST_PER_SLOT = 1024, 64  # ranks of a job that is started: at mos
 MOST = dict.fromkeys(("ranks", "predict", "nodes", "ranks_per_node", "cores", "workers", "parts"), MOST_RANKS) | {
     "batch_size": 2**31 - 1, "micro_batches": 2**31 - 1, "outputs": network_names.MOST_WIDTH,
 }  # fmt: skip # {option of any program that says how large a problem is: its greatest value}
+GONE = {  # {(program, option that it had): what to use instead}
+    ("train", "--debug-collectives"): "--watchdog SECONDS says in which collective of which layer each rank is",
+    ("train", "--simulate"): "gridgrad explain --machine NAME predicts a step, and --export writes it for a simulator",
+    ("train", "--slow"): "--handicap slows down real ranks, and gridgrad explain --speeds predicts those of unequal speed",
+}
 LONG = 160  # characters of an option's text, of which --help shows only the beginning where there is --help all
 
 
@@ -74,6 +80,10 @@ class Parser(argparse.ArgumentParser):
             self.add_argument("-h", "--help", action=_HelpAction, help=words)
 
     def parse_known_args(self, args=None, namespace=None):
+        program = self.prog.removeprefix("gridgrad ")
+        for word in sys.argv[1:] if args is None else args:
+            if instead := GONE.get((program, word.split("=", 1)[0])):
+                self.error(f"{word.split('=', 1)[0]} is gone: {instead}")
         found, rest = super().parse_known_args(args, namespace)
         for name, most in MOST.items():
             given = getattr(found, name, None)

@@ -63,11 +63,11 @@ def busy_words(busy):
     return f" Other programs kept {busy:.1f} cores busy." if busy and busy > QUIET else ""
 
 
-def in_words(measured, samples, how="measured"):
+def in_words(measured, samples):
     """The rows of the table with which a training ends.
 
-    measured: what `time_and_bytes` returned. samples: of a step. how: "measured" or "predicted". The parts of the time are left
-    out where so few steps were timed that what was sent before and behind them takes longer.
+    measured: what `time_and_bytes` returned. samples: of a step. The parts of the time are left out where so few
+    steps were timed that what was sent before and behind them takes longer.
     """
     step, time = measured["seconds_per_step"], measured["time"]
     spent = sum(time[part] for part in PARTS) if min(time.values()) >= 0 else 0
@@ -79,7 +79,7 @@ def in_words(measured, samples, how="measured"):
         "MB sent by all ranks": sum(measured["bytes"].values()) / 1e6,
         "MiB of memory, most of a rank": measured["peak_memory"] / 2**20,
     }
-    return [{"a training step": name, how: value} for name, value in found.items()]
+    return [{"a training step": name, "measured": value} for name, value in found.items()]
 
 
 def flops_a_sample(net):

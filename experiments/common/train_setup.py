@@ -3,7 +3,8 @@
 import hashlib
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from mpi4py import MPI
@@ -12,19 +13,17 @@ from gridgrad import datasets
 from gridgrad.datasets.part import Hollow, Part
 from gridgrad.datasets.views import Held, Subset
 from gridgrad.experiments.common.meaning import check_options
-from gridgrad.experiments.common.options import check_room, check_writable, shares_of, user_input
+from gridgrad.experiments.common.options import check_writable, shares_of, user_input
 from gridgrad.nn import OPTIMIZERS, network_summary
 from gridgrad.nn.files.whole_files import resolved
 from gridgrad.nn.optimizers import schedules
 from gridgrad.parallel.choose.parallelize import BOTH, PARTITIONS
-from gridgrad.parallel.choose.shares import measured_shares, predicted_shares
+from gridgrad.parallel.choose.shares import measured_shares
 from gridgrad.parallel.choose.this_machine import machine_of_job, memory_of_machine, memory_of_rank
 from gridgrad.parallel.job.run import on_root
 from gridgrad.parallel.job.waiting import meet
-from gridgrad.parallel.observe import timeline_files
 from gridgrad.parallel.partitioning.good_partition import is_partition
 from gridgrad.parallel.placement.partition import Partition
-from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.pipeline_plans import Pipelines
 from gridgrad.parallel.prediction.placement_request import AUTO, PlacementRequest, open_plan
 from gridgrad.parallel.protocols.exchange import Exchanged
@@ -35,7 +34,6 @@ from gridgrad.parallel.training.distribute import distribute
 EVALUATION_BYTES = 1 << 30
 PIECE = 1 << 22  # bytes of the samples that are hashed at a time
 SLOWDOWN = re.compile(r"([0-9]{1,9})=([0-9]{1,9}(\.[0-9]{1,9})?)(?:@([0-9]{1,9}))?")
-LEAST_FACTOR = {"slow": (1e-9, "above 0"), "handicap": (1, "of at least 1")}
 
 # The options that belong to an optimizer, with their defaults.
 DEFAULTS = {
@@ -77,8 +75,6 @@ def check_protocol(args, ranks):
     if (args.grid == "auto" and ranks > 1) or "auto" in (args.plan, args.shares) or args.rebalance:
         raise ValueError("--protocol trains workers apart: name the grid, such as --grid batch=4, the plan and the shares, and "
                          "leave --rebalance out")  # fmt: skip
-    if args.simulate:
-        raise ValueError("--simulate is for --protocol sync; the program protocols simulates the others")
     if args.validation:
         raise ValueError("--validation needs one network, which only --protocol sync has at all times: leave one of them out")
     if args.reader != "each":
@@ -132,60 +128,35 @@ def part_of(part, inputs, targets, indices):
     return Part(inputs, targets, 0.0, 1.0, **scales, dtype=inputs.dtype)
 
 
-@dataclass(frozen=True)
-class Simulated:
-    """A simulation. machine: the Machine. slow: what `slowdowns` returned for --slow."""
-
-    machine: machine.Machine
-    slow: list
-
-
-def simulation(args, ranks):
-    """The Simulated of the options; None if there is none. ValueError for options that do not go together."""
-    if args.slow and not args.simulate:
-        raise ValueError("--slow needs --simulate MACHINE; --handicap slows down real ranks")
-    if args.handicap and args.simulate:
-        raise ValueError("--handicap slows down real ranks: with --simulate use --slow")
-    if args.core_speed and args.simulate:
-        raise ValueError("--core-speed measures real cores: leave it out with --simulate")
-    if args.simulate and args.reduction == "auto":
-        args.reduction = "plain"
-    return Simulated(machine.read(args.simulate), slowdowns("slow", args.slow, ranks)) if args.simulate else None
-
-
-def slowdowns(option, text, ranks):
+def slowdowns(text, ranks):
     """For each rank (factor, step): it computes `factor` times as slowly from that training step on.
 
-    option, text: the name and the value of --slow or --handicap. ValueError if the text does not fit.
+    text: the value of --handicap. ValueError if it does not fit.
     """
-    found, (least, words) = {}, LEAST_FACTOR[option]
+    found = {}
     for word in text.split(",") if text else ():
         match = SLOWDOWN.fullmatch(word)
-        if not match or int(match[1]) >= ranks or float(match[2]) < least:
+        if not match or int(match[1]) >= ranks or float(match[2]) < 1:
             raise ValueError(
-                f"--{option} {text}: '{word}' is not RANK=FACTOR or RANK=FACTOR@STEP with a rank below {ranks} and a factor "
-                f"{words}, such as 0=1.5 or 0=2@100"
+                f"--handicap {text}: '{word}' is not RANK=FACTOR or RANK=FACTOR@STEP with a rank below {ranks} and a factor of "
+                "at least 1, such as 0=1.5 or 0=2@100"
             )
         if int(match[1]) in found:
-            raise ValueError(f"--{option} {text} names rank {match[1]} twice")
+            raise ValueError(f"--handicap {text} names rank {match[1]} twice")
         found[int(match[1])] = float(match[2]), int(match[4] or 0)
     return [found.get(rank, (1.0, 0)) for rank in range(ranks)]
 
 
-def balance(args, serial, grid, placing, simulated, handicap):
+def balance(args, serial, grid, placing, handicap):
     """The Balance of the ranks where --shares auto or --rebalance needs it, and there are several; else None. Collective.
 
     With micro-batches it is that of a micro-batch, which all of them have. ValueError if the network does not fit the memory.
 
-    grid: a ProcessGrid. placing: the PlacementRequest for it. simulated: a Simulated or None. handicap: the Handicap of this
-    rank or None.
+    grid: a ProcessGrid. placing: the PlacementRequest for it. handicap: the Handicap of this rank or None.
     """
     if grid.size == 1 or args.shares != AUTO and not args.rebalance:
         return None
     samples = -(-args.batch_size // (args.micro_batches or 1))
-    if simulated:
-        speeds = [1.0 if step else 1 / factor for factor, step in simulated.slow]
-        return predicted_shares(serial, grid.sizes, placing.plan, samples, simulated.machine, speeds)
     check_memory(args, serial, distribute(serial, grid, placing.plan))
     placing = replace(placing, memory=memory_of_rank(grid.comm))
     return measured_shares(serial, grid, placing, samples, machine_of_job(grid.comm), handicap)
@@ -217,9 +188,9 @@ def placement_request(args, sizes):
     if moving and args.plan and is_partition(args.plan):
         raise ValueError("--shares auto and --rebalance do not move a partition: give --shares as numbers, or another plan")
     pipelines = Pipelines(args.pipeline, args.micro_batches, args.cuts)
-    steady = not (moving or args.simulate or args.handicap)
+    steady = not (moving or args.handicap)
     if pipelines.is_asked_for and not sizes and not steady:
-        raise ValueError("--pipeline and --cuts need a grid that is named where ranks are moved, slowed down or simulated")
+        raise ValueError("--pipeline and --cuts need a grid that is named where ranks are moved or slowed down")
     memory = args.memory and args.memory * 2**30
     asked = PlacementRequest(sizes, open_plan(args.plan, sizes), shares, pipelines=pipelines, memory=memory)
     return asked, () if moving else BOTH if steady else (PARTITIONS,)
@@ -235,11 +206,9 @@ def prepare(args):
             first = options.setdefault(resolved(path), option)
             if first != option:
                 raise ValueError(f"--{first} and --{option} are the same file, {path}: give two names")
-            if option == "trace" and timeline_files.is_archive(path):
-                timeline_files.check_archive(path)
-                check_room(resolved(path).parent)
-            else:
-                check_writable(path)
+            if option == "trace" and Path(path).suffix == ".otf2":
+                raise ValueError(f"--trace {path}: OTF2 archives are gone; name a .json file and open it at ui.perfetto.dev")
+            check_writable(path)
     datasets.prepare(args.dataset, args.data_dir)
 
 

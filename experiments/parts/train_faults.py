@@ -1,12 +1,9 @@
-"""The options of `train` that find faults of a job: ranks that hang, collectives or replicas that differ, NaN."""
+"""The options of `train` that find faults of a job: ranks that hang, replicas that differ, NaN."""
 
 from gridgrad.experiments.common.options import number, whole
 from gridgrad.parallel.faults.finite import FiniteCheck
 from gridgrad.parallel.faults.replicas import ReplicaCheck
 from gridgrad.parallel.faults.watchdog import Watchdog
-from gridgrad.parallel.grid.checked_group import compare_collectives
-
-PATIENCE = 60.0  # seconds of the watchdog where collectives are compared and no other limit is given
 
 
 def add_faults(parser):
@@ -15,17 +12,10 @@ def add_faults(parser):
     add("--watchdog", type=number(above=0), metavar="SECONDS", help="end the job when a rank has waited so long in one "
         "collective or receive once the network is on the grid, and say where all ranks are; give more than the ranks ever "
         "wait for the slowest one (default: ranks wait for ever)")  # fmt: skip
-    add("--debug-collectives", action="store_true", help="before each collective compare what its ranks are about to do, and "
-        f"end the job if they differ; slow; with --watchdog {PATIENCE:g} unless another is given")  # fmt: skip
     add("--check-replicas", type=whole(1), metavar="N", help="compare checksums of the parameters, the buffers and the "
         "optimizer's state every N steps on ranks that hold the same, and end the job if they differ")  # fmt: skip
     add("--check-finite", action="store_true", help="look for NaN and infinity in every pass of every layer, and name the "
         "first; slow (default: look where one comes from when a loss is not finite)")  # fmt: skip
-
-
-def prepare(args):
-    """What must be done before any grid is made."""
-    compare_collectives(args.debug_collectives)
 
 
 class Faults:
@@ -36,11 +26,10 @@ class Faults:
     """
 
     def __init__(self, args, comm, net, protocol):
-        seconds = args.watchdog or (PATIENCE if args.debug_collectives else None)
         self.checks = [FiniteCheck(net)] if args.check_finite else []
         if args.check_replicas:
             self.checks.append(ReplicaCheck(net, protocol.optimizer, args.check_replicas))
-        self.watchdog = Watchdog(comm, seconds, net) if seconds else None
+        self.watchdog = Watchdog(comm, args.watchdog, net) if args.watchdog else None
         if self.watchdog:
             self.watchdog.start()
 

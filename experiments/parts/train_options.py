@@ -18,7 +18,6 @@ from gridgrad.nn.optimizers import schedules
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import READERS
 from gridgrad.parallel.observe.trace import STEPS
-from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.protocols import protocol_names as protocols
 
 WARM_UP = 5  # steps before timing begins
@@ -105,11 +104,7 @@ def _reports(add):
     add("--core-speed", action="store_true", help="measure between the steps how fast the cores are, and add it to the report. "
         "`sweep` does so in all its runs, so that `plot compare` tells a slower program from a slower machine")  # fmt: skip
     add("--trace", metavar="FILE.json", help="write a timeline of all ranks to this file, for ui.perfetto.dev or "
-        "chrome://tracing; where the name ends with .otf2, an OTF2 archive, a folder, for viewers such as Vampir")  # fmt: skip
+        "chrome://tracing")  # fmt: skip
     add("--trace-steps", type=whole(1), metavar="N", help="number of steps that the timeline shows, after the first "
         f"{WARM_UP} (default: {STEPS})")  # fmt: skip
-    add("--simulate", metavar="MACHINE", help="do not measure time but let it pass as the cost model predicts for a machine, "
-        f"{machine.HELP}: seconds, profile and trace are then predicted")  # fmt: skip
-    add("--slow", metavar="RANK=FACTOR[@STEP],..", help="in a simulation, the ranks that take FACTOR times as long to compute, "
-        "from training step STEP on")  # fmt: skip
     add("--quiet", action="store_true", help="print nothing but errors and warnings")

@@ -46,7 +46,7 @@ from gridgrad.parallel.protocols.protocol_names import SYNC
 KNOWN = {  # {setting that changes the time of a step: its values, beside none, that the cost model knows}
     "protocol": (SYNC,), "reduction": ("auto", "plain"), "update": ("whole",), "reduce_dtype": ("same",), "reader": ("each",),
     "device": ("cpu",), "optimizer": ("sgd",), "nesterov": (), "l1": (), "l2": (), "augment": (), "rebalance": (),
-    "debug_collectives": (), "check_replicas": (), "check_finite": (), "threads": (1,),
+    "check_replicas": (), "check_finite": (), "threads": (1,),
 }  # fmt: skip # sums of gradients run after backward, the update is that of sgd with momentum, and a rank has one BLAS thread
 
 
@@ -147,7 +147,7 @@ def slowed(cost, handicap, shares):
 
     cost: the Cost of the rank with the most work. handicap: the text of --handicap. shares: as for `parallelize`, or None.
     """
-    factors, at = slowdowns("handicap", handicap, cost.grid.size), places(cost.grid.sizes)
+    factors, at = slowdowns(handicap, cost.grid.size), places(cost.grid.sizes)
     if any(step for _, step in factors):
         raise NotPredicted("the cost model knows no --handicap that begins in the midst of a run")
     costs = {at.index(cost.grid.coordinates): cost}

@@ -39,7 +39,7 @@ FORMS = {
     "interval": POSITIVE, "minutes": Optional(POSITIVE),
 }  # fmt: skip
 NOT_SETTINGS = {  # options of train that a study gives itself, and those of which nothing is measured
-    "help", "net", "grid", "report", "quiet", "epochs", "predictions", "trace", "trace_steps", "simulate", "slow", "core_speed",
+    "help", "net", "grid", "report", "quiet", "epochs", "predictions", "trace", "trace_steps", "core_speed",
     "checkpoint", "checkpoint_steps", "checkpoint_minutes", "keep", "resume", "patience", "validation",
 }  # fmt: skip
 ALONE = {  # what says how ranks work together: a run on one rank has none of it, and is the same for all series

@@ -143,7 +143,7 @@ def main():
     before = on_root(comm, lambda: earlier_results(args.out, (*PROBLEM, "ratios"), "unequal", markdown)) if args.out else None
     with user_input():
         grid = process_grid_of(args, comm)
-        factors = slowdowns("handicap", args.handicap, comm.size)
+        factors = slowdowns(args.handicap, comm.size)
         if any(first for _, first in factors):
             raise ValueError(f"--handicap {args.handicap}: without @STEP, as the step is chosen here")
         bench = Bench(args, grid, factors[comm.rank][0])

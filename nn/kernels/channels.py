@@ -3,7 +3,7 @@
 Pieces are flat, and the vectors of the channels are repeated to the same length: in loops over few channels NumPy is slow.
 """
 
-from gridgrad.nn import device
+from gridgrad.nn.device import xp
 from gridgrad.nn.kernels.gemm import column_sums
 from gridgrad.nn.kernels.table_in_use import kernels
 from gridgrad.nn.kernels.workspace import scratch
@@ -19,7 +19,7 @@ def pieces(arrays, vectors):
     channels, dtype = arrays[0].shape[-1], arrays[0].dtype
     if not arrays[0].size:
         return
-    if not device.is_cpu():
+    if not xp.is_cpu:
         yield *(a.reshape(-1, channels) for a in arrays), *(v.astype(dtype) for v in vectors)
         return
     length = piece_length(arrays[0])
@@ -43,7 +43,7 @@ def repeated(vector, out):
 
 def piece_length(x):
     """The number of elements of each piece of x but the last."""
-    return min(max(1, kernels().piece // x.shape[-1]) * x.shape[-1], x.size) if device.is_cpu() else x.size
+    return min(max(1, kernels().piece // x.shape[-1]) * x.shape[-1], x.size) if xp.is_cpu else x.size
 
 
 def sums_of_pieces(x, count):

@@ -25,7 +25,7 @@ from math import prod
 
 import numpy as np
 
-from gridgrad.nn import device
+from gridgrad.nn.device import xp
 from gridgrad.nn.kernels.patches import unrolling
 from gridgrad.nn.kernels.row_winograd import MOST_CHANNELS, ROW_TILES, RowWinograd
 from gridgrad.nn.kernels.table_in_use import kernels
@@ -40,7 +40,7 @@ def algorithm(window, channels, filters, rows, columns, dtype, images):
     so results are bitwise reproducible. A GPU always uses `Patches`, in large blocks, because its library is best at large
     products.
     """
-    if dtype == np.float32 and device.is_cpu() and window.stride == (1, 1):
+    if dtype == np.float32 and xp.is_cpu and window.stride == (1, 1):
         return _cheapest(kernels(), window, channels, filters, rows, columns, images)
     return unrolling(window, channels)
 

@@ -11,9 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from gridgrad.nn import device
 from gridgrad.nn.device import xp
-from gridgrad.nn.kernels.blas import product
 from gridgrad.nn.kernels.kernel_table import FEW_ROWS, Tiles
 from gridgrad.nn.kernels.table_in_use import kernels
 from gridgrad.nn.kernels.workspace import scratch
@@ -98,7 +96,7 @@ def product_over_rows(a, b, out, progress=None):
     progress: as for `matmul`.
     """
     (rows, m), n = a.shape, b.shape[1]
-    group = group_of(kernels().group_rows, rows, m, n) if device.is_cpu() and a.dtype == np.float32 else 0
+    group = group_of(kernels().group_rows, rows, m, n) if xp.is_cpu and a.dtype == np.float32 else 0
     if not group:
         return matmul(a.T, b, out, progress)
     groups = rows // group
@@ -135,11 +133,11 @@ def _matmul(a, b, out):
         return xp.multiply(a, b, out=out)  # an outer product writes memory, which no kernel of BLAS is made for
     if m * n * k <= SMALL_PRODUCT:
         return xp.matmul(a, b, out=out)
-    if a.dtype != np.float32 or not out.flags.c_contiguous or not device.is_cpu():
-        return product(a, b, out)
+    if a.dtype != np.float32 or not out.flags.c_contiguous or not xp.is_cpu:
+        return xp.matmul(a, b, out=out)
     a_transposed, b_transposed = not a.flags.c_contiguous, not b.flags.c_contiguous
     if (a_transposed and not a.flags.f_contiguous) or (b_transposed and not b.flags.f_contiguous):
-        return product(a, b, out)
+        return xp.matmul(a, b, out=out)
     shape = None
     if (k if a_transposed else m) <= kernels().small_batch and (m if a_transposed else k) * n >= LARGE_OPERAND:
         if not a_transposed and not b_transposed:
@@ -147,7 +145,7 @@ def _matmul(a, b, out):
         shape = tile_of_large_operand(m, k, n, b_transposed)
     shape = shape or tile(tiles_for(a_transposed, b_transposed), m, k, n)
     if shape is None:
-        return product(a, b, out)
+        return xp.matmul(a, b, out=out)
     rows, columns = shape
     whole = m - m % rows
     if whole < m:
@@ -177,7 +175,7 @@ def _sum_of_products(a, b, out):
     parts, whole = k // depth, k - k % depth
     width = divisor(n, SMALL_PRODUCT // (m * depth))
     if width < 64 or not parts:
-        return product(a, b, out)
+        return xp.matmul(a, b, out=out)
     at_once = max(1, PARTS // (m * n))
     products, sums = scratch("products of parts", (min(at_once, parts), m, n), a.dtype), scratch("sum", (m * n,), a.dtype)
     rows = a[:, :whole].reshape(m, parts, 1, depth).transpose(1, 2, 0, 3)

@@ -16,7 +16,7 @@ from math import inf, log, prod
 
 import numpy as np
 
-from gridgrad.nn.device import empty, is_cpu
+from gridgrad.nn.device import empty, xp
 from gridgrad.nn.kernels.convolution import algorithm
 from gridgrad.nn.kernels.gemm import matmul, product_over_rows
 from gridgrad.nn.kernels.kernel_table import NO_LIMIT, ORIENTATIONS, Kernels, Tiles
@@ -120,7 +120,7 @@ class TimedConvolution:
 
 def ensure_measured():
     """Measure the table, store it and use it, if this processor has none yet."""
-    if kernels() != PRESET or not is_cpu():
+    if kernels() != PRESET or not xp.is_cpu:
         return
     table = stored()
     if table is None:

@@ -5,7 +5,6 @@ It works on blocks of images and rows, so that the unrolled patches stay in the 
 
 from math import prod
 
-from gridgrad.nn import device
 from gridgrad.nn.device import xp
 from gridgrad.nn.kernels.channels import pieces
 from gridgrad.nn.kernels.gemm import column_sums, divisor, matmul, product_over_rows
@@ -115,7 +114,7 @@ class Patches:
 
     def _scattering_pays(self, images, height, width, channels, filters):
         """Whether `_scatter` is the faster way to the gradient of an input of this size."""
-        if not device.is_cpu():
+        if not xp.is_cpu:
             return False
         outputs = images * prod(self.window.output(height, width))
         products = 2 * channels * filters
@@ -230,7 +229,7 @@ class RowPatches(Patches):
 def unrolling(window, channels):
     """The way to unroll patches for a window, and images with so many channels: a Patches or RowPatches object."""
     kh, _ = window.kernel
-    one_row = device.is_cpu() and kh > 1 and window.stride[0] == 1 and FEW_CHANNELS < channels <= kernels().row_channels
+    one_row = xp.is_cpu and kh > 1 and window.stride[0] == 1 and FEW_CHANNELS < channels <= kernels().row_channels
     return RowPatches(window) if one_row else Patches(window)
 
 

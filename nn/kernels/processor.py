@@ -1,12 +1,9 @@
 """The processor of this process and the BLAS library, as far as they decide which way to multiply matrices is fastest."""
 
-import os
 import platform
 from dataclasses import dataclass
 
 from threadpoolctl import threadpool_info
-
-from gridgrad.nn.kernels.blas import library
 
 
 @dataclass(frozen=True)
@@ -64,17 +61,9 @@ def parsed(cpuinfo):
 
 
 def blas():
-    """The Blas in use: that of GRIDGRAD_BLAS, else NumPy's. Without a version and with 0 threads if too little is known of it.
-
-    Raises ValueError, with one line, if GRIDGRAD_BLAS names none.
-    """
-    other = library()
-    pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
-    if other:
-        pools = [pool for pool in pools if os.path.realpath(pool["filepath"]) == os.path.realpath(other.path)]
-    else:
-        pools = [pool for pool in pools if "numpy" in pool["filepath"]]
+    """The Blas of NumPy. Without a version and with 0 threads if too little is known of it."""
+    pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas" and "numpy" in pool["filepath"]]
     if len(pools) != 1:
-        return Blas(os.path.basename(other.path)) if other else Blas()
+        return Blas()
     pool = pools[0]
     return Blas(pool["internal_api"], pool["version"] or "", pool.get("architecture") or "", pool["num_threads"])

@@ -55,7 +55,9 @@ def known():
 
 
 def named():
-    """The table that GRIDGRAD_KERNELS names, or None. Raises ValueError, with one line, if it names none."""
+    """The table that GRIDGRAD_KERNELS names, or None. ValueError, with one line, if it names none or GRIDGRAD_BLAS is set."""
+    if os.environ.get("GRIDGRAD_BLAS"):
+        raise ValueError("GRIDGRAD_BLAS is gone: unset it, and link NumPy with the library that is to multiply matrices")
     name = os.environ.get(VARIABLE)
     if not name:
         return None

@@ -46,7 +46,7 @@ def flat_pieces(*arrays, progress=None):
     """
     size = arrays[0].size
     chunk = kernels().chunk
-    if size <= chunk or not device.is_cpu() or not all(array.flags.c_contiguous for array in arrays):
+    if size <= chunk or not xp.is_cpu or not all(array.flags.c_contiguous for array in arrays):
         yield arrays
         return
     flat = [array.reshape(-1) for array in arrays]
@@ -64,7 +64,7 @@ def blocks(images, rows, row_bytes, step=1, block_bytes=None, progress=None):
     CPU, by default `block_bytes` of the table (`nn/kernels/table_in_use.py`); on a GPU it is always DEVICE_BLOCK_BYTES.
     progress: a function that is called after each block, or None.
     """
-    fit = max(1, (block_bytes or kernels().block_bytes if device.is_cpu() else DEVICE_BLOCK_BYTES) // max(1, row_bytes))
+    fit = max(1, (block_bytes or kernels().block_bytes if xp.is_cpu else DEVICE_BLOCK_BYTES) // max(1, row_bytes))
     if fit >= rows:
         count = -(-images // max(1, fit // max(1, rows)))
         many = -(-images // max(1, count))  # images per block, so that all blocks have about the same size
@@ -86,7 +86,7 @@ def copy_runs(target, source):
 
     On a CPU each such run is copied as one element, which is faster where runs are short, as the channels of a pixel are.
     """
-    if device.is_cpu() and source.shape[-1]:
+    if xp.is_cpu and source.shape[-1]:
         run = f"V{source.shape[-1] * source.itemsize}"
         target, source = target.view(run), source.view(run)
     xp.copyto(target, source)

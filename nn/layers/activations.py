@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from gridgrad.nn import device
 from gridgrad.nn.arguments import fraction
 from gridgrad.nn.context import Context
 from gridgrad.nn.device import Array, to_device, xp
@@ -59,7 +58,7 @@ class Activation(Layer):
 
 def zeros(shape, dtype):
     """Read-only zeros: of `shape` on a CPU, where broadcasting a single one would be slow; on a GPU a single one."""
-    shape = shape if device.is_cpu() else (1,)
+    shape = shape if xp.is_cpu else (1,)
     key = dtype, prod(shape)
     if key not in _zeros:
         _zeros[key] = xp.zeros(key[1], dtype)

@@ -8,7 +8,7 @@ machine compete.
 
 from itertools import groupby
 
-from gridgrad.nn.device import is_cpu, xp
+from gridgrad.nn.device import xp
 from gridgrad.nn.kernels.gemm import column_sums
 from gridgrad.nn.kernels.patches import add_bias
 from gridgrad.nn.kernels.table_in_use import kernels
@@ -49,7 +49,7 @@ class PooledConv2d(Layer):
             context.begin_pass(self.pool, "forward")
             self.pool.forward_block(part, y[images], images, context)
             add_bias(y[images], bias)
-            context.end_pass(self.pool, "forward", len(part) / len(x))
+            context.end_pass(self.pool, "forward")
         return y
 
     def gradients(self, dy, context):
@@ -94,14 +94,14 @@ class PooledConv2d(Layer):
         for images, part in self._blocks(x, self.conv.shape_of_output(x)):
             context.begin_pass(self.pool, "input_gradient")
             self.pool.backward_block(dy[images], part, images, context)
-            context.end_pass(self.pool, "input_gradient", len(part) / len(x))
+            context.end_pass(self.pool, "input_gradient")
             yield images, part
 
     def _blocks_pay(self, shape, x):
         """Whether working in blocks is faster. shape: that of the convolution's output for the input x."""
         size, filters = shape[0] * shape[1] * shape[2] * shape[3], self.conv.weight.size
         large = size * x.itemsize >= kernels().fused_bytes and filters > 0
-        return large and is_cpu() and self.conv.algorithm_of(shape).goes_block_by_block
+        return large and xp.is_cpu and self.conv.algorithm_of(shape).goes_block_by_block
 
     def _blocks(self, x, shape):
         """Yield (slice of images, uninitialised array for the convolution's output for them) for each block in which it works.

@@ -11,7 +11,6 @@ from math import prod
 
 import numpy.typing as npt
 
-from gridgrad.nn import device
 from gridgrad.nn.context import Context
 from gridgrad.nn.device import Array, xp
 from gridgrad.nn.kernels.pool_space import clear_uncovered, runs, space_for
@@ -128,7 +127,7 @@ class Pool2d(Layer):
                 rows, length = slice(run.start + part.start, run.start + part.stop), (part.stop - part.start - 1) * stride + 1
                 starts = {i: rows.start * stride + i - before for i in places}
                 shape = images.stop - images.start, part.stop - part.start, *x.shape[2:]
-                space = space_for(self.window, shape, y.shape[2], x.dtype, device.is_cpu())
+                space = space_for(self.window, shape, y.shape[2], x.dtype, xp.is_cpu)
                 yield images, rows, {i: slice(start, start + length, stride) for i, start in starts.items()}, space
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -6,7 +6,6 @@ less time than reading them from memory, and they need none.
 
 from math import prod
 
-from gridgrad.nn import device
 from gridgrad.nn.arguments import whole_number
 from gridgrad.nn.context import Context
 from gridgrad.nn.device import Array, xp
@@ -158,7 +157,7 @@ def pieces(*arrays, progress=None):
     """
     count = prod(arrays[0].shape[:-1])
     rows = [array.reshape(count, array.shape[-1]) for array in arrays]
-    many = max(1, PIECE // max(1, arrays[0].shape[-1])) if device.is_cpu() else max(1, count)
+    many = max(1, PIECE // max(1, arrays[0].shape[-1])) if xp.is_cpu else max(1, count)
     for start in range(0, count, many):
         yield tuple(array[start : start + many] for array in rows)
         if progress:

@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 
 from gridgrad.nn.arguments import fraction, penalty_weight
-from gridgrad.nn.device import Array, is_cpu, to_device, xp
+from gridgrad.nn.device import Array, to_device, xp
 from gridgrad.nn.kernels.table_in_use import kernels
 from gridgrad.nn.optimizers.schedules import Schedule, constant
 from gridgrad.nn.sequential import Sequential
@@ -42,7 +42,7 @@ class Optimizer:
         # A checksum of the owned slices: the state of other slices must not be loaded, even if it has the same size.
         self.owned = zlib.crc32(repr([(part.start, part.stop) for part in parts]).encode())
         self._state = {name: xp.zeros(owned, params.dtype) for name in self.state_names}
-        size = kernels().chunk if is_cpu() else max(owned, 1)
+        size = kernels().chunk if xp.is_cpu else max(owned, 1)
         self.scratch = xp.empty(min(size, owned), params.dtype)
         self.chunks: list[tuple[slice, Array, Array, list[Array]]] = []  # slice of the buffers, parameters, gradients, state
         position = 0

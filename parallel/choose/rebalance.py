@@ -53,11 +53,11 @@ class LayerTimes(SpanObserver):
         largest = max((samples for _, samples in steps), default=0)
         return [seconds for seconds, samples in steps if samples == largest]
 
-    def end(self, thing, phase, context, share=1.0):
+    def end(self, thing, phase, context):
         self._counts = isinstance(thing, WITH_WEIGHTS) and thing.name in self.names
         if self._counts:
             self._steps[self.net.step][1] = context.minibatch_size or 0
-        super().end(thing, phase, context, share)
+        super().end(thing, phase, context)
 
     def record(self, span):
         _, start, stop, inner, step = span

@@ -16,8 +16,8 @@ from gridgrad.nn.sequence import leaves
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import BATCH, HEIGHT, MODEL
 from gridgrad.parallel.placement.gathered_linear import GatheredLinear
-from gridgrad.parallel.placement.master_moves import MASTER
-from gridgrad.parallel.placement.move_table import HAND_OUT, step_of
+from gridgrad.parallel.placement.move_table import move_between
+from gridgrad.parallel.placement.moves import MASTER, HandOut
 from gridgrad.parallel.placement.partition import Partition, resized
 from gridgrad.parallel.placement.placements import C, Shard
 from gridgrad.parallel.placement.plan import INPUTS, OUTPUTS
@@ -170,14 +170,14 @@ class RankCosts:
         before = self.layer_seconds.inputs[layer]
         part = share / self.units(name)
         elements = self.samples * (prod(before) + part * prod(layer.output_shape(before))) + part * layer.weight.size
-        return 2 * self.machine.collective_seconds(HAND_OUT.kind, group, self.grid.size, elements * self.itemsize)
+        return 2 * self.machine.collective_seconds(HandOut.kind, group, self.grid.size, elements * self.itemsize)
 
     def _seconds(self, move, source, target, samples):
         """Predicted seconds of one way of a move. samples: that the ranks of its group hold together."""
         here, group = (samples, *move.shape), move.group
         if source.dim is not None:
             here = resized(here, source.dim, source.partition_of(samples).size(group.rank))
-        step = step_of(group, source, target, here, samples) if source != target else None
+        step = move_between(group, source, target, here, samples) if source != target else None
         if step is None or step.kind is None:
             return 0.0
         return self.machine.collective_seconds(step.kind, group, self.grid.size, max(step.sent, step.most) * self.itemsize)

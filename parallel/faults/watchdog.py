@@ -4,14 +4,17 @@ A rank that is blocked in MPI can not say anything itself, so each rank has a th
 It calls no MPI function, but for the one that ends the job. The threads of a node write what they see into memory that they
 share, and the first one that still runs reports for all of them, also for a process that is stopped.
 
-A rank *waits* while it is in a collective or a receive that the tally counts (`parallel/job/under_way.py`), or while its stack
-says that it is in another function of MPI (`parallel/faults/whereabouts.py`). How long it has waited is counted in looks, not
+A rank *waits* while it is in a collective or a receive that the tally counts (`parallel/job/under_way.py`), or while the line
+that its main thread executes calls another function of MPI. How long it has waited is counted in looks, not
 read from a clock: a job that the scheduler suspends and resumes as a whole has not waited meanwhile.
 """
 
+import linecache
 import os
 import platform
+import re
 import sys
+import sysconfig
 import threading
 import time
 from pathlib import Path
@@ -20,10 +23,9 @@ import numpy as np
 from mpi4py import MPI
 
 from gridgrad.nn.sequential import Sequential
-from gridgrad.parallel.faults.whereabouts import main_frame, mpi_call, place
-from gridgrad.parallel.job import under_way
 from gridgrad.parallel.job.deaths import DRAIN
 from gridgrad.parallel.job.run import in_short
+from gridgrad.parallel.job.under_way import here
 from gridgrad.parallel.sync.shared_memory import NoSharedMemory, shared_arrays
 
 PERIOD = 0.5  # seconds between two looks, at most; a tenth of the limit where that is less
@@ -32,6 +34,12 @@ GRACE = 1.0  # seconds between the report and the end of the job, in which other
 FORCE = 5.0  # seconds after which a process that could not abort the job ends itself
 STATES = {"T": "stopped by a signal", "t": "stopped by a debugger", "D": "waiting for a disk or a network file system",
           "R": "running, but leaves its other threads no turn", "Z": "dead"}  # fmt: skip
+
+ROOT = Path(__file__).resolve().parents[2]
+OWN = tuple(f"{ROOT / package}/" for package in ("nn", "parallel", "datasets", "experiments"))
+LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}) + ("<",)
+MPI_METHODS = {name for kind in (MPI.Intracomm, MPI.Request, MPI.Message, MPI.Win, MPI.File) for name in dir(kind)}
+SHOWN = 2  # frames of a stack, which say where something is and by what it was called
 
 # What the thread of a rank writes. written: when, on a clock of the node. seconds: for how long nothing has changed. waits:
 # whether the rank waits. text: where it is.
@@ -109,18 +117,18 @@ class Watchdog:
         """Write where the main thread is."""
         now = time.monotonic()
         passed, self._looked = min(now - self._looked, 2 * self.period), now
-        (inside, entered), frame = under_way.innermost(), main_frame()
-        method = mpi_call(frame) if inside is None and frame is not None else None
-        mark = entered, inside, (id(frame), frame.f_lasti) if method else None
+        inside, frame = here.calls[-1:], sys._current_frames().get(threading.main_thread().ident)
+        method = mpi_call(frame) if not inside and frame is not None else None
+        mark = here.entered, inside, (id(frame), frame.f_lasti) if method else None
         self._still = self._still + passed if mark == self._mark else 0.0
         self._mark = mark
-        if inside is not None:
-            group, layer, kind = inside
-            where = f"{kind} of '{layer}', group of {in_words(group.ranks)}"
+        if inside:
+            where = f"{inside[0].kind} of '{inside[0].layer}', group of {in_words(inside[0].group.ranks)}"
         else:
             where = f"MPI's {method}, {place(frame)}" if method else place(frame)
         step = f", step {self.net.step}" if self.net is not None else ""
-        self.slots[self.me][0] = time.monotonic(), self._still, bool(inside or method), f"{where}{step}".encode()
+        words = f"{where}{step}".encode()
+        self.slots[self.me][0] = time.monotonic(), self._still, bool(inside or method), words
 
     def _states(self):
         """The WatchState of each rank of the node."""
@@ -175,6 +183,24 @@ def process_state(pid):
     except (OSError, IndexError):
         return "gone" if Path("/proc/self/stat").exists() else "in an unknown state"
     return STATES.get(letter, "asleep")
+
+
+def mpi_call(frame):
+    """The name of the MPI method that the line of a frame calls, such as "Allreduce"; None if it calls none."""
+    called = re.findall(r"\.([A-Za-z]\w*)\(", linecache.getline(frame.f_code.co_filename, frame.f_lineno))
+    return next((name for name in called if name in MPI_METHODS), None)
+
+
+def place(frame):
+    """The innermost lines of this project, or of the user's script, that are being executed."""
+    found = []
+    while frame is not None and len(found) < SHOWN:
+        path = frame.f_code.co_filename
+        if path.startswith(OWN) or not path.startswith(LIBRARIES):
+            found.append(f"{frame.f_code.co_name} at {path.removeprefix(f'{ROOT}/')}:{frame.f_lineno}")
+        frame = frame.f_back
+    words = ", called by ".join(found) or "outside of this project"
+    return os.fsencode(words).decode(errors="backslashreplace")  # the names of files may be no UTF-8
 
 
 def in_words(ranks):

@@ -13,22 +13,11 @@ TRIPS = 20  # round trips in a comparison of two clocks
 class WallClock:
     """Real time, `time.perf_counter`. A tally asks it for the time and reports communication to it.
 
-    A simulation replaces it by a clock whose time advances by predicted durations (`parallel/prediction/simulation.py`).
+    Simulated workers replace it by a clock whose time is virtual (`parallel/protocols/simulated_workers.py`).
     """
 
-    progresses = True  # whether testing a transfer can advance it
-
-    @property
-    def now(self):
-        """A function that returns the time in seconds."""
-        return time.perf_counter
-
-    def blocked(self, group, kind, sent):
-        """Called when a blocking collective has ended, in which this rank sent `sent` bytes. Real time needs no update."""
-
-    def completed(self, transfer):
-        """Called when a Transfer is complete; returns the time at which it completed."""
-        return self.now()
+    def __init__(self):
+        self.now = time.perf_counter  # returns the time in seconds
 
     def compare(self, comm):
         """See `compare_clocks`. Collective."""

@@ -3,6 +3,7 @@
 from mpi4py import MPI
 
 from gridgrad.nn import device as devices
+from gridgrad.nn.device import xp
 from gridgrad.parallel.grid.staging import is_cuda_aware
 
 
@@ -85,6 +86,6 @@ def ranks_on_cpus(comm):
     """The ranks of `comm` whose arrays are in the host's memory, in NumPy: a list. Collective.
 
     What decides which collectives the ranks enter must be the same on all of them, and so ask this, or `ProcessGrid.on_cpus`.
-    `gridgrad.nn.device.is_cpu` is about one rank alone.
+    `xp.is_cpu` is about one rank alone.
     """
-    return [rank for rank, is_cpu in enumerate(comm.allgather(devices.is_cpu())) if is_cpu]
+    return [rank for rank, is_cpu in enumerate(comm.allgather(xp.is_cpu)) if is_cpu]

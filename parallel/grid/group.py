@@ -11,6 +11,7 @@ from mpi4py import MPI
 
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.staging import Staging, staging
+from gridgrad.parallel.grid.tally import Call
 from gridgrad.parallel.grid.transfer import CompletedTransfer, Messages, RequestSet, Transfer
 
 MAX_ELEMENTS = 1 << 27  # the most in one all-reduce: some MPI libraries fail on messages of 2^31 bytes and more
@@ -48,7 +49,7 @@ class Group:
         if self.size == 1:
             return
         flat = array.reshape(-1)
-        with self.counted("all-reduce", flat, layer, elements=flat.size):
+        with self.call("all-reduce", flat, layer):
             reached = staging.outgoing(flat)
             for start in range(0, max(flat.size, 1), MAX_ELEMENTS):
                 self.comm.Allreduce(MPI.IN_PLACE, reached[start : start + MAX_ELEMENTS], MPI.SUM)
@@ -65,28 +66,19 @@ class Group:
             yield self.comm.Iallreduce(MPI.IN_PLACE, reached, MPI.SUM)
             stage.arrived(reached, array)
 
-        told = {"unit": array.dtype, "elements": array.size}
-        return self.started("all-reduce", layer, self.bytes_of("all-reduce", array), steps(), **told)
+        return Transfer(self, layer, "all-reduce", self.bytes_of("all-reduce", array), steps())
 
     def bytes_of(self, kind, array, own=0):
         """The bytes that this rank sends in a collective. array: its send buffer. own: the elements of it that it keeps."""
         return COLLECTIVES[kind].sent(self, array.size, own) * array.itemsize
 
-    def counted(self, kind, array, layer, own=0, **told):
-        """A `with` block around one blocking collective, which counts its bytes (see `bytes_of`) and seconds.
-
-        told: what the ranks compare in a CheckedGroup. That is `elements`, the number of them if it must be the same on all
-        ranks, or `sends` and `expects`: how many go to each rank and come from it, a list, or a number if they are the same.
-        """
-        return self.tally.measure(self, layer, kind, self.bytes_of(kind, array, own))
-
-    def started(self, kind, layer, sent, steps, messages=None, **told):
-        """The Transfer of one non-blocking collective. told: as for `counted`, and the `unit`: the dtype, or bytes."""
-        return Transfer(self, layer, kind, sent, steps, messages)
+    def call(self, kind, array, layer, own=0):
+        """A `with` block around one blocking collective. The arguments are those of `bytes_of`."""
+        return Call(self, kind, layer, COLLECTIVES[kind].sent(self, array.size, own) * array.itemsize)
 
     def all_gather(self, block, out, counts, layer):
         """Concatenate the blocks of all ranks (counts[r] elements of rank r), in rank order, into `out` on every rank."""
-        with self.counted("all-gather", block, layer, sends=block.size, expects=counts):
+        with self.call("all-gather", block, layer):
             received = staging.incoming(out)
             self._all_gather(staging.outgoing(block), received, counts)
             staging.arrived(received, out)
@@ -102,7 +94,7 @@ class Group:
 
         blocks: sum(counts) elements, the blocks of all ranks in rank order. out: counts[self.rank] elements.
         """
-        with self.counted("reduce-scatter", blocks, layer, out.size, sends=counts, expects=out.size):
+        with self.call("reduce-scatter", blocks, layer, out.size):
             received = staging.incoming(out)
             self.comm.Reduce_scatter(staging.outgoing(blocks), received, counts, MPI.SUM)
             staging.arrived(received, out)
@@ -121,12 +113,11 @@ class Group:
             stage.arrived(received, space)
             array[start : start + space.size] = space
 
-        told = {"unit": array.dtype, "sends": counts, "expects": space.size}
-        return self.started("reduce-scatter", layer, self.bytes_of("reduce-scatter", array, space.size), steps(), **told)
+        return Transfer(self, layer, "reduce-scatter", self.bytes_of("reduce-scatter", array, space.size), steps())
 
     def all_gather_in_place(self, array, counts, layer):
         """All-gather of the blocks of `array`, in which each rank's own block is at its place already. sum(counts) elements."""
-        with self.counted("all-gather", self.own_block(array, counts), layer, sends=counts[self.rank], expects=counts):
+        with self.call("all-gather", self.own_block(array, counts), layer):
             reached = staging.outgoing(array)
             self._all_gather(MPI.IN_PLACE, reached, counts)
             staging.arrived(reached, array)
@@ -143,8 +134,7 @@ class Group:
         def steps():
             yield self.point_to_point(outgoing, incoming, tag)
 
-        told = {"unit": "bytes", "sends": outgoing, "expects": incoming}
-        return self.started(kind, layer, sum(size for *_, size in messages.sent), steps(), messages, **told)
+        return Transfer(self, layer, kind, sum(size for *_, size in messages.sent), steps(), messages)
 
     def messages(self, tag, sent, received):
         """The Messages of this rank with one tag. sent, received: bytes to, and from, each rank; for 0 there is no message."""
@@ -180,8 +170,7 @@ class Group:
             yield self.comm.Iallgatherv(MPI.IN_PLACE, [reached, counts])
             stage.arrived(reached, array)
 
-        told = {"unit": array.dtype, "sends": counts[self.rank], "expects": counts}
-        return self.started("all-gather", layer, self.bytes_of("all-gather", self.own_block(array, counts)), steps(), **told)
+        return Transfer(self, layer, "all-gather", self.bytes_of("all-gather", self.own_block(array, counts)), steps())
 
     def own_block(self, array, counts):
         """A view of this rank's block in an array that holds the blocks of all ranks in rank order."""
@@ -193,7 +182,7 @@ class Group:
 
         out: sum(out_counts) elements; the block from rank i has out_counts[i], and the blocks are in rank order.
         """
-        with self.counted("all-to-all", blocks, layer, counts[self.rank], sends=counts, expects=out_counts):
+        with self.call("all-to-all", blocks, layer, counts[self.rank]):
             received = staging.incoming(out)
             self.comm.Alltoallv([staging.outgoing(blocks), counts], [received, out_counts])
             staging.arrived(received, out)
@@ -216,14 +205,13 @@ class Group:
             stage.arrived(received, out)
 
         messages = self.messages(tag, *([count * blocks.itemsize for count in each] for each in (counts, out_counts)))
-        told = {"unit": blocks.dtype, "sends": counts, "expects": out_counts}
-        return self.started("exchange", layer, self.bytes_of("exchange", blocks, 0), steps(), messages, **told)
+        return Transfer(self, layer, "exchange", self.bytes_of("exchange", blocks, 0), steps(), messages)
 
     def broadcast(self, array, layer):
         """Copy `array` of rank 0 into `array` of every rank."""
         if self.size == 1:
             return
-        with self.counted("broadcast", array, layer, elements=array.size):
+        with self.call("broadcast", array, layer):
             reached = staging.outgoing(array)
             self.comm.Bcast(reached, root=0)
             staging.arrived(reached, array)
@@ -233,9 +221,7 @@ class Group:
 
         Elsewhere `blocks` is None.
         """
-        sends = 0 if blocks is None else counts
-        expects = [out.size, *[0] * (self.size - 1)]
-        with self.counted("scatter", out if blocks is None else blocks, layer, out.size, sends=sends, expects=expects):
+        with self.call("scatter", out if blocks is None else blocks, layer, out.size):
             given, received = staging.outgoing(blocks), staging.incoming(out)
             self.comm.Scatterv([given, counts] if self.rank == 0 else None, received, root=0)
             staging.arrived(received, out)
@@ -245,8 +231,7 @@ class Group:
 
         On the other ranks `out` is None.
         """
-        sends = [block.size, *[0] * (self.size - 1)]
-        with self.counted("gather", block, layer, sends=sends, expects=0 if out is None else counts):
+        with self.call("gather", block, layer):
             given, received = staging.outgoing(block), staging.incoming(out)
             self.comm.Gatherv(given, [received, counts] if self.rank == 0 else None, root=0)
             staging.arrived(received, out)

@@ -15,7 +15,6 @@ import numpy as np
 from mpi4py import MPI
 
 from gridgrad.nn.arguments import whole_number
-from gridgrad.parallel.grid.checked_group import make_group
 from gridgrad.parallel.grid.devices import ranks_on_cpus
 from gridgrad.parallel.grid.group import Group
 from gridgrad.parallel.grid.same_kernels import agree_on_kernels
@@ -191,7 +190,7 @@ class ProcessGrid:
         return (axes for number in range(len(self._several) + 1) for axes in combinations(self._several, number))
 
     def _made(self, comm):
-        return make_group(comm, self.tally)
+        return Group(comm, self.tally)
 
     def _first_on_nodes(self, group):
         """See `leaders`. Collective over the group."""

@@ -2,8 +2,7 @@
 
 from math import inf
 
-from gridgrad.nn.device import is_cpu
-from gridgrad.nn.kernels.blas import library
+from gridgrad.nn.device import xp
 from gridgrad.nn.kernels.measure_table import BUDGET, QUICKLY, announce, measured
 from gridgrad.nn.kernels.table_in_use import PRESET, kernels, store, stored, use
 from gridgrad.parallel.grid.devices import ranks_on_cpus
@@ -14,12 +13,11 @@ def agree_on_kernels(comm, first):
     """Make all ranks of `comm` use the table of the rank `first`, the first one on a CPU: GPUs need none. Collective.
 
     If that rank has none, it is measured within `BUDGET` seconds.
-    Raises ValueError, on all ranks, if its GRIDGRAD_KERNELS names no table or any rank's GRIDGRAD_BLAS no library.
+    Raises ValueError, on all ranks, if its GRIDGRAD_KERNELS names no table.
     """
-    table, own = _own_table() if comm.rank == first else (None, _problem_of_library())
-    for problem in filter(None, comm.allgather(own)):
+    table, problem = comm.bcast(_own_table() if comm.rank == first else None, first)
+    if problem:
         raise ValueError(problem)
-    table = comm.bcast(table, first)
     if table is not None:
         use(table)
         return
@@ -42,24 +40,16 @@ def _measure(comm, first, budget):
     All ranks on CPUs measure at the same time, because they share the memory's bandwidth when they compute, too; that of the
     rank `first` counts.
     """
-    table = broadcast(comm, measured(budget) if is_cpu() else None, first, "the measurement of kernels")
+    table = broadcast(comm, measured(budget) if xp.is_cpu else None, first, "the measurement of kernels")
     if comm.rank == first:
         store(table)
     use(table)
 
 
 def _own_table():
-    """(table, problem): this rank's table, None if it must be measured; what is wrong with the variables that say which."""
+    """(table, problem): this rank's table, None if it must be measured; what is wrong with GRIDGRAD_KERNELS, or None."""
     try:
         table = kernels()
     except ValueError as error:
         return None, str(error)
-    return (stored() if table == PRESET and is_cpu() else table), _problem_of_library()
-
-
-def _problem_of_library():
-    """What is wrong with GRIDGRAD_BLAS; None if nothing is."""
-    try:
-        library()
-    except ValueError as error:
-        return str(error)
+    return stored() if table == PRESET and xp.is_cpu else table, None

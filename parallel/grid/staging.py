@@ -44,7 +44,7 @@ class Staging:
 
     def outgoing(self, array):
         """The host array that MPI sends, or updates in place, instead of `array`."""
-        if self._passes(array):
+        if array is None or isinstance(array, np.ndarray) or self._direct:
             return array
         buffer = self._buffer("out", array)
         device.to_host(array, buffer)
@@ -52,7 +52,8 @@ class Staging:
 
     def incoming(self, array):
         """The host array into which MPI receives, instead of `array`."""
-        return array if self._passes(array) else self._buffer("in", array)
+        passes = array is None or isinstance(array, np.ndarray) or self._direct
+        return array if passes else self._buffer("in", array)
 
     def arrived(self, buffer, array):
         """Copy what MPI wrote into `buffer`, which `outgoing` or `incoming` returned, to `array`."""
@@ -62,9 +63,6 @@ class Staging:
     @cached_property
     def _direct(self):
         return self.direct and is_cuda_aware()
-
-    def _passes(self, array):
-        return array is None or isinstance(array, np.ndarray) or self._direct
 
     def _buffer(self, direction, array):
         flat = self._buffers.get(direction)

@@ -4,10 +4,10 @@ from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from gridgrad.nn import device
+from gridgrad.nn.device import synchronise, xp
 from gridgrad.nn.observer import Observable
 from gridgrad.parallel.grid.clock import WallClock
-from gridgrad.parallel.job import under_way
+from gridgrad.parallel.job.under_way import here
 
 
 @dataclass
@@ -26,52 +26,13 @@ class Record:
 class Tally(Observable):
     """Counts this rank's communication: `records` maps (layer, kind of collective) to a Record.
 
-    clock: measures the seconds, a `WallClock` unless a simulation installs another one (`parallel/prediction/simulation.py`).
-    Observers that are registered here are told of every collective: see the communication methods in `nn/observer.py`.
+    clock: measures the seconds, a `WallClock` unless a simulation of workers installs another one. Observers that are
+    registered here are told of every collective: see the communication methods in `nn/observer.py`.
     """
 
     def __init__(self):
         self.clock = WallClock()
         self.records = defaultdict(Record)
-
-    @contextmanager
-    def measure(self, group, layer, kind, bytes_sent, calls=1, blocks=True, messages=0):
-        """A `with` block around one collective, or around one call that advances a collective that does not block.
-
-        group: the Group that communicates. layer, kind: the entry of `records`. bytes_sent: by this rank.
-        calls: 1 for the call that runs or begins a collective, 0 for a later call that tests it or waits for it.
-        blocks: whether the collective is complete when the block ends. messages: see `Record`.
-        The device is synchronised first: otherwise the end of its earlier computations would be counted as communication.
-        """
-        device.synchronise()
-        start = self.clock.now()
-        under_way.enter(group, layer, kind)
-        try:
-            yield
-            if blocks:
-                self.clock.blocked(group, kind, bytes_sent)
-        finally:
-            under_way.leave()
-        stop = self.clock.now()
-        record = self.records[layer, kind]
-        record.calls += calls
-        record.bytes += int(bytes_sent)
-        record.seconds += stop - start
-        record.messages += messages
-        self._report_call(calls, group, layer, kind, bytes_sent, start, stop)
-
-    def _report_call(self, calls, *call):
-        """Tell the observer, if there is one, of a collective (`calls` is 1) or of progress on one that does not block (0)."""
-        if self.observer:
-            (self.observer.collective if calls else self.observer.advanced)(*call)
-
-    def report_flight(self, group, layer, kind, bytes_sent, start, stop, messages=None):
-        """Tell the observer, if there is one, that a collective that does not block was under way from `start` to `stop`.
-
-        messages: its Messages, None for one of MPI's collectives.
-        """
-        if self.observer:
-            self.observer.flight(group, layer, kind, bytes_sent, start, stop, messages)
 
     def clear(self):
         """Set all counts to zero."""
@@ -90,3 +51,38 @@ class Tally(Observable):
     def seconds(self):
         """The seconds that this rank has spent in communication, over all entries."""
         return sum(record.seconds for record in self.records.values())
+
+
+class Call:
+    """A `with` block around one call of MPI, which counts and times it and tells the watchdog and observers of it.
+
+    group: the Group that communicates, and whose tally counts. kind, layer: the entry of the tally. sent: bytes, by this rank.
+    calls: 1 for the call that runs or begins a collective, 0 for one that tests or waits for it. messages: see `Record`.
+    """
+
+    __slots__ = "calls", "group", "kind", "layer", "messages", "sent", "start"
+
+    def __init__(self, group, kind, layer, sent, calls=1, messages=0):
+        self.group, self.kind, self.layer = group, kind, layer
+        self.sent, self.calls, self.messages = int(sent), calls, messages
+
+    def __enter__(self):
+        if not xp.is_cpu:
+            synchronise()  # else the end of its earlier computations would be counted as communication
+        self.start = self.group.tally.clock.now()
+        here.entered += 1
+        here.calls.append(self)
+
+    def __exit__(self, error, *_):
+        here.calls.pop()
+        if error:
+            return
+        tally = self.group.tally
+        stop, record = tally.clock.now(), tally.records[self.layer, self.kind]
+        record.calls += self.calls
+        record.bytes += self.sent
+        record.seconds += stop - self.start
+        record.messages += self.messages
+        if tally.observer:
+            tell = tally.observer.collective if self.calls else tally.observer.advanced
+            tell(self.group, self.layer, self.kind, self.sent, self.start, stop)

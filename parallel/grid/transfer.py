@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 from mpi4py import MPI
 
+from gridgrad.parallel.grid.tally import Call
+
 
 class Messages(NamedTuple):
     """The messages of a Transfer that does without MPI's collectives.
@@ -33,8 +35,7 @@ class Transfer:
         self.group, self.layer, self.kind, self.bytes_sent, self.steps = group, layer, kind, bytes_sent, steps
         self.clock = group.tally.clock
         self.started = self.clock.now()
-        count = len(messages.sent) if messages else 0
-        with group.tally.measure(group, layer, kind, bytes_sent, blocks=False, messages=count):
+        with Call(group, kind, layer, bytes_sent, messages=len(messages.sent) if messages else 0):
             self._go_on()
 
     @property
@@ -44,8 +45,8 @@ class Transfer:
 
     def test(self):
         """Let the MPI library advance it, without waiting; return whether it is complete."""
-        if self.request is not None and self.clock.progresses:
-            with self.group.tally.measure(self.group, self.layer, self.kind, 0, calls=0, blocks=False):
+        if self.request is not None:
+            with Call(self.group, self.kind, self.layer, 0, calls=0):
                 while self.request is not None and self.request.Test():
                     self._go_on()
         return self.done
@@ -53,7 +54,7 @@ class Transfer:
     def wait(self):
         """Wait until it is complete."""
         if self.request is not None:
-            with self.group.tally.measure(self.group, self.layer, self.kind, 0, calls=0, blocks=False):
+            with Call(self.group, self.kind, self.layer, 0, calls=0):
                 while self.request is not None:
                     self.request.Wait()
                     self._go_on()
@@ -62,9 +63,10 @@ class Transfer:
         """Begin the next round or, after the last one, note that the collective is complete."""
         self.request = next(self.steps, None)
         if self.request is None:
-            self.stopped = self.clock.completed(self)
-            times = self.started, self.stopped
-            self.group.tally.report_flight(self.group, self.layer, self.kind, self.bytes_sent, *times, self.messages)
+            self.stopped = self.clock.now()
+            if told := self.group.tally.observer:
+                times = self.started, self.stopped
+                told.flight(self.group, self.layer, self.kind, self.bytes_sent, *times, self.messages)
 
 
 class RequestSet:

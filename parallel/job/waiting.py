@@ -10,8 +10,9 @@ Collectives of a training step are not for this: all ranks come to them at about
 
 import time
 from math import inf
+from typing import NamedTuple
 
-from gridgrad.parallel.job import under_way
+from gridgrad.parallel.job.under_way import here
 
 SHORTEST, LONGEST = 0.00005, 0.02  # seconds of a nap: of the first one, and at most
 LONGER = 1.1  # each by this factor than the one before
@@ -42,11 +43,12 @@ def meet(comm, what=ALONE):
     what: what they wait for, in the words that a watchdog prints. It is one MPI_Ibarrier: a rank that can work meanwhile may
     call `comm.Ibarrier()` itself and test the request.
     """
-    under_way.enter(Everyone(comm), what, "barrier")
+    here.entered += 1
+    here.calls.append(Barrier(range(comm.size), what))
     try:
         sleep_until(comm.Ibarrier().Test)
     finally:
-        under_way.leave()
+        here.calls.pop()
 
 
 def broadcast(comm, thing=None, root=0, what=ALONE):
@@ -58,8 +60,14 @@ def broadcast(comm, thing=None, root=0, what=ALONE):
     return comm.bcast(thing, root)
 
 
-class Everyone:
-    """All ranks of a communicator, as `parallel/job/under_way.py` has them."""
+class Barrier(NamedTuple):
+    """A barrier that is under way. ranks: those that meet. layer: what they wait for, in words."""
 
-    def __init__(self, comm):
-        self.ranks = range(comm.size)
+    ranks: range
+    layer: str
+    kind: str = "barrier"
+
+    @property
+    def group(self):
+        """What has the ranks, as the group of a collective has them."""
+        return self

@@ -3,6 +3,9 @@
 Format: "Trace Event Format", Google 2016.
 """
 
+import json
+
+from gridgrad.nn.files.whole_files import write_text
 from gridgrad.parallel.observe.timeline import DOING, FLYING
 
 
@@ -20,6 +23,11 @@ def chrome_trace(timeline):
             "clock accuracy in microseconds": round(timeline.accuracy * 1e6, 3),
         },
     }
+
+
+def write(path, timeline):
+    """Write the trace file of a Timeline, whole or not at all. OSError if that can not be done."""
+    write_text(path, json.dumps(chrome_trace(timeline), allow_nan=False) + "\n")
 
 
 def mark(span, rank):

@@ -32,8 +32,8 @@ class Handicap(SpanObserver):
         if step >= self.first and self.factor > 1 and phase != "load":
             self._pause((self.factor - 1) * (stop - start - inner))
 
-    def end(self, thing, phase, context, share=1.0):
-        super().end(thing, phase, context, share)
+    def end(self, thing, phase, context):
+        super().end(thing, phase, context)
         self._inner += self._paused  # the pass around this one has not computed in that time
         self._paused = 0.0
 

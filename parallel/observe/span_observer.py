@@ -54,7 +54,7 @@ class SpanObserver(Observer):
         self._open.append((self.clock(), self._inner))
         self._inner = 0.0
 
-    def end(self, thing: Any, phase: str, context: Any, share: float = 1.0) -> None:
+    def end(self, thing: Any, phase: str, context: Any) -> None:
         device.synchronise()
         stop = self.clock()
         start, around = self._open.pop()

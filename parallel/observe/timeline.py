@@ -2,8 +2,8 @@
 
 Thread 0 of a rank shows what the rank does: steps, in them the instructions of a pipeline, in them layers, in them collectives
 and, within a blocking collective, how long the rank waited for the last rank to enter it. Thread 1 shows the non-blocking
-collectives while they are under way, with further threads where several overlap. `parallel/observe/timeline_files.py` writes
-a timeline to files.
+collectives while they are under way, with further threads where several overlap. `parallel/observe/chrome_trace.py` writes
+a timeline to a file.
 """
 
 from collections import defaultdict
@@ -12,7 +12,6 @@ from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from gridgrad.parallel.grid.collectives import COLLECTIVES
-from gridgrad.parallel.grid.transfer import Messages
 
 DOING, FLYING = 0, 1  # the numbers of the threads: what the rank does, and the first one of collectives under way
 
@@ -24,8 +23,7 @@ class TimelineEvent(NamedTuple):
     blocking collective; for a non-blocking one "begin" and "progress", which are the rank's calls, and "flight", which is the
     time from its beginning until it was found complete.
     name: the text shown. start, stop: seconds on the clock of rank 0. step: the training step.
-    Of collectives only: kind, such as "all-reduce"; ranks, those of its group in MPI.COMM_WORLD; bytes, sent by this rank;
-    messages, the Messages of a "flight" that is made of them, None where it is one of MPI's collectives.
+    Of collectives only: kind, such as "all-reduce"; ranks, those of its group in MPI.COMM_WORLD; bytes, sent by this rank.
     """
 
     category: str
@@ -36,7 +34,6 @@ class TimelineEvent(NamedTuple):
     kind: str = ""
     ranks: tuple = ()
     bytes: int = 0
-    messages: Messages | None = None
 
 
 class Span(NamedTuple):

@@ -13,8 +13,7 @@ from mpi4py import MPI
 from gridgrad.nn import device
 from gridgrad.parallel.grid import clock
 from gridgrad.parallel.job.run import on_root
-from gridgrad.parallel.observe import timeline_files
-from gridgrad.parallel.observe.chrome_trace import chrome_trace
+from gridgrad.parallel.observe.chrome_trace import chrome_trace, write
 from gridgrad.parallel.observe.span_observer import SpanObserver
 from gridgrad.parallel.observe.timeline import Timeline, TimelineEvent, timeline
 
@@ -55,7 +54,7 @@ class Trace(SpanObserver):
         super().__init__(net)
         self.steps = steps
         self.spans: list[tuple] = []  # of passes: the tuples that SpanObserver records
-        self.collectives: list[tuple] = []  # (category, (group, layer, kind, bytes, messages), start, stop, step)
+        self.collectives: list[tuple] = []  # (category, (group, layer, kind, bytes), start, stop, step)
         self.instructions: list[tuple] = []  # (Instruction, start, stop, step)
         self._last_call = -math.inf  # when the last call of a collective that is recorded began
         self.record = self.spans.append
@@ -91,11 +90,11 @@ class Trace(SpanObserver):
     def flight(self, group: Any, layer: str, kind: str, bytes_sent: int, start: float, stop: float, messages: Any) -> None:
         opened = self.comparisons[0][0]
         if opened <= start and (self.net.step < self.end_step or start <= self._last_call):  # its first call is recorded
-            self.collectives.append(("flight", (group, layer, kind, bytes_sent, messages), start, stop, self.net.step))
+            self.collectives.append(("flight", (group, layer, kind, bytes_sent), start, stop, self.net.step))
 
     def _record_collective(self, category, group, layer, kind, bytes_sent, start, stop):
         if self.net.step < self.end_step:
-            self.collectives.append((category, (group, layer, kind, bytes_sent, None), start, stop, self.net.step))
+            self.collectives.append((category, (group, layer, kind, bytes_sent), start, stop, self.net.step))
             self._last_call = start
 
     def timeline(self) -> dict[str, Any] | None:
@@ -107,17 +106,15 @@ class Trace(SpanObserver):
         return found and chrome_trace(found)
 
     def write(self, path: str | os.PathLike) -> None:
-        """Write the timeline of all ranks to a file, whole or not at all. Collective.
+        """Write the timeline of all ranks to a JSON file for ui.perfetto.dev, whole or not at all. Collective.
 
-        path: of a JSON file for ui.perfetto.dev or, where it ends with ".otf2", of a folder with an OTF2 archive, for which the
-        package otf2 has to be installed. An earlier file or archive there is replaced. If it can not be written, every rank
-        raises a UserError that says why.
+        An earlier file at `path` is replaced. If it can not be written, every rank raises a UserError that says why.
         """
         found = self.gathered()
-        on_root(self.net.grid.comm, lambda: timeline_files.write(path, found))
+        on_root(self.net.grid.comm, lambda: write(path, found))
 
     def gathered(self) -> Timeline | None:
-        """The Timeline of all ranks on rank 0, from which all files are written; None elsewhere. Collective."""
+        """The Timeline of all ranks on rank 0, None elsewhere. Collective."""
         part = {
             "rank": MPI.COMM_WORLD.rank,
             "coordinates": self.net.grid.coordinates,
@@ -134,9 +131,9 @@ class Trace(SpanObserver):
         events = [TimelineEvent("instruction", str(what), start, stop, step) for what, start, stop, step in self.instructions]
         for what, start, stop, _, step in self.spans:
             events.append(TimelineEvent("layer", " ".join(what), start, stop, step))
-        for number, (category, (group, layer, kind, sent, messages), start, stop, step) in enumerate(self.collectives):
+        for number, (category, (group, layer, kind, sent), start, stop, step) in enumerate(self.collectives):
             category, name = "begin" if number in begun else category, f"{layer} {kind}"
-            events.append(TimelineEvent(category, name, start, stop, step, kind, group.ranks, int(sent), messages))
+            events.append(TimelineEvent(category, name, start, stop, step, kind, group.ranks, int(sent)))
         times = np.array([(event.start, event.stop) for event in events]).reshape(-1, 2)
         times = clock.to_clock_of_rank_0(times, self.comparisons).tolist()
         return [event._replace(start=start, stop=stop) for event, (start, stop) in zip(events, times)]

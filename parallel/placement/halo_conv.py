@@ -31,12 +31,11 @@ class HaloConv2d(Layer):
         step, space = self._step("forward", x, context), self.halo.space("forward", context)
         x = xp.ascontiguousarray(x)
         extended = space("out", step.there, x.dtype)
-        step.move.keep(step, x, extended)
-        transfer = step.move.start(step, x, space, self.name)
+        step.keep(x, extended)
+        transfer = step.start(x, space, self.name)
         y, dim = self.conv.begin_forward(extended, context), self.dim
         self.conv.compute(y, dim, self.inner, context)
-        context.worked(self, "forward", size(self.inner) / max(1, y.shape[dim]))
-        step.move.finish(step, transfer, extended)
+        step.finish(transfer, extended)
         self.conv.compute(y, dim, slice(0, self.inner.start), context)
         self.conv.compute(y, dim, slice(self.inner.stop, y.shape[dim]), context)
         return y
@@ -60,7 +59,6 @@ class HaloConv2d(Layer):
 
     def input_gradient(self, dy, context):
         extended = self.conv.input_gradient(dy, context)
-        context.worked(self, "input_gradient", 1.0)
         return self._finish_back(extended, self._start_back(extended, context), context)
 
     def backward(self, dy, context):
@@ -75,7 +73,7 @@ class HaloConv2d(Layer):
     def _start_back(self, extended, context):
         """Begin to send the gradients of the halo back to the ranks that own its rows; returns the transfer."""
         step = self._step("backward", extended, context)
-        return step.move.start(step, extended, self.halo.space("backward", context), self.name)
+        return step.start(extended, self.halo.space("backward", context), self.name)
 
     def _finish_back(self, extended, transfer, context):
         """Wait for the exchange; returns the gradient of the owned rows, to which other ranks have contributed.
@@ -84,8 +82,8 @@ class HaloConv2d(Layer):
         """
         step = self._step("backward", extended, context)
         dx = context.gradient_space(step.there, extended)
-        step.move.keep(step, extended, dx)
-        step.move.finish(step, transfer, dx)
+        step.keep(extended, dx)
+        step.finish(transfer, dx)
         return dx
 
     def __repr__(self):

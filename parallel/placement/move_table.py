@@ -25,15 +25,26 @@
 | `AtMaster(d) -> Copies(d, p)`                            | hand out       | `PartialShard(d, p) -> AtMaster(d)`     |
 | `Shard(d, p) -> AtMaster(e)`                             | hand in        | `AtMaster(e) -> Shard(d, p)`            |
 
-Each row is a Move (`moves.py`, `local_moves.py`, `master_moves.py`). Training, the sums of gradients, the byte formulas, the
-cost model and the planner all use this one table.
+The rows are in `moves.py`. Training, the sums of gradients, the byte formulas, the cost model and the planner all use it.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from gridgrad.parallel.placement.local_moves import FirstRankKeeps, PutIntoZeros, SameRank, TakePart, Unchanged
-from gridgrad.parallel.placement.master_moves import HandIn, HandOut
-from gridgrad.parallel.placement.moves import AllGather, AllReduce, AllToAll, Exchange, Move, ReduceScatter, Step
+from gridgrad.parallel.placement.moves import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    Exchange,
+    FirstRankKeeps,
+    HandIn,
+    HandOut,
+    Move,
+    PutIntoZeros,
+    ReduceScatter,
+    SameRank,
+    TakePart,
+    Unchanged,
+)
 from gridgrad.parallel.placement.partition import resized
 from gridgrad.parallel.placement.placements import (
     AtMaster,
@@ -46,53 +57,58 @@ from gridgrad.parallel.placement.placements import (
     Shard,
 )
 
-EXCHANGE, HAND_OUT, HAND_IN = Exchange(), HandOut(), HandIn()
-MOVES = {
-    (Shard, Replicate): AllGather(),
-    (Partial, Shard): ReduceScatter(),
-    (Partial, Replicate): AllReduce(),
-    (Shard, Shard): AllToAll(),  # of another dimension
-    (Shard, Copies): EXCHANGE,
-    (PartialShard, Shard): EXCHANGE,
-    (Copies, Shard): TakePart(),
-    (Shard, PartialShard): PutIntoZeros(),
-    (Copies, Copies): TakePart(),
-    (PartialShard, PartialShard): PutIntoZeros(),
-    (Replicate, Shard): TakePart(),
-    (Shard, Partial): PutIntoZeros(),
-    (Replicate, Copies): TakePart(),
-    (PartialShard, Partial): PutIntoZeros(),
-    (Replicate, Partial): FirstRankKeeps(),
-    (Shard, Invariant): AllGather(),
-    (Partial, Invariant): AllReduce(),
-    (Invariant, Shard): TakePart(),
-    (Invariant, Partial): FirstRankKeeps(),
-    (Invariant, Replicate): Unchanged(),
-    (Replicate, Invariant): Unchanged(),
-    (Shard, AtRank): SameRank(),
-    (AtRank, Shard): SameRank(),
-    (AtMaster, Shard): HAND_OUT,
-    (AtMaster, Copies): HAND_OUT,
-    (Shard, AtMaster): HAND_IN,
-    (PartialShard, AtMaster): HAND_IN,
+MOVES: dict[tuple, type[Move]] = {
+    (Shard, Replicate): AllGather,
+    (Partial, Shard): ReduceScatter,
+    (Partial, Replicate): AllReduce,
+    (Shard, Shard): AllToAll,  # of another dimension
+    (Shard, Copies): Exchange,
+    (PartialShard, Shard): Exchange,
+    (Copies, Shard): TakePart,
+    (Shard, PartialShard): PutIntoZeros,
+    (Copies, Copies): TakePart,
+    (PartialShard, PartialShard): PutIntoZeros,
+    (Replicate, Shard): TakePart,
+    (Shard, Partial): PutIntoZeros,
+    (Replicate, Copies): TakePart,
+    (PartialShard, Partial): PutIntoZeros,
+    (Replicate, Partial): FirstRankKeeps,
+    (Shard, Invariant): AllGather,
+    (Partial, Invariant): AllReduce,
+    (Invariant, Shard): TakePart,
+    (Invariant, Partial): FirstRankKeeps,
+    (Invariant, Replicate): Unchanged,
+    (Replicate, Invariant): Unchanged,
+    (Shard, AtRank): SameRank,
+    (AtRank, Shard): SameRank,
+    (AtMaster, Shard): HandOut,
+    (AtMaster, Copies): HandOut,
+    (Shard, AtMaster): HandIn,
+    (PartialShard, AtMaster): HandIn,
 }
 
 
-def move_of(source: Any, target: Any) -> Move:
+def move_of(source: Any, target: Any) -> type[Move]:
     """The row of the table for two placements; KeyError if there is none."""
     key = type(source), type(target)
-    return EXCHANGE if key == (Shard, Shard) and source.dim == target.dim else MOVES[key]
+    return Exchange if key == (Shard, Shard) and source.dim == target.dim else MOVES[key]
 
 
-def step_of(group, source, target, here, samples):
-    """The Step from one placement to another by the row of the table; KeyError if there is none. The arguments: see Step."""
-    return Step(move_of(source, target), group, source, target, here, samples)
+def move_between(group, source, target, here, samples=None):
+    """The Move from one placement to another by the row of the table; KeyError if there is none. The arguments: see Move."""
+    return move_of(source, target)(group, source, target, here, samples)
 
 
 def sum_in_place(group, array, layer):
     """`Partial -> Replicate` within an array: every rank gets the sum. layer: the name under which the bytes are counted."""
-    step = step_of(group, Partial(), Replicate(), array.shape, None)
-    step.move.in_place(step, array, None, layer)
+    move_between(group, Partial(), Replicate(), array.shape).in_place(array, None, layer)
+
+
+class Member(NamedTuple):
+    """One rank of a group of a given size, for a Move that is only counted and never run."""
+
+    size: int
+    rank: int
 
 
 def elements_sent(source, target, samples, shape, group_size):
@@ -107,12 +123,5 @@ def elements_sent(source, target, samples, shape, group_size):
         here = whole
         if source.dim is not None:
             here = resized(whole, source.dim, source.partition_of(samples).size(rank))
-        total += step_of(Member(group_size, rank), source, target, here, samples).sent
+        total += move_between(Member(group_size, rank), source, target, here, samples).sent
     return total
-
-
-class Member:
-    """One rank of a group of a given size, for a Step that is only counted and never run."""
-
-    def __init__(self, size, rank):
-        self.size, self.rank = size, rank

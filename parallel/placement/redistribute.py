@@ -9,7 +9,7 @@ from gridgrad.nn.device import xp
 from gridgrad.nn.layer import Layer
 from gridgrad.parallel.grid.group import Group
 from gridgrad.parallel.placement.move_table import move_of
-from gridgrad.parallel.placement.moves import Step
+from gridgrad.parallel.placement.moves import Move
 from gridgrad.parallel.placement.partition import size
 from gridgrad.parallel.placement.placements import AtMaster, Invariant, Partial, Replicate, Shard
 
@@ -55,7 +55,7 @@ class Redistribute(Layer):
      [5. 6. 7. 8. 9.]]
     """
 
-    passes_buffer = False  # its arrays are its own, in both directions: `Step.held` counts them
+    passes_buffer = False  # its arrays are its own, in both directions: `Move.held` counts them
     move_of = staticmethod(move_of)  # the row of the table; a subclass may have another algorithm for the same move
 
     def __init__(
@@ -69,7 +69,7 @@ class Redistribute(Layer):
         self.group, self.source, self.target, self.shape = group, source, target, tuple(shape)
         self.rows = rows or (lambda batch_size: slice(0, batch_size))
         self.ways = {"forward": (source, target), "backward": self.back}
-        self._steps: dict[tuple, Step | None] = {}
+        self._steps: dict[tuple, Move | None] = {}
 
     @property
     def back(self) -> tuple[Placement, Placement]:
@@ -97,15 +97,15 @@ class Redistribute(Layer):
         step = self.step(direction, x.shape, context.batch_size)
         if step is None:
             return x
-        return step.move.run(step, xp.ascontiguousarray(x), self.space(direction, context), self.name)
+        return step.run(xp.ascontiguousarray(x), self.space(direction, context), self.name)
 
     def space(self, direction: str, context: Context) -> Callable[..., np.ndarray]:
         """A function (name, shape, dtype) that returns a workspace of the context, a separate one for each direction."""
         workspace = context[self].workspace
         return lambda name, shape, dtype: workspace((direction, name), shape, dtype)
 
-    def step(self, direction: str, here: tuple[int, ...], batch_size: int) -> Step | None:
-        """The Step of a direction, or None where nothing moves.
+    def step(self, direction: str, here: tuple[int, ...], batch_size: int) -> Move | None:
+        """The Move of a direction, or None where nothing moves.
 
         here: the shape of this rank's array before the move. batch_size: of the global minibatch.
         """
@@ -115,7 +115,7 @@ class Redistribute(Layer):
                 self._steps.clear()
             way = self.ways[direction]
             samples = size(self.rows(batch_size))
-            self._steps[key] = Step(self.move_of(*way), self.group, *way, here, samples) if self.moves(direction) else None
+            self._steps[key] = self.move_of(*way)(self.group, *way, here, samples) if self.moves(direction) else None
         return self._steps[key]
 
     def __repr__(self):

@@ -22,7 +22,7 @@ from gridgrad.nn.device import xp
 from gridgrad.nn.layer import Block, Layer
 from gridgrad.nn.layers.conv import Conv2d
 from gridgrad.parallel.grid.process_grid import BATCH, MODEL
-from gridgrad.parallel.placement.master_moves import MASTER
+from gridgrad.parallel.placement.moves import MASTER
 from gridgrad.parallel.placement.partition import EMPTY, Partition, Split
 from gridgrad.parallel.placement.placements import AtMaster, C, Copies, N, Shard
 from gridgrad.parallel.placement.plan import OUTPUTS, Plan, output_columns

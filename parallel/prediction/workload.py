@@ -5,7 +5,6 @@ pricing alike. So blocks, redistributions, halos and gradient reductions are tho
 array is allocated.
 """
 
-from collections import defaultdict
 from dataclasses import dataclass, replace
 from heapq import nlargest
 from itertools import groupby, pairwise
@@ -62,7 +61,7 @@ class Work:
     that time; flops: its arithmetic; nbytes: its memory traffic in bytes.
     Of a collective: name: its kind; group: its ranks; nbytes: the bytes that this rank sends; most: the bytes of the rank that
     sends or receives the most, where that is known and more; behind: the Works that it overlaps with, during which the MPI
-    library is called so that it makes progress; step: of one that moves activations or kernels, the Step of
+    library is called so that it makes progress; step: of one that moves activations or kernels, the Move of
     `parallel/placement/moves.py`, which knows its messages.
     """
 
@@ -108,8 +107,7 @@ class Workload:
     shape: of this rank's block of the activations at the current layer, samples first. batch_size: of the global minibatch.
     itemsize: bytes of a number.
 
-    works: all Works so far, in the order of the forward pass, each layer's backward behind its forward. works_of: {layer: its
-    operations, without collectives}.
+    works: all Works so far, in the order of the forward pass, each layer's backward behind its forward.
     elements: number of elements that are kept for backward: activations that no layer overwrites, masks, buffers of messages.
     passed: for each layer, those of the gradient that it passes on in one of the `buffers` that all use in turn. postponed:
     those of gradients that are kept where the gradients of parameters come later. scratch: {name: elements of the memory that
@@ -122,7 +120,7 @@ class Workload:
         self.works, self.elements, self.parameters = [], prod(shape), 0
         self.passed, self.buffers, self.postponed, self.scratch = [], GRADIENT_BUFFERS, 0, {}
         self.starts = []  # where in `works` those of each layer begin, and where those of all layers end
-        self.layer, self.works_of = None, defaultdict(list)
+        self.name = None  # of the layer whose work is added
         self.before, self.streams = None, False  # the previous layer; whether its outputs are still in the cache
         self.first = True  # no layer so far has parameters, so that no gradient of the input is needed
 
@@ -130,7 +128,7 @@ class Workload:
         """Add the forward and backward work of layers that run one after another."""
         self.before = None
         for layer in layers:
-            outer, self.layer, self.name = self.layer, layer, layer.name
+            outer, self.name = self.name, layer.name
             self.starts.append(len(self.works))
             kind = next(kind for kind in type(layer).__mro__ if kind in RULES)
             self.passed.append(prod(self.shape) if layer.passes_buffer and not self.first else 0)
@@ -140,7 +138,7 @@ class Workload:
             self.postponed += prod(self.shape) if layer.parameters else 0
             if self.first and has_parameters(layer):
                 self.first = False
-            self.layer, self.name, self.before = outer, outer and outer.name, layer
+            self.name, self.before = outer, layer
         self.starts.append(len(self.works))  # what a layer adds behind its branches is a layer of its own
 
     def step(self, layers, grid):
@@ -203,7 +201,6 @@ class Workload:
 
     def compute(self, phase, name, sizes, flops, elements, scale=1.0):
         self.works.append(Work(self.name, phase, name, sizes, flops, elements * self.itemsize, scale))
-        self.works_of[self.layer].append(self.works[-1])
         return self.works[-1]
 
     def communicate(self, phase, kind, group, elements, behind=(), most=0, step=None):
@@ -400,9 +397,8 @@ class Workload:
                 replace(forward, sizes=(n, pixels * p, *channels), flops=forward.flops * p, nbytes=forward.nbytes * p)
                 for p in (share, 1 - share)
             ]
-            for works in (self.works, self.works_of[self.layer]):
-                works[works.index(forward)] = parts[0]
-                works.append(parts[1])
+            self.works[self.works.index(forward)] = parts[0]
+            self.works.append(parts[1])
         self.redistribute(layer.halo)
         self.keep(0 if self.first else -prod(before))  # the gradient of the input is passed on
         self.shape = after

@@ -26,7 +26,7 @@ from gridgrad.nn.arguments import whole_number
 from gridgrad.nn.device import to_host
 from gridgrad.nn.random import uniform_block
 from gridgrad.parallel.grid.collectives import COLLECTIVES
-from gridgrad.parallel.grid.tally import Tally
+from gridgrad.parallel.grid.tally import Call, Tally
 from gridgrad.parallel.grid.transfer import CompletedTransfer, Transfer
 from gridgrad.parallel.grid.virtual_time import Link, VirtualTime
 from gridgrad.parallel.protocols.coroutine import Coroutine
@@ -49,8 +49,6 @@ class Simulation:
     After `run`: time, when it ended; workers, a list of SimulatedWorkers, each with the tally of what it sent and waited for;
     unhandled, a Counter of the messages, by kind, that arrived when their receiver had ended already.
     """
-
-    progresses = True  # see WallClock, whose methods a simulation has: it is the clock of the tallies
 
     def __init__(
         self, workers, latency=0.0, byte_seconds=0.0, straggler=None, jitter=0.0, delayed=(0.0, 0.0), serve_seconds=0.0, seed=0
@@ -111,13 +109,6 @@ class Simulation:
     def now(self):
         return self.time
 
-    def blocked(self, group, kind, sent):
-        """See WallClock. A simulated worker waits by itself."""
-
-    def completed(self, transfer):
-        """The time at which a Transfer was found to be complete."""
-        return self.time
-
 
 class SimulatedWorkers(Workers):
     """The Workers of one worker of a Simulation: the same interface, in virtual time. A worker is one rank.
@@ -171,7 +162,7 @@ class SimulatedWorkers(Workers):
         coroutine.pause()
 
     def wait_until(self, condition):
-        with self.tally.measure(self, LAYER, "wait", 0, blocks=False):
+        with Call(self, "wait", LAYER, 0):
             self.sleep(condition, lambda: f"for a message, until {_place(condition)} is true")
 
     def meet_inside(self):
@@ -199,7 +190,7 @@ class SimulatedWorkers(Workers):
             self._take_time(kind, size)
             self.handlers[kind](self.rank, filled(numbers), content)
             return
-        with self.tally.measure(self, LAYER, kind, size, messages=1, blocks=False):
+        with Call(self, kind, LAYER, size, messages=1):
             arrival = self._link.take(simulation.time, size * simulation.byte_seconds) + simulation.latency
         share, seconds = simulation.delayed
         if share and next(self._delays) < share:

@@ -14,7 +14,8 @@ from mpi4py import MPI
 
 from gridgrad.nn.device import to_host
 from gridgrad.nn.observer import Observer
-from gridgrad.parallel.grid.checked_group import make_group
+from gridgrad.parallel.grid.group import Group
+from gridgrad.parallel.grid.tally import Call
 from gridgrad.parallel.job.deaths import dead, is_death
 from gridgrad.parallel.job.waiting import sleep_until
 from gridgrad.parallel.protocols.protocol import LAYER
@@ -38,7 +39,7 @@ class Workers(Observer):
     """
 
     def __init__(self, comm, inside, tally):
-        self.group, self.inside, self.tally = make_group(comm, tally), inside, tally
+        self.group, self.inside, self.tally = Group(comm, tally), inside, tally
         self.size, self.rank, self.comm = comm.size, comm.rank, comm
         self.kinds, self.handlers = [], {}
         self.dead, self.on_death, self._mourned = [], None, 0
@@ -74,7 +75,7 @@ class Workers(Observer):
         message = np.empty(8 * NUMBERS + content.size, np.uint8)
         message[: 8 * NUMBERS].view(np.int64)[:] = [self.kinds.index(kind), *filled(numbers)]
         message[8 * NUMBERS :] = content
-        with self.tally.measure(self.group, LAYER, kind, message.nbytes, messages=1, blocks=False), self._surviving():
+        with Call(self.group, kind, LAYER, message.nbytes, messages=1), self._surviving():
             if to not in self.dead:
                 self._leaving.append((to, self.comm.Isend(message, to, TAG), message))
 
@@ -141,7 +142,7 @@ class Workers(Observer):
 
     def wait_until(self, condition):
         """Handle messages until condition() is true; those that are here already in any case."""
-        with self.tally.measure(self.group, LAYER, "wait", 0, blocks=False):
+        with Call(self.group, "wait", LAYER, 0):
             self.serve()
             sleep_until(condition, self.serve, LONGEST)
 

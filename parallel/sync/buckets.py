@@ -14,8 +14,7 @@ own type.
 
 from gridgrad.nn.kernels.workspace import Workspace
 from gridgrad.parallel.grid.transfer import CompletedTransfer
-from gridgrad.parallel.placement.move_table import step_of
-from gridgrad.parallel.placement.moves import Step
+from gridgrad.parallel.placement.move_table import move_between
 from gridgrad.parallel.placement.partition import size, within
 from gridgrad.parallel.placement.placements import Partial, Replicate
 
@@ -26,33 +25,33 @@ class Bucket:
     """A slice of the flat buffers that a group of ranks holds, and the moves that sum its gradients and share its parameters.
 
     group: the Group. where: the slice. flat: the FlatParameters. held: the placement of the sum along the group, Replicate or a
-    Shard; the rank updates what it holds of it. move: the Move to it from Partial.
+    Shard; the rank updates what it holds of it. row: the kind of Move to it from Partial.
     owned: the slice of the flat buffers that the optimizer updates on this rank. All methods are collective over the group.
     """
 
-    def __init__(self, group, where, flat, held, move):
+    def __init__(self, group, where, flat, held, row):
         self.where, self.params, self.grads = where, flat.params[where], flat.grads[where]
-        self.sum = Step(move, group, Partial(), held, self.grads.shape, None)
+        self.sum = row(group, Partial(), held, self.grads.shape, None)
         part = slice(0, size(where)) if held.dim is None else held.partition.part(group.rank)
         self.owned = within(where, part)
-        self.gathering = None if held.dim is None else step_of(group, held, Replicate(), (size(part),), None)
+        self.gathering = None if held.dim is None else move_between(group, held, Replicate(), (size(part),))
         self._space = Workspace()
 
     def reduce(self):
         """Sum the gradients over the group; afterwards those of the owned slice are final."""
-        self.sum.move.in_place(self.sum, self.grads, self._space, LAYER)
+        self.sum.in_place(self.grads, self._space, LAYER)
 
     def start_reduce(self):
         """Begin `reduce`; return a Transfer."""
-        return self.sum.move.start(self.sum, self.grads, self._space, LAYER)
+        return self.sum.start(self.grads, self._space, LAYER)
 
     def gather(self):
         """Send the updated parameters to the ranks that did not update them."""
         if self.gathering:
-            self.gathering.move.in_place(self.gathering, self.params, self._space, "parameters")
+            self.gathering.in_place(self.params, self._space, "parameters")
 
     def start_gather(self):
         """Begin `gather`; return a Transfer."""
         if not self.gathering:
             return CompletedTransfer()
-        return self.gathering.move.start(self.gathering, self.params, self._space, "parameters")
+        return self.gathering.start(self.params, self._space, "parameters")

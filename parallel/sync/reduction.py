@@ -191,8 +191,6 @@ class Reduction(FlatParameters):
 
     def updated(self, where: slice) -> None:
         """Called when the optimizer has written the parameters of the slice `where`."""
-        if self.net.observer is not None:
-            self.net.observer.parameters_changed(where)
 
     def end_update(self) -> None:
         """Called when the optimizer has written all its slices: afterwards all ranks have the new parameters."""

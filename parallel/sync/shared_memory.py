@@ -28,6 +28,7 @@ from mpi4py import MPI
 
 from gridgrad.nn.device import empty
 from gridgrad.nn.kernels.table_in_use import kernels
+from gridgrad.parallel.grid.tally import Call
 from gridgrad.parallel.job.leftovers import MARK, OURS
 from gridgrad.parallel.placement.partition import Partition, size, within
 from gridgrad.parallel.sync.reduction import Reduction, slices_overlap
@@ -257,13 +258,12 @@ class SharedMemoryReduction(Reduction):
 
     def _measure(self, bytes_read, calls):
         """A `with` block that the tally counts as a sum in shared memory."""
-        node = self.net.grid.node
-        return node.tally.measure(node, "gradients", "shared sum", bytes_read, calls)
+        return Call(self.net.grid.node, "shared sum", "gradients", bytes_read, calls)
 
     def _barrier(self):
         """Wait for all ranks of the node."""
         node = self.net.grid.node
-        with node.tally.measure(node, "gradients", "barrier", 0):
+        with Call(node, "barrier", "gradients", 0):
             node.comm.Barrier()
 
 

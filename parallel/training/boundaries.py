@@ -74,7 +74,7 @@ class ExchangeBoundary:
         self.before = {way: source.partition for way, (source, _) in exchange.ways.items()}
 
     def step(self, way, samples):
-        """The Step of the exchange on a way."""
+        """The Move of the exchange on a way."""
         rows = size(self.exchange.rows(samples))
         here = (rows, *self.exchange.shape[:-1], self.before[way].size(self.rank))
         return self.exchange.step(way, here, samples)
@@ -100,22 +100,22 @@ class ExchangeBoundary:
     def counts(self, way, samples):
         """{rank: elements} of the messages from this rank."""
         step = self.step(way, samples)
-        return {rank: count for rank, count in enumerate(step.move.counts(step, step.sent_parts)) if count}
+        return {rank: count for rank, count in enumerate(step.sent_counts) if count}
 
     def sends(self, way, array, samples, take):
         step, messages = self.step(way, samples), {}
         array = xp.ascontiguousarray(array)
         for rank, count in self.counts(way, samples).items():
             messages[rank] = take(count)
-            step.move.pack(step, array, rank, messages[rank])
+            step.pack(array, rank, messages[rank])
         return messages
 
     def receives(self, way, samples, out, take):
         step = self.step(way, samples)
-        return {rank: take(count) for rank, count in enumerate(step.move.counts(step, step.received_parts)) if count}
+        return {rank: take(count) for rank, count in enumerate(step.received_counts) if count}
 
     def join(self, way, own, received, out, samples):
         step = self.step(way, samples)
-        step.move.keep(step, own, out)
+        step.keep(own, out)
         for rank, message in sorted(received.items()):
-            step.move.unpack(step, message, rank, out)
+            step.unpack(message, rank, out)

@@ -52,6 +52,8 @@ class ParallelSequential(Sequential):
         How each axis splits its dimension.
     input, output
         The Layouts of the minibatch that `forward` takes and of what it returns.
+    is_counted
+        Whether this rank's outputs count in sums over the grid; otherwise they are copies of another rank's outputs.
     reduction
         The flat buffers, and how gradients are summed.
 
@@ -93,6 +95,7 @@ class ParallelSequential(Sequential):
     def _place(self, placed):
         self.set_layers(placed.layers)
         self.plan, self.splits, self.input, self.output = placed.plan, placed.splits, placed.input, placed.output
+        self.is_counted = self.output.is_counted(self.grid.coordinates)
 
     def adopt(self, placed: Placed) -> None:
         """Take the layers of another placing of the same network, which have no memory yet.
@@ -125,11 +128,6 @@ class ParallelSequential(Sequential):
     def output_rows(self, batch_size: int) -> slice | np.ndarray:
         """The slice of a global minibatch of `batch_size` samples whose outputs this rank's `forward` returns."""
         return self.output.rows(batch_size, self.grid.coordinates)
-
-    @property
-    def is_counted(self) -> bool:
-        """Whether this rank's outputs count in sums over the grid; otherwise they are copies of another rank's outputs."""
-        return self.output.is_counted(self.grid.coordinates)
 
     def output_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """The shape of one output, as in Sequential.

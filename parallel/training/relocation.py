@@ -4,7 +4,7 @@ from dataclasses import replace
 from math import prod
 
 from gridgrad.nn.device import xp
-from gridgrad.parallel.placement.move_table import step_of
+from gridgrad.parallel.placement.move_table import move_between
 from gridgrad.parallel.placement.partition import size
 from gridgrad.parallel.placement.placements import Replicate
 
@@ -68,8 +68,8 @@ class Relocation:
         for axis in self.net.grid.sizes:
             source, target = (counted_from_0(layout, axis) for layout in (before, now))
             if source != target:
-                step = step_of(self.net.grid.group(axis), source, target, x.shape, None)
-                x = step.move.run(step, xp.ascontiguousarray(x), new_space, "relocation")
+                step = move_between(self.net.grid.group(axis), source, target, x.shape)
+                x = step.run(xp.ascontiguousarray(x), new_space, "relocation")
         return x
 
 

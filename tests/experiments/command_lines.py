@@ -81,7 +81,6 @@ LINES = """
 0 | train --steps 2 --checkpoint c | test mean squared error
 0 | train --steps 4 --checkpoint c --resume c | goes on after step 2
 0 | train --steps 4 --resume c | goes on after step
-0 | train --steps 2 --simulate cori-haswell | *predicted*
 0 | train --steps 2 --dataset airfoil5 --net mlp:4,relu | test mean squared error
 0 | train --steps 2 --dataset table:mine.csv | column price
 2 | train --steps 2 --dataset table:mine.csv,target=a | say kind=values
@@ -95,7 +94,7 @@ LINES = """
 0 | 2x train --steps 2 --grid batch=2 --reduction plain --update sharded | reduction plain
 0 | 2x train --steps 2 --grid batch=2 --protocol local:2 | protocol local:2, 2 workers
 0 | 3x train --steps 2 --grid batch=3 --reader scatter | batch=3
-0 | 2x train --steps 2 --grid batch=2,model=1 --debug-collectives | batch=2
+0 | 2x train --steps 2 --grid batch=2,model=1 | batch=2
 # ----- train: odd
 0 | train --steps 2 --protocol server:asp | note: --protocol server:asp has one worker
 0 | train --steps 2 --shares auto | note: --shares: of no effect on one rank
@@ -210,8 +209,9 @@ LINES = """
 2 | train --profile | --profile needs --report
 2 | train --trace-steps 5 | --trace-steps needs --trace
 2 | train --trace /proc/none/t.json | can not write
-2 | train --simulate summit | summit
-2 | train --slow 0=2 | --slow needs --simulate
+2 | train --debug-collectives | --debug-collectives is gone
+2 | train --simulate summit | --simulate is gone
+2 | train --slow 0=2 | --slow is gone
 2 | train --handicap 5=2 | --handicap 5=2
 2 | train --watchdog 0 | above 0
 2 | train --memory lots | must be a number

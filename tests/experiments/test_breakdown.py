@@ -1,7 +1,6 @@
 """Where the time goes, as programs: `train --trace --profile`, `plot breakdown`, `trace_cost`."""
 
 import json
-from importlib.util import find_spec
 
 import matplotlib.pyplot as plt
 import pytest
@@ -74,45 +73,15 @@ def test_a_run_that_stops_early_is_traced_as_far_as_it_went(tmp_path):
     assert len(steps) == report["steps"] - 5
 
 
-needs_otf2 = pytest.mark.skipif(find_spec("otf2") is None, reason="the package otf2 is not installed: pip install otf2")
-
-
-@needs_otf2
-def test_a_trace_is_an_archive_where_its_name_says_so(tmp_path):
-    import otf2
-
-    arguments = ["train", "--net", "mlp:8,relu", "--grid", "model=2", "--steps", 8, "--trace-steps", 2]
-    for _ in range(2):  # the second time instead of the first
-        finished = job(2, *arguments, "--trace", tmp_path / "t.otf2", "--profile", "--report", tmp_path / "r.json")
-        assert finished.status == 0, finished.stderr
-        assert f"trace {tmp_path}/t.otf2/traces.otf2" in finished.stdout
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["r.json", "t.otf2"]
-    with otf2.reader.open(str(tmp_path / "t.otf2" / "traces.otf2")) as trace:
-        regions = [(place.name, event.region.name) for place, event in trace.events if type(event).__name__ == "Enter"]
-    for rank in range(2):
-        assert regions.count((f"rank {rank}", "step")) == 2 == regions.count((f"rank {rank}", "0 Linear forward"))
-
-
-@needs_otf2
-def test_what_can_be_no_archive_is_refused(tmp_path):
-    (tmp_path / "t.otf2").write_text("kept")
-    bad = [
-        (["--trace", "/proc/no/t.otf2"], "can not write to /proc/no"),
-        (["--trace", tmp_path / "t.otf2"], "it is no folder with traces.otf2; give another name"),
-    ]
-    assert_refused(2, "train", bad, ["--quiet", "--steps", 2])
-    assert (tmp_path / "t.otf2").read_text() == "kept"
-
-
 def test_what_can_not_be_watched_is_refused():
     bad = [
         (["--trace", "/proc/no/t.json"], "can not write to /proc/no"),
         (["--trace", "/dev/null"], "no ordinary file"),
+        (["--trace", "t.otf2"], "OTF2 archives are gone; name a .json file"),
         (["--trace", "x.json", "--report", "./x.json"], "--report and --trace are the same file"),
         (["--trace", "x.json", "--trace-steps", "0"], "whole number of at least 1"),
         (["--profile"], "--profile needs --report"),
         (["--core-speed"], "--core-speed needs --report"),
-        (["--core-speed", "--report", "x.json", "--simulate", "ethernet-1g"], "--core-speed measures real cores"),
     ]
     assert_refused(2, "train", bad, ["--quiet", "--steps", 2])
 

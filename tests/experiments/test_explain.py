@@ -1,4 +1,4 @@
-"""explain, calibrate, train --grid auto and train --simulate, small."""
+"""explain, calibrate and train --grid auto, small."""
 
 import json
 
@@ -6,7 +6,7 @@ import pytest
 
 from gridgrad.parallel.prediction import machine
 from tests.experiments.figures import is_figure
-from tests.experiments.programs import assert_refused, job, program
+from tests.experiments.programs import job, program
 
 
 def explain(*arguments):
@@ -108,34 +108,6 @@ def test_memory_that_is_too_little_for_any_plan_ends_the_job_with_one_line():
     finished = job(2, "train", "--grid", "auto", "--memory", "0.0001", "--quiet")
     assert finished.status == 2 and "no plan for 2 ranks fits" in finished.stderr
     assert sum("no plan" in line for line in finished.stderr.splitlines()) == 1
-
-
-def test_a_simulation_trains_the_same_network_in_predicted_seconds(tmp_path):
-    train = "train", "--net", "mlp:40,30,relu", "--steps", 8, "--grid", "batch=2", "--reduction", "plain"
-    reports = []
-    for more in ((), ("--simulate", "cori-haswell"), ("--simulate", "cori-haswell", "--slow", "1=4")):
-        finished = job(2, *train, *more, "--report", tmp_path / "r.json", "--trace", tmp_path / "t.json")
-        assert finished.status == 0, finished.stderr
-        assert ("predicted" in finished.stdout) == bool(more)
-        reports.append(json.loads((tmp_path / "r.json").read_text()))
-    real, even, slow = reports
-    assert real["params_digest"] == even["params_digest"] == slow["params_digest"]
-    assert not real["simulated"] and even["simulated"]
-    assert even["load"] is slow["load"] is None, "virtual seconds do not depend on what others do"
-    assert even["time"]["wait"] < 1e-9 < slow["time"]["wait"]
-    assert slow["seconds_per_step"]["median"] > 1.5 * even["seconds_per_step"]["median"]
-    assert even["seconds_per_step"]["min"] == pytest.approx(even["seconds_per_step"]["max"])
-
-
-def test_what_can_not_be_simulated_is_refused():
-    bad = [
-        (("--simulate", "cray-3"), "no such file"),
-        (("--slow", "0=2"), "--slow needs --simulate"),
-        (("--simulate", "cori-haswell", "--slow", "2=2"), "with a rank below 2 and a factor above 0"),
-        (("--simulate", "cori-haswell", "--slow", "0=nan"), "is not RANK=FACTOR"),
-        (("--simulate", "cori-haswell", "--reduction", "shared"), "can not be simulated"),
-    ]
-    assert_refused(2, "train", bad, ["--quiet", "--steps", 2])
 
 
 # ----- pipelines

@@ -11,7 +11,7 @@ import pytest
 
 from gridgrad.experiments.benchmarks.cases import StepCase
 from gridgrad.experiments.studies import kernels as program
-from gridgrad.nn.device import is_cpu
+from gridgrad.nn.device import xp
 from gridgrad.nn.kernels.measure_table import ProductOverRows, TimedProduct
 from gridgrad.nn.kernels.shipped_tables import SHIPPED
 from gridgrad.nn.kernels.table_in_use import PLAIN, use
@@ -34,7 +34,7 @@ def test_what_a_shipped_table_chooses_was_hardly_slower_than_the_plain_call():
         assert seconds[chosen] <= 1.1 * seconds["plain"], f"{chosen}: {row}"
 
 
-@pytest.mark.skipif(not is_cpu(), reason="tables are for CPUs")
+@pytest.mark.skipif(not xp.is_cpu, reason="tables are for CPUs")
 def test_the_products_of_a_network():
     use(PLAIN)
     products = program.products(StepCase("two layers", "mlp:200,relu", 100, 10, 64))

@@ -49,7 +49,7 @@ class Passes(Observer):
         self.open.append(thing.name)
         self.counts[thing.name] += 1
 
-    def end(self, thing, phase, context, share=1.0):
+    def end(self, thing, phase, context):
         self.open.pop()
 
 

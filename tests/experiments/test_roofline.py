@@ -8,7 +8,7 @@ import pytest
 from gridgrad.experiments.common import core_limits
 from gridgrad.experiments.plots.roofline import draw, roof
 from gridgrad.experiments.studies import roofline
-from gridgrad.nn import device
+from gridgrad.nn.device import xp
 from gridgrad.nn.kernels import table_in_use
 from tests.experiments.figures import is_figure
 from tests.experiments.programs import program
@@ -62,7 +62,7 @@ def test_points_count_the_operations_of_the_direct_algorithm_and_every_array_onc
     assert {point["algorithm"] for point in roofline.points(roofline.dense(8, 2), 1)} == {"matrix product"}
 
 
-@pytest.mark.skipif(not device.is_cpu(), reason="GPUs use no Winograd")
+@pytest.mark.skipif(not xp.is_cpu, reason="GPUs use no Winograd")
 @pytest.mark.long
 def test_points_name_the_algorithm():
     table_in_use.use(table_in_use.PRESET)  # which algorithm is the fastest differs between processors

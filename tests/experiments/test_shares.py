@@ -2,10 +2,18 @@
 
 import json
 
+import numpy as np
 import pytest
 
+from gridgrad.datasets.part import Part
 from gridgrad.experiments.common.options import shares_of
+from gridgrad.experiments.parts.train_validation import Validation
+from gridgrad.nn import MSE, SGD, BatchNorm, Linear, Sequential, Tanh
+from gridgrad.parallel import ProcessGrid, parallelize
+from gridgrad.parallel.plans.place_network import place
+from gridgrad.parallel.training.relocation import relocate
 from tests.experiments.programs import assert_refused, job, program
+from tests.mpi import mpi
 
 TRAIN = "train"
 OPTIONS = ["--quiet", "--dtype", "float64", "--steps", "6", "--batch-size", "13", "--reduction", "plain"]
@@ -74,17 +82,28 @@ def test_shares_that_are_measured_train_the_same_network(ranks, arguments, seria
     assert steps == ([2, 4] if "--rebalance" in arguments and ranks > 1 else [])
 
 
-def test_shares_are_changed_in_mid_run_and_early_stopping_keeps_its_weights(tmp_path):
-    """In virtual time, so that decisions repeat. The best weights are those after step 18; rank 1 is slow from step 20 on."""
-    options = ["--net", "mlp:256,256,relu", "--batch-size", "120", "--validation", "0.2", "--patience", "2", "--steps", "27"]
-    options += ["--lr", "0.15", "--schedule", "constant"]
-    serial = report(tmp_path / "serial.json", 1, *options)
-    slow = "--simulate", "cori-haswell", "--slow", "1=4@20", "--shares", "auto", "--rebalance", "5"
-    found = report(tmp_path / "found.json", 2, *options, *slow)
-    assert [entry["step"] for entry in found["rebalancing"] if entry["adopted"]] == [25]
-    assert found["loss"] == pytest.approx(serial["loss"], rel=1e-8)
-    assert found["test_mse"] == pytest.approx(serial["test_mse"], rel=1e-8)
-    assert serial["best_epoch"] == found["best_epoch"] == 2 and len(found["validation"]) == 3
+@mpi(1, 2, 3)
+def test_early_stopping_keeps_its_weights_where_shares_change(comm):
+    def make():
+        return Sequential([Linear(5, 12), BatchNorm(12), Tanh(), Linear(12, 3)], seed=1, dtype=np.float64)
+
+    x, y = np.random.default_rng(0).standard_normal((7, 5)), np.random.default_rng(1).standard_normal((7, 3))
+    held_out = Part(x, y, 0.0, 1.0, y_mean=np.zeros(3), y_std=np.ones(3), dtype=np.float64)
+    with ProcessGrid(comm, model=comm.size) as grid:
+        net = parallelize(make(), grid, "out,in", shares={"model": (1,) * comm.size})
+        optimizer, validation = SGD(net, 0.1, momentum=0.9), Validation(net, held_out, "mse", "each", 4, patience=2)
+        net.observe(validation)
+        net.learn(x, y, MSE(), optimizer)
+        validation.see()
+        best = net.state_dict(everywhere=True)
+        net.learn(x, y, MSE(), optimizer)
+        relocate(net, optimizer, place(make(), grid, "out,in", {"model": (2, *[1] * (comm.size - 1))}))
+        validation.exchange()
+        after = net.state_dict(everywhere=True)
+        assert all(np.array_equal(after[name], value) for name, value in best.items())
+        validation.exchange()
+        last = net.state_dict(everywhere=True)
+        assert not np.array_equal(last["0.weight"], best["0.weight"])
 
 
 def test_handicaps_that_do_not_fit_are_refused():
@@ -92,8 +111,8 @@ def test_handicaps_that_do_not_fit_are_refused():
         (["--handicap", "2=2"], "'2=2' is not RANK=FACTOR or RANK=FACTOR@STEP with a rank below 2"),
         (["--handicap", "0=0.5"], "a factor of at least 1"),
         (["--handicap", "0=2@"], "'0=2@' is not RANK=FACTOR"),
-        (["--handicap", "0=2", "--simulate", "cori-haswell"], "with --simulate use --slow"),
-        (["--slow", "0=2"], "--slow needs --simulate MACHINE"),
+        (["--handicap", "0=nan"], "'0=nan' is not RANK=FACTOR"),
+        (["--slow", "0=2"], "--slow is gone: --handicap slows down real ranks"),
     ]
     assert_refused(2, TRAIN, bad, OPTIONS)
 
@@ -135,10 +154,3 @@ def test_explain_prices_the_rank_with_the_largest_share():
     )
     refused = explained("--shares", "1,2,3,4")
     assert refused.returncode == 2 and "name it with --grid" in refused.stderr
-
-
-def test_a_simulation_takes_as_long_as_its_largest_share(tmp_path):
-    options = "--grid", "batch=2", "--simulate", "cori-haswell", "--net", "mlp:256,256,relu", "--batch-size", "120"
-    even, uneven = (report(tmp_path / f"{n}.json", 2, *options, *more) for n, more in enumerate([[], ["--shares", "5,1"]]))
-    assert uneven["seconds_per_step"]["median"] > 1.2 * even["seconds_per_step"]["median"]
-    assert uneven["compute_max"] > 1.2 * even["compute_max"] and uneven["time"]["wait"] > even["time"]["wait"]

@@ -313,7 +313,7 @@ def test_a_plain_job_is_started_again_by_supervise(ends, starts, status, tmp_pat
         ("", "train --protocol sync:3", "there is no protocol 'sync:3'"),
         ("", "train --optimizer adam --nesterov", "--nesterov is no option of adam"),
         ("", "train --checkpoint-steps 3", "needs --checkpoint DIR"),
-        ("", "train --slow 0=2", "--slow needs --simulate MACHINE"),
+        ("", "train --slow 0=2", "train: --slow is gone: --handicap"),
         ("", "train --handicap 1=2", "with a rank below 1"),
         ("", "train --device tpu", "unknown device 'tpu'"),
         ("", "train --device gpu,cpu", "lists 2 devices, but the number of ranks is 1"),

@@ -138,8 +138,7 @@ TARGETS = (
         ["diloco:2:fragments=99999999999", "local:" + "9" * 5000],
     ),
     option("shares", shares, ("shares",), "model=3:2:1,batch=2:1 batch=1:0", ["model=1e308:1e308:1"]),
-    option("slow", lambda text: slowdowns("slow", text, 4), ("--slow",), "0=1.5,2=3@100 1=2"),
-    option("handicap", lambda text: slowdowns("handicap", text, 4), ("--handicap",), "0=1.5,2=3@100"),
+    option("handicap", lambda text: slowdowns(text, 4), ("--handicap",), "0=1.5,2=3@100"),
     option(
         "schedule",
         schedule,

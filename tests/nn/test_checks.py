@@ -26,7 +26,7 @@ from gridgrad.nn import (
     SoftmaxCrossEntropy,
     minibatch_checks,
 )
-from gridgrad.nn.device import is_cpu, to_device, to_host
+from gridgrad.nn.device import to_device, to_host, xp
 from tests.bad_minibatches import CONVERTED, LABELS, REFUSED, TARGETS, X, dense, one_output
 
 # ----- one object in two places
@@ -299,7 +299,7 @@ def test_sgd_keeps_its_momentum_at_a_rate_of_0(schedule, options):
             optimizer.load_state(arrays, numbers)
 
 
-@pytest.mark.skipif(not is_cpu(), reason="compares bits with what NumPy computes")
+@pytest.mark.skipif(not xp.is_cpu, reason="compares bits with what NumPy computes")
 @pytest.mark.parametrize("nesterov", [False, True])
 def test_rates_above_0_give_the_bits_that_they_always_gave(nesterov):
     net = dense(np.float32)

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from gridgrad.nn.device import is_cpu
+from gridgrad.nn.device import xp
 from gridgrad.nn.kernels import winograd
 from gridgrad.nn.kernels.cook_toom import POINTS, transforms
 from gridgrad.nn.kernels.patches import Patches, RowPatches
@@ -16,7 +16,7 @@ from gridgrad.nn.kernels.table_in_use import kernels, use
 from gridgrad.nn.kernels.window import Window
 from gridgrad.nn.kernels.winograd import TILES, Winograd
 
-pytestmark = pytest.mark.skipif(not is_cpu(), reason="a GPU always unrolls")
+pytestmark = pytest.mark.skipif(not xp.is_cpu, reason="a GPU always unrolls")
 
 SHAPES = [  # (images, height, width, inputs, outputs, padding)
     (2, 13, 17, 3, 5, ((0, 0), (0, 0))),

@@ -21,7 +21,7 @@ from gridgrad.nn import (
     Sequential,
     Tanh,
 )
-from gridgrad.nn.device import is_cpu, to_device, to_host, xp
+from gridgrad.nn.device import to_device, to_host, xp
 from gridgrad.nn.kernels.convolution import algorithm
 from gridgrad.nn.kernels.patches import Patches, scattering_cost
 from gridgrad.nn.kernels.table_in_use import PRESET, kernels, use
@@ -114,7 +114,7 @@ def test_the_choice_of_an_algorithm():
     chosen = lambda kernel, *shape, stride=1, dtype=f4, images=8: algorithm(  # noqa: E731
         Window(kernel, (stride, stride), NO_PADDING), *shape, dtype, images
     )
-    if not is_cpu():  # a GPU always unrolls
+    if not xp.is_cpu:  # a GPU always unrolls
         assert type(chosen((3, 3), 64, 64, 32, 32)) is Patches
         return
     assert chosen((3, 3), 64, 64, 32, 32).m == (4, 4)
@@ -154,7 +154,7 @@ def test_the_gradient_of_few_pixels_is_scattered_to_many(monkeypatch, channels, 
     y = net.forward(x, context).copy()
     dx = net.backward(y.copy(), context, input_gradient=True)
     assert float((dx * x).sum()) == pytest.approx(float((y * y).sum()))  # the adjoint
-    scattered = cheaper and is_cpu()  # a GPU prefers one large product
+    scattered = cheaper and xp.is_cpu  # a GPU prefers one large product
     assert bool(calls) == scattered
     assert (
         Patches(Window((5, 5), (1, 1), NO_PADDING)).input_gradient_cost(2, height, 9, channels, 20)
@@ -309,7 +309,7 @@ def test_a_pooled_convolution_is_the_two_layers(monkeypatch, first):
         x = np.random.default_rng(0).standard_normal((7, 17, 16, 3))
         y = to_host(net.forward(to_device(x), context)).copy()
         dx = net.backward(to_device(np.random.default_rng(1).standard_normal(y.shape)), context, input_gradient=not first)
-        assert context[net.executed_layers[0]].in_blocks == (large == 1 and is_cpu())
+        assert context[net.executed_layers[0]].in_blocks == (large == 1 and xp.is_cpu)
         found[large] = [y, to_host(net.grads).copy(), *([] if first else [to_host(dx).copy()])]
         assert np.array_equal(to_host(net.forward(to_device(x))), y)
     for a, b in zip(*found.values(), strict=True):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gridgrad.nn import Linear, Sequential
-from gridgrad.nn.device import is_cpu
+from gridgrad.nn.device import xp
 from gridgrad.nn.kernels import gemm, measure_table, table_in_use
 from gridgrad.nn.kernels.convolution import algorithm
 from gridgrad.nn.kernels.kernel_table import ORIENTATIONS, Kernels, Tiles, from_json, to_json
@@ -95,15 +95,22 @@ def test_the_variable_names_a_table(tmp_path, monkeypatch):
         table_in_use.known()
 
 
-@pytest.mark.parametrize("program", ["plot", "train"])
-def test_a_program_refuses_a_bad_table_with_status_2(program, tmp_path):
+@pytest.mark.parametrize(
+    ("program", "variable", "said"),
+    [
+        ("plot", "GRIDGRAD_KERNELS", "is no table of kernels: it is not JSON"),
+        ("train", "GRIDGRAD_KERNELS", "is no table of kernels: it is not JSON"),
+        ("train", "GRIDGRAD_BLAS", "GRIDGRAD_BLAS is gone: unset it, and link NumPy"),
+    ],
+)
+def test_a_program_refuses_bad_variables_with_status_2(program, variable, said, tmp_path):
     (tmp_path / "table.json").write_text("{")
-    environment = os.environ | {"GRIDGRAD_KERNELS": str(tmp_path / "table.json")}
+    environment = os.environ | {variable: str(tmp_path / "table.json")}
     ended = subprocess.run(
         [sys.executable, "-m", "gridgrad", program], env=environment, capture_output=True, text=True, timeout=120
     )
     assert ended.returncode == 2
-    assert len(ended.stderr.splitlines()) == 1 and "is no table of kernels: it is not JSON" in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1 and said in ended.stderr
 
 
 @pytest.mark.parametrize(
@@ -157,7 +164,7 @@ def test_with_several_threads_products_are_not_cut(monkeypatch):
     assert table_in_use.known().winograd_3x3 == table_in_use.PRESET.winograd_3x3 and table_in_use.known() != table_in_use.PRESET
 
 
-@pytest.mark.skipif(not is_cpu(), reason="tables are for CPUs")
+@pytest.mark.skipif(not xp.is_cpu, reason="tables are for CPUs")
 def test_an_unknown_processor_is_measured_once(tmp_path, monkeypatch, capsys):
     pretend(monkeypatch)
     monkeypatch.setenv("GRIDGRAD_CACHE", str(tmp_path))
@@ -214,7 +221,7 @@ class Simulated:
         return self.true(task, table) * self.random.normal(1, 0.01) * disturbed
 
 
-@pytest.mark.skipif(not is_cpu(), reason="tables are for CPUs")
+@pytest.mark.skipif(not xp.is_cpu, reason="tables are for CPUs")
 @pytest.mark.parametrize("settings", [{}, {"sweet_spot": 100}, {"sweet_spot": 800, "winograd_from": 40}, {"packing": 12}])
 def test_measurements_with_noise_agree_where_it_matters(settings, monkeypatch):
     """Whatever a table chooses, computing with it takes at most 5 % longer than with the table of another measurement."""
@@ -231,7 +238,7 @@ def test_measurements_with_noise_agree_where_it_matters(settings, monkeypatch):
         assert all(max(pair) <= 1.05 * min(pair) for pair in combinations(times, 2)), task
 
 
-@pytest.mark.skipif(not is_cpu(), reason="tables are for CPUs")
+@pytest.mark.skipif(not xp.is_cpu, reason="tables are for CPUs")
 @pytest.mark.parametrize("slowness", [1, 10, 100, 10_000])
 def test_the_budget_bounds_a_measurement(slowness, monkeypatch):
     """What there is no time for stays as in PRESET; with enough of it, nothing does."""
@@ -265,7 +272,7 @@ def test_all_steps_are_weighed_together():
     assert last((10, 20, 30), (0.98, 1.2, 0.99))[0] == 0  # too little
 
 
-@pytest.mark.skipif(not is_cpu(), reason="tables are for CPUs")
+@pytest.mark.skipif(not xp.is_cpu, reason="tables are for CPUs")
 @pytest.mark.parametrize(
     "task",
     [*(TimedProduct(name, 64, 28, 32) for name in ORIENTATIONS), ProductOverRows(128, 28, 32), TimedConvolution(3, 4, 4, 1, 4)],

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from gridgrad.nn import Context, Linear, Parameter, ReLU, Sequential
-from gridgrad.nn.device import is_cpu, to_host, xp
+from gridgrad.nn.device import to_host, xp
 from gridgrad.nn.kernels.window import take
 from gridgrad.nn.layer import Block
 
@@ -20,7 +20,7 @@ def test_parameters_are_views_of_flat_buffers():
     assert n.params.size == n.grads.size == 5 * 7 + 7 + 7 * 3 + 3
     n.params[:] = 2
     assert all((p.value == 2).all() for _, p in n.parameters)
-    if is_cpu():
+    if xp.is_cpu:
         assert n.params.ctypes.data % 64 == 0
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gridgrad.nn import SGD, Context, Dropout, SoftmaxCrossEntropy, network_summary
-from gridgrad.nn.device import is_cpu, to_device, to_host
+from gridgrad.nn.device import to_device, to_host, xp
 from gridgrad.nn.zoo import network_names
 
 COUNTS = [
@@ -131,7 +131,7 @@ def test_networks_that_do_not_fit_say_so():
         network_names.build("vgg17", (8, 8, 3), 10)
 
 
-@pytest.mark.skipif(not is_cpu(), reason="compares what a CPU rounds")
+@pytest.mark.skipif(not xp.is_cpu, reason="compares what a CPU rounds")
 def test_rounding_errors_of_training_are_no_larger_than_pytorchs():
     """How far the losses of ten float32 steps are from those of float64, in the mean over networks and seeds."""
     pytest.importorskip("torch")

@@ -73,7 +73,7 @@ def main():
     args = parser.parse_args()
     comm = MPI.COMM_WORLD
     with user_input():
-        handicap = Handicap(slowdowns("handicap", args.handicap, comm.size)[comm.rank][0])
+        handicap = Handicap(slowdowns(args.handicap, comm.size)[comm.rank][0])
         grid = process_grid_of(args, comm)
         serial = network_names.build(args.net, args.shape, args.outputs)
         speeds = measured_speeds(serial, comm, args.batch_size, handicap) if args.by_speed else None

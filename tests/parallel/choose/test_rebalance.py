@@ -1,6 +1,6 @@
 """Changing shares while training: what is proposed, what is adopted, and that the network trained is the serial one.
 
-Time is virtual (`parallel/prediction/simulation.py`): it passes as the cost model says, so that every decision repeats.
+Time is virtual (`virtual_clock.py`): it passes as the cost model says, so that every decision repeats.
 """
 
 import numpy as np
@@ -9,10 +9,10 @@ from gridgrad.nn import LOSSES, SGD
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.choose.rebalance import GAIN, LayerTimes, Rebalancer
 from gridgrad.parallel.choose.shares import predicted_shares
-from gridgrad.parallel.prediction.simulation import SimulatedClock
 from gridgrad.parallel.training.steps import train_step
 from tests.mpi import mpi
 from tests.parallel.choose.test_choose import MACHINE, images
+from tests.parallel.choose.virtual_clock import VirtualClock
 from tests.parallel.equality import assert_same, block, on_cpus, serial
 
 STEPS, INTERVAL, BATCH = 12, 3, 17
@@ -36,7 +36,7 @@ def run(grid, plan, slow, first, steps=STEPS, **options):
     net = parallelize(network(), grid, plan, reduction="plain", **options)
     own, losses = optimizer(net), []
     balance = predicted_shares(network(), grid.sizes, plan, BATCH, MACHINE, [1.0] * grid.size)
-    SimulatedClock(net, MACHINE, slow[grid.rank], first)
+    VirtualClock(net, MACHINE, slow[grid.rank], first)
     rebalancer = Rebalancer(net, network(), own, balance, INTERVAL, steps)
     for x, y in batches()[:steps]:
         losses.append(train_step(net, LOSSES["cross-entropy"](), own, *block(net, x, y), len(x)))
@@ -106,7 +106,7 @@ def test_equal_ranks_look_equally_slow_with_every_plan(comm):
 def test_small_minibatches_and_the_first_step_do_not_count(comm):
     with ProcessGrid(comm, batch=2) as grid:
         net = parallelize(network(), grid, reduction="plain")
-        SimulatedClock(net, MACHINE)
+        VirtualClock(net, MACHINE)
         own = optimizer(net)
         times = LayerTimes(net, {"0", "4"})
         net.observe(times)

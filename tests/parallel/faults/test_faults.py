@@ -44,7 +44,7 @@ def test_a_rank_that_dies_ends_a_launched_job(way, words):
 
 
 def test_without_a_fault_nothing_is_said():
-    options = ["--debug-collectives", "--check-replicas", "1", "--check-finite"]
+    options = ["--check-replicas", "1", "--check-finite"]
     assert faulty("well", *options, "--watchdog", "120", grid="batch=2,model=2", ranks=4) == (0, "")
 
 
@@ -79,33 +79,6 @@ def test_a_collective_that_one_rank_skips_ends_in_the_watchdog():
     assert status == 1
     assert re.search(r"watchdog: rank 1 has waited for \d+ s in MPI's Allreduce, min at parallel/grid/process_grid.py:", error)
     assert len(lines_of(error, "in all-reduce of 'gradients'")) == 2 and error.count(ENDED) == 1
-
-
-def test_collectives_that_differ_are_both_named():
-    status, error = faulty("skips", "--debug-collectives")
-    assert status == 1
-    (line,) = lines_of(error, "error: ")
-    assert "[rank 0] error: the ranks of a group do not enter the same collective: rank 0: all-reduce (number" in line
-    assert re.search(
-        r"rank 0: .* of 'gradients', 369 float32, in parallel/placement/moves.py, in_place, line \d+; rank 1: .*", line
-    )
-    assert re.search(r"; rank 1: .* of 'loss', 3 float64, in parallel/training/steps.py, step, line \d+", line)
-
-
-@pytest.mark.long
-def test_arrays_of_different_lengths_are_both_named():
-    status, error = faulty("shorter", "--debug-collectives")
-    assert status == 1
-    (line,) = lines_of(error, "error: ")
-    assert re.search(r"rank 0: all-reduce .* 369 float32, in .*; rank 1: all-reduce .* 368 float32, in .*", line)
-
-
-@pytest.mark.long
-def test_a_collective_that_one_rank_does_not_come_to_ends_in_the_watchdog():
-    status, error = faulty("sleeps", "--debug-collectives", *WATCHED)
-    assert status == 1
-    assert len(lines_of(error, "in no collective")) == 1
-    assert len(lines_of(error, "all-reduce (not all of them have come to a collective) of '")) == 2
 
 
 def test_a_flipped_bit_is_found_on_its_rank():

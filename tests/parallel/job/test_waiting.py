@@ -70,7 +70,7 @@ class Alone:
 
     def sleep(self, seconds):
         if self.comm.rank and self.comm.iprobe(source=0):
-            self.inside, _ = under_way.innermost()
+            (self.inside,) = under_way.here.calls
             self.comm.recv(source=0)
             self.comm.send("asleep", 0)
         self._sleep(seconds)
@@ -104,9 +104,8 @@ def test_a_watchdog_knows_for_what_a_rank_waits(comm, monkeypatch):
         on_root(comm, alone)
         alone.free()
     if comm.rank:
-        everyone, what, kind = alone.inside
-        assert [*everyone.ranks] == [0, 1, 2] and (what, kind) == (waiting.ALONE, "barrier")
-    assert under_way.innermost()[0] is None
+        assert [*alone.inside.group.ranks] == [0, 1, 2] and alone.inside[1:] == (waiting.ALONE, "barrier")
+    assert not under_way.here.calls
 
 
 @mpi(2, 3, timeout=60)

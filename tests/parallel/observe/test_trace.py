@@ -1,8 +1,11 @@
 """Traces and profiles show what happened, and recording them changes no result."""
 
 import json
+import shutil
+import tempfile
 import time
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,6 +29,8 @@ from gridgrad.nn.device import to_device, xp
 from gridgrad.nn.sequence import with_branches
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
 from gridgrad.parallel.grid import clock as clocks
+from gridgrad.parallel.grid import group as grid_groups
+from gridgrad.parallel.grid.tally import Call
 from gridgrad.parallel.observe.profile import Profile
 from gridgrad.parallel.observe.span_observer import METHODS
 from gridgrad.parallel.observe.timeline import TimelineEvent, last_needed, waiting
@@ -257,11 +262,13 @@ def test_the_others_wait_for_who_comes_late(comm, monkeypatch):
     """In made-up time, in which a collective ends on all ranks 10 ms after the last one has come."""
     clock = Clock()
 
-    def meet(wall_clock, group, kind, sent):
-        clock.now = comm.allreduce(clock.now, MPI.MAX) + 0.01
+    class Meeting(Call):
+        def __exit__(self, *failure):
+            clock.now = comm.allreduce(clock.now, MPI.MAX) + 0.01
+            super().__exit__(*failure)
 
     monkeypatch.setattr(clocks, "time", clock)
-    monkeypatch.setattr(clocks.WallClock, "blocked", meet)
+    monkeypatch.setattr(grid_groups, "Call", Meeting)  # that of collectives that block
     with ProcessGrid(comm, batch=3) as grid:
         training = Training(grid)
         array = np.ones(100)
@@ -283,6 +290,22 @@ def test_the_others_wait_for_who_comes_late(comm, monkeypatch):
             seconds = sum(w["dur"] for w in wait) / 1e6
             assert seconds == pytest.approx(0.0 if rank == late else 0.05), (rank, late)
             assert probe["dur"] / 1e6 == pytest.approx(seconds + 0.01)
+
+
+@mpi(2)
+def test_a_trace_writes_itself(comm):
+    folder = comm.bcast(tempfile.mkdtemp() if comm.rank == 0 else None)
+    with ProcessGrid(comm, model=2) as grid:
+        training = Training(grid)
+        with Trace(training.net) as trace:
+            training.steps(1)
+        for _ in range(2):  # the second time instead of the first
+            trace.write(f"{folder}/t.json")
+        found = trace.timeline()
+    if comm.rank == 0:
+        assert [path.name for path in Path(folder).iterdir()] == ["t.json"]
+        assert json.loads((Path(folder) / "t.json").read_text()) == found
+        shutil.rmtree(folder)
 
 
 def called(start, stop, kind="all-reduce", category="collective", ranks=(0, 1)):
@@ -413,8 +436,14 @@ def test_what_a_layer_takes_is_counted_once(comm, monkeypatch):
 def test_communication_is_no_part_of_a_layer(comm, monkeypatch):
     """By a clock that passes in collectives alone, which are within layers."""
     clock = Clock()
+
+    class Slow(Call):
+        def __exit__(self, *failure):
+            clock.sleep(1.0)
+            super().__exit__(*failure)
+
     monkeypatch.setattr(clocks, "time", clock)
-    monkeypatch.setattr(clocks.WallClock, "blocked", lambda *arguments: clock.sleep(1.0))
+    monkeypatch.setattr(grid_groups, "Call", Slow)  # that of collectives that block
     with ProcessGrid(comm, batch=2) as grid:
         training = Training(grid)
         with Profile(training.net) as profile:

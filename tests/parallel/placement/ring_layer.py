@@ -25,7 +25,7 @@ def ring_all_gather(group, block, out, counts, layer):
     after, before, tag = (group.rank + 1) % group.size, (group.rank - 1) % group.size, group.next_tag()
     out = out.reshape(-1)
     out[starts[group.rank] : starts[group.rank] + block.size] = block.reshape(-1)
-    with group.counted(KIND, out, layer, counts[after]):
+    with group.call(KIND, out, layer, counts[after]):
         reached = staging.outgoing(out)
         blocks = [reached[start : start + count] for start, count in zip(starts, counts, strict=True)]
         for turn in range(group.size - 1):
@@ -37,22 +37,20 @@ def ring_all_gather(group, block, out, counts, layer):
 class RingAllGather(AllGather):
     kind = KIND
 
-    def gather(self, step, x, out, counts, layer):
-        ring_all_gather(step.group, x, out, counts, layer)
+    def gather(self, x, out, counts, layer):
+        ring_all_gather(self.group, x, out, counts, layer)
 
-    def buffer(self, step):
-        after = (step.group.rank + 1) % step.group.size  # the owner of the one block that this rank does not pass on
-        return prod(step.there), self._elements(step, step.outgoing.size(after))
+    @property
+    def buffer(self):
+        after = (self.group.rank + 1) % self.group.size  # the owner of the one block that this rank does not pass on
+        return prod(self.there), self._elements(self.outgoing.size(after))
 
-    def most(self, step):
-        return prod(step.there) - self._elements(step, min(step.outgoing.sizes))
+    @property
+    def most(self):
+        return prod(self.there) - self._elements(min(self.outgoing.sizes))
 
-    @staticmethod
-    def _elements(step, length):
-        return prod(resized(step.there, step.source.dim, length))
-
-
-RING = RingAllGather()
+    def _elements(self, length):
+        return prod(resized(self.there, self.source.dim, length))
 
 
 class RingRedistribute(Redistribute):
@@ -60,8 +58,8 @@ class RingRedistribute(Redistribute):
 
     @staticmethod
     def move_of(source, target):
-        move = move_of(source, target)
-        return RING if type(move) is AllGather else move
+        row = move_of(source, target)
+        return RingAllGather if row is AllGather else row
 
 
 def trial(group, length):

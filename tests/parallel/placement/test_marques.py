@@ -25,14 +25,13 @@ from gridgrad.nn.sequence import shapes
 from gridgrad.parallel import ProcessGrid, Redistribute, Trace, parallelize, train_step
 from gridgrad.parallel.grid.devices import use_device
 from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.placement.master_moves import MASTER
+from gridgrad.parallel.placement.moves import MASTER
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.placement.placements import AtMaster, C, Copies, N, Shard
 from gridgrad.parallel.plans.marques import KERNELS, EachWhole, at_master
 from gridgrad.parallel.prediction.cost import Cost, busiest
 from gridgrad.parallel.prediction.machine import read
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
-from gridgrad.parallel.prediction.simulation import SimulatedClock
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, assert_same, block, grids, parallel, serial
 
@@ -227,21 +226,6 @@ def test_the_cost_model_counts_what_is_sent(comm):
                         if work.group is not None and work.nbytes:
                             found[work.layer, work.name] = found.get((work.layer, work.name), 0) + work.nbytes
                     assert found == mine, (sizes, shares)
-
-
-@mpi(1, 2, 3, 4)
-def test_a_simulated_step_takes_what_the_model_says(comm):
-    with ProcessGrid(comm, model=comm.size) as grid:
-        layers = [Conv2d(3, 12, 3), ReLU(), Conv2d(12, 24, 3), Flatten(), Linear(1536, 5)]
-        serial_net = Sequential(layers, input_shape=(12, 12, 3))
-        net = parallelize(serial_net, grid, "marques")
-        virtual, optimizer = SimulatedClock(net, CORI), SGD(net, 0.01, 0.9)
-        x, y = np.ones((8, 12, 12, 3), np.float32), np.zeros(8, int)
-        for _ in range(2):
-            start = virtual.time
-            train_step(net, SoftmaxCrossEntropy(), optimizer, *block(net, x, y), 8)
-        cost = Cost(serial_net, busiest(serial_net, PlacementRequest({"model": comm.size}, "marques")), "marques", 8, CORI)
-        assert comm.bcast(virtual.time - start) == pytest.approx(cost.seconds, rel=0.02)
 
 
 @mpi(3)

@@ -1,4 +1,4 @@
-"""A new communicating layer is one file and its rows: it runs, is counted, priced, simulated, calibrated and traced."""
+"""A new communicating layer is one file and its rows: it runs, is counted, priced, calibrated and traced."""
 
 from functools import partial
 
@@ -8,14 +8,11 @@ from gridgrad.nn import SGD, Linear, ReLU, Sequential
 from gridgrad.parallel import PLANS, ProcessGrid
 from gridgrad.parallel.calibration.measure import trials
 from gridgrad.parallel.grid.collectives import COLLECTIVES
-from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.observe.timeline import last_needed
-from gridgrad.parallel.prediction.cost import Cost
 from tests.mpi import mpi
-from tests.parallel.equality import assert_same, grids, on_cpus, parallel, serial
+from tests.parallel.equality import assert_same, grids, parallel, serial
 from tests.parallel.placement import ring_layer
 from tests.parallel.prediction.test_cost import compare, dense, images
-from tests.parallel.prediction.test_simulation import MACHINE, step_seconds, wide
 
 
 def know(monkeypatch):
@@ -48,18 +45,6 @@ def test_its_bytes_are_those_that_are_priced(comm, monkeypatch):
     know(monkeypatch)
     compare(comm, dense, ("batch", "model"), ("ring", "in,ring,ring"), (13, 3))
     compare(comm, images, ("batch", "model"), ("ring",), (5,))
-
-
-@mpi(2, 3, 4)
-def test_its_virtual_time_is_its_price(comm, monkeypatch):
-    if not on_cpus(comm):
-        return  # simulations compute on the host
-    know(monkeypatch)
-    with ProcessGrid(comm, model=comm.size) as grid:
-        seconds, _ = step_seconds(wide(), grid, 24, plan="ring")
-        assert ring_layer.KIND in {kind for _, kind in grid.tally.records}
-    expected = Cost(wide(), GridDescription({"model": comm.size}), "ring", 24, MACHINE).seconds
-    assert abs(seconds / expected - 1) < 1e-9
 
 
 @mpi(2, 3)

@@ -11,7 +11,6 @@ from gridgrad.nn.device import to_device, to_host, xp
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.grid.collectives import all_reduce_elements
 from gridgrad.parallel.plans.place_network import place
-from gridgrad.parallel.prediction.simulation import SimulatedClock
 from gridgrad.parallel.sync import power_sgd
 from gridgrad.parallel.sync.power_sgd import CompressedSum, orthonormal
 from gridgrad.parallel.training.relocation import relocate
@@ -250,8 +249,6 @@ def test_what_does_not_go_together_is_refused(comm):
         ):
             with pytest.raises(ValueError, match=words):
                 parallelize(mlp(), grid, **options)
-        with pytest.raises(ValueError, match="reduction powersgd:2 can not be simulated: use plain"):
-            SimulatedClock(parallelize(mlp(), grid, reduction="powersgd:2"), None)
 
 
 STORED = [  # some parameters after each of the steps of three ranks, so that a change of meaning is seen

@@ -28,7 +28,6 @@ from gridgrad.parallel import ProcessGrid, parallelize, train_step
 from gridgrad.parallel.grid.clock import WallClock
 from gridgrad.parallel.grid.devices import use_device
 from gridgrad.parallel.grid.transfer import Transfer
-from gridgrad.parallel.placement.moves import Step
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.placement.placements import Partial, Replicate, Shard
 from gridgrad.parallel.sync import overlapped, shared_memory
@@ -168,7 +167,7 @@ def test_a_sharded_step_moves_the_bytes_of_an_all_reduce(comm):
 def sum_in_float16(group, array, target):
     """Sum an array over a group, in place, by the row that sends float16. Collective."""
     move = FLOAT16_MOVES[type(target)]
-    move.in_place(Step(move, group, Partial(), target, array.shape, None), array, None, "gradients")
+    move(group, Partial(), target, array.shape, None).in_place(array, None, "gradients")
 
 
 @mpi(*RANKS, long=(6, 7, 8))

@@ -10,7 +10,6 @@ from gridgrad.parallel.pipeline.generators import gpipe
 from gridgrad.parallel.pipeline.passes import complete
 from gridgrad.parallel.prediction.machine import read
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
-from gridgrad.parallel.prediction.simulation import SimulatedClock
 from tests.mpi import mpi
 from tests.parallel.equality import assert_same, grids, serial
 from tests.parallel.pipelines import csv_file, dense, minibatches, mlp, momentum, own_csv, piped, serial_net
@@ -88,14 +87,13 @@ def test_schedules_in_files(comm):
 
 
 @mpi(2, 4)
-def test_shares_are_not_chosen_and_time_is_not_simulated(comm):
+def test_shares_are_not_chosen(comm):
     machine, out = read("cori-haswell"), PlacementRequest(plan="out")
     for sizes in ({"stage": comm.size}, {"stage": 2, "batch": comm.size // 2}):
         with ProcessGrid(comm, **sizes) as grid:
             net = parallelize(serial_net(mlp), grid)
             for words, refused in (
                 ("shares are not chosen for a pipeline", lambda: measured_shares(serial_net(mlp), grid, out, 8, machine)),  # noqa: B023
-                ("pipelines can not be simulated", lambda: SimulatedClock(net, machine)),  # noqa: B023
                 ("shares are not chosen", lambda: parallelize(serial_net(mlp), grid, shares="auto", machine=machine)),  # noqa: B023
                 ("leave rebalancing out", lambda: net.adopt(None)),  # noqa: B023
             ):
