@@ -22,8 +22,9 @@ from gridgrad.experiments.common.options import Parser, check_writable, position
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.tables import range_of, spread, table
+from gridgrad.experiments.launching.start_ranks import cores, mpiexec
+from gridgrad.parallel.job.own_process import end_with_parent
 from gridgrad.parallel.job.run import UserError, run_launcher
-from gridgrad.parallel.job.start_ranks import cores, end_with_parent, mpiexec
 from gridgrad.parallel.observe.machine_load import QUIET
 
 TIMEOUT = 600  # seconds of a training
