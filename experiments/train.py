@@ -35,6 +35,7 @@ from gridgrad.experiments.common.options import (
     shares_of,
     user_input,
 )
+from gridgrad.experiments.common.scatter_readers import READERS
 from gridgrad.experiments.common.tables import counted, table
 from gridgrad.experiments.parts import train_faults
 from gridgrad.experiments.parts.step_timer import StepTimer
@@ -45,7 +46,6 @@ from gridgrad.nn import LOSSES
 from gridgrad.nn.files.whole_files import written_whole
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import (
-    READERS,
     ProcessGrid,
     Profile,
     Trace,

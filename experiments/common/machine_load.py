@@ -1,9 +1,9 @@
 """How busy a machine was with other things while something was measured, and whether the measurement counts all the same.
 
-A Watch reads the counters of the system at its start and at its end, in each rank. What the cores of the job
-did beyond the ranks' own computing was for others. So ranks that share cores with each other do not
-count as others, nor does an MPI library that spins while it waits, nor do the processes that started the ranks, such as the
-switch between emulated hosts. Cores that the job may not use do not count at all.
+A Watch reads the counters of the system at its start and at its end, in each rank. What the cores of the job did beyond the
+ranks' own computing was for others. So ranks that share cores with each other do not count as others, nor does an MPI library
+that spins while it waits, nor do the processes that started the ranks, such as the switch between emulated hosts. Cores that
+the job may not use do not count at all.
 
 The entry `load` of a report has the form LOAD, or is null where nothing is known:
 
