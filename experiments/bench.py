@@ -51,8 +51,8 @@ from gridgrad.experiments.common.jobs import printed_json
 from gridgrad.experiments.common.options import Parser, check_writable, user_input
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.tables import terminal
+from gridgrad.experiments.launching.start_ranks import mpiexec, slots
 from gridgrad.parallel.job.run import UserError, run_launcher
-from gridgrad.parallel.job.start_ranks import mpiexec, slots
 
 RETAINED = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 33)}
 SERIAL_MEDIAN_BOUND = 0.8  # of the median of all networks, with PyTorch as its users run it

@@ -12,13 +12,14 @@ of an operation that was not measured at all follows from the flops and the band
 was so, and how much the time of the same training step varied.
 
 A machine on which others compute is not measured: the program ends with an error if it finds that out before or afterwards
-(`parallel/observe/machine_load.py`), and writes nothing, unless `--busy` says that it should. The file says how busy it was.
+(`experiments/common/machine_load.py`), and writes nothing, unless `--busy` says that it should. The file says how busy it was.
 """
 
 import time
 
 from mpi4py import MPI
 
+from gridgrad.experiments.common.machine_load import Watch, load_of_job, seen_asleep
 from gridgrad.experiments.common.options import Parser, check_writable, number
 from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.report import write_json
@@ -28,7 +29,6 @@ from gridgrad.parallel.calibration.time_limit import TimeLimit, in_words, spread
 from gridgrad.parallel.choose import this_machine
 from gridgrad.parallel.grid.same_kernels import calibrate_kernels
 from gridgrad.parallel.job.run import UserError, on_root, run
-from gridgrad.parallel.observe.machine_load import Watch, load_of_job, seen_asleep
 from gridgrad.parallel.prediction import machine
 
 PARTS = 0.7  # the share of the time after which the single operations have to be measured; the rest is for whole steps

@@ -11,12 +11,12 @@ import numpy as np
 from mpi4py import MPI
 
 from gridgrad.experiments.common import report
+from gridgrad.experiments.common.machine_load import load_of_job, seen_asleep
 from gridgrad.experiments.common.options import Parser, whole
 from gridgrad.experiments.common.tables import counted
+from gridgrad.experiments.launching.start_ranks import cores
 from gridgrad.experiments.parts import check_binding
 from gridgrad.parallel.job.run import UserError, check_size, library_name, promised_ranks, run
-from gridgrad.parallel.job.start_ranks import cores
-from gridgrad.parallel.observe.machine_load import load_of_job, seen_asleep
 
 RING_BYTES = 1 << 20
 THREAD_LEVELS = {

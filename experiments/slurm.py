@@ -22,13 +22,13 @@ from mpi4py import MPI
 from gridgrad.experiments.common.options import Parser, check_writable, user_input, whole
 from gridgrad.experiments.common.programs import as_module, check_job, starts_jobs
 from gridgrad.experiments.common.report import write_text
+from gridgrad.experiments.launching.start_ranks import find_mpiexec
 from gridgrad.experiments.parts import slurm_sites, slurm_table
 from gridgrad.experiments.parts.slurm_script import BatchJob, check_syntax, script
 from gridgrad.experiments.parts.slurm_sites import MEMORY, MEMORY_WORDS, PLAIN_WORDS, SYSTEMS, Site, is_directive, is_plain
 from gridgrad.nn.files.whole_files import resolved
 from gridgrad.parallel.grid.devices import checked_names
 from gridgrad.parallel.job.run import run_launcher
-from gridgrad.parallel.job.start_ranks import find_mpiexec
 
 KINDS = "single", "array", "requeue"
 GO_ON = "train", "sweep", "supervise"  # programs that save what they need to go on

@@ -29,12 +29,12 @@ from gridgrad.experiments.common.checkpoints import COMPLETE
 from gridgrad.experiments.common.options import Parser, check_startable, number, user_input, whole
 from gridgrad.experiments.common.programs import as_module, check_enough
 from gridgrad.experiments.common.tables import counted, table
+from gridgrad.experiments.launching.foreground import Foreground
+from gridgrad.experiments.launching.nodes import SRUN, SSH, answering, launcher_options, nodes_in, nodes_of_allocation
+from gridgrad.experiments.launching.start_ranks import find_mpiexec
 from gridgrad.parallel import parse_grid
 from gridgrad.parallel.checkpoint.manifest import found_in, lock
-from gridgrad.parallel.job.foreground import Foreground
-from gridgrad.parallel.job.nodes import SRUN, SSH, answering, launcher_options, nodes_in, nodes_of_allocation
 from gridgrad.parallel.job.run import CHECKPOINTED, run_launcher
-from gridgrad.parallel.job.start_ranks import find_mpiexec
 
 HALTED = 77  # the exit status where the halt file forbids a start: EX_NOPERM of sysexits.h
 LONGEST = 60.0  # seconds between two starts
@@ -125,8 +125,8 @@ class Supervisor:
     """Starts one training until it is complete.
 
     command: words that start a rank, without the grid. folder: of the checkpoints. grids: see `fitting`. ranks: at most so
-    many; None stands for all slots of the nodes. nodes: see `parallel/job/nodes.py`; {} for this machine alone. ask: the
-    command that asks one. retries, wait: as the options. halt: a path or None.
+    many; None stands for all slots of the nodes. nodes: see `experiments/launching/nodes.py`; {} for this machine alone. ask:
+    the command that asks one. retries, wait: as the options. halt: a path or None.
     """
 
     def __init__(self, command, folder, grids, ranks, nodes, ask, retries, wait, halt):

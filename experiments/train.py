@@ -26,6 +26,8 @@ from gridgrad.experiments.common.checkpoints import (
     prepare_checkpoints,
     settings_of,
 )
+from gridgrad.experiments.common.handicap import Handicap
+from gridgrad.experiments.common.machine_load import load_of_job, verdict_of
 from gridgrad.experiments.common.meaning import check_grid, notes
 from gridgrad.experiments.common.options import (
     Parser,
@@ -33,8 +35,10 @@ from gridgrad.experiments.common.options import (
     shares_of,
     user_input,
 )
+from gridgrad.experiments.common.scatter_readers import READERS
 from gridgrad.experiments.common.tables import counted, table
 from gridgrad.experiments.parts import train_faults
+from gridgrad.experiments.parts.step_timer import StepTimer
 from gridgrad.experiments.parts.train_options import SHORT, WARM_UP, add_options
 from gridgrad.experiments.parts.train_profile import watched
 from gridgrad.experiments.parts.train_validation import Validation
@@ -42,7 +46,6 @@ from gridgrad.nn import LOSSES
 from gridgrad.nn.files.whole_files import written_whole
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import (
-    READERS,
     ProcessGrid,
     Profile,
     Trace,
@@ -64,9 +67,6 @@ from gridgrad.parallel.grid.process_grid import check_places
 from gridgrad.parallel.job.deaths import end_after_death
 from gridgrad.parallel.job.run import UserError, on_root, run
 from gridgrad.parallel.observe import chrome_trace
-from gridgrad.parallel.observe.handicap import Handicap
-from gridgrad.parallel.observe.machine_load import load_of_job, verdict_of
-from gridgrad.parallel.observe.step_timer import StepTimer
 from gridgrad.parallel.observe.trace import STEPS
 from gridgrad.parallel.partitioning.good_partition import is_partition
 from gridgrad.parallel.plans.place_network import place

@@ -3,7 +3,7 @@
 Beside functions and classes it has these values:
 
 - `N`, `H`, `W`, `C`: the dimensions of activations, for `Shard`: samples, rows and columns of images, channels or features.
-- `READERS`: {name: class(net, part)} of the ways in which samples reach the ranks: "each", "scatter", "scatter-broadcast"
+- `READERS`: {name: class(net, part)} of the ways in which samples reach the ranks: "each" reads its own
   (`parallel/training/minibatch_readers.py`).
 - `PLANS`: {word of a plan: Plan}, see `parallel/plans/__init__.py`.
 - `PLACES`: {class of a layer: function(placer, layer)} that places such layers, see `parallel/placement/placer.py`.

@@ -70,7 +70,7 @@ def on_ranks():
 
 
 def main():
-    from gridgrad.parallel.job.start_ranks import mpiexec
+    from gridgrad.experiments.launching.start_ranks import mpiexec
 
     print(f"{'':26}{'lines':>8}{'files':>8}{'classes':>8}")
     for folder, numbers in sizes().items():

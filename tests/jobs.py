@@ -17,13 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from gridgrad.parallel.job.start_ranks import (
-    FALSE_START,
-    STARTS,
-    care_no_more,
-    find_mpiexec,
-    launch,
-)
+from gridgrad.experiments.launching.start_ranks import FALSE_START, STARTS, care_no_more, find_mpiexec, launch
 
 START_LIMIT = 120.0  # seconds until all ranks of a job must have reported
 END_LIMIT = 30.0  # seconds until a job that has been told to must have ended

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gridgrad.parallel.checkpoint.manifest import FOLDER
 from gridgrad.parallel.checkpoint.manifest import NAME as MANIFEST
-from gridgrad.parallel.job.leftovers import LIBRARIES, SHARED_MEMORY
+from gridgrad.parallel.job.own_process import LIBRARIES, SHARED_MEMORY
 
 TRAINING = "GRIDGRAD_KILLS"  # the environment variable with the mark of one supervised training
 RANKS = "PMI_RANK", "OMPI_COMM_WORLD_RANK"

@@ -24,8 +24,8 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
+from gridgrad.experiments.launching.start_ranks import mpiexec
 from gridgrad.parallel.checkpoint.manifest import found_in
-from gridgrad.parallel.job.start_ranks import mpiexec
 from tests.killer import TRAINING, Killer
 
 MOST = 12  # kills of one training

@@ -11,10 +11,10 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 
+from gridgrad.experiments.launching.start_ranks import mpiexec
 from gridgrad.nn import device
 from gridgrad.nn.device import to_device, to_host, xp
 from gridgrad.parallel.grid.staging import Staging, is_cuda_aware, staging
-from gridgrad.parallel.job.start_ranks import mpiexec
 from tests import standin
 from tests.mpi import mpi
 

@@ -22,7 +22,7 @@ import pytest
 from PIL import Image
 
 from gridgrad.experiments.common.programs import FRONT, STUDY, studies
-from gridgrad.parallel.job.start_ranks import mpiexec
+from gridgrad.experiments.launching.start_ranks import mpiexec
 from tests.datasets.made_up_mnist import write_mnist
 from tests.docs.pages import BLOCK
 
@@ -582,9 +582,8 @@ def start(words, environment, small):
     if small.how == "launcher":
         variables = dict(word.split("=") for word in words[1:])
         here = {"MPIEXEC": variables["MPIEXEC"], "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-        return alone(
-            [sys.executable, "-c", "from gridgrad.parallel.job.start_ranks import find_mpiexec; print(find_mpiexec())"], here
-        )
+        asked = "from gridgrad.experiments.launching.start_ranks import find_mpiexec; print(find_mpiexec())"
+        return alone([sys.executable, "-c", asked], here)
     if program == "make":
         return alone(["make", "-n", *words[1:]])
     if Path(program).name == "pip":

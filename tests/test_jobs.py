@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
+from gridgrad.experiments.launching.leftovers import processes
 from gridgrad.nn.kernels import gemm
 from gridgrad.parallel.grid.collectives import COLLECTIVES
-from gridgrad.parallel.job.leftovers import processes
 from tests import jobs
 from tests.jobs import Jobs
 from tests.killer import segments_of

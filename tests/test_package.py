@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gridgrad.experiments.common.programs import FRONT, STUDY, studies
-from gridgrad.parallel.job.start_ranks import mpiexec
+from gridgrad.experiments.launching.start_ranks import mpiexec
 from tests.experiments.programs import job as folder_job
 
 pytest.importorskip("setuptools", minversion="77", reason="building needs setuptools, which requirements.lock has")

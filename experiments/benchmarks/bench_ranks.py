@@ -6,7 +6,7 @@ from gridgrad.experiments.benchmarks.cases import CIFAR, StepCase
 from gridgrad.experiments.benchmarks.rounds import OutOfTime, rounds_until, seconds_until, sorted_out, watched
 from gridgrad.experiments.common.jobs import printed_json
 from gridgrad.experiments.common.programs import as_module
-from gridgrad.parallel.job.start_ranks import mpiexec
+from gridgrad.experiments.launching.start_ranks import mpiexec
 
 # bound: of 2 ranks over 1; best_bound: of 2 ranks over DistributedDataParallel on 2.
 TWO_RANKS = [

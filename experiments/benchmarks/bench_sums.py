@@ -15,11 +15,11 @@ import numpy as np
 from mpi4py import MPI
 
 from gridgrad.experiments.benchmarks.rounds import AGAIN, quiet_rounds
+from gridgrad.experiments.common.machine_load import load_of_job
 from gridgrad.experiments.common.options import Parser, whole
 from gridgrad.experiments.common.timing import median_seconds
 from gridgrad.parallel import ProcessGrid
 from gridgrad.parallel.job.run import run
-from gridgrad.parallel.observe.machine_load import load_of_job
 from gridgrad.parallel.sync.shared_memory import SharedRun, shared_arrays
 
 SIZES = {"1 MB": 1 << 20, "16 MB": 1 << 24}  # bytes

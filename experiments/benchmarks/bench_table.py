@@ -4,8 +4,8 @@ from statistics import median
 from textwrap import wrap
 
 from gridgrad.experiments.benchmarks.rounds import CLOCKS
+from gridgrad.experiments.common.machine_load import QUIET
 from gridgrad.experiments.common.tables import counted
-from gridgrad.parallel.observe.machine_load import QUIET
 
 WIDTH = 124  # characters of a line of text
 

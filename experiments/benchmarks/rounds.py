@@ -1,7 +1,7 @@
 """What the comparisons of `bench` share: which cases take part, how long each may take, and timing several sides in turn.
 
-A round in which others computed on the machine does not count and is made again (`parallel/observe/machine_load.py`). Where no
-round is without others, all of them are told and marked, and nothing is judged by them.
+A round in which others computed on the machine does not count and is made again (`experiments/common/machine_load.py`). Where
+no round is without others, all of them are told and marked, and nothing is judged by them.
 """
 
 import gc
@@ -13,9 +13,9 @@ from statistics import median
 
 from tqdm import tqdm
 
+from gridgrad.experiments.common.machine_load import Watch, load_of_process
 from gridgrad.experiments.common.options import number, whole
 from gridgrad.parallel.job.run import UserError
-from gridgrad.parallel.observe.machine_load import Watch, load_of_process
 
 CLOCKS = {"cpu": time.process_time, "wall": time.perf_counter}
 AGAIN = 2  # rounds that are made at most, over those that are asked for, where others compute

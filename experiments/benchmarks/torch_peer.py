@@ -197,8 +197,8 @@ def main():
     from gridgrad.experiments.common.made_up_data import minibatch
     from gridgrad.experiments.common.options import whole_list
     from gridgrad.nn.zoo import network_names
+    from gridgrad.parallel.job.own_process import MARK
     from gridgrad.parallel.job.run import launched_rank, promised_ranks
-    from gridgrad.parallel.job.start_ranks import MARK
 
     parser = argparse.ArgumentParser()
     for name in ("outputs", "batch-size", "steps"):

@@ -11,12 +11,12 @@ import tempfile
 from pathlib import Path
 
 from gridgrad.experiments.common.parallel_schemes import MOST_RANKS
+from gridgrad.experiments.launching.start_ranks import slots
 from gridgrad.nn.files.whole_files import resolved
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import parallelize, use_device
 from gridgrad.parallel.grid.process_grid import ProcessGrid, parse_grid
 from gridgrad.parallel.job.run import UserError, launched_rank, one_line
-from gridgrad.parallel.job.start_ranks import slots
 from gridgrad.parallel.sync.reduction import REDUCE_DTYPES, UPDATES
 
 ROOM = 1 << 16  # bytes that a disk must have room for, before a program begins whose results go there

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 from threadpoolctl import threadpool_info
 
+from gridgrad.experiments.common.machine_load import QUIET, load_of_process, seen_asleep
 from gridgrad.experiments.common.tables import spread
 from gridgrad.experiments.common.version import version
 from gridgrad.nn import device, network_summary
@@ -20,7 +21,6 @@ from gridgrad.nn.files.whole_files import write_text
 from gridgrad.nn.kernels.processor import blas, processor
 from gridgrad.nn.kernels.table_in_use import kernels
 from gridgrad.parallel.job.run import library_name
-from gridgrad.parallel.observe.machine_load import QUIET, load_of_process, seen_asleep
 
 ROWS = 1 << 23  # bytes of an array that are gathered at a time
 PARTS = "compute", "read", "communicate", "wait"  # of the time of a step, in the order in which figures stack them

@@ -25,8 +25,9 @@ from pathlib import Path
 
 from gridgrad.experiments.emulation import shaper
 from gridgrad.experiments.emulation.namespaces import MEMORY, MOUNTS, NAME, NETWORK, contained, leave, mount
+from gridgrad.experiments.launching.start_ranks import cores, environment, find_mpiexec, is_open_mpi
+from gridgrad.parallel.job.own_process import LINK
 from gridgrad.parallel.job.run import one_line
-from gridgrad.parallel.job.start_ranks import LINK, cores, environment, find_mpiexec, is_open_mpi
 
 ADDRESS = "10.77.0.{}"  # of host i: i + 1
 LAUNCHER = 254  # where mpiexec is

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 
-from gridgrad.parallel.job.start_ranks import end_with_parent
+from gridgrad.parallel.job.own_process import end_with_parent
 
 NETWORK, NAME, MEMORY, MOUNTS, PROCESSES = 0x40000000, 0x04000000, 0x08000000, 0x00020000, 0x20000000  # linux/sched.h
 RECURSIVE, PRIVATE = 0x4000, 0x40000  # linux/mount.h

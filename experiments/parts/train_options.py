@@ -12,11 +12,11 @@ from gridgrad.experiments.common.options import (
     position_list,
     whole,
 )
+from gridgrad.experiments.common.scatter_readers import READERS
 from gridgrad.experiments.parts import train_faults
 from gridgrad.nn import OPTIMIZERS
 from gridgrad.nn.optimizers import schedules
 from gridgrad.nn.zoo import network_names
-from gridgrad.parallel import READERS
 from gridgrad.parallel.observe.trace import STEPS
 from gridgrad.parallel.protocols import protocol_names as protocols
 

@@ -2,9 +2,10 @@
 
 import math
 
+from gridgrad.experiments.common.scatter_readers import READERS
 from gridgrad.nn import EarlyStopping
 from gridgrad.nn.observer import Observer
-from gridgrad.parallel import READERS, evaluate
+from gridgrad.parallel import evaluate
 from gridgrad.parallel.checkpoint.state import State, copy_over
 
 

@@ -1,6 +1,6 @@
 """Whether runs were measured beside other programs that took so much of the machine that their times do not compare."""
 
-from gridgrad.parallel.observe.machine_load import verdict_of
+from gridgrad.experiments.common.machine_load import verdict_of
 
 
 def is_busy(record):

@@ -1,8 +1,8 @@
 """What a study will cost, before anything runs: its points, with the node-hours that they are predicted to take."""
 
 from gridgrad.experiments.common.tables import counted
+from gridgrad.experiments.launching.start_ranks import nodes, slots
 from gridgrad.experiments.scaling import predicted, records, table
-from gridgrad.parallel.job.start_ranks import nodes, slots
 
 START = 2.0  # seconds that the start and the end of a job take here, of an estimate
 

@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 
 from gridgrad.experiments.common.programs import as_module
+from gridgrad.experiments.launching.start_ranks import mpiexec, slots
 from gridgrad.experiments.scaling import environment
 from gridgrad.parallel.job.run import UserError, one_line
-from gridgrad.parallel.job.start_ranks import mpiexec, slots
 
 SHOWN = 300  # characters of a reason
 GIBBERISH = "no message"

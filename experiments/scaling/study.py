@@ -23,11 +23,11 @@ from gridgrad.experiments.common.options import check_startable
 from gridgrad.experiments.common.parallel_schemes import AUTO, SCHEMES, grid_at
 from gridgrad.experiments.common.programs import check_job, parser_of
 from gridgrad.experiments.emulation import hosts
+from gridgrad.experiments.launching.start_ranks import slots
 from gridgrad.experiments.scaling.median import FEWEST
 from gridgrad.experiments.scaling.settings import ALONE, CORES, JOB, OF_TRAIN, STUDY, check_settings, of_train
 from gridgrad.parallel.grid.process_grid import parse_grid
 from gridgrad.parallel.job.run import UserError
-from gridgrad.parallel.job.start_ranks import slots
 
 MOST_POINTS = 10_000
 

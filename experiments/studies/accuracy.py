@@ -21,9 +21,9 @@ from gridgrad.experiments.common.kept_results import earlier_results, write_resu
 from gridgrad.experiments.common.options import Parser, user_input, whole
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.tables import terminal
+from gridgrad.experiments.launching.start_ranks import mpiexec
 from gridgrad.parallel.grid.process_grid import parse_grid
 from gridgrad.parallel.job.run import run_launcher
-from gridgrad.parallel.job.start_ranks import mpiexec
 
 
 @dataclass(frozen=True)

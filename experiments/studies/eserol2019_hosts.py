@@ -25,14 +25,15 @@ from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.options import Parser, number, user_input, whole, whole_list
 from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.tables import table
+from gridgrad.experiments.launching.start_ranks import cores
 from gridgrad.experiments.papers.eserol2019.times import DATA, FILTERS, HYPERGRAPH, LAYERS, SINGLE
 from gridgrad.experiments.studies.pipelined.measured_layers import layer_seconds
 from gridgrad.experiments.studies.servers import steps as server_steps
 from gridgrad.nn import SGD, SoftmaxCrossEntropy
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.choose.parallelize import of_first
+from gridgrad.parallel.job.own_process import LINK
 from gridgrad.parallel.job.run import on_root, run
-from gridgrad.parallel.job.start_ranks import LINK, cores
 from gridgrad.parallel.job.waiting import meet
 from gridgrad.parallel.partitioning import naive
 from gridgrad.parallel.partitioning.good_partition import partition

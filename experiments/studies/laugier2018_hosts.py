@@ -22,10 +22,9 @@ from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.tables import range_of, spread, table
 from gridgrad.experiments.common.timed_plans import PlanProblem, TimedPlan
 from gridgrad.experiments.papers.laugier2018 import steps
-from gridgrad.parallel.calibration.core_speed import NormalisedTimer
+from gridgrad.parallel.calibration.core_speed import NormalisedTimer, machine
+from gridgrad.parallel.job.own_process import LINK
 from gridgrad.parallel.job.run import on_root, run
-from gridgrad.parallel.job.start_ranks import LINK
-from gridgrad.parallel.observe.machine_counters import machine
 from gridgrad.parallel.prediction import machine as machines
 from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.planner import every_grid

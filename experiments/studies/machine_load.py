@@ -4,7 +4,7 @@
 
 Trainings on each number of ranks take turns with each number of loops beside them, processes that do nothing but count. The
 report of each training says what others took of the cores, and whether its times are comparable
-(`parallel/observe/machine_load.py`). Without loops this says how quiet the machine is, so let nothing else run.
+(`experiments/common/machine_load.py`). Without loops this says how quiet the machine is, so let nothing else run.
 """
 
 import contextlib
@@ -18,13 +18,14 @@ from statistics import median
 
 from gridgrad.experiments.common import report
 from gridgrad.experiments.common.jobs import check_ended
+from gridgrad.experiments.common.machine_load import QUIET
 from gridgrad.experiments.common.options import Parser, check_writable, position_list, user_input, whole, whole_list
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.tables import range_of, spread, table
+from gridgrad.experiments.launching.start_ranks import cores, mpiexec
+from gridgrad.parallel.job.own_process import end_with_parent
 from gridgrad.parallel.job.run import UserError, run_launcher
-from gridgrad.parallel.job.start_ranks import cores, end_with_parent, mpiexec
-from gridgrad.parallel.observe.machine_load import QUIET
 
 TIMEOUT = 600  # seconds of a training
 PROBLEM = "--net", "mlp:512,512,tanh", "--batch-size", "256"

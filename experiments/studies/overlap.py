@@ -33,8 +33,8 @@ from gridgrad.experiments.common.tables import range_of, spread, table
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
+from gridgrad.parallel.job.own_process import LINK
 from gridgrad.parallel.job.run import UserError, on_root, run
-from gridgrad.parallel.job.start_ranks import LINK
 from gridgrad.parallel.observe.trace import Trace
 
 WARM_UP = 2

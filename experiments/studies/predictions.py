@@ -11,9 +11,9 @@ machine; on ranks that share cores they are not normalised. The time of a round 
 pass over all problems is the median of its rounds. Of several passes the one that was fastest before it was normalised counts,
 because its normalisation changed the least.
 
-What is measured while others compute on the machine is marked (`parallel/observe/machine_load.py`) and measured again when all
-passes are over. Where there is still no pass without others, the points of the problem are printed with what was taken, and no
-median or choice counts them.
+What is measured while others compute on the machine is marked (`experiments/common/machine_load.py`) and measured again when
+all passes are over. Where there is still no pass without others, the points of the problem are printed with what was taken, and
+no median or choice counts them.
 """
 
 from collections import defaultdict
@@ -24,6 +24,7 @@ import numpy as np
 from mpi4py import MPI
 
 from gridgrad.experiments.common import report
+from gridgrad.experiments.common.machine_load import Watch, load_of_job
 from gridgrad.experiments.common.options import Parser, check_writable, number, user_input, whole
 from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.tables import counted, table
@@ -33,7 +34,6 @@ from gridgrad.parallel.calibration.core_speed import NormalisedTimer
 from gridgrad.parallel.calibration.time_limit import TimeLimit, in_words, spread
 from gridgrad.parallel.grid.process_grid import LAYER_AXES
 from gridgrad.parallel.job.run import on_root, run
-from gridgrad.parallel.observe.machine_load import Watch, load_of_job
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.planner import Planner, every_grid
 

@@ -2,7 +2,7 @@
 
     mpiexec -n 4 gridgrad study scatter --grid batch=2,model=2
 
-See section 7 of Laugier et al. 2018, and `parallel/training/minibatch_readers.py`.
+See section 7 of Laugier et al. 2018, and `experiments/common/scatter_readers.py`.
 """
 
 from functools import partial
@@ -13,10 +13,11 @@ from mpi4py import MPI
 from gridgrad.datasets import Part
 from gridgrad.experiments.common import report
 from gridgrad.experiments.common.options import Parser, add_grid, check_writable, process_grid_of, user_input, whole
+from gridgrad.experiments.common.scatter_readers import READERS
 from gridgrad.experiments.common.tables import table
 from gridgrad.experiments.common.timing import median_seconds
 from gridgrad.nn import Linear, Sequential
-from gridgrad.parallel import READERS, parallelize
+from gridgrad.parallel import parallelize
 from gridgrad.parallel.job.run import on_root, run
 
 FEATURES = 256  # of a sample: 1 KB in float32

@@ -21,9 +21,10 @@ from gridgrad.experiments.common.options import Parser, check_writable, number, 
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.tables import table
+from gridgrad.experiments.launching.start_ranks import cores
 from gridgrad.experiments.papers.hegde2016.threads import WAYS, decision, summary
+from gridgrad.parallel.job.own_process import end_with_parent
 from gridgrad.parallel.job.run import UserError, run_launcher
-from gridgrad.parallel.job.start_ranks import cores, end_with_parent
 
 SIZES = (
     256, 320, 384, 448, 512, 576, 640, 704, 768, 832, 896, 960, 1024, 1152, 1280, 1408, 1536, 1792, 2048,

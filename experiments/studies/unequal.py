@@ -2,7 +2,7 @@
 
     mpiexec -n 2 gridgrad study unequal --net cifar-cnn --grid batch=2 --handicap 1=2 --out results/unequal.json
 
-The ranks are made unequal by a handicap (`parallel/observe/handicap.py`). In every round each of these takes some steps, one
+The ranks are made unequal by a handicap (`experiments/common/handicap.py`). In every round each of these takes some steps, one
 after another:
 
 - `even`, `constant` and `function`: the network with shares by each of the rules of `parallel/choose/shares.py`;
@@ -22,6 +22,7 @@ import numpy as np
 from mpi4py import MPI
 
 from gridgrad.experiments.common import report
+from gridgrad.experiments.common.handicap import Handicap
 from gridgrad.experiments.common.kept_results import earlier_results, of_other_problems
 from gridgrad.experiments.common.made_up_data import minibatch
 from gridgrad.experiments.common.markdown import lines
@@ -44,7 +45,6 @@ from gridgrad.parallel.choose.rebalance import Rebalancer
 from gridgrad.parallel.choose.shares import RULES, measured_shares
 from gridgrad.parallel.choose.this_machine import machine_of_job
 from gridgrad.parallel.job.run import UserError, on_root, run
-from gridgrad.parallel.observe.handicap import Handicap
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
 
 PROBLEM = "net", "batch_size", "grid", "plan", "handicap"  # what tells results apart

@@ -23,7 +23,7 @@ from gridgrad.parallel.calibration.core_speed import NormalisedTimer, on_machine
 from gridgrad.parallel.calibration.time_limit import TimeLimit
 from gridgrad.parallel.choose.fastest_reduction import transport
 from gridgrad.parallel.grid.process_grid import ProcessGrid
-from gridgrad.parallel.job.start_ranks import LINK
+from gridgrad.parallel.job.own_process import LINK
 from gridgrad.parallel.prediction import machine
 
 TABLES_SHARE = 0.8  # the share of a time limit within which the tables have to be complete

@@ -1,1 +1,1 @@
-"""Starting the ranks of a job together, waiting for each other, and ending them together."""
+"""The ranks of a job: waiting for each other, and ending together."""

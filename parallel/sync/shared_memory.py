@@ -29,7 +29,7 @@ from mpi4py import MPI
 from gridgrad.nn.device import empty
 from gridgrad.nn.kernels.table_in_use import kernels
 from gridgrad.parallel.grid.tally import Call
-from gridgrad.parallel.job.leftovers import MARK, OURS
+from gridgrad.parallel.job.own_process import MARK, OURS
 from gridgrad.parallel.placement.partition import Partition, size, within
 from gridgrad.parallel.sync.reduction import Reduction, slices_overlap
 

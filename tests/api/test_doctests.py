@@ -2,7 +2,7 @@
 
 import pytest
 
-from gridgrad.parallel.job.start_ranks import mpiexec
+from gridgrad.experiments.launching.start_ranks import mpiexec
 from tests.api.exports import PACKAGES
 
 pytestmark = pytest.mark.mpi

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from gridgrad.parallel.job.start_ranks import mpiexec
+from gridgrad.experiments.launching.start_ranks import mpiexec
 from tests.docs.pages import ROOT, blocks, changed, changes, program
 
 pytestmark = pytest.mark.mpi

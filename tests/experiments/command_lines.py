@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from gridgrad.parallel.job.start_ranks import Finished, mpiexec
+from gridgrad.experiments.launching.start_ranks import Finished, mpiexec
 from tests.experiments.programs import program
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,7 +14,7 @@ from pathlib import Path
 from subprocess import CompletedProcess, TimeoutExpired
 
 from gridgrad.experiments.common import command
-from gridgrad.parallel.job.start_ranks import Finished, mpiexec
+from gridgrad.experiments.launching.start_ranks import Finished, mpiexec
 
 SHARED = [f"gridgrad.experiments.{name}" for name in ("common.report", "common.train_setup", "common.pipeline_lines")]
 SHARED += ["gridgrad.experiments.plots.figures", "scipy.optimize"]

@@ -17,7 +17,7 @@ from gridgrad.experiments.common.tables import terminal
 from gridgrad.nn.zoo import network_names
 from gridgrad.nn.zoo.networks import ZOO
 from gridgrad.parallel.job.run import UserError
-from tests.parallel.observe.made_up_load import BUSY, QUIET
+from tests.experiments.common.made_up_load import BUSY, QUIET
 
 NEEDS_TORCH = pytest.mark.skipif(
     subprocess.run([sys.executable, "-c", "import torch"], capture_output=True).returncode != 0, reason="needs PyTorch"

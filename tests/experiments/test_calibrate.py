@@ -10,8 +10,8 @@ from gridgrad.parallel.calibration import probe
 from gridgrad.parallel.calibration.time_limit import TimeLimit
 from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.prediction import machine
+from tests.experiments.common.made_up_load import BUSY, QUIET
 from tests.mpi import mpi
-from tests.parallel.observe.made_up_load import BUSY, QUIET
 
 
 def test_a_busy_machine_is_refused_in_one_line():

@@ -8,6 +8,7 @@ import pytest
 
 from gridgrad.experiments import partition
 from gridgrad.experiments.common.options import user_input
+from gridgrad.experiments.launching.nodes import nodes_in
 from gridgrad.experiments.papers.marques2016 import runs
 from gridgrad.experiments.parts import slurm_sites
 from gridgrad.experiments.parts.partition_files import read_hypergraph, read_parts
@@ -17,7 +18,6 @@ from gridgrad.nn.files import limits
 from gridgrad.nn.files.json_text import content_of_file
 from gridgrad.parallel.checkpoint.manifest import Manifest
 from gridgrad.parallel.checkpoint.shard_file import sha256
-from gridgrad.parallel.job.nodes import nodes_in
 from gridgrad.parallel.job.run import UserError, one_line
 from gridgrad.parallel.partitioning.owner_file import read_owners
 from gridgrad.parallel.pipeline import schedule_names

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from gridgrad.experiments.launching.start_ranks import cores
 from gridgrad.experiments.papers.hegde2016 import kept
 from gridgrad.experiments.papers.hegde2016 import threads as hegde2016_threads
 from gridgrad.experiments.papers.hegde2016.threads import (
@@ -20,7 +21,6 @@ from gridgrad.experiments.papers.hegde2016.threads import (
 )
 from gridgrad.experiments.papers.items import ALONE
 from gridgrad.experiments.studies import threads
-from gridgrad.parallel.job.start_ranks import cores
 from tests.experiments.programs import program
 
 L2 = 2 * 1024**2  # half of a matrix of 768 x 768 fits, the whole does not

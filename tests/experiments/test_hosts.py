@@ -15,7 +15,8 @@ from types import SimpleNamespace
 import pytest
 
 from gridgrad.experiments.emulation import hosts, shaper
-from gridgrad.parallel.job.leftovers import MARK, processes
+from gridgrad.experiments.launching.leftovers import processes
+from gridgrad.parallel.job.own_process import MARK
 from tests.clock import Clock
 
 PYTHON = [sys.executable, "-m", "mpi4py", "-c"]

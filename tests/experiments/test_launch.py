@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from gridgrad.experiments.common import programs
-from gridgrad.parallel.job.start_ranks import MARK, find_mpiexec
+from gridgrad.experiments.launching.start_ranks import find_mpiexec
+from gridgrad.parallel.job.own_process import MARK
 from tests.experiments.programs import program
 from tests.killer import segments_of
 

@@ -4,11 +4,11 @@ import os
 
 import pytest
 
+from gridgrad.experiments.launching.start_ranks import Finished
 from gridgrad.experiments.studies import machine_load
 from gridgrad.experiments.studies.machine_load import loops_beside, rows_of
 from gridgrad.parallel.job.run import UserError
-from gridgrad.parallel.job.start_ranks import Finished
-from tests.parallel.observe.made_up_load import BUSY, QUIET
+from tests.experiments.common.made_up_load import BUSY, QUIET
 
 
 def test_a_row_for_each_number_of_ranks_and_of_loops():

@@ -8,7 +8,7 @@ import pytest
 from gridgrad.experiments.plots import predictions as tables
 from gridgrad.experiments.studies import predictions
 from gridgrad.experiments.studies.predictions import judged, lines, measure, summary
-from tests.parallel.observe.made_up_load import BUSY, QUIET
+from tests.experiments.common.made_up_load import BUSY, QUIET
 
 
 def test_passes_beside_others_count_only_where_there_are_no_others():

@@ -13,11 +13,11 @@ import pytest
 
 from gridgrad.experiments import supervise
 from gridgrad.experiments.common.checkpoints import touch
+from gridgrad.experiments.launching import nodes
+from gridgrad.experiments.launching.nodes import answering, launcher_options, nodes_in, nodes_of_allocation
 from gridgrad.experiments.supervise import HALTED, checkpoint_of, fitting, grids_of, newest_step, time_of
 from gridgrad.parallel.checkpoint.manifest import Manifest, new_folder
 from gridgrad.parallel.checkpoint.shard_file import sha256
-from gridgrad.parallel.job import nodes
-from gridgrad.parallel.job.nodes import answering, launcher_options, nodes_in, nodes_of_allocation
 from gridgrad.parallel.job.run import CHECKPOINTED, UserError
 from tests.experiments.programs import program
 
@@ -290,7 +290,7 @@ def test_a_node_that_says_nothing_is_not_waited_for_long(monkeypatch, tmp_path):
 
 def test_launchers_are_told_the_nodes_in_their_own_words(monkeypatch):
     nodes = {"a": 4, "b": 0, "c": 4, "d": 4}
-    monkeypatch.setattr("gridgrad.parallel.job.nodes.is_open_mpi", lambda launcher: launcher == "mpirun")
+    monkeypatch.setattr("gridgrad.experiments.launching.nodes.is_open_mpi", lambda launcher: launcher == "mpirun")
     assert launcher_options("/usr/bin/mpiexec", nodes, 6) == ["-hosts", "a:4,c:2"]
     assert launcher_options("mpirun", nodes, 6) == ["--host", "a:4,c:2"]
     assert launcher_options("/bin/srun", nodes, 9) == ["--nodes=3", "--nodelist=a,c,d", "--distribution=block"]

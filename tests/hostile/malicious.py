@@ -15,8 +15,8 @@ import h5py
 import numpy as np
 
 from gridgrad import datasets
+from gridgrad.experiments.launching.nodes import launcher_options, nodes_in
 from gridgrad.parallel.checkpoint.manifest import digest
-from gridgrad.parallel.job.nodes import launcher_options, nodes_in
 from tests.fuzz import table as fuzzed
 from tests.fuzz.target import Target
 from tests.fuzz.targets_data_sets import used

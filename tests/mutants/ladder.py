@@ -88,6 +88,7 @@ LADDER = {  # folder: (quick rungs, further rungs), each rung of test files, fol
             ("tests/experiments/test_protocols.py", "tests/experiments/test_servers.py", "tests/experiments/test_hegde2016.py"),
         ),
     ),
+    "experiments": ((("tests/experiments/common",),), (("tests/experiments/test_train.py",),)),
     "parallel/checkpoint": (
         (("tests/parallel/checkpoint",), FEW_RANDOM),
         (

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from gridgrad.parallel.job.start_ranks import end_with_parent
+from gridgrad.parallel.job.own_process import end_with_parent
 from tests.jobs import NoJob
 from tests.killer import processes_with, remove_orphaned_segments
 from tests.mutants.faults import FOLDERS

@@ -54,9 +54,8 @@ MAY_IMPORT_PROGRAMS = {  # module: (programs that it may import, ..)
     "experiments.studies.thresholds": ("studies.laugier2018_predicted",),
     # this counts the words of the programs that the study compares
     "experiments.papers.grabaskas2018.usability": ("studies.usability.__main__",),
-    # these start the caretaker of a job, clean up as it does, and name files so that it finds them
-    "parallel.job.start_ranks": ("parallel.job.leftovers",),
-    "parallel.sync.shared_memory": ("parallel.job.leftovers",),
+    # this starts the caretaker of a job, and cleans up as it does
+    "experiments.launching.start_ranks": ("launching.leftovers",),
     # this times the two kinds of steps of another program
     "experiments.papers.marques2016.epoch_job": ("studies.autoencoder.two_steps",),
 }

@@ -12,10 +12,10 @@ from gridgrad import datasets
 from gridgrad.experiments.common.jobs import printed_json
 from gridgrad.experiments.common.options import user_input
 from gridgrad.experiments.common.programs import as_module
+from gridgrad.experiments.launching.start_ranks import mpiexec, slots
 from gridgrad.experiments.papers.cited import NOT_PRINTED, published
 from gridgrad.experiments.papers.parts import LONG, SHORT, PaperPart
 from gridgrad.nn.zoo import network_names
-from gridgrad.parallel.job.start_ranks import mpiexec, slots
 
 PAPER = "grabaskas2018"
 CNNS = {"mnist": "mnist-cnn", "cifar10": "cifar-cnn"}

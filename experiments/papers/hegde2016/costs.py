@@ -11,12 +11,12 @@ from math import ceil, log2, prod
 
 from gridgrad.experiments.common.jobs import printed_json
 from gridgrad.experiments.common.programs import as_module
+from gridgrad.experiments.launching.start_ranks import mpiexec
 from gridgrad.experiments.papers.cited import published
 from gridgrad.experiments.papers.hegde2016.protocol_cost import case_of, cost, tau, useful_workers
 from gridgrad.experiments.papers.whole_nodes import whole_nodes
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.grid.collectives import rounded_up_log2
-from gridgrad.parallel.job.start_ranks import mpiexec
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.prediction import machine as machines
 from gridgrad.parallel.protocols.exchange import ARRAYS, pairs

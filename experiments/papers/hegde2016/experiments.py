@@ -22,6 +22,7 @@ from statistics import mean, median
 from gridgrad.experiments.common import fits, markdown, report
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.tables import counted
+from gridgrad.experiments.launching.start_ranks import cores
 from gridgrad.experiments.papers import page_words as words
 from gridgrad.experiments.papers.cited import PRINTED, published
 from gridgrad.experiments.papers.hegde2016 import claims, costs
@@ -29,8 +30,8 @@ from gridgrad.experiments.papers.hegde2016.times import KERNEL, KERNELS, REPEATS
 from gridgrad.experiments.papers.parts import SHORT, USUAL, PaperPart, run_all
 from gridgrad.experiments.plots import hegde2016 as figures
 from gridgrad.nn import device
+from gridgrad.parallel.job.own_process import end_with_parent
 from gridgrad.parallel.job.run import UserError
-from gridgrad.parallel.job.start_ranks import cores, end_with_parent
 
 CHANNELS = 1, 3
 BATCH_SIZES = 1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256

@@ -20,6 +20,7 @@ from gridgrad.experiments.common.markdown import table
 from gridgrad.experiments.common.parallel_schemes import grid_of
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.report import write_text
+from gridgrad.experiments.launching.start_ranks import mpiexec
 from gridgrad.experiments.papers.laugier2018 import formulas
 from gridgrad.experiments.papers.parts import SHORT, PaperPart
 from gridgrad.experiments.plots import curves, paper, scaling
@@ -33,7 +34,6 @@ from gridgrad.experiments.scaling.summary import rows as rows_of
 from gridgrad.experiments.studies import laugier2018_predicted as predictions
 from gridgrad.parallel.grid.process_grid import parse_grid
 from gridgrad.parallel.job.run import UserError
-from gridgrad.parallel.job.start_ranks import mpiexec
 
 MEASURED = "machine", "data", "speedups", "spent", "counted", "scatter"  # entries of what `experiments` returns
 SIZES = "sizes of the data sets"  # a part

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gridgrad.experiments.common.jobs import printed_json
 from gridgrad.experiments.common.programs import as_module
+from gridgrad.experiments.launching.start_ranks import mpiexec
 from gridgrad.experiments.papers.cited import Formula
 from gridgrad.experiments.papers.items import Item, ItemRow
 from gridgrad.experiments.papers.marques2016.runs import TIMEOUT
@@ -20,7 +21,6 @@ from gridgrad.experiments.papers.other_results import kept, where
 from gridgrad.experiments.papers.parts import PaperPart
 from gridgrad.experiments.plots.figures import measured_on
 from gridgrad.nn.files.json_text import UNFIT, contents_of_lines
-from gridgrad.parallel.job.start_ranks import mpiexec
 
 WIDTHS = 500, *sorted(row["width"] for row in KNOWN.tables["III"].lines())  # of the first hidden layer
 FILE = Path("results/marques2016/epochs.jsonl")

@@ -23,6 +23,7 @@ import numpy as np
 from mpi4py import MPI
 
 from gridgrad.experiments.common import report
+from gridgrad.experiments.common.handicap import Handicap
 from gridgrad.experiments.common.made_up_data import minibatch, own_block
 from gridgrad.experiments.common.options import Parser, add_grid, add_problem, number, process_grid_of, user_input, whole
 from gridgrad.experiments.common.train_setup import slowdowns
@@ -31,7 +32,6 @@ from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import parallelize, train_step
 from gridgrad.parallel.choose.block_seconds import MeasuredSeconds
 from gridgrad.parallel.job.run import run
-from gridgrad.parallel.observe.handicap import Handicap
 from gridgrad.parallel.observe.span_observer import SpanObserver
 
 CONVOLUTIONS = "Conv2d", "HandedConv2d"

@@ -11,12 +11,12 @@ from tqdm import tqdm
 from gridgrad.experiments.common.jobs import printed_json
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.report import write_text
+from gridgrad.experiments.launching.start_ranks import mpiexec, slots
 from gridgrad.experiments.plots.figures import VERSIONS, measured_on
 from gridgrad.nn.files import limits
 from gridgrad.nn.files.json_forms import AT_LEAST_0, COUNT, TEXT, check
 from gridgrad.nn.files.json_text import content_of
 from gridgrad.parallel.job.run import UserError
-from gridgrad.parallel.job.start_ranks import mpiexec, slots
 
 NETWORKS = ("50:500", "150:800", "300:1000", "500:1500")
 BATCH_SIZES = (64, 128, 256, 512, 1024)

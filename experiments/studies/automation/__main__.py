@@ -37,9 +37,9 @@ from gridgrad.experiments.studies.automation.by_hand import LEARNING_RATE, ByHan
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import ProcessGrid, minibatch_indices, parallelize
+from gridgrad.parallel.calibration.core_speed import machine
+from gridgrad.parallel.job.own_process import LINK
 from gridgrad.parallel.job.run import UserError, on_root, run
-from gridgrad.parallel.job.start_ranks import LINK
-from gridgrad.parallel.observe.machine_counters import machine
 
 BY_HAND, SAME, CHOSEN = "by hand", "the same", "chosen"
 AUTOMATED = {SAME: {"plan": "laugier", "reduction": "plain"}, CHOSEN: {}}  # options of `parallelize`

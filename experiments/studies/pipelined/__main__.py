@@ -33,8 +33,8 @@ from gridgrad.nn import SGD, SoftmaxCrossEntropy
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.choose.parallelize import of_first
+from gridgrad.parallel.job.own_process import LINK
 from gridgrad.parallel.job.run import on_root, run
-from gridgrad.parallel.job.start_ranks import LINK
 from gridgrad.parallel.job.waiting import meet
 from gridgrad.parallel.partitioning.good_partition import is_partition, partition
 from gridgrad.parallel.pipeline import schedule_names

@@ -10,9 +10,9 @@ from gridgrad.experiments.common.jobs import check_ended
 from gridgrad.experiments.common.options import user_input
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.progress import progress
+from gridgrad.experiments.launching.start_ranks import mpiexec
 from gridgrad.experiments.studies.protocols.protocol_runs import rates, rose, staleness
 from gridgrad.experiments.studies.protocols.synchronous_workers import POWER_SGD
-from gridgrad.parallel.job.start_ranks import mpiexec
 
 TIMEOUT = 1800  # seconds that a job may take
 SETTINGS = "dataset", "data_dir", "net", "batch_size", "steps", "schedule", "seed"  # options that `train` has too

@@ -32,13 +32,14 @@ from gridgrad.experiments.common.options import (
     whole,
 )
 from gridgrad.experiments.common.tables import spread, terminal
+from gridgrad.experiments.launching.start_ranks import cores
 from gridgrad.experiments.plots.figures import measured_on
 from gridgrad.experiments.studies.servers import access as server_access
 from gridgrad.experiments.studies.servers import limit as server_limit
 from gridgrad.experiments.studies.servers import steps as server_steps
 from gridgrad.nn.zoo import network_names
+from gridgrad.parallel.job.own_process import LINK
 from gridgrad.parallel.job.run import UserError, on_root, run
-from gridgrad.parallel.job.start_ranks import LINK, cores
 
 PARTS = "steps", "access", "limit"
 KEYS = "part", "problem", "ranks", "link", "mpi"  # what names a result

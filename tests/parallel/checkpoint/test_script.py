@@ -12,13 +12,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from gridgrad.experiments.launching.start_ranks import mpiexec
 from gridgrad.nn import SGD, BatchNorm, Linear, Sequential, SoftmaxCrossEntropy, Tanh
 from gridgrad.parallel import ProcessGrid, parallelize, resumable_steps
 from gridgrad.parallel.checkpoint import saver
 from gridgrad.parallel.checkpoint.manifest import found_in
 from gridgrad.parallel.checkpoint.script import from_json, to_json
 from gridgrad.parallel.checkpoint.shard_file import ShardFile, write_shard
-from gridgrad.parallel.job.start_ranks import mpiexec
 from tests.mpi import mpi
 from tests.parallel.checkpoint.training import folder, minibatches
 

@@ -8,7 +8,7 @@ import tempfile
 
 import pytest
 
-from gridgrad.parallel.job.start_ranks import mpiexec
+from gridgrad.experiments.launching.start_ranks import mpiexec
 
 pytestmark = pytest.mark.mpi  # it starts jobs
 NET = ["--net", "mlp:16,16,relu", "--batch-size", "32", "--steps", "8", "--quiet", "--reduction", "plain"]

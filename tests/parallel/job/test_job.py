@@ -16,10 +16,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from gridgrad.experiments.launching import start_ranks
+from gridgrad.experiments.launching.leftovers import processes, remove_session
+from gridgrad.experiments.launching.start_ranks import (
+    environment,
+    find_mpiexec,
+    is_open_mpi,
+    mpiexec,
+)
 from gridgrad.nn.files.whole_files import NotWritten
-from gridgrad.parallel.job import start_ranks
-from gridgrad.parallel.job.leftovers import MARK, processes, remove_session
-from gridgrad.parallel.job.leftovers import segments_of as segments_to_clear
+from gridgrad.parallel.job.own_process import MARK
+from gridgrad.parallel.job.own_process import segments_of as segments_to_clear
 from gridgrad.parallel.job.run import (
     UserError,
     check_launcher,
@@ -29,16 +36,6 @@ from gridgrad.parallel.job.run import (
     promised_ranks,
     run,
     run_launcher,
-)
-from gridgrad.parallel.job.start_ranks import (
-    FALSE_START,
-    STARTS,
-    cores,
-    environment,
-    find_mpiexec,
-    is_open_mpi,
-    mpiexec,
-    slots,
 )
 from tests.killer import orphaned_segments, remove_orphaned_segments, segments_of
 
@@ -94,19 +91,6 @@ def job(way, ranks=3, timeout=LIMIT):
 def test_a_job_that_goes_well():
     finished = job("well")
     assert (finished.status, finished.stdout, finished.stderr) == (0, "", "")
-
-
-@pytest.mark.parametrize("false_starts, status", [(2, 0), (3, 213)])
-def test_a_launcher_that_fails_before_the_ranks_run_is_started_again(tmp_path, monkeypatch, false_starts, status):
-    launcher, starts = tmp_path / "mpiexec", tmp_path / "starts"
-    launcher.write_text(
-        f'#!/bin/sh\n[ "$1" = --version ] && exit\necho >> {starts}\n'
-        f'if [ $(wc -l < {starts}) -le {false_starts} ]; then echo "{FALSE_START}. We cannot" >&2; exit 213; fi\n'
-    )
-    launcher.chmod(0o755)
-    monkeypatch.setenv("MPIEXEC", str(launcher))
-    assert mpiexec(2, ["-c", ""], 10).status == status
-    assert len(starts.read_text()) == STARTS
 
 
 def test_an_exception_on_one_rank_ends_the_job_with_its_traceback():
@@ -257,14 +241,6 @@ def test_ending_the_launching_program_ends_its_job(number, tmp_path):
     assert not out.exists()
 
 
-def test_a_launcher_that_is_not_there_is_named(monkeypatch):
-    monkeypatch.setenv("MPIEXEC", "/no/such/mpiexec --flag")
-    with pytest.raises(OSError, match="no launcher '/no/such/mpiexec'.*set MPIEXEC"):
-        find_mpiexec()
-    monkeypatch.setenv("MPIEXEC", f"{sys.executable} --mpi=pmi2")
-    assert find_mpiexec() == [sys.executable, "--mpi=pmi2"]
-
-
 @pytest.mark.parametrize(
     ("variables", "promised"),
     [
@@ -316,19 +292,6 @@ def test_open_mpis_launcher_is_refused_before_another_library_dies_of_it(variabl
             check_launcher(variables, vendor)
     else:
         check_launcher(variables, vendor)
-
-
-def test_the_ranks_of_an_allocation(tmp_path, monkeypatch):
-    for name in ("SLURM_NTASKS", "PBS_NODEFILE"):
-        monkeypatch.delenv(name, raising=False)
-    assert slots() == len(cores())
-    (tmp_path / "nodes").write_text("n1\nn1\nn2\nn2\n")
-    monkeypatch.setenv("PBS_NODEFILE", str(tmp_path / "nodes"))
-    assert slots() == 4
-    monkeypatch.setenv("PBS_NODEFILE", str(tmp_path / "none"))
-    assert slots() == len(cores())
-    monkeypatch.setenv("SLURM_NTASKS", "64")
-    assert slots() == 64
 
 
 def test_the_rank_of_the_launcher_counts_only_if_there_is_one():

@@ -5,7 +5,7 @@ import re
 import pytest
 from mpi4py import MPI
 
-from gridgrad.parallel.job.start_ranks import find_mpiexec, mpiexec
+from gridgrad.experiments.launching.start_ranks import find_mpiexec, mpiexec
 
 pytestmark = pytest.mark.mpi  # it starts jobs
 OPEN_MPI = MPI.get_vendor()[0] == "Open MPI"

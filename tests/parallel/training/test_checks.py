@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from gridgrad.datasets import Part
+from gridgrad.experiments.common.scatter_readers import READERS
 from gridgrad.nn import (
     LOSSES,
     MSE,
@@ -23,7 +24,7 @@ from gridgrad.nn import (
     Tanh,
 )
 from gridgrad.nn.device import to_device, to_host
-from gridgrad.parallel import READERS, Partition, ProcessGrid, parallelize, train_step
+from gridgrad.parallel import Partition, ProcessGrid, parallelize, train_step
 from gridgrad.parallel.choose import parallelize as choosing
 from gridgrad.parallel.grid.process_grid import LAYER_AXES
 from gridgrad.parallel.plans.owners import Owners

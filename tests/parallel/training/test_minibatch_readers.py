@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from gridgrad.datasets import Part
+from gridgrad.experiments.common.scatter_readers import READERS
 from gridgrad.nn import LOSSES, Context, Conv2d, Flatten, Linear, ReLU, Sequential
 from gridgrad.nn.device import to_device, to_host
-from gridgrad.parallel import READERS, ProcessGrid, evaluate, parallelize, predict
+from gridgrad.parallel import ProcessGrid, evaluate, parallelize, predict
 from gridgrad.parallel.grid.process_grid import AXES, STAGE
 from gridgrad.parallel.training.steps import minibatch_indices, steps_per_epoch
 from tests.mpi import mpi

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from gridgrad.datasets import Part
+from gridgrad.experiments.common.scatter_readers import READERS
 from gridgrad.nn import LOSSES, OPTIMIZERS, SGD, Context, Linear, Sequential
 from gridgrad.nn.device import to_device
 from gridgrad.nn.divergence import Diverged as SerialDiverged
 from gridgrad.nn.sequence import leaves
-from gridgrad.parallel import READERS, ProcessGrid, evaluate, parallelize, predict
+from gridgrad.parallel import ProcessGrid, evaluate, parallelize, predict
 from gridgrad.parallel.observe.profile import Profile
 from gridgrad.parallel.observe.trace import Trace
 from gridgrad.parallel.training.minibatch_readers import MicroBatchReader

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from gridgrad.parallel.job import leftovers
-from gridgrad.parallel.job.leftovers import MARK, OURS, SHARED_MEMORY
-from gridgrad.parallel.job.start_ranks import care_no_more, launch
+from gridgrad.experiments.launching import leftovers
+from gridgrad.experiments.launching.start_ranks import care_no_more, launch
+from gridgrad.parallel.job.own_process import OURS, SHARED_MEMORY
 
 RANK = """
 import mmap, os, sys, time
@@ -26,16 +26,11 @@ time.sleep(600)
 """
 LAUNCHER = """
 import signal, sys
-from gridgrad.parallel.job.start_ranks import launch
+from gridgrad.experiments.launching.start_ranks import launch
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)  # which a shell lets the programs ignore that it starts in the background
 process, caretaker = launch([sys.argv[1]], 1, [], stdout=None)
 print(caretaker.args[-1], process.pid, caretaker.pid, flush=True)
 process.wait()
-"""
-SERIAL = """
-import time
-from gridgrad.parallel.job.run import run
-run(lambda: (print("runs", flush=True), time.sleep(600)))
 """
 
 
@@ -121,27 +116,3 @@ def test_the_files_of_a_rank_that_has_died_are_deleted_but_not_others_that_have_
         if replaced:
             path.unlink()
             Path(f"{path}x").unlink()
-
-
-def test_only_files_of_mpi_count_and_only_where_the_process_has_them(tmp_path, monkeypatch):
-    monkeypatch.setattr(leftovers, "SHARED_MEMORY", tmp_path)
-    names = "mpich_shm_0_0", "mpich_vci_ab12_3", "sm_segment.host.0.1", "dataset.npy", "gridgrad_1", "psm_1"
-    files = [open(tmp_path / name, "w") for name in names]  # noqa: SIM115
-    try:
-        assert set(leftovers.segments_of(os.getpid())) == {tmp_path / name for name in names[:3]}
-        assert leftovers.segments_of(os.getppid()) == leftovers.segments_of(1 << 30) == {}
-    finally:
-        for file in files:
-            file.close()
-
-
-def test_a_serial_run_that_is_killed_has_left_no_file():
-    environment = {name: value for name, value in os.environ.items() if name != MARK}
-    process = subprocess.Popen([sys.executable, "-c", SERIAL], stdout=subprocess.PIPE, text=True, env=environment)
-    try:
-        assert process.stdout.readline() == "runs\n"
-        maps = Path(f"/proc/{process.pid}/maps").read_text()
-        assert any(name in maps for name in leftovers.LIBRARIES) and not leftovers.segments_of(process.pid)
-    finally:
-        process.kill()
-        process.communicate()

@@ -7,8 +7,8 @@ import threading
 import time
 from pathlib import Path
 
+from gridgrad.experiments.launching.start_ranks import care_no_more, find_mpiexec, is_open_mpi, launch
 from gridgrad.parallel.job.run import UserError
-from gridgrad.parallel.job.start_ranks import care_no_more, find_mpiexec, is_open_mpi, launch
 
 WORDS = 5.0  # seconds in which the last words of a job arrive, where something that it started holds its output open
 PASSED_ON = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1

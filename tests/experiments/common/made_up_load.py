@@ -1,6 +1,6 @@
 """Loads of machines that tests make up."""
 
-from gridgrad.parallel.observe.machine_load import RankLoad, load_of_node
+from gridgrad.experiments.common.machine_load import RankLoad, load_of_node
 
 
 def made_up(others, seconds=10.0):

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from gridgrad.experiments.parts.step_timer import StepTimer
 from gridgrad.nn import Linear, Sequential
 from gridgrad.parallel import ProcessGrid, parallelize
-from gridgrad.parallel.observe.step_timer import StepTimer
 from tests.mpi import mpi
 
 

@@ -6,8 +6,8 @@ from collections import namedtuple
 import psutil
 import pytest
 
-from gridgrad.parallel.observe import machine_counters
-from gridgrad.parallel.observe.machine_counters import above, core_seconds, counters_now, machine, throttled_seconds
+from gridgrad.experiments.common import machine_load
+from gridgrad.experiments.common.machine_load import above, core_seconds, counters_now, throttled_seconds
 
 Times = namedtuple("Times", "user idle iowait irq softirq steal")
 TIMES = [Times(3, 100, 1, 0.25, 0.25, 0.5), Times(3, 200, 2, 0.5, 0.5, 0.75)]
@@ -16,8 +16,8 @@ TIMES = [Times(3, 100, 1, 0.25, 0.25, 0.5), Times(3, 200, 2, 0.5, 0.5, 0.75)]
 @pytest.fixture
 def write(tmp_path, monkeypatch):
     """A function that writes made-up files {name: text}, which are read from now on."""
-    monkeypatch.setattr(machine_counters, "PROC", tmp_path / "proc")
-    monkeypatch.setattr(machine_counters, "SYS", tmp_path / "sys")
+    monkeypatch.setattr(machine_load, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(machine_load, "SYS", tmp_path / "sys")
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {1}, raising=False)
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu: TIMES)
     monkeypatch.setattr(psutil.Process, "cpu_num", lambda process: 1, raising=False)
@@ -69,12 +69,6 @@ def test_all_counters_of_made_up_files(write):
     assert (found.waited, found.queued, found.mhz, found.governor) == (2.5, 2.5, 2400.0, "performance")
     write({"proc/pressure/cpu": "full total=9\nsome\n", f"{frequency}/scaling_cur_freq": "<unknown>\n"})
     assert counters_now().queued is None and counters_now().mhz is None
-
-
-def test_the_identifier_of_a_machine(write):
-    assert machine() == machine_counters.platform.node()
-    write({"proc/sys/kernel/random/boot_id": "abc\n"})
-    assert machine() == "abc"
 
 
 def test_processes_that_end_meanwhile_are_left_out(monkeypatch):

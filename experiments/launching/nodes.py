@@ -12,8 +12,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from gridgrad.experiments.launching.start_ranks import is_open_mpi
 from gridgrad.nn.files import limits
-from gridgrad.parallel.job.start_ranks import is_open_mpi
 
 SECONDS = 20.0  # in which a node has to answer
 SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10 -- {node} true"

@@ -4,7 +4,6 @@ A job has a time limit. When it ends, for whatever reason, none of its processes
 """
 
 import contextlib
-import ctypes
 import os
 import shlex
 import shutil
@@ -17,10 +16,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from gridgrad.parallel.job import leftovers
-from gridgrad.parallel.job.leftovers import MARK
+from gridgrad.experiments.launching import leftovers
+from gridgrad.parallel.job import own_process
+from gridgrad.parallel.job.own_process import MARK, end_with_parent
 
-LINK = "GRIDGRAD_LINK"  # the environment variable in which the user names the network between the hosts
 FALSE_START = "The PMIx server's listener thread failed to start"  # an error that Open MPI's mpiexec has now and then
 STARTS = 3  # how often such a job is started before giving up
 
@@ -61,12 +60,6 @@ def is_open_mpi(mpiexec):
     """Whether the launcher at this path is Open MPI's."""
     version = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=60).stdout
     return "Open MPI" in version or "OpenRTE" in version or "PRRTE" in version
-
-
-def end_with_parent():
-    """On Linux, ask the kernel to end this process when the one that started it dies."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
 
 
 def go_on():
@@ -168,11 +161,11 @@ def launch(launcher, ranks, command, env=None, options=(), **how):
     """Start the words of a command on so many ranks; returns (the launcher's process, the caretaker of the job).
 
     launcher: the words of mpiexec. env, options: variables and options of the launcher, in addition. how: as for Popen.
-    The caretaker cleans up when `care_no_more` is called and when this process dies: see `parallel/job/leftovers.py`.
+    The caretaker cleans up when `care_no_more` is called and when this process dies: see `experiments/launching/leftovers.py`.
     """
     mark = uuid.uuid4().hex
     caretaker = subprocess.Popen(
-        [sys.executable, "-I", "-S", leftovers.__file__, mark],
+        [sys.executable, "-I", "-S", leftovers.__file__, own_process.__file__, mark],
         env={name: value for name, value in os.environ.items() if name != MARK},  # of a job that this one is part of
         stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",
         start_new_session=True, preexec_fn=go_on, bufsize=0,
@@ -199,9 +192,3 @@ def care_no_more(caretaker, clean):
     caretaker.stdin.close()
     if caretaker.wait() and not clean:  # somebody has killed it
         leftovers.clean_up(caretaker.args[-1], 0, {})
-
-
-def remove_own_segments():
-    """Delete MPI's shared-memory files of this process, the only rank of its job, which has mapped them."""
-    for path in leftovers.segments_of(os.getpid()):
-        path.unlink(missing_ok=True)

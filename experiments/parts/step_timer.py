@@ -2,7 +2,7 @@
 
 from contextlib import contextmanager
 
-from gridgrad.parallel.observe.machine_load import Watch
+from gridgrad.experiments.common.machine_load import Watch
 
 
 class StepTimer:

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from gridgrad.experiments.common.handicap import Handicap
 from gridgrad.nn import SGD, Linear, Residual, Sequential, SoftmaxCrossEntropy
 from gridgrad.nn.layer import Layer
-from gridgrad.parallel.observe.handicap import Handicap
 from gridgrad.parallel.observe.span_observer import SpanObserver
 
 

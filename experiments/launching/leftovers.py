@@ -2,8 +2,8 @@
 
 This file is also a program, the caretaker of one job: a process of its own that notes which files in shared memory the job's
 processes make, until its input ends. That is when whoever started the job closes it or dies, however it dies. Then it kills
-what still runs of the job and deletes those files, which are the job's own, whatever else is there. It imports nothing of the
-project, so that it starts in some 20 ms, and it sleeps until the kernel says that a file is made.
+what still runs of the job and deletes those files, which are the job's own, whatever else is there. It reads one file of the
+project and imports no package, so that it starts in some 20 ms, and it sleeps until the kernel says that a file is made.
 """
 
 import contextlib
@@ -18,10 +18,11 @@ import tempfile
 import time
 from pathlib import Path
 
-MARK = "GRIDGRAD_JOB"  # the environment variable that identifies the processes of one job
-SHARED_MEMORY = Path("/dev/shm")
-OURS = "gridgrad_"  # how the names of our files there begin; then comes the mark of the job
-LIBRARIES = "mpich_shm_", "mpich_vci_", "mpich_shar_", "ucx_shm_", "sm_segment.", "vader_segment."  # how those of MPI do
+if __name__ == "__main__":  # its arguments: the path of the file imported below, the mark of the job
+    exec(Path(sys.argv[1]).read_text())
+else:
+    from gridgrad.parallel.job.own_process import LIBRARIES, MARK, OURS, SHARED_MEMORY, segments_of
+
 CREATED, CLOSE_ON_EXEC = 0x100, 0o2000000  # of linux/inotify.h
 BETWEEN = 0.05  # seconds at least from one look at the processes to the next, however many files are made
 UNTOLD = 1.0  # seconds from one to the next where the kernel says nothing
@@ -34,22 +35,6 @@ def processes(mark):
         with contextlib.suppress(OSError):
             if f"{MARK}={mark}".encode() in (entry / "environ").read_bytes().split(b"\0"):
                 found.append(int(entry.name))
-    return found
-
-
-def segments_of(pid):
-    """{path: inode} of MPI's files in shared memory that a process has open or maps."""
-    names = set()
-    with contextlib.suppress(OSError):
-        for entry in os.scandir(f"/proc/{pid}/fd"):  # before those that are mapped: a file is closed when it has been mapped
-            with contextlib.suppress(OSError):
-                names.add(os.readlink(entry.path))
-        names |= {f"/{line.partition('/')[2]}" for line in Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines()}
-    found = {}
-    for path in map(Path, names):
-        if path.parent == SHARED_MEMORY and path.name.startswith(LIBRARIES):
-            with contextlib.suppress(OSError):  # it has been deleted
-                found[path] = path.stat().st_ino
     return found
 
 
@@ -122,4 +107,4 @@ def made_there():
 
 
 if __name__ == "__main__":
-    clean_up(sys.argv[1], *watch(sys.argv[1]))
+    clean_up(sys.argv[2], *watch(sys.argv[2]))
