@@ -5,7 +5,7 @@ Beside functions and classes it has these values:
 - `N`, `H`, `W`, `C`: the dimensions of activations, for `Shard`: samples, rows and columns of images, channels or features.
 - `READERS`: {name: class(net, part)} of the ways in which samples reach the ranks: "each", "scatter", "scatter-broadcast"
   (`parallel/training/minibatch_readers.py`).
-- `PLANS`: {word of a plan: Plan}, see `parallel/plans/__init__.py`.
+- `PLANS`: {word of a plan: Plan}, see `parallel/plans/plans.py`.
 - `PLACES`: {class of a layer: function(placer, layer)} that places such layers, see `parallel/placement/placer.py`.
 - `PROTOCOLS`: {name: ProtocolForm} of the update protocols.
 """
@@ -28,7 +28,7 @@ from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.placement.placements import C, H, N, Partial, Replicate, Shard, W
 from gridgrad.parallel.placement.placer import PLACES
 from gridgrad.parallel.placement.redistribute import Redistribute
-from gridgrad.parallel.plans.all_plans import PLANS
+from gridgrad.parallel.plans.plans import PLANS
 from gridgrad.parallel.protocols.protocol import Protocol
 from gridgrad.parallel.protocols.protocol_names import FORMS as PROTOCOLS
 from gridgrad.parallel.protocols.protocol_names import ProtocolForm
