@@ -33,7 +33,7 @@ from gridgrad.parallel.protocols.protocol import Protocol
 from gridgrad.parallel.protocols.protocol_names import FORMS as PROTOCOLS
 from gridgrad.parallel.protocols.protocol_names import ProtocolForm
 from gridgrad.parallel.protocols.protocol_names import parse as parse_protocol
-from gridgrad.parallel.protocols.worker_grid import divide
+from gridgrad.parallel.protocols.workers import divide
 from gridgrad.parallel.sync.reduction import BlockingReduction, Reduction
 from gridgrad.parallel.training.distribute import distribute
 from gridgrad.parallel.training.minibatch_readers import READERS
