@@ -17,11 +17,10 @@ from gridgrad.parallel.grid.devices import use_device
 from gridgrad.parallel.grid.process_grid import ProcessGrid, parse_grid
 from gridgrad.parallel.observe.profile import Profile
 from gridgrad.parallel.observe.trace import Trace
-from gridgrad.parallel.pipeline.csv_text import to_csv as schedule_to_csv
-from gridgrad.parallel.pipeline.drawing import draw as draw_schedule
-from gridgrad.parallel.pipeline.passes import complete as complete_schedule
-from gridgrad.parallel.pipeline.route import Route
-from gridgrad.parallel.pipeline.schedule import Instruction, Schedule, Unsound
+from gridgrad.parallel.pipeline.generators import complete as complete_schedule
+from gridgrad.parallel.pipeline.schedule import Instruction, Route, Schedule, Unsound
+from gridgrad.parallel.pipeline.schedule_names import to_csv as schedule_to_csv
+from gridgrad.parallel.pipeline.simulate import draw as draw_schedule
 from gridgrad.parallel.pipeline.simulate import simulate as simulate_schedule
 from gridgrad.parallel.placement.layout import Layout
 from gridgrad.parallel.placement.partition import Partition
