@@ -6,9 +6,8 @@ from matplotlib.patches import Rectangle
 from docs.shapes import ELSEWHERE, RANKS, caption, legend, plt, save
 from gridgrad.nn import MSE, SGD, Linear, Sequential
 from gridgrad.parallel.pipeline import schedule_names
-from gridgrad.parallel.pipeline.passes import complete
-from gridgrad.parallel.pipeline.simulate import simulate
-from gridgrad.parallel.pipeline.times import UnitTimes
+from gridgrad.parallel.pipeline.generators import complete
+from gridgrad.parallel.pipeline.simulate import UnitTimes, simulate
 from gridgrad.parallel.protocols import protocol_names as protocol_names
 from gridgrad.parallel.protocols.simulated_training import Task, train
 from gridgrad.parallel.protocols.simulated_workers import Simulation

@@ -42,7 +42,7 @@ from gridgrad.parallel.grid.process_grid import MODEL, STAGE, check_places, pars
 from gridgrad.parallel.job.run import run_launcher
 from gridgrad.parallel.partitioning.good_partition import is_partition, owners_of_plan
 from gridgrad.parallel.pipeline import schedule_names
-from gridgrad.parallel.pipeline.csv_text import to_csv
+from gridgrad.parallel.pipeline.schedule_names import to_csv
 from gridgrad.parallel.plans.hypergraph import HYPERGRAPH
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.pipeline_plans import Pipelines

@@ -72,7 +72,7 @@ from gridgrad.parallel.partitioning.good_partition import is_partition
 from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.prediction.placement_request import sizes_of
 from gridgrad.parallel.protocols import protocol_names as protocols
-from gridgrad.parallel.protocols.worker_grid import divide, one_worker
+from gridgrad.parallel.protocols.workers import divide, one_worker
 from gridgrad.parallel.training import MicroBatchReader, check_finite, steps_per_epoch
 from gridgrad.parallel.training.distribute import make_parallel
 

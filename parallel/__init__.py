@@ -5,7 +5,7 @@ Beside functions and classes it has these values:
 - `N`, `H`, `W`, `C`: the dimensions of activations, for `Shard`: samples, rows and columns of images, channels or features.
 - `READERS`: {name: class(net, part)} of the ways in which samples reach the ranks: "each" reads its own
   (`parallel/training/minibatch_readers.py`).
-- `PLANS`: {word of a plan: Plan}, see `parallel/plans/__init__.py`.
+- `PLANS`: {word of a plan: Plan}, see `parallel/plans/plans.py`.
 - `PLACES`: {class of a layer: function(placer, layer)} that places such layers, see `parallel/placement/placer.py`.
 - `PROTOCOLS`: {name: ProtocolForm} of the update protocols.
 """
@@ -17,23 +17,22 @@ from gridgrad.parallel.grid.devices import use_device
 from gridgrad.parallel.grid.process_grid import ProcessGrid, parse_grid
 from gridgrad.parallel.observe.profile import Profile
 from gridgrad.parallel.observe.trace import Trace
-from gridgrad.parallel.pipeline.csv_text import to_csv as schedule_to_csv
-from gridgrad.parallel.pipeline.drawing import draw as draw_schedule
-from gridgrad.parallel.pipeline.passes import complete as complete_schedule
-from gridgrad.parallel.pipeline.route import Route
-from gridgrad.parallel.pipeline.schedule import Instruction, Schedule, Unsound
+from gridgrad.parallel.pipeline.generators import complete as complete_schedule
+from gridgrad.parallel.pipeline.schedule import Instruction, Route, Schedule, Unsound
+from gridgrad.parallel.pipeline.schedule_names import to_csv as schedule_to_csv
+from gridgrad.parallel.pipeline.simulate import draw as draw_schedule
 from gridgrad.parallel.pipeline.simulate import simulate as simulate_schedule
 from gridgrad.parallel.placement.layout import Layout
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.placement.placements import C, H, N, Partial, Replicate, Shard, W
 from gridgrad.parallel.placement.placer import PLACES
 from gridgrad.parallel.placement.redistribute import Redistribute
-from gridgrad.parallel.plans.all_plans import PLANS
+from gridgrad.parallel.plans.plans import PLANS
 from gridgrad.parallel.protocols.protocol import Protocol
 from gridgrad.parallel.protocols.protocol_names import FORMS as PROTOCOLS
 from gridgrad.parallel.protocols.protocol_names import ProtocolForm
 from gridgrad.parallel.protocols.protocol_names import parse as parse_protocol
-from gridgrad.parallel.protocols.worker_grid import divide
+from gridgrad.parallel.protocols.workers import divide
 from gridgrad.parallel.sync.reduction import BlockingReduction, Reduction
 from gridgrad.parallel.training.distribute import distribute
 from gridgrad.parallel.training.minibatch_readers import READERS

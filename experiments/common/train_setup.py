@@ -26,9 +26,8 @@ from gridgrad.parallel.partitioning.good_partition import is_partition
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.prediction.pipeline_plans import Pipelines
 from gridgrad.parallel.prediction.placement_request import AUTO, PlacementRequest, open_plan
-from gridgrad.parallel.protocols.exchange import Exchanged
+from gridgrad.parallel.protocols.parallel_sgd import Exchanged, shuffle
 from gridgrad.parallel.protocols.protocol_names import SYNC
-from gridgrad.parallel.protocols.shuffle_sgd import shuffle
 from gridgrad.parallel.training.distribute import distribute
 
 EVALUATION_BYTES = 1 << 30

@@ -5,8 +5,8 @@ from gridgrad.nn.sequence import leaves, shapes
 from gridgrad.parallel.grid.collectives import all_reduce_elements
 from gridgrad.parallel.grid.process_grid import MODEL
 from gridgrad.parallel.placement.plan import weighted_in
-from gridgrad.parallel.plans.all_plans import PLANS
 from gridgrad.parallel.plans.place_network import checked
+from gridgrad.parallel.plans.plans import PLANS
 
 
 def layer_rows(cost):

@@ -5,7 +5,7 @@ from itertools import pairwise
 from statistics import median
 
 from gridgrad.nn.sequence import leaves
-from gridgrad.parallel.pipeline.drawing import draw
+from gridgrad.parallel.pipeline.simulate import draw
 from gridgrad.parallel.prediction.pipeline_cost import PipelinePrediction
 
 COLUMNS = 28  # of the drawing of a schedule

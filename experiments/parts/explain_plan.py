@@ -2,7 +2,7 @@
 
 from gridgrad.parallel.grid.process_grid import MODEL
 from gridgrad.parallel.placement.plan import weighted
-from gridgrad.parallel.plans.all_plans import PLANS
+from gridgrad.parallel.plans.plans import PLANS
 
 OTHERS = {
     "batch": "all layers split the samples; the ranks sum their gradients",

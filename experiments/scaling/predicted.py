@@ -35,7 +35,7 @@ from gridgrad.nn import Conv2d
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import HEIGHT, STAGE, checked_sizes, parse_grid, places, written
 from gridgrad.parallel.partitioning.good_partition import is_partition
-from gridgrad.parallel.plans.all_plans import FEWEST_BYTES
+from gridgrad.parallel.plans.plans import FEWEST_BYTES
 from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.pipeline_plans import Pipelines
 from gridgrad.parallel.prediction.placement_request import PlacementRequest

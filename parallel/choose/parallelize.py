@@ -21,8 +21,7 @@ from gridgrad.parallel.job.uncaught import end_job_when_uncaught
 from gridgrad.parallel.job.waiting import broadcast
 from gridgrad.parallel.partitioning.good_partition import is_partition, owners_of_plan
 from gridgrad.parallel.placement.partition import Partition
-from gridgrad.parallel.plans.hypergraph import HYPERGRAPH
-from gridgrad.parallel.plans.owners import Owners
+from gridgrad.parallel.plans.hypergraph import HYPERGRAPH, Owners
 from gridgrad.parallel.plans.place_network import splits
 from gridgrad.parallel.prediction.machine import Machine
 from gridgrad.parallel.prediction.pipeline_plans import Pipelines

@@ -22,9 +22,9 @@ from gridgrad.parallel.placement.partition import Partition, resized
 from gridgrad.parallel.placement.placements import C, Shard
 from gridgrad.parallel.placement.plan import INPUTS, OUTPUTS
 from gridgrad.parallel.placement.redistribute import Redistribute
-from gridgrad.parallel.plans.all_plans import PLANS
 from gridgrad.parallel.plans.marques import HandedConv2d
 from gridgrad.parallel.plans.place_network import place, splits
+from gridgrad.parallel.plans.plans import PLANS
 
 ORDER = MODEL, BATCH, HEIGHT  # of the axes: along each of them the shares along those before it are given
 

@@ -45,7 +45,7 @@ class VirtualTime:
 class Cores:
     """Cores that ranks share evenly while they compute, but of which none has more than a whole one.
 
-    ranks: how many there are. crowd: how many share a core when all compute, which they do where their times are measured.
+    ranks: how many there are. crowd: ranks that shared a core while their times were measured, which was while all computed.
     """
 
     def __init__(self, clock: VirtualTime, ranks: int, crowd: float = 1) -> None:

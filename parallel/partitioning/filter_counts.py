@@ -14,7 +14,7 @@ import numpy as np
 
 from gridgrad.parallel.partitioning.hypergraph import limits_of
 from gridgrad.parallel.partitioning.network_hypergraph import of_network
-from gridgrad.parallel.plans.owners import Owners
+from gridgrad.parallel.plans.hypergraph import Owners
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,7 +29,7 @@ from gridgrad.nn.layers.pool import Pool2d
 from gridgrad.nn.network_summary import flops
 from gridgrad.parallel.partitioning.hypergraph import Hypergraph, from_pairs
 from gridgrad.parallel.placement.partition import indices
-from gridgrad.parallel.plans.owners import Owners
+from gridgrad.parallel.plans.hypergraph import Owners
 
 GRAINS = "coarse", "fine"
 PICO = 10**12  # a given time becomes a weight in whole picoseconds

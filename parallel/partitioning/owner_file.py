@@ -5,7 +5,7 @@ import numpy as np
 
 from gridgrad.nn.files import limits
 from gridgrad.nn.files.hdf5_arrays import made_in_memory, own, read_array, reading
-from gridgrad.parallel.plans.owners import Owners
+from gridgrad.parallel.plans.hypergraph import Owners
 
 FORMAT = "gridgrad owners 1"
 SUFFIX = ".h5"  # of the names of such files

@@ -1,11 +1,109 @@
-"""The known schedules of pipelines, for any numbers of stages and micro-batches. They say only what is computed.
+"""The known schedules of pipelines, for any numbers of stages and micro-batches, and what completes them.
 
-A stage is a rank. All sums of times are for forwards, input's gradients and weights' gradients that take one unit each.
+The first ones say only what is computed, and a stage is a rank; sums of times are for forwards, input's gradients and weights'
+gradients that take one unit each. `complete` adds messages and updates.
+
+The others come from a list of what is ready: whenever a rank is free, it does the first thing on its list. Backward comes
+before forward, and older micro-batches before newer ones (Eserol 2019, section 4.2). Every micro-batch has its own update on
+every rank, directly after the rank's last backward of it: the pipeline never drains, but gradients are of parameters that may
+have changed since the forward. Where a rank has several chunks, gradients of several micro-batches may be there at a time.
+
+Ranks that need nothing of each other, such as one without any work, would drift apart without limit. So a rank begins a
+micro-batch only when all ranks have begun the one that is as many before it as may be in flight. Where every rank needs the
+others, as in a network of dense layers, that is so anyway.
 """
 
+from collections import Counter
+from dataclasses import replace
+from heapq import heappop, heappush
+
 from gridgrad.nn.arguments import whole_number
-from gridgrad.parallel.pipeline.route import Route
-from gridgrad.parallel.pipeline.schedule import Instruction, Schedule
+from gridgrad.parallel.grid.virtual_time import Network, VirtualTime
+from gridgrad.parallel.pipeline.schedule import Instruction, Route, Schedule, check, update
+from gridgrad.parallel.pipeline.simulate import UnitTimes
+
+
+def complete(schedule: Schedule) -> Schedule:
+    """Complete a schedule of a pipeline by all messages and updates.
+
+    Parameters
+    ----------
+    schedule : Schedule
+        What each rank computes, in which order.
+
+    Returns
+    -------
+    The schedule with a receive before each instruction that needs one, a send after each that makes something to send, and an
+    update at the end of each row that has none. What is there already stays where it is.
+
+    Raises
+    ------
+    Unsound
+        If ranks could not follow it.
+
+    Examples
+    --------
+    >>> from gridgrad.parallel import Instruction, Route, Schedule, complete_schedule
+    >>> rows = [[Instruction("F", rank, 0), Instruction("B", rank, 0)] for rank in range(2)]
+    >>> " ".join(map(str, complete_schedule(Schedule(rows, Route.contiguous(2))).rows[0]))
+    '0F0 0SEND_F0 0RECV_B0 0B0 U0'
+    """
+    return check(with_updates(with_messages(schedule)))
+
+
+def with_messages(schedule):
+    """A receive directly before each instruction that needs one, a send directly after each that makes something to send; those
+    that are there stay.
+    """
+    rows = []
+    for rank, row in enumerate(schedule.rows):
+        there = set(row)
+        steps = ((one, step) for one in row for step in around(schedule.route, rank, one))
+        rows.append([step for one, step in steps if step is one or step not in there])
+    return replace(schedule, rows=rows)
+
+
+def around(route, rank, instruction):
+    """A list of an instruction of a rank with the receive that it needs before it and the send that it needs after it."""
+    op, chunk, _ = instruction
+    if op not in ("F", "B", "I") or not route.holds(chunk, rank):
+        return [instruction]
+    before, after = route.sources(chunk, rank), route.receivers(chunk, rank)
+    if op == "F":
+        received, sent = before and "RECV_F", after and "SEND_F"
+    else:
+        received, sent = after and "RECV_B", before and "SEND_B"
+    receive = [instruction._replace(op=received)] if received else []
+    return [*receive, instruction, *([instruction._replace(op=sent)] if sent else [])]
+
+
+def with_updates(schedule):
+    """An update at the end of each row that has none."""
+    last = update(schedule.micro_batches - 1)
+    rows = (row if any(one.op == "U" for one in row) else (*row, last) for row in schedule.rows)
+    return replace(schedule, rows=rows)
+
+
+def first_micro_batches(schedule, number):
+    """A schedule with one update a rank, without the micro-batches from this number on. It is sound if the whole one is."""
+    rows = (
+        [one if one.op != "U" else update(number - 1) for one in row if one.op == "U" or one.micro_batch < number]
+        for row in schedule.rows
+    )
+    return schedule if number >= schedule.micro_batches else replace(schedule, rows=rows)
+
+
+def repeat(schedule, steps):
+    """A complete schedule so many times in a row, with numbers of micro-batches that go on and no barrier in between."""
+    rows = (
+        [
+            Instruction(op, chunk, step * schedule.micro_batches + micro_batch)
+            for step in range(steps)
+            for op, chunk, micro_batch in row
+        ]
+        for row in schedule.rows
+    )
+    return replace(schedule, rows=rows)
 
 
 def sequential(stages, micro_batches):
@@ -30,11 +128,9 @@ def one_f_one_b(stages, micro_batches):
 
 
 def interleaved(stages, micro_batches, per_rank):
-    """1F1B with several chunks on each rank, dealt out in turn (Narayanan et al. 2021, section 2.2).
-
-    It takes 3 (per_rank micro_batches + stages - 1) units of time, each of 1 / per_rank of a stage, if the number of stages
-    divides that of micro-batches. Micro-batches go through the chunks in groups of as many as there are stages. If the last
-    group is not full, its other micro-batches are left out of the order that it would have.
+    """1F1B with several chunks on each rank, dealt out in turn (Narayanan et al. 2021, section 2.2), in groups of `stages`
+    micro-batches; of a last group that is not full the rest is left out. Time: 3 (per_rank micro_batches + stages - 1)
+    units of 1 / per_rank of a stage, if stages divides micro_batches.
     """
     _check(stages, micro_batches)
     route = Route.looped(stages, per_rank)
@@ -51,10 +147,9 @@ def interleaved(stages, micro_batches, per_rank):
 
 
 def zb_h1(stages, micro_batches):
-    """1F1B whose weights' gradients wait until a rank would be idle (ZB-H1 of Qi et al. 2024).
-
-    It takes 3 micro_batches + stages - 1 units of time, or 2 (micro_batches + stages) - 1 if there are fewer micro-batches than
-    stages, and no schedule takes less. At most as many micro-batches as stages are open on a rank.
+    """1F1B whose weights' gradients wait until a rank would be idle (ZB-H1 of Qi et al. 2024): at most `stages` micro-batches
+    open, and the shortest time: 3 micro_batches + stages - 1 units, or 2 (micro_batches + stages) - 1 if there are fewer
+    micro-batches than stages.
     """
     _check(stages, micro_batches)
     rows = []
@@ -73,12 +168,9 @@ def zb_h1(stages, micro_batches):
 
 
 def zbv(stages, micro_batches):
-    """Two chunks on each rank in the shape of a V, with weights' gradients apart (ZB-V of Qi et al. 2024).
-
-    It takes 6 micro_batches + stages - 1 units of time, each of half a stage, or 4 (micro_batches + stages) - 2 if that is
-    more, which it is for few micro-batches. With at least 2 stages - 1 of them, no rank waits between two steps if there is no
-    barrier. At most 2 stages contexts of half a stage are open on a rank, as many bytes as on the first one in 1F1B.
-    The order is made for at least 2 stages - 1 micro-batches; if there are fewer, those that are too many are left out of it.
+    """Two chunks on each rank in the shape of a V, with weights' gradients apart (ZB-V of Qi et al. 2024). It takes 6 M
+    + stages - 1 units of half a stage, or 4 (M + stages) - 2 if that is more, for M micro-batches. At most 2 stages contexts
+    of half a stage are open. With M < 2 stages - 1 the order is that of 2 stages - 1, and ranks wait between steps.
     """
     _check(stages, micro_batches)
     route, many = Route.v_shaped(stages), max(micro_batches, 2 * stages - 1)
@@ -132,3 +224,114 @@ def _in_turn(first, second, ahead):
     ahead = min(ahead, len(first))
     mixed = [one for pair in zip(second, first[ahead:]) for one in pair]
     return first[:ahead] + mixed + second[len(first) - ahead :]
+
+
+ORDER = {"U": 0, "B": 1, "F": 2}
+
+
+def stream(route, in_flight, bound=None, times=None, micro_batches=None):
+    """Yields (rank, Instruction) F, B, U in the order of time, in constant memory, without end or for so many micro_batches.
+    in_flight: most micro-batches open on a rank, from F to U. bound: most updates between F and B; a bound of n allows n + 1
+    in flight. times: any, also zeros: no rank gets further ahead of another than micro-batches may be in flight.
+    """
+    limit = whole_number(in_flight, "the number of micro-batches in flight")
+    if bound is not None:
+        limit = min(limit, 1 + whole_number(bound, "the bound of staleness", least=0))
+    times = times or UnitTimes()
+    clock = VirtualTime()
+    network = Network(clock)
+    ready = [[] for _ in range(route.ranks)]  # heaps of (place in ORDER, micro-batch, Instruction)
+    missing = {}  # {(rank, Instruction): how many of its needs are not there yet}
+    busy = [False] * route.ranks
+    begun = Counter()  # {micro-batch: ranks that have begun it}, until all have
+    touched = set()  # the ranks that may have something to begin now
+
+    def needed(rank, instruction):
+        op, chunk, _ = instruction
+        if op == "F":  # the first one of a micro-batch also needs leave to begin, from its own rank and from all together
+            leave = 2 * (chunk == route.held(rank)[0])
+            return len(route.sources(chunk, rank)) + route.local_before(chunk, rank) + leave
+        if op == "B":
+            return 1 + len(route.receivers(chunk, rank)) + route.local_after(chunk, rank)
+        return len(route.held(rank))
+
+    def meet(rank, instruction):
+        """One of the needs of an instruction is met."""
+        key = rank, instruction
+        left = missing.pop(key, None) or needed(rank, instruction)
+        if left > 1:
+            missing[key] = left - 1
+        else:
+            heappush(ready[rank], (ORDER[instruction.op], instruction.micro_batch, instruction))
+            touched.add(rank)
+
+    def send(rank, op, chunk, micro_batch, receivers, other):
+        message = Instruction(f"SEND_{op}", chunk, micro_batch)
+        for receiver in receivers:
+            taken = times.message(rank, receiver, message)
+            network.send(rank, receiver, taken, meet, receiver, Instruction(op, other, micro_batch))
+
+    def ended(rank, instruction):
+        op, chunk, micro_batch = instruction
+        busy[rank] = False
+        touched.add(rank)
+        if op == "F":
+            meet(rank, Instruction("B", chunk, micro_batch))
+            if route.local_after(chunk, rank):
+                meet(rank, Instruction("F", chunk + 1, micro_batch))
+            send(rank, "F", chunk, micro_batch, route.receivers(chunk, rank), chunk + 1)
+            if chunk == route.held(rank)[0]:
+                has_begun(micro_batch)
+        elif op == "B":
+            meet(rank, update(micro_batch))
+            if route.local_before(chunk, rank):
+                meet(rank, Instruction("B", chunk - 1, micro_batch))
+            send(rank, "B", chunk, micro_batch, route.sources(chunk, rank), chunk - 1)
+        else:
+            give_leave(rank, micro_batch + limit)
+
+    def has_begun(micro_batch):
+        begun[micro_batch] += 1
+        if begun[micro_batch] == route.ranks:
+            del begun[micro_batch]
+            for rank in range(route.ranks):
+                give_leave(rank, micro_batch + limit)
+
+    def give_leave(rank, micro_batch):
+        if micro_batches is None or micro_batch < micro_batches:
+            meet(rank, Instruction("F", route.held(rank)[0], micro_batch))
+
+    for rank in range(route.ranks):
+        for micro_batch in range(limit):
+            give_leave(rank, micro_batch)  # both leaves: nothing comes before these
+            give_leave(rank, micro_batch)
+    while True:
+        for rank in sorted(touched):
+            if ready[rank] and not busy[rank]:
+                instruction = heappop(ready[rank])[-1]
+                busy[rank] = True
+                yield rank, instruction
+                clock.at(clock.time + times.seconds(rank, instruction), ended, rank, instruction)
+        touched.clear()
+        if not clock.go_on_together():
+            return
+
+
+def asynchronous(route, in_flight, micro_batches, bound=None, times=None):
+    """The Schedule of the first micro-batches of `stream`. It has an update after every micro-batch, and no messages yet."""
+    rows = [[] for _ in range(route.ranks)]
+    for rank, instruction in stream(route, in_flight, bound, times, whole_number(micro_batches, "micro-batches")):
+        rows[rank].append(instruction)
+    return Schedule(rows, route, f"async:{in_flight}" + ("" if bound is None else f":bound={bound}"))
+
+
+def one_f_one_b_anywhere(route, micro_batches, in_flight=None, times=None):
+    """The order of `stream` with one update at the end, on any route. in_flight: by default the number of ranks."""
+    found = asynchronous(route, in_flight or route.ranks, micro_batches, times=times)
+    return Schedule([[one for one in row if one.op != "U"] for row in found.rows], route, "1f1b")
+
+
+def gpipe_anywhere(route, micro_batches, times=None):
+    """All forwards before all backwards, on any route."""
+    found = one_f_one_b_anywhere(route, micro_batches, micro_batches, times)
+    return Schedule([sorted(row, key=lambda one: one.op != "F") for row in found.rows], route, "gpipe")

@@ -1,16 +1,116 @@
-"""Names of schedules, as users give them: `1f1b`, `interleaved:2`, `async:4:bound=2` or the name of a CSV file."""
+"""Schedules as text: names such as `1f1b`, `interleaved:2`, `async:4:bound=2`, and the CSV files that PyTorch reads and writes.
+
+A row of a CSV file is a rank, a cell an instruction.
+"""
 
 import re
 from dataclasses import dataclass
 from functools import partial
 
 from gridgrad.nn.files import limits
-from gridgrad.parallel.pipeline.csv_text import MOST_CHARACTERS, from_csv
-from gridgrad.parallel.pipeline.generators import gpipe, interleaved, one_f_one_b, sequential, zb_h1, zbv
-from gridgrad.parallel.pipeline.passes import complete, first_micro_batches, with_updates
-from gridgrad.parallel.pipeline.ready_list import asynchronous, gpipe_anywhere, one_f_one_b_anywhere
-from gridgrad.parallel.pipeline.route import Route
-from gridgrad.parallel.pipeline.schedule import Schedule, Unsound
+from gridgrad.parallel.pipeline.generators import (
+    asynchronous,
+    complete,
+    first_micro_batches,
+    gpipe,
+    gpipe_anywhere,
+    interleaved,
+    one_f_one_b,
+    one_f_one_b_anywhere,
+    sequential,
+    with_updates,
+    zb_h1,
+    zbv,
+)
+from gridgrad.parallel.pipeline.schedule import Instruction, Route, Schedule, Unsound
+
+MOST_CHARACTERS = 2**24
+MOST_RANKS = 2**12
+MOST_INSTRUCTIONS = 2**20
+
+
+def to_csv(schedule: Schedule) -> str:
+    """A schedule of a pipeline as CSV, in the format of PyTorch's pipelines, for `parallelize(.., pipeline="FILE.csv")`.
+
+    Parameters
+    ----------
+    schedule : Schedule
+        A schedule whose chunks are whole.
+
+    Returns
+    -------
+    The text: a row a rank, a cell an instruction.
+
+    Raises
+    ------
+    ValueError
+        For a schedule with parts of chunks.
+
+    Examples
+    --------
+    >>> from gridgrad.parallel import Instruction, Route, Schedule, schedule_to_csv
+    >>> rows = [[Instruction("F", rank, 0), Instruction("B", rank, 0)] for rank in range(2)]
+    >>> schedule_to_csv(Schedule(rows, Route.contiguous(2)))
+    '0F0,0B0\\n1F0,1B0\\n'
+    """
+    if any(len(ranks) > 1 for ranks in schedule.route.places):
+        raise ValueError("a schedule of parts of chunks can not be written as CSV")
+    return "".join(",".join(map(str, row)) + "\n" for row in schedule.rows)
+
+
+def from_csv(text, name="csv"):
+    """The Schedule in a text, perhaps without messages and updates. A chunk is on the rank whose row has its forwards; empty
+    cells are skipped. ValueError, in one line with row and column from 1. Whether the schedule is sound says `check`.
+    """
+    if len(text) > MOST_CHARACTERS:
+        raise ValueError(f"a schedule may have {MOST_CHARACTERS} characters, not {len(text)}")
+    lines = text.rstrip().split("\n")
+    if len(lines) > MOST_RANKS:
+        raise ValueError(f"row {MOST_RANKS + 1}, column 1: a schedule may have {MOST_RANKS} rows")
+    places, cells = {}, {}  # {Instruction or, for updates, (row, Instruction): (row, column)}
+    rows = [_row(row, line, cells, places) for row, line in enumerate(lines)]
+    for at in cells.values():
+        chunk = rows[at[0]][at[1]].chunk
+        if chunk is not None and places.get(chunk, (None,))[0] != at[0]:
+            where = f"row {places[chunk][0] + 1} has its forwards" if chunk in places else "no row has its forwards"
+            raise _error(*at, f"{rows[at[0]][at[1]]} is of chunk {chunk}, but {where}")
+    missing = next((chunk for chunk in range(len(places)) if chunk not in places), None)
+    if missing is not None or not places:
+        last = max(places, default=None)
+        raise _error(
+            *places.get(last, (0, 0)),
+            f"no row has forwards of chunk {missing or 0}" + (f", but here are some of chunk {last}" if places else ""),
+        )
+    found = [[row[column] for column in sorted(row)] for row in rows]
+    return Schedule(found, Route.of_stages(places[chunk][0] for chunk in range(len(places))), name)
+
+
+def _row(row, line, cells, places):
+    """{column: Instruction} of a line. Enters its instructions in `cells`, and in `places` those chunks whose F it has."""
+    found = {}
+    for column, cell in enumerate(line.split(",")):
+        if not cell.strip():
+            continue
+        try:
+            one = Instruction.parse(cell.strip())
+        except ValueError as error:
+            raise _error(row, column, str(error)) from None
+        key = (row, one) if one.op == "U" else one
+        if key in cells:
+            raise _error(row, column, f"{one} is in row {cells[key][0] + 1}, column {cells[key][1] + 1} too")
+        if len(cells) == MOST_INSTRUCTIONS:
+            raise _error(row, column, f"a schedule may have {MOST_INSTRUCTIONS} instructions")
+        if one.op == "F" and places.setdefault(one.chunk, (row, column))[0] != row:
+            raise _error(row, column, f"{one} is of chunk {one.chunk}, whose forwards row {places[one.chunk][0] + 1} has")
+        cells[key], found[column] = (row, column), one
+    if not found:
+        raise _error(row, 0, "a row without instructions")
+    return found
+
+
+def _error(row, column, what):
+    return ValueError(f"row {row + 1}, column {column + 1}: {what}")
+
 
 _SIMPLE = {"sequential": sequential, "gpipe": gpipe, "1f1b": one_f_one_b, "zb-h1": zb_h1, "zbv": zbv}
 _ANYWHERE = {"gpipe": gpipe_anywhere, "1f1b": one_f_one_b_anywhere}
@@ -21,11 +121,9 @@ _ASYNC = re.compile(r"async:([1-9]\d{0,3})(?::(?:bound=(\d{1,6})|(nostash))){0,2
 
 
 @dataclass(frozen=True)
-class Named:
-    """A schedule that a user asked for. It is made when the numbers of stages and of micro-batches are known.
-
-    name: as given. per_rank: chunks on each rank. in_flight, bound, stash: those of asynchronous training; in_flight is None
-    if the schedule is synchronous. file: the Schedule that was read from a file, or None.
+class ScheduleSpec:
+    """A schedule that a user asked for, made when stages and micro-batches are known. per_rank: chunks on each rank. in_flight,
+    bound, stash: of asynchronous training; in_flight is None otherwise. file: the Schedule of a file, or None.
     """
 
     name: str
@@ -54,10 +152,7 @@ class Named:
         return 1 if self.in_flight or ranks == 1 else MICRO_BATCHES * ranks
 
     def micro_batches(self, ranks, wanted=None):
-        """Into how many micro-batches a minibatch is cut. wanted: what the user said, or None for the default.
-
-        ValueError if the schedule can not have as many.
-        """
+        """Into how many micro-batches a minibatch is cut, `wanted` or the default. ValueError if there can not be as many."""
         if self.in_flight and (wanted or 1) > 1:
             raise ValueError(f"pipeline {self.name} updates after each minibatch: leave it whole, without micro-batches")
         if self.file and not with_updates(self.file).synchronous:
@@ -73,10 +168,7 @@ class Named:
             )
 
     def schedule_on(self, route, micro_batches, times=None):
-        """The Schedule on a Route whose ranks hold parts of chunks. ValueError if this one is for whole chunks only.
-
-        times: a Times, by which the order is chosen.
-        """
+        """The Schedule, in an order chosen by `times`, on a Route of parts of chunks. ValueError if it is for whole chunks."""
         if self.in_flight:
             return asynchronous(route, self.in_flight, micro_batches, self.bound, times)
         if self.name not in _ANYWHERE:
@@ -84,11 +176,8 @@ class Named:
         return _ANYWHERE[self.name](route, micro_batches, times=times)
 
     def schedule(self, stages, micro_batches, times=None):
-        """The Schedule, as its generator makes it. ValueError if a file is for another number of ranks or fewer micro-batches.
-
-        Of a file for more micro-batches, which are those of a whole minibatch, the last ones are left out.
-
-        times: a Times, by which the order of asynchronous training is chosen.
+        """The Schedule, asynchronous ones in an order chosen by `times`; of a file for more micro-batches without the last.
+        ValueError if a file is for another number of ranks or for fewer micro-batches.
         """
         route = self.route(stages)
         if self.file:
@@ -109,22 +198,22 @@ class Named:
 
 
 def parse(text):
-    """The Named that a text means. Raises ValueError in one line for others, and OSError if there is no such file."""
+    """The ScheduleSpec that a text means. Raises ValueError in one line for others, and OSError if there is no such file."""
     if not isinstance(text, str):
         raise ValueError(f"a pipeline schedule is a text such as 1f1b, not {text!r}")
     if text in _SIMPLE:
-        return Named(text, per_rank=1 + (text == "zbv"))
+        return ScheduleSpec(text, per_rank=1 + (text == "zbv"))
     if text.endswith(".csv"):
         with open(text, encoding="utf-8", errors="replace", opener=limits.ordinary) as file:
             found = file.read(MOST_CHARACTERS + 1)
         try:
-            return Named(text, file=from_csv(found, text))
+            return ScheduleSpec(text, file=from_csv(found, text))
         except ValueError as error:
             raise ValueError(f"{text}: {error}") from None
     kind, *options = text.split(":")
     if kind == "interleaved" and len(options) == 1 and re.fullmatch(r"[1-9]\d{0,3}", options[0], re.ASCII):
-        return Named(text, per_rank=int(options[0]))
+        return ScheduleSpec(text, per_rank=int(options[0]))
     if _ASYNC.fullmatch(text) and len(options) == len({option[:5] for option in options}):
         bound = next((int(option[6:]) for option in options if option.startswith("bound")), None)
-        return Named(text, in_flight=int(options[0]), bound=bound, stash="nostash" not in options)
+        return ScheduleSpec(text, in_flight=int(options[0]), bound=bound, stash="nostash" not in options)
     raise ValueError(f"there is no pipeline schedule {text[:40]!r}: use {', '.join(NAMES[:-1])} or {NAMES[-1]}")

@@ -1,14 +1,140 @@
-"""What a schedule takes: when each instruction begins and ends, how long ranks wait, and how much they keep."""
+"""What a schedule takes: when each instruction begins and ends, how long ranks wait, what they keep; and a drawing of it."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
 from gridgrad.parallel.grid.virtual_time import Cores, Network, VirtualTime
-from gridgrad.parallel.pipeline.memory import Memory, kept
 from gridgrad.parallel.pipeline.schedule import Instruction, Schedule, check
-from gridgrad.parallel.pipeline.times import Times, UnitTimes
+
+
+class Times:
+    """What `simulate` and `stream` ask for. Subclasses define `seconds`, and `message` if messages take time."""
+
+    def seconds(self, rank, instruction):
+        """Seconds that the rank is busy with an Instruction; for sends and receives, without the flight of the message."""
+        raise NotImplementedError
+
+    def message(self, sender, receiver, instruction):
+        """(latency, occupied) in seconds of a SEND_F or SEND_B, as `Network` of `parallel/grid/virtual_time.py` takes them."""
+        return 0.0, 0.0
+
+
+@dataclass(frozen=True)
+class UnitTimes(Times):
+    """The same times on all ranks and for all chunks. B takes as long as I and W together. latency: of messages."""
+
+    forward: float = 1
+    input: float = 1
+    weight: float = 1
+    update: float = 0
+    latency: float = 0
+
+    def seconds(self, rank, instruction):
+        return self._of_op.get(instruction.op, 0)
+
+    @property
+    def _of_op(self):
+        return {
+            "F": self.forward,
+            "I": self.input,
+            "W": self.weight,
+            "B": self.input + self.weight,
+            "U": self.update,
+        }
+
+    def message(self, sender, receiver, instruction):
+        return self.latency, 0
+
+
+@dataclass(frozen=True)
+class TableTimes(Times):
+    """Times from a table {(rank, op, chunk) or (rank, op, chunk, micro-batch): seconds}, where the chunk of U is None, and
+    flights {(sender, receiver, op of the send, chunk): (latency, occupied)}. A missing B takes as long as I and W; all else
+    that is missing takes no time.
+    """
+
+    table: dict
+    flights: dict = field(default_factory=dict)
+
+    def seconds(self, rank, instruction):
+        found = self.table.get((rank, *instruction), self.table.get((rank, instruction.op, instruction.chunk)))
+        if found is None and instruction.op == "B":
+            return sum(self.seconds(rank, instruction._replace(op=half)) for half in "IW")
+        return found or 0.0
+
+    def message(self, sender, receiver, instruction):
+        return self.flights.get((sender, receiver, instruction.op, instruction.chunk), (0.0, 0.0))
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes as {(rank, chunk): bytes}. contexts: of a micro-batch, open from F until B or W ends. between: growth from I until
+    W ends. weights: of a version of the parameters. stash: whether versions are kept for open contexts. Messages and what an
+    optimizer keeps are not counted.
+    """
+
+    contexts: dict = field(default_factory=dict)
+    between: dict = field(default_factory=dict)
+    weights: dict = field(default_factory=dict)
+    stash: bool = True
+
+
+@dataclass(frozen=True)
+class KeptMemory:
+    """The most that a rank keeps. open: contexts. of_chunk: {chunk: contexts}. versions: {chunk: versions of its parameters}.
+    staleness: {(chunk, micro-batch): updates of the rank between its F and its B or I}.
+    """
+
+    open: int
+    of_chunk: dict
+    versions: dict
+    bytes: float
+    staleness: dict
+
+
+def kept(rank, row, chunks, memory):
+    """The KeptMemory of a rank that holds `chunks` and follows `row`, in which contexts are opened before they are closed."""
+    version, opened = 0, {}  # opened: {(chunk, micro-batch): the version at its F}
+    users = {chunk: Counter() for chunk in chunks}  # {version: how many contexts are open of it}
+    open_now = Counter()
+    most_of, most_versions = dict.fromkeys(chunks, 0), dict.fromkeys(chunks, 1)
+    level = sum(memory.weights.get((rank, chunk), 0) for chunk in chunks)
+    most, most_open, staleness = level, 0, {}
+
+    def versions(chunk):
+        return len(users[chunk]) + (version not in users[chunk]) if memory.stash else 1
+
+    for op, chunk, micro_batch in row:
+        place = rank, chunk
+        if op == "F":
+            opened[chunk, micro_batch] = version
+            users[chunk][version] += 1
+            open_now[chunk] += 1
+            most_of[chunk] = max(most_of[chunk], open_now[chunk])
+            most_open = max(most_open, open_now.total())
+            level += memory.contexts.get(place, 0)
+        elif op == "U":
+            before = {chunk: versions(chunk) for chunk in chunks}
+            version += 1
+            for chunk in chunks:
+                most_versions[chunk] = max(most_versions[chunk], versions(chunk))
+                level += (versions(chunk) - before[chunk]) * memory.weights.get((rank, chunk), 0)
+        if op in ("I", "B"):
+            staleness[chunk, micro_batch] = version - opened[chunk, micro_batch]
+        if op == "I":
+            level += memory.between.get(place, 0)
+        most = max(most, level)
+        if op in ("B", "W"):
+            before, then = versions(chunk), opened.pop((chunk, micro_batch))
+            users[chunk][then] -= 1
+            if not users[chunk][then]:
+                del users[chunk][then]
+            open_now[chunk] -= 1
+            level += (versions(chunk) - before) * memory.weights.get(place, 0) - memory.contexts.get(place, 0)
+            level -= memory.between.get(place, 0) if op == "W" else 0
+    return KeptMemory(most_open, most_of, most_versions, most, staleness)
 
 
 class Event(NamedTuple):
@@ -21,7 +147,7 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True)
 class Simulation:
-    """A schedule in virtual time. events: for each rank its Events. kept: for each rank its Kept."""
+    """A schedule in virtual time. events: for each rank its Events. kept: for each rank its KeptMemory."""
 
     schedule: Schedule
     events: tuple
@@ -63,9 +189,8 @@ class Simulation:
         return {(rank, *key): updates for rank, of in enumerate(self.kept) for key, updates in of.staleness.items()}
 
     def idle_between(self, first, last):
-        """For each rank, the seconds for which it waits between the ends of two of its updates, which are counted from 0.
-
-        In a schedule that `repeat` made, these are what the steps after the first cost where no barrier divides them.
+        """For each rank, the seconds it waits between the ends of two of its updates, counted from 0. In what `repeat` made
+        these are the costs of the steps after the first where no barrier divides them.
         """
         found = []
         for row in self.events:
@@ -163,3 +288,49 @@ def _messages(route, rank, instruction):
     elif op == "SEND_B":
         for receiver in route.sources(chunk, rank):
             yield receiver, Instruction("RECV_B", chunk - 1, micro_batch)
+
+
+def draw(simulation: Simulation, unit: float | None = None, columns: int = 40) -> str:
+    """Draw a schedule in virtual time as text: a line a rank, time to the right.
+
+    What a rank does stands in the first column of its time, and - in the others; a rank waits in those with a dot.
+
+    Parameters
+    ----------
+    simulation : Simulation
+        What `simulate_schedule` returned.
+    unit : float, optional
+        The seconds of a column, by default those of the shortest instruction that computes.
+    columns : int
+        How many columns to show at most.
+
+    Returns
+    -------
+    The lines.
+
+    Examples
+    --------
+    >>> from gridgrad.parallel import Instruction, Route, Schedule, complete_schedule, draw_schedule, simulate_schedule
+    >>> rows = [[Instruction("F", rank, 0), Instruction("B", rank, 0)] for rank in range(2)]
+    >>> print(draw_schedule(simulate_schedule(complete_schedule(Schedule(rows, Route.contiguous(2))))))
+    rank 0: 0F0 .   .   .   0B0 -
+    rank 1: .   1F0 1B0 -
+    """
+    computed = [
+        [event for event in row if event.stop > event.start and event.instruction.op in "FBIWU"] for row in simulation.events
+    ]
+    unit = unit or min((event.stop - event.start for row in computed for event in row), default=1)
+    lines = []
+    for row in computed:
+        cells: list[str] = []
+        for event in row:
+            begin, end = round(event.start / unit), round(event.stop / unit)
+            cells += ["."] * (begin - len(cells))
+            cells += [str(event.instruction), *["-"] * (end - begin - 1)][: end - len(cells)]
+            if len(cells) > columns:
+                break
+        lines.append([*cells[:columns], *[".."] * (len(cells) > columns)])
+    width = max((len(cell) for cells in lines for cell in cells), default=1)
+    return "\n".join(
+        f"rank {rank}: {' '.join(cell.ljust(width) for cell in cells)}".rstrip() for rank, cells in enumerate(lines)
+    )

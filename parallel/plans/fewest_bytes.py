@@ -1,4 +1,8 @@
-"""The plan "fewest-bytes": for each layer the choice with which all layers together send the fewest bytes."""
+"""The plan "fewest-bytes": for each layer the choice with which all layers together send the fewest bytes.
+
+With 3 or more ranks it sends at most 2/3 of what "laugier" sends; with 2 ranks too, if the network has several layers and the
+last one at most 1.5 times as many outputs as inputs.
+"""
 
 from math import prod
 
@@ -7,19 +11,12 @@ from gridgrad.parallel.placement.move_table import elements_sent
 from gridgrad.parallel.placement.partition import Partition, Split
 from gridgrad.parallel.placement.placements import PIXELS, C, Invariant, N, Partial, Shard
 from gridgrad.parallel.placement.plan import weighted
-from gridgrad.parallel.plans.all_plans import PLANS, candidates
+from gridgrad.parallel.plans.plans import PLANS, candidates
 
 
 def fewest_bytes(sizes, ranks, allowed=None):
-    """The plan that sends the fewest bytes in a step on an axis of `ranks` ranks: a list of choices, one for each layer.
-
-    It is a shortest path over the layers, where an edge costs what both directions send between two layers for one sample.
-    Halos, which are small beside that, are left out, and the layers of branches count as if they followed one another.
-    sizes: (features in, features out) of each layer, for one sample. allowed: one tuple for each layer with the choices that
-    are considered, by default the `candidates` for Linear layers, with which all weights are sharded.
-
-    With 3 or more ranks the plan sends at most 2/3 of what "laugier" sends. So it does with 2 ranks, if the network has several
-    layers and the last one at most 1.5 times as many outputs as inputs.
+    """The word for each layer of the plan that sends the fewest bytes: a shortest path over the layers, without halos, branches
+    one after another. sizes: (features in, out) of a sample at each layer. allowed: words for each, by default `candidates`.
     """
     allowed = allowed or [candidates("linear")] * len(sizes)
     if all(len(words) == 1 for words in allowed):
@@ -37,10 +34,8 @@ def fewest_bytes(sizes, ranks, allowed=None):
         return sum(elements_sent(a, b, samples, (features,), ranks) for a, b in there_and_back)
 
     def between(choice, kind, leaving, entering):
-        """Elements sent between a layer with a choice and the next layer, whose input has the placement `kind`.
-
-        Partial sums are reduced immediately behind the layer, where there are `leaving` features. All else is moved just before
-        the next layer, where there are `entering` features; pooling in between makes this number smaller.
+        """Elements sent between a layer and the next. Partial sums are reduced where there are `leaving` features; all else
+        moves just before the next layer, where there are `entering` features (fewer after pooling).
         """
         target = placement(kind, entering)
         left = PLANS[choice].output

@@ -2,7 +2,7 @@
 
 An array of activations is at the owners of its channels. Before each layer with weights a rank receives the channels that its
 part of the layer needs, each once and in one message from each rank that owns some of them; in backward the gradients return
-the same way and are added.
+the same way and are added. (Eserol 2019, chapter 3; the thesis did not execute the fine grain.)
 
 | array                                          | coarse grain            | fine grain                            |
 |------------------------------------------------|-------------------------|---------------------------------------|
@@ -12,26 +12,225 @@ the same way and are added.
 | output of the layer                            | `Shard(C, owned)`       | `PartialShard(C, made)`               |
 | behind it                                      | the same                | `Shard(C, owned)`: the sums are added |
 
-Several ranks need the same channel, or make partial sums of the same feature map. All sends are exchanges of the table of
-moves. Pooling, normalisation and activations run at the owner of a channel, before it is sent. All
-ranks have the input of the network; of a normalisation that comes first each has an even part of the channels. So a parameter
-is at one rank, and no gradient has to be summed over the axis: asynchronous pipelines need that. Where several branches take
-one array, a rank receives what any of them needs once. All outputs go to one rank, which computes the loss. (Eserol 2019,
-chapter 3; the thesis did not execute the fine grain.)
+Pooling, normalisation and activations run at the owner of a channel, before it is sent. All ranks have the input of the
+network; of a normalisation that comes first each has an even part of the channels. So a parameter is at one rank, and no
+gradient is summed over the axis: asynchronous pipelines need that. All outputs go to one rank, which computes the loss.
 """
+
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from gridgrad.nn.device import to_device, xp
+from gridgrad.nn.layer import Block, Layer, Parameter
 from gridgrad.nn.layers.sparse_linear import SparseLinear
 from gridgrad.nn.sequence import leaves
 from gridgrad.parallel.grid.process_grid import BATCH, MODEL
-from gridgrad.parallel.placement.partition import Partition, Split, indices, union
+from gridgrad.parallel.placement.moves import place_of
+from gridgrad.parallel.placement.partition import EMPTY, Partition, Split, indices, positions, union
 from gridgrad.parallel.placement.placements import AtRank, C, Copies, N, PartialShard, Replicate, Shard, Tile
 from gridgrad.parallel.placement.plan import OUTPUTS, Plan
 from gridgrad.parallel.placement.redistribute import Redistribute
-from gridgrad.parallel.plans.add_bias import AddBias
-from gridgrad.parallel.plans.owners import Owners
-from gridgrad.parallel.plans.paired_layer import PairedLayer, Pairs, Product, rectangles
+from gridgrad.parallel.plans.marques import AddBias
+
+
+@dataclass(frozen=True, eq=False)
+class Owners:
+    """A partition of the network's work. outputs: {layer: owner of each output}. pairs, of layers with a fine grain: {layer:
+    (inputs, outputs) owner of each channel of a filter}. loss: the rank that gets all outputs. ValueError if they do not fit.
+    """
+
+    ranks: int
+    outputs: dict
+    pairs: dict = field(default_factory=dict)
+    loss: int = 0
+    _partitions: dict = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self):
+        for kind in ("outputs", "pairs"):
+            found = {name: np.asarray(owners) for name, owners in getattr(self, kind).items()}
+            object.__setattr__(self, kind, found)
+            for name, owners in found.items():
+                if owners.ndim != (1 if kind == "outputs" else 2) or owners.dtype.kind not in "iu":
+                    raise ValueError(f"owners: the {kind} of layer {name} must be an array of ranks, not {owners.dtype} "
+                                     f"{owners.shape}")  # fmt: skip
+                if owners.size and not 0 <= owners.min() <= owners.max() < self.ranks:
+                    raise ValueError(f"owners: those of layer {name} must be ranks from 0 to {self.ranks - 1}")
+        for name, owners in self.pairs.items():
+            if name not in self.outputs or owners.shape[1] != len(self.outputs[name]):
+                raise ValueError(f"owners: the pairs of layer {name} must be one row an input, with one rank for each output")
+        if not 0 <= self.loss < self.ranks:
+            raise ValueError(f"owners: the loss is at rank {self.loss}, of {self.ranks}")
+
+    def check(self, layers):
+        """Raise ValueError unless these are the owners of `layers`, all layers with weights of a network."""
+        names = {layer.name for layer in layers}
+        for name in sorted(names ^ self.outputs.keys()):
+            raise ValueError(f"owners: {'there are none for' if name in names else 'there is no'} layer {name} with weights")
+        for layer in layers:
+            name, pairs = layer.name, self.pairs.get(layer.name)
+            if len(self.outputs[name]) != layer.outputs:
+                raise ValueError(f"owners: layer {name} {layer!r} has {layer.outputs} outputs, not {len(self.outputs[name])}")
+            if pairs is not None and len(pairs) != layer.inputs:
+                raise ValueError(f"owners: layer {name} {layer!r} has {layer.inputs} inputs, not {len(pairs)}")
+
+    def partition(self, name):
+        """The Partition of the outputs of a layer."""
+        if name not in self._partitions:
+            self._partitions[name] = Partition.owned(self.outputs[name], self.ranks)
+        return self._partitions[name]
+
+
+MOST_PRODUCTS = 8  # into which the pairs of a layer at one rank are divided
+
+
+class Pairs(Parameter):
+    """A weight (.., inputs, outputs) as an array (.., inputs x outputs), of which a rank may hold any pairs."""
+
+    def __init__(self, weight):
+        *kernel, inputs, outputs = weight.shape
+        super().__init__(weight.name, (*kernel, inputs * outputs), weight.bound, weight.torch_axes)
+        self.weight = weight
+
+    @property
+    def stored_shape(self):
+        return self.weight.shape
+
+    def initialise(self, seed, stream):
+        """As the serial weight, one input at a time, because random numbers are drawn in whole rows."""
+        outputs = self.weight.shape[-1]
+        rows, columns = np.divmod(indices(self.index[-1]), outputs)
+        for where in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(rows)) + 1) if len(rows) else ():
+            row = slice(int(rows[where[0]]), int(rows[where[0]]) + 1)
+            drawn = self.weight.placed(Block((*self.index[:-1], row, slice(0, outputs))))
+            drawn.value = xp.empty(drawn.block_shape, self.value.dtype)
+            drawn.initialise(seed, stream)
+            self.value[..., where[0] : where[-1] + 1] = drawn.value[..., 0, to_device(columns[where])]
+
+
+class Product:
+    """A rectangle of inputs and outputs that a rank multiplies at once, with zeros for pairs of other ranks. needed, made: all
+    inputs and outputs of the rank, made of all its rectangles. held: its pairs, as increasing flat indices.
+    """
+
+    def __init__(self, layer, inputs, outputs, needed, made, held):
+        kernel = [slice(0, n) for n in layer.weight.shape[:-2]]
+        self.block = layer.placed(weight=Block((*kernel, inputs, outputs)), bias=Block((EMPTY,)))
+        self.rows, self.columns = (place_of(C, positions(part, whole)) for part, whole in ((inputs, needed), (outputs, made)))
+        self.is_whole = (len(inputs), len(outputs)) == (len(needed), len(made))
+        rows, columns = np.divmod(held, layer.outputs)
+        inside = np.flatnonzero(np.isin(rows, inputs) & np.isin(columns, outputs))
+        self.held = to_device(inside)
+        self.at = ..., to_device(np.searchsorted(inputs, rows[inside])), to_device(np.searchsorted(outputs, columns[inside]))
+
+    def forward(self, x, pairs, context):
+        """The outputs of the rectangle for all inputs of the rank. pairs: the values of its pairs."""
+        kept = context[self.block]
+        kept.kernel = kept.workspace("kernel", self.block.weight.block_shape, pairs.dtype)
+        kept.kernel.fill(0)
+        kept.kernel[self.at] = pairs[..., self.held]
+        return self.attached(context).forward(self._part(x, self.rows, "x", context), context)
+
+    def gradients(self, dy, gradient, context):
+        """Write the gradients of the pairs of the rectangle to `gradient`. dy: of all outputs of the rank."""
+        block = self.attached(context)
+        block.gradients(self._part(dy, self.columns, "dy", context), context)
+        gradient[..., self.held] = block.weight.grad[self.at]
+
+    def input_gradient(self, dy, context):
+        """The gradient of the inputs of the rectangle. dy: of all outputs of the rank."""
+        return self.attached(context).input_gradient(self._part(dy, self.columns, "dy", context), context)
+
+    def attached(self, context):
+        """The block with the weight that a context keeps."""
+        kept, (weight, bias) = context[self.block], (self.block.weight, self.block.bias)
+        weight.value = kept.kernel
+        weight.grad = kept.workspace("gradient", weight.block_shape, weight.value.dtype)
+        bias.value = bias.grad = weight.value.reshape(-1)[:0]
+        return self.block
+
+    def _part(self, array, where, name, context):
+        """The channels of an array that the rectangle has, as a contiguous array."""
+        part = array[where]
+        if self.is_whole or part.flags.c_contiguous:
+            return part
+        packed = context[self.block].workspace(f"part of {name}", part.shape, part.dtype)
+        xp.copyto(packed, part)
+        return packed
+
+
+class PairedLayer(Layer):
+    """The pairs of a Linear or Conv2d that one rank multiplies: (n, .., needed) -> partial sums (n, .., made).
+    after: shape of an output sample of the serial layer.
+    """
+
+    output_may_be_overwritten = True
+    overwrites_gradient = False
+
+    def __init__(self, pairs, products, needed, made, after):
+        self.pairs, self.products, self.needed, self.made, self.after = pairs, products, needed, made, after
+        self.parameters = (pairs,)
+
+    def give_name(self, name):
+        self.name = name
+        for product in self.products:
+            product.block.name = name
+
+    def forward(self, x, context):
+        context[self].shape = x.shape
+        results = ((product, product.forward(x, self.pairs.value, context)) for product in self.products)
+        if self.is_one:
+            return next(results)[1]
+        y = context[self].workspace("y", (len(x), *self.after[:-1], self.made), x.dtype)
+        for product, result in results:
+            y[product.columns] = result
+        return y
+
+    @property
+    def is_one(self):
+        """Whether one product is all the rank has."""
+        return len(self.products) == 1 and self.products[0].is_whole
+
+    def gradients(self, dy, context):
+        for product in self.products:
+            product.gradients(dy, self.pairs.grad, context)
+
+    def input_gradient(self, dy, context):
+        if self.is_one:
+            return self.products[0].input_gradient(dy, context)
+        dx = context[self].workspace("dx", context[self].shape, dy.dtype)
+        dx.fill(0)
+        with context.holding(dy):
+            for product in self.products:
+                dx[product.rows] += product.input_gradient(dy, context)
+        return dx
+
+    def __repr__(self):
+        return f"PairedLayer({self.pairs.size} of {self.pairs.weight.size} weights in {len(self.products)} products)"
+
+
+def rectangles(owned):
+    """Divide `owned`, booleans (inputs, outputs), into at most MOST_PRODUCTS rectangles [(rows, columns), ..]: outputs with the
+    same inputs, then again and again the two joined for which the fewest zeros are multiplied.
+    """
+    columns = np.flatnonzero(owned.any(0))
+    patterns, group = np.unique(owned[:, columns].T, axis=0, return_inverse=True)
+    if len(patterns) > MOST_PRODUCTS**2:  # there is no structure
+        patterns, group = patterns.any(0, keepdims=True), np.zeros(len(columns), int)
+    counts = np.bincount(group.ravel(), minlength=len(patterns)).astype(float)
+    members = [columns[group.ravel() == number] for number in range(len(patterns))]
+    while len(members) > MOST_PRODUCTS:
+        inputs = patterns.sum(1, dtype=float)
+        joint = inputs[:, None] + inputs - patterns.astype(float) @ patterns.T
+        zeros = joint * (counts[:, None] + counts) - (inputs * counts)[:, None] - inputs * counts
+        np.fill_diagonal(zeros, np.inf)
+        a, b = sorted(map(int, np.unravel_index(zeros.argmin(), zeros.shape)))
+        patterns[a] |= patterns[b]
+        counts[a] += counts[b]
+        members[a] = np.sort(np.concatenate([members[a], members.pop(b)]))
+        patterns, counts = np.delete(patterns, b, 0), np.delete(counts, b)
+    return [(np.flatnonzero(pattern), found) for pattern, found in zip(patterns, members, strict=True)]
+
 
 HYPERGRAPH = "hypergraph"
 
@@ -76,10 +275,8 @@ class PartitionOfNetwork(Plan):
         return True
 
     def starts_of_branches(self, placer, axis, branches, name, added):
-        """A channel is sent to a rank once, also if several branches need it there.
-
-        A branch that begins with a layer with weights needs the inputs of that layer, and an empty branch whose output is added
-        to that of the first needs the channels that the first one ends with. Any other branch begins with what a rank owns.
+        """A channel is sent to a rank once, also if several branches need it there. A branch that begins with weights needs the
+        inputs of that layer; an empty one, added to the first, what the first ends with; any other begins with what is owned.
         """
         owned = placer.at[axis]
         if owned == Replicate():
@@ -114,7 +311,7 @@ class PartitionOfNetwork(Plan):
 
 
 def place_filters(placer, axis, layer):
-    """Place a layer with a coarse grain: a rank holds the filters that it owns. The names: see the table above."""
+    """Place a layer with a coarse grain: a rank holds the filters that it owns."""
     needed, owned = needed_and_made(placer.owners, layer)
     bring(placer, axis, needed, layer)
     weight, bias = placer.layout_of(layer.weight, {axis: Tile(needed, owned)}), bias_layout(placer, axis, owned, layer)
@@ -155,7 +352,7 @@ def bias_layout(placer, axis, owned, layer):
 
 
 def needed_and_made(owners, layer):
-    """(the Partition of a layer's inputs that the ranks need, that of the outputs of which they compute something)."""
+    """(Partition of the inputs that the ranks need, Partition of the outputs to which they contribute) of a layer."""
     if layer.name not in owners.pairs:
         owned = owners.partition(layer.name)
         return Partition.of(layer.inputs, tuple(layer.inputs_of(part) for part in owned.parts)), owned
@@ -176,9 +373,8 @@ def side_by_side(partitions):
 
 
 def between_exchanges(layers):
-    """(chunks, exchanges) of placed layers: lists of the layers between two exchanges, and the exchanges.
-
-    The cuts are the same on all ranks. ValueError for a network with branches that exchange channels within them.
+    """(chunks, exchanges) of placed layers: lists of layers between two exchanges; the same cuts on all ranks. ValueError if
+    channels are exchanged within branches.
     """
     chunks, exchanges = [[]], []
     for layer in layers:

@@ -10,15 +10,15 @@ every rank computes the output maps of its kernels, and the slaves hand them in.
 | kernels (a parameter)    | `AtMaster(-1)`        | `Shard(-1, shares)`                      |
 | output                   | `AtMaster(N)`         | `Shard(C, shares)`                       |
 
-Each change of placement is a Redistribute, whose backward is its adjoint: the gradient of the output is handed out, those of
-the kernels are handed in, and the partial sums of the input's gradient are handed in and added. Biases are not sent (equation
-5.1 of the paper has none): the master adds them. A rank without kernels, which may be the master, is sent nothing and sends
-nothing.
+Each change of placement is a Redistribute, and backward is its adjoint. Biases are not sent (equation 5.1 of the paper has
+none): the master adds them. A rank without kernels, which may be the master, sends and receives nothing.
 """
 
 from dataclasses import dataclass
 
 from gridgrad.nn.device import xp
+from gridgrad.nn.kernels.gemm import column_sums
+from gridgrad.nn.kernels.patches import add_bias
 from gridgrad.nn.layer import Block, Layer
 from gridgrad.nn.layers.conv import Conv2d
 from gridgrad.parallel.grid.process_grid import BATCH, MODEL
@@ -27,7 +27,32 @@ from gridgrad.parallel.placement.partition import EMPTY, Partition, Split
 from gridgrad.parallel.placement.placements import AtMaster, C, Copies, N, Shard
 from gridgrad.parallel.placement.plan import OUTPUTS, Plan, output_columns
 from gridgrad.parallel.placement.redistribute import Redistribute
-from gridgrad.parallel.plans.add_bias import AddBias
+
+
+class AddBias(Layer):
+    """Adds a bias to the output of a layer, where a rank has both; with an empty bias it does nothing. bias: a Parameter."""
+
+    output_may_be_overwritten = True
+    passes_buffer = False
+
+    def __init__(self, bias):
+        self.bias, self.parameters = bias, (bias,)
+
+    def has_own_output(self, before):
+        return False
+
+    def forward(self, x, context):
+        if self.bias.size:
+            add_bias(x, self.bias.value)
+        return x
+
+    def gradients(self, dy, context):
+        if self.bias.size:
+            column_sums(dy.reshape(-1, self.bias.size), self.bias.grad)
+
+    def input_gradient(self, dy, context):
+        return dy
+
 
 KERNELS = -1  # the dimension of a convolution's weight that counts its kernels
 
@@ -49,12 +74,8 @@ class EachWhole:
 
 
 class HandedConv2d(Layer):
-    """A convolution with this rank's share of the kernels, which the master hands out. It has no bias, see `AddBias`.
-
-    weight: the Parameter, whole on the master and empty elsewhere. conv: a Conv2d of this rank's kernels, which are in no flat
-    buffer but belong to the context. kernels: the Redistribute that brings them.
-    Input (n, H, W, inputs), output (n, P, Q, kernels of this rank). Passes are collective over the group, but for the gradient
-    of the input.
+    """A convolution (n, H, W, inputs) -> (n, P, Q, this rank's kernels) without bias. The Redistribute `kernels` brings its
+    weight from the master; `conv` is the Conv2d of this rank's kernels. All passes except `input_gradient` are collective.
     """
 
     output_may_be_overwritten = True
@@ -100,10 +121,8 @@ class HandedConv2d(Layer):
 
 
 def handed_convolution(block, group, columns, before, after, rows):
-    """The layers that take the place of a Conv2d: the input is handed out, the outputs are handed in.
-
-    block: the Conv2d with the parameters at the master, elsewhere empty. group: of the axis. columns: the Partition of the
-    kernels. before, after: the shapes of an input and of an output sample. rows: see `Redistribute`.
+    """Yields the layers that replace a Conv2d. block: the Conv2d, whose parameters are at the master. columns: Partition of
+    the kernels. before, after: shapes of an input and an output sample. rows: see `Redistribute`.
     """
     window, ranks = block.window, group.size
     held, whole = AtMaster(N, at_master(ranks)), AtMaster(KERNELS, Partition.at_rank(block.outputs, ranks, MASTER))

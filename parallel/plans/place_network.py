@@ -12,21 +12,16 @@ from gridgrad.parallel.placement.partition import Split
 from gridgrad.parallel.placement.placer import Placer
 from gridgrad.parallel.placement.plan import weighted
 from gridgrad.parallel.placement.stages import at_stage, cut
-from gridgrad.parallel.plans.all_plans import FEWEST_BYTES, PLANS, by_axis, candidates, words_of
 from gridgrad.parallel.plans.fewest_bytes import feature_sizes, fewest_bytes
+from gridgrad.parallel.plans.plans import FEWEST_BYTES, PLANS, by_axis, candidates, words_of
 
 LARGEST = 1e100  # bound of a share, so that sums and products of shares stay finite
 
 
 @dataclass
 class Placed:
-    """A network as one rank runs it.
-
-    layers: the layers with this rank's blocks of the weights, and the redistributions between them. plan: a list with the
-    word of each layer with weights, see `parallel/plans/`. splits: {axis: Split}, the Split by which each axis divides the
-    dimension that it shards. input, output: the Layouts of the minibatch and of the network's outputs.
-    chunks: the layers in consecutive lists, one for each chunk of a pipeline; without a pipeline there is one. between: the
-    Layout of the activations before each chunk, and of those behind the last one, along the axes other than `stage`.
+    """A network as one rank runs it. splits: {axis: Split}. input, output: Layouts of the minibatch and of the outputs.
+    chunks: [[layer, ..], ..], one list without a pipeline. between: the Layout before each chunk and behind the last one.
     """
 
     plan: list
@@ -50,12 +45,8 @@ class Placed:
 
 
 def place(net, grid, plan, shares=None, owners=None, cuts=(), places=(0,)):
-    """Place a network on one rank of a grid; returns a Placed, whose layers have no memory allocated yet.
-
-    net: a serial Sequential. grid: a ProcessGrid or a GridDescription. plan, shares, owners: see `parallelize`. cuts: where
-    new chunks begin, positions in `net.layers` as `check_cuts` accepts them. places: the rank along the axis `stage` of each
-    chunk.
-    Raises ValueError if the network cannot be placed, or the plan, shares or owners do not fit it or the grid.
+    """Place a serial Sequential on a rank of a ProcessGrid or GridDescription, without memory. plan, shares, owners: as in
+    `parallelize`. cuts: positions where chunks begin. places: the rank of each chunk. ValueError if something does not fit.
     """
     layers, shape = checked(net)
     words = chosen_words(plan, layers, feature_sizes(net, shape), grid.sizes[MODEL])
@@ -79,20 +70,14 @@ def place(net, grid, plan, shares=None, owners=None, cuts=(), places=(0,)):
 
 
 def chosen_words(plan, layers, sizes, ranks):
-    """The word of each layer with weights that the text of a plan stands for; ValueError if it does not fit.
-
-    layers: those with weights. sizes, ranks: see `fewest_bytes`.
-    """
+    """The word of each layer with weights that a plan stands for; ValueError if it does not fit. sizes: see `fewest_bytes`."""
     words = words_of(plan, layers)
     allowed = [candidates(layer.kind) if word == FEWEST_BYTES else (word,) for word, layer in zip(words, layers, strict=True)]
     return fewest_bytes(sizes, ranks, allowed)
 
 
 def splits(sizes, shares=None):
-    """{axis: Split}: how each axis of a grid divides a dimension, evenly or in proportion to `shares`.
-
-    sizes: {axis: number of ranks}. shares: {axis: one weight for each rank}. ValueError for shares that do not fit the grid.
-    """
+    """{axis: Split} of a grid of `sizes`: even, or by shares {axis: a weight for each rank}; ValueError if these do not fit."""
     shares = shares_by_axis(shares)
     if STAGE in shares:
         raise ValueError(f"shares: the axis {STAGE} divides layers, not their arrays: choose where to cut the network instead")
@@ -112,7 +97,7 @@ def splits(sizes, shares=None):
 
 
 def shares_by_axis(shares):
-    """The shares that were given as a dict, which is empty if there are none. ValueError if they are anything else."""
+    """shares as a dict, {} for None; ValueError for anything else."""
     if not isinstance(shares, dict | None):
         raise ValueError(
             f"shares must be a dict such as {{'model': (3, 2)}}, one number for each rank of an axis, not {shares!r}"

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from gridgrad.parallel.grid.process_grid import LAYER_AXES, STAGE
-from gridgrad.parallel.plans.owners import Owners
+from gridgrad.parallel.plans.hypergraph import Owners
 from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.pipeline_cost import PipelinePrediction
 from gridgrad.parallel.prediction.step_prediction import StepPrediction

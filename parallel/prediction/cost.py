@@ -7,8 +7,8 @@ from gridgrad.nn.sequence import shapes
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import HEIGHT, MODEL
 from gridgrad.parallel.placement.plan import weighted
-from gridgrad.parallel.plans.all_plans import plans_of, words_of
 from gridgrad.parallel.plans.place_network import place
+from gridgrad.parallel.plans.plans import plans_of, words_of
 from gridgrad.parallel.prediction.step_prediction import RankStep, StepPrediction
 from gridgrad.parallel.prediction.workload import Workload
 

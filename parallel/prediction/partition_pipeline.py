@@ -17,8 +17,8 @@ waits for one: the executor sends without blocking.
 from gridgrad.nn.sequence import leaves
 from gridgrad.parallel.grid.process_grid import BATCH, MODEL
 from gridgrad.parallel.pipeline import schedule_names
-from gridgrad.parallel.pipeline.route import Route
-from gridgrad.parallel.pipeline.times import TableTimes
+from gridgrad.parallel.pipeline.schedule import Route
+from gridgrad.parallel.pipeline.simulate import TableTimes
 from gridgrad.parallel.plans.hypergraph import between_exchanges
 from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.prediction.chunk_cost import OPS, cost_of

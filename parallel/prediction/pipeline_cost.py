@@ -17,11 +17,9 @@ from itertools import pairwise
 
 from gridgrad.parallel.grid.process_grid import STAGE
 from gridgrad.parallel.pipeline import schedule_names
-from gridgrad.parallel.pipeline.memory import Memory
-from gridgrad.parallel.pipeline.passes import repeat
+from gridgrad.parallel.pipeline.generators import repeat
 from gridgrad.parallel.pipeline.schedule import Schedule
-from gridgrad.parallel.pipeline.simulate import Simulation, simulate
-from gridgrad.parallel.pipeline.times import TableTimes
+from gridgrad.parallel.pipeline.simulate import Memory, Simulation, TableTimes, simulate
 from gridgrad.parallel.prediction.chunk_cost import chunk_costs, layer_costs, message_seconds
 from gridgrad.parallel.prediction.machine import Machine
 from gridgrad.parallel.prediction.planned_cuts import planned_cuts

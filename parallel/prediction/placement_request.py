@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from gridgrad.nn.arguments import whole_number
 from gridgrad.parallel.grid.process_grid import BATCH, ProcessGrid, checked_sizes, parse_grid
 from gridgrad.parallel.placement.partition import Partition
-from gridgrad.parallel.plans.all_plans import FEWEST_BYTES
-from gridgrad.parallel.plans.owners import Owners
+from gridgrad.parallel.plans.hypergraph import Owners
 from gridgrad.parallel.plans.place_network import shares_by_axis
+from gridgrad.parallel.plans.plans import FEWEST_BYTES
 from gridgrad.parallel.prediction.pipeline_plans import Pipelines
 
 AUTO = "auto"  # the grid, the plan or the shares that are to be chosen

@@ -18,8 +18,8 @@ from gridgrad.parallel.grid.collectives import all_reduce_elements
 from gridgrad.parallel.grid.process_grid import BATCH, MODEL
 from gridgrad.parallel.placement.placer import Placer
 from gridgrad.parallel.placement.plan import weighted, weighted_in
-from gridgrad.parallel.plans.all_plans import FEWEST_BYTES, PLANS, by_axis
 from gridgrad.parallel.plans.place_network import splits
+from gridgrad.parallel.plans.plans import FEWEST_BYTES, PLANS, by_axis
 from gridgrad.parallel.prediction.cost import busiest_of, local_shape
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
 from gridgrad.parallel.prediction.workload import Workload

@@ -7,7 +7,7 @@ from itertools import accumulate
 from math import inf
 
 from gridgrad.parallel.grid.process_grid import STAGE
-from gridgrad.parallel.pipeline.cuts import shortest
+from gridgrad.parallel.pipeline.schedule import shortest
 from gridgrad.parallel.pipeline.simulate import simulate
 from gridgrad.parallel.prediction.chunk_cost import message_seconds
 from gridgrad.parallel.prediction.step_prediction import gradients_kept, memory_of

@@ -31,9 +31,9 @@ from itertools import count
 from gridgrad.nn import BatchNorm
 from gridgrad.parallel.grid.process_grid import AXES, BATCH, HEIGHT, MODEL, STAGE
 from gridgrad.parallel.placement.plan import OUTPUTS
-from gridgrad.parallel.plans.all_plans import FEWEST_BYTES, PLANS, plans_of, words_of
 from gridgrad.parallel.plans.hypergraph import HYPERGRAPH
 from gridgrad.parallel.plans.place_network import checked
+from gridgrad.parallel.plans.plans import FEWEST_BYTES, PLANS, plans_of, words_of
 from gridgrad.parallel.prediction.candidate import Candidate, order
 from gridgrad.parallel.prediction.cost import cost_of_busiest
 from gridgrad.parallel.prediction.critical_path import costs_of_ranks, played

@@ -39,9 +39,8 @@ from gridgrad.parallel.placement.halo_conv import HaloConv2d
 from gridgrad.parallel.placement.idle import Idle
 from gridgrad.parallel.placement.partition import size
 from gridgrad.parallel.placement.redistribute import Redistribute
-from gridgrad.parallel.plans.add_bias import AddBias
-from gridgrad.parallel.plans.marques import HandedConv2d
-from gridgrad.parallel.plans.paired_layer import PairedLayer
+from gridgrad.parallel.plans.hypergraph import PairedLayer
+from gridgrad.parallel.plans.marques import AddBias, HandedConv2d
 from gridgrad.parallel.prediction.step_prediction import memory_of
 
 KERNELS = 3, 5  # the kernel sizes for which machine files have tables of convolutions

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,12 +20,55 @@ from gridgrad.nn.device import xp
 from gridgrad.nn.observer import observed
 from gridgrad.parallel.checkpoint.state import OptimizerState, State, copy_over
 from gridgrad.parallel.placement.partition import Partition, size
-from gridgrad.parallel.protocols.traffic import UPDATE, Traffic, WorkOfStep
 from gridgrad.parallel.training.network import ParallelSequential
 from gridgrad.parallel.training.steps import minibatch_indices
 
 if TYPE_CHECKING:
     from gridgrad.parallel.protocols.workers import Workers
+
+UPDATE = 4  # additions and multiplications for each parameter, of an update with momentum
+
+
+class Message(NamedTuple):
+    """elements: numbers in it; 0 if it only asks. times: how many such messages a step has on average."""
+
+    sender: int
+    receiver: int
+    elements: int
+    times: float = 1.0
+
+
+class WorkOfStep(NamedTuple):
+    """Additions and multiplications on parameters. elements: parameters that each worker works on. operations: for each of
+    them. times: how often in a step on average.
+    """
+
+    elements: Sequence[int]
+    operations: float
+    times: float = 1.0
+
+
+class Traffic(NamedTuple):
+    """What workers of one rank send and compute in a step, beside gradients. sums: (elements, times) of all-reduces. rounds:
+    Messages that travel together, one round after another. requests: Messages that take no time. serving: work of servers.
+    asynchronous: no worker waits for others; rounds are then what is pushed and what is fetched.
+    """
+
+    work: Sequence[WorkOfStep]
+    sums: Sequence[tuple[int, float]] = ()
+    rounds: Sequence[Sequence[Message]] = ()
+    requests: Sequence[Message] = ()
+    serving: WorkOfStep | None = None
+    asynchronous: bool = False
+
+    def sent(self, workers: int) -> tuple[list[float], list[float]]:
+        """(messages, elements) that each rank sends in a step, without those of all-reduces."""
+        messages, elements = [0.0] * workers, [0.0] * workers
+        for one in [*self.requests, *(one for found in self.rounds for one in found)]:
+            messages[one.sender] += one.times
+            elements[one.sender] += one.times * one.elements
+        return messages, elements
+
 
 OPTIMIZER = "optimizer/"  # in front of the names of what a checkpoint holds of it
 LAYER = "protocol"  # the name under which the tally counts what workers send each other
@@ -33,9 +76,7 @@ LAYER = "protocol"  # the name under which the tally counts what workers send ea
 
 @dataclass(frozen=True)
 class Turn:
-    """One minibatch of a worker: a share of a global minibatch.
-
-    step: the number of the global minibatch. share: the position of the share in it. indices: the samples. whole: the number
+    """One minibatch of a worker: share number `share` of the global minibatch `step`. indices: its samples. whole: the number
     of samples of the global minibatch.
     """
 
@@ -55,10 +96,7 @@ class Turn:
 
 
 class Shares:
-    """How each global minibatch is divided into as many shares as there are workers, evenly.
-
-    count: samples in the training data. batch_size: samples in a global minibatch. seed: of their order. workers: how many.
-    """
+    """Each global minibatch divided evenly into as many shares as there are workers. count: samples of the training data."""
 
     def __init__(self, count: int, batch_size: int, seed: int, workers: int) -> None:
         self.count, self.batch_size, self.seed, self.workers = count, batch_size, seed, workers
@@ -98,8 +136,9 @@ class Protocol:
     samples
         How many samples it has trained on.
     staleness
-        A Counter of the gradients that this rank has applied, by how many gradients of other workers were applied between the
-        parameters of which one was computed and itself; empty where workers are in step.
+        A Counter {staleness: number of gradients that this rank applied with it}. The staleness of a gradient is 2 if two
+        gradients of other workers were applied after its parameters were fetched and before it was applied itself. Empty where
+        workers are in step.
 
     Examples
     --------
@@ -140,7 +179,7 @@ class Protocol:
     def __init__(self, net: ParallelSequential, workers: "Workers", make_optimizer: Callable[[Any], Any]) -> None:
         net.allocate()
         net.seed += workers.rank  # the initial values are drawn; from now on the workers drop different activations
-        self.net, self.workers, self.counted = net, workers, Counted(net)
+        self.net, self.workers, self.counted = net, workers, SentParameters(net)
         self.optimizer = make_optimizer(self.updated_here())
         self.turn: Any = None
         self.staleness: Counter[int] = Counter()
@@ -151,10 +190,9 @@ class Protocol:
 
     @staticmethod
     def traffic(served: Sequence[int], **values: Any) -> Traffic:
-        """What the ranks send and compute in a step, a Traffic.
+        """The Traffic of a step; here of synchronous training, which sums the gradients in each step.
 
-        served: the parameters that each worker serves, for protocols with servers; their sum are all parameters. values: those
-        of the protocol. Here it is synchronous training, which sums the gradients in each step.
+        served: the parameters that each worker serves; their sum are all parameters. values: those of the protocol.
         """
         return Traffic([WorkOfStep([sum(served)] * len(served), UPDATE)], [(sum(served), 1)])
 
@@ -290,11 +328,8 @@ def optimizers(values):
     return {name.removeprefix(OPTIMIZER): value for name, value in values.items() if name.startswith(OPTIMIZER)}
 
 
-class Counted:
-    """Those parameters of a rank that it sends to other workers: where several ranks of a worker hold a copy, one sends it.
-
-    net: a ParallelSequential. size: how many elements.
-    """
+class SentParameters:
+    """The parameters of a rank that it sends to other workers: where several ranks of a worker hold a copy, one sends it."""
 
     def __init__(self, net: ParallelSequential) -> None:
         self.net = net

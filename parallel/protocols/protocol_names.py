@@ -6,28 +6,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from gridgrad.parallel.protocols import ownership
-from gridgrad.parallel.protocols.admm import admm
-from gridgrad.parallel.protocols.diloco import DiLoCo, diloco
-from gridgrad.parallel.protocols.downpour import Downpour
-from gridgrad.parallel.protocols.easgd import EASGD
-from gridgrad.parallel.protocols.gossip import SGP
-from gridgrad.parallel.protocols.local_sgd import LocalSGD
+from gridgrad.parallel.protocols.averaging import EASGD, SGP, DiLoCo, LocalSGD, SlowMo, admm, diloco
 from gridgrad.parallel.protocols.parallel_sgd import ParallelSGD
-from gridgrad.parallel.protocols.protocol import Protocol
-from gridgrad.parallel.protocols.server import ParameterServer
-from gridgrad.parallel.protocols.shard import ASP, BSP, SSP
-from gridgrad.parallel.protocols.slowmo import SlowMo
-from gridgrad.parallel.protocols.traffic import Traffic
+from gridgrad.parallel.protocols.protocol import Protocol, Traffic
+from gridgrad.parallel.protocols.server import Downpour, ParameterServer
+from gridgrad.parallel.protocols.shard import ASP, BSP, OWNERSHIPS, SSP
 
 SYNC = "sync"
 MOST = 2**31 - 1  # of a whole number
 
 
 def at_least(least, kind=int, below=math.inf):
-    """A function that reads a number of this kind from a text. It raises ValueError for one that is too small or too large.
-
-    OverflowError for a whole number above MOST.
+    """A function that reads a number from a text. ValueError if it is too small or too large, OverflowError for a whole number
+    above MOST.
     """
 
     def read(text):
@@ -90,7 +81,7 @@ def stale_synchronous(*arguments, bound, **keywords):
 
 ASYNCHRONOUS = partial(ParameterServer.traffic, asynchronous=True)
 PERIOD = {"period": at_least(1)}
-OWNERS = {name: {"owners": owners} for name, owners in ownership.OWNERSHIPS.items()}
+OWNERS = {name: {"owners": owners} for name, owners in OWNERSHIPS.items()}
 SERVERS = ". Parameters are served by the first worker with :single, by all with :round-robin or :greedy (default)"
 POSITIVE, FRACTION = at_least(0, float), at_least(0, float, below=1)
 FORMS: dict[str, ProtocolForm] = {

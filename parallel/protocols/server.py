@@ -1,9 +1,9 @@
 """Parameter servers: workers push gradients to the ranks that serve parameters, and fetch what these have become.
 
 Each rank is a worker, and it serves some of the parameters beside (Eserol 2019, section 5.2.3, "distributed parameter server";
-Li et al. 2014): see `ownership.py`. A single server is the first worker, which owns all of them. There is no thread for
-serving: `workers.py` says when messages are handled. With workers that are spread over several ranks, each rank pushes the
-gradients of its own blocks to the ranks that have the same blocks in other workers.
+Li et al. 2014); a single server is the first worker, which owns all of them. There is no thread for serving: `workers.py` says
+when messages are handled. With workers that are spread over several ranks, each rank pushes the gradients of its own blocks to
+the ranks that have the same blocks in other workers.
 
 Where a single server keeps all parameters, and each worker is one rank, the others go on if a worker but the first one dies, if
 the MPI library lets them: see `parallel/job/deaths.py`. The shares that it had drawn or pushed are lost or kept accordingly.
@@ -17,29 +17,21 @@ from math import lcm
 import numpy as np
 
 from gridgrad.nn.device import to_device, xp
+from gridgrad.nn.optimizers.optimizer import SGD
 from gridgrad.parallel.checkpoint.state import OptimizerState
 from gridgrad.parallel.job.deaths import Death
 from gridgrad.parallel.placement.partition import size
-from gridgrad.parallel.protocols import ownership
-from gridgrad.parallel.protocols.protocol import LAYER, Protocol
-from gridgrad.parallel.protocols.shard import ServerShard
-from gridgrad.parallel.protocols.traffic import UPDATE, Message, Traffic, WorkOfStep
+from gridgrad.parallel.protocols.protocol import LAYER, UPDATE, Message, Protocol, Traffic, WorkOfStep
+from gridgrad.parallel.protocols.shard import ASP, ServerShard, greedy
 
 
 class ParameterServer(Protocol):
-    """A worker that pushes the gradient of each turn, and fetches the parameters for the next one.
-
-    make_policy: makes a BSP, ASP or SSP, see `shard.py`. owners: a function of `ownership.py`, which says which worker serves
-    which parameter. The other arguments are those of Protocol; the optimizer is that of the server. lost: how many workers had
-    died at the end; then buffers, such as running statistics, are not averaged. ValueError if the ranks of a worker share the
-    sums of their gradients among them.
-
-    A gradient is pushed with the weight of its share, so that the shares of one global minibatch add up to its gradient. With
-    BSP this equals synchronous training. Where a worker need not wait for others, it takes the next share that is free, of
-    whichever global minibatch, so that a slow worker takes fewer of them.
+    """A worker pushes the gradient of each turn, weighted by its share, and fetches the parameters for the next. BSP equals
+    synchronous training; otherwise a worker takes the next free share of any minibatch, so slow ones take fewer.
+    owners: of OWNERSHIPS. lost: workers dead at the end. ValueError where ranks of a worker share sums of gradients.
     """
 
-    def __init__(self, net, workers, make_optimizer, make_policy, owners=ownership.greedy):
+    def __init__(self, net, workers, make_optimizer, make_policy, owners=greedy):
         if net.reduction.sharded or net.reduction.sharers > 1:
             raise ValueError("a worker needs its whole gradient to push it to a server: use --reduction plain or overlap, and "
                              "leave out --update sharded")  # fmt: skip
@@ -60,10 +52,9 @@ class ParameterServer(Protocol):
 
     @staticmethod
     def traffic(served, fetch=1, push=1, local=0, asynchronous=False, **values):
-        """See Protocol. local: operations on each parameter by which a worker takes a step of its own between two fetches.
-
-        A push also asks for the parameters; where a worker fetches them without one, it asks by a message of its own. Where
-        workers do not wait for others, each also asks the first one in each step which share is next.
+        """See Protocol. local: operations on each parameter of a worker's own step between fetches. A push also asks for
+        parameters; a fetch without one is a message. Where workers do not wait for others,
+        each asks the first one in each step for a share.
         """
         workers = range(len(served))
         pairs = [(worker, server) for worker in workers for server in workers if worker != server and served[server]]
@@ -162,12 +153,9 @@ class ParameterServer(Protocol):
             self.shard.pass_by()
 
     def push(self, gradient, turns=1, fetch=False, of_others=None):
-        """Send a gradient to the servers.
-
-        turns: how many turns it sums. fetch: whether to ask for the parameters too. That must not be a message of its own
-        where workers are in step: it could come when others have pushed the gradient of the next step already. of_others:
-        {server: what it said of the parameters of which the gradient was computed}, see ServerShard; by default of those
-        that were fetched last.
+        """Send a gradient, the sum of some turns. fetch: ask for the parameters in the same message, since another one could
+        come when others have pushed for the next step. of_others: {server: number}, see ServerShard, of the parameters of
+        which the gradient was computed; by default of those that were fetched last.
         """
         self.clock += 1
         self._missing = set(self.parts if fetch else ())
@@ -292,3 +280,57 @@ class ParameterServer(Protocol):
                 self._dead_at_end = len(self.workers.dead)
         self.shard.left(worker)
         self._answer()
+
+
+class Downpour(ParameterServer):
+    """Workers train on a copy, which they fetch every `fetch` turns, by plain SGD with the server's learning rate, and push the
+    sum of their gradients every `push` turns (Dean et al. 2012, section 4.1, with Adagrad; Hegde and Usmani 2016, Algorithm
+    4). With periods of 1 it equals an asynchronous server.
+    """
+
+    def __init__(self, net, workers, make_optimizer, fetch, push, owners=greedy):
+        super().__init__(net, workers, make_optimizer, ASP, owners)
+        self.periods = (fetch, push) if workers.size > 1 else (1, 1)  # alone, it is serial training
+        self.local, self.interval = SGD(net, self.optimizer.lr), min(self.periods)
+        self._sum, self._summed, self._turns = self.counted.pack(net.grads), 0, 0
+        self._sum.fill(0)
+
+    @staticmethod
+    def traffic(served, fetch=1, push=1, **values):
+        return ParameterServer.traffic(served, fetch, push, local=UPDATE, asynchronous=True)
+
+    def effective_batch(self, batch_size):
+        return super().effective_batch(batch_size) * self.periods[1]
+
+    def step(self):
+        gradient = self.weighted_gradient()
+        self.local.step()
+        self.exchange(gradient)
+
+    def exchange(self, gradient):
+        if not self._summed:
+            self._since = dict(self._of_others)  # the oldest gradient of the sum says how stale it is
+        self._sum += gradient
+        self._summed, self._turns = self._summed + 1, self._turns + 1
+        fetches, pushes = (self._turns % period == 0 for period in self.periods)
+        if pushes:
+            self._push_sum(fetches)
+        elif fetches:
+            self.ask()
+        if fetches:
+            self.receive()
+        else:
+            self.end_turn()
+
+    def finish(self):
+        if self._summed:
+            self._push_sum()
+        super().finish()
+
+    def _push_sum(self, fetch=False):
+        self.push(self._sum, self._summed, fetch, self._since)
+        self._sum.fill(0)
+        self._summed = 0
+
+    def own_arrays(self):
+        return super().own_arrays() | {"gradients to push": self._sum}

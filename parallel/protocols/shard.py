@@ -1,4 +1,4 @@
-"""The parameters that one rank serves, and the three ways in which a server keeps workers together.
+"""The parameters that one rank serves, the three ways in which a server keeps workers together, and who serves what.
 
 | policy    | a pushed gradient is applied      | a worker gets the parameters                                               |
 |-----------|-----------------------------------|----------------------------------------------------------------------------|
@@ -8,6 +8,10 @@
 
 BSP is bulk synchronous (Valiant 1990), ASP asynchronous (Dean et al. 2012), SSP stale synchronous (Ho et al. 2013, section 3);
 see also Eserol 2019, section 2.6.1. The *clock* of a worker is the number of gradients that it has pushed.
+
+Where a server is spread over the workers, a function of OWNERSHIPS says who serves which parameter (Eserol 2019, section
+5.2.3): (sizes, in the order of the network; number of servers) -> the owner of each. A parameter is never divided, so the
+largest one bounds how even any choice can be: the first fully connected layer of VGG16 has 103 of its 138 million parameters.
 """
 
 from collections import Counter
@@ -17,14 +21,9 @@ from gridgrad.nn.flat_parameters import FlatParameters
 
 
 class ServerShard(FlatParameters):
-    """The parameters that a rank serves; for its optimizer it is the network.
-
-    params: the initial parameters, flat, which become those of the shard. workers: how many there are. policy: BSP, ASP or SSP.
-    step: of the training so far. optimizer: is set afterwards, since it is made of the shard.
-
-    grads: the gradients to apply next. version: how many gradients have been applied. clocks: for each worker, the gradients
-    that it has pushed. training: the workers that will push more. staleness: a Counter of the applied gradients, see Protocol.
-    leads: a Counter of the parameters sent, by how many steps the worker that got them was ahead of the slowest one.
+    """The parameters that a rank serves: for its optimizer, which is set afterwards, the network. version: gradients applied.
+    clocks: gradients pushed by each worker. training: workers that will push more. staleness: see Protocol. leads: Counter of
+    parameters sent, by how many steps their worker was ahead of the slowest.
     """
 
     def __init__(self, params, workers, policy, step=0):
@@ -45,14 +44,11 @@ class ServerShard(FlatParameters):
             self.staleness[0] = self.turns
 
     def of_others(self, worker):
-        """How many of the applied gradients are not of this worker, which waits for none of its own."""
+        """The number of applied gradients that other workers pushed: all that `worker` pushed are applied when it fetches."""
         return self.version - self.clocks[worker]
 
     def pushed(self, worker, gradient, of_others, turns):
-        """A gradient came from a worker, the sum of those of some turns.
-
-        of_others: what the method of that name returned for the parameters of which the gradient was computed.
-        """
+        """Take a gradient, the sum of some turns. of_others: what `of_others` returned when its parameters were sent."""
         self.staleness[self.of_others(worker) - of_others] += 1
         self.clocks[worker] += 1
         self.policy.pushed(self, worker, (gradient, turns))
@@ -116,7 +112,6 @@ class ASP:
 
 class SSP(ASP):
     """Stale synchronous parallel: a worker with clock c sees all gradients that workers pushed before their clock c - bound.
-
     bound: steps, at least 0. With 0 and plain SGD it equals BSP.
     """
 
@@ -148,3 +143,30 @@ class BSP:
 
     def may_answer(self, shard, clock):
         return self._rounds >= clock
+
+
+def single(sizes, servers):
+    """The first worker serves all parameters."""
+    return (0,) * len(sizes)
+
+
+def round_robin(sizes, servers):
+    """Each parameter in turn goes to the next worker, whatever its size. With an even number of servers, half of them get all
+    weights and the others all biases.
+    """
+    return tuple(index % servers for index in range(len(sizes)))
+
+
+def greedy(sizes, servers):
+    """Each parameter in turn goes to the first worker that serves the smallest sum of sizes. Graham's rule LPT, the largest
+    first, is more even where the largest does not decide: on VGG16 with 2 servers 1.49 times the mean instead of 1.58, with
+    16 both 11.88.
+    """
+    loads, owners = [0] * servers, []
+    for size in sizes:
+        owners.append(loads.index(min(loads)))
+        loads[owners[-1]] += size
+    return tuple(owners)
+
+
+OWNERSHIPS = {"single": single, "round-robin": round_robin, "greedy": greedy}

@@ -11,9 +11,8 @@ from mpi4py import MPI
 from gridgrad.nn.sequential import Sequential
 from gridgrad.parallel.grid.process_grid import ProcessGrid
 from gridgrad.parallel.placement.partition import Partition
-from gridgrad.parallel.protocols.exchange import Exchanged
-from gridgrad.parallel.protocols.shuffle_sgd import shuffle
-from gridgrad.parallel.protocols.simulated_group import SimulatedGroup
+from gridgrad.parallel.protocols.parallel_sgd import Exchanged, shuffle
+from gridgrad.parallel.protocols.simulated_workers import SimulatedGroup
 from gridgrad.parallel.training.distribute import distribute
 
 
@@ -29,8 +28,9 @@ class Trained(NamedTuple):
 
 @dataclass(frozen=True)
 class Training:
-    """What `train` returns. history: a list of all turns, each a Trained, in the order in which they ended. protocols, states:
-    of each worker the Protocol, and the state_dict of its network at the end. seconds: the virtual time at the end."""
+    """history: all Trained turns, in the order of their ends. protocols, states: of each worker the Protocol and the state_dict
+    of its network at the end. seconds: the virtual time at the end.
+    """
 
     history: list
     protocols: list
@@ -45,10 +45,8 @@ class Training:
 
 @dataclass(frozen=True)
 class Task:
-    """What is trained, whatever the protocol is: copies of `serial`, a Sequential, one a worker.
-
-    make_optimizer, loss: as for any Trainer. x, y: the training data. batch_size: of a global minibatch, of which each worker
-    gets a share. steps: how many global minibatches. seed: of the order of the samples.
+    """What is trained, whatever the protocol: a copy of `serial` on each worker. x, y: the training data. batch_size: of a
+    global minibatch. steps: global minibatches. seed: of the order of samples.
     """
 
     serial: Sequential
@@ -62,12 +60,8 @@ class Task:
 
 
 def train(simulation, task, make_protocol, seconds, watch=None, every=1):
-    """Train on a Task with an update protocol in a Simulation; returns a Training.
-
-    make_protocol: a function (net, workers, make_optimizer) -> Protocol, such as `parse_protocol` returns. seconds: a function
-    of the number of samples in a worker's minibatch that says how long it computes, between its forward pass and its update.
-    watch: called as watch(seconds, samples, nets), in no virtual time, whenever all workers together have trained on `every`
-    more samples, or somewhat more. nets: the networks of all workers, which it may evaluate.
+    """The Training of a Task in a Simulation. make_protocol: as `parse_protocol` returns. seconds: function of the samples in a
+    minibatch. watch: called as watch(seconds, samples, nets), in no virtual time, every `every` samples or somewhat more.
     Raises what a worker raises, such as Diverged.
     """
     history, nets, x, y, trained = [], [None] * simulation.size, task.x, task.y, 0
@@ -98,10 +92,7 @@ def train(simulation, task, make_protocol, seconds, watch=None, every=1):
 
 
 def held(protocol, group, x, y, seed):
-    """What `ParallelSGD.hold` takes, where samples move between workers. They do so although all workers have x and y.
-
-    group: of the workers. Collective over it.
-    """
+    """What `ParallelSGD.hold` takes. Samples move although all workers have x and y. Collective over the Group of workers."""
     stripe = np.arange(len(x))[Partition.even(len(x), group.size).part(group.rank)]
     samples = x[stripe], y[stripe], stripe
     if protocol.shuffles:

@@ -4,10 +4,9 @@ Each worker is a coroutine, of which exactly one runs at a time. The numbers tha
 passes only while a worker waits for something. What happens at the same time happens in the order of the workers, and random
 numbers are functions of the seed. So a run is the same whenever it is repeated, to the last bit.
 
-Events and links are those of `parallel/grid/virtual_time.py`. `run` lets one event after another happen, calls the functions
-for messages that arrive, and lets a worker go on when what it waits for has happened. So a worker serves others while it
-computes, but never in the middle of its own Python code. What a worker waits for is any condition on what it has received, and
-not the end of an instruction, so workers share no more than this with the prediction of steps.
+A worker serves others while it computes, but never in the middle of its own Python code. It waits for any condition on what it
+has received, and not for the end of an instruction, so workers share with the prediction of steps no more than the events and
+links of `parallel/grid/virtual_time.py`.
 
 What is assumed of the machine:
 - Every worker has one core. What it serves while it computes makes the computation longer.
@@ -16,38 +15,69 @@ What is assumed of the machine:
   array (Thakur, Rabenseifner and Gropp 2005, section 4.4). The all-reduces follow one another.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
+from contextvars import copy_context
 from functools import partial
 from itertools import count
 
 import numpy as np
+from greenlet import GreenletExit, getcurrent, greenlet
 
 from gridgrad.nn.arguments import whole_number
 from gridgrad.nn.device import to_host
 from gridgrad.nn.random import uniform_block
 from gridgrad.parallel.grid.collectives import COLLECTIVES
+from gridgrad.parallel.grid.group import pieces
 from gridgrad.parallel.grid.tally import Call, Tally
 from gridgrad.parallel.grid.transfer import CompletedTransfer, Transfer
 from gridgrad.parallel.grid.virtual_time import Link, VirtualTime
-from gridgrad.parallel.protocols.coroutine import Coroutine
 from gridgrad.parallel.protocols.protocol import LAYER
 from gridgrad.parallel.protocols.workers import NUMBERS, Workers, filled
 
-EVERYONE = -1  # in place of the number of a worker: what happens concerns all of them
+
+class Coroutine:
+    """Runs function(), but only while its maker waits in `go_on`. Unlike a generator it can pause anywhere in what it calls; it
+    sees the context variables of its maker. ended: it has returned or raised. result: what it returned.
+    """
+
+    def __init__(self, function):
+        self._turn, self._stopping, self.result = greenlet(function), False, None
+        self._turn.gr_context = copy_context()
+
+    @property
+    def ended(self):
+        return self._turn.dead
+
+    def go_on(self):
+        """Let the function run until it pauses or ends. Raises what it raises."""
+        self.result = self._turn.switch()
+
+    def pause(self):
+        """Called by the function: let its maker run until that calls `go_on`. Ends the function if it is stopped."""
+        if not self._stopping:
+            self._turn.parent.switch()
+        if self._stopping:
+            raise GreenletExit
+
+    def is_current(self):
+        """Whether it is this function that asks."""
+        return getcurrent() is self._turn
+
+    def stop(self):
+        """End the function where it has paused."""
+        self._stopping = True
+        if not self.ended:
+            self._turn.throw()
+
+
+ALL = -1  # in place of the number of a worker
 DRAWN = 256  # random numbers that are drawn at a time
 
 
 class Simulation:
-    """A machine on which workers run in virtual time. All times are in seconds.
-
-    workers: how many. latency: from when a message has left until it arrives. byte_seconds: that a link takes for a byte.
-    straggler: {worker: factor by which its computations take longer}. jitter: each computation takes longer by a factor drawn
-    evenly from 1 to 1 + jitter. delayed: (share of the messages, drawn at random, that arrive later; by how much).
-    serve_seconds: what it takes a worker to receive a message and to do what that asks for: seconds for each byte, or a
-    function (kind, bytes) -> seconds. seed: of the random numbers. ValueError for negative numbers and unknown stragglers.
-
-    After `run`: time, when it ended; workers, a list of SimulatedWorkers, each with the tally of what it sent and waited for;
-    unhandled, a Counter of the messages, by kind, that arrived when their receiver had ended already.
+    """A machine in virtual time, in seconds. straggler: {worker: factor}. jitter: factors from 1 to 1 + jitter. delayed: (share
+    of messages, delay). serve_seconds: for each byte, or a function (kind, bytes). After `run`: time; workers; unhandled, a
+    Counter of message kinds that came when their receiver had ended. ValueError for bad numbers.
     """
 
     def __init__(
@@ -63,10 +93,8 @@ class Simulation:
         self.serve_seconds = serve_seconds if callable(serve_seconds) else lambda kind, size: size * serve_seconds
 
     def run(self, function):
-        """Call function(workers) for each worker, as a coroutine of its own; return the list of what they return.
-
-        workers: the worker's own SimulatedWorkers. If one raises, the others are stopped where they wait, and this raises the
-        same. RuntimeError if all wait, and nothing is left that could happen.
+        """Call function(workers) for each worker, as a coroutine; return their results. If one raises, the others are stopped
+        and this raises the same. RuntimeError for a deadlock.
         """
         self.clock, self.unhandled = VirtualTime(), Counter()
         self.all_reduces = {}  # {number: a VirtualAllReduce that not all have begun}
@@ -86,14 +114,14 @@ class Simulation:
         return [coroutine.result for coroutine in self.coroutines]
 
     def at(self, time, worker, action):
-        """Let action() happen at a time, and then see whether the worker (or all, if EVERYONE) can go on."""
+        """Let action() happen at a time, and then see whether the worker (or all, for ALL) can go on."""
         self.clock.at(time, self._happen, worker, action, place=worker)
 
     def _happen(self, whom, action):
         worker = whom
         try:
             action()
-            for worker in range(self.size) if whom == EVERYONE else (whom,):
+            for worker in range(self.size) if whom == ALL else (whom,):
                 self.workers[worker].go_on()
         except Exception as error:
             error.add_note(f"in worker {worker} of {self.size} in a simulation, at {self.time:g} s")
@@ -111,12 +139,9 @@ class Simulation:
 
 
 class SimulatedWorkers(Workers):
-    """The Workers of one worker of a Simulation: the same interface, in virtual time. A worker is one rank.
-
-    Messages are handled when they arrive, one after another, also while this worker computes. The function for a message is
-    called when it has been served; it may send, but it must not wait. RuntimeError if it does. A message to the worker itself
-    is handled at once, and the time that it takes comes before the next computation.
-    A loop around `test` of a transfer would never end, since no time passes in it: call `wait` or `compute`.
+    """The Workers of one worker, a rank, in virtual time. Messages are handled, in order, once they are served, also while this
+    worker computes; those to itself at once. A handler may send but not wait: RuntimeError. A loop around `test` of a transfer
+    never ends, since no time passes in it.
     """
 
     progress = None
@@ -257,7 +282,7 @@ class VirtualAllReduce:
         if len(self.arrays) == size:
             del simulation.all_reduces[self.number]
             seconds = 2 * (size - 1) * (simulation.latency + array.nbytes / size * simulation.byte_seconds)
-            simulation.at(simulation.ring.take(simulation.time, seconds), EVERYONE, self.finish)
+            simulation.at(simulation.ring.take(simulation.time, seconds), ALL, self.finish)
         return Request(self, workers)
 
     def finish(self):
@@ -296,10 +321,63 @@ def uniform(seed, stream):
 
 
 def _nothing():
-    """What happens when the only thing is that a worker may go on."""
+    """The action of an event that only lets a worker go on."""
 
 
 def _place(function):
     """The name of a function and where it is defined."""
     name, code = getattr(function, "__qualname__", repr(function)), getattr(function, "__code__", None)
     return name if code is None else f"{name} (line {code.co_firstlineno} of {code.co_filename.rpartition('/')[2]})"
+
+
+PART = "part"  # the kind of their messages
+
+
+class SimulatedGroup:
+    """The methods of a Group that moves of samples call, made of messages. All workers make theirs before time passes."""
+
+    def __init__(self, workers):
+        self.workers, self.size, self.rank = workers, workers.size, workers.rank
+        self._begun, self._arrived = 0, defaultdict(dict)  # exchanges; {number of an exchange: {worker: what it sent}}
+        workers.handle(PART, self._keep)
+
+    def all_to_all(self, blocks, counts, out, out_counts, layer):
+        parts = np.split(blocks, np.cumsum(counts)[:-1])
+        _fill(out, self._exchanged(dict(enumerate(parts)), range(self.size)))
+
+    def start_exchange(self, blocks, counts, out, out_counts, layer):
+        parts = {worker: part for worker, part in enumerate(pieces(blocks, counts)) if part.size}
+        arrived = self._exchanged(parts, [worker for worker, count in enumerate(out_counts) if count])
+        if arrived:
+            _fill(out, arrived)
+        return CompletedTransfer()
+
+    def all_gather(self, block, out, counts, layer):
+        _fill(out, self._exchanged(dict.fromkeys(range(self.size), block), range(self.size)))
+
+    def gather(self, block, out, counts, layer):
+        arrived = self._exchanged({0: block}, range(self.size) if self.rank == 0 else ())
+        if self.rank == 0:
+            _fill(out, arrived)
+
+    def broadcast(self, array, layer):
+        parts = dict.fromkeys(range(self.size), array) if self.rank == 0 else {}
+        _fill(array, self._exchanged(parts, (0,)))
+
+    def _exchanged(self, parts, sources):
+        """Send parts, {worker: array}; return what the workers `sources` have sent in the same exchange, as raw bytes."""
+        number, self._begun = self._begun, self._begun + 1
+        for to, part in parts.items():
+            self.workers.send(to, PART, (number,), part)
+        arrived = self._arrived[number]
+        self.workers.wait_until(lambda: len(arrived) == len(sources))
+        del self._arrived[number]
+        return [arrived[source] for source in sources]
+
+    def _keep(self, source, numbers, content):
+        self._arrived[numbers[0]][source] = content
+
+
+def _fill(out, contents):
+    """Write blocks of raw bytes to an array, one after another."""
+    out[...] = np.concatenate(contents).view(out.dtype)

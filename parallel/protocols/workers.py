@@ -1,4 +1,4 @@
-"""How the workers of an update protocol reach each other, through MPI.
+"""How the workers of an update protocol reach each other, through MPI; and from a process grid to its workers.
 
 `Workers` are the ranks that hold the same blocks of a network, one of each worker. Besides collectives they send each other
 messages that nobody waits for: the receiver calls a function for each kind of message, whenever it looks for messages. It does
@@ -15,6 +15,7 @@ from mpi4py import MPI
 from gridgrad.nn.device import to_host
 from gridgrad.nn.observer import Observer
 from gridgrad.parallel.grid.group import Group
+from gridgrad.parallel.grid.process_grid import BATCH, LAYER_AXES, STAGE, ProcessGrid
 from gridgrad.parallel.grid.tally import Call
 from gridgrad.parallel.job.deaths import dead, is_death
 from gridgrad.parallel.job.waiting import sleep_until
@@ -27,15 +28,9 @@ TAG = 1
 
 
 class Workers(Observer):
-    """The ranks of all workers that hold the same blocks. Making one is collective.
-
-    comm: their communicator, in the order of the workers; no Cartesian one, since those do not survive the death of a rank.
-    inside: the communicator of this rank's worker. tally: counts what this rank sends. kinds: the kinds of messages, the same
-    on all ranks. It is to be an observer of the worker's network, so that it is called at progress points.
-
-    size, rank: the number of workers, and that of this rank's worker. handlers: {kind: function(source, numbers, array)}.
-    dead: a list of the workers that have died; see `parallel/job/deaths.py`. on_death: a function(worker) that is called for
-    each of them; where there is none, the exception that tells of a death is raised.
+    """The ranks of all workers that hold the same blocks. Making one is collective. comm: theirs, not Cartesian, which would
+    not survive deaths. inside: the communicator of this worker. handlers: {kind: function(source, numbers, array)}. dead:
+    workers that have died. on_death: function(worker) called for each; without it the exception is raised.
     """
 
     def __init__(self, comm, inside, tally):
@@ -58,10 +53,8 @@ class Workers(Observer):
         return self.group.start_all_reduce(array, layer)
 
     def handle(self, kind, function):
-        """Call function(source, numbers, array) for each message of this kind. All workers name all kinds in one order.
-
-        source: the worker that sent it. numbers: a list of five whole numbers. array: flat, of the dtype that `send` got as raw
-        bytes: the function knows it.
+        """Call function(source, numbers, array) for each message of a kind. All workers name all kinds in one order.
+        numbers: five whole numbers. array: raw bytes of what `send` got.
         """
         self.kinds.append(kind)
         self.handlers[kind] = function
@@ -156,3 +149,42 @@ class Workers(Observer):
 def filled(numbers):
     """Exactly five numbers: the rest are zeros."""
     return [*numbers, *[0] * (NUMBERS - 1 - len(numbers))]
+
+
+INSIDE = (STAGE, *(axis for axis in LAYER_AXES if axis != BATCH))  # the axes over which a worker is spread
+
+
+def divide(grid: ProcessGrid) -> tuple[ProcessGrid, Workers]:
+    """The workers of an update protocol: each coordinate along the axis `batch` of a grid is one. Collective.
+
+    What ranks send each other within a worker and between workers is counted in the tally of `grid`.
+
+    Parameters
+    ----------
+    grid : ProcessGrid
+        The grid of all ranks.
+
+    Returns
+    -------
+    The grid of this rank's worker, which has the other axes, and its Workers: how it reaches the ranks of other workers.
+
+    Examples
+    --------
+    >>> from mpi4py import MPI
+    >>> from gridgrad.parallel import ProcessGrid, divide
+    >>> with ProcessGrid(MPI.COMM_WORLD, batch=MPI.COMM_WORLD.size) as grid:
+    ...     own, workers = divide(grid)
+    ...     print(own.size, workers.size == grid.size, workers.rank == grid.rank)
+    ...     workers.comm.Free()
+    ...     own.free()
+    1 True True
+    """
+    own = ProcessGrid(grid.group(*INSIDE).comm, **{axis: grid.sizes[axis] for axis in INSIDE})
+    own.count_in(grid.tally)
+    comm = grid.comm.Split(own.rank, grid.coordinates[BATCH])  # no Cartesian communicator: see Workers
+    return own, Workers(comm, own.comm, grid.tally)
+
+
+def one_worker(grid):
+    """(the grid, Workers without others): all ranks of the grid are one worker."""
+    return grid, Workers(MPI.COMM_SELF, grid.comm, grid.tally)

@@ -47,7 +47,7 @@ class ParallelSequential(Sequential):
     Attributes
     ----------
     plan
-        The placement of the weights of each Linear and Conv2d, see `parallel/plans/__init__.py`.
+        The placement of the weights of each Linear and Conv2d, see `parallel/plans/plans.py`.
     splits
         How each axis splits its dimension.
     input, output

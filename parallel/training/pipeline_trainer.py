@@ -15,8 +15,7 @@ from collections import defaultdict
 from gridgrad.nn.device import to_device
 from gridgrad.nn.divergence import DATA, RATE, not_finite
 from gridgrad.nn.observer import observed
-from gridgrad.parallel.pipeline.passes import around
-from gridgrad.parallel.pipeline.ready_list import stream
+from gridgrad.parallel.pipeline.generators import around, stream
 from gridgrad.parallel.training.chunk_passes import MicroBatch, StepDriver
 from gridgrad.parallel.training.steps import NOT_ALL, Diverged, Trainer, first_not_finite, start_loss_sum
 

@@ -4,7 +4,7 @@ from itertools import accumulate
 
 from gridgrad.nn.network_summary import rows
 from gridgrad.nn.sequence import leaves
-from gridgrad.parallel.pipeline.cuts import shortest
+from gridgrad.parallel.pipeline.schedule import shortest
 from gridgrad.parallel.plans.place_network import checked
 
 PASSES = 80.0  # floating-point operations that take as long as reading or writing one element of a large array

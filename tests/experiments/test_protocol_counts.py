@@ -16,9 +16,9 @@ from gridgrad.parallel import ProcessGrid, distribute
 from gridgrad.parallel.grid.collectives import COLLECTIVES, all_reduce_elements
 from gridgrad.parallel.placement.partition import size
 from gridgrad.parallel.prediction import machine
-from gridgrad.parallel.protocols.diloco import DiLoCo, fragments_of
-from gridgrad.parallel.protocols.ownership import greedy, single
-from gridgrad.parallel.protocols.protocol import Counted
+from gridgrad.parallel.protocols.averaging import DiLoCo, fragments_of
+from gridgrad.parallel.protocols.protocol import SentParameters
+from gridgrad.parallel.protocols.shard import greedy, single
 from gridgrad.parallel.protocols.workers import NUMBERS
 from tests.mpi import mpi
 
@@ -127,4 +127,4 @@ def fragments(net):
     with ProcessGrid(MPI.COMM_SELF) as alone:
         net = distribute(net, alone)
         net.allocate()
-        return [size(part) for part in fragments_of(net, Counted(net), 2)]
+        return [size(part) for part in fragments_of(net, SentParameters(net), 2)]

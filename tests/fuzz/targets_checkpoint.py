@@ -30,7 +30,7 @@ from gridgrad.parallel.choose.parallelize import parallelize
 from gridgrad.parallel.grid.process_grid import ProcessGrid
 from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.protocols.protocol import Protocol
-from gridgrad.parallel.protocols.worker_grid import one_worker
+from gridgrad.parallel.protocols.workers import one_worker
 from tests.fuzz.damage import damaged
 from tests.fuzz.damage_hdf5 import damaged_hdf5
 from tests.fuzz.damage_json import damaged_json

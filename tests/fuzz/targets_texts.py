@@ -8,7 +8,7 @@ from gridgrad.experiments.parts.partition_files import read_hypergraph, read_par
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.partitioning.network_hypergraph import of_network
 from gridgrad.parallel.pipeline import schedule_names
-from gridgrad.parallel.pipeline.csv_text import to_csv
+from gridgrad.parallel.pipeline.schedule_names import to_csv
 from gridgrad.parallel.prediction.machine import read
 from gridgrad.parallel.prediction.pipeline_cost import pipeline_step_time
 from gridgrad.parallel.prediction.pipeline_plans import Pipelines

@@ -13,7 +13,7 @@ import numpy as np
 from gridgrad.nn import LOSSES
 from gridgrad.parallel import ProcessGrid
 from gridgrad.parallel.pipeline.schedule_names import parse
-from gridgrad.parallel.plans.owners import Owners
+from gridgrad.parallel.plans.hypergraph import Owners
 from gridgrad.parallel.training.distribute import distribute
 from tests.orders.machine import Violation
 from tests.orders.mpi import World

@@ -5,8 +5,7 @@ Each function gets a case of `protocols.py` that has been executed, and raises V
 
 import numpy as np
 
-from gridgrad.parallel.protocols.downpour import Downpour
-from gridgrad.parallel.protocols.server import ParameterServer
+from gridgrad.parallel.protocols.server import Downpour, ParameterServer
 from gridgrad.parallel.protocols.shard import BSP, SSP
 from tests.orders.machine import Violation
 

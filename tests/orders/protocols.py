@@ -19,11 +19,9 @@ from gridgrad.parallel.grid.tally import Tally
 from gridgrad.parallel.job import deaths
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.protocols import protocol_names, workers
-from gridgrad.parallel.protocols.downpour import Downpour
-from gridgrad.parallel.protocols.exchange import Exchanged
-from gridgrad.parallel.protocols.server import ParameterServer
-from gridgrad.parallel.protocols.shuffle_sgd import shuffle
-from gridgrad.parallel.protocols.simulated_group import SimulatedGroup
+from gridgrad.parallel.protocols.parallel_sgd import Exchanged, shuffle
+from gridgrad.parallel.protocols.server import Downpour, ParameterServer
+from gridgrad.parallel.protocols.simulated_workers import SimulatedGroup
 from tests.orders import promises
 from tests.orders.machine import HANDLE, Violation
 from tests.orders.mpi import Failed, World

@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 
 from gridgrad.parallel.protocols import protocol_names
-from gridgrad.parallel.protocols.gossip import SGP
+from gridgrad.parallel.protocols.averaging import SGP
 from gridgrad.parallel.protocols.server import ParameterServer
 from gridgrad.parallel.protocols.shard import SSP
 from tests.orders.cases import Row, case_of, numbers, rows

@@ -23,10 +23,9 @@ from gridgrad.nn import (
     Tanh,
 )
 from gridgrad.parallel import parallelize
-from gridgrad.parallel.pipeline.csv_text import to_csv
-from gridgrad.parallel.pipeline.passes import complete
-from gridgrad.parallel.pipeline.route import Route
-from gridgrad.parallel.pipeline.schedule import Instruction, Schedule
+from gridgrad.parallel.pipeline.generators import complete
+from gridgrad.parallel.pipeline.schedule import Instruction, Route, Schedule
+from gridgrad.parallel.pipeline.schedule_names import to_csv
 from tests.parallel.equality import block, micro_batches_of
 
 SYNCHRONOUS = "sequential", "gpipe", "1f1b", "interleaved:2", "interleaved:3", "zb-h1", "zbv"

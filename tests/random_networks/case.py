@@ -14,7 +14,7 @@ from gridgrad.parallel.grid.process_grid import STAGE
 from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.placement.plan import weighted
-from gridgrad.parallel.plans.owners import Owners
+from gridgrad.parallel.plans.hypergraph import Owners
 from tests.random_networks.layers import build, random_layers
 
 SIZES = 1, 2, 3, 4, 5, 7, 11  # of inputs and images

@@ -13,7 +13,7 @@ from gridgrad.experiments.papers.cited import published
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.partitioning.filter_counts import Chain
 from gridgrad.parallel.partitioning.network_hypergraph import of_network
-from gridgrad.parallel.plans.owners import Owners
+from gridgrad.parallel.plans.hypergraph import Owners
 
 KNOWN = published("eserol2019")
 BATCH = 32

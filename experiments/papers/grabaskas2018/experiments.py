@@ -4,7 +4,7 @@ Tables 4.13 to 4.23 and Appendices C and D of the thesis (TorchAD-NN): printed, 
 What is run is in `runs.py`, what the thesis prints in `published/grabaskas2018.toml`.
 
 - `Train()`, Torch's StochasticGradient: sample by sample on each node's stripe, averaged every n samples
-  (`parallel/protocols/local_sgd.py`).
+  (`parallel/protocols/averaging.py`).
 - `Backward()`: one all-reduce of the gradients a batch, n samples of each node: `train_step` on the grid `batch=P`.
 - Model-parallel: sample by sample on `model=P` with the plans of `PLANS`. The thesis splits a dense layer by its inputs and
   all-reduces its outputs, so that every node has all of them, and their gradients again in backward; a layer that is not

@@ -24,10 +24,10 @@ from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import evaluate, parallelize, train_step
 from gridgrad.parallel.job.run import UserError, run
 from gridgrad.parallel.placement.partition import Partition
-from gridgrad.parallel.protocols.local_sgd import LocalSGD
+from gridgrad.parallel.protocols.averaging import LocalSGD
 from gridgrad.parallel.protocols.parallel_sgd import Stripes
 from gridgrad.parallel.protocols.protocol import Protocol
-from gridgrad.parallel.protocols.worker_grid import divide, one_worker
+from gridgrad.parallel.protocols.workers import divide, one_worker
 from gridgrad.parallel.training.minibatch_readers import EachRankReads
 from gridgrad.parallel.training.steps import steps_per_epoch
 

@@ -15,7 +15,7 @@ from gridgrad.experiments.papers.hegde2016 import costs
 from gridgrad.experiments.papers.hegde2016.costs import ADMM, DOWNPOUR, EXCHANGE, MIB, PARALLEL, SHUFFLE
 from gridgrad.experiments.papers.items import MEASURED, PREDICTED
 from gridgrad.nn.random import permutation
-from gridgrad.parallel.protocols.shuffle_sgd import DRAWS
+from gridgrad.parallel.protocols.parallel_sgd import DRAWS
 
 SAME = 1.3  # the most by which a ratio may grow from the last number of workers but one to the last
 SIMILAR = 2  # the most by which costs that are similar may differ

@@ -19,8 +19,7 @@ from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import ProcessGrid
 from gridgrad.parallel.job.run import run
 from gridgrad.parallel.placement.partition import Partition
-from gridgrad.parallel.protocols.exchange import exchange_halves
-from gridgrad.parallel.protocols.shuffle_sgd import shuffle
+from gridgrad.parallel.protocols.parallel_sgd import exchange_halves, shuffle
 
 
 def moved(comm, samples, move):

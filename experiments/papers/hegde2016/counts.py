@@ -8,7 +8,7 @@ from gridgrad.nn import SGD
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.process_grid import ProcessGrid
 from gridgrad.parallel.protocols import protocol_names
-from gridgrad.parallel.protocols.worker_grid import divide, one_worker
+from gridgrad.parallel.protocols.workers import divide, one_worker
 from gridgrad.parallel.sync.reduction import BlockingReduction
 from gridgrad.parallel.training.distribute import distribute
 

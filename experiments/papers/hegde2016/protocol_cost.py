@@ -1,7 +1,7 @@
 """The *predicted* cost of a step with an update protocol: messages, bytes, operations of the update, and seconds on a machine.
 
 A step is one minibatch of each of W workers, who all compute its gradients in T seconds. What is sent and computed besides is
-the Traffic that each protocol declares (`parallel/protocols/traffic.py`). Bytes are those that a rank sends, without headers;
+the Traffic that each protocol declares (`parallel/protocols/protocol.py`). Bytes are those that a rank sends, without headers;
 an all-reduce counts as in `parallel/grid/collectives.py`, in bytes and in messages that follow one another. A rank sends, and
 receives, one message after another, but does both at once.
 
@@ -23,9 +23,8 @@ from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.grid_description import GridDescription, GroupDescription
 from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.machine import Machine
-from gridgrad.parallel.protocols.protocol import Protocol
+from gridgrad.parallel.protocols.protocol import UPDATE, Protocol
 from gridgrad.parallel.protocols.protocol_names import FORMS, SYNC
-from gridgrad.parallel.protocols.traffic import UPDATE
 
 TRAFFIC = {SYNC: Protocol.traffic} | {name: form.traffic for name, form in FORMS.items()}
 
@@ -87,7 +86,7 @@ class Case:
 def case_of(net, workers, machine, batch, ownership=None):
     """The Case of a network. net: a serial Sequential. batch: samples in a minibatch of one worker.
 
-    ownership: of parameters by servers, one of `parallel/protocols/ownership.py`; by default the first worker serves all.
+    ownership: of parameters by servers, one of `parallel/protocols/shard.py`; by default the first worker serves all.
     """
     shapes = tuple(p.shape for layer in net.leaves() for p in layer.parameters)
     owners = ownership([prod(shape) for shape in shapes], workers) if ownership else ()

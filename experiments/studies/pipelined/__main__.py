@@ -38,10 +38,8 @@ from gridgrad.parallel.job.run import on_root, run
 from gridgrad.parallel.job.waiting import meet
 from gridgrad.parallel.partitioning.good_partition import is_partition, partition
 from gridgrad.parallel.pipeline import schedule_names
-from gridgrad.parallel.pipeline.memory import Memory
-from gridgrad.parallel.pipeline.passes import repeat
-from gridgrad.parallel.pipeline.simulate import simulate
-from gridgrad.parallel.pipeline.times import TableTimes
+from gridgrad.parallel.pipeline.generators import repeat
+from gridgrad.parallel.pipeline.simulate import Memory, TableTimes, simulate
 from gridgrad.parallel.placement.partition import Partition, size
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.critical_path import step_time

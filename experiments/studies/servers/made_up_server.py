@@ -1,9 +1,8 @@
 """A parameter server without a training: workers push gradients of zeros to it and fetch the parameters."""
 
 from gridgrad.nn import SGD, Linear, Sequential
-from gridgrad.parallel.protocols import ownership
 from gridgrad.parallel.protocols.server import ParameterServer
-from gridgrad.parallel.protocols.shard import ASP
+from gridgrad.parallel.protocols.shard import ASP, single
 from gridgrad.parallel.training.distribute import distribute
 
 
@@ -18,7 +17,7 @@ def made_up_server(workers, grid, parameters, make_optimizer=momentum):
     workers: the Workers. grid: a ProcessGrid of one rank. Collective.
     """
     net = distribute(Sequential([Linear(parameters - 1, 1)]), grid)
-    return ParameterServer(net, workers, make_optimizer, ASP, ownership.single)
+    return ParameterServer(net, workers, make_optimizer, ASP, single)
 
 
 def gradient_of(protocol):

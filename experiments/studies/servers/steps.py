@@ -11,10 +11,11 @@ from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.studies.servers.made_up_server import momentum
 from gridgrad.nn import LOSSES
 from gridgrad.parallel import ProcessGrid, parallelize
-from gridgrad.parallel.protocols import ownership, protocol_names
-from gridgrad.parallel.protocols.worker_grid import divide, one_worker
+from gridgrad.parallel.protocols import protocol_names
+from gridgrad.parallel.protocols.shard import OWNERSHIPS
+from gridgrad.parallel.protocols.workers import divide, one_worker
 
-WAYS = protocol_names.SYNC, *(f"server:{policy}:{owners}" for policy in ("bsp", "asp") for owners in ownership.OWNERSHIPS)
+WAYS = protocol_names.SYNC, *(f"server:{policy}:{owners}" for policy in ("bsp", "asp") for owners in OWNERSHIPS)
 
 
 class ProtocolSteps:

@@ -13,7 +13,7 @@ from gridgrad.parallel.checkpoint.restore import newest
 from gridgrad.parallel.checkpoint.saver import Policy, Saver
 from gridgrad.parallel.checkpoint.state import NetworkState
 from gridgrad.parallel.protocols import protocol_names
-from gridgrad.parallel.protocols.worker_grid import one_worker
+from gridgrad.parallel.protocols.workers import one_worker
 from gridgrad.parallel.sync.reduction import BlockingReduction
 from tests.mpi import mpi
 from tests.parallel.checkpoint.training import folder

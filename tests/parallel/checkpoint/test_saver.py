@@ -22,7 +22,7 @@ from gridgrad.parallel.checkpoint.saver import Agreement, Policy, Program, Saver
 from gridgrad.parallel.checkpoint.shard_file import ShardFile, write_shard
 from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.placement.partition import size
-from gridgrad.parallel.protocols.protocol import Counted
+from gridgrad.parallel.protocols.protocol import SentParameters
 from gridgrad.parallel.sync.overlapped import OverlappedReduction
 from gridgrad.parallel.sync.reduction import BlockingReduction
 from gridgrad.parallel.sync.shared_memory import SharedMemoryReduction
@@ -129,7 +129,7 @@ def test_ranks_agree_on_what_each_writes_of_arrays_that_not_all_have(comm, monke
             with ProcessGrid(comm, **sizes) as grid:
                 net = distribute(make(), grid, plan, reduction=way)
                 net.allocate()
-                slices = {"all": [slice(0, net.size)], "owned": net.reduction.owned, "counted": Counted(net).slices}
+                slices = {"all": [slice(0, net.size)], "owned": net.reduction.owned, "counted": SentParameters(net).slices}
                 slices["last"] = slices["owned"] if comm.rank == comm.size - 1 else []
                 written = written_slices(net, slices)
                 for path, mine in slices.items():

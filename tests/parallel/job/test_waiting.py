@@ -14,7 +14,7 @@ from gridgrad.parallel.choose.rebalance import Rebalancer
 from gridgrad.parallel.job import under_way, waiting
 from gridgrad.parallel.job.run import on_root
 from gridgrad.parallel.job.waiting import broadcast, meet, sleep_until
-from gridgrad.parallel.plans.owners import Owners
+from gridgrad.parallel.plans.hypergraph import Owners
 from tests.clock import Clock
 from tests.mpi import mpi
 from tests.parallel.checkpoint.training import Training, folder, images

@@ -36,7 +36,7 @@ from gridgrad.parallel.observe.span_observer import METHODS
 from gridgrad.parallel.observe.timeline import TimelineEvent, last_needed, waiting
 from gridgrad.parallel.observe.trace import Trace
 from gridgrad.parallel.pipeline import schedule_names
-from gridgrad.parallel.pipeline.passes import complete
+from gridgrad.parallel.pipeline.generators import complete
 from tests.clock import Clock
 from tests.mpi import mpi
 

@@ -8,7 +8,7 @@ from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.partitioning import naive
 from gridgrad.parallel.partitioning.measures import measure
 from gridgrad.parallel.partitioning.network_hypergraph import of_network
-from gridgrad.parallel.plans.owners import Owners
+from gridgrad.parallel.plans.hypergraph import Owners
 
 WORK = [629, 6624, 2677, 5896, 2130, 4801, 4740, 2330, 4677, 4600, 1069, 1069, 1069, 546, 84, 60]  # Eserol's profile of VGG16
 UNIT = 32 / 2**20  # his megabytes: elements of 32 samples

@@ -22,7 +22,7 @@ from gridgrad.nn import (
 from gridgrad.nn.zoo import network_names
 from gridgrad.nn.zoo.networks import ZOO
 from gridgrad.parallel.partitioning.network_hypergraph import of_network
-from gridgrad.parallel.plans.owners import Owners
+from gridgrad.parallel.plans.hypergraph import Owners
 
 
 def published_vgg16(grain):

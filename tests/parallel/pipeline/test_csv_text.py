@@ -2,12 +2,20 @@
 
 import pytest
 
-from gridgrad.parallel.pipeline import csv_text
-from gridgrad.parallel.pipeline.csv_text import from_csv, to_csv
-from gridgrad.parallel.pipeline.generators import gpipe, interleaved, one_f_one_b, sequential, zb_h1, zbv
-from gridgrad.parallel.pipeline.passes import complete, repeat
-from gridgrad.parallel.pipeline.ready_list import asynchronous
-from gridgrad.parallel.pipeline.route import Route
+from gridgrad.parallel.pipeline import schedule_names
+from gridgrad.parallel.pipeline.generators import (
+    asynchronous,
+    complete,
+    gpipe,
+    interleaved,
+    one_f_one_b,
+    repeat,
+    sequential,
+    zb_h1,
+    zbv,
+)
+from gridgrad.parallel.pipeline.schedule import Route
+from gridgrad.parallel.pipeline.schedule_names import from_csv, to_csv
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3])
@@ -52,7 +60,7 @@ def test_what_is_no_schedule_is_said_in_a_line(text, message):
 
 
 def test_too_many_instructions(monkeypatch):
-    monkeypatch.setattr(csv_text, "MOST_INSTRUCTIONS", 3)
+    monkeypatch.setattr(schedule_names, "MOST_INSTRUCTIONS", 3)
     with pytest.raises(ValueError, match="row 2, column 2: a schedule may have 3 instructions"):
         from_csv("0F0,0B0\n1F0,1B0")
 

@@ -7,7 +7,7 @@ from math import inf
 import numpy as np
 import pytest
 
-from gridgrad.parallel.pipeline.cuts import shortest
+from gridgrad.parallel.pipeline.schedule import shortest
 
 
 def scaled(work, factor, chunk, start, end):

@@ -1,10 +1,8 @@
 """Schedules as text."""
 
-from gridgrad.parallel.pipeline.drawing import draw, grid
-from gridgrad.parallel.pipeline.generators import one_f_one_b, zb_h1
-from gridgrad.parallel.pipeline.passes import complete
-from gridgrad.parallel.pipeline.simulate import simulate
-from gridgrad.parallel.pipeline.times import UnitTimes
+from gridgrad.parallel.pipeline.generators import complete, one_f_one_b, zb_h1
+from gridgrad.parallel.pipeline.schedule import grid
+from gridgrad.parallel.pipeline.simulate import UnitTimes, draw, simulate
 
 
 def test_a_simulation_is_drawn_to_scale():

@@ -5,8 +5,7 @@ Forward, input's gradient and weights' gradient take one unit of time each.
 
 import pytest
 
-from gridgrad.parallel.pipeline.generators import gpipe, interleaved, one_f_one_b, sequential, zb_h1, zbv
-from gridgrad.parallel.pipeline.passes import complete, repeat
+from gridgrad.parallel.pipeline.generators import complete, gpipe, interleaved, one_f_one_b, repeat, sequential, zb_h1, zbv
 from gridgrad.parallel.pipeline.schedule import Instruction
 from gridgrad.parallel.pipeline.simulate import simulate
 from tests.parallel.pipeline.brute_force import ends

@@ -3,14 +3,10 @@
 import pytest
 
 from gridgrad.parallel import parallelize
-from gridgrad.parallel.pipeline.csv_text import to_csv
-from gridgrad.parallel.pipeline.generators import gpipe, interleaved, zb_h1, zbv
-from gridgrad.parallel.pipeline.passes import complete
-from gridgrad.parallel.pipeline.ready_list import asynchronous
-from gridgrad.parallel.pipeline.route import Route
-from gridgrad.parallel.pipeline.schedule import update
-from gridgrad.parallel.pipeline.schedule_names import MICRO_BATCHES, NAMES, parse
-from gridgrad.parallel.pipeline.times import UnitTimes
+from gridgrad.parallel.pipeline.generators import asynchronous, complete, gpipe, interleaved, zb_h1, zbv
+from gridgrad.parallel.pipeline.schedule import Route, update
+from gridgrad.parallel.pipeline.schedule_names import MICRO_BATCHES, NAMES, parse, to_csv
+from gridgrad.parallel.pipeline.simulate import UnitTimes
 
 
 @pytest.mark.parametrize("text", ["sequential", "gpipe", "1f1b", "zb-h1", "zbv", "interleaved:1", "interleaved:3", "async:2"])

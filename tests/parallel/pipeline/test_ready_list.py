@@ -6,13 +6,16 @@ from itertools import islice
 
 import pytest
 
-from gridgrad.parallel.pipeline.generators import sequential
-from gridgrad.parallel.pipeline.passes import complete
-from gridgrad.parallel.pipeline.ready_list import asynchronous, gpipe_anywhere, one_f_one_b_anywhere, stream
-from gridgrad.parallel.pipeline.route import Route
-from gridgrad.parallel.pipeline.schedule import update
-from gridgrad.parallel.pipeline.simulate import simulate
-from gridgrad.parallel.pipeline.times import TableTimes, UnitTimes
+from gridgrad.parallel.pipeline.generators import (
+    asynchronous,
+    complete,
+    gpipe_anywhere,
+    one_f_one_b_anywhere,
+    sequential,
+    stream,
+)
+from gridgrad.parallel.pipeline.schedule import Route, update
+from gridgrad.parallel.pipeline.simulate import TableTimes, UnitTimes, simulate
 from tests.parallel.pipeline.brute_force import ends
 
 

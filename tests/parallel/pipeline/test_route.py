@@ -2,7 +2,7 @@
 
 import pytest
 
-from gridgrad.parallel.pipeline.route import Route
+from gridgrad.parallel.pipeline.schedule import Route
 
 
 def test_whole_chunks():

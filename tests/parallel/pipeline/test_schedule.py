@@ -5,11 +5,20 @@ from dataclasses import replace
 
 import pytest
 
-from gridgrad.parallel.pipeline.generators import gpipe, interleaved, one_f_one_b, sequential, zb_h1, zbv
-from gridgrad.parallel.pipeline.passes import complete, repeat, with_messages, with_updates
-from gridgrad.parallel.pipeline.ready_list import asynchronous
-from gridgrad.parallel.pipeline.route import Route
-from gridgrad.parallel.pipeline.schedule import Instruction, Schedule, Unsound, check, execution, update
+from gridgrad.parallel.pipeline.generators import (
+    asynchronous,
+    complete,
+    gpipe,
+    interleaved,
+    one_f_one_b,
+    repeat,
+    sequential,
+    with_messages,
+    with_updates,
+    zb_h1,
+    zbv,
+)
+from gridgrad.parallel.pipeline.schedule import Instruction, Route, Schedule, Unsound, check, execution, update
 from gridgrad.parallel.pipeline.simulate import simulate
 from tests.parallel.pipeline.brute_force import ends
 

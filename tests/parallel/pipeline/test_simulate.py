@@ -2,14 +2,9 @@
 
 import pytest
 
-from gridgrad.parallel.pipeline.generators import gpipe, interleaved, one_f_one_b, zb_h1, zbv
-from gridgrad.parallel.pipeline.memory import Memory, kept
-from gridgrad.parallel.pipeline.passes import complete, repeat
-from gridgrad.parallel.pipeline.ready_list import asynchronous
-from gridgrad.parallel.pipeline.route import Route
-from gridgrad.parallel.pipeline.schedule import Instruction, Unsound
-from gridgrad.parallel.pipeline.simulate import simulate
-from gridgrad.parallel.pipeline.times import TableTimes, Times, UnitTimes
+from gridgrad.parallel.pipeline.generators import asynchronous, complete, gpipe, interleaved, one_f_one_b, repeat, zb_h1, zbv
+from gridgrad.parallel.pipeline.schedule import Instruction, Route, Unsound
+from gridgrad.parallel.pipeline.simulate import Memory, TableTimes, Times, UnitTimes, kept, simulate
 
 
 def times_of(simulation, rank, ops):

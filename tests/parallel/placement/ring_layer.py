@@ -14,7 +14,7 @@ from gridgrad.parallel.placement.move_table import move_of
 from gridgrad.parallel.placement.moves import AllGather
 from gridgrad.parallel.placement.partition import resized
 from gridgrad.parallel.placement.redistribute import Redistribute
-from gridgrad.parallel.plans.outputs import ShardOutputs
+from gridgrad.parallel.plans.plans import ShardOutputs
 
 KIND = "ring all-gather"
 

@@ -29,8 +29,7 @@ from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.partitioning.network_hypergraph import of_network
 from gridgrad.parallel.placement.plan import weighted
-from gridgrad.parallel.plans.owners import Owners
-from gridgrad.parallel.plans.paired_layer import MOST_PRODUCTS, PairedLayer, rectangles
+from gridgrad.parallel.plans.hypergraph import MOST_PRODUCTS, Owners, PairedLayer, rectangles
 from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.machine import read

@@ -12,8 +12,8 @@ from gridgrad.parallel import ProcessGrid, parallelize, train_step
 from gridgrad.parallel.faults.replicas import ReplicaCheck
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.placement.placements import Invariant
-from gridgrad.parallel.plans.all_plans import words_of
 from gridgrad.parallel.plans.fewest_bytes import fewest_bytes
+from gridgrad.parallel.plans.plans import words_of
 from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.machine import read
 from gridgrad.parallel.sync import power_sgd

@@ -7,7 +7,7 @@ import pytest
 
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import STAGE, places
-from gridgrad.parallel.pipeline.route import Route
+from gridgrad.parallel.pipeline.schedule import Route
 from gridgrad.parallel.placement.partition import indices
 from gridgrad.parallel.placement.stages import check_cuts, cut
 from gridgrad.parallel.plans.place_network import place

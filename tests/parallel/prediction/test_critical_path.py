@@ -7,7 +7,7 @@ import pytest
 
 from gridgrad.nn import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential
 from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.plans.owners import Owners
+from gridgrad.parallel.plans.hypergraph import Owners
 from gridgrad.parallel.prediction.cost import cost_of_busiest
 from gridgrad.parallel.prediction.critical_path import AHEAD, played, step_time
 from gridgrad.parallel.prediction.machine import Machine, names, read

@@ -10,7 +10,7 @@ from gridgrad.nn.sequence import leaves
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import ProcessGrid
 from gridgrad.parallel.pipeline import schedule_names
-from gridgrad.parallel.plans.owners import Owners
+from gridgrad.parallel.plans.hypergraph import Owners
 from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.critical_path import step_time

@@ -10,7 +10,7 @@ from gridgrad.nn import SGD, Concat, Conv2d, Flatten, Linear, MaxPool2d, ReLU, S
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import parallelize
 from gridgrad.parallel.grid.process_grid import AXES
-from gridgrad.parallel.plans.owners import Owners
+from gridgrad.parallel.plans.hypergraph import Owners
 from gridgrad.parallel.prediction.cost import cost_of_busiest
 from gridgrad.parallel.prediction.machine import read
 from gridgrad.parallel.prediction.placement_request import PlacementRequest

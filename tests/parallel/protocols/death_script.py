@@ -15,7 +15,7 @@ from gridgrad.parallel import ProcessGrid, distribute
 from gridgrad.parallel.job.deaths import end_after_death
 from gridgrad.parallel.job.run import run
 from gridgrad.parallel.protocols import protocol_names
-from gridgrad.parallel.protocols.worker_grid import divide
+from gridgrad.parallel.protocols.workers import divide
 from tests.parallel.protocols.training import dense, samples
 
 STEPS, LAST = 60, 5  # the victim dies before its turn of this number, for which the others wait before theirs

@@ -10,10 +10,9 @@ from gridgrad.nn import LOSSES, SGD, Linear, Sequential
 from gridgrad.parallel.grid.group import Group
 from gridgrad.parallel.grid.tally import Tally
 from gridgrad.parallel.placement.partition import Partition
-from gridgrad.parallel.protocols import exchange, protocol_names, simulated_training
-from gridgrad.parallel.protocols.exchange import Exchanged, exchange_halves, pairs
-from gridgrad.parallel.protocols.simulated_group import SimulatedGroup
-from gridgrad.parallel.protocols.simulated_workers import Simulation
+from gridgrad.parallel.protocols import parallel_sgd, protocol_names, simulated_training
+from gridgrad.parallel.protocols.parallel_sgd import Exchanged, exchange_halves, pairs
+from gridgrad.parallel.protocols.simulated_workers import SimulatedGroup, Simulation
 from tests.mpi import mpi
 from tests.parallel.protocols.training import samples as training_samples
 
@@ -106,11 +105,11 @@ def test_in_several_messages_and_what_is_counted(comm, monkeypatch):
     partner = next((a + b - comm.rank for a, b in pairs(comm.size, 3, 1) if comm.rank in (a, b)), None)
     moved = 0 if partner is None else min(sizes[comm.rank], sizes[partner]) // 2
     record = tally.records["exchange: samples", "exchange"]
-    assert record.bytes == moved * SAMPLE and record.messages == exchange.ARRAYS * (partner is not None)
+    assert record.bytes == moved * SAMPLE and record.messages == parallel_sgd.ARRAYS * (partner is not None)
     assert tally.records["exchange: sizes", "all-gather"].bytes == 8 * (comm.size - 1)
     assert record.bytes <= -(-203 // comm.size) * SAMPLE / 2  # O(N) of a worker
     assert comm.allreduce(record.bytes) <= 203 * SAMPLE / 2  # O(kN) of all
-    monkeypatch.setattr(exchange, "MOST_BYTES", 20)
+    monkeypatch.setattr(parallel_sgd, "MOST_BYTES", 20)
     tally = Tally()
     assert np.array_equal(exchanged(Group(comm, tally), 203)[1], whole)
     pieces = tally.records["exchange: samples", "exchange"]

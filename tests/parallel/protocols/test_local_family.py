@@ -9,10 +9,10 @@ from mpi4py import MPI
 from gridgrad.nn import LOSSES, SGD, Dropout, Linear, Sequential
 from gridgrad.parallel import ProcessGrid, distribute, train_step
 from gridgrad.parallel.protocols import protocol_names
-from gridgrad.parallel.protocols.diloco import fragments_of
+from gridgrad.parallel.protocols.averaging import fragments_of
 from gridgrad.parallel.protocols.parallel_sgd import Stripes
-from gridgrad.parallel.protocols.protocol import Counted, Shares
-from gridgrad.parallel.protocols.worker_grid import one_worker
+from gridgrad.parallel.protocols.protocol import SentParameters, Shares
+from gridgrad.parallel.protocols.workers import one_worker
 from gridgrad.parallel.sync.overlapped import OverlappedReduction
 from gridgrad.parallel.sync.shared_memory import SharedMemoryReduction
 from tests.mpi import mpi
@@ -193,7 +193,7 @@ def test_fragments_are_whole_parameters():
     with ProcessGrid(MPI.COMM_SELF) as grid:  # parameters of 15, 5, 20 and 4 elements
         net = distribute(dense(), grid)
         net.allocate()
-        cuts = {number: [where.stop for where in fragments_of(net, Counted(net), number)] for number in (1, 2, 3, 9)}
+        cuts = {number: [where.stop for where in fragments_of(net, SentParameters(net), number)] for number in (1, 2, 3, 9)}
     assert cuts == {1: [44], 2: [20, 44], 3: [15, 20, 44], 9: [0, 15, 0, 20, 0, 0, 40, 0, 44]}
 
 

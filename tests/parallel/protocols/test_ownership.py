@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gridgrad.parallel.protocols.ownership import OWNERSHIPS, greedy, round_robin, single
+from gridgrad.parallel.protocols.shard import OWNERSHIPS, greedy, round_robin, single
 
 SIZES = 10, 1, 20, 2, 30, 3
 

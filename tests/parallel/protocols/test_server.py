@@ -13,8 +13,7 @@ from gridgrad.parallel.protocols import protocol_names
 from gridgrad.parallel.protocols.protocol import Shares
 from gridgrad.parallel.protocols.shard import BSP, ServerShard
 from gridgrad.parallel.protocols.simulated_workers import SimulatedWorkers, Simulation
-from gridgrad.parallel.protocols.worker_grid import divide
-from gridgrad.parallel.protocols.workers import Workers, filled
+from gridgrad.parallel.protocols.workers import Workers, divide, filled
 from gridgrad.parallel.sync.overlapped import OverlappedReduction
 from gridgrad.parallel.sync.reduction import BlockingReduction
 from gridgrad.parallel.sync.shared_memory import SharedMemoryReduction

@@ -8,10 +8,9 @@ import pytest
 from gridgrad.parallel.grid.group import Group
 from gridgrad.parallel.grid.tally import Tally
 from gridgrad.parallel.placement.partition import Partition
-from gridgrad.parallel.protocols import shuffle_sgd
-from gridgrad.parallel.protocols.shuffle_sgd import shuffle
-from gridgrad.parallel.protocols.simulated_group import SimulatedGroup
-from gridgrad.parallel.protocols.simulated_workers import Simulation
+from gridgrad.parallel.protocols import parallel_sgd
+from gridgrad.parallel.protocols.parallel_sgd import shuffle
+from gridgrad.parallel.protocols.simulated_workers import SimulatedGroup, Simulation
 from tests.mpi import mpi
 
 CLASSES = 5
@@ -114,7 +113,7 @@ def test_in_several_messages_and_what_is_counted(comm, monkeypatch):
     assert tally.records["shuffle: samples", "all-to-all"].bytes == moved * (6 + 4 + 8)  # inputs, a target, an index
     drawn = len(stripe(comm, 203, "even"))
     assert tally.records["shuffle: drawn labels", "gather"].bytes == (24 * drawn if comm.rank else 0)
-    monkeypatch.setattr(shuffle_sgd, "MOST_BYTES", 100)
+    monkeypatch.setattr(parallel_sgd, "MOST_BYTES", 100)
     pieces, _, tally = shuffled(comm, 203, "classes")
     assert all(map(np.array_equal, whole, pieces))
     assert tally.records["shuffle: samples", "all-to-all"].calls > 3
@@ -134,7 +133,7 @@ def test_a_stripe_counts_by_its_size():
             pass
 
     both = [
-        np.array([(label, 0, worker) for label in labels], shuffle_sgd.DRAWN) for worker, labels in ((0, [1, 2]), (1, [8, 9]))
+        np.array([(label, 0, worker) for label in labels], parallel_sgd.DRAWN) for worker, labels in ((0, [1, 2]), (1, [8, 9]))
     ]
-    cuts = shuffle_sgd.cuts_of(Alone(), both[0], np.array([90, 10]), 2, 4)
+    cuts = parallel_sgd.cuts_of(Alone(), both[0], np.array([90, 10]), 2, 4)
     assert cuts == pytest.approx([1, 2])  # a quarter and a half of the samples are below 1 or equal, three quarters below 2

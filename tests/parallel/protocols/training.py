@@ -9,10 +9,9 @@ from gridgrad.nn import LOSSES, SGD, BatchNorm, Conv2d, Flatten, Linear, Sequent
 from gridgrad.nn.device import to_host
 from gridgrad.parallel import ProcessGrid, distribute
 from gridgrad.parallel.protocols import protocol_names
-from gridgrad.parallel.protocols.simulated_group import SimulatedGroup
 from gridgrad.parallel.protocols.simulated_training import held
-from gridgrad.parallel.protocols.simulated_workers import SimulatedWorkers, Simulation
-from gridgrad.parallel.protocols.worker_grid import divide
+from gridgrad.parallel.protocols.simulated_workers import SimulatedGroup, SimulatedWorkers, Simulation
+from gridgrad.parallel.protocols.workers import divide
 from tests.parallel.equality import micro_batches_of
 
 LR, BATCH = 0.1, 8

@@ -8,9 +8,8 @@ import pytest
 from gridgrad.nn import LOSSES, SGD, Context
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.grid.process_grid import STAGE
-from gridgrad.parallel.pipeline.passes import complete
-from gridgrad.parallel.pipeline.ready_list import asynchronous, stream
-from gridgrad.parallel.pipeline.route import Route
+from gridgrad.parallel.pipeline.generators import asynchronous, complete, stream
+from gridgrad.parallel.pipeline.schedule import Route
 from gridgrad.parallel.pipeline.simulate import simulate
 from tests.mpi import mpi
 from tests.parallel.equality import assert_same, grids, on_first, serial

@@ -27,7 +27,7 @@ from gridgrad.nn.device import to_device, to_host
 from gridgrad.parallel import Partition, ProcessGrid, parallelize, train_step
 from gridgrad.parallel.choose import parallelize as choosing
 from gridgrad.parallel.grid.process_grid import LAYER_AXES
-from gridgrad.parallel.plans.owners import Owners
+from gridgrad.parallel.plans.hypergraph import Owners
 from tests.bad_minibatches import CONVERTED, LABELS, REFUSED, TARGETS, X, dense, images
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, grids, on_cpus

@@ -12,7 +12,7 @@ from gridgrad.nn.sequence import output_shape
 from gridgrad.parallel.grid.group import TAGS
 from gridgrad.parallel.grid.process_grid import AXES
 from gridgrad.parallel.pipeline import schedule_names
-from gridgrad.parallel.pipeline.passes import complete
+from gridgrad.parallel.pipeline.generators import complete
 from gridgrad.parallel.pipeline.schedule import Schedule, Unsound, execution
 from gridgrad.parallel.placement.layout import Layout
 from gridgrad.parallel.placement.stages import cut

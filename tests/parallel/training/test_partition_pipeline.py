@@ -21,7 +21,7 @@ from gridgrad.nn import (
     Tanh,
 )
 from gridgrad.parallel import ProcessGrid, Trace, parallelize
-from gridgrad.parallel.plans.owners import Owners
+from gridgrad.parallel.plans.hypergraph import Owners
 from gridgrad.parallel.training.steps import Diverged
 from tests.mpi import mpi
 from tests.parallel.equality import assert_same, on_first, parallel, serial

@@ -5,9 +5,8 @@ import pytest
 from gridgrad.nn import LOSSES, Conv2d, Flatten, Linear, ReLU, Sequential
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.choose.shares import measured_shares
-from gridgrad.parallel.pipeline.csv_text import to_csv
-from gridgrad.parallel.pipeline.generators import gpipe
-from gridgrad.parallel.pipeline.passes import complete
+from gridgrad.parallel.pipeline.generators import complete, gpipe
+from gridgrad.parallel.pipeline.schedule_names import to_csv
 from gridgrad.parallel.prediction.machine import read
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
 from tests.mpi import mpi

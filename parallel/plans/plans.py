@@ -1,0 +1,195 @@
+"""The plans by their words: how layers with weights are placed along an axis of the grid.
+
+| word         | weight W (.., inputs, outputs) | input of the layer          | output                  |
+|--------------|--------------------------------|-----------------------------|-------------------------|
+| "out"        | `Shard(outputs)`               | `Replicate`                 | `Shard(C)`              |
+| "in"         | `Shard(inputs)`                | `Shard(C)`                  | `Partial`               |
+| "hidden"     | `Shard(hidden units)`          | `Replicate`                 | `Partial`               |
+| "replicate"  | `Replicate`                    | `Shard(N)`                  | `Shard(N)`              |
+| "redundant"  | `Invariant`                    | `Invariant`                 | `Invariant`             |
+| "height"     | `Replicate`                    | `Shard(H)`                  | `Shard(H)`              |
+| "width"      | `Replicate`                    | `Shard(W)`                  | `Shard(W)`              |
+| "laugier"    | `Shard(outputs)`               | `Replicate`                 | `Invariant`             |
+| "marques"    | `AtMaster`                     | `AtMaster(N)`               | `AtMaster(N)`           |
+| "hypergraph" | `Tile`                         | `Copies(C)`: what is needed | `Shard(C)`: what is owned |
+
+The last two are whole algorithms: `parallel/plans/marques.py` and `parallel/plans/hypergraph.py`.
+"""
+
+from typing import Any
+
+from gridgrad.parallel.grid.process_grid import LAYER_AXES, MODEL
+from gridgrad.parallel.placement.partition import Partition
+from gridgrad.parallel.placement.placements import C, H, Invariant, Partial, Replicate, Shard, W
+from gridgrad.parallel.placement.plan import INPUTS, OUTPUTS, Plan, output_columns
+from gridgrad.parallel.placement.redistribute import Redistribute
+from gridgrad.parallel.plans.hypergraph import PartitionOfNetwork
+from gridgrad.parallel.plans.marques import MasterAndSlaves
+
+
+class ShardOutputs(Plan):
+    """Every rank has the whole input and computes some outputs, columns of the weight: those it owns, or its share."""
+
+    word, use, is_candidate = "out", "split the weights", True
+    input, weight = Replicate(), OUTPUTS
+    output: Any = C
+
+    def divide(self, placer, axis, layer):
+        columns = output_columns(placer, axis, layer)
+        return {"weight": Shard(-1, columns), "bias": Shard(0, columns)}, Shard(C, columns)
+
+
+class ShardInputs(Plan):
+    """A rank has some inputs, rows of the weight, and computes a partial sum of all outputs. The first rank with inputs adds
+    the bias.
+    """
+
+    word, use, is_candidate = "in", "split the weights", True
+    input, output, weight = C, Partial(), INPUTS
+
+    def divide(self, placer, axis, layer):
+        rows = placer.at[axis].partition
+        adds_bias = next((rank for rank in range(rows.ranks) if rows.size(rank)), 0)
+        return {"weight": Shard(-2, rows), "bias": Shard(0, Partition.at_rank(layer.outputs, rows.ranks, adds_bias))}, Partial()
+
+
+class ShardHiddenUnits(Plan):
+    """For a TiedAutoencoder: each rank has the whole input, computes some hidden units, and from them a partial sum of the
+    output. The first rank with hidden units adds the bias of the decoder.
+    """
+
+    word, use, kinds, is_candidate = "hidden", "split the weights", ("autoencoder",), True
+    input, output, weight = Replicate(), Partial(), OUTPUTS
+
+    def refusal(self, layer):
+        if layer.kind not in self.kinds:
+            return "has no hidden units: hidden is for autoencoders"
+
+    def divide(self, placer, axis, layer):
+        units = output_columns(placer, axis, layer)
+        first = next(rank for rank in range(units.ranks) if units.size(rank))
+        decoder_bias = Shard(0, Partition.at_rank(layer.inputs, units.ranks, first))
+        return {"weight": Shard(-1, units), "bias": Shard(-1, units), "decoder_bias": decoder_bias}, Partial()
+
+
+class ReplicateWeights(Plan):
+    """Every rank holds the whole weight and computes its part of the samples, as on the axis batch."""
+
+    word, use = "replicate", "split the samples and hold whole weights, as on the axis batch"
+    kinds = "linear", "conv", "autoencoder"
+
+    def is_tried(self, kinds, sizes, shape):
+        return True
+
+
+class ComputeRedundantly(Plan):
+    """Every rank computes the whole layer for all samples, so no gradient of the weights is summed. It pays for small layers
+    and minibatches of one sample; Grabaskas 2018 does so with layers that are not split.
+    """
+
+    word, use = "redundant", "hold whole weights, and all compute the same"
+    input = output = Invariant()
+    shares_work = False
+
+    def divide(self, placer, axis, layer):
+        return {"weight": Invariant(), "bias": Invariant()}, Invariant()
+
+
+class ShardPixels(Plan):
+    """Each rank computes its part of every image, for convolutions only. Example: ShardPixels("height", H, "rows")."""
+
+    kinds = ("conv",)
+
+    def __init__(self, word, dim, plural):
+        self.word, self.use = word, f"split the {plural} of each image"
+        self.input = self.output = dim
+        self.axes = tuple(axis for axis in LAYER_AXES if axis != word)
+
+    def refusal(self, layer):
+        if layer.kind != "conv":
+            return f"has no {self.word} to split: use conv={self.word},linear=.."
+
+    def is_tried(self, kinds, sizes, shape):
+        """More ranks than rows are possible, but ranks without a row only add collectives."""
+        return self.input == H and kinds == {"conv"} and self.fits(sizes) and sizes[MODEL] <= shape[0]
+
+    def check(self, text, grid):
+        if grid.sizes.get(self.word, 1) > 1:
+            raise ValueError(
+                f"plan '{text}': the axis {self.word} splits the images already: leave {self.word} out of one of the two"
+            )
+
+
+HEIGHT, WIDTH = ShardPixels("height", H, "rows"), ShardPixels("width", W, "columns")
+
+
+class GatherEveryLayer(ShardOutputs):
+    """Laugier et al. 2018, Algorithms 2 and 3: "out" with an all-gather behind each layer, for comparison. A rank sends
+    3 (P-1)/P of a layer's activations; all-gather and reduce-scatter would send 2 (P-1)/P.
+    """
+
+    word, is_candidate, mixes = "laugier", False, False
+    output = Invariant()
+
+    def behind(self, placer, axis, layer):
+        shape = layer.output_shape(placer.shape)
+        placer.append(Redistribute(placer.grid.group(axis), placer.at[axis], Invariant(), shape), layer.name)
+        placer.at[axis] = Invariant()
+
+
+PLANS: dict[str, Plan] = {  # of those that are equally fast the planner takes the first
+    plan.word: plan
+    for plan in (
+        ShardOutputs(), ShardInputs(), ShardHiddenUnits(), ReplicateWeights(), ComputeRedundantly(), HEIGHT, WIDTH,
+        GatherEveryLayer(), MasterAndSlaves(), PartitionOfNetwork(),
+    )
+}  # fmt: skip
+FEWEST_BYTES = "fewest-bytes"
+FIXED = {  # axes with one possible plan: they divide the samples or, of convolutions, the images
+    axis: f"conv={axis},linear=replicate,autoencoder=replicate" if axis in PLANS else "replicate"
+    for axis in LAYER_AXES
+    if axis != MODEL
+}
+USE = "fewest-bytes, laugier, marques, hypergraph, out, in, replicate, redundant, height or width"
+
+
+def candidates(kind):
+    """The words of the plans among which "fewest-bytes" chooses for a kind of layer."""
+    return tuple(word for word, plan in PLANS.items() if plan.is_candidate and kind in plan.kinds)
+
+
+def plans_of(words):
+    """The Plans that words name, without those that FEWEST_BYTES will choose."""
+    return [PLANS[word] for word in dict.fromkeys(words) if word in PLANS]
+
+
+def by_axis(layers, words):
+    """{axis: {layer: Plan}} for all axes. words: of the layers' plans along the axis `MODEL`."""
+    found = {axis: words_of(text, layers) for axis, text in FIXED.items()} | {MODEL: words}
+    return {axis: {layer: PLANS[word] for layer, word in zip(layers, of, strict=True)} for axis, of in found.items()}
+
+
+def words_of(text, layers):
+    """The word of each layer with weights, from a text as in `parallelize` or a list; ValueError if it does not fit."""
+    words = text.split(",") if isinstance(text, str) else list(text)
+    if all("=" in word for word in words):
+        kinds = dict(word.split("=", 1) for word in words)
+        if len(kinds) < len(words) or not {"conv", "linear"} <= kinds.keys() <= {"conv", "linear", "autoencoder"}:
+            raise ValueError(f"plan '{text}': by kind it names conv and linear, such as conv=width,linear=out: use {USE}")
+        words = [kinds.get(layer.kind, FEWEST_BYTES) for layer in layers]
+    elif len(words) == 1:
+        words *= len(layers)
+    if len(words) != len(layers):
+        raise ValueError(f"plan '{text}' has {len(words)} choices but the net has {len(layers)} layers with "
+                         "weights: give one for each of them, or one for all")  # fmt: skip
+    for word, layer in zip(words, layers, strict=True):
+        if word == FEWEST_BYTES:
+            continue
+        if word not in PLANS:
+            raise ValueError(f"plan '{text}': unknown choice '{word}': use {USE}")
+        if refusal := PLANS[word].refusal(layer):
+            raise ValueError(f"plan '{text}': layer {layer.name} {layer!r} {refusal}")
+    for plan in plans_of(words):
+        if not plan.mixes and len(set(words)) > 1:
+            raise ValueError(f"plan '{text}': {plan} is a whole algorithm and does not mix with other choices")
+    return words

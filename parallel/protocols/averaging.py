@@ -1,0 +1,451 @@
+"""Protocols whose workers train alone for some steps and then average, all of them or two at a time.
+
+Here x_w are the parameters of worker w, x those that all agreed on last, and mean that of the x_w, weighted by the samples
+that each has seen since.
+
+- `LocalSGD` (McMahan et al. 2017, Algorithm 1; Stich 2019): every `period` steps x_w <- mean.
+- `SlowMo` (Wang et al. 2019, Algorithm 1): u <- beta u + (x - mean) / gamma; x <- x - rate gamma u. gamma: the learning rate of
+  the last local step.
+- `DiLoCo` (Douillard et al. 2023, Algorithm 1): g = x - mean; v <- momentum v + g; x <- x - lr (g + momentum v).
+- `StreamingDiLoCo` (Douillard et al. 2025, section 3): the same in fragments, which travel while training goes on.
+- `ConsensusADMM` (Boyd et al. 2011, section 7.1), f_w being the mean loss of the samples of worker w:
+  x_w <- argmin f_w(x) + rho/2 |x - z + u_w|^2; z <- mean(x_w + u_w); u_w <- u_w + x_w - z.
+- `EASGD` (Zhang, Choromanska, LeCun 2015, equations 5 and 6): x_w <- x_w - lr g_w - alpha (x_w - c); c <- c + alpha sum_w
+  (x_w - c). On the right all x_w and c are those before the step.
+- `SGP` (Assran, Loizou, Ballas, Rabbat 2019, Algorithm 1): worker w trains at x_w / a_w, and after each step (x_w, a_w) <-
+  half of it + the half that another worker has sent.
+
+Grabaskas 2018 intends local SGD, but what it sums over the nodes is never used: each node trains alone on its stripe
+(`experiments/papers/published/grabaskas2018.toml`), which is why the accuracy in its Appendix C does not depend on the period.
+"""
+
+from dataclasses import dataclass
+from itertools import accumulate
+from math import prod
+
+import numpy as np
+
+from gridgrad.nn.device import to_device, xp
+from gridgrad.nn.flat_parameters import FlatParameters
+from gridgrad.parallel.grid.transfer import CompletedTransfer
+from gridgrad.parallel.protocols.protocol import UPDATE, Message, Protocol, Traffic, WorkOfStep
+
+
+class LocalSGD(Protocol):
+    """Every `period` steps all workers are replaced by their mean; until step `start` after every step: post-local SGD (Lin et
+    al. 2018, section 3). Period 1 with plain SGD equals synchronous training, except statistics of BatchNorm. States of the
+    optimizer are not averaged. Protocols with another `exchange` are subclasses.
+    """
+
+    def __init__(self, net, workers, make_optimizer, period, start=0):
+        super().__init__(net, workers, make_optimizer)
+        self.period = self.interval = period
+        self.start = start
+        self._seen = np.zeros(workers.size, np.int64)  # samples of each worker since the last exchange
+
+    agreement = 1  # additions and multiplications on each parameter, where the workers agree: a scaling
+
+    @classmethod
+    def traffic(cls, served, period=1, **values):
+        return agreed(served, period, cls.agreement)
+
+    def effective_batch(self, batch_size):
+        return batch_size * self.period
+
+    def state(self):
+        state = super().state()
+        state.numbers["seen"] = self._seen.tolist()
+        return state
+
+    def load(self, state):
+        super().load(state)
+        self._seen[:] = state.numbers["seen"]
+
+    def begin(self, turn, shares):
+        super().begin(turn, shares)
+        self._seen += shares.sizes(turn.step)
+
+    def after_step(self):
+        if self.is_due(self.turn.step + 1):
+            self._exchange()
+
+    def is_due(self, done):
+        """Whether there is an exchange after so many steps."""
+        return done <= self.start or (done - self.start) % self.period == 0
+
+    def finish(self):
+        if self._seen.any():
+            self._exchange()
+        super().finish()
+
+    def _exchange(self):
+        if self.workers.size > 1:
+            self.exchange()
+        self._seen[:] = 0
+
+    def exchange(self):
+        """Let the workers agree. Collective over all workers, of which there are several."""
+        self.replace(self.mean(self.counted.pack(self.net.params)))
+
+    def mean(self, packed):
+        """The mean over the workers of an array shaped as `counted.pack` returns it, which is overwritten. Collective."""
+        packed *= self.portion(self._seen)
+        self.workers.all_reduce(packed)
+        return packed
+
+    def portion(self, seen):
+        """The weight of this worker in a mean where each of them has seen so many samples."""
+        return float(seen[self.workers.rank] / seen.sum())
+
+
+def agreed(served, period, operations):
+    """The Traffic of local steps and a sum of all parameters in every `period`-th one. operations: per parameter, to agree."""
+    elements = [sum(served)] * len(served)
+    return Traffic([WorkOfStep(elements, UPDATE), WorkOfStep(elements, operations, 1 / period)], [(sum(served), 1 / period)])
+
+
+class SlowMo(LocalSGD):
+    """Momentum `beta`, in [0, 1), on what the mean moves by. With beta 0 and rate 1 it is local SGD. Where the learning rate is
+    0, the momentum stays and the workers take their mean. States of the workers' optimizers stay too.
+    """
+
+    agreement = 7
+
+    def __init__(self, net, workers, make_optimizer, period, beta, rate=1.0):
+        super().__init__(net, workers, make_optimizer, period)
+        self.beta, self.rate = beta, rate
+        self.agreed = self.counted.pack(net.params)
+        self.slow_momentum = xp.zeros_like(self.agreed)
+
+    def own_arrays(self):
+        return {"agreed": self.agreed, "slow_momentum": self.slow_momentum}
+
+    def exchange(self):
+        mean = self.mean(self.counted.pack(self.net.params))
+        gamma = self.optimizer.lr(self.turn.step)  # also where this worker had no samples in that step
+        if gamma:
+            self.slow_momentum *= self.beta
+            self.slow_momentum += (self.agreed - mean) / gamma
+            self.agreed -= self.rate * gamma * self.slow_momentum
+        else:
+            self.agreed[...] = mean
+        self.replace(self.agreed)
+
+
+TRAVELLING = "sent", "mean"  # the arrays of a Fragment that is under way
+
+
+def diloco(net, workers, make_optimizer, period, fragments=1, **outer):
+    """A DiLoCo, or a StreamingDiLoCo of several fragments. outer: its lr and momentum."""
+    if fragments == 1:
+        return DiLoCo(net, workers, make_optimizer, period, **outer)
+    return StreamingDiLoCo(net, workers, make_optimizer, period, fragments, **outer)
+
+
+class DiLoCo(LocalSGD):
+    """Every `period` steps the mean makes a step of SGD with Nesterov momentum; with lr 1 and momentum 0 it is local SGD."""
+
+    agreement = 8
+
+    def __init__(self, net, workers, make_optimizer, period, lr=0.7, momentum=0.9):
+        super().__init__(net, workers, make_optimizer, period)
+        self.lr, self.momentum = lr, momentum
+        self.agreed = self.counted.pack(net.params)
+        self.velocity = xp.zeros_like(self.agreed)
+
+    def own_arrays(self):
+        return {"agreed": self.agreed, "velocity": self.velocity}
+
+    def exchange(self):
+        self.outer_step(slice(None), self.mean(self.counted.pack(self.net.params)))
+        self.replace(self.agreed)
+
+    def outer_step(self, where, mean):
+        """Take the outer step for a slice of `agreed`. mean: of the workers' parameters in that slice."""
+        agreed, velocity = self.agreed[where], self.velocity[where]
+        gradient = agreed - mean
+        velocity *= self.momentum
+        velocity += gradient
+        agreed -= self.lr * (gradient + self.momentum * velocity)
+
+
+@dataclass(eq=False)
+class Fragment:
+    """A part of the parameters that travels on its own. where: slice of what `counted.pack` returns. seen: samples of each
+    worker before it was last sent. sent: the parameters then. mean: that of all workers, once `transfer` is complete.
+    """
+
+    where: slice
+    seen: np.ndarray
+    sent: object = None
+    mean: object = None
+    transfer: object = None
+
+
+class StreamingDiLoCo(DiLoCo):
+    """Fragment f of F is sent after steps floor((f + 1) H / F), + H, .. of H = `period`, and arrives when the next one is sent:
+    x_local <- x_local + (x - x_sent), which keeps the progress made meanwhile (the paper mixes both in a fixed ratio). At the
+    end all fragments are sent once more, and all workers take x.
+    """
+
+    def __init__(self, net, workers, make_optimizer, period, fragments, lr=0.7, momentum=0.9):
+        if fragments > period:
+            raise ValueError(f"diloco: {fragments} fragments need a period of at least {fragments} steps, not {period}")
+        super().__init__(net, workers, make_optimizer, period, lr, momentum)
+        self.fragments = [Fragment(where, self._seen.copy()) for where in fragments_of(net, self.counted, fragments)]
+        self._sent_at = {number * period // fragments % period: number - 1 for number in range(1, fragments + 1)}
+        self._under_way = None
+
+    def state(self):
+        state, fragment = super().state(), self._under_way
+        if fragment:
+            fragment.transfer.wait()
+        for name in TRAVELLING:
+            whole = xp.zeros_like(self.agreed)
+            if fragment:
+                whole[fragment.where] = getattr(fragment, name)
+            state.arrays[name] = whole, self.counted.slices
+        state.numbers["under_way"] = self.fragments.index(fragment) if fragment else None
+        state.numbers["seen_when_sent"] = [fragment.seen.tolist() for fragment in self.fragments]
+        return state
+
+    def load(self, state):
+        super().load(state)
+        for fragment, seen in zip(self.fragments, state.numbers["seen_when_sent"], strict=True):
+            fragment.seen[:] = seen
+        if state.numbers["under_way"] is not None:
+            fragment = self._under_way = self.fragments[state.numbers["under_way"]]
+            fragment.sent, fragment.mean = (to_device(state.arrays[name][0][fragment.where].copy()) for name in TRAVELLING)
+            fragment.transfer = CompletedTransfer()
+
+    def after_step(self):
+        if self.workers.size == 1:
+            return
+        if self._under_way:
+            self._under_way.transfer.test()  # an MPI library may move data only when it is called
+        number = self._sent_at.get((self.turn.step + 1) % self.period)
+        if number is not None:
+            self._receive()
+            self._send(self.fragments[number])
+
+    def exchange(self):
+        """The exchange at the end."""
+        self._receive()
+        for fragment in self.fragments:
+            if (self._seen > fragment.seen).any():
+                self._send(fragment)
+                self._receive()
+        self.replace(self.agreed)
+
+    def _send(self, fragment):
+        """Begin to sum a fragment over the workers."""
+        fragment.sent = self.counted.pack(self.net.params)[fragment.where].copy()
+        fragment.mean = fragment.sent * self.portion(self._seen - fragment.seen)
+        fragment.transfer = self.workers.start_all_reduce(fragment.mean)
+        fragment.seen[:] = self._seen
+        self._under_way = fragment
+
+    def _receive(self):
+        """Wait for the fragment that is under way, if there is one, and apply it."""
+        fragment, self._under_way = self._under_way, None
+        if fragment:
+            fragment.transfer.wait()
+            self.outer_step(fragment.where, fragment.mean)
+            params = self.counted.pack(self.net.params)
+            params[fragment.where] += self.agreed[fragment.where] - fragment.sent
+            self.replace(params)
+            fragment.sent = fragment.mean = fragment.transfer = None
+
+
+def fragments_of(net, counted, number):
+    """The `number` slices of what `counted.pack` returns that travel apart: consecutive whole parameters of the serial network,
+    so that results do not depend on how a worker is spread. A slice may be empty, as beside a very large parameter.
+    """
+    sizes = [prod(p.shape) for _, p in net.parameters]
+    total, parts = sum(sizes), {}
+    for (layer, p), length, stop in zip(net.parameters, sizes, accumulate(sizes)):
+        parts[f"{layer.name}.{p.name}"] = (2 * stop - length) * number // (2 * total)
+    fragments = [slice(0, 0)] * number
+    for name, packed, _ in counted.parameters():
+        before = fragments[parts[name]]
+        fragments[parts[name]] = slice(before.start if before.stop else packed.start, packed.stop)
+    return fragments
+
+
+def admm(net, workers, make_optimizer, period, rho=None):
+    """A ConsensusADMM; without rho LocalSGD, which is what Hegde and Usmani call ADMM (section 5.1.2, Algorithm 3): each worker
+    fetches, takes a step and pushes, a server takes the mean, and there are no dual variables.
+    """
+    if rho is None:
+        return LocalSGD(net, workers, make_optimizer, period)
+    return ConsensusADMM(net, workers, make_optimizer, period, rho)
+
+
+class ConsensusADMM(LocalSGD):
+    """Consensus with scaled dual variables u_w and penalty rho. Instead of the argmin, x_w is what `period` steps make of it,
+    with rho (x_w - z + u_w) added to the gradient. The mean is weighted by samples; a worker without any keeps u_w.
+    At the end every worker takes z.
+    """
+
+    def __init__(self, net, workers, make_optimizer, period, rho):
+        net.allocate()
+        self.rho = rho
+        self.target = net.params.copy()  # z - u_w, in the order of the flat buffers
+        super().__init__(net, workers, make_optimizer, period)
+        self.consensus = self.counted.pack(net.params)
+        self.dual = xp.zeros_like(self.consensus)
+
+    def updated_here(self):
+        return _Penalised(self.net, self.rho, self.target) if self.workers.size > 1 else self.net
+
+    def own_arrays(self):
+        return {"consensus": self.consensus, "dual": self.dual, "target": self.target}
+
+    def arrays_between_steps(self):
+        return super().arrays_between_steps() | {"target": (self.target, [slice(0, self.net.size)])}
+
+    def exchange(self):
+        own = self.counted.pack(self.net.params)
+        self.consensus = self.mean(own + self.dual)
+        if self._seen[self.workers.rank]:
+            self.dual += own - self.consensus
+        self.counted.unpack(self.consensus - self.dual, self.target)
+
+    def finish(self):
+        super().finish()
+        if self.workers.size > 1:
+            self.replace(self.consensus)
+
+
+class _Penalised(FlatParameters):
+    """A network as an optimizer sees it, whose gradients include that of rho/2 |params - target|^2."""
+
+    def __init__(self, net, rho, target):
+        super().__init__(net.params, net.grads)
+        self._net, self._rho, self._target = net, rho, target
+        self.flat, self.allocate = self, net.allocate
+
+    @property
+    def step(self):
+        return self._net.step
+
+    @property
+    def owned(self):
+        return self._net.flat.owned
+
+    def updated(self, where):
+        self._net.flat.updated(where)
+
+    def end_update(self):
+        self._net.flat.end_update()
+
+    def ready(self, where):
+        """Return when the gradients of a slice are final: that of the loss is, before the other is added."""
+        self._net.flat.ready(where)
+        self.grads[where] += self._rho * (self.params[where] - self._target[where])
+
+
+class EASGD(Protocol):
+    """Every `period`-th step, except the first, workers and a centre attract each other by `alpha` of their distance; all keep
+    the centre, and take it at the end (the paper has a master for it). ValueError if alpha x workers, the moving rate of the
+    centre, is above 1, since the centre would overshoot.
+    """
+
+    def __init__(self, net, workers, make_optimizer, period, alpha):
+        if alpha * workers.size > 1:
+            most = f"{1 / workers.size:.3g}"
+            raise ValueError(f"easgd: the moving rate {alpha:g} must be at most 1/workers, here {most}, else it is unstable")
+        super().__init__(net, workers, make_optimizer)
+        self.period = self.interval = period
+        self.alpha = alpha
+        self.centre = self.counted.pack(net.params)
+
+    @staticmethod
+    def traffic(served, period=1, **values):
+        return agreed(served, period, operations=4)
+
+    def effective_batch(self, batch_size):
+        return batch_size * self.period
+
+    def own_arrays(self):
+        return {"centre": self.centre}
+
+    def begin(self, turn, shares):
+        super().begin(turn, shares)
+        self._pull = None
+        if self.workers.size > 1 and turn.step and turn.step % self.period == 0:  # now no rank of the worker is in its step
+            self._pull = self.alpha * (self.counted.pack(self.net.params) - self.centre)
+
+    def after_step(self):
+        """Move towards the centre, and the centre towards the workers, by what was found when the turn began."""
+        if self._pull is not None:
+            self.replace(self.counted.pack(self.net.params) - self._pull)
+            self.workers.all_reduce(self._pull)
+            self.centre += self._pull
+
+    def finish(self):
+        if self.workers.size > 1:
+            self.replace(self.centre)
+        super().finish()
+
+
+HALF = "half"  # the kind of its messages
+
+
+class SGP(Protocol):
+    """Stochastic gradient push on the directed exponential graph of W workers, which train at z_w = x_w / a_w. In step t a
+    worker sends half to w + 2^(t mod ceil(log2 W)) and waits only for the half of that step from w - 2^(..). At the end all
+    take sum x_w / sum a_w. Steps count alike, whatever the samples of their shares.
+    """
+
+    own_numbers = ("weight",)
+
+    def __init__(self, net, workers, make_optimizer):
+        super().__init__(net, workers, make_optimizer)
+        self.x, self.weight = self.counted.pack(net.params), 1.0
+        self._arrived = {}  # {step: what was sent in it}
+        workers.handle(HALF, self._keep)
+
+    @staticmethod
+    def traffic(served, **values):
+        elements, workers = sum(served), len(served)
+        halves = [Message(worker, (worker + 1) % workers, elements) for worker in range(workers)]
+        mixing = 6  # find and add what the step has changed, halve, add what arrives, divide by the weight
+        return Traffic([WorkOfStep([elements] * workers, operations) for operations in (UPDATE, mixing)], rounds=[halves])
+
+    def own_arrays(self):
+        return {"x": self.x}
+
+    def after_step(self):
+        """Add what the local step has changed, and exchange halves."""
+        workers, step = self.workers, self.turn.step
+        if workers.size == 1:
+            return
+        if self.turn.samples:
+            self.x += self.counted.pack(self.net.params) - self.x / self.weight  # which were the parameters before
+        hop = 2 ** (step % (workers.size - 1).bit_length())
+        half = self._with_weight() / 2
+        workers.send((workers.rank + hop) % workers.size, HALF, [step], half)
+        workers.wait_until(lambda: step in self._arrived)
+        workers.meet_inside()
+        self._take(half + self._arrived.pop(step))
+
+    def finish(self):
+        if self.workers.size > 1:
+            self.workers.wait_until(lambda: self.workers.all_sent)
+            self.workers.meet_inside()
+            total = self._with_weight()
+            self.workers.all_reduce(total)
+            self._take(total / self.workers.size)
+        super().finish()
+
+    def _keep(self, source, numbers, content):
+        self._arrived[numbers[0]] = to_device(content.view(self.x.dtype))
+
+    def _with_weight(self):
+        return xp.concatenate([self.x, xp.full(1, self.weight, self.x.dtype)])
+
+    def _take(self, both):
+        """Go on from an x and its weight."""
+        self.x, self.weight = both[:-1], float(both[-1])
+        self.replace(self.x / self.weight)
