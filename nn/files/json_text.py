@@ -4,7 +4,7 @@ import json
 
 from gridgrad.nn.files import limits
 
-# What code raises that is given other content than it was written for.
+# What a reader raises where a file has other content than it expects.
 UNFIT = ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError
 BYTES_OF = {"[": 64, "{": 64, ",": 40, ":": 150}  # about those of the objects of Python that one of these means
 

@@ -128,10 +128,9 @@ def copy_over(source, target):
 
 
 def taken(slices, some):
-    """Where those elements of an array that lie in some parts of the flat buffers are in the array.
+    """Some parts of the flat buffers, as a list of slices of an array that holds `slices` of them one after another.
 
-    slices: of the flat buffers, whose elements the array holds one after another. some: slices that lie within those.
-    Returns a list of slices.
+    some: slices of the flat buffers, each within one of `slices`.
     """
     starts, found = [0, *accumulate(map(size, slices))], []
     for wanted in some:

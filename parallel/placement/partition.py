@@ -44,7 +44,7 @@ class Partition:
         return size(self.part(rank))
 
     def of_length(self, length: int) -> "Partition":
-        """This Partition: its length is known. See `Split`."""
+        """Itself: a Partition is a Split of one length."""
         return self
 
     @property

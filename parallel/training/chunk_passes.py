@@ -28,9 +28,9 @@ class MicroBatch:
 class ChunkPass:
     """One micro-batch in one chunk, from when its input is expected until the gradients of the parameters are computed.
 
-    context: what the layers store, from forward on. version: of the weights that forward used. By way: takes, what the chunk
-    takes; own, what this rank itself computed of that; received, what it received of that, {rank: array}; made, what the chunk
-    computed, until it is sent.
+    context: what the layers store, from forward on. version: of the weights that forward used. The others are dicts with the
+    keys "forward" and "backward". takes: the chunk's input. own: the part of it that this rank computed. received: the parts
+    that came from others, {rank: array}. made: the chunk's output, until it is sent.
     """
 
     context: Context | None = None

@@ -291,7 +291,7 @@ class Executor:
 
 
 def behind(way, chunk):
-    """The number of the chunk behind the boundary from which a chunk takes something on a way."""
+    """The number of the boundary where a chunk gets its input: boundary n lies in front of chunk n."""
     return chunk if way == "forward" else chunk + 1
 
 
