@@ -80,12 +80,12 @@ def written_slices(net, slices):
 
 
 def intervals_in(run, slices):
-    """The intervals (start, stop), counted from the start of a run, that slices of the flat buffers have of it."""
+    """The parts of slices that lie in a run, [(start, stop)] counted from its start."""
     return [(part.start - run.start, part.stop - run.start) for where in slices if size(part := common(where, run))]
 
 
 def share(everyone, rank):
-    """The intervals (start, stop) that a rank writes of those that each rank has. everyone: a list of them for each rank."""
+    """What a rank writes, [(start, stop)], so that one rank writes each element. everyone: what each rank has."""
     mine = everyone[rank]
     if all(theirs == mine for theirs in everyone):
         return even_share(mine, len(everyone), rank)
