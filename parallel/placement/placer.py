@@ -4,13 +4,13 @@ from copy import copy
 from functools import lru_cache, partial
 
 from gridgrad.nn import BatchNorm, Concat, Conv2d, Dropout, Flatten, Linear, LocalResponseNorm, Residual, TiedAutoencoder
-from gridgrad.nn.layer import Parameter
+from gridgrad.nn.device import xp
+from gridgrad.nn.layer import Layer, Parameter
 from gridgrad.nn.layers.activations import Activation
 from gridgrad.nn.layers.pool import Pool2d
 from gridgrad.parallel.grid.process_grid import STAGE
 from gridgrad.parallel.placement.gathered_linear import GatheredLinear
 from gridgrad.parallel.placement.halo_conv import HaloConv2d
-from gridgrad.parallel.placement.idle import Idle
 from gridgrad.parallel.placement.layout import Layout
 from gridgrad.parallel.placement.move_table import sum_in_place
 from gridgrad.parallel.placement.moves import MASTER
@@ -120,7 +120,7 @@ class Placer:
     def append_block(self, block, layer):
         """Append this rank's block of a layer with parameters, or what another rank than the master has in its place."""
         if any(isinstance(at, AtMaster) and self.grid.coordinates[axis] != MASTER for axis, at in self.at.items()):
-            block = Idle(block, self.shape, layer.output_shape(self.shape))
+            block = EmptyLayer(block, self.shape, layer.output_shape(self.shape))
         self.append(block, layer.name)
 
     def at_master(self, axis, parameter):
@@ -356,3 +356,20 @@ class GlobalBatchNorm(BatchNorm):
     def sum_over_ranks(self, sums):
         sum_in_place(self.group, sums, self.name)
         return sums
+
+
+class EmptyLayer(Layer):
+    """What another rank has in place of a layer that runs on the master alone: it passes on empty arrays.
+
+    layer: with an empty block of the parameters. before, after: the shapes of an input and of an output sample.
+    """
+
+    def __init__(self, layer, before, after):
+        self.before, self.after = before, after
+        self.parameters, self.buffers = layer.parameters, layer.buffers
+
+    def forward(self, x, context):
+        return xp.empty((0, *self.after), x.dtype)
+
+    def input_gradient(self, dy, context):
+        return xp.empty((0, *self.before), dy.dtype)

@@ -36,8 +36,8 @@ from gridgrad.parallel.grid.group import MAX_ELEMENTS
 from gridgrad.parallel.grid.process_grid import AXES
 from gridgrad.parallel.placement.gathered_linear import GatheredLinear
 from gridgrad.parallel.placement.halo_conv import HaloConv2d
-from gridgrad.parallel.placement.idle import Idle
 from gridgrad.parallel.placement.partition import size
+from gridgrad.parallel.placement.placer import EmptyLayer
 from gridgrad.parallel.placement.redistribute import Redistribute
 from gridgrad.parallel.plans.hypergraph import PairedLayer
 from gridgrad.parallel.plans.marques import AddBias, HandedConv2d
@@ -437,7 +437,7 @@ class Workload:
     def add_bias(self, layer):
         self.both("add", prod(self.shape))
 
-    def idle(self, layer):
+    def empty_layer(self, layer):
         self.shape = 0, *layer.after
 
 
@@ -459,7 +459,7 @@ RULES = {
     HandedConv2d: Workload.handed_convolution,
     PairedLayer: Workload.paired,
     AddBias: Workload.add_bias,
-    Idle: Workload.idle,
+    EmptyLayer: Workload.empty_layer,
 }
 
 

@@ -15,9 +15,9 @@ from gridgrad.parallel.prediction.pipeline_plans import Pipelines
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
 from gridgrad.parallel.sync.reduction import BlockingReduction, Reduction
 from gridgrad.parallel.training.network import ParallelSequential
-from gridgrad.parallel.training.pipeline_division import by_exchanges, by_stages
 from gridgrad.parallel.training.pipelined import PipelinedSequential
 from gridgrad.parallel.training.stage_cuts import balanced_cuts
+from gridgrad.parallel.training.stage_map import by_exchanges, by_stages
 
 
 def distribute(
@@ -84,9 +84,9 @@ def make_parallel(net, grid, placing, reduction):
         named = schedule_names.parse("1f1b" if asked.pipeline is None else asked.pipeline)
         is_partition = any(plan.needs_owners for plan in plans_of(words_of(placing.plan, weighted(net))))
         by_partition = is_partition and grid.sizes[STAGE] == 1 < grid.sizes[MODEL]
-        placed, division = (partitioned if by_partition else staged)(net, grid, placing, named)
-        micro_batches = named.micro_batches(division.route.ranks, asked.micro_batches)
-        parallel = PipelinedSequential(placed, grid, net.seed, net.dtype, reduction, division, named, micro_batches)
+        placed, stage_map = (partitioned if by_partition else staged)(net, grid, placing, named)
+        micro_batches = named.micro_batches(stage_map.route.ranks, asked.micro_batches)
+        parallel = PipelinedSequential(placed, grid, net.seed, net.dtype, reduction, stage_map, named, micro_batches)
     parallel.step = net.step
     if net.allocated:
         parallel.load_state_dict(net.state_dict())
@@ -94,7 +94,7 @@ def make_parallel(net, grid, placing, reduction):
 
 
 def staged(net, grid, placing, named):
-    """(the Placed network, its Division) of a pipeline on the axis `stage`. named: its schedule, a parsed name."""
+    """(the Placed network, its StageMap) of a pipeline on the axis `stage`. named: its schedule, a parsed name."""
     stages, cuts = grid.sizes[STAGE], placing.pipelines and placing.pipelines.cuts
     route = named.route(stages)
     cuts = balanced_cuts(net, route.chunks) if cuts is None else cuts
@@ -106,7 +106,7 @@ def staged(net, grid, placing, named):
 
 
 def partitioned(net, grid, placing, named):
-    """(the Placed network, its Division) of a pipeline of a hypergraph partition. Collective."""
+    """(the Placed network, its StageMap) of a pipeline of a hypergraph partition. Collective."""
     if placing.pipelines.cuts is not None:
         raise ValueError("cuts are for the axis stage: the chunks of a partition lie between its exchanges")
     placed = place(net, grid, placing.plan, placing.shares, placing.owners)

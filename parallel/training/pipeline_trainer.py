@@ -208,7 +208,7 @@ class AsynchronousTrainer(PipelineTrainer):
     def begin(self):
         super().begin()
         named, route = self.net.named, self.net.route
-        found = stream(route, named.in_flight, named.bound, self.net.division.times)
+        found = stream(route, named.in_flight, named.bound, self.net.stage_map.times)
         self._own = (instruction for rank, instruction in found if rank == self.net.place)
         self._next, self._unsummed = next(self._own), 0
 

@@ -16,9 +16,9 @@ from gridgrad.parallel.training.weight_versions import WeightVersions
 class PipelinedSequential(ParallelSequential):
     """A ParallelSequential whose layers are cut into chunks, through which micro-batches pass in the order of a schedule.
 
-    division: a Division of the placed network. named: the schedule, a result of
+    stage_map: a StageMap of the placed network. named: the schedule, a result of
     `gridgrad.parallel.pipeline.schedule_names.parse`. micro_batches: into how many parts `learn` cuts a minibatch. The other
-    arguments are those of ParallelSequential. ValueError if the schedule is not for such a division, or not for so many
+    arguments are those of ParallelSequential. ValueError if the schedule is not for such stages, or not for so many
     micro-batches; Unsound if ranks can not follow it.
 
     With stages, a rank has the layers of all chunks, but empty blocks of the parameters of those of other ranks. Inputs come to
@@ -27,11 +27,11 @@ class PipelinedSequential(ParallelSequential):
     chunks: {number: Chunk} of this rank. place: of this rank among the ranks of the pipeline.
     """
 
-    def __init__(self, placed, grid, seed, dtype, make_reduction, division, named, micro_batches):
-        self.division, self.named, self.pipeline, self.micro_batches = division, named, named.name, micro_batches
+    def __init__(self, placed, grid, seed, dtype, make_reduction, stage_map, named, micro_batches):
+        self.stage_map, self.named, self.pipeline, self.micro_batches = stage_map, named, named.name, micro_batches
         super().__init__(placed, grid, seed, dtype, make_reduction)
-        self.route, self.place = division.route, grid.coordinates[division.axis]
-        self.chunks = {number: Chunk(layers, number == 0) for number, layers in division.chunks.items()}
+        self.route, self.place = stage_map.route, grid.coordinates[stage_map.axis]
+        self.chunks = {number: Chunk(layers, number == 0) for number, layers in stage_map.chunks.items()}
         self.last, self._trainer, self._schedules = self.route.chunks - 1, None, {}
         self.steps_under_way = named.in_flight or 1
         self.interrupted = False  # whether a training step ended with an exception
@@ -41,12 +41,12 @@ class PipelinedSequential(ParallelSequential):
     def executor(self):
         """The Executor of this rank's instructions."""
         pool = BufferPool(self.dtype)
-        transport = MpiTransport(self.grid.group(self.division.axis), self.route.chunks, pool)
+        transport = MpiTransport(self.grid.group(self.stage_map.axis), self.route.chunks, pool)
         self.observe(transport)
         versions = None
         if self.named.in_flight and self.named.stash:
             versions = WeightVersions(self.flat_with_memory())
-        return Executor(self.chunks, self.division.boundaries, self.last, transport, pool, versions)
+        return Executor(self.chunks, self.stage_map.boundaries, self.last, transport, pool, versions)
 
     def slice_of(self, chunk):
         """The slice of the flat buffers with the parameters of one of this rank's chunks."""
@@ -56,8 +56,8 @@ class PipelinedSequential(ParallelSequential):
     def schedule(self, micro_batches):
         """The complete Schedule of a minibatch in so many micro-batches. ValueError if ranks can not follow it."""
         if micro_batches not in self._schedules:
-            if self.division.times:
-                found = self.named.schedule_on(self.route, micro_batches, self.division.times)
+            if self.stage_map.times:
+                found = self.named.schedule_on(self.route, micro_batches, self.stage_map.times)
             else:
                 found = self.named.schedule(self.route.ranks, micro_batches)
             self._schedules[micro_batches] = self.named.complete(found)
@@ -82,7 +82,7 @@ class PipelinedSequential(ParallelSequential):
             "staleness": dict(executor.stale),
         }
         ranks = self.grid.gather(mine)
-        cuts = {} if self.division.cuts is None else {"cuts": list(self.division.cuts)}
+        cuts = {} if self.stage_map.cuts is None else {"cuts": list(self.stage_map.cuts)}
         if ranks is None:
             return None
         return {"pipeline": self.pipeline, "micro_batches": self.micro_batches, **cuts, "pipeline_ranks": ranks}

@@ -64,11 +64,11 @@ class Pipelines:
         if rank not in self.nets:
             net = made(self.world.comm(rank), self.text, self.size, self.is_partition)
             self.nets[rank] = net, net.params.copy()
-            for comm in {group.comm for group in (net.grid.world, net.grid.group(net.division.axis))}:
+            for comm in {group.comm for group in (net.grid.world, net.grid.group(net.stage_map.axis))}:
                 comm.name = *comm.name, "training"  # where collectives are counted anew, as in each later execution
         net, params = self.nets[rank]
         net.params[...], net.step, net._trainer = params, 0, None
-        net.grid.group(net.division.axis).comm.sent.clear()
+        net.grid.group(net.stage_map.axis).comm.sent.clear()
         vars(net).pop("executor", None)
         net._set_observers(())
         return net

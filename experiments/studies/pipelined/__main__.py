@@ -179,7 +179,7 @@ class TimedWay:
             return step_time(self.problem(), PlacementRequest({}, plan), self.batch_size, described).seconds
         asked = PlacementRequest(self.grid.sizes, plan, owners=self.owners, pipelines=Pipelines(way.pipeline))
         if way.sizes.get("stage", 1) > 1:
-            asked = replace(asked, pipelines=Pipelines(way.pipeline, count, net.division.cuts))
+            asked = replace(asked, pipelines=Pipelines(way.pipeline, count, net.stage_map.cuts))
             return pipeline_step_time(self.problem(), asked, self.batch_size, described).seconds
         predicted = partition_step_time if way.pipeline else step_time
         return predicted(self.problem(), asked, self.batch_size, described).seconds
@@ -187,7 +187,7 @@ class TimedWay:
     def flights(self):
         """{(sender, receiver, op, chunk): (latency, occupied)} of all messages, as timed between two ranks. Collective."""
         net, found = self.net, {}
-        for chunk, boundary in net.division.boundaries.items():
+        for chunk, boundary in net.stage_map.boundaries.items():
             for way, op, of in (("forward", "SEND_F", chunk - 1), ("backward", "SEND_B", chunk)):
                 for sender, receiver, nbytes in sum(self.comm.allgather(self._messages(boundary, way)), []):
                     found[sender, receiver, op, of] = message_seconds(self.comm, sender, receiver, nbytes)

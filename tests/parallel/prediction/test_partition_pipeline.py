@@ -18,7 +18,7 @@ from gridgrad.parallel.prediction.machine import read
 from gridgrad.parallel.prediction.partition_pipeline import partition_step_time
 from gridgrad.parallel.prediction.pipeline_plans import Pipelines
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
-from gridgrad.parallel.training.pipeline_division import by_exchanges
+from gridgrad.parallel.training.stage_map import by_exchanges
 from tests.mpi import mpi
 from tests.parallel.training.test_partition_pipeline import net, owners
 
@@ -49,14 +49,16 @@ def test_route_and_order_are_those_of_training(comm):
         mine = owners(comm.size, seed, fine)
         found = partitioned(net(), {"model": comm.size}, mine, 9, CORI, "async:3")
         with ProcessGrid(comm, model=comm.size) as grid:
-            division = by_exchanges(place(net(), grid, "hypergraph", None, mine), grid)
-        assert found.schedule.route == division.route
-        of_training = schedule_names.parse("async:3").schedule_on(division.route, found.schedule.micro_batches, division.times)
+            stage_map = by_exchanges(place(net(), grid, "hypergraph", None, mine), grid)
+        assert found.schedule.route == stage_map.route
+        of_training = schedule_names.parse("async:3").schedule_on(
+            stage_map.route, found.schedule.micro_batches, stage_map.times
+        )
         computed = [[one for one in row if one.op in "FBU"] for row in found.schedule.rows]
         assert computed == [list(row) for row in of_training.rows]
-        held = {number: found.chunks[comm.rank, number].parameters for number in division.chunks}
+        held = {number: found.chunks[comm.rank, number].parameters for number in stage_map.chunks}
         assert held == {number: sum(p.size for leaf in leaves(chunk) for p in leaf.parameters)
-                        for number, chunk in division.chunks.items()}  # fmt: skip
+                        for number, chunk in stage_map.chunks.items()}  # fmt: skip
 
 
 @pytest.mark.parametrize("machine", [CORI, SLOW])

@@ -17,7 +17,7 @@ def test_messages_have_the_sizes_that_are_said(comm):
     for layers, sizes, plan, pipeline in ways:
         with ProcessGrid(comm, **sizes) as grid:
             net = parallelize(serial_net(layers), grid, plan, pipeline=pipeline)
-            for chunk, boundary in net.division.boundaries.items():
+            for chunk, boundary in net.stage_map.boundaries.items():
                 for way in OTHER:
                     sent, received = messages(boundary, way, 5)
                     assert boundary.counts(way, 5) == sent and all(sent.values())

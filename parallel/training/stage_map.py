@@ -17,7 +17,7 @@ from gridgrad.parallel.training.boundaries import ExchangeBoundary, StageBoundar
 
 
 @dataclass(frozen=True)
-class Division:
+class StageMap:
     """axis: along which the ranks of a pipeline are. chunks: {number: layers} of this rank. boundaries: {number of a chunk: the
     boundary before it}. route: the Route. times: a Times by which the order of a schedule is chosen, or None. cuts: the
     positions of the layers with which its second and later chunks begin, or None."""
@@ -31,17 +31,17 @@ class Division:
 
 
 def by_stages(placed, grid, route, cuts):
-    """The Division of a Placed network whose chunks are on the axis `stage`."""
+    """The StageMap of a Placed network whose chunks are on the axis `stage`."""
     here, places = grid.coordinates[STAGE], [place for (place,) in route.places]
     boundaries = {
         number: StageBoundary(placed.between[number], grid.coordinates, *places[number - 1 : number + 1], here)
         for number in range(1, len(places))
     }
-    return Division(STAGE, {number: placed.chunks[number] for number in route.held(here)}, boundaries, route, cuts=tuple(cuts))
+    return StageMap(STAGE, {number: placed.chunks[number] for number in route.held(here)}, boundaries, route, cuts=tuple(cuts))
 
 
 def by_exchanges(placed, grid):
-    """The Division of a Placed network with the plan "hypergraph". Collective.
+    """The StageMap of a Placed network with the plan "hypergraph". Collective.
 
     Work is counted in floating-point operations, by which the ranks agree in what order to compute. ValueError as in
     `between_exchanges`.
@@ -53,4 +53,4 @@ def by_exchanges(placed, grid):
                      for number in range(1, len(chunks)))]  # fmt: skip
     works = group.comm.allgather(chunk_works(placed, chunks, grid))
     route = Route.everywhere(grid.sizes[MODEL], senders)
-    return Division(MODEL, dict(enumerate(chunks)), boundaries, route, times_of_work(works))
+    return StageMap(MODEL, dict(enumerate(chunks)), boundaries, route, times_of_work(works))
