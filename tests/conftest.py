@@ -1,4 +1,4 @@
-"""pytest itself is no rank of a job: tests that need ranks run in jobs that it starts (tests/mpi.py)."""
+"""pytest itself is a job of one rank: tests that need more of them run in jobs that it starts (tests/mpi.py)."""
 
 import atexit
 import os
@@ -7,8 +7,8 @@ import signal
 import tempfile
 from pathlib import Path
 
-import mpi4py
 import pytest
+from mpi4py import MPI
 
 from gridgrad.nn import device
 from gridgrad.nn.kernels import table_in_use
@@ -18,9 +18,10 @@ from tests import selection, standin
 from tests.jobs import NoJob, jobs
 from tests.mpi import ranks_of
 
+assert MPI.Is_initialized()  # by its import, before a test uses MPI without a job
+
 JOBS = Path(__file__).parent / "parallel" / "job"
 
-mpi4py.rc.initialize = False
 device.use(standin.name())
 signal.signal(signal.SIGINT, signal.default_int_handler)  # else programs that tests start ignore it in a shell's background
 
