@@ -14,7 +14,6 @@ class VirtualClock(Observer):
     slow: from training step `first` on, this rank takes so many times as long as the Machine says.
     """
 
-
     def __init__(self, net, machine, slow=1.0, first=0):
         self.net, self.machine, self.slow, self.first = net, machine, slow, first
         self.time, self._open, self._workloads = 0.0, [], {}
