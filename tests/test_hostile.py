@@ -34,7 +34,7 @@ def refuse(words):
         (lambda folder: time.sleep(1000), None, "wrong: hangs"),
         (lambda folder: [None for _ in iter(int, 1)], None, "wrong: computes"),
         (lambda folder: bytes(1 << 40), None, "wrong: MemoryError"),
-        (lambda folder: len(b"x" * (99 << 20)), lambda value, folder: True, "wrong: touches"),
+        (lambda folder: len(b"x" * (300 << 20)), lambda value, folder: True, "wrong: touches"),
         (lambda folder: subprocess.run(["mpiexec"]), None, "wrong: AssertionError"),
     ],
 )
