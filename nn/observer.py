@@ -58,11 +58,8 @@ class Observer:
     def advanced(self, group, layer, kind, bytes_sent, start, stop):
         """This rank spent the time from `start` to `stop` testing a non-blocking collective or waiting for it."""
 
-    def flight(self, group, layer, kind, bytes_sent, start, stop, messages):
-        """A non-blocking collective was in flight from `start` to `stop`.
-
-        messages: those that it is made of, see `parallel/grid/transfer.py`; None for one of MPI's collectives.
-        """
+    def flight(self, group, layer, kind, bytes_sent, start, stop):
+        """A non-blocking collective was in flight from `start` to `stop`."""
 
 
 class ObserverGroup(Observer):

@@ -12,7 +12,7 @@ from mpi4py import MPI
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.staging import Staging, staging
 from gridgrad.parallel.grid.tally import Call
-from gridgrad.parallel.grid.transfer import CompletedTransfer, Messages, RequestSet, Transfer
+from gridgrad.parallel.grid.transfer import CompletedTransfer, RequestSet, Transfer
 
 MAX_ELEMENTS = 1 << 27  # the most in one all-reduce: some MPI libraries fail on messages of 2^31 bytes and more
 LONG_GATHER = 1 << 19  # bytes above which MPICH's blocking all-gather takes twice as long, since it sends pieces of 32 KiB
@@ -49,7 +49,7 @@ class Group:
         if self.size == 1:
             return
         flat = array.reshape(-1)
-        with self.call("all-reduce", flat, layer):
+        with Call(self, "all-reduce", layer, self.bytes_of("all-reduce", flat)):
             reached = staging.outgoing(flat)
             for start in range(0, max(flat.size, 1), MAX_ELEMENTS):
                 self.comm.Allreduce(MPI.IN_PLACE, reached[start : start + MAX_ELEMENTS], MPI.SUM)
@@ -72,13 +72,9 @@ class Group:
         """The bytes that this rank sends in a collective. array: its send buffer. own: the elements of it that it keeps."""
         return COLLECTIVES[kind].sent(self, array.size, own) * array.itemsize
 
-    def call(self, kind, array, layer, own=0):
-        """A `with` block around one blocking collective. The arguments are those of `bytes_of`."""
-        return Call(self, kind, layer, COLLECTIVES[kind].sent(self, array.size, own) * array.itemsize)
-
     def all_gather(self, block, out, counts, layer):
         """Concatenate the blocks of all ranks (counts[r] elements of rank r), in rank order, into `out` on every rank."""
-        with self.call("all-gather", block, layer):
+        with Call(self, "all-gather", layer, self.bytes_of("all-gather", block)):
             received = staging.incoming(out)
             self._all_gather(staging.outgoing(block), received, counts)
             staging.arrived(received, out)
@@ -94,7 +90,7 @@ class Group:
 
         blocks: sum(counts) elements, the blocks of all ranks in rank order. out: counts[self.rank] elements.
         """
-        with self.call("reduce-scatter", blocks, layer, out.size):
+        with Call(self, "reduce-scatter", layer, self.bytes_of("reduce-scatter", blocks, out.size)):
             received = staging.incoming(out)
             self.comm.Reduce_scatter(staging.outgoing(blocks), received, counts, MPI.SUM)
             staging.arrived(received, out)
@@ -117,7 +113,7 @@ class Group:
 
     def all_gather_in_place(self, array, counts, layer):
         """All-gather of the blocks of `array`, in which each rank's own block is at its place already. sum(counts) elements."""
-        with self.call("all-gather", self.own_block(array, counts), layer):
+        with Call(self, "all-gather", layer, self.bytes_of("all-gather", self.own_block(array, counts))):
             reached = staging.outgoing(array)
             self._all_gather(MPI.IN_PLACE, reached, counts)
             staging.arrived(reached, array)
@@ -129,20 +125,12 @@ class Group:
         is no message. kind: the name under which the call is counted.
         """
         tag = self.next_tag()
-        messages = self.messages(tag, [array.nbytes for array in outgoing], [array.nbytes for array in incoming])
+        sizes = [array.nbytes for rank, array in enumerate(outgoing) if array.size and rank != self.rank]
 
         def steps():
             yield self.point_to_point(outgoing, incoming, tag)
 
-        return Transfer(self, layer, kind, sum(size for *_, size in messages.sent), steps(), messages)
-
-    def messages(self, tag, sent, received):
-        """The Messages of this rank with one tag. sent, received: bytes to, and from, each rank; for 0 there is no message."""
-        ends = (
-            [(rank, tag, int(size)) for rank, size in enumerate(sizes) if size and rank != self.rank]
-            for sizes in (sent, received)
-        )
-        return Messages(*ends)
+        return Transfer(self, layer, kind, sum(sizes), steps(), len(sizes))
 
     def point_to_point(self, outgoing, incoming, tag):
         """Post the messages of `start_point_to_point` without counting them; return an object with Test and Wait.
@@ -182,7 +170,7 @@ class Group:
 
         out: sum(out_counts) elements; the block from rank i has out_counts[i], and the blocks are in rank order.
         """
-        with self.call("all-to-all", blocks, layer, counts[self.rank]):
+        with Call(self, "all-to-all", layer, self.bytes_of("all-to-all", blocks, counts[self.rank])):
             received = staging.incoming(out)
             self.comm.Alltoallv([staging.outgoing(blocks), counts], [received, out_counts])
             staging.arrived(received, out)
@@ -204,14 +192,13 @@ class Group:
             yield self.point_to_point(pieces(stage.outgoing(blocks), counts), pieces(received, out_counts), tag)
             stage.arrived(received, out)
 
-        messages = self.messages(tag, *([count * blocks.itemsize for count in each] for each in (counts, out_counts)))
-        return Transfer(self, layer, "exchange", self.bytes_of("exchange", blocks, 0), steps(), messages)
+        return Transfer(self, layer, "exchange", self.bytes_of("exchange", blocks), steps(), sum(map(bool, counts)))
 
     def broadcast(self, array, layer):
         """Copy `array` of rank 0 into `array` of every rank."""
         if self.size == 1:
             return
-        with self.call("broadcast", array, layer):
+        with Call(self, "broadcast", layer, self.bytes_of("broadcast", array)):
             reached = staging.outgoing(array)
             self.comm.Bcast(reached, root=0)
             staging.arrived(reached, array)
@@ -221,7 +208,7 @@ class Group:
 
         Elsewhere `blocks` is None.
         """
-        with self.call("scatter", out if blocks is None else blocks, layer, out.size):
+        with Call(self, "scatter", layer, self.bytes_of("scatter", out if blocks is None else blocks, out.size)):
             given, received = staging.outgoing(blocks), staging.incoming(out)
             self.comm.Scatterv([given, counts] if self.rank == 0 else None, received, root=0)
             staging.arrived(received, out)
@@ -231,7 +218,7 @@ class Group:
 
         On the other ranks `out` is None.
         """
-        with self.call("gather", block, layer):
+        with Call(self, "gather", layer, self.bytes_of("gather", block)):
             given, received = staging.outgoing(block), staging.incoming(out)
             self.comm.Gatherv(given, [received, counts] if self.rank == 0 else None, root=0)
             staging.arrived(received, out)

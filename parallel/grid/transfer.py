@@ -1,41 +1,29 @@
 """Non-blocking collectives, which proceed while the rank computes."""
 
 import math
-from typing import NamedTuple
 
 from mpi4py import MPI
 
 from gridgrad.parallel.grid.tally import Call
 
 
-class Messages(NamedTuple):
-    """The messages of a Transfer that does without MPI's collectives.
-
-    sent, received: by this rank, lists of (rank of the group at the other end, tag, bytes).
-    """
-
-    sent: list
-    received: list
-
-
 class Transfer:
     """A non-blocking collective of one or several rounds, from its beginning until it is complete.
 
     group, layer, kind: whose it is and how it is counted. steps: a generator of MPI requests, one a round; it is resumed when
-    the request that it yielded last is complete. bytes_sent: what this rank sends in all rounds together. messages: the
-    Messages of which it is made; None where it is a collective of MPI, and where its messages are not told.
+    the request that it yielded last is complete. bytes_sent: what this rank sends in all rounds together. messages: see
+    `Record` of `parallel/grid/tally.py`.
     started, stopped: when it began and, once it is complete, when it was found complete; seconds of the tally's clock.
 
     An MPI library may move data only while one of its functions runs, so `test` should be called now and then. The seconds
     spent in the calls count as communication; the time under way is reported to the tally's observer.
     """
 
-    def __init__(self, group, layer, kind, bytes_sent, steps, messages=None):
-        self.messages = messages
+    def __init__(self, group, layer, kind, bytes_sent, steps, messages=0):
         self.group, self.layer, self.kind, self.bytes_sent, self.steps = group, layer, kind, bytes_sent, steps
         self.clock = group.tally.clock
         self.started = self.clock.now()
-        with Call(group, kind, layer, bytes_sent, messages=len(messages.sent) if messages else 0):
+        with Call(group, kind, layer, bytes_sent, messages=messages):
             self._go_on()
 
     @property
@@ -65,8 +53,7 @@ class Transfer:
         if self.request is None:
             self.stopped = self.clock.now()
             if told := self.group.tally.observer:
-                times = self.started, self.stopped
-                told.flight(self.group, self.layer, self.kind, self.bytes_sent, *times, self.messages)
+                told.flight(self.group, self.layer, self.kind, self.bytes_sent, self.started, self.stopped)
 
 
 class RequestSet:

@@ -87,7 +87,7 @@ class Trace(SpanObserver):
         super().advanced(*call)
         self._record_collective("progress", *call)
 
-    def flight(self, group: Any, layer: str, kind: str, bytes_sent: int, start: float, stop: float, messages: Any) -> None:
+    def flight(self, group: Any, layer: str, kind: str, bytes_sent: int, start: float, stop: float) -> None:
         opened = self.comparisons[0][0]
         if opened <= start and (self.net.step < self.end_step or start <= self._last_call):  # its first call is recorded
             self.collectives.append(("flight", (group, layer, kind, bytes_sent), start, stop, self.net.step))

@@ -10,7 +10,7 @@ from gridgrad.nn.device import empty
 from gridgrad.nn.observer import Observer
 from gridgrad.parallel.grid.group import TAGS
 from gridgrad.parallel.grid.staging import Staging
-from gridgrad.parallel.grid.transfer import Messages, Transfer
+from gridgrad.parallel.grid.transfer import Transfer
 
 WAYS = "forward", "backward"
 TEST_INTERVAL = 0.0005  # seconds between two tests of the messages under way
@@ -54,10 +54,8 @@ class MpiTransport(Observer):
         tag = self._tag(way, chunk, micro_batch)
         transfers = []
         for rank, array in messages.items():
-            sent = Messages([(rank, tag, array.nbytes)], [])
-            transfers.append(
-                Transfer(self.group, f"chunk {chunk}", "send", array.nbytes, self._sending(array, rank, tag), sent)
-            )
+            steps = self._sending(array, rank, tag)
+            transfers.append(Transfer(self.group, f"chunk {chunk}", "send", array.nbytes, steps, messages=1))
         self.sending.append((transfers, given))
 
     def expect(self, way, chunk, micro_batch, buffers):
@@ -65,8 +63,7 @@ class MpiTransport(Observer):
         tag = self._tag(way, chunk, micro_batch)
         self.expected[way, chunk, micro_batch] = transfers = []
         for rank, array in buffers.items():
-            received = Messages([], [(rank, tag, array.nbytes)])
-            transfers.append(Transfer(self.group, f"chunk {chunk}", "receive", 0, self._receiving(array, rank, tag), received))
+            transfers.append(Transfer(self.group, f"chunk {chunk}", "receive", 0, self._receiving(array, rank, tag)))
 
     def arrived(self, way, chunk, micro_batch):
         """Wait for the announced messages; returns whether they have arrived, which here is always so."""

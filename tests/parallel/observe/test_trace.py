@@ -361,7 +361,7 @@ def test_flights_are_shown_apart(comm):
         tally, group = grid.tally, grid.world
         with Trace(training.net) as trace:
             for start, stop in ((1, 5), (2, 3), (4, 6), (5.5, 7)):
-                tally.observer.flight(group, "gradients", "all-reduce", 8, trace.comparisons[0][0] + start, stop, None)
+                tally.observer.flight(group, "gradients", "all-reduce", 8, trace.comparisons[0][0] + start, stop)
         trace.collectives = [(*call[:3], trace.comparisons[0][0] + call[3], call[4]) for call in trace.collectives]
         found = trace.timeline()
     if comm.rank == 0:
