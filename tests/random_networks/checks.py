@@ -15,6 +15,7 @@ from gridgrad.nn import LOSSES, BatchNorm
 from gridgrad.nn.device import to_device
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.faults.replicas import ReplicaCheck
+from gridgrad.parallel.grid.devices import ranks_on_cpus
 from gridgrad.parallel.sync import power_sgd
 from tests.parallel import equality
 from tests.parallel.equality import error, on_first
@@ -63,7 +64,8 @@ def parallel(case, grid):
     for x, y in case.batches():
         losses += trainer.step(parts_of(net, x, y, case.micro_batches), len(x))
     losses += trainer.flush()
-    ReplicaCheck(net, optimizer, 1).compare(net.step)
+    if len(ranks_on_cpus(grid.comm)) in (0, grid.size):  # a GPU and a CPU round differently
+        ReplicaCheck(net, optimizer, 1).compare(net.step)
     return losses, net.state_dict(everywhere=True), outputs_of(net, case)
 
 
