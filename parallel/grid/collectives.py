@@ -10,6 +10,7 @@ Gholami et al. 2018). Their sum over the group is exact for blocks of any sizes;
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -35,6 +36,7 @@ class Collective:
     through_first: bool = False
 
 
+@lru_cache(maxsize=4096)
 def all_reduce_elements(elements, ranks, rank):
     """The elements that one rank sends in an all-reduce: a reduce-scatter of even blocks, then an all-gather of the sums."""
     own = elements // ranks + (rank < elements % ranks)

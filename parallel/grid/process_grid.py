@@ -15,9 +15,8 @@ import numpy as np
 from mpi4py import MPI
 
 from gridgrad.nn.arguments import whole_number
-from gridgrad.parallel.grid.devices import ranks_on_cpus
+from gridgrad.parallel.grid.devices import agree_on_kernels, ranks_on_cpus
 from gridgrad.parallel.grid.group import Group
-from gridgrad.parallel.grid.same_kernels import agree_on_kernels
 from gridgrad.parallel.grid.tally import Tally
 from gridgrad.parallel.job.uncaught import end_job_when_uncaught
 

@@ -11,7 +11,6 @@ import numpy as np
 from mpi4py import MPI
 
 from gridgrad.nn import device
-from gridgrad.parallel.grid import clock
 from gridgrad.parallel.job.run import on_root
 from gridgrad.parallel.observe.chrome_trace import chrome_trace, write
 from gridgrad.parallel.observe.span_observer import SpanObserver
@@ -119,7 +118,7 @@ class Trace(SpanObserver):
             "rank": MPI.COMM_WORLD.rank,
             "coordinates": self.net.grid.coordinates,
             "host": platform.node(),
-            "accuracy": clock.accuracy(self.comparisons),
+            "accuracy": max(error for *_, error in self.comparisons),
             "events": self._events(),
         }
         parts = self.net.grid.gather(part)
@@ -135,8 +134,17 @@ class Trace(SpanObserver):
             category, name = "begin" if number in begun else category, f"{layer} {kind}"
             events.append(TimelineEvent(category, name, start, stop, step, kind, group.ranks, int(sent)))
         times = np.array([(event.start, event.stop) for event in events]).reshape(-1, 2)
-        times = clock.to_clock_of_rank_0(times, self.comparisons).tolist()
+        times = to_clock_of_rank_0(times, self.comparisons).tolist()
         return [event._replace(start=start, stop=stop) for event, (start, stop) in zip(events, times)]
+
+
+def to_clock_of_rank_0(times, comparisons):
+    """An array of times in seconds by this rank's clock, as rank 0's clock shows them.
+
+    comparisons: results of `WallClock.compare` in the order of time. Offsets are linear between them, constant outside.
+    """
+    now, offsets, _ = zip(*comparisons)
+    return times + np.interp(times, now, offsets)
 
 
 def begins(collectives):

@@ -13,7 +13,7 @@ own type.
 """
 
 from gridgrad.nn.kernels.workspace import Workspace
-from gridgrad.parallel.grid.transfer import CompletedTransfer
+from gridgrad.parallel.grid.group import COMPLETE
 from gridgrad.parallel.placement.move_table import move_between
 from gridgrad.parallel.placement.partition import size, within
 from gridgrad.parallel.placement.placements import Partial, Replicate
@@ -53,5 +53,5 @@ class Bucket:
     def start_gather(self):
         """Begin `gather`; return a Transfer."""
         if not self.gathering:
-            return CompletedTransfer()
+            return COMPLETE
         return self.gathering.start(self.params, self._space, "parameters")

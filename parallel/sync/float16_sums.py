@@ -13,8 +13,8 @@ import math
 
 import numpy as np
 
-from gridgrad.parallel.grid.staging import Staging
-from gridgrad.parallel.grid.transfer import Transfer
+from gridgrad.parallel.grid.devices import Staging
+from gridgrad.parallel.grid.group import Transfer
 from gridgrad.parallel.placement.moves import AllReduce, Move, ReduceScatter
 from gridgrad.parallel.placement.partition import Partition, size
 from gridgrad.parallel.placement.placements import Replicate, Shard

@@ -120,7 +120,7 @@ def train_step(
     True
     >>> net.grid.free()
     """
-    return accumulated_step(net, loss, optimizer, [(x, y, batch_size)], batch_size, context)
+    return net.trainer(loss, optimizer, context).complete_step([(x, y, batch_size)], batch_size)
 
 
 def accumulated_step(
@@ -173,11 +173,11 @@ class Trainer:
             x, y, last = to_device(x), to_device(y), first + samples == batch_size
             outputs = net.forward(x, context, samples, first, batch_size)
             partial_loss = observed(net.observer, loss, "forward", outputs, y, context, context=context)
-            finish = start_loss_sum(net, partial_loss, samples)
+            loss_sum = LossSum(net, partial_loss, samples)
             dy = observed(net.observer, loss, "backward", context, context=context)
             with net.reduction.backward(last):
                 net.backward(dy, context)
-            value, problem = finish()
+            value, problem = loss_sum.wait()
             if problem:
                 net.reduction.drain()
                 raise ValueError(f"{problem}; nothing was updated")
@@ -198,23 +198,25 @@ class Trainer:
         return []
 
 
-def start_loss_sum(net, value, samples):
-    """Begin to sum this rank's part of a loss over all ranks; return a function that waits for (the loss, problem).
+class LossSum:
+    """This rank's part of a loss, which is summed over all ranks from now on. samples: of the minibatch, alike on all ranks."""
 
-    problem: None or, if not all ranks have the same number of samples, what is wrong, on all ranks: each of them sees that the
-    sum of the numbers, or that of their squares, is not what it would be if all had its own.
-    """
-    ranks, digits = net.grid.size, samples % DIGITS
-    finish = net.grid.world.start_sum((value if net.is_counted else 0.0, samples, digits * digits), "loss")
+    def __init__(self, net, value, samples):
+        self.grid, self.samples, digits = net.grid, samples, samples % DIGITS
+        self.numbers = np.array([value if net.is_counted else 0.0, samples, digits * digits])
+        self.transfer = net.grid.world.start_all_reduce(self.numbers, "loss")
 
-    def wait():
-        total, count, squares = finish()
-        if (count, squares) == (ranks * samples, ranks * digits * digits):
+    def wait(self):
+        """(the loss, problem): None or, on all ranks, what is wrong if not all have the same number of samples.
+
+        Each sees that the sum of the numbers, or that of their squares, is not what it would be if all had its own.
+        """
+        self.transfer.wait()
+        (total, count, squares), ranks, digits = self.numbers.tolist(), self.grid.size, self.samples % DIGITS
+        if count == ranks * self.samples and squares == ranks * digits * digits:
             return total, None
-        mean = f"{count / ranks:g} samples on average and {samples} on rank {net.grid.rank}"
+        mean = f"{count / ranks:g} samples on average and {self.samples} on rank {self.grid.rank}"
         return total, f"the ranks pass minibatches of different lengths, {mean}: {WHOLE}"
-
-    return wait
 
 
 def check_finite(net):
