@@ -28,8 +28,7 @@ from gridgrad.nn.device import empty, to_device, to_host, xp
 from gridgrad.nn.kernels.gemm import matmul
 from gridgrad.nn.observer import Observer
 from gridgrad.nn.random import uniform_block
-from gridgrad.parallel.sync.buckets import LAYER
-from gridgrad.parallel.sync.reduction import BlockingReduction
+from gridgrad.parallel.sync.reduction import GRADIENTS, BlockingReduction
 
 UNCOMPRESSED_STEPS = 10  # the gradients change most in the first steps, and averages that an optimizer keeps begin with them
 NEGLIGIBLE = 1e-280  # a square of a length in float64 below which digits are lost
@@ -136,7 +135,7 @@ class CompressedSum:
         for matrix in self.matrices:
             matrix.compute_p()
         if self.matrices:
-            self.group.all_reduce(self._first, LAYER)
+            self.group.all_reduce(self._first, GRADIENTS)
             on_host = to_host(self._first)
             for p in blocks(on_host, [matrix.p.shape for matrix in self.matrices]):
                 p[...] = orthonormal(p)
@@ -146,7 +145,7 @@ class CompressedSum:
         for (gradient, error), sent in zip(self.whole, self._whole_sent, strict=True):
             xp.add(gradient, error, out=sent)  # there is an error after a block has become too small to be compressed
             error.fill(0)
-        self.group.all_reduce(self._second, LAYER)
+        self.group.all_reduce(self._second, GRADIENTS)
         for matrix in self.matrices:
             matrix.multiply(self.group.size)
         for (gradient, _), sent in zip(self.whole, self._whole_sent, strict=True):
