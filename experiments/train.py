@@ -64,8 +64,7 @@ from gridgrad.parallel.choose.reductions import ReductionSettings
 from gridgrad.parallel.grid.devices import checked_names
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import check_places
-from gridgrad.parallel.job.deaths import end_after_death
-from gridgrad.parallel.job.run import UserError, on_root, run
+from gridgrad.parallel.job.run import UserError, end_after_death, on_root, run
 from gridgrad.parallel.observe import chrome_trace
 from gridgrad.parallel.observe.trace import STEPS
 from gridgrad.parallel.partitioning.good_partition import is_partition

@@ -4,7 +4,7 @@ A rank that is blocked in MPI can not say anything itself, so each rank has a th
 It calls no MPI function, but for the one that ends the job. The threads of a node write what they see into memory that they
 share, and the first one that still runs reports for all of them, also for a process that is stopped.
 
-A rank *waits* while it is in a collective or a receive that the tally counts (`parallel/job/under_way.py`), or while the line
+A rank *waits* while it is in a collective or a receive that the tally counts (`parallel/job/waiting.py`), or while the line
 that its main thread executes calls another function of MPI. How long it has waited is counted in looks, not
 read from a clock: a job that the scheduler suspends and resumes as a whole has not waited meanwhile.
 """
@@ -23,9 +23,8 @@ import numpy as np
 from mpi4py import MPI
 
 from gridgrad.nn.sequential import Sequential
-from gridgrad.parallel.job.deaths import DRAIN
-from gridgrad.parallel.job.run import in_short
-from gridgrad.parallel.job.under_way import here
+from gridgrad.parallel.job.run import DRAIN, in_short
+from gridgrad.parallel.job.waiting import here
 from gridgrad.parallel.sync.shared_memory import NoSharedMemory, shared_arrays
 
 PERIOD = 0.5  # seconds between two looks, at most; a tenth of the limit where that is less

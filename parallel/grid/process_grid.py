@@ -18,7 +18,7 @@ from gridgrad.nn.arguments import whole_number
 from gridgrad.parallel.grid.devices import agree_on_kernels, ranks_on_cpus
 from gridgrad.parallel.grid.group import Group
 from gridgrad.parallel.grid.tally import Tally
-from gridgrad.parallel.job.uncaught import end_job_when_uncaught
+from gridgrad.parallel.job.run import end_job_when_uncaught
 
 STAGE = "stage"  # the axis along which whole layers are divided, for a pipeline
 BATCH, HEIGHT = "batch", "height"  # axes with one possible plan: samples, and rows of images, are divided
@@ -125,7 +125,7 @@ class ProcessGrid:
     """Ranks arranged on named axes. Making one is collective over `comm`.
 
     All ranks on CPUs compute with the table of kernels of the first of them. Once a grid was made, an uncaught exception on
-    one rank ends the whole job: see `parallel/job/uncaught.py`. A grid is a context manager that frees its communicators at
+    one rank ends the whole job: see `parallel/job/run.py`. A grid is a context manager that frees its communicators at
     the end: see `free`.
 
     Parameters

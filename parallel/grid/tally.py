@@ -9,7 +9,7 @@ import numpy as np
 
 from gridgrad.nn.device import synchronise, xp
 from gridgrad.nn.observer import Observable
-from gridgrad.parallel.job.under_way import here
+from gridgrad.parallel.job.waiting import here
 
 TRIPS = 20  # round trips in a comparison of two clocks
 
