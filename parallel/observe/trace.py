@@ -12,9 +12,8 @@ from mpi4py import MPI
 
 from gridgrad.nn import device
 from gridgrad.parallel.job.run import on_root
-from gridgrad.parallel.observe.chrome_trace import chrome_trace, write
 from gridgrad.parallel.observe.span_observer import SpanObserver
-from gridgrad.parallel.observe.timeline import Timeline, TimelineEvent, timeline
+from gridgrad.parallel.observe.timeline import Timeline, TimelineEvent, chrome_trace, timeline, write
 
 if TYPE_CHECKING:
     from gridgrad.parallel.training.network import ParallelSequential
@@ -139,10 +138,9 @@ class Trace(SpanObserver):
 
 
 def to_clock_of_rank_0(times, comparisons):
-    """An array of times in seconds by this rank's clock, as rank 0's clock shows them.
+    """Times by this rank's clock, an array, as rank 0's clock shows them. comparisons: results of `WallClock.compare`.
 
-    comparisons: results of `WallClock.compare` in the order of time. Offsets are linear between them, constant outside.
-    """
+    Offsets are linear between comparisons and constant outside."""
     now, offsets, _ = zip(*comparisons)
     return times + np.interp(times, now, offsets)
 

@@ -31,8 +31,7 @@ from gridgrad.parallel import ProcessGrid, parallelize, train_step
 from gridgrad.parallel.grid import group as grid_groups
 from gridgrad.parallel.grid import tally as clocks
 from gridgrad.parallel.grid.tally import Call, WallClock
-from gridgrad.parallel.observe.profile import Profile
-from gridgrad.parallel.observe.span_observer import METHODS
+from gridgrad.parallel.observe.span_observer import METHODS, Profile
 from gridgrad.parallel.observe.timeline import TimelineEvent, last_needed, waiting
 from gridgrad.parallel.observe.trace import Trace, to_clock_of_rank_0
 from gridgrad.parallel.pipeline import schedule_names
