@@ -101,9 +101,7 @@ def _with_one_gpu_each(seen):
 def ranks_on_cpus(comm):
     """The ranks of `comm` whose arrays are in the host's memory, in NumPy: a list. Collective.
 
-    What decides which collectives the ranks enter must be the same on all of them, and so ask this, or `ProcessGrid.on_cpus`.
-    `xp.is_cpu` is about one rank alone.
-    """
+    Ask this, or `ProcessGrid.on_cpus`, for what all ranks must decide alike: `xp.is_cpu` is about one rank alone."""
     return [rank for rank, is_cpu in enumerate(comm.allgather(xp.is_cpu)) if is_cpu]
 
 
@@ -113,9 +111,7 @@ def ranks_on_cpus(comm):
 def agree_on_kernels(comm, first):
     """Make all ranks of `comm` use the table of the rank `first`, the first one on a CPU: GPUs need none. Collective.
 
-    If that rank has none, it is measured within `BUDGET` seconds.
-    Raises ValueError, on all ranks, if its GRIDGRAD_KERNELS names no table.
-    """
+    If it has none, it measures one within BUDGET seconds. ValueError on all if its GRIDGRAD_KERNELS names no table."""
     table, problem = comm.bcast(_own_table() if comm.rank == first else None, first)
     if problem:
         raise ValueError(problem)
@@ -136,11 +132,9 @@ def calibrate_kernels(comm):
 
 
 def _measure(comm, first, budget):
-    """Measure a table for all ranks, store it and use it. budget: the most seconds that it takes. Collective.
+    """Measure a table within `budget` seconds, store it and use it on all ranks. Collective.
 
-    All ranks on CPUs measure at the same time, because they share the memory's bandwidth when they compute, too; that of the
-    rank `first` counts.
-    """
+    All measure at once, since they share the memory's bandwidth when they compute, too. That of the rank `first` counts."""
     table = broadcast(comm, measured(budget) if xp.is_cpu else None, first, "the measurement of kernels")
     if comm.rank == first:
         store(table)
@@ -173,14 +167,9 @@ def is_cuda_aware(environ=os.environ):
 
 
 class Staging:
-    """Host buffers for arrays that MPI can not access. Arrays in the host's memory are passed on as they are, without a copy.
+    """Host buffers for arrays that MPI can not access; those in the host's memory are passed on as they are.
 
-    direct: whether arrays in a GPU's memory are passed on, too, if the MPI library accepts them.
-
-    A collective sends what `outgoing` returns and receives into what `incoming` returns. Afterwards `arrived` copies what was
-    received to the array, possibly asynchronously. That is safe although the buffers are reused: each collective begins by
-    synchronising the device.
-    """
+    direct: whether arrays in a GPU's memory are passed on, too, if the MPI library accepts them."""
 
     def __init__(self, direct=True):
         self.direct = direct
@@ -201,7 +190,7 @@ class Staging:
 
     def arrived(self, buffer, array):
         """Copy what MPI wrote into `buffer`, which `outgoing` or `incoming` returned, to `array`."""
-        if buffer is not array:
+        if buffer is not array:  # the copy may be asynchronous: each collective begins by synchronising the device
             devices.to_device(buffer, array)
 
     def on_host(self, outgoing, incoming):

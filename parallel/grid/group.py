@@ -1,7 +1,14 @@
 """A group of ranks and its collectives: blocking ones, and those that proceed while the rank computes.
 
 They send buffers, never pickles. Each is described once, by an `Operation`. Every call is counted in the tally of the grid, by
-the formulas of `parallel/grid/collectives.py`.
+the formulas of `parallel/grid/collectives.py`, under the name `layer`.
+
+Arrays must be contiguous. They may be on the host or on the device unless stated otherwise, on some ranks on the one and on
+others on the other. `counts` are numbers of elements, one for each rank, and may differ and be 0.
+
+The `start_...` methods return a Transfer at once, and their arrays must not be read or written until it is complete. An MPI
+library may move data only while one of its functions runs, so `Transfer.test` should be called now and then. Sums of arrays on
+the device then go through the host, because few MPI libraries can sum in a GPU's memory without blocking.
 """
 
 import math
@@ -24,11 +31,9 @@ TAGS = 1 << 14  # how many message tags are used in turn; every MPI library has 
 
 
 class Operation(NamedTuple):
-    """How MPI carries out a kind of collective.
+    """How MPI carries out a kind of collective. function: its blocking one; the other has an I in front of its name.
 
-    function: its name without the I of the non-blocking form. calls(sent, received, counts): a list of the arguments of each
-    call, for arrays on the host; `sent` is `received` where it works in place.
-    """
+    calls(sent, received, counts): the arguments of each call of it, a list. In place `sent` is `received`."""
 
     kind: str
     function: str
@@ -37,7 +42,6 @@ class Operation(NamedTuple):
 
 
 def sums_in_place(_, array, __):
-    """The calls of an all-reduce."""
     starts = range(0, max(array.size, 1), MAX_ELEMENTS)
     return [(MPI.IN_PLACE, array[start : start + MAX_ELEMENTS], MPI.SUM) for start in starts]
 
@@ -61,17 +65,9 @@ GATHER = Operation("gather", "Gatherv",
 
 
 class Group:
-    """The ranks along some axes of a grid, and their collectives.
+    """The ranks along some axes of a grid, of the communicator `comm`; methods that take a `layer` are collective over them.
 
-    comm: their communicator. tally: where calls are counted. size, rank: those of the communicator. ranks: for each rank of the
-    group, in its order, its rank in MPI.COMM_WORLD: a tuple.
-
-    All methods that take a `layer` are collective over the group; `layer` is the name under which the tally counts the call.
-    Arrays must be contiguous. They may be on the host or on the device unless stated otherwise, on some ranks on the one and on
-    others on the other. Those of the `start_...` methods, which return a Transfer at once, must not be read or written until
-    the Transfer is complete. Of these, sums of arrays on the device always go through the host, because few MPI libraries can
-    sum in a GPU's memory without blocking. `counts` are numbers of elements, one for each rank, and may differ and be 0.
-    """
+    ranks: of each, in the group's order, its rank in MPI.COMM_WORLD."""
 
     def __init__(self, comm, tally):
         self.comm, self.tally = comm, tally
@@ -138,26 +134,19 @@ class Group:
         return self._start(ALL_GATHER, layer, counts[self.rank], 0, array, array, counts)
 
     def reduce_scatter(self, blocks, out, counts, layer):
-        """Sum `blocks` over the group and leave each rank with its block of the sum, in `out`.
-
-        blocks: sum(counts) elements, the blocks of all ranks in rank order. out: counts[self.rank] elements.
-        """
+        """Sum `blocks`, those of all ranks in rank order, over the group; each rank gets its block of the sum in `out`."""
         self._run(REDUCE_SCATTER, layer, blocks.size, out.size, blocks, out, counts)
 
     def start_reduce_scatter(self, array, counts, space, layer):
         """Begin a reduce-scatter that ends with this rank's block of the sum at its place in `array`; return a Transfer.
 
-        array: sum(counts) elements. space: a scratch array of counts[self.rank] elements for the sum.
-        """
+        space: a scratch array of counts[self.rank] elements."""
         start = sum(counts[: self.rank])
         place = array[start : start + space.size]
         return self._start(REDUCE_SCATTER, layer, array.size, space.size, array, space, counts, place)
 
     def all_to_all(self, blocks, counts, out, out_counts, layer):
-        """Send the i-th block of `blocks` (counts[i] elements) to rank i, and receive the blocks for this rank into `out`.
-
-        out: sum(out_counts) elements; the block from rank i has out_counts[i], and the blocks are in rank order.
-        """
+        """Send block i of `blocks` (counts[i] elements) to rank i; receive the blocks of all (out_counts[i]) in `out`."""
         self._run(ALL_TO_ALL, layer, blocks.size, counts[self.rank], blocks, out, (counts, out_counts))
 
     def broadcast(self, array, layer):
@@ -166,17 +155,11 @@ class Group:
             self._run(BROADCAST, layer, array.size, 0, array, array)
 
     def scatter(self, blocks, counts, out, layer):
-        """Send the i-th block of `blocks` on rank 0 (counts[i] elements) to rank i, into its `out`.
-
-        Elsewhere `blocks` is None.
-        """
+        """Send block i of `blocks` on rank 0 (counts[i] elements) to rank i, into its `out`; `blocks` is None elsewhere."""
         self._run(SCATTER, layer, sum(counts), out.size, blocks, out, counts)
 
     def gather(self, block, out, counts, layer):
-        """Concatenate the blocks of all ranks, counts[i] elements each, into `out` on rank 0.
-
-        On the other ranks `out` is None.
-        """
+        """Concatenate the blocks of all ranks, counts[i] elements each, into `out` on rank 0; it is None elsewhere."""
         self._run(GATHER, layer, block.size, 0, block, out, counts)
 
     def sum(self, value, layer):
@@ -188,11 +171,9 @@ class Group:
     # ----- messages from rank to rank
 
     def start_exchange(self, blocks, counts, out, out_counts, layer):
-        """Begin an `all_to_all` in which most counts are 0, such as a halo exchange; return a Transfer.
+        """Begin an `all_to_all` by messages between pairs of ranks with counts above 0, such as a halo; return a Transfer.
 
-        There is one message from each rank to each other rank for which its count is not 0, and a rank waits for those alone
-        that send it something. A rank's counts of its own must be 0, else a ValueError is raised. It is counted as "exchange".
-        """
+        A rank waits for those alone that send it something. ValueError if it sends to itself. Counted as "exchange"."""
         if counts[self.rank] or out_counts[self.rank]:
             raise ValueError(f"an exchange brings nothing from a rank to itself: rank {self.rank} must have counts of 0 there, "
                              f"not {counts[self.rank]} and {out_counts[self.rank]}")  # fmt: skip
@@ -207,29 +188,23 @@ class Group:
         return Transfer(self, layer, "exchange", blocks.nbytes, steps(), sum(map(bool, counts)))
 
     def start_point_to_point(self, outgoing, incoming, layer, kind):
-        """Begin to send `outgoing[r]` to each other rank r and to receive `incoming[r]` from it; return a Transfer.
+        """Begin to send the host array `outgoing[r]` to each other rank r and to receive `incoming[r]`; return a Transfer.
 
-        outgoing, incoming: a host array for each rank; those at this rank's own position are not used, and for empty ones there
-        is no message. kind: the name under which the call is counted.
-        """
+        For empty ones there is no message. kind: counted as such."""
         sizes = [array.nbytes for rank, array in enumerate(outgoing) if array.size and rank != self.rank]
         steps = (self.point_to_point(outgoing, incoming, tag) for tag in [self.next_tag()])
         return Transfer(self, layer, kind, sum(sizes), steps, len(sizes))
 
     def point_to_point(self, outgoing, incoming, tag):
-        """Post the messages of `start_point_to_point` without counting them; return an object with Test and Wait.
+        """Post the messages of `start_point_to_point` without counting them; return a RequestSet. tag: of `next_tag`.
 
-        tag: a result of `next_tag`. Unlike MPI's collectives, several of these need not begin in the same order on all ranks.
-        """
+        Unlike MPI's collectives, several of these need not begin in the same order on all ranks."""
         others = [rank for rank in range(self.size) if rank != self.rank]
         requests = [self.comm.Irecv(incoming[rank], rank, tag) for rank in others if incoming[rank].size]
         return RequestSet(requests + [self.comm.Isend(outgoing[rank], rank, tag) for rank in others if outgoing[rank].size])
 
     def next_tag(self):
-        """A message tag that no transfer under way uses.
-
-        All ranks must ask for tags in the same order, so as to get the same.
-        """
+        """A message tag that no transfer under way uses, the same on all ranks, which ask for tags in the same order."""
         self._tag = (self._tag + 1) % TAGS
         return self._tag
 
@@ -253,17 +228,9 @@ class RequestSet:
 
 
 class Transfer:
-    """A non-blocking collective of one or several rounds, from its beginning until it is complete.
+    """A non-blocking collective of one or several rounds. steps: a generator of MPI requests, resumed when each is complete.
 
-    group, layer, kind: whose it is and how it is counted. steps: a generator of MPI requests, one a round; it is resumed when
-    the request that it yielded last is complete. bytes_sent: what this rank sends in all rounds together. messages: see
-    `Record` of `parallel/grid/tally.py`.
-    done: whether it is complete. started, stopped: when it began and, once it is complete, when it was found complete; seconds
-    of the tally's clock.
-
-    An MPI library may move data only while one of its functions runs, so `test` should be called now and then. The seconds
-    spent in the calls count as communication; the time under way is reported to the tally's observer.
-    """
+    started, stopped: when it began and was found complete, by the tally's clock. bytes_sent, messages: in all rounds."""
 
     def __init__(self, group, layer, kind, bytes_sent, steps, messages=0):
         self.steps, self.bytes_sent, self.done = steps, bytes_sent, False
@@ -290,7 +257,7 @@ class Transfer:
                     self._go_on()
 
     def _go_on(self):
-        """Begin the next round or, after the last one, note that the collective is complete."""
+        """Begin the next round or, after the last one, note that the transfer is complete."""
         self.request = next(self.steps, None)
         if self.request is None:
             call, self.done = self.call, True
@@ -300,7 +267,7 @@ class Transfer:
 
 
 class CompletedTransfer:
-    """Takes the place of a Transfer where there is nothing to send: it is complete from the beginning."""
+    """Takes the place of a Transfer where there is nothing to send."""
 
     done, started, stopped = True, math.inf, -math.inf
 

@@ -27,9 +27,7 @@ LAYER_AXES = (BATCH, HEIGHT, MODEL)  # the axes that divide the arrays of a laye
 AXES = (STAGE, *LAYER_AXES)  # outermost first: consecutive ranks, often on one node, are neighbours along `model`
 SIZE = re.compile("0*[1-9][0-9]{0,8}")  # of an axis, as text
 ALWAYS_WRITTEN = (BATCH, MODEL)  # also where their size is 1
-KEY: list[
-    int
-] = []  # holds the MPI attribute key under which a communicator caches the result of `neighbours`, once it is created
+KEY: list[int] = []  # the MPI attribute key under which a communicator caches the result of `neighbours`, once it is created
 
 
 def parse_grid(text: str) -> dict[str, int]:
@@ -95,10 +93,7 @@ def places(sizes):
 
 
 def ranks_per_node(most, environ=os.environ):
-    """How many ranks may share memory: GRIDGRAD_RANKS_PER_NODE if it is set, else `most`.
-
-    Raises ValueError if the variable is not a whole number of at least 1.
-    """
+    """How many ranks may share memory: GRIDGRAD_RANKS_PER_NODE, else `most`. ValueError if it is no whole number above 0."""
     text = environ.get("GRIDGRAD_RANKS_PER_NODE") or str(most)
     if not SIZE.fullmatch(text):
         raise ValueError(f"GRIDGRAD_RANKS_PER_NODE must be a whole number of at least 1, not '{text}'")
@@ -106,10 +101,9 @@ def ranks_per_node(most, environ=os.environ):
 
 
 def neighbours(comm):
-    """For each rank of a communicator, (the first of the ranks that share memory with it, its position among them): a list.
+    """[(the first of the ranks that share memory with it, its position among them)] for each rank of a communicator.
 
-    Collective at the first call for a communicator, which caches the result.
-    """
+    Collective at the first call for a communicator, which caches the result."""
     if not KEY:
         KEY.append(MPI.Comm.Create_keyval())
     found = comm.Get_attr(KEY[0])
@@ -179,17 +173,16 @@ class ProcessGrid:
         most = ranks_per_node(comm.size)
         self._nodes = [(first, place // most) for first, place in neighbours(comm)]
         self._several = [axis for axis, size in self.sizes.items() if size > 1]
-        self._groups = {frozenset(axes): self._made(self.comm.Sub([axis in axes for axis in AXES])) for axes in self._sets()}
+        self._groups = {
+            frozenset(axes): Group(self.comm.Sub([axis in axes for axis in AXES]), self.tally) for axes in self._sets()
+        }
         self.world = self.group(*AXES)
-        self.node = self._made(self.comm.Split(self._nodes.index(self._nodes[self.rank]), self.rank))
+        self.node = Group(self.comm.Split(self._nodes.index(self._nodes[self.rank]), self.rank), self.tally)
         self._leaders = {group: self._first_on_nodes(group) for group in self._groups.values()}
 
     def _sets(self):
         """All sets of the axes that have several ranks, in the same order on all ranks."""
         return (axes for number in range(len(self._several) + 1) for axes in combinations(self._several, number))
-
-    def _made(self, comm):
-        return Group(comm, self.tally)
 
     def _first_on_nodes(self, group):
         """See `leaders`. Collective over the group."""
@@ -198,7 +191,7 @@ class ProcessGrid:
         if len(here) == group.size:
             return self.group() if leads else None
         comm = group.comm.Split(0 if leads else MPI.UNDEFINED, group.rank)
-        return self._made(comm) if leads else None
+        return Group(comm, self.tally) if leads else None
 
     def group(self, *axes: str) -> Group:
         """The ranks that differ from this one only along `axes`. Sets of axes with the same ranks have the same Group."""
