@@ -120,10 +120,7 @@ class OverlappedReduction(Reduction, Observer):
             self._exposed += self.now() - start
 
     def updated(self, where):
-        """If sharded and the bucket is updated, begin its all-gather.
-
-        All ranks begin them in the same order, from the last bucket to the first, also where their own shard is empty.
-        """
+        # all ranks begin the all-gathers in the same order, from the last bucket to the first, also where their shard is empty
         if self.sharded and where.start == self._starts[number := self._number(where)]:
             self._start_gathering(number)
 

@@ -53,8 +53,7 @@ PARAMETERS = "parameters"  # and the all-gathers of updated parameters
 class Bucket:
     """A slice `where` of the flat buffers that a Group holds; the optimizer updates `owned` of it on this rank.
 
-    held: the placement of the sum, Replicate or a Shard. row: the kind of Move to it from Partial. All methods are collective.
-    """
+    held: the placement of the sum, Replicate or a Shard. row: the kind of Move to it from Partial."""
 
     def __init__(self, group, where, flat, held, row):
         self.where, self.params, self.grads = where, flat.params[where], flat.grads[where]
@@ -292,5 +291,4 @@ def pieces(where, number):
 
 
 def slices_overlap(a, b):
-    """Whether two slices have an element in common."""
     return size(common(a, b)) > 0

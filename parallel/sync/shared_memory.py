@@ -44,12 +44,9 @@ class NoSharedMemory(ValueError):
 
 
 def shared_arrays(comm, size, dtype, everyone=None):
-    """One array for each rank of `comm`, in memory that all of them share: a list in rank order. Collective.
+    """An array of `size` elements, its own number, for each rank of `comm`, in memory that all share: a list. Collective.
 
-    size: the number of elements of this rank's array; the ranks may give different ones.
-    everyone: a communicator that contains `comm` and the ranks of other nodes, which call this at the same time.
-    Raises NoSharedMemory, on all ranks of `everyone`, if one node lacks the room or its ranks do not see the same files.
-    """
+    NoSharedMemory, on all ranks of the communicator `everyone` too, if one node lacks room or sees other files."""
     dtype, folder = np.dtype(dtype), _folder()
     prefix = f"{OURS}{os.environ.get(MARK, '')}_"  # by which a launcher knows what its job has left
     name, error, arrays = None, "", []
@@ -99,10 +96,7 @@ def _mapped(name, size, dtype):
 
 
 def add_up(terms, out, scratch):
-    """Write the sum of the arrays `terms`, added in their order, into `out`, which may be one of these arrays.
-
-    scratch: an array of the same length, which is overwritten.
-    """
+    """Write the sum of the arrays `terms`, added in their order, into `out`, which may be one of them. scratch: like `out`."""
     if len(terms) == 1:
         if terms[0] is not out:
             np.copyto(out, terms[0])
@@ -116,8 +110,7 @@ def add_up(terms, out, scratch):
 class SharedRun:
     """The gradients of one run of parameters on one node, in shared memory.
 
-    gradients: of each rank of the node that holds the run, in rank order, views of their buffers. me: the index of this rank.
-    """
+    gradients: of each rank of the node that holds the run, in rank order, views of their buffers. me: this rank's index."""
 
     def __init__(self, gradients, me):
         self.gradients, self.me = gradients, me
@@ -145,26 +138,19 @@ class SharedRun:
 
 
 class UpdatedRun(NamedTuple):
-    """A SharedRun, which is the slice `where` of this rank's flat buffers, of which it updates the slice `part` if sharded.
-
-    leaders: the Group with the first rank of each node that holds the run, or with all ranks where each leads itself; None if
-    this rank is not in it. copies: views of the same parameters in other buffers of this node, see `_copies`.
-    """
+    """What a rank knows of a run that it updates."""
 
     shared: SharedRun
-    where: slice
-    part: slice
-    leaders: Group | None
-    copies: list
+    where: slice  # of this rank's flat buffers
+    part: slice  # of the run, which this rank updates if the reduction is sharded
+    leaders: Group | None  # the first rank of each node that holds the run, or all where each leads itself; None elsewhere
+    copies: list  # see `_copies`
 
 
 class SharedMemoryReduction(Reduction):
-    """Sums the gradients after backward, in memory that the ranks of a node share.
+    """If it is sharded, the ranks of a node that hold the same parameters also share one buffer of parameters.
 
-    If it is sharded, the ranks of a node that hold the same parameters also share one buffer of parameters.
-    See `Reduction` for the arguments; ValueError for float16, since within a node nothing is sent, and if a rank
-    computes on a GPU, whose memory the others can not read.
-    """
+    ValueError for float16, and if a rank computes on a GPU, whose memory the others can not read."""
 
     def __init__(self, net, update="sharded", reduce_dtype="same"):
         super().__init__(net, update, reduce_dtype)
@@ -213,9 +199,7 @@ class SharedMemoryReduction(Reduction):
     def _copies(self, members, places):
         """Views of the same run in the other parameter buffers of this node, which must be updated too.
 
-        There are several buffers if ranks hold this run in common but differ in other parameters: only ranks that hold the same
-        blocks of all parameters share one buffer.
-        """
+        Only ranks that hold the same blocks of all parameters share one buffer."""
         found = {self._holders[m]: place for m, place in zip(members, places)}
         found.pop(self._holders[self.net.grid.node.rank])
         return [self._parameters[holder][place] for holder, place in found.items()]

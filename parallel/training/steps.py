@@ -131,22 +131,16 @@ def accumulated_step(
     batch_size: int,
     context: Context | None = None,
 ) -> float:
-    """One training step on a minibatch that is computed in micro-batches, whose gradients are added. Collective.
+    """A `train_step` on micro-batches, whose gradients are added: (x, y, samples) of each, samples on all ranks. Collective.
 
-    micro_batches: an iterable of (x, y, samples): this rank's part of each micro-batch, as in `train_step`, and its global
-    number of samples; these numbers add up to `batch_size`. The statistics of BatchNorm are taken over each micro-batch
-    separately.
-    Returns and raises what `train_step` does.
-    """
+    They add up to `batch_size`. The statistics of BatchNorm are taken over each micro-batch separately."""
     return net.trainer(loss, optimizer, context).complete_step(micro_batches, batch_size)
 
 
 class Trainer:
     """Trains a network step by step; each step is complete when it returns. Pipelines have other trainers.
 
-    net: a ParallelSequential. loss: such as SoftmaxCrossEntropy(). optimizer: that of the network. context: the Context that
-    holds what backward needs; by default the network's own.
-    """
+    context: holds what backward needs; by default the network's own."""
 
     submitted = 0  # steps that are under way
     staleness: Counter[int] = Counter()  # see PipelineTrainer: empty, because here no update comes between forward and backward
@@ -207,10 +201,8 @@ class LossSum:
         self.transfer = net.grid.world.start_all_reduce(self.numbers, "loss")
 
     def wait(self):
-        """(the loss, problem): None or, on all ranks, what is wrong if not all have the same number of samples.
-
-        Each sees that the sum of the numbers, or that of their squares, is not what it would be if all had its own.
-        """
+        """(the loss, problem): None or, on all ranks, what is wrong if not all have the same number of samples."""
+        # each sees that the sum of the numbers, or that of their squares, is not what it would be if all had its own
         self.transfer.wait()
         (total, count, squares), ranks, digits = self.numbers.tolist(), self.grid.size, self.samples % DIGITS
         if count == ranks * self.samples and squares == ranks * digits * digits:
@@ -233,9 +225,7 @@ def first_not_finite(grid, arrays):
     return int(grid.min(np.array([finite.index(False)]))[0])
 
 
-def evaluate(
-    net: "ParallelSequential", part: Any, loss_name: str, reader: "Reader", batch_size: int
-) -> dict[str, Any]:  # fmt: skip
+def evaluate(net: "ParallelSequential", part: Any, loss_name: str, reader: "Reader", batch_size: int) -> dict[str, Any]:
     """Evaluate a network on all samples of a part of a data set. Collective.
 
     Parameters
@@ -333,8 +323,7 @@ def predict(net: "ParallelSequential", part: Any, reader: "Reader", batch_size: 
 def _forward_passes(net, part, reader, batch_size):
     """Yield (this rank's outputs, their targets, samples on all ranks) of forward passes over all samples of `part`, in order.
 
-    The arguments are those of `evaluate`. Collective: every rank must take all results.
-    """
+    Collective: every rank must take all results."""
     for start in range(0, len(part), batch_size):
         indices = np.arange(start, min(start + batch_size, len(part)))
         x, y = reader.load(indices)
