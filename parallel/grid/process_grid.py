@@ -173,16 +173,12 @@ class ProcessGrid:
         most = ranks_per_node(comm.size)
         self._nodes = [(first, place // most) for first, place in neighbours(comm)]
         self._several = [axis for axis, size in self.sizes.items() if size > 1]
-        self._groups = {
-            frozenset(axes): Group(self.comm.Sub([axis in axes for axis in AXES]), self.tally) for axes in self._sets()
-        }
+        sets = [axes for number in range(len(self._several) + 1) for axes in combinations(self._several, number)]
+        parts = {frozenset(axes): self.comm.Sub([axis in axes for axis in AXES]) for axes in sets}  # in this order on all ranks
+        self._groups = {axes: Group(part, self.tally) for axes, part in parts.items()}
         self.world = self.group(*AXES)
         self.node = Group(self.comm.Split(self._nodes.index(self._nodes[self.rank]), self.rank), self.tally)
         self._leaders = {group: self._first_on_nodes(group) for group in self._groups.values()}
-
-    def _sets(self):
-        """All sets of the axes that have several ranks, in the same order on all ranks."""
-        return (axes for number in range(len(self._several) + 1) for axes in combinations(self._several, number))
 
     def _first_on_nodes(self, group):
         """See `leaders`. Collective over the group."""

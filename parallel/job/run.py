@@ -252,11 +252,9 @@ def end_job_early():
 
 
 def print_of_rank(rank, text):
-    """Print a text of several lines to standard error, each line with the rank that it comes from.
-
-    It is written at once: where the streams have no buffers, as in many containers, print would write each line and its end
-    apart, and the lines of several ranks would run together.
-    """
+    """Print a text of several lines to standard error, each line with the rank that it comes from."""
+    # At once: where the streams have no buffers, as in many containers, print would write each line and its end apart, and the
+    # lines of several ranks would run together.
     sys.stderr.write("".join(f"[rank {rank}] {line}\n" for line in text.splitlines()))
     sys.stderr.flush()
 
