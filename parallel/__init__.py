@@ -15,7 +15,7 @@ from gridgrad.parallel.choose.parallelize import parallelize
 from gridgrad.parallel.faults.watchdog import Watchdog
 from gridgrad.parallel.grid.devices import use_device
 from gridgrad.parallel.grid.process_grid import ProcessGrid, parse_grid
-from gridgrad.parallel.observe.profile import Profile
+from gridgrad.parallel.observe.span_observer import Profile
 from gridgrad.parallel.observe.trace import Trace
 from gridgrad.parallel.pipeline.generators import complete as complete_schedule
 from gridgrad.parallel.pipeline.schedule import Instruction, Route, Schedule, Unsound

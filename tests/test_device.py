@@ -14,7 +14,7 @@ import pytest
 from gridgrad.experiments.launching.start_ranks import mpiexec
 from gridgrad.nn import device
 from gridgrad.nn.device import to_device, to_host, xp
-from gridgrad.parallel.grid.staging import Staging, is_cuda_aware, staging
+from gridgrad.parallel.grid.devices import Staging, is_cuda_aware, staging
 from tests import standin
 from tests.mpi import mpi
 
@@ -246,7 +246,7 @@ def test_what_the_stand_in_offers_cupy_has():
         assert hasattr(cupy, name), name
 
 
-# ----- parallel/grid/staging.py
+# ----- parallel/grid/devices.py
 
 
 @pytest.mark.parametrize(("said", "aware"), [("1", True), ("0", False)])
@@ -264,13 +264,13 @@ def test_else_what_the_library_itself_says(monkeypatch, kinds, aware):
     info.Get.return_value = kinds
     mpi_module = MagicMock()
     mpi_module.COMM_WORLD.Get_info.return_value = info
-    monkeypatch.setattr("gridgrad.parallel.grid.staging.MPI", mpi_module)
+    monkeypatch.setattr("gridgrad.parallel.grid.devices.MPI", mpi_module)
     assert is_cuda_aware({}) == aware
     info.Free.assert_called_once_with()
 
 
 def test_host_arrays_pass_through(monkeypatch):
-    monkeypatch.setattr("gridgrad.parallel.grid.staging.is_cuda_aware", lambda: pytest.fail("nobody needs to know"))
+    monkeypatch.setattr("gridgrad.parallel.grid.devices.is_cuda_aware", lambda: pytest.fail("nobody needs to know"))
     array, stage = np.ones(3), Staging()
     assert stage.outgoing(array) is array and stage.incoming(array) is array and stage.outgoing(None) is None
     stage.arrived(array, array)
@@ -278,7 +278,7 @@ def test_host_arrays_pass_through(monkeypatch):
 
 @pytest.mark.parametrize("direct", [True, False])
 def test_device_arrays_pass_through_only_where_mpi_takes_them(monkeypatch, direct):
-    monkeypatch.setattr("gridgrad.parallel.grid.staging.is_cuda_aware", lambda: direct)
+    monkeypatch.setattr("gridgrad.parallel.grid.devices.is_cuda_aware", lambda: direct)
     device.use("stand-in")
     array, stage = to_device(np.arange(6.0).reshape(2, 3)), Staging()
     sent, received = stage.outgoing(array), stage.incoming(array)

@@ -16,8 +16,7 @@ from gridgrad.parallel.choose.shares import measured_shares
 from gridgrad.parallel.choose.this_machine import machine_of_job, memory_of_rank
 from gridgrad.parallel.grid.devices import ranks_on_cpus
 from gridgrad.parallel.grid.process_grid import MODEL, ProcessGrid, check_places, checked_sizes, written
-from gridgrad.parallel.job.run import one_line
-from gridgrad.parallel.job.uncaught import end_job_when_uncaught
+from gridgrad.parallel.job.run import end_job_when_uncaught, one_line
 from gridgrad.parallel.job.waiting import broadcast
 from gridgrad.parallel.partitioning.good_partition import is_partition, owners_of_plan
 from gridgrad.parallel.placement.partition import Partition
@@ -56,7 +55,7 @@ def parallelize(
     "auto" and "overlap" without a size. What is measured takes less than five seconds, and is stored, so that a second call
     measures nothing; but for the shares "auto", which are measured each time. Where the planner runs, it chooses what is not
     given of `pipeline`, `micro_batches` and `cuts`; with a pipeline or cuts its grid has the axis `stage`. Afterwards an
-    uncaught exception on one rank ends the whole job: see `parallel/job/uncaught.py`.
+    uncaught exception on one rank ends the whole job: see `parallel/job/run.py`.
 
     Parameters
     ----------

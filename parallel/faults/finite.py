@@ -16,10 +16,9 @@ PASS = 1 << 36  # positions in one of its parts: the forward pass, the backward 
 
 
 class FiniteCheck(Observer):
-    """Looks at what each layer takes and returns and at all gradients and parameters. net: a ParallelSequential.
+    """Looks at what each layer takes and returns and at all gradients and parameters of a ParallelSequential.
 
-    What was found first is that with the lowest position: the step, the part of the step, and the place in the network.
-    """
+    What was found first has the lowest position: the step, the part of the step, and the place in the network."""
 
     def __init__(self, net):
         self.net, self.step = net, 0
@@ -28,44 +27,38 @@ class FiniteCheck(Observer):
 
     def computed(self, layer, phase, taken, result, context):
         self.step = context.step
+        of = f"of layer {layer.name} ({layer.description})"
         if phase == "forward":
             if not all_finite(taken):
                 place = self._place(layer)
-                self._found(2 * place, f"the input of layer {layer.name} ({layer.description}) is not finite", place and RATE)
+                self._found(2 * place, f"the input {of}", place and RATE)
             elif not all_finite(result):
-                words = f"the output of layer {layer.name} ({layer.description}) is not finite"
-                self._found(2 * self._place(layer) + 1, words, RATE)
+                self._found(2 * self._place(layer) + 1, f"the output {of}")
         elif result is not None and not all_finite(result):
-            words = f"the gradient of the input of layer {layer.name} ({layer.description}) is not finite"
-            self._found(PASS - 2 * self._place(layer), words, RATE)
+            self._found(PASS - 2 * self._place(layer), f"the gradient of the input {of}")
 
     def written(self, layer):
         for p in layer.parameters:
             if not all_finite(p.grad):
-                words = f"the gradient of parameter {layer.name}.{p.name} is not finite"
-                self._found(PASS - 2 * self._place(layer) - 1, words, RATE)
+                self._found(PASS - 2 * self._place(layer) - 1, f"the gradient of parameter {layer.name}.{p.name}")
 
     def after_step(self, step):
-        """Called after each training step. step: its number. Collective over the grid of the network.
-
-        Raises Diverged, on all ranks, if something was not finite; it names the first such thing and its step.
-        """
+        """Called after training step number `step`. Collective. Raises Diverged, on all ranks, if something was not finite."""
         self.step = step
         for place, (layer, p) in enumerate(self.net.parameters if self._position == NOTHING else ()):
             if not all_finite(p.value):
-                self._found(2 * PASS + place, f"parameter {layer.name}.{p.name} is not finite after the update", RATE)
+                self._found(2 * PASS + place, f"parameter {layer.name}.{p.name}", when=" after the update")
         grid = self.net.grid
         first = int(grid.min(np.array([self._position]))[0])
         if first < NOTHING:
             raise Diverged(next(filter(None, grid.comm.allgather(self._words if self._position == first else None))))
 
     def _place(self, layer):
-        """The place of a layer in the network."""
         leaves = list(self.net.leaves())
         return next((at for at, leaf in enumerate(leaves) if leaf is layer or leaf.name == layer.name), len(leaves))
 
-    def _found(self, position, words, advice):
+    def _found(self, position, what, advice=RATE, when=""):
         """Note that something is not finite, unless something before it was not. position: within the step."""
         position += self.step * STEP
         if position < self._position:
-            self._position, self._words = position, f"step {self.step}: {words}; {advice or DATA}"
+            self._position, self._words = position, f"step {self.step}: {what} is not finite{when}; {advice or DATA}"

@@ -14,15 +14,13 @@ from gridgrad.parallel.faults.watchdog import in_words
 from gridgrad.parallel.grid.devices import ranks_on_cpus
 from gridgrad.parallel.job.run import Fault, raise_together
 
-LAYER = "replicas"  # the name under which the tally counts the comparisons
+REPLICAS = "replicas"  # the name under which the tally counts the comparisons
 
 
 class ReplicaCheck:
-    """Compares the replicas of parameters, buffers and the optimizer's state every `every` steps.
+    """Compares the replicas of parameters, buffers and the optimizer's state, unless that is sharded, every `every` steps.
 
-    net: a ParallelSequential. optimizer: that of the network; its state is compared unless it is sharded, and so nowhere twice.
-    Making one is collective. ValueError if some ranks compute on GPUs and others on CPUs, which round differently.
-    """
+    Making one is collective. ValueError if some ranks compute on GPUs and others on CPUs."""
 
     def __init__(self, net, optimizer, every):
         self.net, self.optimizer, self.every, self._steps = net, optimizer, every, 0
@@ -30,10 +28,7 @@ class ReplicaCheck:
             raise ValueError("replicas on GPUs and on CPUs round differently, so they can not be compared: use one device")
 
     def after_step(self, step):
-        """Called after each training step. step: its number. Collective over the grid of the network.
-
-        Raises Fault, on all ranks, if replicas differ; it names the first such array, the ranks and the step.
-        """
+        """Called after training step number `step`. Collective. Raises Fault, on all ranks, if replicas differ."""
         self._steps += 1
         if self._steps % self.every == 0:
             self.compare(step)
@@ -43,21 +38,19 @@ class ReplicaCheck:
         grid, arrays = self.net.grid, list(self._arrays())
         own = np.array([checksum(array) for _, _, array in arrays], np.uint32)
         sums = np.empty((grid.size, len(arrays)), np.uint32)
-        grid.world.all_gather(own, sums.reshape(-1), [len(arrays)] * grid.size, LAYER)
-        different = [
-            (name, odd)
-            for column, (name, layout, _) in enumerate(arrays)
-            for odd in odd_ones([coordinates_apart(grid, layout, rank) for rank in range(grid.size)], sums[:, column])
-        ]
+        grid.world.all_gather(own, sums.reshape(-1), [len(arrays)] * grid.size, REPLICAS)
+        different = []
+        for column, (name, layout, _) in enumerate(arrays):
+            blocks = [coordinates_apart(grid, layout, rank) for rank in range(grid.size)]
+            different += [(name, odd) for odd in odd_ones(blocks, sums[:, column])]
         if different:
             name, (others, most) = different[0]
             others, most = (in_words([grid.world.ranks[rank] for rank in ranks]) for ranks in (others, most))
             more = len({name for name, _ in different}) - 1
             too = f", and {more} more arrays differ" * bool(more)
             found = f"step {step}: the replicas of {name} differ: values on {others} are not those on {most}{too}"
-            raise_together(
-                grid.rank, Fault(f"{found}; memory or the network is faulty, or the program: go back to a checkpoint")
-            )
+            advice = "memory or the network is faulty, or the program: go back to a checkpoint"
+            raise_together(grid.rank, Fault(f"{found}; {advice}"))
 
     def _arrays(self):
         """(name, Layout, this rank's block) of all arrays that have replicas."""
@@ -83,9 +76,7 @@ def coordinates_apart(grid, layout, rank):
 def odd_ones(blocks, sums):
     """(ranks that differ, those from which they differ) for each block whose replicas are not all equal.
 
-    blocks: for each rank the block that it holds, anything hashable. sums: for each rank its checksum. The majority is taken to
-    be right, and where there is none the value of the first rank.
-    """
+    blocks, sums: of each rank, something hashable and a checksum. Right is what most have, or of no majority the first."""
     holders = defaultdict(list)
     for rank, block in enumerate(blocks):
         holders[block].append(rank)

@@ -1,12 +1,12 @@
 """A watchdog: it ends a job in which a rank waits too long in a collective, and says where all ranks are.
 
 A rank that is blocked in MPI can not say anything itself, so each rank has a thread that looks at its main thread now and then.
-It calls no MPI function, but for the one that ends the job. The threads of a node write what they see into memory that they
-share, and the first one that still runs reports for all of them, also for a process that is stopped.
+Of MPI it calls only the function that ends the job. The threads of a node write what they see into memory that they share, and
+the first one that still runs reports for all of them, also for a process that is stopped.
 
-A rank *waits* while it is in a collective or a receive that the tally counts (`parallel/job/under_way.py`), or while the line
-that its main thread executes calls another function of MPI. How long it has waited is counted in looks, not
-read from a clock: a job that the scheduler suspends and resumes as a whole has not waited meanwhile.
+A rank *waits* while it is in a collective or a receive that the tally counts (`here` of `parallel/job/waiting.py`), or while
+the line that its main thread executes calls another function of MPI. How long it has waited is counted in looks, not read from
+a clock: a job that the scheduler suspends and resumes as a whole has not waited meanwhile.
 """
 
 import linecache
@@ -23,9 +23,8 @@ import numpy as np
 from mpi4py import MPI
 
 from gridgrad.nn.sequential import Sequential
-from gridgrad.parallel.job.deaths import DRAIN
-from gridgrad.parallel.job.run import in_short
-from gridgrad.parallel.job.under_way import here
+from gridgrad.parallel.job.run import DRAIN, in_short
+from gridgrad.parallel.job.waiting import here
 from gridgrad.parallel.sync.shared_memory import NoSharedMemory, shared_arrays
 
 PERIOD = 0.5  # seconds between two looks, at most; a tenth of the limit where that is less
@@ -41,8 +40,7 @@ LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib",
 MPI_METHODS = {name for kind in (MPI.Intracomm, MPI.Request, MPI.Message, MPI.Win, MPI.File) for name in dir(kind)}
 SHOWN = 2  # frames of a stack, which say where something is and by what it was called
 
-# What the thread of a rank writes. written: when, on a clock of the node. seconds: for how long nothing has changed. waits:
-# whether the rank waits. text: where it is.
+# What the thread of a rank writes. written: when, on a clock of the node. seconds: for how long nothing has changed.
 SLOT = np.dtype([("written", "f8"), ("seconds", "f8"), ("waits", "u1"), ("text", "S500")])
 
 
@@ -133,9 +131,7 @@ class Watchdog:
     def _states(self):
         """The WatchState of each rank of the node."""
         now, limit = time.monotonic(), max(SILENT, 10 * self.period)
-        return [
-            WatchState(*member, slot[0].item(), now, limit) for member, slot in zip(self.members, self.slots, strict=True)
-        ]  # fmt: skip
+        return [WatchState(*member, slot[0].item(), now, limit) for member, slot in zip(self.members, self.slots)]
 
     def _judge(self, states):
         """Report what is wrong on this node, once, and end the job if that does not change within GRACE seconds."""
@@ -152,7 +148,7 @@ class Watchdog:
             end_job()
 
     def _say(self, lines):
-        """Print lines in one piece, so that those of other ranks do not come between."""
+        # in one piece, so that lines of other ranks do not come between
         sys.stderr.write("".join(f"watchdog: {line}\n" for line in lines))
         sys.stderr.flush()
 

@@ -10,31 +10,25 @@ Gholami et al. 2018). Their sum over the group is exact for blocks of any sizes;
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 
 @dataclass(frozen=True)
 class Collective:
-    """What is known of one kind of collective.
+    """What is known of one kind of collective."""
 
-    sent(group, elements, own): the number of elements that this rank of `group` sends. group: anything with a `size` and a
-    `rank`. elements: the length of the rank's send buffer. own: the number of those elements that the rank keeps for itself.
-    rounds(ranks): the number of messages that follow one another in the algorithm with the lowest latency.
-    needs(place): the ranks of the group, as a slice, that must have entered the collective before the rank at position
-    `place` can leave it.
-    trial(group, length): returns a function that runs the collective once with `length` float32 numbers, for the calibration.
-    None if the kind is not calibrated.
-    through_first: whether all messages begin or end at the first rank, so that it sends or receives all bytes of the group.
-    """
-
+    # (group, elements, own): the elements that this rank of a group sends, which has a `size` and a `rank`. elements: the
+    # length of its send buffer. own: how many of them it keeps for itself.
     sent: Callable
-    rounds: Callable
-    needs: Callable
-    trial: Callable | None = None
-    through_first: bool = False
+    rounds: Callable  # (ranks): the messages that follow one another in the algorithm with the lowest latency
+    needs: Callable  # (place): the slice of the ranks that must have entered it before the rank at `place` can leave it
+    trial: Callable | None = None  # (group, length): a function that runs it once with `length` float32 numbers, if calibrated
+    through_first: bool = False  # whether all messages begin or end at the first rank, which sends or receives all bytes
 
 
+@lru_cache(maxsize=4096)
 def all_reduce_elements(elements, ranks, rank):
     """The elements that one rank sends in an all-reduce: a reduce-scatter of even blocks, then an all-gather of the sums."""
     own = elements // ranks + (rank < elements % ranks)
@@ -82,7 +76,6 @@ def zeros(length):
 
 
 def try_all_reduce(group, length):
-    """A trial, as described in `Collective`; so are the next ones."""
     array = zeros(length)
     return lambda: group.all_reduce(array, "calibration")
 

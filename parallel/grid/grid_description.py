@@ -14,23 +14,18 @@ from gridgrad.parallel.grid.process_grid import AXES, written
 class GroupDescription:
     """The ranks along some axes of a grid, like a `Group` but without a communicator.
 
-    size: the number of ranks. rank: the position of this rank among them. on_node: how many of them are on this rank's node.
-    axes: along which they differ.
-    """
+    on_node: how many of them are on this rank's node, where that matters. axes: along which they differ."""
 
     size: int
     rank: int
-    on_node: int
+    on_node: int = 0
     axes: frozenset = field(default=frozenset(), compare=False)
 
 
 class GridDescription:
-    """The sizes of a process grid and the position of one rank in it.
+    """The sizes of a process grid and the coordinates of one rank; axes left out have size 1 and coordinate 0.
 
-    sizes: {axis: number of ranks}; axes left out have size 1. coordinates: {axis: coordinate} of the rank; axes left out are 0,
-    and in an even split no rank has larger parts than the one at 0. ranks_per_node: how many ranks, consecutive in rank order,
-    share a node; by default all do.
-    """
+    ranks_per_node: how many ranks, consecutive in rank order, share a node; by default all do."""
 
     on_cpus = True  # the cost model predicts no others
 

@@ -1,36 +1,73 @@
-"""A group of ranks and its collectives.
+"""A group of ranks and its collectives: blocking ones, and those that proceed while the rank computes.
 
-They send buffers, never pickles. Every call is counted in the tally of the grid, by the formulas of
-`parallel/grid/collectives.py`.
+They send buffers, never pickles. Each is described once, by an `Operation`. Every call is counted in the tally of the grid, by
+the formulas of `parallel/grid/collectives.py`, under the name `layer`.
+
+Arrays must be contiguous. They may be on the host or on the device unless stated otherwise, on some ranks on the one and on
+others on the other. `counts` are numbers of elements, one for each rank, and may differ and be 0.
+
+The `start_...` methods return a Transfer at once, and their arrays must not be read or written until it is complete. An MPI
+library may move data only while one of its functions runs, so `Transfer.test` should be called now and then. Sums of arrays on
+the device then go through the host, because few MPI libraries can sum in a GPU's memory without blocking.
 """
 
+import math
+from collections.abc import Callable
 from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 from mpi4py import MPI
 
+from gridgrad.nn.device import xp
 from gridgrad.parallel.grid.collectives import COLLECTIVES
-from gridgrad.parallel.grid.staging import Staging, staging
+from gridgrad.parallel.grid.devices import Staging, staging
 from gridgrad.parallel.grid.tally import Call
-from gridgrad.parallel.grid.transfer import CompletedTransfer, RequestSet, Transfer
 
 MAX_ELEMENTS = 1 << 27  # the most in one all-reduce: some MPI libraries fail on messages of 2^31 bytes and more
 LONG_GATHER = 1 << 19  # bytes above which MPICH's blocking all-gather takes twice as long, since it sends pieces of 32 KiB
+IS_MPICH = MPI.get_vendor()[0] == "MPICH"
 TAGS = 1 << 14  # how many message tags are used in turn; every MPI library has at least that many
 
 
+class Operation(NamedTuple):
+    """How MPI carries out a kind of collective. function: its blocking one; the other has an I in front of its name.
+
+    calls(sent, received, counts): the arguments of each call of it, a list. In place `sent` is `received`."""
+
+    kind: str
+    function: str
+    calls: Callable
+    adds: bool = False
+
+
+def sums_in_place(_, array, __):
+    starts = range(0, max(array.size, 1), MAX_ELEMENTS)
+    return [(MPI.IN_PLACE, array[start : start + MAX_ELEMENTS], MPI.SUM) for start in starts]
+
+
+ALL_REDUCE = Operation("all-reduce", "Allreduce", sums_in_place, adds=True)
+ALL_GATHER = Operation(
+    "all-gather",
+    "Allgatherv",
+    lambda sent, received, counts: [(MPI.IN_PLACE if sent is received else sent, [received, counts])],
+)
+REDUCE_SCATTER = Operation(
+    "reduce-scatter", "Reduce_scatter", lambda sent, received, counts: [(sent, received, counts, MPI.SUM)], adds=True
+)
+ALL_TO_ALL = Operation("all-to-all", "Alltoallv", lambda sent, received, counts: [([sent, counts[0]], [received, counts[1]])])
+BROADCAST = Operation("broadcast", "Bcast", lambda sent, received, counts: [(received,)])
+SCATTER = Operation(
+    "scatter", "Scatterv", lambda sent, received, counts: [(None if sent is None else [sent, counts], received)]
+)
+GATHER = Operation("gather", "Gatherv",
+    lambda sent, received, counts: [(sent, None if received is None else [received, counts])])  # fmt: skip
+
+
 class Group:
-    """The ranks along some axes of a grid, and their collectives.
+    """The ranks along some axes of a grid, of the communicator `comm`; methods that take a `layer` are collective over them.
 
-    comm: their communicator. tally: where calls are counted. size, rank: those of the communicator. ranks: for each rank of the
-    group, in its order, its rank in MPI.COMM_WORLD: a tuple.
-
-    All methods that take a `layer` are collective over the group; `layer` is the name under which the tally counts the call.
-    Arrays must be contiguous. They may be on the host or on the device unless stated otherwise, on some ranks on the one and on
-    others on the other. Those of the `start_...` methods, which return a Transfer at once, must not be read or written until
-    the Transfer is complete. Of these, sums of arrays on the device always go through the host, because few MPI libraries can
-    sum in a GPU's memory without blocking. `counts` are numbers of elements, one for each rank, and may differ and be 0.
-    """
+    ranks: of each, in the group's order, its rank in MPI.COMM_WORLD."""
 
     def __init__(self, comm, tally):
         self.comm, self.tally = comm, tally
@@ -44,201 +81,202 @@ class Group:
         """Free the communicator. Collective."""
         self.comm.Free()
 
+    def _run(self, operation, layer, elements, own, outgoing, incoming, counts=None):
+        """Carry out an Operation. elements, own: see `Collective.sent`. outgoing, incoming: arrays, the same one in place."""
+        sent = COLLECTIVES[operation.kind].sent(self, elements, own)
+        with Call(self, operation.kind, layer, sent and sent * outgoing.itemsize):
+            given, received = (outgoing, incoming) if xp.is_cpu else staging.on_host(outgoing, incoming)
+            for arguments in operation.calls(given, received, counts):
+                if operation is ALL_GATHER and IS_MPICH and received.nbytes > LONG_GATHER:
+                    self.comm.Iallgatherv(*arguments).Wait()
+                else:
+                    getattr(self.comm, operation.function)(*arguments)
+            if received is not incoming:
+                staging.arrived(received, incoming)
+
+    def _start(self, operation, layer, elements, own, outgoing, incoming, counts=None, place=None):
+        """Begin what `_run` does; return a Transfer. place: an array to which `incoming` is copied at the end."""
+
+        def steps():
+            stage = None if xp.is_cpu else Staging(direct=not operation.adds)
+            given, received = stage.on_host(outgoing, incoming) if stage else (outgoing, incoming)
+            for arguments in operation.calls(given, received, counts):
+                yield getattr(self.comm, f"I{operation.function.lower()}")(*arguments)
+            if stage:
+                stage.arrived(received, incoming)
+            if place is not None:
+                place[...] = incoming
+
+        sent = COLLECTIVES[operation.kind].sent(self, elements, own)
+        return Transfer(self, layer, operation.kind, sent * outgoing.itemsize, steps())
+
     def all_reduce(self, array, layer):
         """Sum `array` elementwise over the group, in place on every rank."""
-        if self.size == 1:
-            return
-        flat = array.reshape(-1)
-        with Call(self, "all-reduce", layer, self.bytes_of("all-reduce", flat)):
-            reached = staging.outgoing(flat)
-            for start in range(0, max(flat.size, 1), MAX_ELEMENTS):
-                self.comm.Allreduce(MPI.IN_PLACE, reached[start : start + MAX_ELEMENTS], MPI.SUM)
-            staging.arrived(reached, flat)
+        if self.size > 1:
+            flat = array.reshape(-1)
+            self._run(ALL_REDUCE, layer, flat.size, 0, flat, flat)
 
     def start_all_reduce(self, array, layer):
         """Begin `all_reduce`; return a Transfer."""
-        if self.size == 1:
-            return CompletedTransfer()
-
-        def steps():
-            stage = Staging(direct=False)
-            reached = stage.outgoing(array)
-            yield self.comm.Iallreduce(MPI.IN_PLACE, reached, MPI.SUM)
-            stage.arrived(reached, array)
-
-        return Transfer(self, layer, "all-reduce", self.bytes_of("all-reduce", array), steps())
-
-    def bytes_of(self, kind, array, own=0):
-        """The bytes that this rank sends in a collective. array: its send buffer. own: the elements of it that it keeps."""
-        return COLLECTIVES[kind].sent(self, array.size, own) * array.itemsize
+        flat = array.reshape(-1)
+        return self._start(ALL_REDUCE, layer, flat.size, 0, flat, flat) if self.size > 1 else COMPLETE
 
     def all_gather(self, block, out, counts, layer):
         """Concatenate the blocks of all ranks (counts[r] elements of rank r), in rank order, into `out` on every rank."""
-        with Call(self, "all-gather", layer, self.bytes_of("all-gather", block)):
-            received = staging.incoming(out)
-            self._all_gather(staging.outgoing(block), received, counts)
-            staging.arrived(received, out)
+        self._run(ALL_GATHER, layer, block.size, 0, block, out, counts)
 
-    def _all_gather(self, block, out, counts):
-        if out.nbytes > LONG_GATHER and MPI.get_vendor()[0] == "MPICH":
-            self.comm.Iallgatherv(block, [out, counts]).Wait()
-        else:
-            self.comm.Allgatherv(block, [out, counts])
+    def all_gather_in_place(self, array, counts, layer):
+        """All-gather of the blocks of `array`, in which each rank's own block is at its place already. sum(counts) elements."""
+        self._run(ALL_GATHER, layer, counts[self.rank], 0, array, array, counts)
+
+    def start_all_gather_in_place(self, array, counts, layer):
+        """Begin `all_gather_in_place`; return a Transfer."""
+        return self._start(ALL_GATHER, layer, counts[self.rank], 0, array, array, counts)
 
     def reduce_scatter(self, blocks, out, counts, layer):
-        """Sum `blocks` over the group and leave each rank with its block of the sum, in `out`.
-
-        blocks: sum(counts) elements, the blocks of all ranks in rank order. out: counts[self.rank] elements.
-        """
-        with Call(self, "reduce-scatter", layer, self.bytes_of("reduce-scatter", blocks, out.size)):
-            received = staging.incoming(out)
-            self.comm.Reduce_scatter(staging.outgoing(blocks), received, counts, MPI.SUM)
-            staging.arrived(received, out)
+        """Sum `blocks`, those of all ranks in rank order, over the group; each rank gets its block of the sum in `out`."""
+        self._run(REDUCE_SCATTER, layer, blocks.size, out.size, blocks, out, counts)
 
     def start_reduce_scatter(self, array, counts, space, layer):
         """Begin a reduce-scatter that ends with this rank's block of the sum at its place in `array`; return a Transfer.
 
-        array: sum(counts) elements. space: a scratch array of counts[self.rank] elements for the sum.
-        """
+        space: a scratch array of counts[self.rank] elements."""
         start = sum(counts[: self.rank])
-
-        def steps():
-            stage = Staging(direct=False)
-            received = stage.incoming(space)
-            yield self.comm.Ireduce_scatter(stage.outgoing(array), received, counts, MPI.SUM)
-            stage.arrived(received, space)
-            array[start : start + space.size] = space
-
-        return Transfer(self, layer, "reduce-scatter", self.bytes_of("reduce-scatter", array, space.size), steps())
-
-    def all_gather_in_place(self, array, counts, layer):
-        """All-gather of the blocks of `array`, in which each rank's own block is at its place already. sum(counts) elements."""
-        with Call(self, "all-gather", layer, self.bytes_of("all-gather", self.own_block(array, counts))):
-            reached = staging.outgoing(array)
-            self._all_gather(MPI.IN_PLACE, reached, counts)
-            staging.arrived(reached, array)
-
-    def start_point_to_point(self, outgoing, incoming, layer, kind):
-        """Begin to send `outgoing[r]` to each other rank r and to receive `incoming[r]` from it; return a Transfer.
-
-        outgoing, incoming: a host array for each rank; those at this rank's own position are not used, and for empty ones there
-        is no message. kind: the name under which the call is counted.
-        """
-        tag = self.next_tag()
-        sizes = [array.nbytes for rank, array in enumerate(outgoing) if array.size and rank != self.rank]
-
-        def steps():
-            yield self.point_to_point(outgoing, incoming, tag)
-
-        return Transfer(self, layer, kind, sum(sizes), steps(), len(sizes))
-
-    def point_to_point(self, outgoing, incoming, tag):
-        """Post the messages of `start_point_to_point` without counting them; return an object with Test and Wait.
-
-        tag: a result of `next_tag`. Unlike MPI's collectives, several of these need not begin in the same order on all ranks.
-        """
-        others = [rank for rank in range(self.size) if rank != self.rank]
-        requests = [self.comm.Irecv(incoming[rank], rank, tag) for rank in others if incoming[rank].size]
-        return RequestSet(requests + [self.comm.Isend(outgoing[rank], rank, tag) for rank in others if outgoing[rank].size])
-
-    def next_tag(self):
-        """A message tag that no transfer under way uses.
-
-        All ranks must ask for tags in the same order, so as to get the same.
-        """
-        self._tag = (self._tag + 1) % TAGS
-        return self._tag
-
-    def start_all_gather_in_place(self, array, counts, layer):
-        """Begin `all_gather_in_place`; return a Transfer."""
-
-        def steps():
-            stage = Staging()
-            reached = stage.outgoing(array)
-            yield self.comm.Iallgatherv(MPI.IN_PLACE, [reached, counts])
-            stage.arrived(reached, array)
-
-        return Transfer(self, layer, "all-gather", self.bytes_of("all-gather", self.own_block(array, counts)), steps())
-
-    def own_block(self, array, counts):
-        """A view of this rank's block in an array that holds the blocks of all ranks in rank order."""
-        start = sum(counts[: self.rank])
-        return array[start : start + counts[self.rank]]
+        place = array[start : start + space.size]
+        return self._start(REDUCE_SCATTER, layer, array.size, space.size, array, space, counts, place)
 
     def all_to_all(self, blocks, counts, out, out_counts, layer):
-        """Send the i-th block of `blocks` (counts[i] elements) to rank i, and receive the blocks for this rank into `out`.
+        """Send block i of `blocks` (counts[i] elements) to rank i; receive the blocks of all (out_counts[i]) in `out`."""
+        self._run(ALL_TO_ALL, layer, blocks.size, counts[self.rank], blocks, out, (counts, out_counts))
 
-        out: sum(out_counts) elements; the block from rank i has out_counts[i], and the blocks are in rank order.
-        """
-        with Call(self, "all-to-all", layer, self.bytes_of("all-to-all", blocks, counts[self.rank])):
-            received = staging.incoming(out)
-            self.comm.Alltoallv([staging.outgoing(blocks), counts], [received, out_counts])
-            staging.arrived(received, out)
+    def broadcast(self, array, layer):
+        """Copy `array` of rank 0 into `array` of every rank."""
+        if self.size > 1:
+            self._run(BROADCAST, layer, array.size, 0, array, array)
+
+    def scatter(self, blocks, counts, out, layer):
+        """Send block i of `blocks` on rank 0 (counts[i] elements) to rank i, into its `out`; `blocks` is None elsewhere."""
+        self._run(SCATTER, layer, sum(counts), out.size, blocks, out, counts)
+
+    def gather(self, block, out, counts, layer):
+        """Concatenate the blocks of all ranks, counts[i] elements each, into `out` on rank 0; it is None elsewhere."""
+        self._run(GATHER, layer, block.size, 0, block, out, counts)
+
+    def sum(self, value, layer):
+        """The sum of a number over the group, in float64, on every rank."""
+        array = np.array([value], np.float64)
+        self.all_reduce(array, layer)
+        return array.item()
+
+    # ----- messages from rank to rank
 
     def start_exchange(self, blocks, counts, out, out_counts, layer):
-        """Begin an `all_to_all` in which most counts are 0, such as a halo exchange; return a Transfer.
+        """Begin an `all_to_all` by messages between pairs of ranks with counts above 0, such as a halo; return a Transfer.
 
-        There is one message from each rank to each other rank for which its count is not 0, and a rank waits for those alone
-        that send it something. A rank's counts of its own must be 0, else a ValueError is raised. It is counted as "exchange".
-        """
+        A rank waits for those alone that send it something. ValueError if it sends to itself. Counted as "exchange"."""
         if counts[self.rank] or out_counts[self.rank]:
             raise ValueError(f"an exchange brings nothing from a rank to itself: rank {self.rank} must have counts of 0 there, "
                              f"not {counts[self.rank]} and {out_counts[self.rank]}")  # fmt: skip
         tag = self.next_tag()
 
         def steps():
-            stage = Staging()
-            received = stage.incoming(out)
-            yield self.point_to_point(pieces(stage.outgoing(blocks), counts), pieces(received, out_counts), tag)
-            stage.arrived(received, out)
+            stage = None if xp.is_cpu else Staging()
+            given, received = stage.on_host(blocks, out) if stage else (blocks, out)
+            yield self.point_to_point(pieces(given, counts), pieces(received, out_counts), tag)
+            if stage:
+                stage.arrived(received, out)
 
-        return Transfer(self, layer, "exchange", self.bytes_of("exchange", blocks), steps(), sum(map(bool, counts)))
+        return Transfer(self, layer, "exchange", blocks.nbytes, steps(), sum(map(bool, counts)))
 
-    def broadcast(self, array, layer):
-        """Copy `array` of rank 0 into `array` of every rank."""
-        if self.size == 1:
-            return
-        with Call(self, "broadcast", layer, self.bytes_of("broadcast", array)):
-            reached = staging.outgoing(array)
-            self.comm.Bcast(reached, root=0)
-            staging.arrived(reached, array)
+    def start_point_to_point(self, outgoing, incoming, layer, kind):
+        """Begin to send the host array `outgoing[r]` to each other rank r and to receive `incoming[r]`; return a Transfer.
 
-    def scatter(self, blocks, counts, out, layer):
-        """Send the i-th block of `blocks` on rank 0 (counts[i] elements) to rank i, into its `out`.
+        For empty ones there is no message. kind: counted as such."""
+        sizes = [array.nbytes for rank, array in enumerate(outgoing) if array.size and rank != self.rank]
+        steps = (self.point_to_point(outgoing, incoming, tag) for tag in [self.next_tag()])
+        return Transfer(self, layer, kind, sum(sizes), steps, len(sizes))
 
-        Elsewhere `blocks` is None.
-        """
-        with Call(self, "scatter", layer, self.bytes_of("scatter", out if blocks is None else blocks, out.size)):
-            given, received = staging.outgoing(blocks), staging.incoming(out)
-            self.comm.Scatterv([given, counts] if self.rank == 0 else None, received, root=0)
-            staging.arrived(received, out)
+    def point_to_point(self, outgoing, incoming, tag):
+        """Post the messages of `start_point_to_point` without counting them; return a RequestSet. tag: of `next_tag`.
 
-    def gather(self, block, out, counts, layer):
-        """Concatenate the blocks of all ranks, counts[i] elements each, into `out` on rank 0.
+        Unlike MPI's collectives, several of these need not begin in the same order on all ranks."""
+        others = [rank for rank in range(self.size) if rank != self.rank]
+        requests = [self.comm.Irecv(incoming[rank], rank, tag) for rank in others if incoming[rank].size]
+        return RequestSet(requests + [self.comm.Isend(outgoing[rank], rank, tag) for rank in others if outgoing[rank].size])
 
-        On the other ranks `out` is None.
-        """
-        with Call(self, "gather", layer, self.bytes_of("gather", block)):
-            given, received = staging.outgoing(block), staging.incoming(out)
-            self.comm.Gatherv(given, [received, counts] if self.rank == 0 else None, root=0)
-            staging.arrived(received, out)
-
-    def sum(self, value, layer):
-        """The sum of a number over the group, in float64, on every rank."""
-        return self.start_sum((value,), layer)()[0]
-
-    def start_sum(self, numbers, layer):
-        """Begin to sum each of some numbers over the group, in float64; return a function that waits for the list of sums."""
-        array = np.array(numbers, np.float64)
-        transfer = self.start_all_reduce(array, layer)
-
-        def finish():
-            transfer.wait()
-            return array.tolist()
-
-        return finish
+    def next_tag(self):
+        """A message tag that no transfer under way uses, the same on all ranks, which ask for tags in the same order."""
+        self._tag = (self._tag + 1) % TAGS
+        return self._tag
 
 
 def pieces(flat, counts):
     """Views of consecutive blocks of a flat array, which have these numbers of elements."""
     return [flat[stop - count : stop] for stop, count in zip(accumulate(counts), counts)]
+
+
+class RequestSet:
+    """Several MPI requests that are tested and waited for together, as an MPI.Request is."""
+
+    def __init__(self, requests):
+        self.requests = requests
+
+    def Test(self):
+        return MPI.Request.Testall(self.requests)
+
+    def Wait(self):
+        MPI.Request.Waitall(self.requests)
+
+
+class Transfer:
+    """A non-blocking collective of one or several rounds. steps: a generator of MPI requests, resumed when each is complete.
+
+    started, stopped: when it began and was found complete, by the tally's clock. bytes_sent, messages: in all rounds."""
+
+    def __init__(self, group, layer, kind, bytes_sent, steps, messages=0):
+        self.steps, self.bytes_sent, self.done = steps, bytes_sent, False
+        self.call = Call(group, kind, layer, bytes_sent, messages=messages)
+        self.started = group.tally.clock.now()
+        with self.call:
+            self.request = next(steps)
+        self.call.calls = self.call.sent = self.call.messages = 0  # what follows is progress of the same call
+
+    def test(self):
+        """Let the MPI library advance it, without waiting; return whether it is complete."""
+        if not self.done:
+            with self.call:
+                while not self.done and self.request.Test():
+                    self._go_on()
+        return self.done
+
+    def wait(self):
+        """Wait until it is complete."""
+        if not self.done:
+            with self.call:
+                while not self.done:
+                    self.request.Wait()
+                    self._go_on()
+
+    def _go_on(self):
+        """Begin the next round or, after the last one, note that the transfer is complete."""
+        self.request = next(self.steps, None)
+        if self.request is None:
+            call, self.done = self.call, True
+            self.stopped = call.group.tally.clock.now()
+            if told := call.group.tally.observer:
+                told.flight(call.group, call.layer, call.kind, self.bytes_sent, self.started, self.stopped)
+
+
+class CompletedTransfer:
+    """Takes the place of a Transfer where there is nothing to send."""
+
+    done, started, stopped = True, math.inf, -math.inf
+
+    def test(self):
+        return True
+
+    def wait(self):
+        pass
+
+
+COMPLETE = CompletedTransfer()

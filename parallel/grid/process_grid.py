@@ -15,11 +15,10 @@ import numpy as np
 from mpi4py import MPI
 
 from gridgrad.nn.arguments import whole_number
-from gridgrad.parallel.grid.devices import ranks_on_cpus
+from gridgrad.parallel.grid.devices import agree_on_kernels, ranks_on_cpus
 from gridgrad.parallel.grid.group import Group
-from gridgrad.parallel.grid.same_kernels import agree_on_kernels
 from gridgrad.parallel.grid.tally import Tally
-from gridgrad.parallel.job.uncaught import end_job_when_uncaught
+from gridgrad.parallel.job.run import end_job_when_uncaught
 
 STAGE = "stage"  # the axis along which whole layers are divided, for a pipeline
 BATCH, HEIGHT = "batch", "height"  # axes with one possible plan: samples, and rows of images, are divided
@@ -28,9 +27,7 @@ LAYER_AXES = (BATCH, HEIGHT, MODEL)  # the axes that divide the arrays of a laye
 AXES = (STAGE, *LAYER_AXES)  # outermost first: consecutive ranks, often on one node, are neighbours along `model`
 SIZE = re.compile("0*[1-9][0-9]{0,8}")  # of an axis, as text
 ALWAYS_WRITTEN = (BATCH, MODEL)  # also where their size is 1
-KEY: list[
-    int
-] = []  # holds the MPI attribute key under which a communicator caches the result of `neighbours`, once it is created
+KEY: list[int] = []  # the MPI attribute key under which a communicator caches the result of `neighbours`, once it is created
 
 
 def parse_grid(text: str) -> dict[str, int]:
@@ -96,10 +93,7 @@ def places(sizes):
 
 
 def ranks_per_node(most, environ=os.environ):
-    """How many ranks may share memory: GRIDGRAD_RANKS_PER_NODE if it is set, else `most`.
-
-    Raises ValueError if the variable is not a whole number of at least 1.
-    """
+    """How many ranks may share memory: GRIDGRAD_RANKS_PER_NODE, else `most`. ValueError if it is no whole number above 0."""
     text = environ.get("GRIDGRAD_RANKS_PER_NODE") or str(most)
     if not SIZE.fullmatch(text):
         raise ValueError(f"GRIDGRAD_RANKS_PER_NODE must be a whole number of at least 1, not '{text}'")
@@ -107,10 +101,9 @@ def ranks_per_node(most, environ=os.environ):
 
 
 def neighbours(comm):
-    """For each rank of a communicator, (the first of the ranks that share memory with it, its position among them): a list.
+    """[(the first of the ranks that share memory with it, its position among them)] for each rank of a communicator.
 
-    Collective at the first call for a communicator, which caches the result.
-    """
+    Collective at the first call for a communicator, which caches the result."""
     if not KEY:
         KEY.append(MPI.Comm.Create_keyval())
     found = comm.Get_attr(KEY[0])
@@ -126,7 +119,7 @@ class ProcessGrid:
     """Ranks arranged on named axes. Making one is collective over `comm`.
 
     All ranks on CPUs compute with the table of kernels of the first of them. Once a grid was made, an uncaught exception on
-    one rank ends the whole job: see `parallel/job/uncaught.py`. A grid is a context manager that frees its communicators at
+    one rank ends the whole job: see `parallel/job/run.py`. A grid is a context manager that frees its communicators at
     the end: see `free`.
 
     Parameters
@@ -180,17 +173,12 @@ class ProcessGrid:
         most = ranks_per_node(comm.size)
         self._nodes = [(first, place // most) for first, place in neighbours(comm)]
         self._several = [axis for axis, size in self.sizes.items() if size > 1]
-        self._groups = {frozenset(axes): self._made(self.comm.Sub([axis in axes for axis in AXES])) for axes in self._sets()}
+        sets = [axes for number in range(len(self._several) + 1) for axes in combinations(self._several, number)]
+        parts = {frozenset(axes): self.comm.Sub([axis in axes for axis in AXES]) for axes in sets}  # in this order on all ranks
+        self._groups = {axes: Group(part, self.tally) for axes, part in parts.items()}
         self.world = self.group(*AXES)
-        self.node = self._made(self.comm.Split(self._nodes.index(self._nodes[self.rank]), self.rank))
+        self.node = Group(self.comm.Split(self._nodes.index(self._nodes[self.rank]), self.rank), self.tally)
         self._leaders = {group: self._first_on_nodes(group) for group in self._groups.values()}
-
-    def _sets(self):
-        """All sets of the axes that have several ranks, in the same order on all ranks."""
-        return (axes for number in range(len(self._several) + 1) for axes in combinations(self._several, number))
-
-    def _made(self, comm):
-        return Group(comm, self.tally)
 
     def _first_on_nodes(self, group):
         """See `leaders`. Collective over the group."""
@@ -199,7 +187,7 @@ class ProcessGrid:
         if len(here) == group.size:
             return self.group() if leads else None
         comm = group.comm.Split(0 if leads else MPI.UNDEFINED, group.rank)
-        return self._made(comm) if leads else None
+        return Group(comm, self.tally) if leads else None
 
     def group(self, *axes: str) -> Group:
         """The ranks that differ from this one only along `axes`. Sets of axes with the same ranks have the same Group."""

@@ -1,21 +1,53 @@
 """The tally of a grid: how often this rank communicated, how many bytes it sent and how many seconds that took."""
 
+import time
 from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
+
 from gridgrad.nn.device import synchronise, xp
 from gridgrad.nn.observer import Observable
-from gridgrad.parallel.grid.clock import WallClock
-from gridgrad.parallel.job.under_way import here
+from gridgrad.parallel.job.waiting import here
+
+TRIPS = 20  # round trips in a comparison of two clocks
+
+
+class WallClock:
+    """Real time, `time.perf_counter`. Simulated workers have a clock whose time is virtual instead."""
+
+    def __init__(self):
+        self.now = time.perf_counter  # returns the time in seconds
+
+    def compare(self, comm):
+        """(now, offset, accuracy) in seconds: at the local time `now`, rank 0's clock shows `now + offset`. Collective."""
+        # Cristian 1989: rank 0 answers a message with its time. Taken to be the middle of the round trip, that time is wrong by
+        # at most half the round trip, the accuracy. The fastest of several round trips is used.
+        word, trips = np.empty(1), []
+        if comm.rank == 0:
+            for other in range(1, comm.size):
+                for _ in range(TRIPS):
+                    comm.Recv(word, other)
+                    word[0] = time.perf_counter()
+                    comm.Send(word, other)
+            return time.perf_counter(), 0.0, 0.0
+        for _ in range(TRIPS):
+            sent = time.perf_counter()
+            comm.Send(word, 0)
+            comm.Recv(word, 0)
+            arrived = time.perf_counter()
+            trips.append((arrived - sent, sent, float(word[0])))
+        trip, sent, there = min(trips)
+        middle = sent + trip / 2
+        return middle, there - middle, trip / 2
 
 
 @dataclass
 class Record:
-    """What one entry of a tally has counted: calls, bytes sent by this rank, and seconds that this rank spent in the calls.
+    """What one entry of a tally has counted: calls of this rank, bytes and messages that it sent, seconds spent in the calls.
 
-    messages: those that this rank sent from point to point; the messages within MPI's collectives are not known.
-    """
+    messages: from point to point; those within MPI's collectives are not known."""
 
     calls: int = 0
     bytes: int = 0
@@ -24,11 +56,9 @@ class Record:
 
 
 class Tally(Observable):
-    """Counts this rank's communication: `records` maps (layer, kind of collective) to a Record.
+    """Counts this rank's communication: `records` is {(layer, kind of collective): Record}.
 
-    clock: measures the seconds, a `WallClock` unless a simulation of workers installs another one. Observers that are
-    registered here are told of every collective: see the communication methods in `nn/observer.py`.
-    """
+    Observers that are registered here are told of every collective: see `nn/observer.py`."""
 
     def __init__(self):
         self.clock = WallClock()
@@ -54,11 +84,9 @@ class Tally(Observable):
 
 
 class Call:
-    """A `with` block around one call of MPI, which counts and times it and tells the watchdog and observers of it.
+    """A `with` block around one call of MPI, which is counted, timed, and told to the watchdog and observers.
 
-    group: the Group that communicates, and whose tally counts. kind, layer: the entry of the tally. sent: bytes, by this rank.
-    calls: 1 for the call that runs or begins a collective, 0 for one that tests or waits for it. messages: see `Record`.
-    """
+    sent: bytes, by this rank. calls: 1 where a collective runs or begins, 0 where it is tested or waited for."""
 
     __slots__ = "calls", "group", "kind", "layer", "messages", "sent", "start"
 

@@ -22,8 +22,7 @@ class VirtualTime:
     def at(self, time: float, function: Callable, *arguments: Any, place: int = 0) -> None:
         """Call function(*arguments) at a time, or now if that has passed.
 
-        Of what happens at the same time that of the lowest place comes first, then what was said first.
-        """
+        Of events at the same time the one with the lowest place comes first, then the one that was announced first."""
         heappush(self._events, (max(time, self.time), place, next(self._numbers), function, arguments))
 
     def go_on(self) -> bool:
@@ -43,13 +42,12 @@ class VirtualTime:
 
 
 class Cores:
-    """Cores that ranks share evenly while they compute, but of which none has more than a whole one.
+    """Cores that ranks share evenly while they compute, none with more than a whole one. ranks: how many there are.
 
-    ranks: how many there are. crowd: ranks that shared a core while their times were measured, which was while all computed.
-    """
+    per_core: how many ranks shared a core while their times were measured, when all computed."""
 
-    def __init__(self, clock: VirtualTime, ranks: int, crowd: float = 1) -> None:
-        self.clock, self.ranks, self.crowd = clock, ranks, crowd
+    def __init__(self, clock: VirtualTime, ranks: int, per_core: float = 1) -> None:
+        self.clock, self.ranks, self.per_core = clock, ranks, per_core
         self._ends: list[tuple] = []  # a heap of (progress at the end, number, function) of what is computed now
         self._progress: float = 0  # seconds that each rank which computes all the time would have had alone at its speed
         self._since: float = 0  # the time for which `_progress` holds
@@ -57,7 +55,7 @@ class Cores:
 
     def compute(self, seconds: float, function: Callable) -> None:
         """Call function() when a rank has computed something that takes so many seconds while all ranks compute."""
-        if self.crowd == 1:
+        if self.per_core == 1:
             self.clock.at(self.clock.time + seconds, function)
             return
         self._advance()
@@ -66,7 +64,7 @@ class Cores:
 
     def _speed(self) -> float:
         """How fast each rank computes now, where 1 is as measured."""
-        return self.crowd / max(1, self.crowd * len(self._ends) / self.ranks)
+        return self.per_core / max(1, self.per_core * len(self._ends) / self.ranks)
 
     def _advance(self) -> None:
         if self._ends:
@@ -102,9 +100,7 @@ class Link:
 class Network:
     """The links of ranks: a message occupies that of its sender and then that of its receiver, as long as its bytes take.
 
-    So messages to several ranks leave one after another, and those of several ranks arrive one after another. The latencies
-    of several messages overlap.
-    """
+    Messages to several ranks leave one after another, those of several arrive one after another; latencies overlap."""
 
     def __init__(self, clock: VirtualTime) -> None:
         self.clock = clock
@@ -112,10 +108,7 @@ class Network:
         self._receiving: defaultdict[int, Link] = defaultdict(Link)
 
     def send(self, sender: int, receiver: int, times: tuple, function: Callable, *arguments: Any) -> None:
-        """Call function(*arguments) when a message that is sent now has arrived.
-
-        times: (seconds that it is under way besides, seconds that it occupies each link).
-        """
+        """Call function(*arguments) when a message that is sent now has arrived. times: (latency, seconds on each link)."""
         gone = self._sending[sender].take(self.clock.time, times[1])
         self.clock.at(gone, self._receive, receiver, times, function, arguments)
 

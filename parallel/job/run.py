@@ -8,6 +8,7 @@ traceback and ends the whole job, so that no rank waits for another one that is 
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 import warnings
@@ -16,7 +17,6 @@ from mpi4py import MPI
 
 from gridgrad.nn.files.whole_files import NotWritten, is_of_disk
 from gridgrad.nn.kernels.table_in_use import named
-from gridgrad.parallel.job.deaths import DRAIN, NEEDED, end_after_death, is_death
 from gridgrad.parallel.job.own_process import end_with_parent, remove_own_segments
 from gridgrad.parallel.job.waiting import broadcast, sleep_until
 from gridgrad.startup import interruptible, listen
@@ -25,6 +25,7 @@ INTERRUPTED = "interrupted"  # what is said after Ctrl-C
 CHECKPOINTED = 75  # the exit status after EndedEarly: EX_TEMPFAIL of sysexits.h, "try again later"
 LONGEST = 1200  # characters of an error
 GRACE = 5.0  # seconds that a rank with a UserError waits for the other ranks to raise one too
+DRAIN = 0.2  # seconds that the launcher gets to pass on what was printed
 ADVICE = "use the mpiexec of that library, or point MPI4PY_LIBMPI at the launcher's library"
 
 
@@ -39,8 +40,7 @@ class EndedEarly(Exception):
 class Fault(RuntimeError):
     """The ranks of a job contradict each other, by a mistake in the program or in the hardware: the job must end.
 
-    The message is one line that says what was found on which ranks. Those that find it together raise it by `raise_together`.
-    """
+    The message is one line. Ranks that find it together raise it by `raise_together`."""
 
 
 def raise_together(rank, fault):
@@ -51,11 +51,9 @@ def raise_together(rank, fault):
 
 
 def promised_ranks(environ=os.environ):
-    """(ranks, variable): the number of ranks that the launcher says it started, and the environment variable that says so.
+    """(the number of ranks that the launcher says it started, the environment variable that says so), else (1, None).
 
-    The result is (1, None) if no variable says it. A process manager's own variables take precedence over SLURM_NTASKS, which
-    may be the number of tasks of the whole allocation.
-    """
+    A process manager's own variables come before SLURM_NTASKS, which may be the number of tasks of the whole allocation."""
     for names in (("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"), ("SLURM_NTASKS",)):
         found = [(int(environ[name]), name) for name in names if environ.get(name, "").isdecimal()]
         if found:
@@ -64,7 +62,7 @@ def promised_ranks(environ=os.environ):
 
 
 def launched_rank(environ=os.environ):
-    """The rank that the launcher gave this process, even if MPI is not started or disagrees; 0 if there is no launcher."""
+    """The rank that the launcher gave this process, also before MPI is started; 0 if there is no launcher."""
     if promised_ranks(environ)[0] == 1:
         return 0
     names = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
@@ -72,20 +70,18 @@ def launched_rank(environ=os.environ):
 
 
 def check_launcher(environ=os.environ, vendor=None):
-    """Raise UserError if Open MPI's launcher started a program that uses another MPI library. Called before MPI_Init.
+    """Raise UserError if Open MPI's launcher started a program with another MPI library.
 
-    In such a job MPI_Init may abort with messages that do not name the cause.
-    """
+    Called before MPI_Init, which may abort in such a job with messages that do not name the cause."""
     vendor = vendor or MPI.get_vendor()[0]
     if "OMPI_COMM_WORLD_SIZE" in environ and "PMI_SIZE" not in environ and vendor != "Open MPI":
         raise UserError(f"launched by Open MPI's mpiexec, but the MPI library is {library_name()}: {ADVICE}")
 
 
 def check_size(size, environ=os.environ):
-    """Raise UserError if the launcher started more ranks than MPI sees.
+    """Raise UserError if the launcher started more ranks than MPI sees, because they do not belong together.
 
-    That happens when the launcher and the MPI library do not belong together: each rank would then train alone.
-    """
+    Each rank would then train alone."""
     promised, name = promised_ranks(environ)
     if size < promised:
         serial = f", or unset {name} for a serial run" if size == 1 else ""
@@ -99,11 +95,9 @@ def library_name():
 
 
 def on_root(comm, action):
-    """Run `action` on rank 0 and return its result there, None on the other ranks, which sleep meanwhile. Collective.
+    """The result of action() on rank 0, None on the other ranks, which sleep meanwhile. Collective.
 
-    If it raises an OSError, a MemoryError, a ValueError or a UserError, which bad input or the system may cause, every rank
-    raises a UserError with its message. Other exceptions, which are mistakes in the program, are raised on rank 0 alone.
-    """
+    An OSError, MemoryError, ValueError or UserError in it becomes a UserError on all ranks; others are raised on rank 0."""
     result, message = None, None
     if comm.rank == 0:
         try:
@@ -128,10 +122,9 @@ def in_short(numbers, between=","):
 
 
 def one_line(error):
-    """The message of an exception on one line, with the name of the file if it is an error of the operating system.
+    """The message of an exception on one printable line, with the file if it is an error of the operating system.
 
-    The middle of a very long message is left out, and what can not be printed, such as in a name from a file, is escaped.
-    """
+    The middle of a very long message is left out."""
     text = str(error) or type(error).__name__
     if isinstance(error, FileNotFoundError) and error.errno and error.filename is None:  # of getcwd, which names none
         text = "the current folder is no longer there: go to another one"
@@ -151,13 +144,9 @@ def printable(text):
 
 
 def run(main, check=check_size):
-    """Run `main()` on this rank of a job. Collective. Initialises MPI if that was not done, and finalises it.
+    """Run main() on this rank of a job, between MPI_Init and MPI_Finalize, after check(ranks). Collective.
 
-    The exit status is 0 after success; 2 on every rank after a UserError, or an exception of a disk that is full, whose message
-    is printed once; CHECKPOINTED on every rank after an EndedEarly; 1 after a Fault, whose message is printed, and after any
-    other exception, whose traceback is: both end the whole job. check: called first with the number of ranks; it raises a
-    UserError to refuse a job that was launched wrongly.
-    """
+    Exit status: 0; 2 on every rank after a UserError or on a full disk; CHECKPOINTED after an EndedEarly; else 1."""
     listen()
     if promised_ranks()[0] > 1:
         end_with_parent()  # the parent is the launcher's process on this node
@@ -263,11 +252,9 @@ def end_job_early():
 
 
 def print_of_rank(rank, text):
-    """Print a text of several lines to standard error, each line with the rank that it comes from.
-
-    It is written at once: where the streams have no buffers, as in many containers, print would write each line and its end
-    apart, and the lines of several ranks would run together.
-    """
+    """Print a text of several lines to standard error, each line with the rank that it comes from."""
+    # At once: where the streams have no buffers, as in many containers, print would write each line and its end apart, and the
+    # lines of several ranks would run together.
     sys.stderr.write("".join(f"[rank {rank}] {line}\n" for line in text.splitlines()))
     sys.stderr.flush()
 
@@ -302,10 +289,7 @@ def _say_error(error):
 
 
 def _end_together(comm, words, status, notes=()):
-    """Print a line once and exit with the same status on every rank.
-
-    Ranks that do not arrive here within GRACE seconds are aborted.
-    """
+    """Print a line once and exit with the same status on every rank; abort those that are not here after GRACE seconds."""
     listen()
     if not sleep_until(comm.Ibarrier().Test, seconds=GRACE):
         print_of_rank(comm.rank, words)
@@ -344,3 +328,95 @@ def _abort(comm, status):
     time.sleep(DRAIN)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what is wrong has been said, and libraries add lines of their own
     comm.Abort(status)
+
+
+# ----- the death of a rank that the others survive: User-Level Failure Mitigation (ULFM), an extension of MPI
+
+# Open MPI 5 has it in jobs started by `mpiexec --with-ft ulfm`. Other libraries, and Slurm's srun, end a job when one of its
+# ranks dies. Messages between survivors still arrive. Windows, files and Cartesian communicators do not survive, and
+# collectives in which the dead one would have taken part fail.
+
+# Libraries without it have no such classes of errors, and mpi4py gives their names the number of another one.
+DEATHS = (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING) if MPI.get_vendor()[0] == "Open MPI" else ()
+NEEDED = "a rank of this job has died, and what it computes needs all ranks: start it again"
+
+
+class Death(RuntimeError):
+    """A rank has died without which this one can not go on."""
+
+    def __init__(self):
+        super().__init__(NEEDED)
+
+
+def is_death(error):
+    """Whether an exception says that another rank has died."""
+    return isinstance(error, Death) or isinstance(error, MPI.Exception) and error.Get_error_class() in DEATHS
+
+
+def end_after_death(status):
+    """End this process with an exit status, without the others: after a death MPI_Abort and MPI_Finalize may hang."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    time.sleep(DRAIN)
+    os._exit(status)
+
+
+def dead(comm):
+    """The ranks of a communicator that are known to have died: a set. Afterwards receives from any rank work again."""
+    comm.Ack_failed()
+    failed, everyone = comm.Get_failed(), comm.Get_group()
+    ranks = set(MPI.Group.Translate_ranks(failed, list(range(failed.size)), everyone))
+    failed.Free(), everyone.Free()
+    return ranks
+
+
+# ----- scripts that do not call `run`: an uncaught exception on one rank ends the whole job
+
+# Python alone would end only the process that raised, and the other ranks would wait for it in their next collective for ever.
+# Python does not call the hook for `sys.exit`: a script that ends early on one rank must raise an exception instead.
+
+_installed: list[tuple] = []  # the hooks of sys and threading that ours replaced; empty until it is installed
+
+
+def end_job_when_uncaught():
+    """Install the hook, once. It is not installed in a serial run, in an interactive interpreter or under pytest."""
+    is_interactive = hasattr(sys, "ps1") or sys.flags.interactive
+    if _installed or not MPI.Is_initialized() or MPI.COMM_WORLD.size == 1 or is_interactive or _is_pytest():
+        return
+    _installed.extend((sys.excepthook, threading.excepthook))
+    sys.excepthook, threading.excepthook = _in_main_thread, _in_thread
+
+
+def _in_main_thread(kind, error, trace):
+    before, default = _installed[0], sys.__excepthook__
+    _end_job(kind, error, trace, None if before is default else lambda: before(kind, error, trace))
+
+
+def _in_thread(arguments):
+    if arguments.exc_type is SystemExit:  # it ends only its thread, and Python prints nothing
+        return
+    before, default = _installed[1], threading.__excepthook__
+    chained = None if before is default else lambda: before(arguments)
+    _end_job(arguments.exc_type, arguments.exc_value, arguments.exc_traceback, chained)
+
+
+def _end_job(kind, error, trace, before):
+    """Print the traceback with the rank, call the hook that ours replaced (`before`, if not None), and end all ranks."""
+    active = not MPI.Is_finalized()
+    try:
+        rank = MPI.COMM_WORLD.rank if active else "?"
+        print_of_rank(rank, "".join(traceback.format_exception(kind, error, trace)))
+        if before is not None:
+            before()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        if active:
+            time.sleep(DRAIN)
+            MPI.COMM_WORLD.Abort(130 if issubclass(kind, KeyboardInterrupt) else 1)
+
+
+def _is_pytest():
+    """Whether the program is pytest, which reports exceptions itself and in which a test may raise in a thread on purpose."""
+    program = sys.argv[0] if sys.argv else ""
+    return os.path.basename(program) in ("pytest", "py.test") or program.endswith(os.path.join("pytest", "__main__.py"))

@@ -10,21 +10,21 @@ Collectives of a training step are not for this: all ranks come to them at about
 
 import time
 from math import inf
+from types import SimpleNamespace
 from typing import NamedTuple
 
-from gridgrad.parallel.job.under_way import here
-
+# In which collective or message this process is, for a watchdog, which runs in a thread of its own. calls: those entered and
+# not left, with `group`, `layer` and `kind`, the innermost last. entered: how many were entered so far.
+here = SimpleNamespace(calls=[], entered=0)
 SHORTEST, LONGEST = 0.00005, 0.02  # seconds of a nap: of the first one, and at most
 LONGER = 1.1  # each by this factor than the one before
 ALONE = "what one rank does alone"
 
 
 def sleep_until(condition, serve=lambda: False, longest=LONGEST, seconds=inf):
-    """Return whether condition() is true, as soon as it is, or after so many seconds. It is asked between naps.
+    """Whether condition() is true: as soon as it is, or after so many seconds. It is asked between naps.
 
-    serve: called between naps, too; it returns whether there was something to do, and then the naps are short again.
-    longest: of the naps, in seconds.
-    """
+    serve: called between naps, too; after it did something, naps are short again. longest: of the naps, in seconds."""
     nap, end = SHORTEST, time.monotonic() + seconds
     while not condition():
         if serve():
@@ -38,11 +38,9 @@ def sleep_until(condition, serve=lambda: False, longest=LONGEST, seconds=inf):
 
 
 def meet(comm, what=ALONE):
-    """A barrier in which ranks wait asleep. Collective over `comm`.
+    """A barrier in which ranks wait asleep, for `what` in a watchdog's words. Collective over `comm`.
 
-    what: what they wait for, in the words that a watchdog prints. It is one MPI_Ibarrier: a rank that can work meanwhile may
-    call `comm.Ibarrier()` itself and test the request.
-    """
+    It is one MPI_Ibarrier: a rank that can work meanwhile may call `comm.Ibarrier()` itself and test the request."""
     here.entered += 1
     here.calls.append(Barrier(range(comm.size), what))
     try:
@@ -52,16 +50,13 @@ def meet(comm, what=ALONE):
 
 
 def broadcast(comm, thing=None, root=0, what=ALONE):
-    """What the rank `root` has as `thing`, on all ranks; those that come before it wait asleep. Collective over `comm`.
-
-    what: as for `meet`.
-    """
+    """What the rank `root` has as `thing`, on all ranks; those that come before it `meet` asleep. Collective over `comm`."""
     meet(comm, what)
     return comm.bcast(thing, root)
 
 
 class Barrier(NamedTuple):
-    """A barrier that is under way. ranks: those that meet. layer: what they wait for, in words."""
+    """A barrier that is under way; `group` is what has the ranks, as in a collective. layer: what they wait for, in words."""
 
     ranks: range
     layer: str
@@ -69,5 +64,4 @@ class Barrier(NamedTuple):
 
     @property
     def group(self):
-        """What has the ranks, as the group of a collective has them."""
         return self

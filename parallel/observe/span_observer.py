@@ -1,39 +1,36 @@
-"""The spans of time in which a rank is busy with passes and collectives: the common base of traces and profiles."""
+"""The spans of time in which a rank is busy with passes and collectives: the base of traces, and what a profile adds up."""
 
 import math
+from collections import defaultdict
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gridgrad.nn import device
 from gridgrad.nn.observer import Observer
 from gridgrad.parallel.grid.group import Group
 
+if TYPE_CHECKING:
+    from gridgrad.parallel.training.network import ParallelSequential
+
 METHODS = "forward", "gradients", "input_gradient", "backward"  # the phases of a layer's passes
+OTHERS = "loss", "optimizer", "protocol", "reader"  # the names of those whose passes are not a layer's
 
 
 class SpanObserver(Observer):
-    """A context manager that records every pass of a network on this rank, while it is open, as a span of time.
+    """A context manager: while it is open, `record` is called with (what, start, stop, inner, step) of each pass of a network.
 
-    net: a ParallelSequential, or a Sequential if the subclass has a `timer` of its own. Its passes are those of its layers, the
-    loss, the optimizer and the reader; `nn/observer.py` defines them. Spans may lie within others. On a GPU each pass waits for
-    the computations that it started, so that the spans are right; a step then takes a little longer.
+    what: (name, kind, phase), such as ("0", "Conv2d", "forward"). inner: the seconds in spans and collectives within it."""
 
-    A subclass provides `record`, which is called at the end of each span with a tuple (what, start, stop, inner, step). what: a
-    tuple (name, kind, phase), such as ("0", "Conv2d", "forward"). start, stop: seconds by `timer`. inner: the
-    seconds of it that were spent in spans and collectives within it. step: the training step.
-    A subclass may set `end_step`, the first step that is not recorded any more. If it overrides `collective` or `advanced`, it
-    must call the methods of this class too.
-    """
+    # A subclass may have a `timer` of its own, and then observe a Sequential. Where it overrides `collective` or `advanced`,
+    # it calls those of this class too. On a GPU each pass waits for the computations that it started.
 
-    end_step: float = math.inf
+    end_step: float = math.inf  # the first step that is not recorded any more
     record: Callable[[tuple], None]
     hears_collectives = True
 
     def __init__(self, net):
         self.net = net
-        self._open: list[
-            tuple[float, float]
-        ] = []  # for each span under way: its start, and what `_inner` was in the span around it
+        self._open: list[tuple[float, float]] = []  # of each span under way: its start, and `_inner` of the span around it
         self._inner = 0.0  # seconds of the spans and collectives that ended within the innermost span under way
 
     def __enter__(self):
@@ -68,3 +65,61 @@ class SpanObserver(Observer):
 
     def advanced(self, group: Group, layer: str, kind: str, bytes_sent: int, start: float, stop: float) -> None:
         self._inner += stop - start
+
+
+class Profile(SpanObserver):
+    """Adds up, while it is open, the seconds that this rank computes in each layer, without the communication.
+
+    The layers in the branches of a layer, such as a Residual, have rows of their own, and its row has only the rest.
+
+    Parameters
+    ----------
+    net : ParallelSequential
+        The network of this rank.
+
+    Attributes
+    ----------
+    seconds
+        {(layer, kind, phase): seconds}.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mpi4py import MPI
+    >>> from gridgrad.nn import MSE, SGD, Linear, ReLU, Sequential
+    >>> from gridgrad.parallel import Profile, parallelize
+    >>> net = parallelize(Sequential([Linear(3, 4), ReLU(), Linear(4, 2)]), {"batch": MPI.COMM_WORLD.size})
+    >>> with Profile(net) as profile:
+    ...     value = net.learn(np.ones((4, 3)), np.zeros((4, 2)), MSE(), SGD(net, lr=0.1))
+    >>> rows = profile.rows(steps=1)
+    >>> rows is None or [(row["layer"], row["kind"]) for row in rows] == [("0", "Linear"), ("1", "ReLU"), ("2", "Linear")]
+    True
+    >>> net.grid.free()
+    """
+
+    def __init__(self, net: "ParallelSequential") -> None:
+        super().__init__(net)
+        self.seconds: dict[tuple[str, str, str], float] = defaultdict(float)
+
+    def record(self, span: tuple) -> None:
+        """Called by the network at the end of each pass: see SpanObserver."""
+        what, start, stop, inner, _ = span
+        if what[0] not in OTHERS:
+            self.seconds[what] += stop - start - inner
+
+    def rows(self, steps: int) -> list[dict[str, Any]] | None:
+        """The profile of all ranks: a list of dicts, one for each layer, on rank 0; None elsewhere. Collective.
+
+        Each has the keys "layer" (its name), "kind" (its class, such as "Conv2d") and "forward", "gradients", "input_gradient"
+        and "backward": seconds a step, the mean over the ranks. "backward" is for layers that compute both gradients at once.
+        The layers are in the order in which they ran first. steps: the number of training steps that were observed.
+        """
+        everyone = self.net.grid.gather(dict(self.seconds))
+        if everyone is None:
+            return None
+        rows: dict[tuple[str, str], dict[str, Any]] = {}
+        for seconds in everyone:
+            for (layer, kind, method), value in seconds.items():
+                row = rows.setdefault((layer, kind), {"layer": layer, "kind": kind, **dict.fromkeys(METHODS, 0.0)})
+                row[method] += value / (steps * len(everyone))
+        return list(rows.values())

@@ -2,29 +2,26 @@
 
 Thread 0 of a rank shows what the rank does: steps, in them the instructions of a pipeline, in them layers, in them collectives
 and, within a blocking collective, how long the rank waited for the last rank to enter it. Thread 1 shows the non-blocking
-collectives while they are under way, with further threads where several overlap. `parallel/observe/chrome_trace.py` writes
-a timeline to a file.
+collectives while they are under way, with further threads where several overlap. A timeline is written in the Chrome trace
+format, which Perfetto and chrome://tracing can show.
 """
 
+import json
 from collections import defaultdict
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
+from gridgrad.nn.files.whole_files import write_text
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 
 DOING, FLYING = 0, 1  # the numbers of the threads: what the rank does, and the first one of collectives under way
 
 
 class TimelineEvent(NamedTuple):
-    """Something that happened on a rank in a span of time.
+    """What a rank did from `start` to `stop`, in seconds of rank 0's clock. kind, ranks, bytes: of collectives only.
 
-    category: "layer" for a pass; "instruction" for one of a pipeline's schedule, whose text is the name; "collective" for a
-    blocking collective; for a non-blocking one "begin" and "progress", which are the rank's calls, and "flight", which is the
-    time from its beginning until it was found complete.
-    name: the text shown. start, stop: seconds on the clock of rank 0. step: the training step.
-    Of collectives only: kind, such as "all-reduce"; ranks, those of its group in MPI.COMM_WORLD; bytes, sent by this rank.
-    """
+    category: "layer", "instruction" of a pipeline, "collective" that blocks; "begin", "progress" and "flight" of others."""
 
     category: str
     name: str
@@ -37,12 +34,9 @@ class TimelineEvent(NamedTuple):
 
 
 class Span(NamedTuple):
-    """What a viewer shows in one piece: an event, a whole step, or the time that a rank waited in a collective.
+    """What a viewer shows in one piece: an event, or a whole step or the time "waiting" in a collective, without one.
 
-    thread: DOING, or FLYING and above. category: that of the event; "step", or "waiting". title: the text shown. start, stop:
-    whole nanoseconds since the first event of all ranks. step: the training step. event: the TimelineEvent; None for the other
-    two.
-    """
+    start, stop: whole nanoseconds since the first event of all ranks."""
 
     thread: int
     category: str
@@ -54,10 +48,7 @@ class Span(NamedTuple):
 
 
 class RankTimeline(NamedTuple):
-    """The spans of one rank. Those of a thread are in the order of their starts, and one comes before those within it.
-
-    rank: in MPI.COMM_WORLD. coordinates: {axis: its place along the axis}. host: the name of its node.
-    """
+    """The spans of one rank: those of a thread in the order of their starts, each before those within it."""
 
     rank: int
     coordinates: dict
@@ -84,11 +75,7 @@ class Timeline(NamedTuple):
 
 
 def timeline(parts):
-    """The Timeline of all ranks.
-
-    parts: for each rank a dict of its "rank", "coordinates" {axis: coordinate}, "host" (a name), "events" (a list of
-    TimelineEvents) and "accuracy" (the largest error of their times, in seconds).
-    """
+    """The Timeline of all ranks. parts: for each a dict of its "rank", "coordinates", "host", "events" and "accuracy"."""
     zero = min((event.start for part in parts for event in part["events"]), default=0.0)
     waits = waiting({part["rank"]: part["events"] for part in parts})
     ranks = [
@@ -101,15 +88,13 @@ def timeline(parts):
 def waiting(events):
     """{rank: [(event, seconds)]}: for each collective, how long the rank waited in it for the last rank that it needed.
 
-    events: {rank: TimelineEvents}, in which those of collectives are in the order of their ends. The i-th call with one name in
-    one group is the same collective on all ranks of the group. For a non-blocking collective, the event is the call in which it
-    was found complete, which follows it at once, if that was recorded. Messages from one rank to another are left out, because
-    their calls differ from rank to rank.
-    """
+    events: {rank: TimelineEvents}, those of collectives in the order of their ends."""
+    # The i-th call with one name in one group is the same collective on all its ranks. The event of a non-blocking one is the
+    # call in which it was found complete, which follows it at once, if that was recorded.
     calls = defaultdict(lambda: defaultdict(list))
     for rank, mine in events.items():
         for event, after in zip(mine, [*mine[1:], None]):
-            if event.kind not in COLLECTIVES:  # a pass, or a message between two ranks
+            if event.kind not in COLLECTIVES:  # a pass, or a message between two ranks, whose calls differ from rank to rank
                 continue
             if event.category == "collective":
                 calls[event.ranks, event.name, "blocks"][rank].append((event.start, event))
@@ -128,19 +113,12 @@ def waiting(events):
 
 
 def last_needed(kind, entries, place):
-    """The time at which the last of the ranks that the rank at `place` waits for entered a collective of this kind.
-
-    entries: for each rank of the group, the time at which it entered the collective.
-    """
+    """When the last rank that the one at `place` waits for entered a collective. entries: when each rank did."""
     return max(entries[COLLECTIVES[kind].needs(place)])
 
 
 def spans(events, waits, zero):
-    """The Spans of one rank, in which one comes before those within it.
-
-    events: its TimelineEvents. waits: the rank's entry in the result of `waiting`. zero: the time, in seconds, that is shown
-    as 0.
-    """
+    """The Spans of one rank. waits: its entry in the result of `waiting`. zero: the time, in seconds, that is shown as 0."""
 
     def span(thread, category, title, start, stop, step, event=None):
         return Span(thread, category, title, round((start - zero) * 1e9), round((stop - zero) * 1e9), step, event)
@@ -163,3 +141,47 @@ def spans(events, waits, zero):
         busy_until[lane : lane + 1] = [event.stop]
         found.append(span(FLYING + lane, "flight", event.name, event.start, event.stop, event.step, event))
     return sorted(found, key=lambda span: (span.thread, span.start, span.start - span.stop))
+
+
+# ----- the Chrome trace format ("Trace Event Format", Google 2016), in which each rank is a process
+
+
+def chrome_trace(timeline):
+    """A Timeline as a dict to be written as JSON."""
+    found = []
+    for one in timeline.ranks:
+        found += names(one) + [mark(span, one.rank) for span in one.spans]
+    return {
+        "traceEvents": found,
+        "displayTimeUnit": "ms",
+        "otherData": {
+            "ranks": len(timeline.ranks),
+            "clock": "that of rank 0, compared by ping-pong at both ends, linear in between",
+            "clock accuracy in microseconds": round(timeline.accuracy * 1e6, 3),
+        },
+    }
+
+
+def write(path, timeline):
+    """Write the file of a Timeline, whole or not at all. OSError if that can not be done."""
+    write_text(path, json.dumps(chrome_trace(timeline), allow_nan=False) + "\n")
+
+
+def mark(span, rank):
+    """A Span of a rank as an event of the format, with its times in microseconds."""
+    found = {"name": span.title, "cat": span.category, "ph": "X", "pid": rank, "tid": span.thread, "ts": span.start / 1e3}
+    found["dur"] = (span.stop - span.start) / 1e3
+    if span.event and span.event.ranks:  # a collective: what the viewer shows beside it
+        found["args"] = {"bytes": span.event.bytes, "ranks": list(span.event.ranks)}
+    return found
+
+
+def names(one):
+    """The events of the format that name the process of a rank, a RankTimeline, and its threads."""
+    named = lambda what, thread, **said: {"name": what, "ph": "M", "pid": one.rank, "tid": thread, "args": said}  # noqa: E731
+    return [
+        named("process_name", DOING, name=one.title),
+        named("process_sort_index", DOING, sort_index=one.rank),
+        named("thread_name", DOING, name="does"),
+        *(named("thread_name", thread, name="in flight") for thread in range(FLYING, one.threads)),
+    ]

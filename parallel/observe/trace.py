@@ -11,11 +11,9 @@ import numpy as np
 from mpi4py import MPI
 
 from gridgrad.nn import device
-from gridgrad.parallel.grid import clock
 from gridgrad.parallel.job.run import on_root
-from gridgrad.parallel.observe.chrome_trace import chrome_trace, write
 from gridgrad.parallel.observe.span_observer import SpanObserver
-from gridgrad.parallel.observe.timeline import Timeline, TimelineEvent, timeline
+from gridgrad.parallel.observe.timeline import Timeline, TimelineEvent, chrome_trace, timeline, write
 
 if TYPE_CHECKING:
     from gridgrad.parallel.training.network import ParallelSequential
@@ -119,7 +117,7 @@ class Trace(SpanObserver):
             "rank": MPI.COMM_WORLD.rank,
             "coordinates": self.net.grid.coordinates,
             "host": platform.node(),
-            "accuracy": clock.accuracy(self.comparisons),
+            "accuracy": max(error for *_, error in self.comparisons),
             "events": self._events(),
         }
         parts = self.net.grid.gather(part)
@@ -135,8 +133,16 @@ class Trace(SpanObserver):
             category, name = "begin" if number in begun else category, f"{layer} {kind}"
             events.append(TimelineEvent(category, name, start, stop, step, kind, group.ranks, int(sent)))
         times = np.array([(event.start, event.stop) for event in events]).reshape(-1, 2)
-        times = clock.to_clock_of_rank_0(times, self.comparisons).tolist()
+        times = to_clock_of_rank_0(times, self.comparisons).tolist()
         return [event._replace(start=start, stop=stop) for event, (start, stop) in zip(events, times)]
+
+
+def to_clock_of_rank_0(times, comparisons):
+    """Times by this rank's clock, an array, as rank 0's clock shows them. comparisons: results of `WallClock.compare`.
+
+    Offsets are linear between comparisons and constant outside."""
+    now, offsets, _ = zip(*comparisons)
+    return times + np.interp(times, now, offsets)
 
 
 def begins(collectives):

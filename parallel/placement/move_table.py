@@ -28,8 +28,9 @@
 The rows are in `moves.py`. Training, the sums of gradients, the byte formulas, the cost model and the planner all use it.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
+from gridgrad.parallel.grid.grid_description import GroupDescription
 from gridgrad.parallel.placement.moves import (
     AllGather,
     AllReduce,
@@ -104,13 +105,6 @@ def sum_in_place(group, array, layer):
     move_between(group, Partial(), Replicate(), array.shape).in_place(array, None, layer)
 
 
-class Member(NamedTuple):
-    """One rank of a group of a given size, for a Move that is only counted and never run."""
-
-    size: int
-    rank: int
-
-
 def elements_sent(source, target, samples, shape, group_size):
     """Elements that all ranks of a group together send in one move.
 
@@ -123,5 +117,5 @@ def elements_sent(source, target, samples, shape, group_size):
         here = whole
         if source.dim is not None:
             here = resized(whole, source.dim, source.partition_of(samples).size(rank))
-        total += move_between(Member(group_size, rank), source, target, here, samples).sent
+        total += move_between(GroupDescription(group_size, rank), source, target, here, samples).sent
     return total

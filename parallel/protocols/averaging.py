@@ -27,7 +27,7 @@ import numpy as np
 
 from gridgrad.nn.device import to_device, xp
 from gridgrad.nn.flat_parameters import FlatParameters
-from gridgrad.parallel.grid.transfer import CompletedTransfer
+from gridgrad.parallel.grid.group import COMPLETE
 from gridgrad.parallel.protocols.protocol import UPDATE, Message, Protocol, Traffic, WorkOfStep
 
 
@@ -216,7 +216,7 @@ class StreamingDiLoCo(DiLoCo):
         if state.numbers["under_way"] is not None:
             fragment = self._under_way = self.fragments[state.numbers["under_way"]]
             fragment.sent, fragment.mean = (to_device(state.arrays[name][0][fragment.where].copy()) for name in TRAVELLING)
-            fragment.transfer = CompletedTransfer()
+            fragment.transfer = COMPLETE
 
     def after_step(self):
         if self.workers.size == 1:

@@ -6,7 +6,7 @@ when messages are handled. With workers that are spread over several ranks, each
 the ranks that have the same blocks in other workers.
 
 Where a single server keeps all parameters, and each worker is one rank, the others go on if a worker but the first one dies, if
-the MPI library lets them: see `parallel/job/deaths.py`. The shares that it had drawn or pushed are lost or kept accordingly.
+the MPI library lets them: see `parallel/job/run.py`. The shares that it had drawn or pushed are lost or kept accordingly.
 
 One-sided communication would not need the server's attention, but a server with any other optimizer than plain SGD has to
 compute. `gridgrad study servers` measures both.
@@ -19,7 +19,7 @@ import numpy as np
 from gridgrad.nn.device import to_device, xp
 from gridgrad.nn.optimizers.optimizer import SGD
 from gridgrad.parallel.checkpoint.state import OptimizerState
-from gridgrad.parallel.job.deaths import Death
+from gridgrad.parallel.job.run import Death
 from gridgrad.parallel.placement.partition import size
 from gridgrad.parallel.protocols.protocol import LAYER, UPDATE, Message, Protocol, Traffic, WorkOfStep
 from gridgrad.parallel.protocols.shard import ASP, ServerShard, greedy

@@ -27,9 +27,8 @@ from gridgrad.nn.arguments import whole_number
 from gridgrad.nn.device import to_host
 from gridgrad.nn.random import uniform_block
 from gridgrad.parallel.grid.collectives import COLLECTIVES
-from gridgrad.parallel.grid.group import pieces
+from gridgrad.parallel.grid.group import COMPLETE, Transfer, pieces
 from gridgrad.parallel.grid.tally import Call, Tally
-from gridgrad.parallel.grid.transfer import CompletedTransfer, Transfer
 from gridgrad.parallel.grid.virtual_time import Link, VirtualTime
 from gridgrad.parallel.protocols.protocol import LAYER
 from gridgrad.parallel.protocols.workers import NUMBERS, Workers, filled
@@ -255,7 +254,7 @@ class SimulatedWorkers(Workers):
 
     def start_all_reduce(self, array, layer=LAYER):
         if self.size == 1:
-            return CompletedTransfer()
+            return COMPLETE
         simulation, number = self.simulation, self._begun
         self._begun += 1
         request = simulation.all_reduces.setdefault(number, VirtualAllReduce(simulation, number, layer)).of(self, array)
@@ -350,7 +349,7 @@ class SimulatedGroup:
         arrived = self._exchanged(parts, [worker for worker, count in enumerate(out_counts) if count])
         if arrived:
             _fill(out, arrived)
-        return CompletedTransfer()
+        return COMPLETE
 
     def all_gather(self, block, out, counts, layer):
         _fill(out, self._exchanged(dict.fromkeys(range(self.size), block), range(self.size)))

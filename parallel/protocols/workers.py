@@ -17,7 +17,7 @@ from gridgrad.nn.observer import Observer
 from gridgrad.parallel.grid.group import Group
 from gridgrad.parallel.grid.process_grid import BATCH, LAYER_AXES, STAGE, ProcessGrid
 from gridgrad.parallel.grid.tally import Call
-from gridgrad.parallel.job.deaths import dead, is_death
+from gridgrad.parallel.job.run import dead, is_death
 from gridgrad.parallel.job.waiting import sleep_until
 from gridgrad.parallel.protocols.protocol import LAYER
 

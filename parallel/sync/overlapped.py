@@ -1,4 +1,9 @@
-"""The reduction "overlap": gradients are summed while backward computes others."""
+"""The reduction "overlap": the gradients of the last layers are summed while backward computes those of the first ones.
+
+The sums under way are advanced after every layer and at the progress points within a layer. The optimizer goes through the
+buckets from the last one to the first and waits for each sum only when it needs it. If the reduction is sharded, the all-gather
+of an updated bucket proceeds while the optimizer updates the next one.
+"""
 
 import math
 from bisect import bisect_right
@@ -13,13 +18,7 @@ TEST_INTERVAL = 0.0005  # seconds between two tests of the transfers under way
 
 
 class OverlappedReduction(Reduction, Observer):
-    """Sums the gradients of the last layers while backward computes those of the first ones.
-
-    Runs are cut into buckets of about `kib` KiB. The sum of a bucket begins as soon as backward has written all its gradients.
-    The sums under way are advanced after every layer and at the progress points within a layer. The optimizer goes through the
-    buckets from the last one to the first and waits for each sum only when it needs it. If the reduction is sharded, the
-    all-gather of an updated bucket proceeds while the optimizer updates the next one.
-    """
+    """Cuts the runs into buckets of about `kib` KiB, and begins the sum of each as soon as backward has written all of it."""
 
     def __init__(self, net, update, reduce_dtype, kib):
         super().__init__(net, update, reduce_dtype)
@@ -27,7 +26,7 @@ class OverlappedReduction(Reduction, Observer):
         self._missing = []  # for each bucket, the layers that have not written their gradients yet
         self._reducing, self._gathering = {}, {}  # bucket number: Transfer, in the order in which they began
         self._flying, self._tested = [], 0.0  # the sums that may not be complete yet; when they were last tested
-        self._is_backward = False
+        self._is_backward, self.now = False, net.grid.tally.clock.now
         self.clear()
         net.observe(self)
 
@@ -39,10 +38,7 @@ class OverlappedReduction(Reduction, Observer):
 
     @cached_property
     def buckets(self):
-        """The buckets, in the order of the flat buffers.
-
-        Each run is cut between parameters, beginning at its end; a parameter larger than a bucket is cut into several.
-        """
+        """In the order of the flat buffers. Runs are cut between parameters, from their ends; a large parameter is cut too."""
         most = min(max(1, self.kib * 1024 // self.params.itemsize), MAX_ELEMENTS)
         buckets = []
         for group, run in self.runs:
@@ -54,18 +50,13 @@ class OverlappedReduction(Reduction, Observer):
             buckets += [self.bucket(group, cut) for cut in cuts]
         return buckets
 
-    @property
-    def clock(self):
-        """The clock of the grid's tally: real or, in a simulation, virtual time."""
-        return self.net.grid.tally.clock
-
     @cached_property
     def _starts(self):
         """Where the owned slice of each bucket begins."""
         return [bucket.owned.start for bucket in self.buckets]
 
     def _number(self, where):
-        """The number of the bucket to which a slice that the optimizer updates belongs."""
+        """Of the bucket to which a slice that the optimizer updates belongs."""
         return bisect_right(self._starts, where.start) - 1
 
     @cached_property
@@ -83,7 +74,7 @@ class OverlappedReduction(Reduction, Observer):
         self._wait_for_all()  # of an earlier backward pass whose gradients were never used
         self._missing = [set(leaves) for leaves in self._writers[0]]
         self._reducing, self._gathering = {}, {}
-        self._is_backward = True
+        self._is_backward, self.now = True, self.net.grid.tally.clock.now  # of the clock that the tally has in this step
 
     def interrupt(self):
         self._is_backward = False
@@ -104,9 +95,9 @@ class OverlappedReduction(Reduction, Observer):
 
     def _progress(self):
         """Test the sums under way, so that the MPI library advances them, if the last test is TEST_INTERVAL ago."""
-        if self.clock.now() - self._tested > TEST_INTERVAL:
+        if self.now() - self._tested > TEST_INTERVAL:
             self._flying = [transfer for transfer in self._flying if not transfer.test()]
-            self._tested = self.clock.now()
+            self._tested = self.now()
 
     def finish(self):
         self._is_backward = False
@@ -124,24 +115,18 @@ class OverlappedReduction(Reduction, Observer):
         self._progress()
         transfer = self._reducing[self._number(where)]
         if not transfer.done:
-            start = self.clock.now()
+            start = self.now()
             transfer.wait()
-            self._exposed += self.clock.now() - start
+            self._exposed += self.now() - start
 
     def updated(self, where):
-        """As in Reduction; if sharded and the bucket is updated, begin its all-gather.
-
-        All ranks begin the all-gathers in the same order, from the last bucket to the first, also of buckets in which their
-        own shard is empty.
-        """
-        super().updated(where)
-        if self.sharded and where.start == self._starts[self._number(where)]:
-            self._start_gathering(self._number(where))
+        # all ranks begin the all-gathers in the same order, from the last bucket to the first, also where their shard is empty
+        if self.sharded and where.start == self._starts[number := self._number(where)]:
+            self._start_gathering(number)
 
     def end_update(self):
         self._start_gathering(0)
-        for transfer in (*self._reducing.values(), *self._gathering.values()):
-            transfer.wait()
+        self._wait_for_all()
         self._in_flight += seconds_of_union((transfer.started, transfer.stopped) for transfer in self._reducing.values())
         self._steps += 1
 

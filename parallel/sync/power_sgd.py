@@ -1,5 +1,8 @@
 """PowerSGD: sums of gradients that are sent as products of two thin matrices (Vogels, Karimireddy and Jaggi, NeurIPS 2019).
 
+The gradient of a parameter that no other rank holds needs no sum and is not compressed. What is left out depends on how a
+gradient is divided among ranks, so results differ from grid to grid.
+
 A parameter with two or more dimensions is seen as a matrix: its last dimension, the outputs of a layer, against all others.
 Where that is taller than wide it is transposed, so that it has m rows and n >= m columns. W ranks hold the parameter, and rank
 w has a partial sum G_w of its gradient. In each step (Algorithm 1 of the paper, with the error feedback of Algorithm 2; the
@@ -28,8 +31,8 @@ from gridgrad.nn.device import empty, to_device, to_host, xp
 from gridgrad.nn.kernels.gemm import matmul
 from gridgrad.nn.observer import Observer
 from gridgrad.nn.random import uniform_block
-from gridgrad.parallel.sync.buckets import LAYER
-from gridgrad.parallel.sync.reduction import BlockingReduction
+from gridgrad.parallel.grid.group import pieces
+from gridgrad.parallel.sync.reduction import GRADIENTS, BlockingReduction
 
 UNCOMPRESSED_STEPS = 10  # the gradients change most in the first steps, and averages that an optimizer keeps begin with them
 NEGLIGIBLE = 1e-280  # a square of a length in float64 below which digits are lost
@@ -38,15 +41,10 @@ NEGLIGIBLE = 1e-280  # a square of a length in float64 below which digits are lo
 class PowerSGDReduction(BlockingReduction, Observer):
     """Sums gradients after backward; after UNCOMPRESSED_STEPS sums, matrices as products of two matrices of `rank` columns.
 
-    The gradient of a parameter that no other rank holds needs no sum and is not compressed. What is left out depends on how a
-    gradient is divided among ranks, so results differ from grid to grid.
+    ValueError for a sharded update and for float16."""
 
-    error: what was not passed on yet, laid out as `grads`; None before anything was compressed. When the network gets other
-    shares, it moves with the parameters, and Q is drawn anew. `drain` sets it to zero and draws Q anew. sums: how many there
-    were, compressed or not.
-    See `Reduction` for the other arguments. ValueError for a sharded update and for float16.
-    """
-
+    # error: what was not passed on yet, laid out as `grads`; None before anything was compressed. When the network gets other
+    # shares, it moves with the parameters, and Q is drawn anew. sums: how many there were, compressed or not.
     further_buffers = 1
 
     def __init__(self, net, rank, update="whole", reduce_dtype="same"):
@@ -108,11 +106,9 @@ class PowerSGDReduction(BlockingReduction, Observer):
 
 
 class CompressedSum:
-    """The sums over one group of the gradients of all parameters that it holds.
+    """The sums over one group of the gradients of all parameters that it holds. rank: the most columns of P and Q.
 
-    group: the Group. rank: the most columns of P and Q. seed: of the network. parameters: a list of (name, gradient, error),
-    one for each parameter, in which the arrays are this rank's blocks, row-major and not empty.
-    """
+    parameters: (name, gradient, error) of each; the arrays are this rank's blocks, row-major and not empty."""
 
     def __init__(self, group, rank, seed, parameters):
         self.group, self.matrices, self.whole = group, [], []
@@ -136,9 +132,9 @@ class CompressedSum:
         for matrix in self.matrices:
             matrix.compute_p()
         if self.matrices:
-            self.group.all_reduce(self._first, LAYER)
+            self.group.all_reduce(self._first, GRADIENTS)
             on_host = to_host(self._first)
-            for p in blocks(on_host, [matrix.p.shape for matrix in self.matrices]):
+            for p in views(on_host, [matrix.p.shape for matrix in self.matrices]):
                 p[...] = orthonormal(p)
             to_device(on_host, self._first)
         for matrix in self.matrices:
@@ -146,7 +142,7 @@ class CompressedSum:
         for (gradient, error), sent in zip(self.whole, self._whole_sent, strict=True):
             xp.add(gradient, error, out=sent)  # there is an error after a block has become too small to be compressed
             error.fill(0)
-        self.group.all_reduce(self._second, LAYER)
+        self.group.all_reduce(self._second, GRADIENTS)
         for matrix in self.matrices:
             matrix.multiply(self.group.size)
         for (gradient, _), sent in zip(self.whole, self._whole_sent, strict=True):
@@ -156,9 +152,7 @@ class CompressedSum:
 class LowRankMatrix:
     """One matrix of a CompressedSum. The methods are the computations of a step, in their order.
 
-    name: of the parameter. gradient, error: row-major matrices. rank: the number of columns of P and Q.
-    rows, columns: m and n, those of the matrix that is compressed, which may be the transpose.
-    """
+    rank: the columns of P and Q. rows, columns: m and n of the matrix that is compressed, which may be the transpose."""
 
     def __init__(self, name, gradient, error, rank):
         self.name, self.gradient, self.error, self.rank = name, gradient, error, rank
@@ -173,7 +167,7 @@ class LowRankMatrix:
         q[...] = to_device(drawn.astype(q.dtype))
 
     def compute_p(self):
-        """Add the error to the gradient; write this rank's term of P, which is not orthonormal yet."""
+        """Add the error to the gradient; write this rank's term of P."""
         xp.add(self.gradient, self.error, out=self.gradient)
         matmul(self._matrix, self.q, self.p)
 
@@ -198,27 +192,21 @@ def saves(rows, columns, rank):
 def message(shapes, dtype):
     """(a new flat array, views of it in these shapes): what is sent at once."""
     flat = empty(sum(map(math.prod, shapes)), dtype)
-    return flat, blocks(flat, shapes)
+    return flat, views(flat, shapes)
 
 
-def blocks(flat, shapes):
-    """Views, in these shapes, of blocks of a flat array that follow one another from its beginning: a list."""
-    found, start = [], 0
-    for shape in shapes:
-        stop = start + math.prod(shape)
-        found.append(flat[start:stop].reshape(shape))
-        start = stop
-    return found
+def views(flat, shapes):
+    """Views, in these shapes, of consecutive blocks of a flat array."""
+    return [block.reshape(shape) for block, shape in zip(pieces(flat, list(map(math.prod, shapes))), shapes)]
 
 
 def orthonormal(matrix):
     """Orthonormal columns that span the columns of a matrix, (rows, columns) with columns <= rows, on the host.
 
-    They are those of Householder's QR factorization (Golub and Van Loan 2013, sections 5.1.6 and 5.2.2) in float64. Unlike the
-    paper's Gram-Schmidt process it finds orthonormal columns also where those of the matrix depend on one another or are zero.
-    The order of all additions is fixed, which a library's is not, so that ranks with different processors compute the same
-    bits: a column that is nothing but rounding could otherwise be another one on another rank.
-    """
+    Householder's QR factorization (Golub and Van Loan 2013, sections 5.1.6 and 5.2.2) in float64."""
+    # Unlike the paper's Gram-Schmidt process it finds orthonormal columns also where those of the matrix depend on one another
+    # or are zero. The order of all additions is fixed, which a library's is not, so that ranks with different processors
+    # compute the same bits: a column that is nothing but rounding could otherwise be another one on another rank.
     vectors = np.array(matrix.T, np.float64, order="C")
     reflections = []
     for number, vector in enumerate(vectors):

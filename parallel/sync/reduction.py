@@ -10,8 +10,18 @@
 A *run* is a range of consecutive parameters in the flat buffers whose gradients the same group of ranks sums, and of which the
 same ranks hold copies. These are more where ranks compute a layer redundantly: each of several groups then sums the gradients
 of it. All ranks that hold a copy have runs of the same lengths, so that all of these groups cut, send and add alike, and the
-copies stay equal bit by bit. With each class either every rank updates all its parameters or, sharded, each rank of the group
-updates only its shard: `parallel/sync/buckets.py`.
+copies stay equal bit by bit.
+
+A *bucket* is a slice of the flat buffers whose gradients a group of ranks sums by one move of the table, in place.
+
+| update    | gradients, after backward             | this rank updates | parameters, after the update       |
+|-----------|---------------------------------------|-------------------|------------------------------------|
+| `whole`   | `Partial -> Replicate`: all-reduce    | the whole bucket  | every rank has them all            |
+| `sharded` | `Partial -> Shard`: reduce-scatter    | its part          | `Shard -> Replicate`: all-gather   |
+
+The moves are those of activations (`parallel/placement/move_table.py`), along the ranks that hold the parameters. Sharded
+updates are the first stage of ZeRO (Rajbhandari et al. 2020, section 5.1): on P ranks the optimizer's state takes 1/P of the
+memory and the update 1/P of the time. Both updates send the same number of bytes.
 """
 
 from collections.abc import Iterator
@@ -24,18 +34,51 @@ import numpy as np
 
 from gridgrad.nn.device import xp
 from gridgrad.nn.flat_parameters import FlatParameters
-from gridgrad.parallel.grid.group import MAX_ELEMENTS, Group
-from gridgrad.parallel.placement.move_table import move_of
+from gridgrad.nn.kernels.workspace import Workspace
+from gridgrad.parallel.grid.group import COMPLETE, MAX_ELEMENTS, Group
+from gridgrad.parallel.placement.move_table import move_between, move_of
 from gridgrad.parallel.placement.partition import Partition, common, size, within
 from gridgrad.parallel.placement.placements import Partial, Replicate, Shard
-from gridgrad.parallel.sync.buckets import Bucket
-from gridgrad.parallel.sync.float16_sums import FLOAT16_MOVES
+from gridgrad.parallel.sync.float16_sums import Float16Sum
 
 if TYPE_CHECKING:
     from gridgrad.parallel.training.network import ParallelSequential
 
 UPDATES = WHOLE, SHARDED = "whole", "sharded"  # what of its parameters a rank updates
-REDUCE_DTYPES = "same", "float16"  # the types in which gradients are sent
+REDUCE_DTYPES = "same", "float16"  # the types in which gradients are sent; parameters are sent in their own
+GRADIENTS = "gradients"  # the name under which the tally counts their sums
+PARAMETERS = "parameters"  # and the all-gathers of updated parameters
+
+
+class Bucket:
+    """A slice `where` of the flat buffers that a Group holds; the optimizer updates `owned` of it on this rank.
+
+    held: the placement of the sum, Replicate or a Shard. row: the kind of Move to it from Partial."""
+
+    def __init__(self, group, where, flat, held, row):
+        self.where, self.params, self.grads = where, flat.params[where], flat.grads[where]
+        self.sum = row(group, Partial(), held, self.grads.shape, None)
+        part = slice(0, size(where)) if held.dim is None else held.partition.part(group.rank)
+        self.owned = within(where, part)
+        self.gathering = None if held.dim is None else move_between(group, held, Replicate(), (size(part),))
+        self._space = Workspace()
+
+    def reduce(self):
+        """Sum the gradients over the group; afterwards those of the owned slice are final."""
+        self.sum.in_place(self.grads, self._space, GRADIENTS)
+
+    def start_reduce(self):
+        """Begin `reduce`; return a Transfer."""
+        return self.sum.start(self.grads, self._space, GRADIENTS)
+
+    def gather(self):
+        """Send the updated parameters to the ranks that did not update them."""
+        if self.gathering:
+            self.gathering.in_place(self.params, self._space, PARAMETERS)
+
+    def start_gather(self):
+        """Begin `gather`; return a Transfer."""
+        return self.gathering.start(self.params, self._space, PARAMETERS) if self.gathering else COMPLETE
 
 
 class Reduction(FlatParameters):
@@ -141,8 +184,7 @@ class Reduction(FlatParameters):
         shard = self.sharded and group.size > 1
         held = Shard(0, Partition.even(size(where), group.size)) if shard else Replicate()
         in_float16 = self.float16_gradients and group.size > 1
-        move = FLOAT16_MOVES[type(held)] if in_float16 else move_of(Partial(), held)
-        return Bucket(group, where, self, held, move)
+        return Bucket(group, where, self, held, Float16Sum if in_float16 else move_of(Partial(), held))
 
     @property
     def owned(self) -> list[slice]:
@@ -249,5 +291,4 @@ def pieces(where, number):
 
 
 def slices_overlap(a, b):
-    """Whether two slices have an element in common."""
     return size(common(a, b)) > 0

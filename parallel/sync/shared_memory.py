@@ -13,25 +13,28 @@ ranks, in rank order, one cache-sized chunk at a time. What then happens to the 
   each rank leads itself, so that the all-reduce is one of all ranks of the group.
 
 The memory is mapped from files with `mmap`, which keeps it alive while an array on any rank uses it. The files are deleted as
-soon as all ranks have opened them, so nothing is left behind however the job ends.
+soon as all ranks have opened them, so nothing is left behind however the job ends. `MPI.Win.Allocate_shared` is as fast and
+leaves nothing behind either. But where memory lacks room, MPICH ends in a bus error instead of one line that says so. It also
+crashes at 2,000 windows, of which each network would need one, and an array must not outlive its window.
 """
 
 import contextlib
 import mmap
 import os
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from mpi4py import MPI
 
 from gridgrad.nn.device import empty
 from gridgrad.nn.kernels.table_in_use import kernels
+from gridgrad.parallel.grid.group import Group
 from gridgrad.parallel.grid.tally import Call
 from gridgrad.parallel.job.own_process import MARK, OURS
 from gridgrad.parallel.placement.partition import Partition, size, within
-from gridgrad.parallel.sync.reduction import Reduction, slices_overlap
+from gridgrad.parallel.sync.reduction import GRADIENTS, Reduction, slices_overlap
 
 FOLDER = Path("/dev/shm")
 
@@ -41,12 +44,9 @@ class NoSharedMemory(ValueError):
 
 
 def shared_arrays(comm, size, dtype, everyone=None):
-    """One array for each rank of `comm`, in memory that all of them share: a list in rank order. Collective.
+    """An array of `size` elements, its own number, for each rank of `comm`, in memory that all share: a list. Collective.
 
-    size: the number of elements of this rank's array; the ranks may give different ones.
-    everyone: a communicator that contains `comm` and the ranks of other nodes, which call this at the same time.
-    Raises NoSharedMemory, on all ranks of `everyone`, if one node lacks the room or its ranks do not see the same files.
-    """
+    NoSharedMemory, on all ranks of the communicator `everyone` too, if one node lacks room or sees other files."""
     dtype, folder = np.dtype(dtype), _folder()
     prefix = f"{OURS}{os.environ.get(MARK, '')}_"  # by which a launcher knows what its job has left
     name, error, arrays = None, "", []
@@ -91,16 +91,12 @@ def _folder():
 
 
 def _mapped(name, size, dtype):
-    """An array of `size` elements in the memory of a file."""
     with open(name, "r+b") as file:
         return np.frombuffer(mmap.mmap(file.fileno(), max(size * dtype.itemsize, 1)), dtype, size)
 
 
 def add_up(terms, out, scratch):
-    """Write the sum of the arrays `terms`, added in their order, into `out`, which may be one of these arrays.
-
-    scratch: an array of the same length, which is overwritten.
-    """
+    """Write the sum of the arrays `terms`, added in their order, into `out`, which may be one of them. scratch: like `out`."""
     if len(terms) == 1:
         if terms[0] is not out:
             np.copyto(out, terms[0])
@@ -112,23 +108,15 @@ def add_up(terms, out, scratch):
 
 
 class SharedRun:
-    """The gradients of one run of parameters (a slice of the flat buffers) on one node, in shared memory.
+    """The gradients of one run of parameters on one node, in shared memory.
 
-    gradients: a list with one array for each rank of the node that holds this run, in rank order. Each is that rank's gradient
-    of the run, a view of its gradient buffer. me: the index of this rank in the list. part: the slice of the run whose sum this
-    rank computes. scratch: memory for the sum of one chunk.
-    """
+    gradients: of each rank of the node that holds the run, in rank order, views of their buffers. me: this rank's index."""
 
     def __init__(self, gradients, me):
         self.gradients, self.me = gradients, me
-        self.part = Partition.even(gradients[0].size, len(gradients)).part(me)
+        self.part = Partition.even(gradients[0].size, len(gradients)).part(me)  # of the run, whose sum this rank computes
         self.chunk = kernels().chunk
         self.scratch = np.empty(min(self.chunk, gradients[0].size), gradients[0].dtype)
-
-    @property
-    def leader(self):
-        """The gradients of the first rank, as a list of one array; an empty list if this rank is the first one."""
-        return [self.gradients[0]] if self.me else []
 
     @property
     def others(self):
@@ -137,14 +125,11 @@ class SharedRun:
 
     def add_up(self, where):
         """Sum the slice `where` of the run over the ranks, and write the sum into this rank's gradients."""
-        pieces = [gradients[where] for gradients in self.gradients]
-        add_up(pieces, pieces[self.me], self.scratch[: size(where)])
+        terms = [gradients[where] for gradients in self.gradients]
+        add_up(terms, terms[self.me], self.scratch[: size(where)])
 
     def add_up_part(self, targets):
-        """Sum this rank's part of the run over the ranks, and write the sum into its own gradients and those in `targets`.
-
-        targets: gradients of other ranks, from `leader` or `others`.
-        """
+        """Sum this rank's part of the run over the ranks, into its own gradients and those of other ranks in `targets`."""
         for start in range(self.part.start, self.part.stop, self.chunk):
             where = slice(start, min(start + self.chunk, self.part.stop))
             self.add_up(where)
@@ -152,13 +137,20 @@ class SharedRun:
                 np.copyto(target[where], self.gradients[self.me][where])
 
 
-class SharedMemoryReduction(Reduction):
-    """Sums the gradients after backward, in memory that the ranks of a node share.
+class UpdatedRun(NamedTuple):
+    """What a rank knows of a run that it updates."""
 
-    If it is sharded, the ranks of a node that hold the same parameters also share one buffer of parameters.
-    See `Reduction` for the arguments; ValueError for float16, since within a node nothing is sent, and if a rank
-    computes on a GPU, whose memory the others can not read.
-    """
+    shared: SharedRun
+    where: slice  # of this rank's flat buffers
+    part: slice  # of the run, which this rank updates if the reduction is sharded
+    leaders: Group | None  # the first rank of each node that holds the run, or all where each leads itself; None elsewhere
+    copies: list  # see `_copies`
+
+
+class SharedMemoryReduction(Reduction):
+    """If it is sharded, the ranks of a node that hold the same parameters also share one buffer of parameters.
+
+    ValueError for float16, and if a rank computes on a GPU, whose memory the others can not read."""
 
     def __init__(self, net, update="sharded", reduce_dtype="same"):
         super().__init__(net, update, reduce_dtype)
@@ -182,7 +174,7 @@ class SharedMemoryReduction(Reduction):
         return self._parameters[holder], self._gradients[node.rank]
 
     def lay_out(self, pairs, dtype):
-        """As in FlatParameters; also finds a `_Run` for each run of which this rank holds something. Collective."""
+        """As in FlatParameters; also finds an UpdatedRun for each run of which this rank holds something. Collective."""
         super().lay_out(pairs, dtype)
         node = self.net.grid.node
         starts = node.comm.allgather([where.start for _, where in self.runs])
@@ -200,36 +192,37 @@ class SharedMemoryReduction(Reduction):
             if holders is not group and self._several_nodes:
                 members, places, leaders = [node.rank], [where], group
             shared = SharedRun([self._gradients[m][place] for m, place in zip(members, places)], members.index(node.rank))
-            self._runs.append(_Run(shared, where, part, leaders, copies))
+            self._runs.append(UpdatedRun(shared, where, part, leaders, copies))
+        sums = [run.shared for run in self._runs]
+        self._read = self.grads.itemsize * sum(size(run.part) * (len(run.gradients) - 1) for run in sums)  # of other ranks
 
     def _copies(self, members, places):
         """Views of the same run in the other parameter buffers of this node, which must be updated too.
 
-        There are several buffers if ranks hold this run in common but differ in other parameters: only ranks that hold the same
-        blocks of all parameters share one buffer.
-        """
+        Only ranks that hold the same blocks of all parameters share one buffer."""
         found = {self._holders[m]: place for m, place in zip(members, places)}
         found.pop(self._holders[self.net.grid.node.rank])
         return [self._parameters[holder][place] for holder, place in found.items()]
 
     @property
     def owned(self):
-        return [run.owned if self.sharded else run.where for run in self._runs]
+        return [within(run.where, run.part) if self.sharded else run.where for run in self._runs]
 
     def finish(self):
         self.take_accumulated(slice(0, self.grads.size))
-        several, sent = self._several_nodes, sum(run.bytes_read for run in self._runs)
+        several = self._several_nodes
         self._barrier()
-        with self._measure(sent, calls=1):
+        with Call(self.net.grid.node, "shared sum", GRADIENTS, self._read):
             if self.sharded and not several:
                 return  # `ready` adds up each chunk just before it is updated
             for run in self._runs:
-                run.shared.add_up_part(run.shared.leader if several else run.shared.others)
+                others = run.shared.others  # of which the first one is the leader, unless this rank is
+                run.shared.add_up_part(others[: run.shared.me > 0] if several else others)
         self._barrier()
         if several:
             for run in self._runs:
                 if run.leaders:
-                    run.leaders.all_reduce(run.shared.gradients[0], "gradients")
+                    run.leaders.all_reduce(run.shared.gradients[0], GRADIENTS)
             self._barrier()
             for run in self._runs:
                 if run.shared.me:
@@ -240,11 +233,10 @@ class SharedMemoryReduction(Reduction):
     def ready(self, where):
         if self.sharded and not self._several_nodes:
             run = self._run(where)
-            with self._measure(0, calls=0):
+            with Call(self.net.grid.node, "shared sum", GRADIENTS, 0, calls=0):
                 run.shared.add_up(slice(where.start - run.where.start, where.stop - run.where.start))
 
     def updated(self, where):
-        super().updated(where)
         run = self._run(where)
         for copy in run.copies:
             np.copyto(copy[where.start - run.where.start : where.stop - run.where.start], self.params[where])
@@ -253,43 +245,10 @@ class SharedMemoryReduction(Reduction):
         self._barrier()
 
     def _run(self, where):
-        """The `_Run` to which a slice of the flat buffers belongs."""
         return next(run for run in self._runs if slices_overlap(run.where, where))
-
-    def _measure(self, bytes_read, calls):
-        """A `with` block that the tally counts as a sum in shared memory."""
-        return Call(self.net.grid.node, "shared sum", "gradients", bytes_read, calls)
 
     def _barrier(self):
         """Wait for all ranks of the node."""
         node = self.net.grid.node
-        with Call(node, "barrier", "gradients", 0):
+        with Call(node, "barrier", GRADIENTS, 0):
             node.comm.Barrier()
-
-
-@dataclass
-class _Run:
-    """What SharedMemoryReduction knows on one rank about one run of parameters.
-
-    where: the slice of this rank's flat buffers that is the run. part: the slice of the run that this rank updates if the
-    reduction is sharded. shared: the SharedRun with its gradients on this node. leaders: the Group with one rank of each node
-    that holds the run, namely the first one there, or with all ranks that lead themselves; None if this rank is not in it.
-    copies: views of the same parameters in the other parameter buffers of this node, which must be updated too; see `_copies`.
-    """
-
-    shared: SharedRun
-    where: slice
-    part: slice
-    leaders: object
-    copies: list
-
-    @property
-    def owned(self):
-        """The slice of this rank's flat buffers that it updates if the reduction is sharded."""
-        return within(self.where, self.part)
-
-    @property
-    def bytes_read(self):
-        """How many bytes of the other ranks' gradients this rank reads to compute the sum of its part."""
-        part = size(self.shared.part) * (len(self.shared.gradients) - 1)
-        return part * self.shared.gradients[0].itemsize

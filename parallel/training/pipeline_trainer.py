@@ -17,7 +17,7 @@ from gridgrad.nn.divergence import DATA, RATE, not_finite
 from gridgrad.nn.observer import observed
 from gridgrad.parallel.pipeline.generators import around, stream
 from gridgrad.parallel.training.chunk_passes import MicroBatch, StepDriver
-from gridgrad.parallel.training.steps import NOT_ALL, Diverged, Trainer, first_not_finite, start_loss_sum
+from gridgrad.parallel.training.steps import NOT_ALL, Diverged, LossSum, Trainer, first_not_finite
 
 
 class PipelineTrainer(Trainer, StepDriver):
@@ -32,7 +32,7 @@ class PipelineTrainer(Trainer, StepDriver):
     def __init__(self, net, loss, optimizer, lag):
         super().__init__(net, loss, optimizer)
         self.lag, self.executor, self.submitted = lag, net.executor, 0
-        self._sums = {}  # {number of a step since then: a function that waits for the loss of it}
+        self._sums = {}  # {number of a step since then: its LossSum}
         self._data = {}  # {number of a step: (inputs, targets of this rank's micro-batches, samples)}, until its loss is known
         self._returned, self._first = 0, net.step  # how many of the losses; the step with number 0
 
@@ -105,13 +105,13 @@ class PipelineTrainer(Trainer, StepDriver):
 
     def add_losses(self, number, value):
         """Begin to sum the loss of a step over all ranks. value: this rank's part."""
-        self._sums[number] = start_loss_sum(self.net, value, self._data[number][-1])
+        self._sums[number] = LossSum(self.net, value, self._data[number][-1])
 
     def _known(self, end):
         """The losses, not returned yet, of the steps before the one with number `end`."""
         losses = []
         while self._returned < end:
-            value, problem = self._sums.pop(self._returned)()
+            value, problem = self._sums.pop(self._returned).wait()
             inputs, targets, _ = self._data.pop(self._returned)
             losses.append(value)
             step = self._first + self._returned
@@ -128,8 +128,8 @@ class PipelineTrainer(Trainer, StepDriver):
     def _end(self):
         """Complete all communication, so that no message is left behind, and forget the steps. Collective."""
         self.executor.transport.complete_sends()
-        for finish in self._sums.values():
-            finish()
+        for loss_sum in self._sums.values():
+            loss_sum.wait()
         self._sums.clear()
         self._data.clear()
         self.executor.micro_batches.clear()

@@ -120,7 +120,7 @@ def train_step(
     True
     >>> net.grid.free()
     """
-    return accumulated_step(net, loss, optimizer, [(x, y, batch_size)], batch_size, context)
+    return net.trainer(loss, optimizer, context).complete_step([(x, y, batch_size)], batch_size)
 
 
 def accumulated_step(
@@ -131,22 +131,16 @@ def accumulated_step(
     batch_size: int,
     context: Context | None = None,
 ) -> float:
-    """One training step on a minibatch that is computed in micro-batches, whose gradients are added. Collective.
+    """A `train_step` on micro-batches, whose gradients are added: (x, y, samples) of each, samples on all ranks. Collective.
 
-    micro_batches: an iterable of (x, y, samples): this rank's part of each micro-batch, as in `train_step`, and its global
-    number of samples; these numbers add up to `batch_size`. The statistics of BatchNorm are taken over each micro-batch
-    separately.
-    Returns and raises what `train_step` does.
-    """
+    They add up to `batch_size`. The statistics of BatchNorm are taken over each micro-batch separately."""
     return net.trainer(loss, optimizer, context).complete_step(micro_batches, batch_size)
 
 
 class Trainer:
     """Trains a network step by step; each step is complete when it returns. Pipelines have other trainers.
 
-    net: a ParallelSequential. loss: such as SoftmaxCrossEntropy(). optimizer: that of the network. context: the Context that
-    holds what backward needs; by default the network's own.
-    """
+    context: holds what backward needs; by default the network's own."""
 
     submitted = 0  # steps that are under way
     staleness: Counter[int] = Counter()  # see PipelineTrainer: empty, because here no update comes between forward and backward
@@ -173,11 +167,11 @@ class Trainer:
             x, y, last = to_device(x), to_device(y), first + samples == batch_size
             outputs = net.forward(x, context, samples, first, batch_size)
             partial_loss = observed(net.observer, loss, "forward", outputs, y, context, context=context)
-            finish = start_loss_sum(net, partial_loss, samples)
+            loss_sum = LossSum(net, partial_loss, samples)
             dy = observed(net.observer, loss, "backward", context, context=context)
             with net.reduction.backward(last):
                 net.backward(dy, context)
-            value, problem = finish()
+            value, problem = loss_sum.wait()
             if problem:
                 net.reduction.drain()
                 raise ValueError(f"{problem}; nothing was updated")
@@ -198,23 +192,23 @@ class Trainer:
         return []
 
 
-def start_loss_sum(net, value, samples):
-    """Begin to sum this rank's part of a loss over all ranks; return a function that waits for (the loss, problem).
+class LossSum:
+    """This rank's part of a loss, which is summed over all ranks from now on. samples: of the minibatch, alike on all ranks."""
 
-    problem: None or, if not all ranks have the same number of samples, what is wrong, on all ranks: each of them sees that the
-    sum of the numbers, or that of their squares, is not what it would be if all had its own.
-    """
-    ranks, digits = net.grid.size, samples % DIGITS
-    finish = net.grid.world.start_sum((value if net.is_counted else 0.0, samples, digits * digits), "loss")
+    def __init__(self, net, value, samples):
+        self.world, self.samples, digits = net.grid.world, samples, samples % DIGITS
+        self.numbers = np.array([value if net.is_counted else 0.0, samples, digits * digits])
+        self.transfer = self.world.start_all_reduce(self.numbers, "loss")
 
-    def wait():
-        total, count, squares = finish()
-        if (count, squares) == (ranks * samples, ranks * digits * digits):
+    def wait(self):
+        """(the loss, problem): None or, on all ranks, what is wrong if not all have the same number of samples."""
+        # each sees that the sum of the numbers, or that of their squares, is not what it would be if all had its own
+        self.transfer.wait()
+        (total, count, squares), ranks, digits = self.numbers.tolist(), self.world.size, self.samples % DIGITS
+        if count == ranks * self.samples and squares == ranks * digits * digits:
             return total, None
-        mean = f"{count / ranks:g} samples on average and {samples} on rank {net.grid.rank}"
+        mean = f"{count / ranks:g} samples on average and {self.samples} on rank {self.world.rank}"
         return total, f"the ranks pass minibatches of different lengths, {mean}: {WHOLE}"
-
-    return wait
 
 
 def check_finite(net):
@@ -231,9 +225,7 @@ def first_not_finite(grid, arrays):
     return int(grid.min(np.array([finite.index(False)]))[0])
 
 
-def evaluate(
-    net: "ParallelSequential", part: Any, loss_name: str, reader: "Reader", batch_size: int
-) -> dict[str, Any]:  # fmt: skip
+def evaluate(net: "ParallelSequential", part: Any, loss_name: str, reader: "Reader", batch_size: int) -> dict[str, Any]:
     """Evaluate a network on all samples of a part of a data set. Collective.
 
     Parameters
@@ -331,8 +323,7 @@ def predict(net: "ParallelSequential", part: Any, reader: "Reader", batch_size: 
 def _forward_passes(net, part, reader, batch_size):
     """Yield (this rank's outputs, their targets, samples on all ranks) of forward passes over all samples of `part`, in order.
 
-    The arguments are those of `evaluate`. Collective: every rank must take all results.
-    """
+    Collective: every rank must take all results."""
     for start in range(0, len(part), batch_size):
         indices = np.arange(start, min(start + batch_size, len(part)))
         x, y = reader.load(indices)

@@ -8,9 +8,8 @@ from collections import defaultdict, deque
 
 from gridgrad.nn.device import empty
 from gridgrad.nn.observer import Observer
-from gridgrad.parallel.grid.group import TAGS
-from gridgrad.parallel.grid.staging import Staging
-from gridgrad.parallel.grid.transfer import Transfer
+from gridgrad.parallel.grid.devices import Staging
+from gridgrad.parallel.grid.group import TAGS, Transfer
 
 WAYS = "forward", "backward"
 TEST_INTERVAL = 0.0005  # seconds between two tests of the messages under way

@@ -16,7 +16,7 @@ from mpi4py import MPI
 from gridgrad.nn import SGD, Linear, Sequential
 from gridgrad.parallel import ProcessGrid, distribute
 from gridgrad.parallel.grid.tally import Tally
-from gridgrad.parallel.job import deaths
+from gridgrad.parallel.job import run as job
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.protocols import protocol_names, workers
 from gridgrad.parallel.protocols.parallel_sgd import Exchanged, shuffle
@@ -179,7 +179,7 @@ class Protocols:
         for rank in range(self.size):
             machine.add(rank, lambda rank=rank: self.work(rank))
             machine.actors[rank].watch = Watch()
-        with self.deaths() if self.mortal is not None else mock.patch.object(deaths, "DRAIN", 0):
+        with self.deaths() if self.mortal is not None else mock.patch.object(job, "DRAIN", 0):
             machine.run()
         return self.judge()
 
@@ -187,7 +187,7 @@ class Protocols:
     def deaths(self):
         """A `with` block in which deaths are those of the exploration."""
         with (
-            mock.patch.object(deaths, "CLASSES", (MPI.ERR_OTHER,)),
+            mock.patch.object(job, "DEATHS", (MPI.ERR_OTHER,)),
             mock.patch.object(workers, "dead", lambda comm: comm.failed()),
         ):
             yield
@@ -224,7 +224,7 @@ class Protocols:
                 net.step += 1  # as trainers do
             protocol.finish()
             comm.check_left()
-        except (Failed, deaths.Death) as failure:
+        except (Failed, job.Death) as failure:
             self.machine.ended = f"rank {rank} can not go on without rank {self.mortal}: {type(failure).__name__}"
 
     def moved(self, protocol, group, samples):

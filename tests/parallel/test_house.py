@@ -155,7 +155,7 @@ def circle(graph):
 
 def test_the_files_and_their_imports_are_found():
     assert {"nn.sequential", "parallel.grid.group", "datasets.part", "experiments.train"} <= IMPORTS.keys()
-    assert "parallel.grid.transfer" in IMPORTS["parallel.grid.group"]
+    assert "parallel.grid.tally" in IMPORTS["parallel.grid.group"]
     assert {"experiments.train", "experiments.sweep"} <= PROGRAMS and "experiments.common.report" not in PROGRAMS
 
 

@@ -1,8 +1,5 @@
 """Time that passes as a machine file says, so that what depends on the speed of ranks repeats."""
 
-import numpy as np
-from mpi4py import MPI
-
 from gridgrad.nn.observer import Observer
 from gridgrad.parallel.prediction.cost import local_shape
 from gridgrad.parallel.prediction.workload import Workload
@@ -45,12 +42,3 @@ class VirtualClock(Observer):
 
     def relocated(self, relocation):
         self._workloads.clear()
-
-    def blocked(self, group, kind, sent):
-        latest = np.array([self.time])
-        group.comm.Allreduce(MPI.IN_PLACE, latest, MPI.MAX)
-        self.time = latest.item()
-
-    def completed(self, transfer):
-        self.blocked(transfer.group, transfer.kind, transfer.bytes_sent)
-        return self.time

@@ -18,7 +18,7 @@ from gridgrad.experiments import train
 from gridgrad.nn.layers.linear import Linear
 from gridgrad.parallel.faults import watchdog
 from gridgrad.parallel.job.run import run
-from gridgrad.parallel.sync.buckets import Bucket
+from gridgrad.parallel.sync.reduction import Bucket
 
 VICTIM, STEP = 1, 3
 

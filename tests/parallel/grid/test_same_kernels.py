@@ -14,7 +14,7 @@ from gridgrad.nn.kernels.kernel_table import to_json
 from gridgrad.nn.kernels.measure_table import BUDGET, QUICKLY
 from gridgrad.nn.kernels.shipped_tables import SHIPPED
 from gridgrad.parallel import ProcessGrid, parallelize
-from gridgrad.parallel.grid import same_kernels
+from gridgrad.parallel.grid import devices
 from gridgrad.parallel.grid.devices import use_device
 from tests.mpi import mpi
 from tests.parallel.equality import on_cpus
@@ -59,16 +59,16 @@ def test_measurements_that_differ_by_rank(comm, monkeypatch):
         measured.append(comm.allgather(comm.rank))  # all ranks measure at the same time
         return replace(TABLES[comm.rank], name="measured")
 
-    monkeypatch.setattr(same_kernels, "measured", measure)
-    monkeypatch.setattr(same_kernels, "stored", lambda: None)
-    monkeypatch.setattr(same_kernels, "store", stored.append)
-    monkeypatch.setattr(same_kernels, "announce", lambda: stored.append("announced"))
+    monkeypatch.setattr(devices, "measured", measure)
+    monkeypatch.setattr(devices, "stored", lambda: None)
+    monkeypatch.setattr(devices, "store", stored.append)
+    monkeypatch.setattr(devices, "announce", lambda: stored.append("announced"))
     table_in_use.use(table_in_use.PRESET)
     expected = replace(TABLES[0], name="measured")
     with ProcessGrid(comm, batch=comm.size), ProcessGrid(comm, model=comm.size):
         check_all_equal(comm, expected)
     assert len(measured) == 1 and stored == (["announced", expected] if comm.rank == 0 else [])
-    monkeypatch.setattr(same_kernels, "stored", lambda: TABLES[2] if comm.rank == 0 else None)
+    monkeypatch.setattr(devices, "stored", lambda: TABLES[2] if comm.rank == 0 else None)
     table_in_use.use(table_in_use.PRESET)
     with ProcessGrid(comm, batch=comm.size):
         check_all_equal(comm, TABLES[2])
@@ -85,13 +85,13 @@ def test_a_calibration_measures_a_quick_table_anew(comm, monkeypatch):
         budgets.append(budget)
         return replace(TABLES[comm.rank], name="measured" if budget == math.inf else QUICKLY)
 
-    monkeypatch.setattr(same_kernels, "measured", measure)
-    monkeypatch.setattr(same_kernels, "stored", lambda: None)
-    monkeypatch.setattr(same_kernels, "store", stored.append)
-    monkeypatch.setattr(same_kernels, "announce", lambda: None)
+    monkeypatch.setattr(devices, "measured", measure)
+    monkeypatch.setattr(devices, "stored", lambda: None)
+    monkeypatch.setattr(devices, "store", stored.append)
+    monkeypatch.setattr(devices, "announce", lambda: None)
     table_in_use.use(table_in_use.PRESET)
     for _ in range(2):  # what was measured without a budget stays
-        same_kernels.calibrate_kernels(comm)
+        devices.calibrate_kernels(comm)
         check_all_equal(comm, replace(TABLES[0], name="measured"))
         assert budgets == [BUDGET, math.inf] and [table.name for table in stored] == [QUICKLY, "measured"] * (comm.rank == 0)
 
@@ -100,10 +100,10 @@ def test_a_calibration_measures_a_quick_table_anew(comm, monkeypatch):
 def test_the_table_of_the_first_cpu_counts(comm, monkeypatch):
     """Ranks on a device measure nothing."""
     measured = []
-    monkeypatch.setattr(same_kernels, "measured", lambda budget: measured.append(comm.rank) or TABLES[comm.rank])
-    monkeypatch.setattr(same_kernels, "stored", lambda: None)
-    monkeypatch.setattr(same_kernels, "store", lambda table: None)
-    monkeypatch.setattr(same_kernels, "announce", lambda: None)
+    monkeypatch.setattr(devices, "measured", lambda budget: measured.append(comm.rank) or TABLES[comm.rank])
+    monkeypatch.setattr(devices, "stored", lambda: None)
+    monkeypatch.setattr(devices, "store", lambda table: None)
+    monkeypatch.setattr(devices, "announce", lambda: None)
     use_device(comm, "stand-in,cpu,cpu")
     table_in_use.use(table_in_use.PRESET)
     with ProcessGrid(comm, batch=comm.size):

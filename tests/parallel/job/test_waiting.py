@@ -11,7 +11,7 @@ from gridgrad.parallel.checkpoint.manifest import Manifest
 from gridgrad.parallel.choose import parallelize as choosing
 from gridgrad.parallel.choose.parallelize import of_first
 from gridgrad.parallel.choose.rebalance import Rebalancer
-from gridgrad.parallel.job import under_way, waiting
+from gridgrad.parallel.job import waiting
 from gridgrad.parallel.job.run import on_root
 from gridgrad.parallel.job.waiting import broadcast, meet, sleep_until
 from gridgrad.parallel.plans.hypergraph import Owners
@@ -70,7 +70,7 @@ class Alone:
 
     def sleep(self, seconds):
         if self.comm.rank and self.comm.iprobe(source=0):
-            (self.inside,) = under_way.here.calls
+            (self.inside,) = waiting.here.calls
             self.comm.recv(source=0)
             self.comm.send("asleep", 0)
         self._sleep(seconds)
@@ -105,7 +105,7 @@ def test_a_watchdog_knows_for_what_a_rank_waits(comm, monkeypatch):
         alone.free()
     if comm.rank:
         assert [*alone.inside.group.ranks] == [0, 1, 2] and alone.inside[1:] == (waiting.ALONE, "barrier")
-    assert not under_way.here.calls
+    assert not waiting.here.calls
 
 
 @mpi(2, 3, timeout=60)

@@ -28,13 +28,12 @@ from gridgrad.nn import (
 from gridgrad.nn.device import to_device, xp
 from gridgrad.nn.sequence import with_branches
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
-from gridgrad.parallel.grid import clock as clocks
 from gridgrad.parallel.grid import group as grid_groups
-from gridgrad.parallel.grid.tally import Call
-from gridgrad.parallel.observe.profile import Profile
-from gridgrad.parallel.observe.span_observer import METHODS
+from gridgrad.parallel.grid import tally as clocks
+from gridgrad.parallel.grid.tally import Call, WallClock
+from gridgrad.parallel.observe.span_observer import METHODS, Profile
 from gridgrad.parallel.observe.timeline import TimelineEvent, last_needed, waiting
-from gridgrad.parallel.observe.trace import Trace
+from gridgrad.parallel.observe.trace import Trace, to_clock_of_rank_0
 from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.pipeline.generators import complete
 from tests.clock import Clock
@@ -163,7 +162,7 @@ def test_an_exception_ends_the_watch_on_its_rank_alone(comm):
                 if comm.rank:
                     raise KeyError
         except KeyError:
-            clocks.compare_clocks(grid.comm)  # the other one left in peace
+            WallClock().compare(grid.comm)  # the other one left in peace
         assert grid.tally.observer is training.net.observer is None
 
 
@@ -197,7 +196,7 @@ class Skewed:
     def error(self, at, comparisons):
         """How far a time of this clock is from the true one, once it is on the clock of rank 0."""
         true = (at - self.ahead) / (1 + self.drift)
-        return abs(float(clocks.to_clock_of_rank_0(np.array(at), comparisons)) - true)
+        return abs(float(to_clock_of_rank_0(np.array(at), comparisons)) - true)
 
 
 class Posts:
@@ -222,12 +221,12 @@ def test_a_skewed_clock_is_found_out(comm, monkeypatch):
     true = Clock()
     own, posts = Skewed(true.perf_counter, 5.0 * comm.rank, drift=0.01 * comm.rank), Posts(comm, true)
     monkeypatch.setattr(clocks, "time", own)
-    comparisons = [clocks.compare_clocks(posts)]
+    comparisons = [WallClock().compare(posts)]
     true.sleep(2.0)
     between = own.perf_counter()
     true.sleep(2.0)
-    comparisons.append(clocks.compare_clocks(posts))
-    accuracy = clocks.accuracy(comparisons)
+    comparisons.append(WallClock().compare(posts))
+    accuracy = max(error for *_, error in comparisons)
     if comm.rank == 0:
         assert accuracy == 0
     else:

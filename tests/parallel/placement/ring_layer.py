@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from gridgrad.parallel.grid.collectives import Collective, all_but_own, even_counts, everyone
-from gridgrad.parallel.grid.staging import staging
+from gridgrad.parallel.grid.devices import staging
 from gridgrad.parallel.grid.tally import Call
 from gridgrad.parallel.placement.move_table import move_of
 from gridgrad.parallel.placement.moves import AllGather
@@ -26,7 +26,7 @@ def ring_all_gather(group, block, out, counts, layer):
     after, before, tag = (group.rank + 1) % group.size, (group.rank - 1) % group.size, group.next_tag()
     out = out.reshape(-1)
     out[starts[group.rank] : starts[group.rank] + block.size] = block.reshape(-1)
-    with Call(group, KIND, layer, group.bytes_of(KIND, out, counts[after])):
+    with Call(group, KIND, layer, all_but_own(group, out.size, counts[after]) * out.itemsize):
         reached = staging.outgoing(out)
         blocks = [reached[start : start + count] for start, count in zip(starts, counts, strict=True)]
         for turn in range(group.size - 1):

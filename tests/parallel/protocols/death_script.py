@@ -12,8 +12,7 @@ from mpi4py import MPI
 
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.parallel import ProcessGrid, distribute
-from gridgrad.parallel.job.deaths import end_after_death
-from gridgrad.parallel.job.run import run
+from gridgrad.parallel.job.run import end_after_death, run
 from gridgrad.parallel.protocols import protocol_names
 from gridgrad.parallel.protocols.workers import divide
 from tests.parallel.protocols.training import dense, samples

@@ -25,13 +25,13 @@ from gridgrad.nn import (
 from gridgrad.nn.kernels import gemm
 from gridgrad.nn.kernels.table_in_use import kernels
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
-from gridgrad.parallel.grid.clock import WallClock
 from gridgrad.parallel.grid.devices import use_device
-from gridgrad.parallel.grid.transfer import Transfer
+from gridgrad.parallel.grid.group import Transfer
+from gridgrad.parallel.grid.tally import WallClock
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.placement.placements import Partial, Replicate, Shard
 from gridgrad.parallel.sync import overlapped, shared_memory
-from gridgrad.parallel.sync.float16_sums import FLOAT16_MOVES
+from gridgrad.parallel.sync.float16_sums import Float16Sum
 from gridgrad.parallel.sync.overlapped import seconds_of_union
 from gridgrad.parallel.sync.shared_memory import SharedRun, add_up, shared_arrays
 from gridgrad.parallel.training.steps import Diverged, accumulated_step
@@ -166,8 +166,7 @@ def test_a_sharded_step_moves_the_bytes_of_an_all_reduce(comm):
 
 def sum_in_float16(group, array, target):
     """Sum an array over a group, in place, by the row that sends float16. Collective."""
-    move = FLOAT16_MOVES[type(target)]
-    move(group, Partial(), target, array.shape, None).in_place(array, None, "gradients")
+    Float16Sum(group, Partial(), target, array.shape, None).in_place(array, None, "gradients")
 
 
 @mpi(*RANKS, long=(6, 7, 8))

@@ -13,7 +13,7 @@ from gridgrad.nn.device import to_device
 from gridgrad.nn.divergence import Diverged as SerialDiverged
 from gridgrad.nn.sequence import leaves
 from gridgrad.parallel import ProcessGrid, evaluate, parallelize, predict
-from gridgrad.parallel.observe.profile import Profile
+from gridgrad.parallel.observe.span_observer import Profile
 from gridgrad.parallel.observe.trace import Trace
 from gridgrad.parallel.training.minibatch_readers import MicroBatchReader
 from gridgrad.parallel.training.steps import Diverged
