@@ -18,7 +18,7 @@ from gridgrad.nn import SGD, Context, Conv2d, Linear, Sequential, SoftmaxCrossEn
 from gridgrad.parallel.calibration.time_limit import TimeLimit
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.process_grid import MODEL, ProcessGrid
-from gridgrad.parallel.prediction.workload import KERNELS
+from gridgrad.parallel.placement.layer_kinds import TABLED_KERNELS
 
 SAMPLE = 0.001  # the least seconds of a timed run of an operation
 RUNS, PASSES = 3, 2
@@ -126,7 +126,7 @@ def tables(timer, progress=iter, limit=None):
     tables if the time ends early; `completed` fills them. An operation that was never measured has no table.
     """
     found, limit, done = {}, limit or TimeLimit(timer.comm), 0
-    kernels = [(kernel, *sizes) for kernel in KERNELS for sizes in product(*CONVOLUTION)]
+    kernels = [(kernel, *sizes) for kernel in TABLED_KERNELS for sizes in product(*CONVOLUTION)]
     points = [(linear, LINEAR, sizes) for sizes in product(*LINEAR)]
     points += [(convolution, CONVOLUTION, sizes) for sizes in kernels]
     points += [(layer, [ELEMENTS], (name, elements)) for name in LAYERS for elements in ELEMENTS]

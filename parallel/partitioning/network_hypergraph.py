@@ -23,12 +23,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gridgrad.nn import BatchNorm, Concat, Conv2d, Dropout, Flatten, Linear, LocalResponseNorm, Residual, SparseLinear
-from gridgrad.nn.layers.activations import Activation
-from gridgrad.nn.layers.pool import Pool2d
 from gridgrad.nn.network_summary import flops
 from gridgrad.parallel.partitioning.hypergraph import Hypergraph, from_pairs
-from gridgrad.parallel.placement.partition import indices
+from gridgrad.parallel.placement.layer_kinds import kind_of
 from gridgrad.parallel.plans.hypergraph import Owners
 
 GRAINS = "coarse", "fine"
@@ -110,7 +107,7 @@ def of_network(net, grain="coarse", filter_blocks=None, neuron_blocks=64, second
         raise ValueError(f"grain '{grain}' is unknown: use {' or '.join(GRAINS)}")
     if net.input_shape is None:
         raise ValueError("a network needs an input_shape so that its hypergraph can be made")
-    walk = _Walk(grain == "fine", {Conv2d: filter_blocks, Linear: neuron_blocks, SparseLinear: None}, seconds)
+    walk = _Walk(grain == "fine", filter_blocks, neuron_blocks, seconds)
     shape, inputs = tuple(net.input_shape), np.zeros(0, np.int64)
     if with_input:
         inputs = walk.vertices(np.zeros(shape[-1] if grain == "fine" else 1, np.int64))
@@ -154,20 +151,25 @@ class _Array:
         """Whether every rank has it."""
         return bool((self.owners == FREE).all())
 
+    def owned(self, layer):
+        """The vertex of each feature, for a layer with branches. ValueError if this is the minibatch, which has no owner."""
+        if (self.owners == FREE).any():
+            raise ValueError(f"layer {layer.name} {layer.description}: a branch without weights passes the minibatch on, which "
+                             "has no owner, and another branch does not: put a layer with weights in front")  # fmt: skip
+        return self.owners_of_features
+
     def after(self, shape):
         """What a layer makes of it that keeps each channel where it is. shape: of a sample of its output."""
         return _Array(self.name, shape, self.owners, self.unpooled)
 
 
 class _Walk:
-    """Goes through the layers, makes the vertices, and keeps for each array which vertices need it.
-
-    fine: whether convolutions are divided into channels of filters. blocks: {type of layer: filter_blocks or neuron_blocks}.
-    seconds: as for `of_network`.
+    """Goes through the layers, makes the vertices, and keeps for each array which vertices need it. fine: whether convolutions
+    are divided into channels of filters. The rest is as for `of_network`.
     """
 
-    def __init__(self, fine, blocks, seconds):
-        self.fine, self.blocks, self.seconds = fine, blocks, seconds
+    def __init__(self, fine, filter_blocks, neuron_blocks, seconds):
+        self.fine, self.filter_blocks, self.neuron_blocks, self.seconds = fine, filter_blocks, neuron_blocks, seconds
         self.outputs, self.pairs = {}, {}
         self.weights, self.count = [], 0  # the weights of the vertices so far, a list of arrays; their number
         self.sent = []  # the arrays that somebody needs, and the partial sums, each a function that returns its _Nets
@@ -179,8 +181,9 @@ class _Walk:
         return np.arange(self.count - len(weights), self.count)
 
     def needs(self, array, users):
-        """Note that vertices need the channels of an array. users: a function of the array that returns two arrays of equal
-        length, positions in array.sources and the vertices that need the channels of these sources."""
+        """Note that vertices need channels of an array. users: a function of it that returns two arrays of equal length:
+        positions in array.sources, and the vertices that need the channels of these sources.
+        """
         if not array.users and not array.is_free:
             self.sent.append(lambda: _nets_of_array(array))
         array.users.append(users)
@@ -188,38 +191,37 @@ class _Walk:
     def through(self, layers, array):
         """The output of layers, an _Array, for their input."""
         for layer in layers:
-            kind = next((kind for kind in type(layer).__mro__ if kind in _RULES), None)
-            if kind is None:
-                raise ValueError(f"layer {layer.name} {layer!r}: a hypergraph has no rule for a {type(layer).__name__}")
-            array = _RULES[kind](self, layer, array, layer.output_shape(array.shape))
+            array = kind_of(layer).channels(self, layer, array, layer.output_shape(array.shape))
         return array
 
-    def with_weights(self, layer, array, shape):
-        """A Linear or Conv2d: vertices for its outputs, and in the fine grain for the channels of its filters."""
-        work = self.work(layer, shape)
-        most = next(self.blocks[kind] for kind in type(layer).__mro__ if kind in self.blocks)
-        column = _blocks(layer.outputs, most[layer.name] if isinstance(most, dict) else most)
-        sizes, pixels = np.bincount(column), prod(shape[:-1])
-        if self.fine and isinstance(layer, Conv2d):
-            vertices = self.vertices(np.zeros(len(sizes)))
-            row = np.arange(layer.inputs) if array.is_free else array.source_of_channel
-            share = np.outer(np.bincount(row), sizes) / (layer.inputs * layer.outputs)
-            table = self.vertices((work * share).ravel()).reshape(share.shape)
-            self.pairs[layer.name] = row, column, table
-            self.needs(array, lambda _: (np.repeat(np.arange(len(table)), table.shape[1]), table.ravel()))
-            self.sent.append(lambda: _nets_of_sums(layer.name, vertices, table, sizes * pixels))
-        elif isinstance(layer, SparseLinear):
-            filled = layer.pattern.sum(axis=0)
-            work = 2 * filled.sum() if self.seconds is None else work  # a multiplication and an addition for each weight
-            vertices = self.vertices(work * filled / max(1, filled.sum()))
-            feature, output = np.nonzero(layer.pattern)
-            channel = feature // (layer.inputs // len(array.owners))
-            self.needs(array, lambda array: (array.source_of_channel[channel], vertices[output]))
-        else:
-            vertices = self.vertices(work * sizes / layer.outputs)
-            self.needs(array, lambda array: _all_by_all(len(array.sources), vertices))
-        self.outputs[layer.name] = vertices[column]
-        return _Array(layer.name, shape, vertices[column], pixels)
+    def with_weights(self, layer, array, shape, most):
+        """The output of a layer whose outputs each need all inputs: blocks of them are vertices, at most `most`."""
+        column = _blocks(layer, most)
+        vertices = self.vertices(self.work(layer, shape) * np.bincount(column) / layer.outputs)
+        self.needs(array, lambda array: _all_by_all(len(array.sources), vertices))
+        return self.outputs_at(layer, shape, vertices[column])
+
+    def with_pairs(self, layer, array, shape):
+        """The output of a convolution of the fine grain: vertices for its filters, and for the channels of its filters."""
+        column, work = _blocks(layer, self.filter_blocks), self.work(layer, shape)
+        sizes = np.bincount(column)
+        vertices = self.vertices(np.zeros(len(sizes)))
+        row = np.arange(layer.inputs) if array.is_free else array.source_of_channel
+        share = np.outer(np.bincount(row), sizes) / (layer.inputs * layer.outputs)
+        table = self.vertices((work * share).ravel()).reshape(share.shape)
+        self.pairs[layer.name] = row, column, table
+        self.needs(array, lambda _: (np.repeat(np.arange(len(table)), table.shape[1]), table.ravel()))
+        self.sent.append(lambda: _nets_of_sums(layer.name, vertices, table, sizes * prod(shape[:-1])))
+        return self.outputs_at(layer, shape, vertices[column])
+
+    def outputs_at(self, layer, shape, vertices):
+        """The output of a layer with weights, which these vertices compute."""
+        self.outputs[layer.name] = vertices
+        return self.made_by(layer, shape, vertices)
+
+    def made_by(self, layer, shape, owners):
+        """What a layer makes at these owners of its channels."""
+        return _Array(layer.name, shape, owners, prod(shape[:-1]))
 
     def work(self, layer, shape):
         """The weight of all vertices of a layer. shape: of a sample of its output."""
@@ -233,37 +235,6 @@ class _Walk:
             np.add.at(weights, array.owners, work / len(array.owners))
             self.weights = [weights]
         return array.after(shape)
-
-    def response_norm(self, layer, array, shape):
-        """A LocalResponseNorm: the owner of a channel needs its neighbours, too."""
-        channels = shape[-1]  # or features: several of each channel behind a Flatten
-        near = [indices(layer.neighbours(slice(c, c + 1), channels)) for c in range(channels)]
-        channel, owner = np.concatenate(near), np.repeat(array.owners_of_features, [len(some) for some in near])
-        channel //= channels // len(array.owners)
-        if not array.is_free:
-            self.needs(array, lambda array: (array.source_of_channel[channel], owner))
-        return self.by_channel(layer, array, shape)
-
-    def residual(self, layer, array, shape):
-        """A Residual: the channels of the shortcut travel to where those of the branch are."""
-        array = array.after(array.shape)  # what stands around it gets the channels that it needs by itself
-        branch, shortcut = self.through(layer.branch, array), self.through(layer.shortcut, array)
-        if branch.is_free and shortcut.is_free:
-            return branch.after(shape)
-        owners = _owned(layer, branch)
-        channel = np.arange(shape[-1]) // (shape[-1] // len(shortcut.owners))
-        if not shortcut.is_free:
-            self.needs(shortcut, lambda shortcut: (shortcut.source_of_channel[channel], owners))
-        return _Array(layer.name, shape, owners, prod(shape[:-1]))
-
-    def concat(self, layer, array, shape):
-        """A Concat: each channel stays where its branch has made it."""
-        array = array.after(array.shape)
-        ends = [self.through(branch, array) for branch in layer.branches]
-        if all(end.is_free for end in ends):
-            return _Array(layer.name, shape, np.full(shape[-1], FREE), prod(shape[:-1]))
-        owners = [_owned(layer, end) for end in ends]
-        return _Array(layer.name, shape, np.concatenate(owners), prod(shape[:-1]))
 
     def result(self, inputs, loss):
         """The NetworkHypergraph of what has been noted."""
@@ -280,20 +251,6 @@ class _Walk:
             groups=np.repeat(np.arange(len(sent)), counts), group_names=tuple(nets.name for nets in sent) or ("",),
         )  # fmt: skip
         return NetworkHypergraph(graph, self.outputs, self.pairs, inputs, loss, all_of("unpooled"))
-
-
-_RULES = {
-    Linear: _Walk.with_weights,
-    Conv2d: _Walk.with_weights,
-    Activation: _Walk.by_channel,
-    Dropout: _Walk.by_channel,
-    BatchNorm: _Walk.by_channel,
-    Pool2d: _Walk.by_channel,
-    Flatten: _Walk.by_channel,
-    LocalResponseNorm: _Walk.response_norm,
-    Residual: _Walk.residual,
-    Concat: _Walk.concat,
-}
 
 
 class _Nets(NamedTuple):
@@ -333,17 +290,10 @@ def _all_by_all(sources, vertices):
     return np.repeat(np.arange(sources), len(vertices)), np.tile(vertices, sources)
 
 
-def _blocks(length, most):
-    """The block of each of `length` outputs: consecutive blocks whose sizes differ by at most one, at most `most` of them."""
-    return np.arange(length) * min(length, most or length) // length
-
-
-def _owned(layer, array):
-    """The owners of the features of the output of a branch. ValueError if that is the minibatch, but not of other branches."""
-    if (array.owners == FREE).any():
-        raise ValueError(f"layer {layer.name} {layer.description}: a branch without weights passes the minibatch on, which has "
-                         "no owner, and another branch does not: put a layer with weights in front")  # fmt: skip
-    return array.owners_of_features
+def _blocks(layer, most):
+    """The block of each output: consecutive blocks whose sizes differ by at most one. most: see `of_network`."""
+    most = most[layer.name] if isinstance(most, dict) else most
+    return np.arange(layer.outputs) * min(layer.outputs, most or layer.outputs) // layer.outputs
 
 
 def _assign(parts, vertices, owners, name):

@@ -18,14 +18,15 @@ gradient is summed over the axis: asynchronous pipelines need that. All outputs 
 """
 
 from dataclasses import dataclass, field
+from math import prod
 
 import numpy as np
 
 from gridgrad.nn.device import to_device, xp
 from gridgrad.nn.layer import Block, Layer, Parameter
-from gridgrad.nn.layers.sparse_linear import SparseLinear
 from gridgrad.nn.sequence import leaves
 from gridgrad.parallel.grid.process_grid import BATCH, MODEL
+from gridgrad.parallel.placement.layer_kinds import kind_of
 from gridgrad.parallel.placement.moves import place_of
 from gridgrad.parallel.placement.partition import EMPTY, Partition, Split, indices, positions, union
 from gridgrad.parallel.placement.placements import AtRank, C, Copies, N, PartialShard, Replicate, Shard, Tile
@@ -205,6 +206,20 @@ class PairedLayer(Layer):
                 dx[product.rows] += product.input_gradient(dy, context)
         return dx
 
+    def work(self, workload):
+        """The products of its rectangles, zeros included, and copies of their kernels and of parts of arrays."""
+        before = workload.shape
+        for product in self.products:
+            block = product.block
+            workload.shape = *before[:-1], block.weight.block_shape[-2]
+            workload.add(block)
+            copied = block.weight.size + (0 if self.is_one else prod(before) + prod(workload.shape))
+            workload.pack("forward", copied, workload.shape[-1])
+            workload.pack("gradients", copied, workload.shape[-1])
+            workload.keep(block.weight.size + copied)  # the kernel and its gradient, and parts of arrays
+        workload.keep(0 if self.is_one or workload.first else prod(before))  # the gradient of the input
+        workload.shape = before[0], *self.after[:-1], self.made
+
     def __repr__(self):
         return f"PairedLayer({self.pairs.size} of {self.pairs.weight.size} weights in {len(self.products)} products)"
 
@@ -262,7 +277,7 @@ class PartitionOfNetwork(Plan):
             )
         owners.check(layers)
         for layer in layers:
-            if layer.name in owners.pairs and isinstance(layer, SparseLinear):
+            if layer.name in owners.pairs and not kind_of(layer).has_pairs:
                 raise ValueError(f"owners: layer {layer.name} {layer!r} is sparse and has no fine grain: leave its pairs out")
         return owners
 

@@ -15,6 +15,7 @@ none): the master adds them. A rank without kernels, which may be the master, se
 """
 
 from dataclasses import dataclass
+from math import prod
 
 from gridgrad.nn.device import xp
 from gridgrad.nn.kernels.gemm import column_sums
@@ -52,6 +53,9 @@ class AddBias(Layer):
 
     def input_gradient(self, dy, context):
         return dy
+
+    def work(self, workload):
+        workload.both("add", prod(workload.shape))
 
 
 KERNELS = -1  # the dimension of a convolution's weight that counts its kernels
@@ -115,6 +119,11 @@ class HandedConv2d(Layer):
     def _hand_in(self, context):
         """Send the gradients of this rank's kernels to the master, where they become the gradient of the parameter."""
         xp.copyto(self.weight.grad, self.kernels.input_gradient(self.conv.weight.grad, context))
+
+    def work(self, workload):
+        held = workload.moved("forward", self.kernels, self.weight.block_shape)
+        workload.add(self.conv)
+        workload.moved("backward", self.kernels, held, "gradients")
 
     def __repr__(self):
         return f"HandedConv2d({self.conv!r}, {self.kernels.group.size} ranks)"
