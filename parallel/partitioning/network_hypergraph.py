@@ -35,21 +35,14 @@ FREE = -1  # the owner of a channel that every rank has: of the minibatch
 
 @dataclass(frozen=True, eq=False)
 class NetworkHypergraph:
-    """The Hypergraph of a network, and what its vertices are.
+    """The Hypergraph of a network, and what its vertices are."""
 
-    hypergraph: nets cost elements of a sample, and the weights are operations of a forward pass of a sample, or picoseconds.
-    outputs: {layer name: the vertex of each output}. pairs: {layer name: (rows, columns, table)} for the layers of a fine
-    grain: input channel c and filter f are multiplied by the vertex table[rows[c], columns[f]]. inputs: the vertices that own
-    the minibatch, an empty array unless they were asked for. loss: the vertex of the loss, None unless there is one. unpooled:
-    the elements that a net would cost if its array were sent as the layer with weights made it, before pooling (E,).
-    """
-
-    hypergraph: Hypergraph
-    outputs: dict
-    pairs: dict
-    inputs: np.ndarray
-    loss: int | None
-    unpooled: np.ndarray
+    hypergraph: Hypergraph  # nets cost elements of a sample; weights are operations of a sample's forward pass, or picoseconds
+    outputs: dict  # {layer name: the vertex of each output}
+    pairs: dict  # of the fine grain, {layer name: (rows, columns, table)}: table[rows[c], columns[f]] multiplies c and filter f
+    inputs: np.ndarray  # the vertices that own the minibatch, empty unless they were asked for
+    loss: int | None  # the vertex of the loss
+    unpooled: np.ndarray  # (E,): what a net would cost if its array were sent before pooling, as its layer made it
 
     def owners(self, parts, ranks):
         """The Owners for a part, from 0 to ranks - 1, of each vertex. ValueError if `parts` is not that."""
@@ -63,10 +56,8 @@ class NetworkHypergraph:
         return Owners(ranks, outputs, pairs, loss)
 
     def parts(self, owners):
-        """The part of each vertex for Owners of this network: an int64 array (V,).
-
-        A minibatch that is owned by vertices is put where most of those who need it are. ValueError for Owners of another
-        network, or that divide a block of filters, neurons or channels that is one vertex here.
+        """The part of each vertex, int64 (V,); the minibatch is where most of those who need it are. ValueError for Owners of
+        another network, or that divide a block of filters, neurons or channels that is one vertex here.
         """
         if set(owners.outputs) != set(self.outputs):
             raise ValueError(f"owners: they are of the layers {', '.join(owners.outputs)}, but the network has the layers "
@@ -91,18 +82,14 @@ class NetworkHypergraph:
 
 
 def of_network(net, grain="coarse", filter_blocks=None, neuron_blocks=64, seconds=None, with_input=False, with_loss=True):
-    """The NetworkHypergraph of a Sequential whose `input_shape` is known. It is not allocated.
-
-    grain: "coarse", or "fine", in which the convolutions are divided into channels of filters; Linear layers never are.
-    filter_blocks, neuron_blocks: the most vertices for the filters of a convolution and for the neurons of a Linear layer:
-    consecutive ones are one vertex if there are more of them. None for no limit, or {layer name: the most}. In the fine grain,
-    blocks of the filters of the layer in front divide the channels. The contracted hypergraph is as exact as the full one, and
-    has fewer partitions. Each neuron of a SparseLinear is a vertex: what it needs differs from what its neighbours need.
-    seconds: {layer name: the time of its share of a step}, of any layers, for the weights of the vertices; None for operations.
-    with_input: whether vertices own the minibatch and send it: one vertex, or in the fine grain one for each channel. Else it
-    is free, as each rank reads what it needs. with_loss: whether the outputs travel to a vertex of the loss.
-    Raises ValueError for a network that has no such hypergraph.
-    """
+    """The NetworkHypergraph of a Sequential with an `input_shape`, which is not allocated. ValueError if it has none."""
+    # grain: in the fine one convolutions are divided into channels of filters; Linear layers never are.
+    # filter_blocks, neuron_blocks: the most vertices for the filters of a convolution and for the neurons of a Linear layer, or
+    # {layer name: the most}, or None: consecutive ones are one vertex if there are more. In the fine grain, blocks of the
+    # filters of the layer in front divide the channels. The contracted hypergraph is as exact and has fewer partitions.
+    # seconds: {layer name: the time of its share of a step}, of any layers, for the weights; None for operations.
+    # with_input: whether vertices own the minibatch and send it: one, or in the fine grain one for each channel. Else it is
+    # free, as each rank reads what it needs. with_loss: whether the outputs travel to a vertex of the loss.
     if grain not in GRAINS:
         raise ValueError(f"grain '{grain}' is unknown: use {' or '.join(GRAINS)}")
     if net.input_shape is None:
@@ -124,21 +111,18 @@ def of_network(net, grain="coarse", filter_blocks=None, neuron_blocks=64, second
 
 @dataclass(eq=False)
 class _Array:
-    """The activations between two layers.
-
-    name: of the layer that owns them. shape: of a sample. owners: the vertex of each channel, or FREE. unpooled: the elements
-    of a channel where a layer with weights made it. A Flatten turns each channel into several features, which follow one
-    another: the owners stay those of the channels. users: see `_Walk.needs`.
-    sources: the vertices that own channels, in ascending order. source_of_channel: the position in it of each channel's owner.
+    """The activations between two layers. A Flatten turns each channel into several features, which follow one another: the
+    owners stay those of the channels.
     """
 
-    name: str
-    shape: tuple
-    owners: np.ndarray
-    unpooled: int
-    users: list = field(default_factory=list)
+    name: str  # of the layer that owns them
+    shape: tuple  # of a sample
+    owners: np.ndarray  # the vertex of each channel, or FREE
+    unpooled: int  # the elements of a channel where a layer with weights made it
+    users: list = field(default_factory=list)  # see `_Walk.needs`
 
     def __post_init__(self):
+        # The vertices that own channels, in ascending order, and the position of each channel's owner among them.
         self.sources, self.source_of_channel = np.unique(self.owners, return_inverse=True)
 
     @property
@@ -254,17 +238,13 @@ class _Walk:
 
 
 class _Nets(NamedTuple):
-    """The nets of one array, or of the partial sums of one layer: a group of a Hypergraph.
-
-    numbers, pins: pins[i] is a vertex of the net numbers[i] of this group. unpooled: as for NetworkHypergraph. costs, roots: as
-    for Hypergraph. are_sums: whether they reduce.
-    """
+    """The nets of one array, or of the partial sums of one layer: a group of a Hypergraph, whose names the fields have."""
 
     name: str
-    numbers: np.ndarray
+    numbers: np.ndarray  # pins[i] is a vertex of the net numbers[i] of this group
     pins: np.ndarray
     costs: np.ndarray
-    unpooled: np.ndarray
+    unpooled: np.ndarray  # as for NetworkHypergraph
     roots: np.ndarray
     are_sums: bool
 
