@@ -15,6 +15,7 @@ class GatheredLinear(Layer):
     each block multiplied from the buffer in which it arrived.
     """
 
+    kind = "linear"
     output_may_be_overwritten = True
     has_fused_backward = True
 

@@ -15,6 +15,7 @@ class HaloConv2d(Layer):
     each rank owns to those that its outputs need.
     """
 
+    kind = "conv"
     output_may_be_overwritten = True
     has_fused_backward = True
 

@@ -37,14 +37,12 @@ from gridgrad.parallel.plans.marques import AddBias
 
 @dataclass(frozen=True, eq=False)
 class Owners:
-    """A partition of the network's work. outputs: {layer: owner of each output}. pairs, of layers with a fine grain: {layer:
-    (inputs, outputs) owner of each channel of a filter}. loss: the rank that gets all outputs. ValueError if they do not fit.
-    """
+    """A partition of the network's work. ValueError for owners that are none."""
 
     ranks: int
-    outputs: dict
-    pairs: dict = field(default_factory=dict)
-    loss: int = 0
+    outputs: dict  # {layer: owner of each output}
+    pairs: dict = field(default_factory=dict)  # of layers with a fine grain {layer: (inputs, outputs) owner of each channel}
+    loss: int = 0  # the rank that gets all outputs
     _partitions: dict = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self):
@@ -110,8 +108,8 @@ class Pairs(Parameter):
 
 
 class Product:
-    """A rectangle of inputs and outputs that a rank multiplies at once, with zeros for pairs of other ranks. needed, made: all
-    inputs and outputs of the rank, made of all its rectangles. held: its pairs, as increasing flat indices.
+    """A rectangle of inputs and outputs that a rank multiplies at once, with zeros for pairs of other ranks. needed, made: the
+    inputs and outputs of all its rectangles. held: its pairs, as increasing flat indices.
     """
 
     def __init__(self, layer, inputs, outputs, needed, made, held):
@@ -125,7 +123,6 @@ class Product:
         self.at = ..., to_device(np.searchsorted(inputs, rows[inside])), to_device(np.searchsorted(outputs, columns[inside]))
 
     def forward(self, x, pairs, context):
-        """The outputs of the rectangle for all inputs of the rank. pairs: the values of its pairs."""
         kept = context[self.block]
         kept.kernel = kept.workspace("kernel", self.block.weight.block_shape, pairs.dtype)
         kept.kernel.fill(0)
@@ -133,13 +130,11 @@ class Product:
         return self.attached(context).forward(self._part(x, self.rows, "x", context), context)
 
     def gradients(self, dy, gradient, context):
-        """Write the gradients of the pairs of the rectangle to `gradient`. dy: of all outputs of the rank."""
         block = self.attached(context)
         block.gradients(self._part(dy, self.columns, "dy", context), context)
         gradient[..., self.held] = block.weight.grad[self.at]
 
     def input_gradient(self, dy, context):
-        """The gradient of the inputs of the rectangle. dy: of all outputs of the rank."""
         return self.attached(context).input_gradient(self._part(dy, self.columns, "dy", context), context)
 
     def attached(self, context):
@@ -161,9 +156,7 @@ class Product:
 
 
 class PairedLayer(Layer):
-    """The pairs of a Linear or Conv2d that one rank multiplies: (n, .., needed) -> partial sums (n, .., made).
-    after: shape of an output sample of the serial layer.
-    """
+    """The pairs of a layer that one rank multiplies, (n, .., needed) -> partial sums (n, .., made). after: of a sample."""
 
     output_may_be_overwritten = True
     overwrites_gradient = False
@@ -225,8 +218,8 @@ class PairedLayer(Layer):
 
 
 def rectangles(owned):
-    """Divide `owned`, booleans (inputs, outputs), into at most MOST_PRODUCTS rectangles [(rows, columns), ..]: outputs with the
-    same inputs, then again and again the two joined for which the fewest zeros are multiplied.
+    """At most MOST_PRODUCTS rectangles [(rows, columns), ..] that cover `owned`, booleans (inputs, outputs): outputs with the
+    same inputs, and then again and again those two joined that multiply the fewest zeros.
     """
     columns = np.flatnonzero(owned.any(0))
     patterns, group = np.unique(owned[:, columns].T, axis=0, return_inverse=True)
@@ -286,12 +279,16 @@ class PartitionOfNetwork(Plan):
 
     def place(self, placer, axis, layer):
         """The input of a layer comes to the ranks that need it, and each holds its part of the weight."""
-        (place_pairs if layer.name in placer.owners.pairs else place_filters)(placer, axis, layer)
+        at, (needed, made) = placer.at[axis], needed_and_made(placer.owners, layer)
+        placer.move(axis, Copies(C, needed) if at.dim is None else at.needing(needed), layer.name)
+        place = place_pairs if layer.name in placer.owners.pairs else place_filters
+        place(placer, axis, layer, needed, made)
+        placer.at[axis] = Shard(C, placer.owners.partition(layer.name))
         return True
 
     def starts_of_branches(self, placer, axis, branches, name, added):
-        """A channel is sent to a rank once, also if several branches need it there. A branch that begins with weights needs the
-        inputs of that layer; an empty one, added to the first, what the first ends with; any other begins with what is owned.
+        """A channel is sent to a rank once for all branches. One that begins with weights needs the inputs of that layer; an
+        empty one, added to the first, what the first ends with; any other begins with what is owned.
         """
         owned = placer.at[axis]
         if owned == Replicate():
@@ -325,21 +322,17 @@ class PartitionOfNetwork(Plan):
         placer.move(axis, AtRank(N, Split.at_rank(ranks, rank)), "output")
 
 
-def place_filters(placer, axis, layer):
-    """Place a layer with a coarse grain: a rank holds the filters that it owns."""
-    needed, owned = needed_and_made(placer.owners, layer)
-    bring(placer, axis, needed, layer)
-    weight, bias = placer.layout_of(layer.weight, {axis: Tile(needed, owned)}), bias_layout(placer, axis, owned, layer)
+def place_filters(placer, axis, layer, needed, owned):
+    """Append a layer with a coarse grain: a rank holds the filters that it owns."""
+    weight = placer.layout_of(layer.weight, {axis: Tile(needed, owned)})
+    bias = placer.layout_of(layer.bias, {axis: Shard(0, owned)})
     placer.append(layer.placed(weight=weight, bias=bias), layer.name)
-    placer.at[axis] = Shard(C, owned)
 
 
-def place_pairs(placer, axis, layer):
-    """Place a layer with a fine grain: the products, the sums of what they make, and the bias."""
+def place_pairs(placer, axis, layer, needed, made):
+    """Append a layer with a fine grain: the products, the sums of what they make, and the bias."""
     owners, owned = placer.owners.pairs[layer.name], placer.owners.partition(layer.name)
     rank = placer.grid.coordinates[axis]
-    needed, made = needed_and_made(placer.owners, layer)
-    bring(placer, axis, needed, layer)
     held = Shard(-1, Partition.owned(owners.ravel(), placer.owners.ranks))
     pairs = Pairs(layer.weight)
     pairs = pairs.placed(placer.layout_of(pairs, {axis: held}))
@@ -350,20 +343,9 @@ def place_pairs(placer, axis, layer):
     if made != owned:
         sums = PartialShard(C, made), Shard(C, owned)
         placer.append(Redistribute(placer.grid.group(axis), *sums, after, placer.rows_along(axis)), layer.name)
-    placer.at[axis] = Shard(C, owned)
     if layer.bias in layer.parameters:
-        placer.append(AddBias(layer.bias.placed(bias_layout(placer, axis, owned, layer))), layer.name)
-
-
-def bring(placer, axis, needed, layer):
-    """Bring the input of a layer to the ranks that need it. needed: the Partition of its channels."""
-    at = placer.at[axis]
-    placer.move(axis, Copies(C, needed) if at.dim is None else at.needing(needed), layer.name)
-
-
-def bias_layout(placer, axis, owned, layer):
-    """The Layout of a bias, each element of which is at the owner of its output."""
-    return placer.layout_of(layer.bias, {axis: Shard(0, owned)})
+        bias = layer.bias.placed(placer.layout_of(layer.bias, {axis: Shard(0, owned)}))
+        placer.append(AddBias(bias), layer.name)
 
 
 def needed_and_made(owners, layer):
@@ -388,9 +370,7 @@ def side_by_side(partitions):
 
 
 def between_exchanges(layers):
-    """(chunks, exchanges) of placed layers: lists of layers between two exchanges; the same cuts on all ranks. ValueError if
-    channels are exchanged within branches.
-    """
+    """(chunks, exchanges) of placed layers, with the same cuts on all ranks. ValueError for exchanges within branches."""
     chunks, exchanges = [[]], []
     for layer in layers:
         if type(layer) is Redistribute and layer.is_exchange and layer.moves("forward"):

@@ -78,10 +78,11 @@ class EachWhole:
 
 
 class HandedConv2d(Layer):
-    """A convolution (n, H, W, inputs) -> (n, P, Q, this rank's kernels) without bias. The Redistribute `kernels` brings its
-    weight from the master; `conv` is the Conv2d of this rank's kernels. All passes except `input_gradient` are collective.
+    """A convolution (n, H, W, inputs) -> (n, P, Q, this rank's kernels) without bias, `conv`, whose weight the Redistribute
+    `kernels` brings from the master. All passes except `input_gradient` are collective.
     """
 
+    kind = "conv"
     output_may_be_overwritten = True
     overwrites_gradient = False
     has_fused_backward = True
@@ -130,8 +131,8 @@ class HandedConv2d(Layer):
 
 
 def handed_convolution(block, group, columns, before, after, rows):
-    """Yields the layers that replace a Conv2d. block: the Conv2d, whose parameters are at the master. columns: Partition of
-    the kernels. before, after: shapes of an input and an output sample. rows: see `Redistribute`.
+    """Yields the layers that replace `block`, a Conv2d whose parameters are at the master. columns: Partition of the kernels.
+    before, after: shapes of an input and an output sample. rows: see `Redistribute`.
     """
     window, ranks = block.window, group.size
     held, whole = AtMaster(N, at_master(ranks)), AtMaster(KERNELS, Partition.at_rank(block.outputs, ranks, MASTER))
