@@ -9,10 +9,8 @@ from gridgrad.parallel.placement.partition import size
 
 
 class GatheredLinear(Layer):
-    """A Redistribute `Shard(C) -> Replicate`, `move`, and the Linear behind it as one layer. All passes are collective.
-
-    linear: this rank's block, with all rows of the weight. Sums have another order than in the two layers: y = sum_r x_r W_r,
-    each block multiplied from the buffer in which it arrived.
+    """A Redistribute `Shard(C) -> Replicate`, `move`, and this rank's block of the Linear behind it as one layer. It sums in
+    another order, y = sum_r x_r W_r, each block from the buffer in which it arrived. All passes are collective.
     """
 
     kind = "linear"

@@ -9,10 +9,8 @@ from gridgrad.parallel.placement.partition import positions, size
 
 
 class HaloConv2d(Layer):
-    """A Conv2d of a rank's rows or columns of images. All passes are collective over the group of the halo.
-
-    conv: pads this part as it would be padded within the whole images. halo: the Redistribute from the rows (or columns) that
-    each rank owns to those that its outputs need.
+    """A Conv2d of a rank's rows or columns of images, padded as within the whole images. halo: the Redistribute from those that
+    each rank owns to those that its outputs need. All passes are collective over its group.
     """
 
     kind = "conv"

@@ -24,13 +24,13 @@ from gridgrad.parallel.placement.placements import PIXELS, AtMaster, C, Invarian
 
 TABLED_KERNELS = 3, 5  # the kernel sizes for which machine files have tables of convolutions
 MOST_CHANNELS = 32  # beyond these, poolings get no faster
+NEEDED_PASSES = "forward", "gradients"  # of a layer with weights, also where no gradient of the input is needed
 PER_CHANNEL = 6  # numbers that a BatchNorm keeps of each channel
 
 
 class LayerKind:
-    """A kind of layer, whose three answers here are those of a layer that works element by element.
-
-    place: a function of a Placer and a layer, in place of the method `place`.
+    """A kind of layer, whose three answers here are those of one that works element by element. place: a function instead of
+    the method `place`.
     """
 
     has_pairs = True  # whether the owners of a layer with weights may divide its pairs of inputs and outputs
@@ -61,15 +61,19 @@ class ByChannel(LayerKind):
         return walk.by_channel(layer, array, shape)
 
 
-class FullyConnected(LayerKind):
+class WithWeights(LayerKind):
+    """A layer whose plans say how its weights are placed."""
+
     def place(self, placer, layer):
         placer.weights(layer)
 
+
+class FullyConnected(WithWeights):
     def work(self, workload, layer):
         n, (inputs, outputs) = workload.shape[0], layer.weight.block_shape
         products, traffic = 2 * n * inputs * outputs, n * inputs + inputs * outputs + n * outputs
         sizes = n, inputs, outputs
-        works = [workload.compute(phase, f"linear.{phase}", sizes, products, traffic) for phase in ("forward", "gradients")]
+        works = [workload.compute(phase, f"linear.{phase}", sizes, products, traffic) for phase in NEEDED_PASSES]
         if not workload.first:
             works.append(workload.compute("backward", "linear.input_gradient", sizes, products, traffic))
         workload.keep(0, scratch_sizes.of_linear(n, inputs, outputs, workload.dtype))
@@ -96,11 +100,8 @@ class Sparse(FullyConnected):
         return walk.outputs_at(layer, shape, vertices)
 
 
-class Autoencoder(LayerKind):
+class Autoencoder(WithWeights):
     """A TiedAutoencoder: the products of a Linear layer that encodes, and of one that decodes."""
-
-    def place(self, placer, layer):
-        placer.weights(layer)
 
     def work(self, workload, layer):
         n, (inputs, hidden) = workload.shape[0], layer.weight.block_shape
@@ -118,10 +119,7 @@ class Autoencoder(LayerKind):
         workload.keep(2 * n * (inputs + hidden))
 
 
-class Convolution(LayerKind):
-    def place(self, placer, layer):
-        placer.weights(layer)
-
+class Convolution(WithWeights):
     def work(self, workload, layer):
         n, height, width, _ = workload.shape
         kh, kw, inputs, outputs = layer.weight.block_shape
@@ -138,9 +136,7 @@ class Convolution(LayerKind):
         else:
             kernel = min(TABLED_KERNELS, key=lambda k: abs(k * k - kh * kw))
             operation, sizes, scale = f"conv{kernel}", (n, pixels, inputs, outputs), kh * kw / kernel**2
-        works = []
-        for phase in ("forward", "gradients"):
-            works.append(workload.compute(phase, f"{operation}.{phase}", sizes, products, traffic, scale))
+        works = [workload.compute(phase, f"{operation}.{phase}", sizes, products, traffic, scale) for phase in NEEDED_PASSES]
         if not workload.first:
             # The cost is in units of the input gradient in the tables, whose layers keep the size of the images, where the
             # gradient is itself a convolution; in units of forward where it is added up pixel by pixel.

@@ -179,9 +179,8 @@ class Placer:
         return self.grid.spans_nodes(*(axis for axis in self.at if self.grid.group(axis) is before.group))
 
     def windowed(self, window):
-        """(the window of this rank's outputs, {axis: Shard} of the outputs, [a halo, ..]) of a layer with a window on sharded
-        images. A halo brings the rows or columns that the windows cover; the second one also what the first has brought, so
-        that the corners arrive too.
+        """(the window of this rank's outputs, {axis: Shard} of them, [a halo, ..]), where images are sharded. A halo brings the
+        rows or columns that the windows cover; the second one also sends what the first has brought: the corners.
         """
         mine, parts, halos = window, {}, []
         for axis in self.sharding(*PIXELS):
@@ -197,9 +196,8 @@ class Placer:
         return mine, parts, halos
 
     def branches(self, branches, name, whole_channels=False):
-        """Place the branches of a layer; a Placer for each, which end as the first does, without partial sums.
-
-        whole_channels: each ends with all channels on every rank, unless the plan leaves those of each branch at their owners.
+        """Place the branches of a layer: a Placer for each, which end as the first does, without partial sums. whole_channels:
+        they end with all channels on every rank, unless the plan leaves those of each branch at their owners.
         """
         axes = self.of_axis.items()
         begins = {axis: plan.starts_of_branches(self, axis, branches, name, not whole_channels) for axis, plan in axes}
@@ -251,9 +249,8 @@ def at_stage(layout, stage):
 
 
 class EmptyLayer(Layer):
-    """What another rank has in place of a layer that runs on the master alone: it passes on empty arrays.
-
-    layer: with an empty block of the parameters. before, after: the shapes of an input and of an output sample.
+    """What another rank has in place of a layer that runs on the master alone: it passes on empty arrays. layer: with an empty
+    block of the parameters. before, after: the shapes of an input and of an output sample.
     """
 
     def __init__(self, layer, before, after):

@@ -19,16 +19,14 @@ LARGEST = 1e100  # bound of a share, so that sums and products of shares stay fi
 
 @dataclass
 class Placed:
-    """A network as one rank runs it. splits: {axis: Split}. input, output: Layouts of the minibatch and of the outputs.
-    chunks: [[layer, ..], ..], one list without a pipeline. between: the Layout before each chunk and behind the last one.
-    """
+    """A network as one rank runs it."""
 
-    plan: list
-    splits: dict
-    input: Layout
+    plan: list  # the word of each layer with weights
+    splits: dict  # {axis: Split}
+    input: Layout  # of the minibatch
     output: Layout
-    chunks: list
-    between: list
+    chunks: list  # [[layer, ..], ..], one list without a pipeline
+    between: list  # the Layout before each chunk and behind the last one
 
     def __post_init__(self):
         for axis, placement in self.output.placements.items():
@@ -44,8 +42,8 @@ class Placed:
 
 
 def place(net, grid, plan, shares=None, owners=None, cuts=(), places=(0,)):
-    """Place a serial Sequential on a rank of a ProcessGrid or GridDescription, without memory. plan, shares, owners: as in
-    `parallelize`. cuts: positions where chunks begin. places: the rank of each chunk. ValueError if something does not fit.
+    """Placed: a serial Sequential on a rank of a ProcessGrid or GridDescription, without memory. cuts: positions where chunks
+    begin. places: the rank of each chunk. The rest is as in `parallelize`. ValueError if something does not fit.
     """
     layers, shape = checked(net)
     words = chosen_words(plan, layers, feature_sizes(net, shape), grid.sizes[MODEL])

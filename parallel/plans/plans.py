@@ -145,11 +145,6 @@ PLANS: dict[str, Plan] = {  # of those that are equally fast the planner takes t
     )
 }  # fmt: skip
 FEWEST_BYTES = "fewest-bytes"
-FIXED = {  # axes with one possible plan: they divide the samples or, of convolutions, the images
-    axis: f"conv={axis},linear=replicate,autoencoder=replicate" if axis in PLANS else "replicate"
-    for axis in LAYER_AXES
-    if axis != MODEL
-}
 USE = "fewest-bytes, laugier, marques, hypergraph, out, in, replicate, redundant, height or width"
 
 
@@ -165,8 +160,14 @@ def plans_of(words):
 
 def by_axis(layers, words):
     """{axis: {layer: Plan}} for all axes. words: of the layers' plans along the axis `MODEL`."""
-    found = {axis: words_of(text, layers) for axis, text in FIXED.items()} | {MODEL: words}
-    return {axis: {layer: PLANS[word] for layer, word in zip(layers, of, strict=True)} for axis, of in found.items()}
+    found = {axis: {layer: only_plan(axis, layer) for layer in layers} for axis in LAYER_AXES}
+    return found | {MODEL: {layer: PLANS[word] for layer, word in zip(layers, words, strict=True)}}
+
+
+def only_plan(axis, layer):
+    """The Plan of a layer along another axis than `MODEL`: it divides the images of convolutions, or the samples."""
+    divides_images = axis in PLANS and PLANS[axis].refusal(layer) is None
+    return PLANS[axis if divides_images else "replicate"]
 
 
 def words_of(text, layers):
