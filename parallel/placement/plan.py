@@ -21,6 +21,7 @@ class Plan:
 
     word = use = ""  # its name in the text of a plan; what the ranks of the axis do with a layer: "they .."
     kinds: tuple[str, ...] = ("linear", "conv")  # the kinds of layers that can have it, see `Layer.kind`
+    refusal = ""  # why other layers can not, as the end of a sentence; by default it names the plans that they can have
     # The placements that the layer needs and leaves; a number stands for a Shard of that dimension.
     input: Any = N
     output: Any = N
@@ -37,9 +38,9 @@ class Plan:
 
     # ----- what it can not do
 
-    def refusal(self, layer):
-        """Why a layer can not have this plan, as the end of a sentence that begins with the layer; None if it can."""
-        return None if layer.kind in self.kinds else f"takes hidden or replicate, not {self.word}"
+    def takes(self, kind):
+        """Whether layers of a kind can have it."""
+        return kind in self.kinds
 
     def is_tried(self, kinds, sizes, shape):
         """Whether the planner tries it for layers of these kinds. sizes: {axis: ranks}. shape: of a sample."""
