@@ -281,8 +281,12 @@ class PartitionOfNetwork(Plan):
         """The input of a layer comes to the ranks that need it, and each holds its part of the weight."""
         at, (needed, made) = placer.at[axis], needed_and_made(placer.owners, layer)
         placer.move(axis, Copies(C, needed) if at.dim is None else at.needing(needed), layer.name)
-        place = place_pairs if layer.name in placer.owners.pairs else place_filters
-        place(placer, axis, layer, needed, made)
+        if layer.name in placer.owners.pairs:
+            place_pairs(placer, axis, layer, needed, made)
+        else:
+            weight = placer.layout_of(layer.weight, {axis: Tile(needed, made)})
+            bias = placer.layout_of(layer.bias, {axis: Shard(0, made)})
+            placer.append(layer.placed(weight=weight, bias=bias), layer.name)
         placer.at[axis] = Shard(C, placer.owners.partition(layer.name))
         return True
 
@@ -320,13 +324,6 @@ class PartitionOfNetwork(Plan):
         ranks, rank = placer.grid.sizes[axis], placer.owners.loss
         placer.move(axis, Shard(C, Partition.at_rank(placer.shape[-1], ranks, rank)), "output")
         placer.move(axis, AtRank(N, Split.at_rank(ranks, rank)), "output")
-
-
-def place_filters(placer, axis, layer, needed, owned):
-    """Append a layer with a coarse grain: a rank holds the filters that it owns."""
-    weight = placer.layout_of(layer.weight, {axis: Tile(needed, owned)})
-    bias = placer.layout_of(layer.bias, {axis: Shard(0, owned)})
-    placer.append(layer.placed(weight=weight, bias=bias), layer.name)
 
 
 def place_pairs(placer, axis, layer, needed, made):
