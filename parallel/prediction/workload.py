@@ -142,14 +142,17 @@ class Workload:
         self.all_reduce_doubles("loss", LOSS, grid.group(*AXES), backward)
 
     def update(self, layers, grid):
-        """Add the reductions of the gradients of these layers, and the update of their parameters."""
+        """Add the all-reduces of the layers' gradients, as `parallel/sync/reduction.py` does them, and the update."""
         self.name = "gradients"
-        for group, elements in gradient_sums(layers, grid):
-            self.communicate("update", "all-reduce", group, all_reduce_elements(elements, group.size, group.rank))
-        self.name = "update"
-        parameters = sum(p.size for leaf in leaves(layers) for p in leaf.parameters)
-        self.compute("update", "update", (parameters,), 4 * parameters, 5 * parameters)
-        self.parameters += parameters
+        parameters = [p for leaf in leaves(layers) for p in leaf.parameters]
+        for (summed, _), run in groupby(parameters, key=lambda p: p.layout.sharing):
+            group, elements = grid.group(*summed), sum(p.size for p in run)
+            for start in range(0, elements if group.size > 1 else 0, MAX_ELEMENTS):
+                some = min(elements - start, MAX_ELEMENTS)
+                self.communicate("update", "all-reduce", group, all_reduce_elements(some, group.size, group.rank))
+        self.name, updated = "update", sum(p.size for p in parameters)
+        self.compute("update", "update", (updated,), 4 * updated, 5 * updated)
+        self.parameters += updated
 
     # ----- adding one operation or collective
 
@@ -222,12 +225,3 @@ class Workload:
         for run, elements in unpacked.items():
             self.pack(phase, elements, run)
         return step.there
-
-
-def gradient_sums(layers, grid):
-    """Yields (group, elements) of each all-reduce of the layers' gradients, as `parallel/sync/reduction.py` does them."""
-    parameters = [p for leaf in leaves(layers) for p in leaf.parameters]
-    for (summed, _), run in groupby(parameters, key=lambda p: p.layout.sharing):
-        group, elements = grid.group(*summed), sum(p.size for p in run)
-        for start in range(0, elements if group.size > 1 else 0, MAX_ELEMENTS):
-            yield group, min(elements - start, MAX_ELEMENTS)
