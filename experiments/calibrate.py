@@ -25,7 +25,7 @@ from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.report import write_json
 from gridgrad.parallel.calibration import probe, step_overhead
 from gridgrad.parallel.calibration.core_speed import NormalisedTimer
-from gridgrad.parallel.calibration.time_limit import TimeLimit, in_words, spread
+from gridgrad.parallel.calibration.turns import TimeLimit, in_words, spread
 from gridgrad.parallel.choose import this_machine
 from gridgrad.parallel.grid.devices import calibrate_kernels
 from gridgrad.parallel.job.run import UserError, on_root, run

@@ -6,7 +6,8 @@ Beside functions and classes it has these values:
 - `READERS`: {name: class(net, part)} of the ways in which samples reach the ranks: "each" reads its own
   (`parallel/training/minibatch_readers.py`).
 - `PLANS`: {word of a plan: Plan}, see `parallel/plans/plans.py`.
-- `PLACES`: {class of a layer: function(placer, layer)} that places such layers, see `parallel/placement/placer.py`.
+- `PLACES`: {class of a layer: a LayerKind, or a function(placer, layer)} that places such layers, see
+  `parallel/placement/layer_kinds.py`.
 - `PROTOCOLS`: {name: ProtocolForm} of the update protocols.
 """
 
@@ -22,10 +23,10 @@ from gridgrad.parallel.pipeline.schedule import Instruction, Route, Schedule, Un
 from gridgrad.parallel.pipeline.schedule_names import to_csv as schedule_to_csv
 from gridgrad.parallel.pipeline.simulate import draw as draw_schedule
 from gridgrad.parallel.pipeline.simulate import simulate as simulate_schedule
+from gridgrad.parallel.placement.layer_kinds import PLACES
 from gridgrad.parallel.placement.layout import Layout
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.placement.placements import C, H, N, Partial, Replicate, Shard, W
-from gridgrad.parallel.placement.placer import PLACES
 from gridgrad.parallel.placement.redistribute import Redistribute
 from gridgrad.parallel.plans.plans import PLANS
 from gridgrad.parallel.protocols.protocol import Protocol

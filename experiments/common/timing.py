@@ -4,8 +4,7 @@ import time
 from math import ceil
 from statistics import median
 
-from gridgrad.parallel.calibration.time_limit import TimeLimit
-from gridgrad.parallel.calibration.turns import in_turns, timed
+from gridgrad.parallel.calibration.turns import TimeLimit, in_turns, timed
 
 LEAST = 0.01  # seconds of a timing: quicker functions are called several times in a row
 

@@ -31,7 +31,7 @@ from gridgrad.experiments.common.tables import counted, table
 from gridgrad.experiments.common.timed_plans import PlanProblem, TimedPlan
 from gridgrad.nn import Conv2d
 from gridgrad.parallel.calibration.core_speed import NormalisedTimer
-from gridgrad.parallel.calibration.time_limit import TimeLimit, in_words, spread
+from gridgrad.parallel.calibration.turns import TimeLimit, in_words, spread
 from gridgrad.parallel.grid.process_grid import LAYER_AXES
 from gridgrad.parallel.job.run import on_root, run
 from gridgrad.parallel.prediction import machine

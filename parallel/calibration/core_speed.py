@@ -28,20 +28,12 @@ def core_seconds(probes=PROBES):
 
 
 class NormalisedTimer:
-    """Times `with` blocks, normalised to an unloaded core where each rank has a core of its own; else as measured.
-
-    comm: all ranks. unloaded: seconds of the reference product on this rank's unloaded core (`core.calm` of a machine file), by
-    default the fastest of a hundred.
-    crowd: how many ranks share a core, at least 1. seconds: of the last `with` block, normalised. raw: the same as measured.
-    slowness: raw / seconds. computing: seconds that the block takes while all ranks compute, if it computes only.
-
-    Where ranks share cores, `computing` is the time that this process had a core, times `crowd`: an operation that is shorter
-    than a time slice of the system would else seem to have a core of its own, and what other programs do would count.
-    """
+    """Times `with` blocks, normalised to an unloaded core where each rank of `comm` has a core of its own; else as measured."""
 
     def __init__(self, comm, unloaded=None):
         self.comm = comm
-        self.crowd = max(1, max(on_machine(comm)) / (os.cpu_count() or 1))
+        self.crowd = max(1, max(on_machine(comm)) / (os.cpu_count() or 1))  # how many ranks share a core
+        # Seconds of the reference product on this rank's unloaded core: `core.calm` of a machine file.
         self.unloaded = unloaded or min(core_seconds() for _ in range(100))
 
     def __enter__(self):
@@ -52,7 +44,9 @@ class NormalisedTimer:
     def __exit__(self, *exception):
         self.raw, had_core = time.perf_counter() - self.start, time.process_time() - self.had_core
         self.slowness = 1.0 if self.crowd > 1 else (self.before + core_seconds()) / 2 / self.unloaded
-        self.seconds = self.raw / self.slowness
+        self.seconds = self.raw / self.slowness  # of the last `with` block
+        # What the block takes while all ranks compute, if it computes only. Where ranks share cores, an operation that is
+        # shorter than a time slice of the system would else seem to have a core of its own, and other programs would count.
         self.computing = self.crowd * had_core if self.crowd > 1 else self.seconds
 
 

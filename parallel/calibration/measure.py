@@ -1,13 +1,13 @@
 """Measuring the numbers of a machine file (`parallel/prediction/machine.py`) by running the layers and collectives themselves.
 
 All ranks measure at the same time, because in training they also compute at the same time and share caches, memory and the
-network. Other programs slow a machine down for moments or minutes. So computing times are normalised to an unloaded core
-(`parallel/calibration/core_speed.py`), everything is measured in several passes of which the fastest counts, and an operation
-is never taken to be slower than a larger one of its kind.
+network. As other programs slow a machine down for moments or minutes, computing times are normalised to an unloaded core
+(`parallel/calibration/core_speed.py`), the fastest of several passes counts, and no operation is slower than a larger one.
 """
 
 import random as shuffling
 import time
+from functools import partial
 from itertools import cycle, pairwise, product
 
 import numpy as np
@@ -15,10 +15,10 @@ from mpi4py import MPI
 
 from gridgrad import nn
 from gridgrad.nn import SGD, Context, Conv2d, Linear, Sequential, SoftmaxCrossEntropy
-from gridgrad.parallel.calibration.time_limit import TimeLimit
+from gridgrad.parallel.calibration.turns import TimeLimit
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.process_grid import MODEL, ProcessGrid
-from gridgrad.parallel.prediction.workload import KERNELS
+from gridgrad.parallel.placement.layer_kinds import TABLED_KERNELS
 
 SAMPLE = 0.001  # the least seconds of a timed run of an operation
 RUNS, PASSES = 3, 2
@@ -48,23 +48,21 @@ LAYERS = {
 POOLINGS = {"maxpool2d": nn.MaxPool2d, "pooled": nn.MaxPool2d, "avgpool2d": nn.AvgPool2d}
 
 
-def seconds(timer, action, *arguments):
-    """Seconds of one call of `action`, which all ranks run at the same time, normalised to an unloaded core. Collective.
-
-    It is the median of `RUNS` runs. A run repeats the action, equally often on all ranks, for about `SAMPLE` seconds. The time
-    of the slowest rank counts, because in training the others wait for it. timer: a NormalisedTimer.
-    """
+def seconds(timer, action):
+    """Seconds of one call of an action that all ranks run, normalised to an unloaded core by a NormalisedTimer. Collective."""
+    # The median of `RUNS` runs. A run repeats the action, equally often on all ranks, for about `SAMPLE` seconds. The time of
+    # the slowest rank counts, because in training the others wait for it.
     comm = timer.comm
     comm.Barrier()
     start = time.perf_counter()
-    action(*arguments)
+    action()
     first = comm.allreduce(time.perf_counter() - start) / comm.size
     times, found = max(1, min(1000, round(SAMPLE / max(first, 1e-7)))), []
     for _ in range(RUNS if first < 0.1 else 1):
         comm.Barrier()
         with timer:
             for _ in range(times):
-                action(*arguments)
+                action()
         found.append(timer.computing / times)
     found = np.array(found)
     comm.Allreduce(MPI.IN_PLACE, found, MPI.MAX)
@@ -72,11 +70,8 @@ def seconds(timer, action, *arguments):
 
 
 def seconds_between(timer, action):
-    """Seconds of one call of a collective that follows a matrix product, so that ranks arrive at different times as in
-    training.
-
-    The mean over the ranks counts, which includes waiting. Normalised to an unloaded core. Collective. timer: a
-    NormalisedTimer.
+    """Seconds of one call of a collective behind a matrix product, so that ranks arrive at different times as in training.
+    The mean over the ranks counts, which includes waiting. Normalised as `seconds`. Collective.
     """
     comm, found = timer.comm, []
     a, b, c = random(256, 256), random(256, 256), np.empty((256, 256), np.float32)
@@ -99,16 +94,13 @@ def random(*shape):
 
 
 def core(timer):
-    """The entry `core` of a machine file, measured while all ranks compute. Collective.
-
-    {"flops": per second, "bandwidth": bytes per second, "call": seconds of the smallest operation}.
-    """
+    """The entry `core` of a machine file: operations and bytes per second, seconds of the smallest operation. Collective."""
     a, b, c = random(512, 512), random(512, 512), np.empty((512, 512), np.float32)
     x, y, z, one = (np.ones(n, np.float32) for n in (1 << 23, 1 << 23, 1, 1))
     return {
-        "flops": 2 * 512**3 / seconds(timer, np.matmul, a, b, c),
-        "bandwidth": 3 * x.nbytes / seconds(timer, np.add, x, y, y),
-        "call": seconds(timer, np.add, one, one, z),
+        "flops": 2 * 512**3 / seconds(timer, lambda: np.matmul(a, b, c)),
+        "bandwidth": 3 * x.nbytes / seconds(timer, lambda: np.add(x, y, y)),
+        "call": seconds(timer, lambda: np.add(one, one, z)),
     }
 
 
@@ -116,52 +108,45 @@ def core(timer):
 
 
 def tables(timer, progress=iter, limit=None):
-    """Measure the tables of a machine file. Collective.
-
-    Returns the tables, {operation: {"axes": lists of sizes, "seconds": nested lists}}, and a pair: how many sizes of operations
-    were measured at least once, and how many there are.
-
-    timer: a NormalisedTimer. progress: a function that wraps the list of measurements, to show progress. limit: a TimeLimit at
-    which measuring stops. Measurements are made in a random order, the same on all ranks, so that gaps are spread over all
-    tables if the time ends early; `completed` fills them. An operation that was never measured has no table.
+    """({operation: {"axes", "seconds"}} of a machine file, (how many sizes were measured, how many there are)). Collective.
+    progress: wraps the list of measurements, to show it. limit: a TimeLimit at which measuring stops.
     """
     found, limit, done = {}, limit or TimeLimit(timer.comm), 0
-    kernels = [(kernel, *sizes) for kernel in KERNELS for sizes in product(*CONVOLUTION)]
     points = [(linear, LINEAR, sizes) for sizes in product(*LINEAR)]
-    points += [(convolution, CONVOLUTION, sizes) for sizes in kernels]
-    points += [(layer, [ELEMENTS], (name, elements)) for name in LAYERS for elements in ELEMENTS]
-    points += [
-        (pooling, [ELEMENTS, POOLED_CHANNELS], (name, *sizes))
-        for name in POOLINGS
-        for sizes in product(ELEMENTS, POOLED_CHANNELS)
-    ]
+    points += [(convolution, CONVOLUTION, (kernel, *sizes)) for kernel in TABLED_KERNELS for sizes in product(*CONVOLUTION)]
+    points += [(layer, [ELEMENTS], sizes) for sizes in product(LAYERS, ELEMENTS)]
+    points += [(pooling, [ELEMENTS, POOLED_CHANNELS], sizes) for sizes in product(POOLINGS, ELEMENTS, POOLED_CHANNELS)]
     points += [(packing, [ELEMENTS, RUN_LENGTHS], sizes) for sizes in product(ELEMENTS, RUN_LENGTHS)]
     points += [(rest, [ELEMENTS], (elements,)) for elements in ELEMENTS]
+    # A random order, the same on all ranks, spreads the gaps over all tables if the time ends early.
     order = [point for seed in range(PASSES) for point in shuffling.Random(seed).sample(points, len(points))]
-    for measure, axes, sizes in progress(order):
+    for operations, axes, sizes in progress(order):
         if limit.is_over():
             break
-        for name, value in measure(timer, *sizes).items():
+        for name, action in operations(*sizes).items():
             table = found.setdefault(name, {"axes": axes, "seconds": np.full([len(axis) for axis in axes], np.nan)})
             where = tuple(axis.index(n) for axis, n in zip(axes, sizes[-len(axes) :]))
-            table["seconds"][where] = np.fmin(table["seconds"][where], value)
+            with np.errstate(over="ignore"):
+                table["seconds"][where] = np.fmin(table["seconds"][where], seconds(timer, action))
         done += 1
     return {name: completed(table) for name, table in found.items()}, (min(done, len(points)), len(points))
 
 
-def linear(timer, samples, inputs, outputs):
-    """{operation: seconds} of the three matrix products of a Linear layer; empty if they are too large to be measured."""
+# Each of these functions returns {operation: action} for some sizes, empty if they are too large to be measured.
+
+
+def linear(samples, inputs, outputs):
+    """The three matrix products of a Linear layer."""
     if samples > 1 and 2 * samples * inputs * outputs > 4 * MOST:
         return {}
     layers = [Linear(inputs, outputs) for _ in range(turns(8 * inputs * outputs))]
-    x, dy = random(samples, inputs), random(samples, outputs)
-    nets, context = [Sequential([layer]) for layer in layers], Context()
-    for net in nets:
-        net.forward(x, context)
+    x, dy, context = random(samples, inputs), random(samples, outputs), Context()
+    for one in layers:
+        Sequential([one]).forward(x, context)
     return {
-        "linear.forward": seconds(timer, in_turn([layer.forward for layer in layers]), x, context),
-        "linear.gradients": seconds(timer, in_turn([layer.gradients for layer in layers]), dy, context),
-        "linear.input_gradient": seconds(timer, in_turn([layer.input_gradient for layer in layers]), dy, context),
+        "linear.forward": in_turn([partial(one.forward, x, context) for one in layers]),
+        "linear.gradients": in_turn([partial(one.gradients, dy, context) for one in layers]),
+        "linear.input_gradient": in_turn([partial(one.input_gradient, dy, context) for one in layers]),
     }
 
 
@@ -170,58 +155,52 @@ def turns(nbytes):
     return max(1, min(8, RESIDENT // nbytes))
 
 
-def in_turn(functions):
-    """A function that calls these functions in turn, the next one each time."""
-    turn = cycle(functions)
-    return lambda *arguments: next(turn)(*arguments)
+def in_turn(actions):
+    """An action that does these in turn, the next one each time."""
+    turn = cycle(actions)
+    return lambda: next(turn)()
 
 
-def convolution(timer, kernel, images, pixels, inputs, outputs):
-    """{operation: seconds} of a Conv2d with a square kernel, square images and stride 1; empty if it is too large."""
+def convolution(kernel, images, pixels, inputs, outputs):
+    """A Conv2d with a square kernel, square images and stride 1."""
     if images > 1 and 2 * images * pixels * kernel**2 * inputs * outputs > MOST:
         return {}
     side, conv = round(pixels**0.5), Conv2d(inputs, outputs, kernel, padding=kernel // 2)
-    x, dy = random(images, side, side, inputs), random(images, side, side, outputs)
-    context = Context()
+    x, dy, context = random(images, side, side, inputs), random(images, side, side, outputs), Context()
     Sequential([conv]).forward(x, context)
     passes = {"forward": (conv.forward, x), "gradients": (conv.gradients, dy), "backward": (conv.backward, dy)}
-    return {f"conv{kernel}.{name}": seconds(timer, *call, context) for name, call in passes.items()}
+    return {f"conv{kernel}.{name}": partial(*call, context) for name, call in passes.items()}
 
 
-def layer(timer, name, elements):
-    """{operation: seconds} of forward and backward of a layer of `LAYERS`; only the number of elements matters."""
+def layer(name, elements):
+    """Both passes of a layer of `LAYERS`; only the number of elements matters."""
     one = LAYERS[name]()
-    net, context = Sequential([one]), Context()
+    net = Sequential([one])
     one.in_place = True  # as behind a Linear or a convolution
-    copies = turns(4 * elements)
     shape = (elements // 2048, 8, 8, 32) if elements >= 2048 else (1, 2, elements // 64, 32)
+    return both(name, one, net, shape, turns(4 * elements))
+
+
+def pooling(name, elements, channels):
+    """Both passes of a 2 x 2 pooling. "pooled" reads from the cache, as right after a convolution."""
+    one, pixels = POOLINGS[name](2), elements // channels
+    shape = (pixels // 64, 8, 8, channels) if pixels >= 64 else (1, 2, max(2, pixels // 2), channels)
+    return both(name, one, one, shape, turns(4 * elements) if name != "pooled" else 1)
+
+
+def both(name, one, net, shape, copies):
+    """Forward and backward of a layer. net: whose forward prepares for backward. copies: how many inputs are used in turn."""
+    context = Context()
     inputs = cycle([random(*shape) for _ in range(copies)])
     dy = cycle([np.zeros_like(net.forward(next(inputs), context)) for _ in range(copies)])  # they remain zeros
-
-    def forward():
-        one.forward(next(inputs), context)
-
-    with np.errstate(over="ignore"):
-        found = seconds(timer, forward), seconds(timer, lambda: one.backward(next(dy), context))
-    return dict(zip((f"{name}.forward", f"{name}.backward"), found))
-
-
-def pooling(timer, name, elements, channels):
-    """{operation: seconds} of both passes of a 2 x 2 pooling. "pooled" reads from the cache, as right after a convolution."""
-    one, context = POOLINGS[name](2), Context()
-    copies = turns(4 * elements) if name != "pooled" else 1
-    pixels = elements // channels
-    shape = (pixels // 64, 8, 8, channels) if pixels >= 64 else (1, 2, max(2, pixels // 2), channels)
-    inputs = cycle([random(*shape) for _ in range(copies)])
-    dy = cycle([np.zeros_like(one.forward(next(inputs), context)) for _ in range(copies)])
     return {
-        f"{name}.forward": seconds(timer, lambda: one.forward(next(inputs), context)),
-        f"{name}.backward": seconds(timer, lambda: one.backward(next(dy), context)),
+        f"{name}.forward": lambda: one.forward(next(inputs), context),
+        f"{name}.backward": lambda: one.backward(next(dy), context),
     }
 
 
-def packing(timer, elements, run):
-    """{"pack": seconds} of copying every second run of `run` numbers into a contiguous buffer, as for a message."""
+def packing(elements, run):
+    """Copying every second run of `run` numbers into a contiguous buffer, as for a message."""
     copies = range(turns(12 * elements))
     pairs = cycle([(random(elements // run + 1, 2, run), np.empty((elements // run + 1, run), np.float32)) for _ in copies])
 
@@ -229,15 +208,13 @@ def packing(timer, elements, run):
         x, flat = next(pairs)
         flat[...] = x[:, 0]
 
-    return {"pack": seconds(timer, pack)}
+    return {"pack": pack}
 
 
-def rest(timer, elements):
-    """{operation: seconds} of the rest of a step, on `elements` elements: copies, sums, the parameter update and the loss."""
-    x, y = random(elements), random(elements)
-    copied, added = seconds(timer, np.copyto, y, x), seconds(timer, np.add, x, y, np.empty_like(x))
+def rest(elements):
+    """The rest of a step: copies, sums, the parameter update and the loss."""
+    x, y, out = random(elements), random(elements), random(elements)
     updates = [SGD(Sequential([Linear(1, elements // 2)]), lr=1e-9, momentum=0.9).step for _ in range(turns(12 * elements))]
-    update = cycle(updates)
     samples = max(1, elements // 10)
     context = Context(batch_size=samples)
     loss, outputs, classes = SoftmaxCrossEntropy(), random(samples, 10), np.zeros(samples, int)
@@ -247,21 +224,18 @@ def rest(timer, elements):
         loss.backward(context)
 
     return {
-        **dict.fromkeys(("copy.forward", "copy.backward"), copied),
-        **dict.fromkeys(("add.forward", "add.backward"), added),
-        "update": seconds(timer, lambda: next(update)()),
-        "loss": seconds(timer, loss_and_gradient),
+        **dict.fromkeys(("copy.forward", "copy.backward"), partial(np.copyto, y, x)),
+        **dict.fromkeys(("add.forward", "add.backward"), partial(np.add, x, y, out)),
+        "update": in_turn(updates),
+        "loss": loss_and_gradient,
     }
 
 
 def completed(table):
-    """The table with its gaps filled, as nested lists.
-
-    Sizes that were too large to be measured are extrapolated in proportion from the next smaller number of samples, which is
-    the first axis. Sizes for which there was no time are extrapolated in proportion from the nearest measured sizes. Finally,
-    no time may be longer than that of a larger size.
-    """
+    """The table with its gaps filled in proportion to measured sizes, as nested lists; no time is above a larger size's."""
     values = table["seconds"]
+    # Sizes that were too large follow from the next smaller number of samples, which is the first axis; those for which there
+    # was no time from the nearest ones.
     for i, (fewer, more) in enumerate(pairwise(table["axes"][0])):
         values[i + 1] = np.where(np.isnan(values[i + 1]), values[i] * more / fewer, values[i + 1])
     logs = np.stack(np.meshgrid(*map(np.log, table["axes"]), indexing="ij"), axis=-1)
@@ -284,9 +258,7 @@ def trials():
 
 def collectives(timer, progress=iter, limit=None):
     """{kind: {ranks: [[bytes sent, seconds], ..]}} for groups of every size that divides the number of ranks. Collective.
-
-    timer: a NormalisedTimer. progress: as for `tables`. limit: a TimeLimit, after which only the lengths of `ALWAYS` are still
-    measured, once each.
+    limit: a TimeLimit, after which only the lengths of `ALWAYS` are still measured, once each. The rest is as for `tables`.
     """
     curves, comm, limit = {}, timer.comm, limit or TimeLimit(timer.comm)
     for members in [n for n in range(2, comm.size + 1) if comm.size % n == 0]:
@@ -310,9 +282,8 @@ def collectives(timer, progress=iter, limit=None):
 
 
 def link(curve, ranks, core):
-    """{"alpha": seconds per message, "beta": seconds per byte}, from the curve of the all-reduce over `ranks` ranks.
-
-    For a single rank, which has no curve, they are those of a copy in memory. core: the entry `core` of the machine file.
+    """{"alpha": seconds per message, "beta": seconds per byte}, from the curve of the all-reduce over `ranks` ranks; for a
+    single rank, which has no curve, of a copy in memory. core: the entry `core` of the machine file.
     """
     if not curve:
         return {"alpha": core["call"], "beta": 2 / core["bandwidth"]}

@@ -1,9 +1,8 @@
 """A quick probe of a machine: the constants of a machine file, in seconds, for where nobody has calibrated it.
 
-Its time is a budget and not a number of repetitions. All measurements take turns until the budget is spent, which the clock of
-one rank says for all; on a busy machine there are fewer turns. Of each measurement the fastest turn counts, because whatever
-disturbs a measurement makes it longer. How far the fastest of every second turn is from the fastest of the others says how
-uncertain the numbers are.
+All measurements take turns until a budget of time is spent. Of each the fastest turn counts, because whatever disturbs a
+measurement makes it longer. How far the fastest of every second turn is from the fastest of the others says how uncertain the
+numbers are.
 
 Computing is timed by the clock of one thread, which stands still while other programs have its core. Matrices are taken to be
 multiplied on as many cores as the BLAS library of a rank has threads, but on no more than the rank's share of them.
@@ -32,10 +31,7 @@ CROWDED = 3.0  # that where ranks share cores: how long they wait for each other
 
 
 def probed(comm, limit):
-    """The entry `core` of a machine file, and the curve of the all-reduce for its links, measured within seconds. Collective.
-
-    limit: a TimeLimit, at which no further turn begins; there is one at least.
-    """
+    """The entry `core` of a machine file, and the curve of the all-reduce for its links. Collective. limit: a TimeLimit."""
     a, b, c = (np.ones((PRODUCT, PRODUCT), np.float32) for _ in range(3))
     x, y, one, two = (np.ones(n, np.float32) for n in (NUMBERS, NUMBERS, 1, 1))
     trials = [

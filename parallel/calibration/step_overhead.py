@@ -1,9 +1,8 @@
 """The overhead of a training step beyond the sum of its operations, fitted to measured steps of reference networks.
 
 Operations and collectives are timed one by one. A whole step takes longer, because of the interpreter, and because the ranks
-wait in each collective for the last one, whose core may have been taken away for a moment. Two numbers describe this overhead:
-`step`, seconds of each step, and `wait`, seconds of each collective. They are fitted to measured steps of small networks that
-are used for nothing else. These are measured in several passes, of which the fastest counts, as everywhere in the calibration.
+wait in each collective for the last one, whose core may have been taken away for a moment. So there are two numbers: `step`,
+seconds of each step, and `wait`, seconds of each collective. Of several passes over the networks the fastest counts.
 """
 
 from itertools import product
@@ -12,7 +11,7 @@ from statistics import median
 import numpy as np
 
 from gridgrad.nn import SGD, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential, SoftmaxCrossEntropy, Tanh
-from gridgrad.parallel.calibration.time_limit import TimeLimit
+from gridgrad.parallel.calibration.turns import TimeLimit
 from gridgrad.parallel.grid.process_grid import HEIGHT, LAYER_AXES, ProcessGrid
 from gridgrad.parallel.prediction.cost import cost_of_busiest
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
@@ -32,26 +31,15 @@ def dense(width):
 
 def images():
     """A small convolutional network."""
-    layers = [
-        Conv2d(3, 16, 3),
-        MaxPool2d(2),
-        ReLU(),
-        Conv2d(16, 48, 3, padding=1),
-        ReLU(),
-        Flatten(),
-        Linear(48 * 9 * 9, CLASSES),
-    ]
-    return Sequential(layers, input_shape=(20, 20, 3))
+    front = [Conv2d(3, 16, 3), MaxPool2d(2), ReLU(), Conv2d(16, 48, 3, padding=1), ReLU()]
+    return Sequential([*front, Flatten(), Linear(48 * 9 * 9, CLASSES)], input_shape=(20, 20, 3))
 
 
 CASES = [(lambda: dense(192), 48), (lambda: dense(640), 160), (lambda: dense(1500), 40), (images, 40), (images, 160)]
 
 
 def measured(timer, make, batch_size, sizes):
-    """Seconds of a step of the slowest rank, normalised to an unloaded core: the median of `ROUNDS` rounds. Collective.
-
-    timer: a NormalisedTimer. make: a function that returns the network. sizes: {axis: ranks} of the grid.
-    """
+    """Seconds of a step of the slowest rank, normalised to an unloaded core: the median of `ROUNDS` rounds. Collective."""
     x = np.random.default_rng(0).standard_normal((batch_size, *make().input_shape), np.float32)
     y, rounds = np.arange(batch_size) % CLASSES, []
     with ProcessGrid(timer.comm, **sizes) as grid:
@@ -75,16 +63,9 @@ def problems(ranks):
             yield make, batch_size, sizes
 
 
-def beyond(timer, machine):
-    """{"step", "wait"} in seconds for the machine of this job. machine: a Machine with tables and curves. Collective."""
-    return fitted(measured_steps(timer), machine, timer.comm.size)
-
-
 def measured_steps(timer, progress=iter, limit=None):
-    """Measured seconds of a step: an array (passes, problems). Collective.
-
-    timer: a NormalisedTimer. progress: a function that wraps the list of measurements, to show progress. limit: a TimeLimit
-    after which no further pass begins; the first pass is always made.
+    """Measured seconds of a step, (passes, problems). Collective. timer: a NormalisedTimer. progress: wraps the list of
+    measurements, to show it. limit: a TimeLimit after which no further pass begins; the first pass is always made.
     """
     every, limit = list(problems(timer.comm.size)), limit or TimeLimit(timer.comm)
     passes = []
@@ -96,9 +77,8 @@ def measured_steps(timer, progress=iter, limit=None):
 
 
 def fitted(passes, machine, ranks):
-    """{"step", "wait"} in seconds, fitted to the fastest pass of each problem.
-
-    passes: what `measured_steps` returned. machine: a Machine that predicts the rest of each step. ranks: of the job.
+    """{"step", "wait"} in seconds, fitted to the fastest pass of each problem. passes: of `measured_steps`. machine: predicts
+    the rest of each step. ranks: of the job.
     """
     every, seconds = list(problems(ranks)), passes.min(axis=0)
     costs = [cost_of_busiest(make(), PlacementRequest(sizes, PLAN), size, machine) for make, size, sizes in every]

@@ -1,13 +1,30 @@
-"""Measurements that all ranks make in turns, within a time that is a budget: on a busy machine there are fewer turns."""
+"""Measurements that all ranks make in turns within a time limit, so that on a busy machine there are fewer turns."""
 
+import math
 import time
+from statistics import median
 
 import numpy as np
 from mpi4py import MPI
 
 
+class TimeLimit:
+    """It ends `seconds` from now. Only the clock of rank 0 counts, so all ranks get the same answer."""
+
+    def __init__(self, comm, seconds=math.inf):
+        self.comm, self.end = comm, time.monotonic() + seconds
+
+    def is_over(self):
+        """Whether the time is over. Collective."""
+        return self.comm.bcast(time.monotonic() > self.end)
+
+    def share(self, part):
+        """A TimeLimit for a part of the time that is left. part: a number between 0 and 1."""
+        return TimeLimit(self.comm, part * max(0.0, self.end - time.monotonic()))
+
+
 def timed(action, times=1, clock=time.perf_counter):
-    """A function that runs an action so many times and returns how many seconds one of them took by a clock."""
+    """A function that runs an action so many times and returns the seconds of one of them by a clock."""
 
     def run():
         start = clock()
@@ -19,10 +36,8 @@ def timed(action, times=1, clock=time.perf_counter):
 
 
 def in_turns(comm, trials, limit, most=None):
-    """The seconds of trials that all ranks run together, in turns: an array (turns, trials). Collective.
-
-    The time of the slowest rank counts. trials: functions that return their seconds, see `timed`. limit: a TimeLimit at which
-    no further turn begins; there is one at least. most: the largest number of turns.
+    """The seconds of the slowest rank, (turns, trials), of trials that all ranks run together in turns. Collective.
+    trials: see `timed`. limit: a TimeLimit at which no further turn begins, after the first. most: turns.
     """
     turns = []
     while not turns or len(turns) != most and not limit.is_over():
@@ -34,3 +49,17 @@ def in_turns(comm, trials, limit, most=None):
     turns = np.array(turns)
     comm.Allreduce(MPI.IN_PLACE, turns, MPI.MAX)
     return turns
+
+
+def spread(times):
+    """The ratio of a slow to a fast repetition of the same measurement: the 90th percentile over the 10th."""
+    slow, fast = np.percentile(times, [90, 10])
+    return float(slow / fast)
+
+
+def in_words(spreads):
+    """How much times vary, for people; steady load does not show in it. spreads: several of `spread`."""
+    typical, worst = median(spreads), max(spreads)
+    return (
+        f"the same training step took {typical:.2f} times as long at slow moments as at fast ones (at worst {worst:.2f} times)"
+    )

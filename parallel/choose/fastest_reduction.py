@@ -25,8 +25,7 @@ from gridgrad.nn.files.cache_files import cache_path
 from gridgrad.nn.files.json_text import content_of
 from gridgrad.nn.files.limits import read_limited
 from gridgrad.nn.files.whole_files import write_text
-from gridgrad.parallel.calibration.time_limit import TimeLimit
-from gridgrad.parallel.calibration.turns import in_turns, timed
+from gridgrad.parallel.calibration.turns import TimeLimit, in_turns, timed
 from gridgrad.parallel.sync.shared_memory import NoSharedMemory, SharedRun, shared_arrays
 
 ROUNDS, SECONDS = 7, 0.5  # how often each way to sum is timed, and after how many seconds no longer

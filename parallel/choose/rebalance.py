@@ -12,14 +12,12 @@ from statistics import median
 import numpy as np
 from mpi4py import MPI
 
-from gridgrad.nn import Conv2d, Linear, TiedAutoencoder
+from gridgrad.nn.layer import Layer
 from gridgrad.nn.sequence import leaves
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import MODEL
 from gridgrad.parallel.job.waiting import broadcast
 from gridgrad.parallel.observe.span_observer import SpanObserver
-from gridgrad.parallel.placement.gathered_linear import GatheredLinear
-from gridgrad.parallel.placement.halo_conv import HaloConv2d
 from gridgrad.parallel.placement.moves import exchanged
 from gridgrad.parallel.placement.placements import Replicate
 from gridgrad.parallel.plans.marques import HandedConv2d
@@ -27,7 +25,6 @@ from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.training.relocation import relocate
 
 GAIN = 1.1  # the least ratio of the predicted times of the old and the new shares
-WITH_WEIGHTS = Linear, Conv2d, TiedAutoencoder, GatheredLinear, HaloConv2d, HandedConv2d
 
 
 class LayerTimes(SpanObserver):
@@ -54,7 +51,7 @@ class LayerTimes(SpanObserver):
         return [seconds for seconds, samples in steps if samples == largest]
 
     def end(self, thing, phase, context):
-        self._counts = isinstance(thing, WITH_WEIGHTS) and thing.name in self.names
+        self._counts = isinstance(thing, Layer) and thing.kind != "" and thing.name in self.names
         if self._counts:
             self._steps[self.net.step][1] = context.minibatch_size or 0
         super().end(thing, phase, context)

@@ -20,7 +20,7 @@ from gridgrad.nn.files.limits import read_limited
 from gridgrad.nn.files.whole_files import write_text
 from gridgrad.parallel.calibration import measure, probe
 from gridgrad.parallel.calibration.core_speed import NormalisedTimer, on_machine
-from gridgrad.parallel.calibration.time_limit import TimeLimit
+from gridgrad.parallel.calibration.turns import TimeLimit
 from gridgrad.parallel.choose.fastest_reduction import transport
 from gridgrad.parallel.grid.process_grid import ProcessGrid
 from gridgrad.parallel.job.own_process import LINK

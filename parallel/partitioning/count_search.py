@@ -1,16 +1,26 @@
-"""Good partitions of a chain of layers by simulated annealing over counts (`filter_counts.py`).
+"""How many filters of each layer each rank owns: partitions of a chain of layers, what they cost, and good ones by annealing.
 
-A move gives some filters of one layer from one rank to another. What it changes of the volume follows from the counts of the
-layer and of its two neighbours alone, so a move takes a few microseconds. Ranks may become too full on the way, at a price; the
-best partition in which no rank is too full is what is returned.
+Every filter of a convolution (every neuron of a dense layer) reads all maps of the layer before it, and has as much work as
+the others of its layer. So it does not matter *which* filters a rank owns, but how many: a partition in the coarse grain is a
+matrix of counts with a row for each layer and a column for each rank.
+
+A map is sent once from its owner to each other rank that owns any filter of the next layer. With n filters in a layer, n_r of
+them at rank r, and the R ranks of the set S owning the next layer, the layer sends n R - (the sum of n_r over r in S) maps.
+
+`search` anneals. A move gives some filters of one layer from one rank to another: what it changes of the volume follows from
+the counts of the layer and of its two neighbours alone, so it takes a few microseconds. Ranks may become too full on the way,
+at a price; the best partition in which no rank is too full is what is returned.
 """
 
+from dataclasses import dataclass
 from math import ceil, exp
 from random import Random
 
 import numpy as np
 
-from gridgrad.parallel.partitioning.filter_counts import Chain, capacities
+from gridgrad.parallel.partitioning.hypergraph import limits_of
+from gridgrad.parallel.partitioning.network_hypergraph import of_network
+from gridgrad.parallel.plans.hypergraph import Owners
 
 FIRST, LAST = 1.0, 0.015  # temperatures; all energies are in units of what a layer costs to send, on average
 FULL = 100.0  # price of as much work above the capacities as a rank has on average
@@ -18,17 +28,99 @@ ATTEMPTS = 5  # with ever higher prices, until no rank is too full
 NORM = 8  # "largest": the sum of what the ranks send and receive to this power stands for the largest
 
 
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """Layers, each of which reads the outputs of the layer before it and of no other. An input that someone owns is a first
+    layer of one filter without work, and a loss at some rank is a last one.
+    """
+
+    filters: np.ndarray  # how many each layer has
+    works: np.ndarray  # of one filter of each layer, in any unit
+    costs: np.ndarray  # of sending one filter's output to one other rank, in any unit
+
+    def __post_init__(self):
+        for name, kind in (("filters", int), ("works", float), ("costs", float)):
+            object.__setattr__(self, name, np.asarray(getattr(self, name), kind))
+        if not len(self.filters) == len(self.works) == len(self.costs):
+            raise ValueError("a chain of layers: as many filters, works and costs as layers")
+        if (self.filters < 1).any() or (self.works < 0).any() or (self.costs < 0).any():
+            raise ValueError("a chain of layers: every layer has filters, and works and costs are not below zero")
+
+    @property
+    def work(self):
+        """The work of all layers."""
+        return float(self.filters @ self.works)
+
+    def loads(self, counts):
+        """The work of each rank. counts: integers (layers, ranks), as everywhere below."""
+        return self.works @ counts
+
+    def volume(self, counts):
+        """What all layers send: the connectivity-1 volume, in the unit of the costs."""
+        receivers = counts[1:] > 0
+        maps = self.filters[:-1] * receivers.sum(1) - (counts[:-1] * receivers).sum(1)
+        return float((self.costs[:-1] * maps).sum())
+
+    def messages(self, counts):
+        """How many messages each layer sends to the next, (layers - 1,): pairs of different ranks with something to send."""
+        senders, receivers = counts[:-1] > 0, counts[1:] > 0
+        return senders.sum(1) * receivers.sum(1) - (senders & receivers).sum(1)
+
+    def sent(self, counts):
+        """What each rank sends, (ranks,)."""
+        receivers = counts[1:] > 0
+        others = receivers.sum(1, keepdims=True) - receivers
+        return self.costs[:-1] @ (counts[:-1] * others)
+
+    def received(self, counts):
+        """What each rank receives, (ranks,)."""
+        receivers = counts[1:] > 0
+        return self.costs[:-1] @ ((self.filters[:-1, None] - counts[:-1]) * receivers)
+
+    def check(self, counts):
+        """`counts` as an array of integers. Raises ValueError if they are not a partition of this chain."""
+        counts = np.asarray(counts, int)
+        if counts.ndim != 2 or len(counts) != len(self.filters):
+            raise ValueError(f"counts: a row for each of the {len(self.filters)} layers, not an array {counts.shape}")
+        if (counts < 0).any() or (counts.sum(1) != self.filters).any():
+            raise ValueError("counts: those of a layer must not be below zero and add up to its filters")
+        return counts
+
+
+def capacities(chain, speeds, epsilon):
+    """The most work that each rank may have, (ranks,), by `limits_of`. speeds: one for each rank. ValueError for bad ones."""
+    return limits_of(np.repeat(chain.works, chain.filters), len(speeds), epsilon, speeds)[0]
+
+
+def chain_of(net, seconds=None):
+    """(the Chain of a network, the names of its layers with weights), or None if it has branches or sparse layers. The last
+    layer of the chain is the loss. seconds: as for `of_network`.
+    """
+    whole = of_network(net, filter_blocks=1, neuron_blocks=1, seconds=seconds)  # one vertex for each layer
+    graph, layers = whole.hypergraph, {layer.name: layer for layer in net.leaves() if layer.kind}
+    sizes = np.array([*(layers[name].outputs for name in whole.outputs), 1])
+    in_a_row = np.arange(graph.nets)[:, None] + np.arange(2)
+    if len(sizes) != graph.vertices or not np.array_equal(graph.pins, in_a_row.ravel()):
+        return None
+    return Chain(sizes, graph.weights / sizes, np.append(graph.costs, 0) / sizes), tuple(whole.outputs)
+
+
+def owners(counts, names):
+    """The Owners for counts of a network's Chain: filters are dealt out in the order of the ranks. names: of its layers."""
+    *outputs, loss = (np.repeat(np.arange(counts.shape[1]), row) for row in counts)
+    return Owners(counts.shape[1], dict(zip(names, outputs, strict=True)), loss=int(loss[0]))
+
+
+# ----- the search
+
+
 class TooFull(ValueError):
     """No partition was found in which no rank has too much work."""
 
 
 def search(chain, speeds, epsilon=0.1, objective="volume", seed=0, moves=None):
-    """Counts (layers, ranks) of small cost, in which no rank has more work than `capacities` says.
-
-    speeds: the relative speed of each rank; `[1] * N` for N equal ones. objective: "volume", what all send; "messages", how
-    many they send, and the volume next to it; "largest", what the rank that sends and receives most sends and receives.
-    moves: how many to try; by default enough for VGG16. The same arguments give the same counts. Raises TooFull if no partition
-    was found in which each rank has at most that work.
+    """Counts (layers, ranks) of small cost, in which no rank has more work than `capacities` says; TooFull if none was found.
+    moves: how many to try, by default enough for VGG16. The same arguments give the same counts.
     """
     most = capacities(chain, speeds, epsilon)
     if objective not in ENERGIES:
@@ -45,9 +137,8 @@ def search(chain, speeds, epsilon=0.1, objective="volume", seed=0, moves=None):
 
 
 def in_order(chain, most):
-    """Counts that fill one rank after another with the filters in their order, each up to its share of the work.
-
-    A filter that is heavier than its rank may have changes places, with all that its rank has, with a rank that may have it.
+    """Counts that fill one rank after another with the filters in their order, each up to its share of the work. A filter that
+    is heavier than its rank may have changes places, with all that its rank has, with a rank that may have it.
     """
     shares = np.cumsum(most) / most.sum() * chain.work
     middle = np.repeat(chain.works, chain.filters)
@@ -66,16 +157,13 @@ def in_order(chain, most):
 
 
 class SearchState:
-    """A partition that changes: plain lists, which Python reads faster than arrays.
-
-    counts: rows of layers. owners: the ranks that own any filter of a layer. loads: the work of each rank.
-    """
+    """A partition that changes: plain lists, which Python reads faster than arrays."""
 
     def __init__(self, chain, most, counts):
         self.works, self.most = chain.works.tolist(), most.tolist()
-        self.counts = counts.tolist()
-        self.owners = [np.flatnonzero(row).tolist() for row in counts]
-        self.loads = chain.loads(counts).tolist()
+        self.counts = counts.tolist()  # rows of layers
+        self.owners = [np.flatnonzero(row).tolist() for row in counts]  # the ranks that own any filter of each layer
+        self.loads = chain.loads(counts).tolist()  # the work of each rank
 
     def move(self, layer, a, b, k):
         """Give k filters of a layer from rank a to rank b."""
@@ -102,7 +190,7 @@ def norm(traffic):
 
 
 class Volume:
-    """The energy "volume": what moves change of it, in units of the average layer."""
+    """The energy "volume", what all ranks send, in units of the average layer."""
 
     def __init__(self, chain, state):
         self.costs, self.filters = (chain.costs / average_layer(chain)).tolist(), chain.filters.tolist()
@@ -131,7 +219,7 @@ class Volume:
 
 
 class Messages(Volume):
-    """The energy "messages": a message costs as much as an average layer, and the volume little."""
+    """The energy "messages", how many all ranks send: each costs as much as an average layer, and the volume little."""
 
     VOLUME = 0.02
 
@@ -153,7 +241,7 @@ class Messages(Volume):
 
 
 class Largest:
-    """The energy "largest": the norm of what the ranks send and receive, which the largest of them rules."""
+    """The energy "largest": the norm of what each rank sends and receives, which the largest of them rules."""
 
     def __init__(self, chain, state):
         self.counts = state.counts
@@ -183,9 +271,8 @@ ENERGIES = {"volume": Volume, "messages": Messages, "largest": Largest}
 
 
 def anneal(state, energy, price, moves, random):
-    """The counts of least energy, among those in which no rank is too full, that `moves` moves from `state` come upon.
-
-    price: energy for a unit of work that a rank has above its capacity. random: a `Random`. None if there were none.
+    """The counts of least energy in which no rank is too full that `moves` moves from `state` come upon; None if there are
+    none. price: energy for a unit of work that a rank has above its capacity. random: a Random.
     """
     uniform, layers, ranks = random.random, range(len(state.counts)), len(state.loads)
     counts, owners, loads, most, works = state.counts, state.owners, state.loads, state.most, state.works

@@ -2,8 +2,10 @@
 
 In a chain of layers the filters of a layer are interchangeable, so a search over their numbers finds the best partitions of the
 coarse grain. For other networks and the fine grain there is a partitioner of hypergraphs. It finds better partitions where the
-filters of each layer are joined to a few blocks, although the full hypergraph allows all of these partitions, and more. So
-hypergraphs with several numbers of blocks are partitioned, and the best partition is taken and refined by annealing.
+filters of each layer are joined to a few blocks, although the full hypergraph allows all of these partitions, and more: a large
+network has millions of channels of filters, but a good partition gives a rank some consecutive filters of a layer with some
+channels. A contracted hypergraph counts exactly what its partitions send and is partitioned in about a second, so several
+numbers of blocks and seeds are tried, and the best partition is refined by annealing.
 """
 
 from contextlib import suppress
@@ -14,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from gridgrad.parallel.partitioning import count_search, filter_counts, fine_search, mt_kahypar, naive
+from gridgrad.parallel.partitioning import count_search, mt_kahypar, naive
 from gridgrad.parallel.partitioning.hypergraph import limits_of
 from gridgrad.parallel.partitioning.measures import OBJECTIVES, measure
 from gridgrad.parallel.partitioning.network_hypergraph import GRAINS, of_network
@@ -25,27 +27,23 @@ from gridgrad.parallel.plans.hypergraph import HYPERGRAPH
 BLOCKS = {"coarse": (8, 16, 32), "fine": (8, 16)}  # of a layer, at least
 MOVES = 200_000  # of `refine`
 LARGEST_BLOCK = 0.35  # the most work of a block, in shares of a rank
+FINE_BLOCKS, FINE_MOVES = (8, 12, 16), 1_000_000  # of `fine_search`: blocks of the filters of a layer, and moves of `refine`
+SEEDS = 2  # for each of these numbers of blocks
+CYCLES = 6  # of improvement, each some hundredths of a second
 
 
 @dataclass(frozen=True)
 class PartitionSearch:
-    """What a partition is searched for, in either grain.
+    """What a partition is searched for, in either grain. ValueError for arguments that are none."""
 
-    net: a Sequential with an `input_shape`. speeds: the shares of the ranks are as these numbers; None if they are equal.
-    epsilon: the part of its share by which a rank may have too much work; where no partition is so even, the most even one that
-    was found is taken. objective: what to minimise: "volume", the elements sent; "messages"; or "largest", the most that one
-    rank sends and receives. seed: of the random choices. seconds: as for `of_network`. neuron_blocks: the most blocks of a
-    Linear layer, where hypergraphs are partitioned. ValueError for arguments that are none.
-    """
-
-    net: Any
+    net: Any  # a Sequential with an `input_shape`
     ranks: int
-    speeds: Any = None
-    epsilon: float = 0.1
-    objective: str = "volume"
+    speeds: Any = None  # the shares of the ranks are as these numbers; None if they are equal
+    epsilon: float = 0.1  # how much too much work a rank may have, in shares; if impossible, the most even partition is taken
+    objective: str = "volume"  # to minimise: the elements sent; "messages"; or "largest", what one rank sends and receives
     seed: int = 0
-    seconds: dict | None = None
-    neuron_blocks: int | None = 64
+    seconds: dict | None = None  # as for `of_network`
+    neuron_blocks: int | None = 64  # the most blocks of a Linear layer, where hypergraphs are partitioned
 
     def __post_init__(self):
         if self.objective not in OBJECTIVES:
@@ -54,11 +52,11 @@ class PartitionSearch:
 
     def coarse(self):
         """The best Owners of the coarse grain."""
-        if chain := filter_counts.chain_of(self.net, self.seconds):
+        if chain := count_search.chain_of(self.net, self.seconds):
             speeds = np.ones(self.ranks) if self.speeds is None else self.speeds
             with suppress(count_search.TooFull):
                 counts = count_search.search(chain[0], speeds, self.epsilon, self.objective, self.seed)
-                return filter_counts.owners(counts, chain[1])
+                return count_search.owners(counts, chain[1])
         return self.contracted("coarse")
 
     def fine(self):
@@ -66,14 +64,14 @@ class PartitionSearch:
         coarse = self.coarse()
         blocks = partial(of_network, self.net, "fine", neuron_blocks=self.neuron_blocks, seconds=self.seconds)
         try:
-            fine = fine_search.search(blocks, self.ranks, self.epsilon, self.speeds, self.objective, self.seed, moves=MOVES)
+            fine = fine_search(blocks, self.ranks, self.epsilon, self.speeds, self.objective, self.seed, moves=MOVES)
         except mt_kahypar.Overfilled:
             fine = self.contracted("fine")
         whole = of_network(self.net, "fine", neuron_blocks=None)
         return min((fine, coarse), key=lambda owners: self.cost(whole, whole.parts(owners)))
 
     def cost(self, model, parts):
-        """What is minimised, a tuple. model: a NetworkHypergraph. parts: the part of each vertex."""
+        """What is minimised, a tuple: the objective, then all of them."""
         found = measure(model, parts, self.ranks, self.speeds)
         return tuple(getattr(found, name) for name in (OBJECTIVES[self.objective], *OBJECTIVES.values()))
 
@@ -112,11 +110,36 @@ class PartitionSearch:
                         yield model, overfilled.parts
 
 
-def partition(net, ranks, grain="coarse", speeds=None, **options):
-    """The Owners of a network for so many ranks, so that little is sent and no rank has more work than it should.
+def fine_search(contracted, ranks, epsilon=0.1, speeds=None, objective="volume", seed=0, blocks=FINE_BLOCKS, moves=FINE_MOVES):
+    """The best Owners found in the fine grain, in which no rank has more work than `limits_of` says; Overfilled if none was
+    found. contracted: a function of the number of blocks to the NetworkHypergraph. blocks: the numbers of blocks to try.
+    """
+    best, owners, failure = None, None, None
+    for count in blocks:
+        made, candidates = contracted(count), []
+        for attempt in range(SEEDS * seed, SEEDS * (seed + 1)):
+            try:
+                candidates.append(mt_kahypar.partition(
+                    made.hypergraph, ranks, epsilon, speeds, attempt, preset="HIGHEST_QUALITY", cycles=CYCLES
+                ))  # fmt: skip
+            except mt_kahypar.Overfilled as error:  # a part became too large, as it does where blocks are large: others may fit
+                failure = error
+        if candidates and ranks > 1 and moves:
+            least = min(candidates, key=lambda parts: made.hypergraph.volume(parts, ranks))
+            candidates.append(refine(made.hypergraph, least, ranks, epsilon, speeds, seed, moves))
+        for parts in candidates:
+            measures = measure(made, parts, ranks, speeds)
+            found = getattr(measures, OBJECTIVES[objective]), measures.volume
+            if best is None or found < best:
+                best, owners = found, made.owners(parts, ranks)
+    if owners is None:
+        raise failure
+    return owners
 
-    grain: "coarse" or "fine". The other arguments are those of a PartitionSearch. The same arguments give the same partition.
-    Raises ValueError, in one line, for arguments that are none, and without a partitioner.
+
+def partition(net, ranks, grain="coarse", speeds=None, **options):
+    """The Owners of a network, so that little is sent and no rank has more work than it should. options: of a PartitionSearch.
+    The same arguments give the same partition. ValueError, in one line, for bad ones, and without a partitioner.
     """
     if grain not in GRAINS:
         raise ValueError(f"grain '{grain}' is unknown: use {' or '.join(GRAINS)}")
@@ -125,10 +148,7 @@ def partition(net, ranks, grain="coarse", speeds=None, **options):
 
 
 def is_partition(plan):
-    """Whether the text of a plan stands for a partition: "hypergraph", "hypergraph:fine", or the name of a file of Owners.
-
-    ValueError for another word behind the colon.
-    """
+    """Whether the text of a plan stands for a partition: "hypergraph", "hypergraph:fine", or the name of a file of Owners."""
     word, _, grain = plan.partition(":")
     if word == HYPERGRAPH and grain not in ("", *GRAINS):
         raise ValueError(f"plan '{plan}': the grain '{grain}' is unknown: use {' or '.join(GRAINS)}")
@@ -136,10 +156,7 @@ def is_partition(plan):
 
 
 def owners_of_plan(plan, net, ranks, speeds=None):
-    """The Owners that the text of a plan stands for, see `is_partition`. ValueError or OSError if it does not fit.
-
-    net: a Sequential. ranks: along the axis `model`. speeds: see `partition`.
-    """
+    """The Owners for the ranks of the axis `model`, of the text of a plan; ValueError or OSError if it does not fit."""
     if plan.endswith(SUFFIX):
         owners = read_owners(plan, net)
         if owners.ranks != ranks:

@@ -15,25 +15,17 @@ TABLE = 1 << 24  # the entries of a table of nets and parts that is made at once
 
 @dataclass(frozen=True, eq=False)
 class Hypergraph:
-    """Vertices 0..V-1 and nets 0..E-1. All arrays are int64; they are not copied, and must not be changed.
+    """Vertices 0..V-1 and nets 0..E-1. Arrays become int64, are not copied, and must not be changed."""
 
-    weights: the work of each vertex (V,). costs: the elements that a net sends to each further part (E,). offsets, pins: the
-    vertices of net e are pins[offsets[e] : offsets[e + 1]]; offsets (E + 1,), pins (offsets[-1],).
-    roots: the vertex of each net that owns its data (E,); by default its first pin. reduces: for each net, whether all other
-    parts send to that vertex, which adds what it gets, instead of the vertex sending to them (E,); by default never.
-    groups: the number of the group of each net (E,): the array of a network that it is a piece of. A rank sends its part of an
-    array to another one in a single message. By default there is one group. group_names: their names, which may repeat.
-    `check` says whether all this fits together.
-    """
-
-    weights: np.ndarray
-    costs: np.ndarray
-    offsets: np.ndarray
-    pins: np.ndarray
-    roots: np.ndarray | None = None
-    reduces: np.ndarray | None = None
+    weights: np.ndarray  # (V,): the work of each vertex
+    costs: np.ndarray  # (E,): the elements that a net sends to each further part
+    offsets: np.ndarray  # (E + 1,): the vertices of net e are pins[offsets[e] : offsets[e + 1]]
+    pins: np.ndarray  # (offsets[-1],)
+    roots: np.ndarray | None = None  # (E,): the vertex that owns the data of a net, by default its first pin
+    reduces: np.ndarray | None = None  # (E,): whether the root adds what the other parts send to it; by default it sends
+    # (E,): the group of each net, which is an array of the network; a rank sends its part of one in a single message.
     groups: np.ndarray | None = None
-    group_names: tuple = ("",)
+    group_names: tuple = ("",)  # which may repeat
 
     def __post_init__(self):
         for name in ("weights", "costs", "offsets", "pins"):
@@ -88,7 +80,7 @@ class Hypergraph:
             raise ValueError(f"hypergraph: the groups of nets must be numbers from 0 to {len(self.group_names) - 1}")
 
     def check_parts(self, parts, k):
-        """`parts`, the part of each vertex (V,), as an array; ValueError if they are not V numbers from 0 to k - 1."""
+        """`parts`, the part of each vertex (V,), as an array; ValueError for any other than V numbers from 0 to k - 1."""
         parts = np.asarray(parts)
         if parts.shape != (self.vertices,) or parts.dtype.kind not in "iu":
             raise ValueError(f"a partition must be {self.vertices} whole numbers, one for each vertex, not {parts.dtype} "
@@ -115,10 +107,8 @@ class Hypergraph:
         return int(self.costs @ (self.connectivity(parts, k) - 1))
 
     def traffic(self, parts, k):
-        """The elements that part p sends to part q for each group: an int64 array (groups, k, k). The diagonals are 0.
-
-        parts: the part of each vertex (V,). Backward the same travels in the opposite direction. Each entry above 0 is one
-        message. So the volume is the sum over all entries, and the messages of the largest sender are easily found.
+        """The elements that part p sends to part q for each group: int64 (groups, k, k), each entry above 0 one message, 0 on
+        the diagonals. Backward the same travels in the opposite direction.
         """
         parts = np.asarray(parts, np.int64)
         total = np.zeros((len(self.group_names), k, k), np.int64)
@@ -145,10 +135,7 @@ class Hypergraph:
 
 
 def from_pairs(weights, costs, nets, vertices, **others):
-    """The Hypergraph in which vertices[i] is a pin of net nets[i]. A pair may be given several times.
-
-    weights, costs, others: as for Hypergraph, without offsets and pins. The pins of each net will be in ascending order.
-    """
+    """The Hypergraph in which vertices[i] is a pin of net nets[i], in ascending order; a pair may be given several times."""
     keys = np.sort(nets * np.int64(max(1, len(weights))) + vertices)
     keys = keys[np.diff(keys, prepend=-1) > 0]
     nets, pins = np.divmod(keys, max(1, len(weights)))
@@ -163,11 +150,8 @@ def _refuse(wrong, kind, words):
 
 
 def limits_of(weights, k, epsilon, speeds=None):
-    """(the most work of each of k parts, float (k,); the part that a vertex must be in, or -1, int64 (V,)).
-
-    weights: of the vertices. The most is 1 + epsilon times a part's share of all work. speeds: the shares are as these numbers,
-    one above 0 for each part; None if they are equal. A vertex that is larger than any of these limits gets a part for
-    itself, the largest vertex that with the largest share, and its weight is the limit there. ValueError for bad arguments.
+    """(the most work of each of k parts, float (k,); the part that a vertex must be in, or -1, int64 (V,)): 1 + epsilon times a
+    part's share of all work, by speeds or evenly. ValueError for bad arguments.
     """
     speeds = np.ones(k) if speeds is None else np.asarray(speeds, float)
     if speeds.shape != (k,) or not (np.isfinite(speeds) & (speeds > 0)).all():
@@ -175,6 +159,7 @@ def limits_of(weights, k, epsilon, speeds=None):
     if not 0 <= epsilon < np.inf:
         raise ValueError(f"epsilon, the part of its share by which a part may be too large, must be at least 0, not {epsilon}")
     limits = (1 + epsilon) * weights.sum() * speeds / speeds.sum()
+    # A vertex above all limits gets a part for itself, the largest that with the largest share, and its weight is the limit.
     fixed = np.full(len(weights), -1)
     heavy = np.flatnonzero(weights > limits.max())
     heavy, alone = heavy[np.argsort(-weights[heavy], kind="stable")], np.argsort(-limits, kind="stable")[: len(heavy)]

@@ -8,28 +8,22 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Measures:
-    """Volumes are elements of one sample in a forward pass; backward as many travel back. Messages are those of a minibatch.
+    """Volumes are elements of one sample in a forward pass; backward as many travel back. Messages are those of a minibatch."""
 
-    work: of each rank, float (ranks,), in shares of the mean (or of the rank's share by speed): the largest one is max/avg.
-    volume: the elements that travel to all ranks together. largest_array: the most of one array. messages: the pairs of ranks
-    with something to send, summed over the arrays. most_sent, most_received, most_moved: the largest of a rank, and the largest
-    sum of both, which is what a rank sends in a training step, forward and backward together. partition: the NetworkHypergraph,
-    the part of each vertex, and the number of ranks.
-    """
-
-    work: np.ndarray
-    volume: int
-    largest_array: int
-    messages: int
-    most_sent: int
+    work: np.ndarray  # (ranks,), in shares of the mean, or of the rank's share by speed: the largest one is max/avg
+    volume: int  # what travels to all ranks together
+    largest_array: int  # the most of one array
+    messages: int  # pairs of ranks with something to send, summed over the arrays
+    most_sent: int  # of a rank
     most_received: int
-    most_moved: int
-    partition: tuple = field(repr=False)
+    most_moved: int  # the largest sum of both, which is what a rank sends in a training step, forward and backward together
+    partition: tuple = field(repr=False)  # the NetworkHypergraph, the part of each vertex, and the number of ranks
 
     @cached_property
     def star(self):
-        """The elements that travel if every array that is divided is first gathered, as its layer makes it, at the rank for
-        which that is best, and then sent whole, after pooling, to each rank that needs any of it; None for a fine grain."""
+        """The elements that travel if each divided array is gathered, as its layer makes it, at the best rank for that, and
+        then sent whole, after pooling, to each rank that needs any of it; None for a fine grain.
+        """
         model, parts, ranks = self.partition
         return None if model.pairs else star(model, parts, ranks)
 
@@ -38,7 +32,7 @@ OBJECTIVES = {"volume": "volume", "messages": "messages", "largest": "most_moved
 
 
 def measure(model, parts, ranks, speeds=None):
-    """The Measures of a partition. model: a NetworkHypergraph. parts: the part of each vertex. speeds: see `limits_of`."""
+    """The Measures of a partition. model: a NetworkHypergraph. speeds: see `limits_of`."""
     graph = model.hypergraph
     traffic = graph.traffic(parts, ranks)
     speeds = np.ones(ranks) if speeds is None else np.asarray(speeds, float)

@@ -14,7 +14,7 @@ import numpy as np
 
 from gridgrad.parallel.partitioning.hypergraph import limits_of
 
-PRESETS = "DETERMINISTIC", "HIGHEST_QUALITY"
+PRESETS = "DETERMINISTIC", "HIGHEST_QUALITY"  # the second takes longer and is often better
 LARGEST = 1 << 30  # what the sum of all weights may be in the library, and that of all costs in all parts
 PROCESS = Path(__file__).with_name("mt_kahypar_process.py")
 
@@ -32,13 +32,8 @@ class NotInstalled(ValueError):
 
 
 def partition(graph, k, epsilon=0.1, speeds=None, seed=0, preset="DETERMINISTIC", cycles=0, limit_s=600):
-    """The part, 0 to k - 1, of each vertex of a Hypergraph, so that the volume is small: an int64 array (V,).
-
-    No part has more work than `limits_of` says, which also explains epsilon and speeds. preset: one of PRESETS, of which the
-    second takes longer and is often better. cycles: how often to improve what was found, which takes little time. limit_s: the
-    seconds after which it is given up. Equal arguments give the same partition. Raises ValueError, in one line, for a bad
-    hypergraph or argument, or if it fails; NotInstalled and Overfilled, which are some, without the library and if a part
-    becomes too large.
+    """The part of each vertex, int64 (V,), so that the volume is small and no part has more work than `limits_of` says. Equal
+    arguments give the same partition. ValueError for bad ones or if it fails; NotInstalled, or Overfilled, are among them.
     """
     graph.check()
     limits, fixed = limits_of(graph.weights, k, epsilon, speeds)

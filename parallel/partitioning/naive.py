@@ -10,9 +10,8 @@ from gridgrad.parallel.placement.partition import Partition
 
 
 def layer_wise(model, ranks, speeds=None):
-    """Every layer is at one rank, and those of a rank follow one another. The largest work of a rank is the least possible.
-
-    Of several such partitions it is the most even one. Ranks for which there is no layer get nothing.
+    """Every layer is at one rank, and those of a rank follow one another. The largest work of a rank is the least possible; of
+    several such partitions it is the most even one.
     """
     speeds = _shares(ranks, speeds)
     vertices = _by_layer(model)
@@ -38,10 +37,7 @@ def horizontal(model, ranks, speeds=None):
 
 
 def incremental(model, ranks, speeds=None):
-    """A rank gets piece after piece, from the first layer on, until it has more than its share; then the next one begins.
-
-    Pieces are filters, or in a fine grain the channels of a filter, one filter after another.
-    """
+    """A rank gets filter after filter, or in a fine grain channel after channel, until it has more than its share."""
     return _with_ends(model, _filled(model, np.concatenate(_by_layer(model)), ranks, speeds), ranks)
 
 
@@ -90,9 +86,8 @@ def _with_ends(model, parts, ranks):
 
 
 def _contiguous(work, speeds):
-    """Where the layers of each rank end: an int array (ranks,). work: of each layer. The largest work / speed is the least.
-
-    Of several such divisions it is the one with the least sum of work^2 / speed.
+    """Where the layers of each rank end, int (ranks,). work: of each layer. The largest work / speed is the least; of several
+    such divisions it is the one with the least sum of work^2 / speed.
     """
     before = np.concatenate(([0], np.cumsum(work, dtype=float)))
 

@@ -23,12 +23,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gridgrad.nn import BatchNorm, Concat, Conv2d, Dropout, Flatten, Linear, LocalResponseNorm, Residual, SparseLinear
-from gridgrad.nn.layers.activations import Activation
-from gridgrad.nn.layers.pool import Pool2d
 from gridgrad.nn.network_summary import flops
 from gridgrad.parallel.partitioning.hypergraph import Hypergraph, from_pairs
-from gridgrad.parallel.placement.partition import indices
+from gridgrad.parallel.placement.layer_kinds import kind_of
 from gridgrad.parallel.plans.hypergraph import Owners
 
 GRAINS = "coarse", "fine"
@@ -38,21 +35,14 @@ FREE = -1  # the owner of a channel that every rank has: of the minibatch
 
 @dataclass(frozen=True, eq=False)
 class NetworkHypergraph:
-    """The Hypergraph of a network, and what its vertices are.
+    """The Hypergraph of a network, and what its vertices are."""
 
-    hypergraph: nets cost elements of a sample, and the weights are operations of a forward pass of a sample, or picoseconds.
-    outputs: {layer name: the vertex of each output}. pairs: {layer name: (rows, columns, table)} for the layers of a fine
-    grain: input channel c and filter f are multiplied by the vertex table[rows[c], columns[f]]. inputs: the vertices that own
-    the minibatch, an empty array unless they were asked for. loss: the vertex of the loss, None unless there is one. unpooled:
-    the elements that a net would cost if its array were sent as the layer with weights made it, before pooling (E,).
-    """
-
-    hypergraph: Hypergraph
-    outputs: dict
-    pairs: dict
-    inputs: np.ndarray
-    loss: int | None
-    unpooled: np.ndarray
+    hypergraph: Hypergraph  # nets cost elements of a sample; weights are operations of a sample's forward pass, or picoseconds
+    outputs: dict  # {layer name: the vertex of each output}
+    pairs: dict  # of the fine grain, {layer name: (rows, columns, table)}: table[rows[c], columns[f]] multiplies c and filter f
+    inputs: np.ndarray  # the vertices that own the minibatch, empty unless they were asked for
+    loss: int | None  # the vertex of the loss
+    unpooled: np.ndarray  # (E,): what a net would cost if its array were sent before pooling, as its layer made it
 
     def owners(self, parts, ranks):
         """The Owners for a part, from 0 to ranks - 1, of each vertex. ValueError if `parts` is not that."""
@@ -66,10 +56,8 @@ class NetworkHypergraph:
         return Owners(ranks, outputs, pairs, loss)
 
     def parts(self, owners):
-        """The part of each vertex for Owners of this network: an int64 array (V,).
-
-        A minibatch that is owned by vertices is put where most of those who need it are. ValueError for Owners of another
-        network, or that divide a block of filters, neurons or channels that is one vertex here.
+        """The part of each vertex, int64 (V,); the minibatch is where most of those who need it are. ValueError for Owners of
+        another network, or that divide a block of filters, neurons or channels that is one vertex here.
         """
         if set(owners.outputs) != set(self.outputs):
             raise ValueError(f"owners: they are of the layers {', '.join(owners.outputs)}, but the network has the layers "
@@ -94,23 +82,19 @@ class NetworkHypergraph:
 
 
 def of_network(net, grain="coarse", filter_blocks=None, neuron_blocks=64, seconds=None, with_input=False, with_loss=True):
-    """The NetworkHypergraph of a Sequential whose `input_shape` is known. It is not allocated.
-
-    grain: "coarse", or "fine", in which the convolutions are divided into channels of filters; Linear layers never are.
-    filter_blocks, neuron_blocks: the most vertices for the filters of a convolution and for the neurons of a Linear layer:
-    consecutive ones are one vertex if there are more of them. None for no limit, or {layer name: the most}. In the fine grain,
-    blocks of the filters of the layer in front divide the channels. The contracted hypergraph is as exact as the full one, and
-    has fewer partitions. Each neuron of a SparseLinear is a vertex: what it needs differs from what its neighbours need.
-    seconds: {layer name: the time of its share of a step}, of any layers, for the weights of the vertices; None for operations.
-    with_input: whether vertices own the minibatch and send it: one vertex, or in the fine grain one for each channel. Else it
-    is free, as each rank reads what it needs. with_loss: whether the outputs travel to a vertex of the loss.
-    Raises ValueError for a network that has no such hypergraph.
-    """
+    """The NetworkHypergraph of a Sequential with an `input_shape`, which is not allocated. ValueError if it has none."""
+    # grain: in the fine one convolutions are divided into channels of filters; Linear layers never are.
+    # filter_blocks, neuron_blocks: the most vertices for the filters of a convolution and for the neurons of a Linear layer, or
+    # {layer name: the most}, or None: consecutive ones are one vertex if there are more. In the fine grain, blocks of the
+    # filters of the layer in front divide the channels. The contracted hypergraph is as exact and has fewer partitions.
+    # seconds: {layer name: the time of its share of a step}, of any layers, for the weights; None for operations.
+    # with_input: whether vertices own the minibatch and send it: one, or in the fine grain one for each channel. Else it is
+    # free, as each rank reads what it needs. with_loss: whether the outputs travel to a vertex of the loss.
     if grain not in GRAINS:
         raise ValueError(f"grain '{grain}' is unknown: use {' or '.join(GRAINS)}")
     if net.input_shape is None:
         raise ValueError("a network needs an input_shape so that its hypergraph can be made")
-    walk = _Walk(grain == "fine", {Conv2d: filter_blocks, Linear: neuron_blocks, SparseLinear: None}, seconds)
+    walk = _Walk(grain == "fine", filter_blocks, neuron_blocks, seconds)
     shape, inputs = tuple(net.input_shape), np.zeros(0, np.int64)
     if with_input:
         inputs = walk.vertices(np.zeros(shape[-1] if grain == "fine" else 1, np.int64))
@@ -127,21 +111,18 @@ def of_network(net, grain="coarse", filter_blocks=None, neuron_blocks=64, second
 
 @dataclass(eq=False)
 class _Array:
-    """The activations between two layers.
-
-    name: of the layer that owns them. shape: of a sample. owners: the vertex of each channel, or FREE. unpooled: the elements
-    of a channel where a layer with weights made it. A Flatten turns each channel into several features, which follow one
-    another: the owners stay those of the channels. users: see `_Walk.needs`.
-    sources: the vertices that own channels, in ascending order. source_of_channel: the position in it of each channel's owner.
+    """The activations between two layers. A Flatten turns each channel into several features, which follow one another: the
+    owners stay those of the channels.
     """
 
-    name: str
-    shape: tuple
-    owners: np.ndarray
-    unpooled: int
-    users: list = field(default_factory=list)
+    name: str  # of the layer that owns them
+    shape: tuple  # of a sample
+    owners: np.ndarray  # the vertex of each channel, or FREE
+    unpooled: int  # the elements of a channel where a layer with weights made it
+    users: list = field(default_factory=list)  # see `_Walk.needs`
 
     def __post_init__(self):
+        # The vertices that own channels, in ascending order, and the position of each channel's owner among them.
         self.sources, self.source_of_channel = np.unique(self.owners, return_inverse=True)
 
     @property
@@ -154,20 +135,25 @@ class _Array:
         """Whether every rank has it."""
         return bool((self.owners == FREE).all())
 
+    def owned(self, layer):
+        """The vertex of each feature, for a layer with branches. ValueError if this is the minibatch, which has no owner."""
+        if (self.owners == FREE).any():
+            raise ValueError(f"layer {layer.name} {layer.description}: a branch without weights passes the minibatch on, which "
+                             "has no owner, and another branch does not: put a layer with weights in front")  # fmt: skip
+        return self.owners_of_features
+
     def after(self, shape):
         """What a layer makes of it that keeps each channel where it is. shape: of a sample of its output."""
         return _Array(self.name, shape, self.owners, self.unpooled)
 
 
 class _Walk:
-    """Goes through the layers, makes the vertices, and keeps for each array which vertices need it.
-
-    fine: whether convolutions are divided into channels of filters. blocks: {type of layer: filter_blocks or neuron_blocks}.
-    seconds: as for `of_network`.
+    """Goes through the layers, makes the vertices, and keeps for each array which vertices need it. fine: whether convolutions
+    are divided into channels of filters. The rest is as for `of_network`.
     """
 
-    def __init__(self, fine, blocks, seconds):
-        self.fine, self.blocks, self.seconds = fine, blocks, seconds
+    def __init__(self, fine, filter_blocks, neuron_blocks, seconds):
+        self.fine, self.filter_blocks, self.neuron_blocks, self.seconds = fine, filter_blocks, neuron_blocks, seconds
         self.outputs, self.pairs = {}, {}
         self.weights, self.count = [], 0  # the weights of the vertices so far, a list of arrays; their number
         self.sent = []  # the arrays that somebody needs, and the partial sums, each a function that returns its _Nets
@@ -179,8 +165,9 @@ class _Walk:
         return np.arange(self.count - len(weights), self.count)
 
     def needs(self, array, users):
-        """Note that vertices need the channels of an array. users: a function of the array that returns two arrays of equal
-        length, positions in array.sources and the vertices that need the channels of these sources."""
+        """Note that vertices need channels of an array. users: a function of it that returns two arrays of equal length:
+        positions in array.sources, and the vertices that need the channels of these sources.
+        """
         if not array.users and not array.is_free:
             self.sent.append(lambda: _nets_of_array(array))
         array.users.append(users)
@@ -188,38 +175,37 @@ class _Walk:
     def through(self, layers, array):
         """The output of layers, an _Array, for their input."""
         for layer in layers:
-            kind = next((kind for kind in type(layer).__mro__ if kind in _RULES), None)
-            if kind is None:
-                raise ValueError(f"layer {layer.name} {layer!r}: a hypergraph has no rule for a {type(layer).__name__}")
-            array = _RULES[kind](self, layer, array, layer.output_shape(array.shape))
+            array = kind_of(layer).channels(self, layer, array, layer.output_shape(array.shape))
         return array
 
-    def with_weights(self, layer, array, shape):
-        """A Linear or Conv2d: vertices for its outputs, and in the fine grain for the channels of its filters."""
-        work = self.work(layer, shape)
-        most = next(self.blocks[kind] for kind in type(layer).__mro__ if kind in self.blocks)
-        column = _blocks(layer.outputs, most[layer.name] if isinstance(most, dict) else most)
-        sizes, pixels = np.bincount(column), prod(shape[:-1])
-        if self.fine and isinstance(layer, Conv2d):
-            vertices = self.vertices(np.zeros(len(sizes)))
-            row = np.arange(layer.inputs) if array.is_free else array.source_of_channel
-            share = np.outer(np.bincount(row), sizes) / (layer.inputs * layer.outputs)
-            table = self.vertices((work * share).ravel()).reshape(share.shape)
-            self.pairs[layer.name] = row, column, table
-            self.needs(array, lambda _: (np.repeat(np.arange(len(table)), table.shape[1]), table.ravel()))
-            self.sent.append(lambda: _nets_of_sums(layer.name, vertices, table, sizes * pixels))
-        elif isinstance(layer, SparseLinear):
-            filled = layer.pattern.sum(axis=0)
-            work = 2 * filled.sum() if self.seconds is None else work  # a multiplication and an addition for each weight
-            vertices = self.vertices(work * filled / max(1, filled.sum()))
-            feature, output = np.nonzero(layer.pattern)
-            channel = feature // (layer.inputs // len(array.owners))
-            self.needs(array, lambda array: (array.source_of_channel[channel], vertices[output]))
-        else:
-            vertices = self.vertices(work * sizes / layer.outputs)
-            self.needs(array, lambda array: _all_by_all(len(array.sources), vertices))
-        self.outputs[layer.name] = vertices[column]
-        return _Array(layer.name, shape, vertices[column], pixels)
+    def with_weights(self, layer, array, shape, most):
+        """The output of a layer whose outputs each need all inputs: blocks of them are vertices, at most `most`."""
+        column = _blocks(layer, most)
+        vertices = self.vertices(self.work(layer, shape) * np.bincount(column) / layer.outputs)
+        self.needs(array, lambda array: _all_by_all(len(array.sources), vertices))
+        return self.outputs_at(layer, shape, vertices[column])
+
+    def with_pairs(self, layer, array, shape):
+        """The output of a convolution of the fine grain: vertices for its filters, and for the channels of its filters."""
+        column, work = _blocks(layer, self.filter_blocks), self.work(layer, shape)
+        sizes = np.bincount(column)
+        vertices = self.vertices(np.zeros(len(sizes)))
+        row = np.arange(layer.inputs) if array.is_free else array.source_of_channel
+        share = np.outer(np.bincount(row), sizes) / (layer.inputs * layer.outputs)
+        table = self.vertices((work * share).ravel()).reshape(share.shape)
+        self.pairs[layer.name] = row, column, table
+        self.needs(array, lambda _: (np.repeat(np.arange(len(table)), table.shape[1]), table.ravel()))
+        self.sent.append(lambda: _nets_of_sums(layer.name, vertices, table, sizes * prod(shape[:-1])))
+        return self.outputs_at(layer, shape, vertices[column])
+
+    def outputs_at(self, layer, shape, vertices):
+        """The output of a layer with weights, which these vertices compute."""
+        self.outputs[layer.name] = vertices
+        return self.made_by(layer, shape, vertices)
+
+    def made_by(self, layer, shape, owners):
+        """What a layer makes at these owners of its channels."""
+        return _Array(layer.name, shape, owners, prod(shape[:-1]))
 
     def work(self, layer, shape):
         """The weight of all vertices of a layer. shape: of a sample of its output."""
@@ -233,37 +219,6 @@ class _Walk:
             np.add.at(weights, array.owners, work / len(array.owners))
             self.weights = [weights]
         return array.after(shape)
-
-    def response_norm(self, layer, array, shape):
-        """A LocalResponseNorm: the owner of a channel needs its neighbours, too."""
-        channels = shape[-1]  # or features: several of each channel behind a Flatten
-        near = [indices(layer.neighbours(slice(c, c + 1), channels)) for c in range(channels)]
-        channel, owner = np.concatenate(near), np.repeat(array.owners_of_features, [len(some) for some in near])
-        channel //= channels // len(array.owners)
-        if not array.is_free:
-            self.needs(array, lambda array: (array.source_of_channel[channel], owner))
-        return self.by_channel(layer, array, shape)
-
-    def residual(self, layer, array, shape):
-        """A Residual: the channels of the shortcut travel to where those of the branch are."""
-        array = array.after(array.shape)  # what stands around it gets the channels that it needs by itself
-        branch, shortcut = self.through(layer.branch, array), self.through(layer.shortcut, array)
-        if branch.is_free and shortcut.is_free:
-            return branch.after(shape)
-        owners = _owned(layer, branch)
-        channel = np.arange(shape[-1]) // (shape[-1] // len(shortcut.owners))
-        if not shortcut.is_free:
-            self.needs(shortcut, lambda shortcut: (shortcut.source_of_channel[channel], owners))
-        return _Array(layer.name, shape, owners, prod(shape[:-1]))
-
-    def concat(self, layer, array, shape):
-        """A Concat: each channel stays where its branch has made it."""
-        array = array.after(array.shape)
-        ends = [self.through(branch, array) for branch in layer.branches]
-        if all(end.is_free for end in ends):
-            return _Array(layer.name, shape, np.full(shape[-1], FREE), prod(shape[:-1]))
-        owners = [_owned(layer, end) for end in ends]
-        return _Array(layer.name, shape, np.concatenate(owners), prod(shape[:-1]))
 
     def result(self, inputs, loss):
         """The NetworkHypergraph of what has been noted."""
@@ -282,32 +237,14 @@ class _Walk:
         return NetworkHypergraph(graph, self.outputs, self.pairs, inputs, loss, all_of("unpooled"))
 
 
-_RULES = {
-    Linear: _Walk.with_weights,
-    Conv2d: _Walk.with_weights,
-    Activation: _Walk.by_channel,
-    Dropout: _Walk.by_channel,
-    BatchNorm: _Walk.by_channel,
-    Pool2d: _Walk.by_channel,
-    Flatten: _Walk.by_channel,
-    LocalResponseNorm: _Walk.response_norm,
-    Residual: _Walk.residual,
-    Concat: _Walk.concat,
-}
-
-
 class _Nets(NamedTuple):
-    """The nets of one array, or of the partial sums of one layer: a group of a Hypergraph.
-
-    numbers, pins: pins[i] is a vertex of the net numbers[i] of this group. unpooled: as for NetworkHypergraph. costs, roots: as
-    for Hypergraph. are_sums: whether they reduce.
-    """
+    """The nets of one array, or of the partial sums of one layer: a group of a Hypergraph, whose names the fields have."""
 
     name: str
-    numbers: np.ndarray
+    numbers: np.ndarray  # pins[i] is a vertex of the net numbers[i] of this group
     pins: np.ndarray
     costs: np.ndarray
-    unpooled: np.ndarray
+    unpooled: np.ndarray  # as for NetworkHypergraph
     roots: np.ndarray
     are_sums: bool
 
@@ -333,17 +270,10 @@ def _all_by_all(sources, vertices):
     return np.repeat(np.arange(sources), len(vertices)), np.tile(vertices, sources)
 
 
-def _blocks(length, most):
-    """The block of each of `length` outputs: consecutive blocks whose sizes differ by at most one, at most `most` of them."""
-    return np.arange(length) * min(length, most or length) // length
-
-
-def _owned(layer, array):
-    """The owners of the features of the output of a branch. ValueError if that is the minibatch, but not of other branches."""
-    if (array.owners == FREE).any():
-        raise ValueError(f"layer {layer.name} {layer.description}: a branch without weights passes the minibatch on, which has "
-                         "no owner, and another branch does not: put a layer with weights in front")  # fmt: skip
-    return array.owners_of_features
+def _blocks(layer, most):
+    """The block of each output: consecutive blocks whose sizes differ by at most one. most: see `of_network`."""
+    most = most[layer.name] if isinstance(most, dict) else most
+    return np.arange(layer.outputs) * min(layer.outputs, most or layer.outputs) // layer.outputs
 
 
 def _assign(parts, vertices, owners, name):

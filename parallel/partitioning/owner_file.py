@@ -12,9 +12,8 @@ SUFFIX = ".h5"  # of the names of such files
 
 
 def write_owners(owners, path):
-    """Write Owners; the file appears whole or not at all.
-
-    It has the attributes `format`, `ranks` and `loss`, and an array for each layer in `outputs` and in `pairs`.
+    """Write Owners: attributes `format`, `ranks` and `loss`, and an array for each layer in `outputs` and in `pairs`. The file
+    appears whole or not at all.
     """
     kind = np.min_scalar_type(owners.ranks)
     with made_in_memory(path) as file:
@@ -49,9 +48,8 @@ def _number(file, name):
 
 
 def _arrays(file, group, layers, shape):
-    """{name: array} of a group of a file. layers: {name: layer}. shape: a function of a layer to the shape of its array.
-
-    Nothing is read that has another shape, or that is in another file. ValueError for that.
+    """{name: array} of a group of a file. shape: a function of a layer to the shape of its array. ValueError, before it is
+    read, for an array that has another shape or is in another file.
     """
     folder, found = own(file, group, h5py.Group), {}
     for name in folder:

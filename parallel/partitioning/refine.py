@@ -19,10 +19,8 @@ TOLERANCE = 1e-6  # of sums that were rounded
 
 
 def refine(graph, parts, k, epsilon=0.1, speeds=None, seed=0, moves=1_000_000):
-    """The part of each vertex, an int64 array (V,), with at most the volume of `parts`.
-
-    epsilon, speeds: as for `limits_of`, whose limits the result keeps, but for parts that have more work from the beginning,
-    which get no more. moves: how many to try, some microseconds each. The same arguments give the same partition.
+    """The part of each vertex, int64 (V,), with at most the volume of `parts`. It keeps `limits_of`; a part that has more work
+    at the beginning gets no more. The same arguments give the same partition. moves: some microseconds each.
     """
     parts = graph.check_parts(parts, k)
     limits, _ = limits_of(graph.weights, k, epsilon, speeds)

@@ -1,5 +1,7 @@
 """A Linear layer that overlaps the all-gather of its input with its matrix products."""
 
+from math import prod
+
 from gridgrad.nn.device import xp
 from gridgrad.nn.kernels.gemm import column_sums, matmul
 from gridgrad.nn.layer import Layer
@@ -7,18 +9,11 @@ from gridgrad.parallel.placement.partition import size
 
 
 class GatheredLinear(Layer):
-    """A Redistribute `Shard(C) -> Replicate` and the Linear that follows it, run as one layer so that the two overlap.
-
-    The result equals that of the two layers except for the order in which terms are summed. Each rank's block of features is
-    multiplied from the buffer in which it arrived, so nothing is packed. Forward computes y = sum_r x_r W_r: it starts the
-    all-gather and multiplies this rank's own block x_r while the blocks of the other ranks arrive. Backward computes the
-    partial sums dy W_r^T of the input's gradient, starts their reduce-scatter, and computes the gradient of the weights
-    meanwhile.
-
-    move: the Redistribute. linear: this rank's block of the Linear, which has all rows of the weight (all input features).
-    Input (samples, features of this rank), output (samples, columns of the block). All passes are collective over the group.
+    """A Redistribute `Shard(C) -> Replicate`, `move`, and this rank's block of the Linear behind it as one layer. It sums in
+    another order, y = sum_r x_r W_r, each block from the buffer in which it arrived. All passes are collective.
     """
 
+    kind = "linear"
     output_may_be_overwritten = True
     has_fused_backward = True
 
@@ -34,6 +29,7 @@ class GatheredLinear(Layer):
         return self.move.source.partition.parts
 
     def forward(self, x, context):
+        """Multiplies the own block while the blocks of the other ranks arrive."""
         workspace, parts = context[self].workspace, self.parts
         context[self].transfer = None  # backward puts its reduce-scatter here: `gradients` tests it, so that it makes progress
         me, weight, bias = self.group.rank, self.linear.weight.value, self.linear.bias_value
@@ -64,6 +60,7 @@ class GatheredLinear(Layer):
         return self._finish(context)
 
     def backward(self, dy, context):
+        """Computes the gradient of the weights during the reduce-scatter of the partial sums dy W_r^T."""
         self._start(dy, context)
         context.run(self, "gradients", dy)
         context.written(self)
@@ -87,6 +84,17 @@ class GatheredLinear(Layer):
         for term in kept.terms[1:]:
             xp.add(dx, term, out=dx)
         return dx
+
+    def work(self, workload):
+        forward = self.move.step("forward", workload.shape, workload.batch_size)
+        workload.shape = forward.there
+        workload.communicate("forward", forward.kind, self.group, forward.sent)
+        _, *back = workload.add(self.linear)
+        # The gathered blocks, the product with one of them, and the terms of the gradient that are sent and received.
+        workload.keep((1 if workload.first else 3) * prod(forward.there) + prod(workload.shape))
+        if not workload.first:
+            backward = self.move.step("backward", forward.there, workload.batch_size)
+            workload.communicate("backward", backward.kind, self.group, backward.sent, tuple(back[:1]))
 
     def __repr__(self):
         return f"GatheredLinear({self.linear!r}, {self.group.size} ranks)"

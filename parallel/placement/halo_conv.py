@@ -1,22 +1,19 @@
 """A convolution of images that are sharded by height or width, which computes while its halo arrives."""
 
+from dataclasses import replace
+from math import prod
+
 from gridgrad.nn.device import xp
 from gridgrad.nn.layer import Layer
 from gridgrad.parallel.placement.partition import positions, size
 
 
 class HaloConv2d(Layer):
-    """A Conv2d on images that are sharded by height or width; together the ranks compute what a Conv2d of whole images does.
-
-    Forward starts the exchange of the halo, computes the outputs that need no halo meanwhile, and then those at the borders.
-    Backward starts the exchange that returns the gradients of the halo to their owners, and computes the gradients of the
-    kernel and the bias meanwhile.
-
-    conv: a Conv2d whose window pads this rank's part of the images as it would be padded within the whole images.
-    halo: the Redistribute from the rows (or columns) that each rank owns to those that its outputs need.
-    Input and output are this rank's (samples, height, width, channels). All passes are collective over the group of the halo.
+    """A Conv2d of a rank's rows or columns of images, padded as within the whole images. halo: the Redistribute from those that
+    each rank owns to those that its outputs need. All passes are collective over its group.
     """
 
+    kind = "conv"
     output_may_be_overwritten = True
     has_fused_backward = True
 
@@ -28,6 +25,7 @@ class HaloConv2d(Layer):
         self.name = self.conv.name = self.halo.name = name
 
     def forward(self, x, context):
+        """Computes the outputs that need no halo while it arrives, then those at the borders."""
         step, space = self._step("forward", x, context), self.halo.space("forward", context)
         x = xp.ascontiguousarray(x)
         extended = space("out", step.there, x.dtype)
@@ -62,6 +60,7 @@ class HaloConv2d(Layer):
         return self._finish_back(extended, self._start_back(extended, context), context)
 
     def backward(self, dy, context):
+        """Computes the gradients of kernel and bias while those of the halo return to their owners."""
         context.begin_pass(self, "input_gradient")
         extended = self.conv.input_gradient(dy, context)
         context.end_pass(self, "input_gradient")
@@ -71,20 +70,35 @@ class HaloConv2d(Layer):
         return self._finish_back(extended, transfer, context)
 
     def _start_back(self, extended, context):
-        """Begin to send the gradients of the halo back to the ranks that own its rows; returns the transfer."""
+        """The transfer that brings the gradients of the halo back to the ranks that own its rows."""
         step = self._step("backward", extended, context)
         return step.start(extended, self.halo.space("backward", context), self.name)
 
     def _finish_back(self, extended, transfer, context):
-        """Wait for the exchange; returns the gradient of the owned rows, to which other ranks have contributed.
-
-        extended: the gradient of all rows that this rank needed.
-        """
+        """The gradient of the owned rows, with what other ranks have sent. extended: that of all rows that were needed."""
         step = self._step("backward", extended, context)
         dx = context.gradient_space(step.there, extended)
         step.keep(extended, dx)
         step.finish(transfer, dx)
         return dx
+
+    def work(self, workload):
+        before = workload.shape
+        workload.shape = self.halo.step("forward", before, workload.batch_size).there
+        forward, *_ = workload.add(self.conv)
+        after, workload.shape = workload.shape, before
+        share = size(self.inner) / max(after[self.dim], 1)  # of the outputs that need no halo; the others are another call
+        if 0 < share < 1 and len(forward.sizes) == 4:
+            n, pixels, *channels = forward.sizes
+            parts = [
+                replace(forward, sizes=(n, pixels * p, *channels), flops=forward.flops * p, nbytes=forward.nbytes * p)
+                for p in (share, 1 - share)
+            ]
+            workload.works[workload.works.index(forward)] = parts[0]
+            workload.works.append(parts[1])
+        workload.redistribute(self.halo)
+        workload.keep(0 if workload.first else -prod(before))  # the gradient of the input is passed on
+        workload.shape = after
 
     def __repr__(self):
         return f"HaloConv2d({self.conv!r}, {self.halo!r})"

@@ -1,37 +1,38 @@
-"""The Placer turns the layers of a serial network into those of one rank, and inserts the redistributions between them."""
+"""The Placer turns the layers of a serial network into those of one rank, and inserts the redistributions between them.
 
-from copy import copy
+With an axis `stage`, each chunk of consecutive layers is on one rank of that axis: all of its parameters and buffers, and all
+samples of the network's input or outputs where it is the first or last chunk. Other ranks hold empty blocks of these arrays, so
+what gathers, saves, loads or reads an array by its Layout needs no rule of its own. Between chunks activations travel in the
+placement that they have along the other axes.
+"""
+
+from dataclasses import replace
 from functools import lru_cache, partial
 
-from gridgrad.nn import BatchNorm, Concat, Conv2d, Dropout, Flatten, Linear, LocalResponseNorm, Residual, TiedAutoencoder
+from gridgrad.nn import Linear
 from gridgrad.nn.device import xp
 from gridgrad.nn.layer import Layer, Parameter
-from gridgrad.nn.layers.activations import Activation
-from gridgrad.nn.layers.pool import Pool2d
 from gridgrad.parallel.grid.process_grid import STAGE
 from gridgrad.parallel.placement.gathered_linear import GatheredLinear
 from gridgrad.parallel.placement.halo_conv import HaloConv2d
+from gridgrad.parallel.placement.layer_kinds import kind_of
 from gridgrad.parallel.placement.layout import Layout
-from gridgrad.parallel.placement.move_table import sum_in_place
 from gridgrad.parallel.placement.moves import MASTER
-from gridgrad.parallel.placement.partition import EMPTY, Partition, size
-from gridgrad.parallel.placement.placements import PIXELS, AtMaster, C, Invariant, N, Partial, Replicate, Shard
+from gridgrad.parallel.placement.partition import Partition, Split
+from gridgrad.parallel.placement.placements import PIXELS, AtMaster, AtRank, C, N, Partial, Replicate, Shard
 from gridgrad.parallel.placement.plan import Plan
 from gridgrad.parallel.placement.redistribute import Redistribute
-from gridgrad.parallel.placement.stages import at_stage
 
 
 class Placer:
-    """Goes through a network layer by layer and keeps track of how the activations are placed along every axis.
+    """Goes through a network layer by layer and keeps track of how the activations are placed along every axis."""
 
-    grid: a ProcessGrid or a GridDescription. plans: {axis: {layer: Plan}} for the layers with weights. shape: of a whole sample
-    of the activations. splits: {axis: Split}, by which an axis divides a dimension that it begins to shard. owners: what the
-    plan of the axis `MODEL` takes, usually {name of a layer: Partition}, which replaces the Split for the outputs of that
-    layer. start: (at, order) of activations in the middle of a network; by default those of a minibatch.
-    The state changes from layer to layer. shape: as above, at this point. at: {axis: placement} of the activations, for the
-    axes that have several ranks. order: the axes that shard the samples, outermost first. stage: the rank along the axis
-    `stage` on which the layers are. layers: those placed so far.
-    """
+    # grid: a ProcessGrid or a GridDescription. plans: {axis: {layer: Plan}} for the layers with weights. splits: {axis: Split},
+    # by which an axis divides a dimension that it begins to shard. owners: what the plan of the axis `MODEL` takes, usually
+    # {name of a layer: Partition of its outputs}. start: (at, order) in the middle of a network.
+    # The state changes from layer to layer. shape: of a whole sample of the activations. at: {axis: placement} of them, for the
+    # axes with several ranks. order: the axes that shard the samples, outermost first. stage: the rank along the axis `stage`
+    # on which the layers are. layers: those placed so far.
 
     def __init__(self, grid, plans, shape, splits, owners=None, start=None):
         self.grid, self.plans, self.shape, self.splits, self.owners = grid, plans, shape, splits, owners or {}
@@ -57,6 +58,10 @@ class Placer:
         split = self.splits[axis]
         return self.of_axis[axis].samples(split) if dim == N else Shard(dim, split.of_length(self.shape[dim - (dim > 0)]))
 
+    def sharding(self, *dims):
+        """The axes along which one of these dimensions is sharded."""
+        return [axis for axis, placement in self.at.items() if placement.dim in dims]
+
     @property
     def layout(self):
         """The Layout of the activations at this point."""
@@ -67,24 +72,19 @@ class Placer:
         """The Layout of a parameter or buffer of the layer at this point. placements: {axis: placement} on a stage."""
         return at_stage(Layout(parameter.shape, self.grid.sizes, placements, self.grid.coordinates), self.stage)
 
-    def place(self, layers):
-        """Place the layers one after another. ValueError for a kind of layer for which there is no rule."""
-        for layer in layers:
-            kind = next((kind for kind in type(layer).__mro__ if kind in PLACES), None)
-            if kind is None:
-                raise ValueError(f"layer {layer.name} {layer!r}: there is no rule how to place a {type(layer).__name__}")
-            PLACES[kind](self, layer)
-            self.shape = layer.output_shape(self.shape)
+    def at_master(self, axis, parameter):
+        """The placement of a parameter of which the master of an axis holds all, by its last dimension."""
+        return AtMaster(-1, Partition.at_rank(parameter.shape[-1], self.grid.sizes[axis], MASTER))
 
-    def finish(self):
-        """Move the outputs to where the loss is computed: along each axis they are sharded by samples, or Invariant."""
-        for axis, plan in self.of_axis.items():
-            plan.finish(self, axis)
+    def rows_along(self, axis):
+        """A function of a batch size: the slice of such a global minibatch that the ranks along an axis hold together now."""
+        return partial(_rows_of_group, self.layout, axis, self.grid.coordinates)
+
+    # ----- moving the activations, and appending layers
 
     def move(self, axis, target, name, kind=Redistribute):
-        """Append the redistributions that bring the activations to the placement `target` along an axis.
-
-        name: of the layer that needs them, under which their communication is counted. kind: of the one that leads there.
+        """Append what brings the activations to a placement along an axis. name: of the layer that needs them, under which the
+        bytes are counted. kind: Redistribute or a subclass.
         """
         source = self.at[axis]
         if source == target:
@@ -105,12 +105,14 @@ class Placer:
         self.order = outer + ((axis,) if target.dim == N else ())
 
     def redistribution(self, axis, target, kind=Redistribute):
-        """The Redistribute, or other `kind` of it, of the activations at this point to a placement along an axis."""
+        """The Redistribute, or `kind` of it, of the activations at this point to a placement along an axis."""
         return kind(self.grid.group(axis), self.at[axis], target, self.shape, self.rows_along(axis))
 
-    def rows_along(self, axis):
-        """A function of a batch size: the slice of such a global minibatch that the ranks along an axis hold together now."""
-        return partial(_rows_of_group, self.layout, axis, self.grid.coordinates)
+    def whole_values(self, name):
+        """Reduce partial sums with a reduce-scatter, for layers that are not linear and so need the sums themselves."""
+        for axis, placement in self.at.items():
+            if placement == Partial():
+                self.move(axis, self.shard(axis, C), name)
 
     def append(self, layer, name):
         """Append a layer of this rank. name: of the serial layer that it belongs to."""
@@ -123,24 +125,26 @@ class Placer:
             block = EmptyLayer(block, self.shape, layer.output_shape(self.shape))
         self.append(block, layer.name)
 
-    def at_master(self, axis, parameter):
-        """The placement of a parameter of which the master of an axis holds all, by its last dimension."""
-        return AtMaster(-1, Partition.at_rank(parameter.shape[-1], self.grid.sizes[axis], MASTER))
+    def append_whole(self, container, name):
+        """Append a layer that contains branches. The layers in the branches have their names already."""
+        container.name = name
+        self.layers.append(container)
 
-    def whole_values(self, name):
-        """Reduce partial sums with a reduce-scatter, for layers that are not linear and so need the sums themselves."""
-        for axis, placement in self.at.items():
-            if placement == Partial():
-                self.move(axis, self.shard(axis, C), name)
+    # ----- placing layers
 
-    def _sharding(self, *dims):
-        """The axes along which one of these dimensions is sharded."""
-        return [axis for axis, placement in self.at.items() if placement.dim in dims]
+    def place(self, layers):
+        """Place the layers one after another. ValueError for a kind of layer for which there is no rule."""
+        for layer in layers:
+            kind_of(layer).place(self, layer)
+            self.shape = layer.output_shape(self.shape)
 
-    # ----- one method for each kind of layer that has no file of its own
+    def finish(self):
+        """Move the outputs to where the loss is computed: along each axis they are sharded by samples, or Invariant."""
+        for axis, plan in self.of_axis.items():
+            plan.finish(self, axis)
 
     def weights(self, layer):
-        """A layer with weights: its input is moved as the plans require, and this rank keeps its block of the weights."""
+        """Place a layer with weights: its input moves as the plans require, and this rank keeps its block of the weights."""
         plans = {axis: self.plans[axis][layer] for axis in self.at}
         if any(plan.place(self, axis, layer) for axis, plan in plans.items()):
             return
@@ -155,8 +159,8 @@ class Placer:
         block = layer.placed(**{name: self.layout_of(p, placements[name]) for name, p in arrays.items()})
         if self.layers and self._hides_gather(self.layers[-1], block):
             block = GatheredLinear(self.layers.pop(), block)
-        if self._sharding(*PIXELS):  # of a convolution: no other layer with weights is given parts of images
-            block.window, parts, halos = self._windowed(layer.window)
+        if self.sharding(*PIXELS):  # of a convolution: no other layer with weights is given parts of images
+            block.window, parts, halos = self.windowed(layer.window)
             outputs |= parts
             for halo in halos[:-1]:
                 self.append(halo, layer.name)
@@ -174,15 +178,12 @@ class Placer:
             return False
         return self.grid.spans_nodes(*(axis for axis in self.at if self.grid.group(axis) is before.group))
 
-    def _windowed(self, window):
-        """What a layer with a window needs where images are sharded by height or width.
-
-        Returns (the window of this rank's outputs, {axis: Shard} of the outputs, a list with the halo of each axis). A halo is
-        a Redistribute from the rows or columns that each rank owns to those that the windows of its outputs cover. The second
-        halo also sends what the first one has brought, so that the corners arrive too.
+    def windowed(self, window):
+        """(the window of this rank's outputs, {axis: Shard} of them, [a halo, ..]), where images are sharded. A halo brings the
+        rows or columns that the windows cover; the second one also sends what the first has brought: the corners.
         """
         mine, parts, halos = window, {}, []
-        for axis in self._sharding(*PIXELS):
+        for axis in self.sharding(*PIXELS):
             dim = self.at[axis].dim
             length = self.shape[dim - 1]
             outputs = self.splits[axis].of_length(window.outputs(dim, length))
@@ -194,94 +195,9 @@ class Placer:
             parts[axis] = Shard(dim, outputs)
         return mine, parts, halos
 
-    def pool(self, layer):
-        """A pooling: it gets a halo where its windows cover rows or columns of other ranks."""
-        self.whole_values(layer.name)
-        new = copy(layer)
-        new.window, parts, halos = self._windowed(layer.window)
-        for halo in halos:
-            self.append(halo, layer.name)
-        self.at |= parts
-        self.append(new, layer.name)
-
-    def elementwise(self, layer):
-        """An activation function: each rank applies it to its own elements."""
-        self.whole_values(layer.name)
-        self.append(copy(layer), layer.name)
-
-    def dropout(self, layer):
-        """A Dropout: each rank draws its block of the mask that the serial layer draws."""
-        self.whole_values(layer.name)
-        new, layout, coordinates = copy(layer), self.layout, self.grid.coordinates
-        new.shape, new.part = self.shape, layout.sample_block(coordinates)
-        new.rows = partial(layout.rows, coordinates=coordinates)
-        self.append(new, layer.name)
-
-    def batch_norm(self, layer):
-        """A BatchNorm: each rank holds its channels; statistics are summed over the axes that shard samples or pixels."""
-        self.whole_values(layer.name)
-        for axis, placement in self.at.items():
-            if placement == Invariant():  # the gradients of a replicated parameter must be partial sums
-                self.move(axis, Replicate(), layer.name)
-            elif placement == Replicate() and not self.of_axis[axis].sums_gradients:  # each parameter has one owner
-                self.move(axis, self.shard(axis, C), layer.name)
-        apart = [axis for axis, p in self.at.items() if p.dim not in (None, C) and not isinstance(p, AtMaster)]
-        channels = {axis: Shard(0, p.partition) for axis, p in self.at.items() if p.dim == C}
-        channels |= {axis: self.at_master(axis, layer.gamma) for axis, p in self.at.items() if isinstance(p, AtMaster)}
-        new = GlobalBatchNorm(self.grid.group(*apart), layer.channels, layer.eps, layer.momentum)
-        layout = self.layout_of(layer.gamma, channels)
-        self.append_block(new.placed(**{p.name: layout for p in (*new.parameters, *new.buffers)}), layer)
-
-    def response_norm(self, layer):
-        """A LocalResponseNorm: where channels are sharded, it gets a halo of the neighbouring channels."""
-        self.whole_values(layer.name)
-        new, channels = copy(layer), self.shape[-1]
-        for axis in self._sharding(C):
-            if not self.at[axis].partition.is_contiguous:  # neighbouring channels should be on the same rank
-                self.move(axis, self.shard(axis, C), layer.name)
-            owned, rank = self.at[axis].partition, self.grid.coordinates[axis]
-            needed = owned.mapped(channels, lambda part: layer.neighbours(part, channels) if size(part) else EMPTY)
-            mine, seen = owned.part(rank), needed.part(rank)
-            if size(mine):
-                new.before, new.after = mine.start - seen.start, seen.stop - mine.stop
-            halo = self.redistribution(axis, self.at[axis].needing(needed))
-            if halo.moves("forward"):
-                self.append(halo, layer.name)
-        self.append(new, layer.name)
-
-    def flatten(self, layer):
-        """A Flatten: parts of images become shards of the samples; shards of channels become shards of the features."""
-        self.whole_values(layer.name)
-        if len(self.shape) == 1:
-            return
-        for axis in self._sharding(*PIXELS):
-            self.move(axis, self.shard(axis, N), layer.name)
-        self.append(copy(layer), layer.name)
-        pixels = self.shape[0] * self.shape[1]
-        self.at |= {axis: Shard(C, p.partition.grouped(pixels)) for axis, p in self.at.items() if p.dim == C}
-
-    def residual(self, layer):
-        """A Residual: both branches end in the same placement, so that they can be added."""
-        branch, shortcut = self._branches((layer.branch, layer.shortcut), layer.name)
-        self._append_whole(Residual(branch.layers, shortcut.layers), layer.name)
-
-    def concat(self, layer):
-        """A Concat: all branches end in the same placement, with all channels on each rank, or with those that it owns."""
-        branches = self._branches(layer.branches, layer.name, whole_channels=True)
-        for axis, plan in self.of_axis.items():
-            plan.join(self, axis, branches, layer.name)
-        self._append_whole(Concat(*(branch.layers for branch in branches)), layer.name)
-
-    def _append_whole(self, container, name):
-        """Append a layer that contains branches. The layers in the branches have their names already."""
-        container.name = name
-        self.layers.append(container)
-
-    def _branches(self, branches, name, whole_channels=False):
-        """Place branches that begin here; returns a Placer for each. All end in the placement of the first branch.
-
-        In it there are no partial sums. With `whole_channels` it does not shard the channels, unless the plan leaves those of
-        each branch at their owners. name: of the layer with the branches.
+    def branches(self, branches, name, whole_channels=False):
+        """Place the branches of a layer: a Placer for each, which end as the first does, without partial sums. whole_channels:
+        they end with all channels on every rank, unless the plan leaves those of each branch at their owners.
         """
         axes = self.of_axis.items()
         begins = {axis: plan.starts_of_branches(self, axis, branches, name, not whole_channels) for axis, plan in axes}
@@ -304,7 +220,7 @@ class Placer:
         return placers
 
     def _end_as(self, other, name):
-        """Append the redistributions that bring the activations to the placements in which another Placer has ended."""
+        """Append the redistributions to the placements in which another Placer has ended."""
         for axis, placement in other.at.items():
             self.move(axis, placement, name)
         if self.order != other.order:
@@ -314,54 +230,27 @@ class Placer:
                 self.move(axis, other.at[axis], name)
 
 
-PLACES = {
-    Linear: Placer.weights,
-    Conv2d: Placer.weights,
-    TiedAutoencoder: Placer.weights,
-    Pool2d: Placer.pool,
-    Dropout: Placer.dropout,
-    BatchNorm: Placer.batch_norm,
-    LocalResponseNorm: Placer.response_norm,
-    Flatten: Placer.flatten,
-    Residual: Placer.residual,
-    Concat: Placer.concat,
-    Activation: Placer.elementwise,
-}
-
-
 def _rows_of_group(layout, axis, coordinates, batch_size):
     return layout.of(batch_size).part(0, coordinates, inside=axis)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024)  # the planner asks for the same one again and again, and compares the results
 def needed_part(window, outputs, dim, length):
-    """The Partition of the input that the ranks need for their parts of the output, halos included.
-
-    window: a Window. outputs: the Partition of the output. dim: H or W; length: of this dimension of the input.
-    It is cached because the planner asks for the same one again and again, and compares the results.
-    """
+    """The Partition of the input, `length` long in dim H or W, that ranks need for their parts of the output, with halos."""
     return outputs.mapped(length, partial(window.input_part, dim, length=length))
 
 
-class GlobalBatchNorm(BatchNorm):
-    """BatchNorm with the statistics of the global minibatch.
-
-    group: the ranks that hold other samples or pixels of the same channels; their sums are all-reduced.
-    """
-
-    def __init__(self, group, *arguments):
-        super().__init__(*arguments)
-        self.group = group
-
-    def sum_over_ranks(self, sums):
-        sum_in_place(self.group, sums, self.name)
-        return sums
+def at_stage(layout, stage):
+    """The Layout of an array all of which is at one rank of the axis `stage`. layout: along the other axes."""
+    if layout.sizes[STAGE] == 1:
+        return layout
+    held = AtRank(0, Split.at_rank(layout.sizes[STAGE], stage))
+    return replace(layout, placements=layout.placements | {STAGE: held})
 
 
 class EmptyLayer(Layer):
-    """What another rank has in place of a layer that runs on the master alone: it passes on empty arrays.
-
-    layer: with an empty block of the parameters. before, after: the shapes of an input and of an output sample.
+    """What another rank has in place of a layer that runs on the master alone: it passes on empty arrays. layer: with an empty
+    block of the parameters. before, after: the shapes of an input and of an output sample.
     """
 
     def __init__(self, layer, before, after):
@@ -373,3 +262,6 @@ class EmptyLayer(Layer):
 
     def input_gradient(self, dy, context):
         return xp.empty((0, *self.before), dy.dtype)
+
+    def work(self, workload):
+        workload.shape = 0, *self.after

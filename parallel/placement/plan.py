@@ -13,70 +13,34 @@ OUTPUTS, INPUTS = -1, -2  # dimensions of a weight
 
 
 class Plan:
-    """How a layer with weights is placed along an axis, and what that means for the layers around it.
+    """How a layer with weights is placed along an axis, and what that means for the layers around it."""
 
-    A subclass has a word and says how a layer is divided: its `input` and `output`, and `divide`. All else is as here for most
-    plans: a layer gets its input in the placement that it needs, holds its block of the weights, and leaves its output in
-    another placement; layers of other kinds follow from the placement of their input, whatever the plan is. `docs/extending/`
-    has an example.
+    # A subclass has a word and says how a layer is divided: its `input` and `output`, and `divide`. All else is as here for
+    # most plans: a layer gets its input in the placement that it needs, holds its block of the weights, and leaves its output
+    # in another placement; layers of other kinds follow from the placement of their input. `docs/extending/` has an example.
 
-    Attributes
-    ----------
-    word : str
-        Its name in the text of a plan.
-    use : str
-        What the ranks of the axis do with a layer, in words: "they .."
-    kinds : tuple of str
-        The kinds of layers that can have it, see `Layer.kind`.
-    input, output
-        The placements that the layer needs and leaves; a number stands for a Shard of that dimension.
-    weight : int or None
-        The dimension of the weight that is sharded: -1 for its outputs, -2 for its inputs; None if every rank holds all of it.
-    move : subclass of Redistribute
-        The layer that brings the input to its placement: Redistribute, or a subclass with another algorithm.
-    is_candidate : bool
-        Whether "fewest-bytes" may choose it for a layer.
-    axes : tuple of str
-        The axes that divide the arrays of layers and may have several ranks.
-    mixes : bool
-        Whether other layers may have other plans along the axis.
-    sums_gradients : bool
-        Whether the gradients of parameters that several ranks of the axis hold are summed; otherwise each has one owner.
-    shares_work : bool
-        Whether the ranks of the axis share the work of a layer.
-    bounding_rank : int or None
-        The rank of the axis whose work bounds a step, whatever its share; None if it is the one with the largest share.
-    divides_apart : bool
-        Whether each branch of a Concat may end with its channels at other ranks. Otherwise all of them end alike, with all
-        channels on each rank.
-    needs_owners : bool
-        Whether it is a partition of the whole network, an Owners, that a partitioner finds and the ranks may run as a pipeline.
-
-    Examples
-    --------
-    >>> from gridgrad.parallel import PLANS, C, Replicate
-    >>> plan = PLANS["out"]
-    >>> plan.input == Replicate(), plan.output == C, plan.weight
-    (True, True, -1)
-    """
-
-    word = use = ""
-    kinds: tuple[str, ...] = ("linear", "conv")
+    word = use = ""  # its name in the text of a plan; what the ranks of the axis do with a layer: "they .."
+    kinds: tuple[str, ...] = ("linear", "conv")  # the kinds of layers that can have it, see `Layer.kind`
+    refusal = ""  # why other layers can not, as the end of a sentence; by default it names the plans that they can have
+    # The placements that the layer needs and leaves; a number stands for a Shard of that dimension.
     input: Any = N
     output: Any = N
-    weight: int | None = None
-    move = Redistribute
-    is_candidate = False
-    axes: tuple[str, ...] = LAYER_AXES
-    mixes = sums_gradients = shares_work = True
-    bounding_rank: int | None = None
-    divides_apart = needs_owners = False
+    weight: int | None = None  # the dimension of the weight that is sharded: -1 for its outputs, -2 for its inputs, or none
+    move = Redistribute  # the layer that brings the input to its placement, or a subclass with another algorithm
+    is_candidate = False  # whether "fewest-bytes" may choose it for a layer
+    axes: tuple[str, ...] = LAYER_AXES  # that divide the arrays of layers and may have several ranks
+    mixes = True  # whether other layers may have other plans along the axis
+    sums_gradients = True  # of parameters that several ranks of the axis hold; otherwise each has one owner
+    shares_work = True  # whether the ranks of the axis share the work of a layer
+    bounding_rank: int | None = None  # whose work bounds a step, whatever its share; None: the one with the largest share
+    divides_apart = False  # whether branches of a Concat may end with channels at other ranks, not all on each rank
+    needs_owners = False  # whether it is an Owners of the whole network, which the ranks may run as a pipeline
 
     # ----- what it can not do
 
-    def refusal(self, layer):
-        """Why a layer can not have this plan, as the end of a sentence that begins with the layer; None if it can."""
-        return None if layer.kind in self.kinds else f"takes hidden or replicate, not {self.word}"
+    def takes(self, kind):
+        """Whether layers of a kind can have it."""
+        return kind in self.kinds
 
     def is_tried(self, kinds, sizes, shape):
         """Whether the planner tries it for layers of these kinds. sizes: {axis: ranks}. shape: of a sample."""
@@ -94,8 +58,7 @@ class Plan:
 
     def checked_owners(self, owners, layers, grid):
         """{name of a layer: Partition of its outputs}, for a Placer; ValueError if one does not fit its layer or the grid.
-
-        owners: {name of a layer: a Partition, or a list with the owner of each output}, or None. layers: those with weights.
+        owners: the same or lists with the owner of each output, or None. layers: those with weights.
         """
         if owners is not None and not isinstance(owners, Mapping):
             raise ValueError(f"owners: with '{self.word}' they are a dict {{name of a layer: Partition}}; an Owners is for the "
@@ -130,10 +93,8 @@ class Plan:
         return False
 
     def divide(self, placer, axis, layer):
-        """({name of an array of the layer: its placement}, placement of the output) along an axis.
-
-        It is asked when the input has the placement that is wanted. An array that is not named is Replicate: every rank holds
-        all of it. The placement of the output is of the kind that `output` says.
+        """({name of an array of the layer: its placement}, placement of the output) along an axis, once the input is as wanted.
+        An array that is not named is Replicate. The placement of the output is of the kind that `output` says.
         """
         return {}, placer.at[axis]
 
@@ -147,9 +108,8 @@ class Plan:
         return Shard(N, split)
 
     def starts_of_branches(self, placer, axis, branches, name, added):
-        """Bring what several branches need of the array that they all take; returns the placement in which each begins.
-
-        name: of the layer with the branches. added: whether their outputs are added, and not concatenated.
+        """Bring what branches need of the array that they all take; returns the placement in which each begins. name: of the
+        layer with the branches. added: whether their outputs are added, and not concatenated.
         """
         return [placer.at[axis]] * len(branches)
 
@@ -192,5 +152,5 @@ def weighted(net):
 
 
 def weighted_in(layers):
-    """The layers with weights in a list of layers, see `weighted`."""
+    """`weighted` of a list of layers."""
     return [leaf for leaf in leaves(layers) if leaf.kind]

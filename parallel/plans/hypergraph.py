@@ -18,14 +18,15 @@ gradient is summed over the axis: asynchronous pipelines need that. All outputs 
 """
 
 from dataclasses import dataclass, field
+from math import prod
 
 import numpy as np
 
 from gridgrad.nn.device import to_device, xp
 from gridgrad.nn.layer import Block, Layer, Parameter
-from gridgrad.nn.layers.sparse_linear import SparseLinear
 from gridgrad.nn.sequence import leaves
 from gridgrad.parallel.grid.process_grid import BATCH, MODEL
+from gridgrad.parallel.placement.layer_kinds import kind_of
 from gridgrad.parallel.placement.moves import place_of
 from gridgrad.parallel.placement.partition import EMPTY, Partition, Split, indices, positions, union
 from gridgrad.parallel.placement.placements import AtRank, C, Copies, N, PartialShard, Replicate, Shard, Tile
@@ -36,14 +37,12 @@ from gridgrad.parallel.plans.marques import AddBias
 
 @dataclass(frozen=True, eq=False)
 class Owners:
-    """A partition of the network's work. outputs: {layer: owner of each output}. pairs, of layers with a fine grain: {layer:
-    (inputs, outputs) owner of each channel of a filter}. loss: the rank that gets all outputs. ValueError if they do not fit.
-    """
+    """A partition of the network's work. ValueError for owners that are none."""
 
     ranks: int
-    outputs: dict
-    pairs: dict = field(default_factory=dict)
-    loss: int = 0
+    outputs: dict  # {layer: owner of each output}
+    pairs: dict = field(default_factory=dict)  # of layers with a fine grain {layer: (inputs, outputs) owner of each channel}
+    loss: int = 0  # the rank that gets all outputs
     _partitions: dict = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self):
@@ -109,8 +108,8 @@ class Pairs(Parameter):
 
 
 class Product:
-    """A rectangle of inputs and outputs that a rank multiplies at once, with zeros for pairs of other ranks. needed, made: all
-    inputs and outputs of the rank, made of all its rectangles. held: its pairs, as increasing flat indices.
+    """A rectangle of inputs and outputs that a rank multiplies at once, with zeros for pairs of other ranks. needed, made: the
+    inputs and outputs of all its rectangles. held: its pairs, as increasing flat indices.
     """
 
     def __init__(self, layer, inputs, outputs, needed, made, held):
@@ -124,7 +123,6 @@ class Product:
         self.at = ..., to_device(np.searchsorted(inputs, rows[inside])), to_device(np.searchsorted(outputs, columns[inside]))
 
     def forward(self, x, pairs, context):
-        """The outputs of the rectangle for all inputs of the rank. pairs: the values of its pairs."""
         kept = context[self.block]
         kept.kernel = kept.workspace("kernel", self.block.weight.block_shape, pairs.dtype)
         kept.kernel.fill(0)
@@ -132,13 +130,11 @@ class Product:
         return self.attached(context).forward(self._part(x, self.rows, "x", context), context)
 
     def gradients(self, dy, gradient, context):
-        """Write the gradients of the pairs of the rectangle to `gradient`. dy: of all outputs of the rank."""
         block = self.attached(context)
         block.gradients(self._part(dy, self.columns, "dy", context), context)
         gradient[..., self.held] = block.weight.grad[self.at]
 
     def input_gradient(self, dy, context):
-        """The gradient of the inputs of the rectangle. dy: of all outputs of the rank."""
         return self.attached(context).input_gradient(self._part(dy, self.columns, "dy", context), context)
 
     def attached(self, context):
@@ -160,9 +156,7 @@ class Product:
 
 
 class PairedLayer(Layer):
-    """The pairs of a Linear or Conv2d that one rank multiplies: (n, .., needed) -> partial sums (n, .., made).
-    after: shape of an output sample of the serial layer.
-    """
+    """The pairs of a layer that one rank multiplies, (n, .., needed) -> partial sums (n, .., made). after: of a sample."""
 
     output_may_be_overwritten = True
     overwrites_gradient = False
@@ -205,13 +199,27 @@ class PairedLayer(Layer):
                 dx[product.rows] += product.input_gradient(dy, context)
         return dx
 
+    def work(self, workload):
+        """The products of its rectangles, zeros included, and copies of their kernels and of parts of arrays."""
+        before = workload.shape
+        for product in self.products:
+            block = product.block
+            workload.shape = *before[:-1], block.weight.block_shape[-2]
+            workload.add(block)
+            copied = block.weight.size + (0 if self.is_one else prod(before) + prod(workload.shape))
+            workload.pack("forward", copied, workload.shape[-1])
+            workload.pack("gradients", copied, workload.shape[-1])
+            workload.keep(block.weight.size + copied)  # the kernel and its gradient, and parts of arrays
+        workload.keep(0 if self.is_one or workload.first else prod(before))  # the gradient of the input
+        workload.shape = before[0], *self.after[:-1], self.made
+
     def __repr__(self):
         return f"PairedLayer({self.pairs.size} of {self.pairs.weight.size} weights in {len(self.products)} products)"
 
 
 def rectangles(owned):
-    """Divide `owned`, booleans (inputs, outputs), into at most MOST_PRODUCTS rectangles [(rows, columns), ..]: outputs with the
-    same inputs, then again and again the two joined for which the fewest zeros are multiplied.
+    """At most MOST_PRODUCTS rectangles [(rows, columns), ..] that cover `owned`, booleans (inputs, outputs): outputs with the
+    same inputs, and then again and again those two joined that multiply the fewest zeros.
     """
     columns = np.flatnonzero(owned.any(0))
     patterns, group = np.unique(owned[:, columns].T, axis=0, return_inverse=True)
@@ -262,7 +270,7 @@ class PartitionOfNetwork(Plan):
             )
         owners.check(layers)
         for layer in layers:
-            if layer.name in owners.pairs and isinstance(layer, SparseLinear):
+            if layer.name in owners.pairs and not kind_of(layer).has_pairs:
                 raise ValueError(f"owners: layer {layer.name} {layer!r} is sparse and has no fine grain: leave its pairs out")
         return owners
 
@@ -271,12 +279,20 @@ class PartitionOfNetwork(Plan):
 
     def place(self, placer, axis, layer):
         """The input of a layer comes to the ranks that need it, and each holds its part of the weight."""
-        (place_pairs if layer.name in placer.owners.pairs else place_filters)(placer, axis, layer)
+        at, (needed, made) = placer.at[axis], needed_and_made(placer.owners, layer)
+        placer.move(axis, Copies(C, needed) if at.dim is None else at.needing(needed), layer.name)
+        if layer.name in placer.owners.pairs:
+            place_pairs(placer, axis, layer, needed, made)
+        else:
+            weight = placer.layout_of(layer.weight, {axis: Tile(needed, made)})
+            bias = placer.layout_of(layer.bias, {axis: Shard(0, made)})
+            placer.append(layer.placed(weight=weight, bias=bias), layer.name)
+        placer.at[axis] = Shard(C, placer.owners.partition(layer.name))
         return True
 
     def starts_of_branches(self, placer, axis, branches, name, added):
-        """A channel is sent to a rank once, also if several branches need it there. A branch that begins with weights needs the
-        inputs of that layer; an empty one, added to the first, what the first ends with; any other begins with what is owned.
+        """A channel is sent to a rank once for all branches. One that begins with weights needs the inputs of that layer; an
+        empty one, added to the first, what the first ends with; any other begins with what is owned.
         """
         owned = placer.at[axis]
         if owned == Replicate():
@@ -310,21 +326,10 @@ class PartitionOfNetwork(Plan):
         placer.move(axis, AtRank(N, Split.at_rank(ranks, rank)), "output")
 
 
-def place_filters(placer, axis, layer):
-    """Place a layer with a coarse grain: a rank holds the filters that it owns."""
-    needed, owned = needed_and_made(placer.owners, layer)
-    bring(placer, axis, needed, layer)
-    weight, bias = placer.layout_of(layer.weight, {axis: Tile(needed, owned)}), bias_layout(placer, axis, owned, layer)
-    placer.append(layer.placed(weight=weight, bias=bias), layer.name)
-    placer.at[axis] = Shard(C, owned)
-
-
-def place_pairs(placer, axis, layer):
-    """Place a layer with a fine grain: the products, the sums of what they make, and the bias."""
+def place_pairs(placer, axis, layer, needed, made):
+    """Append a layer with a fine grain: the products, the sums of what they make, and the bias."""
     owners, owned = placer.owners.pairs[layer.name], placer.owners.partition(layer.name)
     rank = placer.grid.coordinates[axis]
-    needed, made = needed_and_made(placer.owners, layer)
-    bring(placer, axis, needed, layer)
     held = Shard(-1, Partition.owned(owners.ravel(), placer.owners.ranks))
     pairs = Pairs(layer.weight)
     pairs = pairs.placed(placer.layout_of(pairs, {axis: held}))
@@ -335,20 +340,9 @@ def place_pairs(placer, axis, layer):
     if made != owned:
         sums = PartialShard(C, made), Shard(C, owned)
         placer.append(Redistribute(placer.grid.group(axis), *sums, after, placer.rows_along(axis)), layer.name)
-    placer.at[axis] = Shard(C, owned)
     if layer.bias in layer.parameters:
-        placer.append(AddBias(layer.bias.placed(bias_layout(placer, axis, owned, layer))), layer.name)
-
-
-def bring(placer, axis, needed, layer):
-    """Bring the input of a layer to the ranks that need it. needed: the Partition of its channels."""
-    at = placer.at[axis]
-    placer.move(axis, Copies(C, needed) if at.dim is None else at.needing(needed), layer.name)
-
-
-def bias_layout(placer, axis, owned, layer):
-    """The Layout of a bias, each element of which is at the owner of its output."""
-    return placer.layout_of(layer.bias, {axis: Shard(0, owned)})
+        bias = layer.bias.placed(placer.layout_of(layer.bias, {axis: Shard(0, owned)}))
+        placer.append(AddBias(bias), layer.name)
 
 
 def needed_and_made(owners, layer):
@@ -373,9 +367,7 @@ def side_by_side(partitions):
 
 
 def between_exchanges(layers):
-    """(chunks, exchanges) of placed layers: lists of layers between two exchanges; the same cuts on all ranks. ValueError if
-    channels are exchanged within branches.
-    """
+    """(chunks, exchanges) of placed layers, with the same cuts on all ranks. ValueError for exchanges within branches."""
     chunks, exchanges = [[]], []
     for layer in layers:
         if type(layer) is Redistribute and layer.is_exchange and layer.moves("forward"):

@@ -15,6 +15,7 @@ none): the master adds them. A rank without kernels, which may be the master, se
 """
 
 from dataclasses import dataclass
+from math import prod
 
 from gridgrad.nn.device import xp
 from gridgrad.nn.kernels.gemm import column_sums
@@ -53,6 +54,9 @@ class AddBias(Layer):
     def input_gradient(self, dy, context):
         return dy
 
+    def work(self, workload):
+        workload.both("add", prod(workload.shape))
+
 
 KERNELS = -1  # the dimension of a convolution's weight that counts its kernels
 
@@ -74,10 +78,11 @@ class EachWhole:
 
 
 class HandedConv2d(Layer):
-    """A convolution (n, H, W, inputs) -> (n, P, Q, this rank's kernels) without bias. The Redistribute `kernels` brings its
-    weight from the master; `conv` is the Conv2d of this rank's kernels. All passes except `input_gradient` are collective.
+    """A convolution (n, H, W, inputs) -> (n, P, Q, this rank's kernels) without bias, `conv`, whose weight the Redistribute
+    `kernels` brings from the master. All passes except `input_gradient` are collective.
     """
 
+    kind = "conv"
     output_may_be_overwritten = True
     overwrites_gradient = False
     has_fused_backward = True
@@ -116,26 +121,13 @@ class HandedConv2d(Layer):
         """Send the gradients of this rank's kernels to the master, where they become the gradient of the parameter."""
         xp.copyto(self.weight.grad, self.kernels.input_gradient(self.conv.weight.grad, context))
 
+    def work(self, workload):
+        held = workload.moved("forward", self.kernels, self.weight.block_shape)
+        workload.add(self.conv)
+        workload.moved("backward", self.kernels, held, "gradients")
+
     def __repr__(self):
         return f"HandedConv2d({self.conv!r}, {self.kernels.group.size} ranks)"
-
-
-def handed_convolution(block, group, columns, before, after, rows):
-    """Yields the layers that replace a Conv2d. block: the Conv2d, whose parameters are at the master. columns: Partition of
-    the kernels. before, after: shapes of an input and an output sample. rows: see `Redistribute`.
-    """
-    window, ranks = block.window, group.size
-    held, whole = AtMaster(N, at_master(ranks)), AtMaster(KERNELS, Partition.at_rank(block.outputs, ranks, MASTER))
-    copies = Copies(N, EachWhole(tuple(n > 0 for n in columns.sizes)))
-    shares = whole if columns == whole.partition else Shard(KERNELS, columns)  # the master may have all kernels
-    serial = Conv2d(block.inputs, block.outputs, window.kernel, window.stride, window.padding, bias=False)
-    conv = serial.placed(weight=Block((*serial.weight.index[:-1], columns.part(group.rank))))
-    kernels = Redistribute(group, whole, shares, block.weight.shape)
-    yield Redistribute(group, held, copies, before, rows)
-    yield HandedConv2d(block.weight, conv, kernels)
-    yield Redistribute(group, Shard(C, columns), held, after, rows)
-    if block.has_bias:
-        yield AddBias(block.bias)
 
 
 class MasterAndSlaves(Plan):
@@ -158,8 +150,17 @@ class MasterAndSlaves(Plan):
         if layer.kind != "conv":
             placer.append_block(block, layer)
             return True
-        shares, after = output_columns(placer, axis, layer), layer.output_shape(placer.shape)
-        group, rows = placer.grid.group(axis), placer.rows_along(axis)
-        for new in handed_convolution(block, group, shares, placer.shape, after, rows):
-            placer.append(new, layer.name)
+        columns, after = output_columns(placer, axis, layer), layer.output_shape(placer.shape)
+        group, rows, window = placer.grid.group(axis), placer.rows_along(axis), layer.window
+        held, copies = placer.at[axis], Copies(N, EachWhole(tuple(n > 0 for n in columns.sizes)))
+        whole = placer.at_master(axis, layer.weight)
+        shares = whole if columns == whole.partition else Shard(KERNELS, columns)  # the master may have all kernels
+        serial = Conv2d(layer.inputs, layer.outputs, window.kernel, window.stride, window.padding, bias=False)
+        conv = serial.placed(weight=Block((*serial.weight.index[:-1], columns.part(group.rank))))
+        kernels = Redistribute(group, whole, shares, layer.weight.shape)
+        placer.append(Redistribute(group, held, copies, placer.shape, rows), layer.name)
+        placer.append(HandedConv2d(block.weight, conv, kernels), layer.name)
+        placer.append(Redistribute(group, Shard(C, columns), held, after, rows), layer.name)
+        if layer.has_bias:
+            placer.append(AddBias(block.bias), layer.name)
         return True

@@ -2,16 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Real
+from numbers import Integral, Real
 
 import numpy as np
 
 from gridgrad.parallel.grid.process_grid import MODEL, STAGE
 from gridgrad.parallel.placement.layout import Layout
 from gridgrad.parallel.placement.partition import Split
-from gridgrad.parallel.placement.placer import Placer
+from gridgrad.parallel.placement.placer import Placer, at_stage
 from gridgrad.parallel.placement.plan import weighted
-from gridgrad.parallel.placement.stages import at_stage, cut
 from gridgrad.parallel.plans.fewest_bytes import feature_sizes, fewest_bytes
 from gridgrad.parallel.plans.plans import FEWEST_BYTES, PLANS, by_axis, candidates, words_of
 
@@ -20,16 +19,14 @@ LARGEST = 1e100  # bound of a share, so that sums and products of shares stay fi
 
 @dataclass
 class Placed:
-    """A network as one rank runs it. splits: {axis: Split}. input, output: Layouts of the minibatch and of the outputs.
-    chunks: [[layer, ..], ..], one list without a pipeline. between: the Layout before each chunk and behind the last one.
-    """
+    """A network as one rank runs it."""
 
-    plan: list
-    splits: dict
-    input: Layout
+    plan: list  # the word of each layer with weights
+    splits: dict  # {axis: Split}
+    input: Layout  # of the minibatch
     output: Layout
-    chunks: list
-    between: list
+    chunks: list  # [[layer, ..], ..], one list without a pipeline
+    between: list  # the Layout before each chunk and behind the last one
 
     def __post_init__(self):
         for axis, placement in self.output.placements.items():
@@ -45,8 +42,8 @@ class Placed:
 
 
 def place(net, grid, plan, shares=None, owners=None, cuts=(), places=(0,)):
-    """Place a serial Sequential on a rank of a ProcessGrid or GridDescription, without memory. plan, shares, owners: as in
-    `parallelize`. cuts: positions where chunks begin. places: the rank of each chunk. ValueError if something does not fit.
+    """Placed: a serial Sequential on a rank of a ProcessGrid or GridDescription, without memory. cuts: positions where chunks
+    begin. places: the rank of each chunk. The rest is as in `parallelize`. ValueError if something does not fit.
     """
     layers, shape = checked(net)
     words = chosen_words(plan, layers, feature_sizes(net, shape), grid.sizes[MODEL])
@@ -67,6 +64,22 @@ def place(net, grid, plan, shares=None, owners=None, cuts=(), places=(0,)):
         between.append(placer.layout)
     input, output = at_stage(between[0], places[0]), at_stage(between[-1], places[-1])
     return Placed(words, placer.splits, input, output, chunks, between)
+
+
+def check_cuts(cuts, layers):
+    """Raise ValueError unless a network can be cut there. cuts: the positions of the layers with which new chunks begin."""
+    whole = isinstance(cuts, tuple | list) and all(isinstance(one, Integral) for one in cuts)
+    if not whole or list(cuts) != sorted(cuts) or cuts and not 0 <= cuts[0] <= cuts[-1] <= len(layers):
+        raise ValueError(
+            f"cuts {cuts!r}: they must be whole numbers that do not decrease, from 0 to {len(layers)}: the positions of the "
+            f"layers with which new chunks begin"
+        )
+
+
+def cut(layers, cuts):
+    """The chunks of a list of layers. cuts: where each chunk but the first begins."""
+    bounds = [0, *cuts, len(layers)]
+    return [layers[start:stop] for start, stop in zip(bounds, bounds[1:])]
 
 
 def chosen_words(plan, layers, sizes, ranks):

@@ -60,10 +60,7 @@ class ShardHiddenUnits(Plan):
 
     word, use, kinds, is_candidate = "hidden", "split the weights", ("autoencoder",), True
     input, output, weight = Replicate(), Partial(), OUTPUTS
-
-    def refusal(self, layer):
-        if layer.kind not in self.kinds:
-            return "has no hidden units: hidden is for autoencoders"
+    refusal = "has no hidden units: hidden is for autoencoders"
 
     def divide(self, placer, axis, layer):
         units = output_columns(placer, axis, layer)
@@ -76,7 +73,9 @@ class ReplicateWeights(Plan):
     """Every rank holds the whole weight and computes its part of the samples, as on the axis batch."""
 
     word, use = "replicate", "split the samples and hold whole weights, as on the axis batch"
-    kinds = "linear", "conv", "autoencoder"
+
+    def takes(self, kind):
+        return True
 
     def is_tried(self, kinds, sizes, shape):
         return True
@@ -104,10 +103,7 @@ class ShardPixels(Plan):
         self.word, self.use = word, f"split the {plural} of each image"
         self.input = self.output = dim
         self.axes = tuple(axis for axis in LAYER_AXES if axis != word)
-
-    def refusal(self, layer):
-        if layer.kind != "conv":
-            return f"has no {self.word} to split: use conv={self.word},linear=.."
+        self.refusal = f"has no {word} to split: use conv={word},linear=.."
 
     def is_tried(self, kinds, sizes, shape):
         """More ranks than rows are possible, but ranks without a row only add collectives."""
@@ -145,17 +141,12 @@ PLANS: dict[str, Plan] = {  # of those that are equally fast the planner takes t
     )
 }  # fmt: skip
 FEWEST_BYTES = "fewest-bytes"
-FIXED = {  # axes with one possible plan: they divide the samples or, of convolutions, the images
-    axis: f"conv={axis},linear=replicate,autoencoder=replicate" if axis in PLANS else "replicate"
-    for axis in LAYER_AXES
-    if axis != MODEL
-}
 USE = "fewest-bytes, laugier, marques, hypergraph, out, in, replicate, redundant, height or width"
 
 
 def candidates(kind):
     """The words of the plans among which "fewest-bytes" chooses for a kind of layer."""
-    return tuple(word for word, plan in PLANS.items() if plan.is_candidate and kind in plan.kinds)
+    return tuple(word for word, plan in PLANS.items() if plan.is_candidate and plan.takes(kind)) or ("replicate",)
 
 
 def plans_of(words):
@@ -165,8 +156,14 @@ def plans_of(words):
 
 def by_axis(layers, words):
     """{axis: {layer: Plan}} for all axes. words: of the layers' plans along the axis `MODEL`."""
-    found = {axis: words_of(text, layers) for axis, text in FIXED.items()} | {MODEL: words}
-    return {axis: {layer: PLANS[word] for layer, word in zip(layers, of, strict=True)} for axis, of in found.items()}
+    found = {axis: {layer: only_plan(axis, layer) for layer in layers} for axis in LAYER_AXES}
+    return found | {MODEL: {layer: PLANS[word] for layer, word in zip(layers, words, strict=True)}}
+
+
+def only_plan(axis, layer):
+    """The Plan of a layer along another axis than `MODEL`: it divides the images of convolutions, or the samples."""
+    divides_images = axis in PLANS and PLANS[axis].takes(layer.kind)
+    return PLANS[axis if divides_images else "replicate"]
 
 
 def words_of(text, layers):
@@ -174,7 +171,8 @@ def words_of(text, layers):
     words = text.split(",") if isinstance(text, str) else list(text)
     if all("=" in word for word in words):
         kinds = dict(word.split("=", 1) for word in words)
-        if len(kinds) < len(words) or not {"conv", "linear"} <= kinds.keys() <= {"conv", "linear", "autoencoder"}:
+        known = {"conv", "linear"}.union(*(plan.kinds for plan in PLANS.values()), {layer.kind for layer in layers})
+        if len(kinds) < len(words) or not {"conv", "linear"} <= kinds.keys() <= known:
             raise ValueError(f"plan '{text}': by kind it names conv and linear, such as conv=width,linear=out: use {USE}")
         words = [kinds.get(layer.kind, FEWEST_BYTES) for layer in layers]
     elif len(words) == 1:
@@ -187,8 +185,10 @@ def words_of(text, layers):
             continue
         if word not in PLANS:
             raise ValueError(f"plan '{text}': unknown choice '{word}': use {USE}")
-        if refusal := PLANS[word].refusal(layer):
-            raise ValueError(f"plan '{text}': layer {layer.name} {layer!r} {refusal}")
+        if not PLANS[word].takes(layer.kind):
+            others = " or ".join(other for other, plan in PLANS.items() if plan.takes(layer.kind))
+            why = PLANS[word].refusal or f"takes {others}, not {word}"
+            raise ValueError(f"plan '{text}': layer {layer.name} {layer!r} {why}")
     for plan in plans_of(words):
         if not plan.mixes and len(set(words)) > 1:
             raise ValueError(f"plan '{text}': {plan} is a whole algorithm and does not mix with other choices")

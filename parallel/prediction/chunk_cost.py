@@ -5,8 +5,7 @@ from math import prod
 
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import STAGE
-from gridgrad.parallel.placement.stages import check_cuts
-from gridgrad.parallel.plans.place_network import place
+from gridgrad.parallel.plans.place_network import check_cuts, place
 from gridgrad.parallel.prediction.cost import busiest_of, local_shape
 from gridgrad.parallel.prediction.workload import Workload
 

@@ -16,20 +16,14 @@ AUTO = "auto"  # the grid, the plan or the shares that are to be chosen
 
 @dataclass(frozen=True)
 class PlacementRequest:
-    """How a network is to be placed. A grid or a plan that is None is open.
+    """How a network is to be placed; None is open. ValueError for what can not be meant whatever the network is."""
 
-    grid: {axis: ranks}. plan: a text as `parallelize` takes it, or the words of a placed network, one for each layer with
-    weights. shares: {axis: one number for each of its ranks}. owners: as for `parallelize`. pipelines: what is asked for of a
-    pipeline; with None the planner considers pipelines only on a grid with several stages. memory: bytes that a rank may use.
-    ValueError for what can not be meant whatever the network is.
-    """
-
-    grid: Mapping[str, int] | None = None
-    plan: str | Sequence[str] | None = None
-    shares: Mapping[str, Sequence[float]] | None = None
-    owners: Mapping[str, Partition] | Owners | None = None
-    pipelines: Pipelines | None = None
-    memory: float | None = None
+    grid: Mapping[str, int] | None = None  # {axis: ranks}
+    plan: str | Sequence[str] | None = None  # a text as for `parallelize`, or a word for each layer with weights
+    shares: Mapping[str, Sequence[float]] | None = None  # {axis: one number for each of its ranks}
+    owners: Mapping[str, Partition] | Owners | None = None  # as for `parallelize`
+    pipelines: Pipelines | None = None  # None: the planner considers pipelines only on a grid with several stages
+    memory: float | None = None  # bytes that a rank may use
 
     def __post_init__(self):
         if self.grid is not None:

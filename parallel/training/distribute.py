@@ -7,9 +7,8 @@ from gridgrad.parallel.grid.process_grid import MODEL, STAGE, ProcessGrid
 from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.placement.plan import weighted
-from gridgrad.parallel.placement.stages import check_cuts
 from gridgrad.parallel.plans.hypergraph import Owners
-from gridgrad.parallel.plans.place_network import place
+from gridgrad.parallel.plans.place_network import check_cuts, place
 from gridgrad.parallel.plans.plans import plans_of, words_of
 from gridgrad.parallel.prediction.pipeline_plans import Pipelines
 from gridgrad.parallel.prediction.placement_request import PlacementRequest

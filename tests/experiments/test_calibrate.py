@@ -7,7 +7,7 @@ import pytest
 
 from gridgrad.experiments import calibrate
 from gridgrad.parallel.calibration import probe
-from gridgrad.parallel.calibration.time_limit import TimeLimit
+from gridgrad.parallel.calibration.turns import TimeLimit
 from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.prediction import machine
 from tests.experiments.common.made_up_load import BUSY, QUIET

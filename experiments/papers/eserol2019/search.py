@@ -14,7 +14,8 @@ import numpy as np
 from gridgrad.experiments.papers.eserol2019 import count_exact, vgg16
 from gridgrad.nn.kernels.processor import processor
 from gridgrad.parallel.job.run import UserError
-from gridgrad.parallel.partitioning import count_search, fine_search, mt_kahypar
+from gridgrad.parallel.partitioning import count_search, mt_kahypar
+from gridgrad.parallel.partitioning.good_partition import FINE_BLOCKS, fine_search
 
 EPSILON = 0.1
 OTHERS = 0.03, 0.15, 0.2  # imbalances of appendix A
@@ -64,11 +65,11 @@ def possible(wanted):
 
 
 def search(case, **options):
-    """What is kept of a case: its fields, the partition, and the seconds that it took. options: of `fine_search.search`."""
+    """What is kept of a case: its fields, the partition, and the seconds that it took. options: of `fine_search`."""
     start = perf_counter()
     if case.grain == "fine":
         models = partial(vgg16.model, "fine")
-        kept = contracted(fine_search.search(models, case.ranks, case.balance - 1, **options), case)
+        kept = contracted(fine_search(models, case.ranks, case.balance - 1, **options), case)
     else:
         speeds, epsilon, chain = [1] * case.ranks, case.balance - 1, vgg16.chain(case.groups)
         if case.grain == "exact":
@@ -81,12 +82,12 @@ def search(case, **options):
 
 def contracted(owners, case):
     """Owners of blocks, for the fewest blocks of which they are owners."""
-    for blocks in fine_search.BLOCKS:
+    for blocks in FINE_BLOCKS:
         try:
             return {"blocks": blocks, "parts": words(vgg16.model("fine", blocks).parts(owners))}
         except ValueError:  # they divide one of these blocks
             continue
-    raise ValueError(f"the partition for {case} has none of the numbers of blocks {fine_search.BLOCKS}")
+    raise ValueError(f"the partition for {case} has none of the numbers of blocks {FINE_BLOCKS}")
 
 
 def owners_of(kept):

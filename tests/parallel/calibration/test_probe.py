@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from gridgrad.experiments import calibrate
-from gridgrad.parallel.calibration import measure, probe, step_overhead, time_limit
-from gridgrad.parallel.calibration.time_limit import TimeLimit
-from gridgrad.parallel.calibration.turns import in_turns, timed
+from gridgrad.parallel.calibration import measure, probe, step_overhead, turns
+from gridgrad.parallel.calibration.turns import TimeLimit, in_turns, timed
 from gridgrad.parallel.choose import this_machine
 from gridgrad.parallel.prediction import machine
 from tests.clock import Clock
@@ -21,17 +20,17 @@ from tests.mpi import mpi
 @mpi(1, 2, 3)
 def test_the_budget_bounds_the_turns_and_the_ranks_agree(comm, monkeypatch):
     """However fast the clocks of the other ranks go, and however long the trials take."""
-    for seconds, turns in ((0.25, 10), (1.0, 3), (7.0, 1)):
+    for seconds, times in ((0.25, 10), (1.0, 3), (7.0, 1)):
         clock = Clock()
-        monkeypatch.setattr(time_limit, "time", clock)
+        monkeypatch.setattr(turns, "time", clock)
 
         def trial():
             clock.sleep(seconds * (1 + comm.rank))  # noqa: B023
             return float(comm.rank)
 
         found = in_turns(comm, [trial], TimeLimit(comm, 2.4))
-        assert found.shape == (turns, 1) and (found == comm.size - 1).all()
-        assert comm.bcast(clock.now) == seconds * turns <= 2.4 + seconds
+        assert found.shape == (times, 1) and (found == comm.size - 1).all()
+        assert comm.bcast(clock.now) == seconds * times <= 2.4 + seconds
         assert len(in_turns(comm, [trial, trial], TimeLimit(comm), most=4)) == 4
 
 

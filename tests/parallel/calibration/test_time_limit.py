@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from gridgrad.parallel.calibration import measure, step_overhead, time_limit
+from gridgrad.parallel.calibration import measure, step_overhead, turns
 from gridgrad.parallel.calibration.core_speed import NormalisedTimer
-from gridgrad.parallel.calibration.time_limit import TimeLimit, in_words, spread
+from gridgrad.parallel.calibration.turns import TimeLimit, in_words, spread
 from gridgrad.parallel.choose import this_machine
 from gridgrad.parallel.grid.grid_description import GroupDescription
 from gridgrad.parallel.prediction import machine
@@ -31,7 +31,7 @@ class Alone:
 
 def test_a_limit_ends_and_is_shared(monkeypatch):
     clock = Clock(5.0)
-    monkeypatch.setattr(time_limit, "time", clock)
+    monkeypatch.setattr(turns, "time", clock)
     assert not TimeLimit(Alone()).is_over() and TimeLimit(Alone(), -1.0).is_over()
     long = TimeLimit(Alone(), 1000.0)
     assert long.share(0.5).end == 505.0

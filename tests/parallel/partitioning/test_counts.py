@@ -7,8 +7,7 @@ import pytest
 
 from gridgrad.experiments.papers.eserol2019 import count_exact, vgg16
 from gridgrad.parallel.partitioning import count_search
-from gridgrad.parallel.partitioning.count_search import search
-from gridgrad.parallel.partitioning.filter_counts import Chain, capacities
+from gridgrad.parallel.partitioning.count_search import Chain, capacities, search
 
 SMALL = Chain([1, 3, 2, 4, 1], [0, 2, 3, 1, 2], [5, 4, 3, 2, 0])
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gridgrad.nn.zoo import network_names
-from gridgrad.parallel.partitioning import fine_search
+from gridgrad.parallel.partitioning.good_partition import fine_search
 from gridgrad.parallel.partitioning.hypergraph import Hypergraph, from_pairs, limits_of
 from gridgrad.parallel.partitioning.measures import OBJECTIVES, measure
 from gridgrad.parallel.partitioning.network_hypergraph import of_network
@@ -24,12 +24,12 @@ def contracted(net):
 
 @pytest.mark.parametrize("speeds", [pytest.param(None, marks=pytest.mark.long), [2, 1, 1]])
 def test_a_fine_partition_of_the_full_hypergraph(net, speeds):
-    owners = fine_search.search(contracted(net), 3, 0.2, speeds, blocks=(4, 6), moves=2000)
+    owners = fine_search(contracted(net), 3, 0.2, speeds, blocks=(4, 6), moves=2000)
     full = of_network(net, "fine", neuron_blocks=8)
     parts = full.parts(owners)
     limits, _ = limits_of(full.hypergraph.weights, 3, 0.2, speeds)
     assert (full.hypergraph.part_weights(parts, 3) <= 1.001 * limits).all()
-    again = fine_search.search(contracted(net), 3, 0.2, speeds, blocks=(4, 6), moves=2000)
+    again = fine_search(contracted(net), 3, 0.2, speeds, blocks=(4, 6), moves=2000)
     assert (full.parts(again) == parts).all()
 
 
@@ -37,7 +37,7 @@ def test_each_objective_is_at_most_that_of_the_others(net):
     made = of_network(net, "fine", 6, 8)
     found = {}
     for objective in ("volume", "messages", "largest"):
-        owners = fine_search.search(contracted(net), 3, 0.2, objective=objective, blocks=(6,), moves=2000)
+        owners = fine_search(contracted(net), 3, 0.2, objective=objective, blocks=(6,), moves=2000)
         found[objective] = made.parts(owners)
     for objective, parts in found.items():
         name = OBJECTIVES[objective]
@@ -64,4 +64,4 @@ def test_two_vertices_that_belong_together_are_put_together():
 
 def test_what_is_wrong_is_said(net):
     with pytest.raises(ValueError, match="must be at least 0"):
-        fine_search.search(contracted(net), 2, -0.5, blocks=(4,))
+        fine_search(contracted(net), 2, -0.5, blocks=(4,))

@@ -9,6 +9,7 @@ from gridgrad.nn import (
     Conv2d,
     Dropout,
     Flatten,
+    Layer,
     Linear,
     LocalResponseNorm,
     MaxPool2d,
@@ -22,6 +23,7 @@ from gridgrad.nn import (
 from gridgrad.nn.zoo import network_names
 from gridgrad.nn.zoo.networks import ZOO
 from gridgrad.parallel.partitioning.network_hypergraph import of_network
+from gridgrad.parallel.placement.layer_kinds import PLACES, ByChannel
 from gridgrad.parallel.plans.hypergraph import Owners
 
 
@@ -220,3 +222,21 @@ def test_owners_that_do_not_fit_are_refused(owners, words):
 def test_networks_without_a_hypergraph_are_refused(layers, shape, options, words):
     with pytest.raises(ValueError, match=words):
         of_network(tiny(layers, shape), **options)
+
+
+def test_a_layer_of_ones_own_has_a_hypergraph_where_its_row_says_so(monkeypatch):
+    class Own(Layer):
+        pass
+
+    net = tiny([Conv2d(3, 4, 3), Own(), Flatten(), Linear(4 * 36, 3)])
+    for row, words in (
+        (None, "no rule how to place a Own"),
+        (lambda placer, layer: None, "a hypergraph has no rule for a Own"),
+    ):
+        if row:
+            monkeypatch.setitem(PLACES, Own, row)
+        with pytest.raises(ValueError, match=words):
+            of_network(net)
+    monkeypatch.setitem(PLACES, Own, ByChannel())
+    without = of_network(tiny([Conv2d(3, 4, 3), Flatten(), Linear(4 * 36, 3)])).hypergraph
+    assert (of_network(net).hypergraph.pins == without.pins).all()

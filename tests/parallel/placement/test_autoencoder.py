@@ -9,10 +9,11 @@ import pytest
 from gridgrad.experiments.common import byte_formulas
 from gridgrad.nn import MSE, SGD, Linear, ReLU, Residual, Sequential, Sigmoid, TiedAutoencoder
 from gridgrad.nn.device import xp
-from gridgrad.parallel import Partition, ProcessGrid, parallelize
+from gridgrad.parallel import PLANS, Partition, ProcessGrid, parallelize
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import AXES
 from gridgrad.parallel.plans.place_network import place
+from gridgrad.parallel.plans.plans import ShardHiddenUnits
 from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.machine import read
 from gridgrad.parallel.prediction.planner import Planner
@@ -152,3 +153,26 @@ def test_the_planner_plans_for_it(ranks):
     for net in (Sequential([TiedAutoencoder(784, 500), Sigmoid()]), among_others()):
         chosen, _ = Planner(net, ranks, 64, MACHINE).best()
         assert "hidden" in chosen.plan or "replicate" in chosen.plan
+
+
+class OwnAutoencoder(TiedAutoencoder):
+    """A layer whose kind no plan of the project names."""
+
+    kind = "own"
+
+
+class ShardOwnUnits(ShardHiddenUnits):
+    word, kinds = "own-hidden", ("own",)
+
+
+def test_a_kind_of_ones_own_has_the_plans_that_name_it(monkeypatch):
+    net = Sequential([OwnAutoencoder(5, 3), Sigmoid(), Linear(5, 4)])
+    grid = GridDescription({"model": 2})
+    assert place(net, grid, "fewest-bytes").plan[0] == "replicate"  # that takes every kind
+    monkeypatch.setitem(PLANS, "own-hidden", ShardOwnUnits())
+    assert place(net, grid, "fewest-bytes").plan[0] == "own-hidden"
+    placed = place(net, grid, "conv=replicate,linear=out,own=own-hidden")
+    assert placed.plan == ["own-hidden", "out"] and placed.layers[0].weight.block_shape == (5, 2)
+    with pytest.raises(ValueError, match="takes replicate or own-hidden, not out"):
+        place(net, grid, "out")
+    assert Cost(net, grid, "fewest-bytes", 8, MACHINE).seconds > 0

@@ -184,7 +184,7 @@ def test_what_steps_take_beyond_their_parts(comm, monkeypatch):
     shorten(monkeypatch, measure, SAMPLE=1e-6, RUNS=1)
     shorten(monkeypatch, step_overhead, STEPS=1, ROUNDS=1, PASSES=2)
     first = this_machine.machine_of_job(comm)
-    found = step_overhead.beyond(NormalisedTimer(comm), first)
+    found = step_overhead.fitted(step_overhead.measured_steps(NormalisedTimer(comm)), first, comm.size)
     again = machine.checked(json.loads(this_machine.machine_file(comm).read_text()) | {"core": first.core | found})
     assert found["step"] > 0 and found["wait"] > 0
     assert comm.allgather(found) == [found] * comm.size

@@ -23,7 +23,7 @@ from gridgrad.nn.device import to_device, to_host
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.placement.gathered_linear import GatheredLinear
 from gridgrad.parallel.placement.halo_conv import HaloConv2d
-from gridgrad.parallel.placement.placer import GlobalBatchNorm
+from gridgrad.parallel.placement.layer_kinds import GlobalBatchNorm
 from gridgrad.parallel.placement.redistribute import Redistribute
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, block, grids, on_cpus

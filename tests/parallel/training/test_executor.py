@@ -15,7 +15,7 @@ from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.pipeline.generators import complete
 from gridgrad.parallel.pipeline.schedule import Schedule, Unsound, execution
 from gridgrad.parallel.placement.layout import Layout
-from gridgrad.parallel.placement.stages import cut
+from gridgrad.parallel.plans.place_network import cut
 from gridgrad.parallel.training import transports
 from gridgrad.parallel.training.boundaries import StageBoundary
 from gridgrad.parallel.training.chunk_passes import MicroBatch, StepDriver
