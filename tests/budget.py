@@ -15,6 +15,7 @@ import numpy as np
 from mpi4py import MPI
 
 ROOT = Path(__file__).resolve().parents[1]
+OWN = tuple(f"{ROOT}/{folder}/" for folder in ("nn", "parallel", "tests"))
 FOLDERS = "nn", "parallel", "datasets", "experiments", "docs", "tests"
 WAYS = {"plain": {}, "overlap and sharded": {"reduction": "overlap", "update": "sharded"}}
 
@@ -38,7 +39,7 @@ def calls_of(action):
     files = Counter()
 
     def note(frame, event, _):
-        if event == "call" and frame.f_code.co_filename.startswith(str(ROOT)):
+        if event == "call" and frame.f_code.co_filename.startswith(OWN):
             files[frame.f_code.co_filename] += 1
 
     sys.setprofile(note)
