@@ -8,7 +8,7 @@ import pytest
 from gridgrad.parallel.pipeline.generators import complete, gpipe, interleaved, one_f_one_b, repeat, sequential, zb_h1, zbv
 from gridgrad.parallel.pipeline.schedule import Instruction
 from gridgrad.parallel.pipeline.simulate import simulate
-from tests.parallel.pipeline.brute_force import ends
+from tests.parallel.pipeline.brute_force import ends, idle_between
 
 SIZES = [(p, m) for p in range(1, 6) for m in range(1, 2 * p + 2)]
 SPLIT = {"zb-h1", "zbv"}
@@ -70,7 +70,7 @@ def test_a_v_needs_no_more_memory_than_1f1b(stages, micro_batches):
 def test_idle_time_of_steps_without_a_barrier(stages):
     p = stages
     for m in (2 * p - 1, 2 * p, 4 * p):
-        idle = [simulate(repeat(complete(make(p, m)), 4)).idle_between(1, 3) for make in (gpipe, one_f_one_b, zb_h1, zbv)]
+        idle = [idle_between(simulate(repeat(complete(make(p, m)), 4)), 1, 3) for make in (gpipe, one_f_one_b, zb_h1, zbv)]
         assert idle == [(2 * 3 * (p - 1),) * p, (2 * 3 * (p - 1),) * p, (2 * (p - 1),) * p, (0,) * p]
 
 

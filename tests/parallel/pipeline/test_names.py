@@ -30,9 +30,9 @@ def test_they_are_those_of_the_generators():
 
 def test_micro_batches_for_those_who_do_not_say():
     named = parse("1f1b")
-    assert [named.default_micro_batches(ranks) for ranks in (1, 2, 5)] == [1, 2 * MICRO_BATCHES, 5 * MICRO_BATCHES]
+    assert [named.micro_batches(ranks) for ranks in (1, 2, 5)] == [1, 2 * MICRO_BATCHES, 5 * MICRO_BATCHES]
     assert named.micro_batches(5) == 5 * MICRO_BATCHES and named.micro_batches(5, 3) == 3
-    assert parse("async:2").default_micro_batches(5) == 1
+    assert parse("async:2").micro_batches(5) == 1
 
 
 def test_files(tmp_path):
@@ -40,7 +40,7 @@ def test_files(tmp_path):
     path.write_text(to_csv(complete(zbv(2, 3))))
     named = parse(str(path))
     assert named.schedule(2, 3).rows == complete(zbv(2, 3)).rows and named.route(2) == Route.v_shaped(2)
-    assert named.default_micro_batches(2) == 3
+    assert named.micro_batches(2) == 3
     first = [[one for one in row if one.micro_batch < 2] + [update(1)] for row in complete(zbv(2, 3)).rows]
     assert [list(row) for row in named.schedule(2, 2).rows] == first
     with pytest.raises(ValueError, match="mine.csv is a schedule for 2 ranks, not 3"):

@@ -5,6 +5,7 @@ import pytest
 from gridgrad.parallel.pipeline.generators import asynchronous, complete, gpipe, interleaved, one_f_one_b, repeat, zb_h1, zbv
 from gridgrad.parallel.pipeline.schedule import Instruction, Route, Unsound
 from gridgrad.parallel.pipeline.simulate import Memory, TableTimes, Times, UnitTimes, kept, simulate
+from tests.parallel.pipeline.brute_force import idle_between
 
 
 def times_of(simulation, rank, ops):
@@ -61,7 +62,7 @@ def test_times_of_a_table():
 
 def test_idle_time_between_updates():
     found = simulate(repeat(complete(gpipe(3, 3)), 3), UnitTimes(update=2))
-    assert found.idle_between(0, 1) == found.idle_between(1, 2) == (6, 6, 6)
+    assert idle_between(found, 0, 1) == idle_between(found, 1, 2) == (6, 6, 6)
     assert found.makespan == 3 * (9 + 6 + 2)
 
 
