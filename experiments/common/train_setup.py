@@ -24,7 +24,7 @@ from gridgrad.parallel.job.run import on_root
 from gridgrad.parallel.job.waiting import meet
 from gridgrad.parallel.partitioning.good_partition import is_partition
 from gridgrad.parallel.placement.partition import Partition
-from gridgrad.parallel.prediction.pipeline_plans import Pipelines
+from gridgrad.parallel.prediction.pipeline_cost import Pipelines
 from gridgrad.parallel.prediction.placement_request import AUTO, PlacementRequest, open_plan
 from gridgrad.parallel.protocols.parallel_sgd import Exchanged, shuffle
 from gridgrad.parallel.protocols.protocol_names import SYNC

@@ -24,7 +24,7 @@ from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.plans.hypergraph import HYPERGRAPH, Owners
 from gridgrad.parallel.plans.place_network import splits
 from gridgrad.parallel.prediction.machine import Machine
-from gridgrad.parallel.prediction.pipeline_plans import Pipelines
+from gridgrad.parallel.prediction.pipeline_cost import Pipelines
 from gridgrad.parallel.prediction.placement_request import AUTO, PlacementRequest, open_plan, sizes_of
 from gridgrad.parallel.prediction.planner import BATCH_SIZE, Planner
 from gridgrad.parallel.training.distribute import make_parallel

@@ -6,8 +6,8 @@ and updates.
 The others come from a list of what is ready (`stream`): a rank that is free does the first thing on its list. Backward comes
 before forward, and older micro-batches before newer ones (Eserol 2019, section 4.2). Every micro-batch has its own update on
 every rank, directly after the rank's last backward of it: the pipeline never drains, but gradients are of parameters that may
-have changed since the forward. With n micro-batches in flight, a rank begins one only when all ranks have begun the one n before
-it; otherwise ranks that need nothing of each other would drift apart without limit.
+have changed since the forward. With n micro-batches in flight, a rank begins one only when all ranks have begun the one n
+before it; otherwise ranks that need nothing of each other would drift apart without limit.
 """
 
 from collections import Counter
@@ -49,7 +49,7 @@ def complete(schedule: Schedule) -> Schedule:
 
 
 def with_messages(schedule):
-    """With a receive before each instruction that needs one, and a send after each that needs one; those that are there stay."""
+    """With a receive before each instruction that needs one, and a send after it; those that are there stay."""
     rows = []
     for rank, row in enumerate(schedule.rows):
         there = set(row)
@@ -159,9 +159,9 @@ def zb_h1(stages, micro_batches):
 
 
 def zbv(stages, micro_batches):
-    """Two chunks on each rank in the shape of a V, with weights' gradients apart (ZB-V of Qi et al. 2024). It takes 6 M + stages
-    - 1 units of half a stage for M micro-batches, or 4 (M + stages) - 2 if that is more; at most 2 stages are open. With M < 2
-    stages - 1 the order is that of 2 stages - 1, and ranks wait between steps.
+    """Two chunks on each rank in the shape of a V, with weights' gradients apart (ZB-V of Qi et al. 2024). It takes 6 M +
+    stages - 1 units of half a stage for M micro-batches, or 4 (M + stages) - 2 if that is more; at most 2 stages are open.
+    With M < 2 stages - 1 the order is that of 2 stages - 1, and ranks wait between steps.
     """
     _check(stages, micro_batches)
     route, many = Route.v_shaped(stages), max(micro_batches, 2 * stages - 1)

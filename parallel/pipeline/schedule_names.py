@@ -173,8 +173,8 @@ class ScheduleSpec:
         return _ANYWHERE[self.name](route, micro_batches, times=times)
 
     def schedule(self, stages, micro_batches, times=None):
-        """The Schedule on stages; an asynchronous one in an order by `times`, a file's without further micro-batches. ValueError
-        if a file is for another number of ranks or for fewer micro-batches.
+        """The Schedule on stages; an asynchronous one in an order by `times`, a file's without further micro-batches.
+        ValueError if a file is for another number of ranks or for fewer micro-batches.
         """
         route = self.route(stages)
         if self.file:

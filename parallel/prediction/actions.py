@@ -22,8 +22,7 @@ from gridgrad.parallel.grid.process_grid import AXES, MODEL, STAGE, places
 from gridgrad.parallel.pipeline.schedule import with_announcements
 from gridgrad.parallel.prediction.chunk_cost import is_awaited, seconds_of_micro_batch
 from gridgrad.parallel.prediction.cost import Cost
-from gridgrad.parallel.prediction.partition_pipeline import partition_step_time, partition_work
-from gridgrad.parallel.prediction.pipeline_cost import pipeline_step_time, stage_work
+from gridgrad.parallel.prediction.pipeline_cost import partition_step_time, partition_work, pipeline_step_time, stage_work
 
 
 @dataclass(frozen=True)

@@ -72,10 +72,7 @@ class Machine:
 
     @cached_property
     def peak(self):
-        """The highest rate of any product in operations per second.
-
-        It can exceed `core.flops`, because Winograd convolutions compute fewer products than are counted.
-        """
+        """The highest rate of any product in operations per second, of Winograd convolutions perhaps above `core.flops`."""
         rates = [self.core["flops"]]
         for name, table in self.tables.items():
             kind, _, phase = name.partition(".")
@@ -86,8 +83,13 @@ class Machine:
         return max(rates)
 
     @property
+    def sharing(self):
+        """(how many ranks share a node, how many shared a core while operations were measured)."""
+        return self.node["ranks"], self.core.get("crowd", 1)
+
+    @property
     def uncertainty(self):
-        """By how much, relative, predicted times have to differ to count as different; 0 unless the machine was only probed."""
+        """The relative difference from which predicted times count as different; 0 unless the machine was only probed."""
         return self.core.get("uncertainty", 0.0)
 
     def bandwidth(self, ranks):
@@ -99,10 +101,8 @@ class Machine:
         return self.node["memory"] / min(ranks, self.node["ranks"])
 
     def _operation_seconds(self, operation, sizes, scale, flops, nbytes, itemsize, ranks):
-        """Seconds of one operation on a rank while `ranks` ranks compute.
-
-        operation, sizes: the table that has its time, and where in it. scale: a factor on that time. flops, nbytes: its
-        arithmetic and its memory traffic in bytes, for the roofline where there is no table. itemsize: bytes of a number.
+        """Seconds of one operation while `ranks` ranks compute. operation, sizes: the table that has its time, and where in it.
+        scale: a factor on that time. flops, nbytes: for the roofline where there is no table. itemsize: bytes of a number.
         """
         if not all(sizes):
             return self.core["call"]
@@ -128,10 +128,7 @@ class Machine:
         return COLLECTIVES[kind].rounds(group.size) * between["alpha"] + sent * beta
 
     def message_seconds(self, near, nbytes, ranks):
-        """(seconds that a message is under way besides, seconds that it occupies the links) in a job of so many ranks.
-
-        They are those of an exchange between two ranks. near: whether both are on one node.
-        """
+        """(latency, seconds on the links) of an exchange between two ranks in a job of so many. near: whether on one node."""
         pair = GroupDescription(2, 0, 2 if near else 1)
         latency, whole = (self.collective_seconds("exchange", pair, ranks, sent) for sent in (0, nbytes))
         return latency, max(0.0, whole - latency)
@@ -145,9 +142,8 @@ class Machine:
 
 
 def interpolated(points, x):
-    """y at x on a curve through points (x, y) with increasing x: piecewise linear on logarithmic axes.
-
-    Below the first point it is constant, above the last one proportional to x.
+    """y at x on a curve through points (x, y) with increasing x, piecewise linear on logarithmic axes; below the first point
+    constant, above the last one proportional to x.
     """
     xs = [point[0] for point in points]
     i = bisect_right(xs, x)
@@ -161,10 +157,8 @@ def interpolated(points, x):
 
 
 class Table:
-    """Measured seconds of an operation on a lattice of sizes, interpolated multilinearly on logarithmic axes.
-
-    Below the lattice it is constant, above it proportional to the size.
-    axes: for each axis a list of increasing sizes. seconds: nested lists with one level for each axis.
+    """Measured seconds of an operation on a lattice of sizes, interpolated multilinearly on logarithmic axes; below the lattice
+    constant, above it proportional to the size. axes: lists of increasing sizes. seconds: nested lists, a level for each axis.
     """
 
     def __init__(self, axes, seconds):
@@ -193,12 +187,9 @@ class Table:
 
 
 def input_gradients(tables):
-    """{operation: table} of the input gradients of convolutions: what backward takes beyond the gradient of the kernel.
-
-    They are told apart because an input gradient can take several times as long as the kernel's gradient, where there are few
-    channels, and because its work depends on the padding and the stride. The two tables behind it are measured one by one, so
-    that their difference is uncertain: it counts at least a tenth of backward.
-    """
+    """{operation: table} of the input gradients of convolutions: what backward takes beyond the gradient of the kernel."""
+    # An input gradient can take several times as long as the kernel's, where there are few channels, and depends on padding and
+    # stride. Both tables are measured one by one, so that the difference is uncertain: it counts at least a tenth of backward.
     found = {}
     for name in {name.partition(".")[0] for name in tables if name.startswith("conv")}:
         whole, kernel = tables.get(f"{name}.backward"), tables.get(f"{name}.gradients")

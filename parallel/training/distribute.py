@@ -11,7 +11,7 @@ from gridgrad.parallel.placement.stages import check_cuts
 from gridgrad.parallel.plans.hypergraph import Owners
 from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.plans.plans import plans_of, words_of
-from gridgrad.parallel.prediction.pipeline_plans import Pipelines
+from gridgrad.parallel.prediction.pipeline_cost import Pipelines
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
 from gridgrad.parallel.sync.reduction import BlockingReduction, Reduction
 from gridgrad.parallel.training.network import ParallelSequential
