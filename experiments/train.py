@@ -156,7 +156,7 @@ def main():
     # ----- this rank's part of the network
     with user_input():
         asked, beside = train_setup.placement_request(args, sizes)
-        grid, placing = completed(serial, asked, grid, args.batch_size, beside=beside)
+        grid, placing = completed(serial, asked, grid, args.batch_size, alternatives=beside)
         own_grid, workers = one_worker(grid) if args.protocol == protocols.SYNC else divide(grid)
         handicap = Handicap(*handicaps[comm.rank]) if args.handicap else None
         balance = train_setup.balance(args, serial, grid, placing, handicap)

@@ -30,7 +30,7 @@ from gridgrad.parallel.prediction.planner import BATCH_SIZE, Planner
 from gridgrad.parallel.training.distribute import make_parallel
 from gridgrad.parallel.training.network import ParallelSequential
 
-BOTH = PARTITIONS, PIPELINES = "partitions", "pipelines"
+ALTERNATIVES = PARTITIONS, PIPELINES = "partitions", "pipelines"  # to plans along the axes, where the planner chooses
 
 
 def parallelize(
@@ -156,7 +156,7 @@ def parallelize(
     numbers: Any = None if auto_shares else shares
     asked = PlacementRequest(sizes, open_plan(plan, sizes), numbers, owners, pipelines, memory)
     given = grid if isinstance(grid, ProcessGrid) else None
-    ranks, placing = completed(net, asked, given, batch_size, machine, () if auto_shares else BOTH)
+    ranks, placing = completed(net, asked, given, batch_size, machine, () if auto_shares else ALTERNATIVES)
     if auto_shares:
         if placing.owners:
             raise ValueError('shares="auto" chooses the owners too: leave out one of the two')
@@ -177,18 +177,16 @@ def check_serial(net):
         raise ValueError(f"parallelize takes a Sequential, not a {type(net).__name__}: put the layers into Sequential([..])")
 
 
-def completed(net, asked, grid=None, batch_size=BATCH_SIZE, machine=None, beside=BOTH):
-    """(ProcessGrid, PlacementRequest in which the planner has chosen what was open in `asked`). Collective.
-
-    grid: the ProcessGrid, if there is one already. batch_size, machine: as for `parallelize`. beside: what the planner
-    considers beside plans along the axes, where the grid is open: some of `BOTH`.
+def completed(net, asked, grid=None, batch_size=BATCH_SIZE, machine=None, alternatives=ALTERNATIVES):
+    """(ProcessGrid, PlacementRequest in which the planner has chosen what was open in `asked`). Collective. grid: the
+    ProcessGrid, if there is one already. alternatives: those of `ALTERNATIVES` that the planner considers.
     """
     comm, plan = grid.comm if grid else MPI.COMM_WORLD, asked.plan
     partitioned = plan is not None and is_partition(plan)
     if asked.grid is None and partitioned:
         raise ValueError(f"plan '{plan}' is for a grid that is named, such as model=4: name it")
     if asked.grid is None or plan is None:
-        asked = planned(net, asked, comm, batch_size, machine, beside)
+        asked = planned(net, asked, comm, batch_size, machine, alternatives)
     grid = grid or ProcessGrid(comm, **asked.grid)
     if partitioned:
         owners, shares, ranks = asked.owners, asked.shares or {}, grid.sizes[MODEL]
@@ -199,8 +197,8 @@ def completed(net, asked, grid=None, batch_size=BATCH_SIZE, machine=None, beside
     return grid, asked
 
 
-def planned(net, asked, comm, batch_size, machine, beside):
-    """The PlacementRequest in which the planner, which runs on the first rank, has chosen what was open. Collective."""
+def planned(net, asked, comm, batch_size, machine, alternatives):
+    """The PlacementRequest in which the planner has chosen, on the first rank, what was open. Collective."""
     if len(ranks_on_cpus(comm)) < comm.size:
         raise ValueError("the planner can not predict GPUs: name the grid and the plan")
     if asked.grid:
@@ -209,9 +207,9 @@ def planned(net, asked, comm, batch_size, machine, beside):
     elif asked.shares:
         raise ValueError("shares need a grid that is named, such as batch=2,model=2: name it")
     machine = machine or machine_of_job(comm)
-    wanted = asked if asked.grid or PIPELINES in beside else replace(asked, pipelines=None)
+    wanted = asked if asked.grid or PIPELINES in alternatives else replace(asked, pipelines=None)
     partition = partial(owners_of_plan, HYPERGRAPH, net, speeds=(asked.shares or {}).get(MODEL))
-    partition = partition if PARTITIONS in beside else None
+    partition = partition if PARTITIONS in alternatives else None
 
     def decide():
         chosen, _ = Planner(net, comm.size, batch_size, machine, wanted, partition).best()
@@ -223,9 +221,8 @@ def planned(net, asked, comm, batch_size, machine, beside):
 
 
 def of_first(comm, decide):
-    """What `decide` returns on the first rank, on all ranks; the others sleep meanwhile. Collective.
-
-    ValueError on all of them if it raises that or OSError there.
+    """What `decide` returns on the first rank, on all ranks, which sleep meanwhile; ValueError on all if it raises that or
+    OSError. Collective.
     """
     found = message = None
     if comm.rank == 0:

@@ -24,7 +24,7 @@ from gridgrad.experiments.studies.servers import __main__ as servers
 from gridgrad.nn.kernels import table_in_use
 from gridgrad.nn.kernels.kernel_table import to_json
 from gridgrad.nn.zoo import network_names
-from gridgrad.parallel.choose import fastest_reduction, this_machine
+from gridgrad.parallel.choose import reductions, this_machine
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.cost import cost_of_slowest_rank
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
@@ -192,8 +192,8 @@ def cached(path):
     with variable("GRIDGRAD_CACHE", path.parent):
         path.rename(table_in_use.table_file())
         table_in_use.stored()
-        table_in_use.table_file().rename(fastest_reduction.answers_file())
-        fastest_reduction.stored_answers()
+        table_in_use.table_file().rename(reductions.answers_file())
+        reductions.stored_answers()
 
 
 @cache

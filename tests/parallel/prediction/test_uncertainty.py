@@ -8,7 +8,7 @@ import pytest
 from gridgrad.experiments.parts.explain_plan import why_lost
 from gridgrad.nn import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential
 from gridgrad.nn.zoo import network_names
-from gridgrad.parallel.choose.fastest_reduction import fastest
+from gridgrad.parallel.choose.reductions import fastest
 from gridgrad.parallel.prediction.machine import Machine
 from gridgrad.parallel.prediction.pipeline_cost import PipelinePrediction, Pipelines
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
