@@ -179,8 +179,7 @@ def check_serial(net):
 
 def completed(net, asked, grid=None, batch_size=BATCH_SIZE, machine=None, alternatives=ALTERNATIVES):
     """(ProcessGrid, PlacementRequest in which the planner has chosen what was open in `asked`). Collective. grid: the
-    ProcessGrid, if there is one already. alternatives: those of `ALTERNATIVES` that the planner considers.
-    """
+    ProcessGrid, if there is one already. alternatives: those of `ALTERNATIVES` that the planner considers."""
     comm, plan = grid.comm if grid else MPI.COMM_WORLD, asked.plan
     partitioned = plan is not None and is_partition(plan)
     if asked.grid is None and partitioned:
@@ -222,8 +221,7 @@ def planned(net, asked, comm, batch_size, machine, alternatives):
 
 def of_first(comm, decide):
     """What `decide` returns on the first rank, on all ranks, which sleep meanwhile; ValueError on all if it raises that or
-    OSError. Collective.
-    """
+    OSError. Collective."""
     found = message = None
     if comm.rank == 0:
         try:

@@ -32,8 +32,7 @@ WITH_WEIGHTS = Linear, Conv2d, TiedAutoencoder, GatheredLinear, HaloConv2d, Hand
 
 class LayerTimes(SpanObserver):
     """The seconds that this rank computes in layers with weights (names), of each step on the largest minibatch so far. The
-    first step is left out, because it allocates workspaces.
-    """
+    first step is left out, because it allocates workspaces."""
 
     def __init__(self, net, names):
         super().__init__(net)
@@ -115,8 +114,7 @@ class Rebalancer:
 
     def _proposal(self, held, measured):
         """(entry of the log, (shares, owners)), on the first rank. held: of `shares_held`. measured: for each rank its measured
-        over its predicted seconds; a rank with 0, which computes nothing, is taken to have changed as the others have.
-        """
+        over its predicted seconds; a rank with 0, which computes nothing, is taken to have changed as the others have."""
         seen = measured > 0
         change = float(np.median(measured[seen] / self.slowness[seen])) if seen.any() else 1.0
         slowness = np.where(seen, measured, self.slowness * change)
@@ -159,8 +157,7 @@ class Rebalancer:
 
     def _move(self, shares, owners):
         """Move the network to other shares: (seconds of the slowest rank, bytes that all ranks sent), which the tally forgets.
-        Collective.
-        """
+        Collective."""
         tally, comm = self.net.grid.tally, self.net.grid.comm
         start = tally.clock.now()
         relocate(self.net, self.optimizer, self._placed(shares, owners))

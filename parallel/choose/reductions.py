@@ -51,8 +51,7 @@ def check_name(text):
 @dataclass(frozen=True)
 class ReductionSettings:
     """How gradients are summed; the arguments of `parallelize`. If update is None, only "shared" is sharded. ValueError if no
-    reduction has this name.
-    """
+    reduction has this name."""
 
     reduction: str = "auto"
     update: str | None = None
@@ -92,8 +91,7 @@ def _measured_choice(net, question):
 
 def fastest_reduction(net, question):
     """The reduction for a ParallelSequential, as a text: plain, shared or overlap:KIB. Collective. question: "overlap" for the
-    size of the buckets; "auto" for the fastest way, of plain and shared on one node, of shared and overlap on several.
-    """
+    size of the buckets; "auto" for the fastest way, of plain and shared on one node, of shared and overlap on several."""
     grid = net.grid
     held = Counter()
     for layer in net.leaves():
@@ -125,8 +123,7 @@ def transport(environ=os.environ):
 
 def measure_fastest(grid, group, elements, dtype, question, several_nodes):
     """The answer for `fastest_reduction`, measured now with sums of `elements` gradients over `group`; the other groups of the
-    grid sum at the same time. Collective.
-    """
+    grid sum at the same time. Collective."""
     # without computation beside the sums: one that overlaps with backward takes no less of the cores' time
     array = np.ones(elements, dtype)
     ways = {"plain": lambda: group.comm.Allreduce(MPI.IN_PLACE, array)}

@@ -42,10 +42,7 @@ BUDGET = 5.0  # seconds of all blocks together, after which each is run as seldo
 
 
 class LayerSeconds:
-    """Seconds of the passes over blocks of the layers with weights of a network: the base of what measures and predicts them.
-
-    shape: of a sample. layers: those with weights, in the order in which they run.
-    """
+    """Seconds of the passes over blocks of the layers with weights: the base of what measures and what predicts them."""
 
     def __init__(self, net, shape):
         self.net, self.layers = net, weighted(net)
@@ -54,8 +51,7 @@ class LayerSeconds:
 
     def seconds(self, layer, inputs, outputs, samples, rows=1.0):
         """Seconds of a training step's passes over the block with so many inputs and outputs (or hidden units) of a layer.
-        rows: the part of the rows of its images, of a layer without images of the samples.
-        """
+        rows: the part of the rows of its images, of a layer without images of the samples."""
         key = layer, inputs, outputs, samples, rows
         if key not in self._known:
             block, shape = block_of(layer, inputs, outputs), (*self.inputs[layer][:-1], inputs)
@@ -80,10 +76,8 @@ def block_of(layer, inputs, outputs):
 
 
 class MeasuredSeconds(LayerSeconds):
-    """Measured by running the blocks on random numbers, at the same time on ranks that train at the same time.
-
-    handicap: the Handicap of this rank, or None. memory: bytes; a block that needs more takes infinitely long.
-    """
+    """Measured by running the blocks on random numbers, at the same time on ranks that train at the same time. memory: bytes; a
+    block that needs more takes infinitely long."""
 
     def __init__(self, net, shape, handicap=None, memory=inf):
         super().__init__(net, shape)
@@ -130,28 +124,20 @@ class PredictedSeconds(LayerSeconds):
 
 @dataclass(frozen=True)
 class SharedWork:
-    """What the ranks of one axis share, and what a share costs one of them.
-
-    name: of the layer whose outputs are shared, or of the axis. total: how many kernels, neurons, samples or rows there are.
-    layers: the names of the layers with weights that compute with a share. computing, sending: functions of a share, from 0 to
-    `total`: seconds of a step in which the rank computes in these layers, and predicted ones in which it moves their outputs.
-    """
+    """What the ranks of one axis share, and what a share costs one of them."""
 
     axis: str
-    name: str
-    total: int
-    layers: tuple
-    computing: Callable
-    sending: Callable
+    name: str  # of the layer whose outputs are shared, or of the axis
+    total: int  # kernels, neurons, samples or rows
+    layers: tuple  # the names of the layers with weights that compute with a share
+    computing: Callable  # function of a share from 0 to `total`: seconds of a step in which the rank computes in these layers
+    sending: Callable  # the same: predicted seconds in which it sends and receives what it computed
 
 
 class RankCosts:
-    """Each SharedWork from the point of view of one rank, whose shares are even until others are given.
-
-    grid: a GridDescription of the rank. machine: prices communication. layer_seconds: the LayerSeconds of this rank. same_work:
-    the seconds that this rank would compute with the even shares of the first rank of the grid. Not counted are layers without
-    weights, halos, moves inside of branches, and the sums of gradients, which take the same time whatever the shares.
-    """
+    """Each SharedWork from the point of view of one rank, whose shares are even until others are given. Not counted are layers
+    without weights, halos, moves inside of branches, and the sums of gradients, which take the same time whatever the shares.
+    same_work: the seconds that this rank would compute with the even shares of the first rank of the grid."""
 
     def __init__(self, net, grid, plan, batch_size, machine, layer_seconds):
         self.net, self.plan, self.batch_size, self.machine = net, plan, batch_size, machine
@@ -169,7 +155,10 @@ class RankCosts:
         self.placed = place(self.net, grid, self.plan, shares, owners)
         self.words = dict(zip(self.layers, self.placed.plan, strict=True))
         held = [leaf for leaf in leaves(self.placed.layers) if leaf.name in self.layers and leaf.parameters]
-        self.blocks = {leaf.name: held_weight(leaf).block_shape[-2:] for leaf in reversed(held)}  # a bias may follow as a layer
+        self.blocks = {}
+        for leaf in reversed(held):  # a bias may follow as a layer
+            weight = leaf.conv.weight if isinstance(leaf, HandedConv2d) else leaf.parameters[0]
+            self.blocks[leaf.name] = weight.block_shape[-2:]
         divided = splits(grid.sizes, shares)
         own = lambda axis: divided[axis].of_length(self.total(axis)).size(grid.coordinates[axis])  # noqa: E731
         self.samples, self.rows = own(BATCH), own(HEIGHT) / max(1, self.total(HEIGHT))
@@ -255,8 +244,7 @@ class RankCosts:
 
     def _handing(self, name, share):
         """Seconds in which a slave gets the input and its share of kernels and returns its outputs (equation 5.1 of Marques
-        2016); backward sends as much, and the master nothing to itself.
-        """
+        2016); backward sends as much, and the master nothing to itself."""
         group, layer = self.grid.group(MODEL), self.layers[name]
         if not share or group.rank == MASTER:
             return 0.0
@@ -274,11 +262,6 @@ class RankCosts:
         if step is None or step.kind is None:
             return 0.0
         return self.machine.collective_seconds(step.kind, group, self.grid.size, max(step.sent, step.most) * self.itemsize)
-
-
-def held_weight(leaf):
-    """The Parameter with which a placed layer computes on this rank."""
-    return leaf.conv.weight if isinstance(leaf, HandedConv2d) else leaf.parameters[0]
 
 
 def move_in(layer):

@@ -30,18 +30,14 @@ NOUNS = {BATCH: "samples", HEIGHT: "rows"}  # what the ranks of an axis share
 
 @dataclass(frozen=True)
 class Chosen:
-    """The shares of one SharedWork by each rule: even, constant and function, lists with a number for each rank of the axis.
-
-    axis, name, total, layers: of the SharedWork. coordinates: along the axis, of each rank of the grid. computing, sending:
-    (ranks, total + 1), seconds of each rank for each share.
-    """
+    """The shares of one SharedWork by each rule, which are lists with a number for each rank of the axis."""
 
     axis: str
     name: str
     total: int
     layers: tuple
-    coordinates: np.ndarray
-    computing: np.ndarray
+    coordinates: np.ndarray  # along the axis, of each rank of the grid
+    computing: np.ndarray  # (ranks, total + 1): seconds of each rank for each share
     sending: np.ndarray
     even: list
     constant: list
@@ -72,18 +68,13 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Balance:
-    """The shares of a network on a grid, and what they were chosen from.
+    """The shares of a network on a grid, and what they were chosen from."""
 
-    machine: the Machine that said what communication costs. chosen: [a Chosen for each SharedWork]. given: {name of a
-    SharedWork: shares} with which the work along later axes is shared. speeds: {axis: relative speeds of its ranks for the same
-    work, the slowest 1}, Marques' performance values. coordinates: {axis: those of each rank of the grid}.
-    """
-
-    machine: Machine
-    chosen: list
-    given: dict
-    speeds: dict
-    coordinates: dict
+    machine: Machine  # which said what communication costs
+    chosen: list  # a Chosen for each SharedWork
+    given: dict  # {name of a SharedWork: shares} with which the work along later axes is shared
+    speeds: dict  # {axis: relative speeds of its ranks for the same work, the slowest 1}: Marques' performance values
+    coordinates: dict  # {axis: those of each rank of the grid}
 
     def placement(self, rule="function"):
         """(shares, owners) for `parallelize` by one of the rules; what is no SharedWork is shared evenly or by the speeds."""
@@ -157,8 +148,7 @@ class Balance:
 
 def measured_shares(net, grid, placing, batch_size, machine, handicap=None):
     """The Balance for the ranks of a ProcessGrid, measured now, on all ranks at the same time. Collective. placing: a
-    PlacementRequest with the plan; shares that need more than its memory are impossible. machine: prices communication.
-    """
+    PlacementRequest with the plan; shares that need more than its memory are impossible. machine: prices communication."""
     _, shape = checked(net)
     if grid.rank == 0:
         print(f"measuring for about {BUDGET:g} seconds how fast each rank computes parts of the layers, to choose the shares",
@@ -171,8 +161,7 @@ def measured_shares(net, grid, placing, batch_size, machine, handicap=None):
 
 def predicted_shares(net, sizes, plan, batch_size, machine, speeds):
     """The Balance for a grid of these sizes {axis: ranks} on a Machine, without a job. speeds: for each rank, how many times as
-    fast it computes as the machine file says.
-    """
+    fast it computes as the machine file says."""
     _, shape = checked(net)
     grids = [GridDescription(sizes, at, machine.node["ranks"]) for at in places(sizes)]
     costs = [
@@ -184,8 +173,7 @@ def predicted_shares(net, sizes, plan, batch_size, machine, speeds):
 
 def balance(costs, gather, agree):
     """The Balance of a grid; ValueError for a pipeline. costs: [RankCosts of the ranks of this process]. gather(rows of these):
-    the rows of all ranks, in rank order. agree(decision): that of the first process. Both are called alike on all ranks.
-    """
+    the rows of all ranks, in rank order. agree(decision): that of the first process. Both are called alike on all ranks."""
     sizes, all_places = costs[0].grid.sizes, places(costs[0].grid.sizes)
     if sizes[STAGE] > 1:
         raise ValueError("shares are not chosen for a pipeline: leave --shares out, or use a grid without the axis stage")
@@ -241,8 +229,7 @@ def solution(problems, coordinates, gather, agree):
 
 def interpolated(known, what, total):
     """Seconds of each rank for all shares from 0 to `total`, (ranks, total + 1), by straight lines; infinite above the largest
-    share that a rank can have. known: {share: (ranks, 2) seconds}. what: the column.
-    """
+    share that a rank can have. known: {share: (ranks, 2) seconds}. what: the column."""
     shares = np.array(sorted(known))
     rows = np.array([known[share][:, what] for share in shares.tolist()]).T
     everywhere, found = np.arange(total + 1), []
@@ -255,9 +242,8 @@ def interpolated(known, what, total):
 
 def fastest_shares(seconds):
     """[share of each rank], whole numbers with the sum `total`, with the least time of the slowest rank, exactly; among equals
-    with the smallest sum of squared times. seconds: (ranks, total + 1), of each rank for each share from 0, infinite where a
-    rank can not have it. ValueError if no shares are possible.
-    """
+    with the smallest sum of squared times. seconds: (ranks, total + 1), of each rank for each share, infinite where it can not
+    have that. ValueError if no shares are possible."""
     seconds = np.array(seconds, np.float64)
     slowest = combined(seconds, np.maximum)[0][-1]
     if not np.isfinite(slowest):
@@ -273,8 +259,7 @@ def fastest_shares(seconds):
 
 def combined(costs, combine):
     """best[r, s]: the least cost of the ranks from r on for shares with the sum s, by dynamic programming in O(ranks total^2).
-    costs: (ranks, total + 1). combine: elementwise, of the cost of one rank and that of the ranks behind it.
-    """
+    costs: (ranks, total + 1). combine: elementwise, of the cost of one rank and that of the ranks behind it."""
     ranks, sums = costs.shape
     best = np.full((ranks + 1, sums), np.inf)
     best[ranks, 0] = 0.0

@@ -31,8 +31,7 @@ TABLES_SHARE = 0.8  # the share of a time limit within which the tables have to 
 
 def machine_of_job(comm):
     """The Machine of the ranks of `comm`, from its stored file, else probed now and stored. Collective. ValueError if the file
-    is damaged.
-    """
+    is damaged."""
     path = machine_file(comm)
     content = comm.bcast(stored_text(path) if comm.rank == 0 else None)
     if content is None:
@@ -93,8 +92,7 @@ def measure_quickly(comm):
 
 def measure_thoroughly(comm, progress=iter, limit=None):
     """The content of a machine file with tables of operations, measured in minutes. Collective. progress: wraps the iterables
-    over which the measurement loops. limit: a TimeLimit.
-    """
+    over which the measurement loops. limit: a TimeLimit."""
     timer, limit = NormalisedTimer(comm), limit or TimeLimit(comm)
     tables, (done, sizes) = measure.tables(timer, progress, limit.share(TABLES_SHARE))
     curves = measure.collectives(timer, progress, limit)
@@ -108,8 +106,7 @@ def measure_thoroughly(comm, progress=iter, limit=None):
 
 def machine_content(comm, core, link, how, tables=None, curves=None):
     """The content, a dict, of a machine file for the ranks of `comm`. Collective. link: of every entry of "links". how: words
-    for the entry "source". curves: the entry "collectives".
-    """
+    for the entry "source". curves: the entry "collectives"."""
     ranks = ranks_of_node(comm)
     memory = memory_of_machine() * ranks / max(on_machine(comm))
     return {

@@ -14,7 +14,6 @@ from collections import Counter
 from dataclasses import replace
 from heapq import heappop, heappush
 
-from gridgrad.nn.arguments import whole_number
 from gridgrad.parallel.grid.virtual_time import Network, VirtualTime
 from gridgrad.parallel.pipeline.schedule import Instruction, Route, Schedule, check, peers, update
 from gridgrad.parallel.pipeline.simulate import UnitTimes
@@ -100,21 +99,18 @@ def repeat(schedule, steps):
 
 def sequential(stages, micro_batches):
     """One micro-batch after the other, forth and back. What every pipeline is compared with."""
-    _check(stages, micro_batches)
     rows = [[Instruction(op, rank, b) for b in range(micro_batches) for op in "FB"] for rank in range(stages)]
     return Schedule(rows, Route.contiguous(stages), "sequential")
 
 
 def gpipe(stages, micro_batches):
     """All forwards, then all backwards (Huang et al. 2019): 3 (micro_batches + stages - 1) units of time."""
-    _check(stages, micro_batches)
     rows = [[Instruction(op, rank, b) for op in "FB" for b in range(micro_batches)] for rank in range(stages)]
     return Schedule(rows, Route.contiguous(stages), "gpipe")
 
 
 def one_f_one_b(stages, micro_batches):
     """One forward, one backward in turn (Harlap et al. 2018): the time of GPipe, with at most stages - rank open."""
-    _check(stages, micro_batches)
     rows = [_in_turn(_each("F", rank, micro_batches), _each("B", rank, micro_batches), stages - rank) for rank in range(stages)]
     return Schedule(rows, Route.contiguous(stages), "1f1b")
 
@@ -122,9 +118,7 @@ def one_f_one_b(stages, micro_batches):
 def interleaved(stages, micro_batches, per_rank):
     """1F1B with per_rank chunks on each rank, dealt out in turn (Narayanan et al. 2021, section 2.2), in groups of `stages`
     micro-batches, the last perhaps smaller. Time, if stages divides micro_batches: 3 (per_rank micro_batches + stages - 1)
-    units of 1 / per_rank of a stage.
-    """
-    _check(stages, micro_batches)
+    units of 1 / per_rank of a stage."""
     route = Route.looped(stages, per_rank)
     groups = range(0, micro_batches, stages)
     rows = []
@@ -140,9 +134,7 @@ def interleaved(stages, micro_batches, per_rank):
 
 def zb_h1(stages, micro_batches):
     """1F1B whose weights' gradients wait until a rank would be idle (ZB-H1 of Qi et al. 2024): at most `stages` open, and the
-    shortest time, 3 micro_batches + stages - 1, or 2 (micro_batches + stages) - 1 with fewer micro-batches than stages.
-    """
-    _check(stages, micro_batches)
+    shortest time, 3 micro_batches + stages - 1, or 2 (micro_batches + stages) - 1 with fewer micro-batches than stages."""
     rows = []
     for rank in range(stages):
         turns = _in_turn(_each("F", rank, micro_batches), _each("I", rank, micro_batches), stages - rank)
@@ -161,9 +153,7 @@ def zb_h1(stages, micro_batches):
 def zbv(stages, micro_batches):
     """Two chunks on each rank in the shape of a V, with weights' gradients apart (ZB-V of Qi et al. 2024). It takes 6 M +
     stages - 1 units of half a stage for M micro-batches, or 4 (M + stages) - 2 if that is more; at most 2 stages are open.
-    With M < 2 stages - 1 the order is that of 2 stages - 1, and ranks wait between steps.
-    """
-    _check(stages, micro_batches)
+    With M < 2 stages - 1 the order is that of 2 stages - 1, and ranks wait between steps."""
     route, many = Route.v_shaped(stages), max(micro_batches, 2 * stages - 1)
     rows = []
     for rank in range(stages):
@@ -183,11 +173,6 @@ def zbv(stages, micro_batches):
     return Schedule(rows, route, "zbv")
 
 
-def _check(stages, micro_batches):
-    whole_number(stages, "stages")
-    whole_number(micro_batches, "micro-batches")
-
-
 def _each(op, chunk, micro_batches):
     return [Instruction(op, chunk, b) for b in range(micro_batches)]
 
@@ -204,11 +189,8 @@ ORDER = {"U": 0, "B": 1, "F": 2}
 
 def stream(route, in_flight, bound=None, times=None, micro_batches=None):
     """Yield (rank, Instruction) F, B, U in the order of time, in constant memory, without end or for so many micro_batches.
-    in_flight: most micro-batches open on a rank, from F to U. bound: most updates between F and B: n allows n + 1 in flight.
-    """
-    limit = whole_number(in_flight, "the number of micro-batches in flight")
-    if bound is not None:
-        limit = min(limit, 1 + whole_number(bound, "the bound of staleness", least=0))
+    in_flight: most micro-batches open on a rank, from F to U. bound: most updates between F and B: n allows n + 1 in flight."""
+    limit = in_flight if bound is None else min(in_flight, 1 + bound)
     times = times or UnitTimes()
     clock = VirtualTime()
     network = Network(clock)
@@ -292,7 +274,7 @@ def stream(route, in_flight, bound=None, times=None, micro_batches=None):
 def asynchronous(route, in_flight, micro_batches, bound=None, times=None):
     """The Schedule of the first micro-batches of `stream`, an update after each, without messages."""
     rows = [[] for _ in range(route.ranks)]
-    for rank, instruction in stream(route, in_flight, bound, times, whole_number(micro_batches, "micro-batches")):
+    for rank, instruction in stream(route, in_flight, bound, times, micro_batches):
         rows[rank].append(instruction)
     return Schedule(rows, route, f"async:{in_flight}" + ("" if bound is None else f":bound={bound}"))
 

@@ -372,8 +372,7 @@ def execution(schedule):
 
 def check(schedule):
     """Return a complete schedule, or raise Unsound unless ranks can follow it: each does F and B, or F, I and W, once for each
-    micro-batch and chunk, with messages; updates take all gradients, alike on all ranks; nobody waits for ever.
-    """
+    micro-batch and chunk, with messages; updates take all gradients, alike on all ranks; nobody waits for ever."""
     for rank in range(len(schedule.rows)):
         _check_row(schedule, rank)
     updates = [[instruction for instruction in row if instruction.op == "U"] for row in schedule.rows]
@@ -435,8 +434,7 @@ def _check_chunk(schedule, rank, chunk, micro_batch, position):
 
 def shortest(layers, chunks, seconds):
     """Where the second and later chunks begin so that the longest is shortest, the last one as early as it can; None if no cuts
-    are finite. seconds(chunk, first layer, the one behind its last): of a chunk, which may be empty, or inf.
-    """
+    are finite. seconds(chunk, first layer, the one behind its last): of a chunk, which may be empty, or inf."""
     best = [(seconds(0, 0, end), None) for end in range(layers + 1)]  # (the longest chunk, where the last one begins)
     tables = [best]
     for chunk in range(1, chunks):

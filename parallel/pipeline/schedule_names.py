@@ -59,8 +59,7 @@ def to_csv(schedule: Schedule) -> str:
 
 def from_csv(text, name="csv"):
     """The Schedule in a text, not yet complete or checked. A chunk is on the rank whose row has its forwards; empty cells are
-    skipped. ValueError in one line, with row and column from 1.
-    """
+    skipped. ValueError in one line, with row and column from 1."""
     if len(text) > MOST_CHARACTERS:
         raise ValueError(f"a schedule may have {MOST_CHARACTERS} characters, not {len(text)}")
     lines = text.rstrip().split("\n")
@@ -122,8 +121,7 @@ _ASYNC = re.compile(r"async:([1-9]\d{0,3})(?::(?:bound=(\d{1,6})|(nostash))){0,2
 @dataclass(frozen=True)
 class ScheduleSpec:
     """A schedule that a user asked for. per_rank: chunks on each rank. in_flight, bound, stash: of asynchronous training;
-    in_flight is None otherwise. file: the Schedule of a file, or None.
-    """
+    in_flight is None otherwise. file: the Schedule of a file, or None."""
 
     name: str
     per_rank: int = 1
@@ -174,8 +172,7 @@ class ScheduleSpec:
 
     def schedule(self, stages, micro_batches, times=None):
         """The Schedule on stages; an asynchronous one in an order by `times`, a file's without further micro-batches.
-        ValueError if a file is for another number of ranks or for fewer micro-batches.
-        """
+        ValueError if a file is for another number of ranks or for fewer micro-batches."""
         route = self.route(stages)
         if self.file:
             if self.file.micro_batches < micro_batches:

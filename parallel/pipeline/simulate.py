@@ -42,8 +42,7 @@ class UnitTimes(Times):
 @dataclass(frozen=True)
 class TableTimes(Times):
     """table: {(rank, op, chunk) or (rank, op, chunk, micro-batch): seconds}, for U with the chunk None; flights: {(sender,
-    receiver, SEND_F or SEND_B, chunk): what `message` returns}. A missing B takes as long as I and W, others no time.
-    """
+    receiver, SEND_F or SEND_B, chunk): what `message` returns}. A missing B takes as long as I and W, others no time."""
 
     table: dict
     flights: dict = field(default_factory=dict)
@@ -61,8 +60,7 @@ class TableTimes(Times):
 @dataclass(frozen=True)
 class Memory:
     """Each {(rank, chunk): bytes}: contexts, of a micro-batch, open from F until B or W ends; between, more from I until W
-    ends; weights, of a version of the parameters. stash: whether versions are kept for open contexts.
-    """
+    ends; weights, of a version of the parameters. stash: whether versions are kept for open contexts."""
 
     contexts: dict = field(default_factory=dict)
     between: dict = field(default_factory=dict)
@@ -73,8 +71,7 @@ class Memory:
 @dataclass(frozen=True)
 class KeptMemory:
     """The most that a rank keeps: open contexts, of_chunk {chunk: contexts}, versions {chunk: versions of its parameters}.
-    staleness: {(chunk, micro-batch): updates of the rank between its F and its B or I}.
-    """
+    staleness: {(chunk, micro-batch): updates of the rank between its F and its B or I}."""
 
     open: int
     of_chunk: dict

@@ -22,31 +22,22 @@ OPS = {"forward": "F", "backward": "I", "gradients": "W", "loss": "I", "update":
 
 @dataclass(frozen=True)
 class ChunkCost:
-    """What a chunk costs the rank with the most work of those that hold a part of it.
+    """What a chunk costs the rank with the most work of those that hold a part of it, of one micro-batch unless said."""
 
-    seconds: {op: seconds}, of "F", "I" and "W" for one micro-batch and of "U", the sums of gradients and the update, for a
-    step. sums: the seconds of the sums alone. moving: the seconds of F, I and W in which the rank communicates with others of
-    its stage. added: the seconds of adding the gradients of a micro-batch to those of others. collectives, sent: how many
-    collectives it has, and bytes that it sends in them, (in the passes of one micro-batch, in U).
-    parameters: how many the rank holds. elements, postponed, shared: see Workload, for one micro-batch; what is shared serves
-    all. taken, made: bytes that the chunk takes from the one before, and makes for the next one, for one micro-batch. flops: of
-    one micro-batch. works: the Works of one micro-batch and of the update for which the rank waits, in the order of execution.
-    """
-
-    seconds: dict
-    sums: float
-    moving: float
-    added: float
-    collectives: tuple
-    sent: tuple
-    parameters: int
-    elements: int
+    seconds: dict  # {"F", "I", "W", or "U" (the sums of gradients and the update of a step): seconds}
+    sums: float  # seconds of the sums in U
+    moving: float  # seconds of F, I and W in which the rank communicates with others of its stage
+    added: float  # seconds of adding the gradients to those of other micro-batches
+    collectives: tuple  # how many (in the passes, in U)
+    sent: tuple  # bytes in these collectives
+    parameters: int  # that the rank holds
+    elements: int  # this and the next two: see Workload
     postponed: int
-    shared: tuple
-    taken: int
-    made: int
+    shared: tuple  # serves all micro-batches
+    taken: int  # bytes that the chunk takes from the one before
+    made: int  # bytes that it makes for the next one
     flops: float
-    works: tuple = ()
+    works: tuple = ()  # the Works for which the rank waits, those of the update too, in the order of execution
 
     @property
     def computed(self):
@@ -139,9 +130,8 @@ def message_seconds(sizes, machine, sender, receiver, nbytes, axis=STAGE):
 
 def planned_cuts(layers, asked, machine, named, micro_batches, itemsize):
     """Where in `net.layers` the second and later chunks begin, so that the one that takes longest for a micro-batch, with the
-    messages it waits for, is short and all fit the memory; if no cuts fit, memory does not count. layers: of `layer_costs`.
-    named: a ScheduleSpec. Each chunk of a rank may take the same part of its memory.
-    """
+    messages it waits for, is short and all fit the memory, if any cuts do. layers: of `layer_costs`. named: a ScheduleSpec."""
+    # each chunk of a rank may take the same part of its memory
     sizes, memory = asked.grid, asked.memory or inf
     ranks = sizes[STAGE]
     route = named.route(ranks)

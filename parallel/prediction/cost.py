@@ -14,15 +14,11 @@ from gridgrad.parallel.prediction.workload import Workload
 
 
 class Cost:
-    """The works of one rank in a training step, and what they cost.
+    """The works of one rank in a training step, and what they cost, to within a few per cent (`results/predictions.md`).
 
-    net: a serial Sequential; if it takes images, it must have an `input_shape`. grid: a GridDescription of the rank, usually
-    `slowest_rank`. batch_size: of the global minibatch. ValueError if the plan, the shares or the owners do not fit.
-
-    works: the rank's Works. executed: the same in the order of execution. seconds: of a step with the reduction "plain".
-    memory_of: {what: bytes} that the rank needs. is_even: whether all ranks have equal shares, as far as that goes.
-    The predictions are no more exact than a few per cent: `results/predictions.md` compares them with measured steps.
-    """
+    net: a serial Sequential, for images with an `input_shape`. grid: a GridDescription, usually `slowest_rank`. batch_size: of
+    the global minibatch. ValueError if plan, shares or owners do not fit. executed: the works in the order of execution.
+    seconds: of a step with the reduction "plain". is_even: whether all ranks have equal shares, as far as that goes."""
 
     def __init__(self, net, grid, plan, batch_size, machine, shares=None, owners=None):
         self.net, self.grid, self.batch_size, self.machine = net, grid, batch_size, machine
@@ -82,23 +78,18 @@ def cost_of_slowest_rank(net, asked, batch_size, machine):
 
 def slowest_rank(net, asked, ranks_per_node=None, ranks_per_core=1):
     """The GridDescription of the rank with the most work, for which the others wait: the one with the largest share on every
-    axis. A plan may name the rank of the axis model, whatever its share. asked: a PlacementRequest with grid and plan.
-    """
+    axis. A plan may name the rank of the axis model, whatever its share. asked: a PlacementRequest with grid and plan."""
     # On the axis height with even shards it is the first rank, where that has more rows of a layer than the second one. Else
     # it is the second rank, if that has neighbours on both sides, because it exchanges two halos. Where ranks share a core,
     # more rows do not count: ranks that wait leave their cores to the one that has more to do.
     height = asked.grid.get(HEIGHT, 1)
-    is_first = height <= 2 or (ranks_per_core == 1 and _has_more_rows(net, height))
+    outputs = [shape for _, _, shape in shapes(net.layers, net.input_shape)] if net.input_shape else ()
+    # an even split gives the rows that are left over to the first ranks, one each: the first one has more where one is left
+    has_more_rows = any(shape[0] % height == 1 for shape in outputs if len(shape) == 3)
+    is_first = height <= 2 or (ranks_per_core == 1 and has_more_rows)
     place = {HEIGHT: 0 if is_first else 1}
     place |= {axis: weights.index(max(weights)) for axis, weights in (asked.shares or {}).items()}
     for plan in plans_of(words_of(asked.plan, weighted(net))):
         if plan.bounding_rank is not None:
             place[MODEL] = plan.bounding_rank
     return GridDescription(asked.grid, place, ranks_per_node)
-
-
-def _has_more_rows(net, ranks):
-    """Whether the first rank along the axis height has more rows of the output of a layer than the second one."""
-    # an even split gives the rows that are left over to the first ranks, one each: here a single one is left
-    outputs = [shape for _, _, shape in shapes(net.layers, net.input_shape)] if net.input_shape else ()
-    return any(shape[0] % ranks == 1 for shape in outputs if len(shape) == 3)  # of images

@@ -44,8 +44,7 @@ UNCONFIRMED = 64  # bytes of a message for which its sender does not wait
 
 def step_time(net, asked, batch_size, machine):
     """The StepPrediction of a network, with "plain" reductions. asked: a PlacementRequest with grid and plan. ValueError if
-    they do not fit each other.
-    """
+    they do not fit each other."""
     return played(costs_of_ranks(net, asked, batch_size, machine))
 
 
@@ -105,8 +104,7 @@ class _Play:
 
 class _Rank:
     """One rank while it is played. works: its Works in the order of execution. keys: for each Work what it has in common with
-    its counterparts on other ranks; None if it has none. ends: when each step ended. spent: {kind: seconds} so far.
-    """
+    its counterparts on other ranks; None if it has none. ends: when each step ended. spent: {kind: seconds} so far."""
 
     def __init__(self, play, place, cost):
         self.play, self.place, self.cost, self.works = play, place, cost, cost.executed
@@ -170,8 +168,7 @@ class _Rank:
 
 class _Collective:
     """A collective of the ranks along the axis: it begins for a rank when all that this rank needs have entered, and takes as
-    long as the longest of their Works.
-    """
+    long as the longest of their Works."""
 
     def __init__(self, play):
         self.play, self.entered, self.works, self.leaving = play, {}, {}, []

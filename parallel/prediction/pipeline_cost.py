@@ -48,22 +48,16 @@ MOST_PLAYED = 24  # pipelines of one grid: the others are not looked at
 
 @dataclass(frozen=True)
 class PipelinePrediction(StepPrediction):
-    """A predicted training step of a pipeline; of an asynchronous one, per minibatch.
+    """A predicted training step of a pipeline; of an asynchronous one, per minibatch."""
 
-    pipeline: the name of the schedule. micro_batches: of a minibatch. cuts: where chunks begin, or None of a partition.
-    chunks: {(rank, chunk): the ChunkCost of what the rank has of it}.
-    schedule: the complete Schedule of one step; of an asynchronous pipeline, that of several minibatches. times: its Times.
-    played: the Simulation of several steps. counted: the numbers of the two updates between which the time counts, from 0.
-    """
-
-    pipeline: str
+    pipeline: str  # the name of the schedule
     micro_batches: int
-    cuts: tuple | None
-    chunks: dict
-    schedule: Schedule
+    cuts: tuple | None  # where chunks begin; None of a partition
+    chunks: dict  # {(rank, chunk): the ChunkCost of what the rank has of it}
+    schedule: Schedule  # of one step, complete; of an asynchronous pipeline, of several minibatches
     times: TableTimes
-    played: Simulation
-    counted: tuple
+    played: Simulation  # of several steps
+    counted: tuple  # the numbers of the two updates between which the time counts, from 0
 
     def held(self, rank):
         """The ChunkCosts of a rank."""
@@ -72,24 +66,19 @@ class PipelinePrediction(StepPrediction):
 
 @dataclass(frozen=True)
 class PipelineWork:
-    """What the ranks of a pipeline compute and send for a micro-batch, whatever the schedule.
+    """What the ranks of a pipeline compute and send for a micro-batch, whatever the schedule."""
 
-    chunks: {(rank, chunk): ChunkCost}. sent: {(sender, receiver, SEND_F or SEND_B, chunk): bytes}. sizes: {axis: ranks}.
-    axis: along which the ranks are. itemsize: bytes of a number. copies: {(rank, op, chunk): seconds} of messages.
-    """
-
-    chunks: dict
-    sent: dict
-    sizes: dict
-    axis: str
+    chunks: dict  # {(rank, chunk): ChunkCost}
+    sent: dict  # {(sender, receiver, SEND_F or SEND_B, chunk): bytes}
+    sizes: dict  # {axis: ranks}
+    axis: str  # along which the ranks are
     machine: Machine
     itemsize: int
-    copies: dict = field(default_factory=dict)
+    copies: dict = field(default_factory=dict)  # {(rank, op, chunk): seconds} of copies into messages and out of them
 
     def step(self, named, make, micro_batches, cuts=None, gradients=0):
-        """The PipelinePrediction of a ScheduleSpec. make(micro_batches): its Schedule without messages. gradients: of all
-        parameters, how many a rank keeps of other minibatches.
-        """
+        """The PipelinePrediction of a ScheduleSpec. make(micro_batches): its Schedule without messages. gradients: how many of
+        all parameters a rank keeps of other minibatches."""
         ranks = self.sizes.get(self.axis, 1)
         if named.in_flight:
             settled = ranks + min(named.in_flight, 4 * ranks)  # minibatches until the pipeline is full, or drains again
@@ -167,8 +156,7 @@ class PipelineWork:
 
 def pipeline_step_time(net, asked, batch_size, machine):
     """The PipelinePrediction of a network on a grid with stages. asked: a PlacementRequest with grid, plan and pipelines, by
-    default 1f1b with the micro-batches of a ScheduleSpec and the cuts of `planned_cuts`. ValueError if they do not fit.
-    """
+    default 1f1b with the micro-batches of a ScheduleSpec and the cuts of `planned_cuts`. ValueError if they do not fit."""
     pipeline, stages, cuts = asked.pipelines.pipeline, asked.grid[STAGE], asked.pipelines.cuts
     named = schedule_names.parse("1f1b" if pipeline is None else pipeline)
     micro_batches = named.micro_batches(stages, asked.pipelines.micro_batches)
@@ -196,8 +184,7 @@ def stage_work(net, asked, samples, machine, cuts, route, at=None):
 @dataclass(frozen=True)
 class Pipelines:
     """What is asked for of a pipeline: the name of a schedule, micro-batches of a minibatch, and the positions in `net.layers`
-    at which new chunks begin. What is None is chosen.
-    """
+    at which new chunks begin. What is None is chosen."""
 
     pipeline: str | None = None
     micro_batches: int | None = None
@@ -224,8 +211,7 @@ class Pipelines:
 
     def times(self, net, asked, batch_size, machine, limit=inf):
         """Yield the PipelinePredictions of the options on a grid, as long as one may take less than `limit` seconds; none if
-        the cuts do not fit. asked: a PlacementRequest with grid, plan and memory. ValueError if other things do not fit.
-        """
+        the cuts do not fit. asked: a PlacementRequest with grid, plan and memory. ValueError if other things do not fit."""
         stages, layers, bounds = asked.grid[STAGE], {}, []
         for named, count in self.options(net, stages, batch_size // asked.grid[BATCH]):
             if count not in layers:
@@ -250,8 +236,7 @@ class Pipelines:
 
 def partition_step_time(net, asked, batch_size, machine):
     """The PipelinePrediction of a network whose parts have owners, in the order of training (`times_of_work`). asked: a
-    PlacementRequest with grid, plan, owners and pipelines. ValueError if they do not fit, or if branches exchange channels.
-    """
+    PlacementRequest with grid, plan, owners and pipelines. ValueError if they do not fit, or if branches exchange channels."""
     named, ranks = schedule_names.parse(asked.pipelines.pipeline), asked.grid.get(MODEL, 1)
     micro_batches = named.micro_batches(ranks, asked.pipelines.micro_batches)
     if micro_batches > (1 if named.in_flight else batch_size):
@@ -265,8 +250,7 @@ def partition_step_time(net, asked, batch_size, machine):
 
 def partition_work(net, asked, samples, machine, grids):
     """(PipelineWork, Route, for each rank the `chunk_works`) of a network whose parts have owners. samples: of a global
-    micro-batch. grids: the GridDescription of each rank along the axis `model`.
-    """
+    micro-batch. grids: the GridDescription of each rank along the axis `model`."""
     parts, senders, copies, sent, works = {}, {}, {}, {}, []
     for rank, grid in enumerate(grids):
         work, costs, exchanged = _of_rank(net, grid, asked, samples, machine)
@@ -301,8 +285,7 @@ def _of_rank(net, grid, asked, samples, machine):
 
 def _exchanged(exchange, shape, samples, itemsize, machine, grid):
     """(shape behind an exchange, [(SEND_F or SEND_B, receiver, bytes)], {SEND_F, RECV_F, SEND_B or RECV_B: seconds of copies})
-    of a rank. shape: of its array before the exchange, samples first.
-    """
+    of a rank. shape: of its array before the exchange, samples first."""
     workload = Workload(shape, samples, itemsize)
     workload.first = False  # gradients always travel back
     workload.go([exchange])

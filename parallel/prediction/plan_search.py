@@ -26,8 +26,7 @@ from gridgrad.parallel.prediction.workload import Workload
 
 class PlanProblem:
     """What the searches on all grids share. shape: of a sample. flops: for each segment the floating-point operations of the
-    forward pass of one sample. parameters: how many the layers with weights have together.
-    """
+    forward pass of one sample. parameters: how many the layers with weights have together."""
 
     def __init__(self, net, shape, batch_size, machine, shares=None):
         self.net, self.shape, self.batch_size, self.machine, self.shares = net, shape, batch_size, machine, shares
@@ -41,8 +40,7 @@ class PlanProblem:
 @dataclass(frozen=True)
 class SegmentCost:
     """The cost of a segment with one choice from one state. seconds: with sums of gradients and update; seconds_alone: without.
-    memory: in bytes. after: the state after the segment.
-    """
+    memory: in bytes. after: the state after the segment."""
 
     seconds: float
     seconds_alone: float

@@ -47,20 +47,14 @@ PRICES = (0.0, *(10.0**exponent for exponent in range(-12, -5)))  # of a byte of
 
 @dataclass
 class Candidate:
-    """A grid with its best plan.
+    """A grid with its best plan."""
 
-    sizes: {axis: ranks}. bound: a lower bound in seconds of a step with any plan on this grid. cost: the Cost of the best plan;
-    None where the grid was given up before its plan was complete. reason: why it cannot be chosen, or empty.
-    played: the StepPrediction of all ranks, where they have different work: of the plan "hypergraph", where `cost` is that of
-    the rank that bounds the step, and `owners` the partition; or of a pipeline, where `cost` is the whole network on one stage.
-    """
-
-    sizes: dict
-    bound: float
-    cost: Cost | None = None
-    reason: str = ""
-    played: StepPrediction | None = None
-    owners: Owners | None = None
+    sizes: dict  # {axis: ranks}
+    bound: float  # a lower bound in seconds of a step with any plan on this grid
+    cost: Cost | None = None  # of the plan; of a pipeline as if one stage had all; None where the grid was given up before
+    reason: str = ""  # why it cannot be chosen
+    played: StepPrediction | None = None  # of all ranks, where they have different work: "hypergraph", or a pipeline
+    owners: Owners | None = None  # of the plan "hypergraph", where `cost` is that of the rank that bounds the step
 
     @property
     def grid(self):
@@ -95,10 +89,9 @@ class Candidate:
 
 
 def order(candidate):
-    """What orders Candidates that are equally fast, and depends on no measurement: pipelines last, because their predictions
-    leave out the most; then the fewest collectives, in which ranks wait for each other; the fewest axes; the most ranks along
-    batch, on which every network trains.
-    """
+    """What orders Candidates that are equally fast, and depends on no measurement."""
+    # Pipelines come last, because their predictions leave out the most. Then the fewest collectives come first, in which ranks
+    # wait for each other; the fewest axes; and the most ranks along batch, on which every network trains.
     sizes = candidate.sizes
     most = [-sizes.get(axis, 1) for axis in (*LAYER_AXES, STAGE)]
     axes, pipeline = sum(size > 1 for size in sizes.values()), candidate.pipelining.get("pipeline", "")
@@ -110,12 +103,9 @@ class NoRoom(ValueError):
 
 
 class Planner:
-    """Finds the grid and the plan with the fastest predicted training step.
-
-    asked: a PlacementRequest, what must be as it says. The memory is by default a rank's share of the node's; parameters,
-    gradients, SGD with momentum that is not sharded, and activations count. partition: a function of a number of ranks that
-    returns Owners; without it there is no plan "hypergraph". ValueError as `parallelize` raises it.
-    """
+    """Finds the grid and the plan with the fastest predicted step; ValueError as `parallelize` raises it. asked: a
+    PlacementRequest, by default with a rank's share of the node's memory, for parameters, gradients, SGD with momentum that is
+    not sharded, and activations. partition(ranks): Owners; without it there is no plan "hypergraph"."""
 
     def __init__(self, net, ranks, batch_size, machine, asked=OPEN, partition=None):
         self.layers, self.shape = checked(net)
@@ -131,9 +121,7 @@ class Planner:
 
     def best(self, shown=5, progress=lambda: None):
         """(the Candidate that is chosen, the others in order: the `shown` fastest ones with their plans, and the rest).
-
-        progress: called once for each of the `steps` that the planning takes at the most. NoRoom if none fits the memory.
-        """
+        progress: called once for each of the `steps` that the planning takes at the most. NoRoom if none fits the memory."""
         if self._must_be_pipeline:
             candidates = list(self._pipelined(math.inf, progress))
             if not candidates:

@@ -7,22 +7,16 @@ OPTIMIZER_ARRAYS = 1  # that the optimizer keeps, each as large as the parameter
 
 @dataclass(frozen=True)
 class RankStep:
-    """How a rank spends a step, in seconds, what it needs and what it sends.
+    """How a rank spends a step, in seconds, what it needs and what it sends."""
 
-    busy: computing; in a pipeline also communicating within its stage. waiting: for other ranks to arrive at a collective, or
-    for messages of a pipeline. communicating: in collectives, once all have arrived. bytes: that it sends in collectives and
-    messages. messages: that it sends in exchanges along the axis `model`. collectives: how many it takes part in, with messages
-    of other stages. memory_of: see the function `memory_of`. open: the most micro-batches that are open in its chunks.
-    """
-
-    busy: float
-    waiting: float = 0.0
-    communicating: float = 0.0
-    bytes: int = 0
-    messages: int = 0
-    collectives: int = 0
-    memory_of: dict = field(default_factory=dict)
-    open: int = 1
+    busy: float  # computing; in a pipeline also communicating within its stage
+    waiting: float = 0.0  # for other ranks to arrive at a collective, or for messages of a pipeline
+    communicating: float = 0.0  # in collectives, once all have arrived
+    bytes: int = 0  # that it sends
+    messages: int = 0  # that it sends in exchanges along the axis `model`
+    collectives: int = 0  # that it takes part in, and messages of other stages
+    memory_of: dict = field(default_factory=dict)  # what `memory_of` returns
+    open: int = 1  # the most micro-batches that are open in its chunks
 
     @property
     def memory(self):
@@ -32,15 +26,12 @@ class RankStep:
 
 @dataclass(frozen=True)
 class StepPrediction:
-    """A predicted training step.
-
-    ranks: a RankStep for each rank along the axis `model` or `stage`; one alone, where only the slowest rank is looked at.
-    parts: {what: seconds} of the rank that bounds the step: "compute" (forward, backward and loss), "update" (of the
-    parameters), "gradients" (their sums), "activations" (all other communication) and, between unlike ranks, "waiting".
-    """
+    """A predicted training step."""
 
     seconds: float
-    ranks: tuple
+    ranks: tuple  # of RankSteps, along the axis `model` or `stage`; only one, where only the slowest rank is looked at
+    # {what: seconds} of the rank that bounds the step: "compute" (forward, backward and loss), "update" (of the parameters),
+    # "gradients" (their sums), "activations" (all other communication) and, between unlike ranks, "waiting"
     parts: dict
 
     @property
@@ -76,8 +67,7 @@ class StepPrediction:
 
 def memory_of(itemsize, parameters, activations, gradients_of_activations, scratch=0, gradients=1, versions=1):
     """{what: bytes} that a rank needs, from numbers of elements of `itemsize` bytes; activations with masks and buffers of
-    messages. gradients, versions: how many of all parameters it keeps, such as the gradient of a micro-batch beside the sum.
-    """
+    messages. gradients, versions: how many of all parameters it keeps, such as the gradient of a micro-batch beside the sum."""
     return {
         "parameters": versions * parameters * itemsize,
         "gradients": gradients * parameters * itemsize,
