@@ -105,7 +105,7 @@ class Route:
 
     def holds(self, chunk: int, rank: int) -> bool:
         """Whether a rank holds a chunk or a part of it."""
-        return chunk in self._held_as_set[rank]
+        return 0 <= chunk < self.chunks and rank in self.places[chunk]
 
     def local_before(self, chunk: int, rank: int) -> bool:
         """Whether a rank holds this chunk and the one before, or parts of them."""
@@ -130,10 +130,6 @@ class Route:
             for rank in ranks:
                 held[rank].append(chunk)
         return tuple(map(tuple, held))
-
-    @cached_property
-    def _held_as_set(self):
-        return tuple(map(frozenset, self._held))
 
     @cached_property
     def _receivers(self):
@@ -297,14 +293,14 @@ class Unsound(ValueError):
     def __init__(self, line: str, rows: Sequence[Sequence[Instruction]], marks: Mapping[int, int]) -> None:
         super().__init__(line)
         self.rows, self.marks = rows, marks
-        self.add_note(grid(rows, marks))
+        self.add_note(rows_around(rows, marks))
 
     def of(self, name: str) -> "Unsound":
         """The same, said of the schedule with this name."""
         return Unsound(f"{name}: {self}", self.rows, self.marks)
 
 
-def grid(rows, marks):
+def rows_around(rows, marks):
     """A line a rank: the instructions around the marked one, such as .. 0F3 >0F4< 0B0 ..; of other ranks the first ones."""
     lines = []
     for rank, row in enumerate(rows):

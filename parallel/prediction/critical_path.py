@@ -4,20 +4,18 @@
 played through, where they own different parts of the network and wait for each other. Ranks that differ along other axes alone
 do the same at the same time, so only those with the most work are played.
 
-| what                 | how long it takes                                                                                  |
-|----------------------|----------------------------------------------------------------------------------------------------|
-| an operation         | what the machine file says; more or less where ranks share cores, see below                        |
-| an exchange          | it ends when the messages for the rank have arrived and those from it have been received           |
-| any other collective | it begins when the last rank that it needs has arrived, and takes what the machine file says, for   |
-|                      | the rank that sends the most                                                                       |
-| the sum of the loss  | it begins after the loss, and is waited for before the update                                      |
+| what                 | how long it takes                                                                                     |
+|----------------------|-------------------------------------------------------------------------------------------------------|
+| an operation         | what the machine file says; more or less where ranks share cores, see below                           |
+| an exchange          | until the messages for the rank have arrived and those from it have been received                     |
+| any other collective | from when the last rank that it needs has arrived, what the machine file says of the largest sender   |
+| the sum of the loss  | the same; it begins after the loss, and is waited for before the update                               |
 
 A rank sends its messages one after another, first to its next rank, then to the one after that, over the links of
-`parallel/grid/virtual_time.py`. How long a message occupies them, and is under way besides, is that of an exchange between two
-ranks in the machine file. Its receiver's network takes short messages in before the receiver asks for them; a long message
-leaves only when the receiver has arrived, too. In either case the sender waits until then, because MPI libraries confirm all
-but the shortest messages. Where all ranks send to all, their messages do not take turns at the receivers, but come at the same
-time. Their bytes then take as long as those of an all-to-all, if the machine file says that this is slower.
+`parallel/grid/virtual_time.py`, with the latency and the time of an exchange between two ranks in the machine file. Its
+receiver's network takes short messages in before the receiver asks for them; a long message leaves only when the receiver has
+arrived, too. The sender waits until then, because MPI libraries confirm all messages except the shortest. Where all ranks send
+to all, their messages come at the same time, and take as long as an all-to-all, if the machine file says that this is slower.
 
 Where there are more ranks than cores, as on emulated hosts, the operations of a machine file were measured while all ranks
 computed, several on each core (`crowd` of the file). The ranks that compute at a moment share all cores evenly, but none has

@@ -126,14 +126,18 @@ class Planner:
             candidates = list(self._pipelined(math.inf, progress))
             if not candidates:
                 raise ValueError(f"cuts {','.join(map(str, self.pipelines.cuts))}: no pipeline here has as many chunks")
-            return self._ranked(candidates)
-        if any(plan.needs_owners for plan in self.plans):
+        elif any(plan.needs_owners for plan in self.plans):
             candidates = list(self._partitioned())
             if not candidates:
                 raise ValueError(
                     f"plan '{self.plan}' needs a grid with several ranks along the axis model and none along height"
                 )
-            return self._ranked(candidates)
+        else:
+            candidates = self._searched(shown, progress)
+        return self._ranked(candidates)
+
+    def _searched(self, shown, progress):
+        """A Candidate for each grid, and for the partitions and pipelines that may be faster."""
         searches = [PlanSearch(self.problem, sizes) for sizes in self.grids]
         candidates = [Candidate(search.sizes, search.bound) for search in searches]
         number = count()  # which of several equal ones in the heap is the first
@@ -163,7 +167,7 @@ class Planner:
         if self.stages:
             fastest = min((c.seconds for c in candidates if c.cost and not c.reason), default=math.inf)
             candidates += self._pipelined(fastest, progress)
-        return self._ranked(candidates)
+        return candidates
 
     def _partitioned(self):
         """Yield a Candidate with the plan "hypergraph" for each grid that may have it."""
@@ -275,21 +279,18 @@ class Planner:
 
     def _complete(self, candidate, search):
         """Find the best plan of a grid that fits the memory: the dearest bytes say at once whether there is any."""
-        free, *between, dearest = PRICES
-        for price in (free, dearest):
-            candidate.cost = self._best_plan(search, price)
-            if candidate.step.memory <= self.memory:
-                break
-        else:
-            candidate.reason = too_large(candidate.step.memory, self.memory)
-            return
-        if price == dearest:
-            costs = (self._best_plan(search, price) for price in between)
-            candidate.cost = next((cost for cost in costs if cost.prediction.memory <= self.memory), candidate.cost)
 
-    def _best_plan(self, search, price):
-        """The Cost of the plan that is the fastest on a grid, with a price of bytes in seconds."""
-        return self._cost(search.sizes, self.plan or search.plan(price))
+        def best_plan(price):
+            return self._cost(search.sizes, self.plan or search.plan(price))
+
+        free, *between, dearest = PRICES
+        candidate.cost = best_plan(free)
+        if candidate.step.memory > self.memory:
+            candidate.cost = best_plan(dearest)
+            candidate.reason = too_large(candidate.step.memory, self.memory)
+            if not candidate.reason:
+                cheaper = (cost for cost in map(best_plan, between) if cost.prediction.memory <= self.memory)
+                candidate.cost = next(cheaper, candidate.cost)
 
     def _no_room(self, candidates):
         """What to say where no plan fits: what needs the least memory, and the largest layer."""
