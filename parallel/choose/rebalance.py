@@ -64,17 +64,9 @@ class LayerTimes(SpanObserver):
 
 
 class Rebalancer:
-    """Proposes other shares for a network every `interval` steps, and moves it where they are adopted.
-
-    net: a ParallelSequential, placed from the Sequential `serial`. balance: a Balance for its grid, which says how fast each
-    rank was when it was made. steps: of the whole run. ValueError if the ranks of the grid share nothing. It observes the
-    network from now on; on a GPU every pass then waits for its computations.
-
-    log: a dict for each proposal: "step" (after so many), "slowness" (measured over predicted seconds of each rank), "shares",
-    "proposed" ({what is shared: shares}), "seconds", "proposed_seconds" (predicted, of the slowest rank in a step), "saved",
-    "move" (predicted seconds, of the remaining steps and of the move), "adopted", "reason", "left_out" (lines about ranks that
-    get nothing), "took" (measured seconds of the move) and "bytes" (of all ranks for it), None if there was no move.
-    """
+    """Proposes other shares for a ParallelSequential, placed from the Sequential `serial`, every `interval` of `steps` steps,
+    and moves it where they are adopted. balance: a Balance for its grid, which says how fast each rank was when it was made.
+    ValueError if the ranks share nothing. It observes the network; on a GPU every pass then waits for its computations."""
 
     def __init__(self, net, serial, optimizer, balance, interval, steps):
         if not balance.chosen:
@@ -84,6 +76,10 @@ class Rebalancer:
         self.times = LayerTimes(net, balance.layers)
         net.observe(self.times)
         self.slowness = np.ones(net.grid.size)
+        # a dict for each proposal: "step" (after so many), "slowness" (measured over predicted seconds of each rank), "shares",
+        # "proposed" ({what is shared: shares}), "seconds", "proposed_seconds" (predicted, of the slowest rank in a step),
+        # "saved", "move" (predicted seconds, of the remaining steps and of the move), "adopted", "reason", "left_out" (lines
+        # about ranks that get nothing), "took" (measured seconds of the move), "bytes" (of all ranks for it; None without one)
         self.log, self._took = [], 0.0
 
     def after_step(self):

@@ -41,11 +41,10 @@ class UnitTimes(Times):
 
 @dataclass(frozen=True)
 class TableTimes(Times):
-    """table: {(rank, op, chunk) or (rank, op, chunk, micro-batch): seconds}, for U with the chunk None; flights: {(sender,
-    receiver, SEND_F or SEND_B, chunk): what `message` returns}. A missing B takes as long as I and W, others no time."""
+    """Times from tables. A missing B takes as long as I and W; all else that is missing takes no time."""
 
-    table: dict
-    flights: dict = field(default_factory=dict)
+    table: dict  # {(rank, op, chunk) or (rank, op, chunk, micro-batch): seconds}; the chunk of U is None
+    flights: dict = field(default_factory=dict)  # {(sender, receiver, SEND_F or SEND_B, chunk): what `message` returns}
 
     def seconds(self, rank, instruction):
         found = self.table.get((rank, *instruction), self.table.get((rank, instruction.op, instruction.chunk)))
@@ -59,25 +58,23 @@ class TableTimes(Times):
 
 @dataclass(frozen=True)
 class Memory:
-    """Each {(rank, chunk): bytes}: contexts, of a micro-batch, open from F until B or W ends; between, more from I until W
-    ends; weights, of a version of the parameters. stash: whether versions are kept for open contexts."""
+    """{(rank, chunk): bytes} of what ranks keep, without messages and what an optimizer keeps."""
 
-    contexts: dict = field(default_factory=dict)
-    between: dict = field(default_factory=dict)
-    weights: dict = field(default_factory=dict)
-    stash: bool = True
+    contexts: dict = field(default_factory=dict)  # of a micro-batch, open from F until B or W ends
+    between: dict = field(default_factory=dict)  # beside these, from I until W ends
+    weights: dict = field(default_factory=dict)  # of a version of the parameters
+    stash: bool = True  # whether versions are kept for open contexts
 
 
 @dataclass(frozen=True)
 class KeptMemory:
-    """The most that a rank keeps: open contexts, of_chunk {chunk: contexts}, versions {chunk: versions of its parameters}.
-    staleness: {(chunk, micro-batch): updates of the rank between its F and its B or I}."""
+    """The most that a rank keeps."""
 
-    open: int
-    of_chunk: dict
-    versions: dict
+    open: int  # contexts
+    of_chunk: dict  # {chunk: contexts}
+    versions: dict  # {chunk: versions of its parameters}
     bytes: float
-    staleness: dict
+    staleness: dict  # {(chunk, micro-batch): updates of the rank between its F and its B or I}
 
 
 def kept(rank, row, chunks, memory):
