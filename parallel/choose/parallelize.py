@@ -11,7 +11,7 @@ from typing import Any
 from mpi4py import MPI
 
 from gridgrad.nn.sequential import Sequential
-from gridgrad.parallel.choose.reductions import ReductionSettings
+from gridgrad.parallel.choose.reductions import check_name, named_reduction
 from gridgrad.parallel.choose.shares import measured_shares
 from gridgrad.parallel.choose.this_machine import machine_of_job, memory_of_rank
 from gridgrad.parallel.grid.devices import ranks_on_cpus
@@ -147,7 +147,7 @@ def parallelize(
     >>> net.grid.free()
     """
     end_job_when_uncaught()  # before the checks: one rank alone may fail them
-    sums = ReductionSettings(reduction, update, reduce_dtype)
+    check_name(reduction)
     auto_shares = isinstance(shares, str) and shares == AUTO
     if auto_shares and isinstance(plan, str) and is_partition(plan):
         raise ValueError(f"plan '{plan}' has no shares that are measured: give shares as numbers, or another plan")
@@ -163,7 +163,8 @@ def parallelize(
         machine, memory = machine or machine_of_job(ranks.comm), memory or memory_of_rank(ranks.comm)
         found = measured_shares(net, ranks, replace(placing, memory=memory), batch_size, machine)
         placing = found.placed(placing)
-    parallel = make_parallel(net, ranks, placing, sums.made)
+    sums = partial(named_reduction, reduction=reduction, update=update, reduce_dtype=reduce_dtype)
+    parallel = make_parallel(net, ranks, placing, sums)
     if allocate:
         parallel.allocate()
     return parallel

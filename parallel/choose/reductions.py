@@ -14,7 +14,6 @@ import platform
 import re
 import sys
 from collections import Counter
-from dataclasses import dataclass
 from math import inf, log2
 
 import numpy as np
@@ -43,42 +42,30 @@ ANSWER = re.compile(r"plain|shared|overlap:[1-9][0-9]{0,8}")
 
 def check_name(text):
     """Raise ValueError if no reduction has this name."""
-    if not re.fullmatch(NAMES, text):
+    if not re.fullmatch(NAMES, str(text)):
         raise ValueError(f"there is no reduction '{text}': use plain, overlap, overlap:KIB (such as overlap:1024), shared, "
                          "powersgd:R (such as powersgd:2) or auto")  # fmt: skip
 
 
-@dataclass(frozen=True)
-class ReductionSettings:
-    """How gradients are summed; the arguments of `parallelize`. If update is None, only "shared" is sharded. ValueError if no
-    reduction has this name."""
-
-    reduction: str = "auto"
-    update: str | None = None
-    reduce_dtype: str = "same"
-
-    def __post_init__(self):
-        check_name(str(self.reduction))
-
-    def made(self, net):
-        """The Reduction for a ParallelSequential. Collective. ValueError if it can not be used there."""
-        text = str(self.reduction)
-        if text == "auto" and (not net.grid.on_cpus or net.pipeline):
-            text = "plain"
-        if text in ("auto", "overlap"):
-            text = _measured_choice(net, "overlap" if self.reduce_dtype == "float16" else text)
-        kind, _, number = text.partition(":")
-        update, dtype = self.update or (SHARDED if kind == "shared" else WHOLE), self.reduce_dtype
-        if kind == "overlap":
-            return OverlappedReduction(net, update, dtype, int(number))
-        if kind == "plain":
-            return BlockingReduction(net, update, dtype)
-        if kind == "powersgd":
-            return PowerSGDReduction(net, int(number), update, dtype)
-        if net.pipeline:  # only shared is left
-            raise ValueError("the reduction shared makes all ranks of a node wait for each other, which ranks of a pipeline do "
-                             "not: use plain or overlap")  # fmt: skip
-        return SharedMemoryReduction(net, update, dtype)
+def named_reduction(net, reduction="auto", update=None, reduce_dtype="same"):
+    """The Reduction for a ParallelSequential, from arguments of `parallelize`, of which `check_name` has seen the first.
+    Collective. ValueError if it can not be used there."""
+    if reduction == "auto" and (not net.grid.on_cpus or net.pipeline):
+        reduction = "plain"
+    if reduction in ("auto", "overlap"):
+        reduction = _measured_choice(net, "overlap" if reduce_dtype == "float16" else reduction)
+    kind, _, number = reduction.partition(":")
+    update = update or (SHARDED if kind == "shared" else WHOLE)
+    if kind == "overlap":
+        return OverlappedReduction(net, update, reduce_dtype, int(number))
+    if kind == "plain":
+        return BlockingReduction(net, update, reduce_dtype)
+    if kind == "powersgd":
+        return PowerSGDReduction(net, int(number), update, reduce_dtype)
+    if net.pipeline:  # only shared is left
+        raise ValueError("the reduction shared makes all ranks of a node wait for each other, which ranks of a pipeline do "
+                         "not: use plain or overlap")  # fmt: skip
+    return SharedMemoryReduction(net, update, reduce_dtype)
 
 
 def _measured_choice(net, question):
