@@ -77,9 +77,9 @@ def step_actions(net, asked, batch_size, machine):
     sizes = {axis: asked.grid.get(axis, 1) for axis in AXES}
     grids = [GridDescription(sizes, at, machine.node["ranks"]) for at in places(sizes)]
     if sizes[STAGE] > 1:
-        return _of_stages(net, asked, batch_size, machine, grids)
+        return _of_pipeline(net, asked, batch_size, machine, grids, STAGE)
     if asked.owners is not None and asked.pipelines is not None and asked.pipelines.pipeline is not None:
-        return _of_partition(net, asked, batch_size, machine, grids)
+        return _of_pipeline(net, asked, batch_size, machine, grids, MODEL)
     first = Cost(net, grids[0], asked.plan, batch_size, machine, asked.shares, asked.owners)
     asked = replace(asked, plan=first.placed.plan)  # so that it is chosen once, and not for each rank
     return [_of_layers(Cost(net, grid, asked.plan, batch_size, machine, asked.shares, asked.owners)) for grid in grids]
@@ -104,39 +104,21 @@ def _of_works(works, grid, machine, itemsize, seconds_of):
         yield Collective(work.layer, work.name, grid.ranks_of(work.group), work.group.rank, work.nbytes, messages)
 
 
-def _of_stages(net, asked, batch_size, machine, grids):
-    """The actions of the ranks of a pipeline on the axis `stage`."""
-    found = pipeline_step_time(net, asked, batch_size, machine)
-    samples = -(-batch_size // found.micro_batches)
-
-    def work_at(place):
-        return stage_work(net, asked, samples, machine, found.cuts, found.schedule.route, place)
-
-    return _of_pipeline(found, work_at, STAGE, grids)
-
-
-def _of_partition(net, asked, batch_size, machine, grids):
-    """The actions of the ranks of a hypergraph partition in a pipeline."""
-    found = partition_step_time(net, asked, batch_size, machine)
-    samples = -(-batch_size // found.micro_batches)
-
-    def work_at(place):
-        mine = [grid for grid in grids if grid.coordinates | {MODEL: 0} == place | {MODEL: 0}]
-        return partition_work(net, asked, samples, machine, mine)[0]
-
-    return _of_pipeline(found, work_at, MODEL, grids)
-
-
-def _of_pipeline(found, work_at, axis, grids):
-    """The actions of ranks that follow the schedule of a PipelinePrediction. work_at(coordinates of a rank): the PipelineWork
-    of all ranks beside it along the axis."""
+def _of_pipeline(net, asked, batch_size, machine, grids, axis):
+    """The actions of ranks that follow the schedule of a pipeline: of stages, or of a partition along the axis model."""
+    predicted = pipeline_step_time if axis == STAGE else partition_step_time
+    found = predicted(net, asked, batch_size, machine)
     if not found.schedule.synchronous:
         raise ValueError(f"pipeline {found.pipeline}: its steps overlap, so that there is no single step to write")
-    works, actions = {}, []
+    samples = -(-batch_size // found.micro_batches)
+    works, actions = {}, []  # works: {coordinates along the other axes: the PipelineWork of the ranks along this one}
     for grid in grids:
         others = tuple(at for other, at in grid.coordinates.items() if other != axis)
-        if others not in works:
-            works[others] = work_at(grid.coordinates)
+        if others not in works and axis == STAGE:
+            works[others] = stage_work(net, asked, samples, machine, found.cuts, found.schedule.route, grid.coordinates)
+        elif others not in works:
+            beside = [one for one in grids if one.coordinates | {MODEL: 0} == grid.coordinates | {MODEL: 0}]
+            works[others], *_ = partition_work(net, asked, samples, machine, beside)
         actions.append(list(_of_row(found, works[others], axis, grid)))
     return actions
 
