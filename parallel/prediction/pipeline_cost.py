@@ -43,7 +43,6 @@ from gridgrad.parallel.prediction.workload import Workload
 STEPS = 3  # that are played; the last one counts, because the ranks begin it at different times as in training
 SCHEDULES = "zb-h1", "1f1b", "interleaved:2"
 MULTIPLES = 1, 2, 4  # micro-batches for each stage
-MOST_PLAYED = 24  # pipelines of one grid: the others are not looked at
 
 
 @dataclass(frozen=True)
@@ -218,7 +217,7 @@ class Pipelines:
                 layers[count] = layer_costs(net, asked, -(-batch_size // count), machine)
             computed = [layer.computed for layer in layers[count]]
             bounds.append((count * max(sum(computed) / stages, max(computed)), len(bounds), named, count))
-        for bound, _, named, count in sorted(bounds)[:MOST_PLAYED]:
+        for bound, _, named, count in sorted(bounds):
             if bound > limit:
                 break
             cuts = self.cuts
