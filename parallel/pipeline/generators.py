@@ -15,7 +15,7 @@ from dataclasses import replace
 from heapq import heappop, heappush
 
 from gridgrad.parallel.grid.virtual_time import Network, VirtualTime
-from gridgrad.parallel.pipeline.schedule import Instruction, Route, Schedule, check, peers, update
+from gridgrad.parallel.pipeline.schedule import Instruction, Route, Schedule, check, other_end, peers, update
 from gridgrad.parallel.pipeline.simulate import UnitTimes
 
 
@@ -151,9 +151,9 @@ def zb_h1(stages, micro_batches):
 
 
 def zbv(stages, micro_batches):
-    """Two chunks on each rank in the shape of a V, with weights' gradients apart (ZB-V of Qi et al. 2024). It takes 6 M +
-    stages - 1 units of half a stage for M micro-batches, or 4 (M + stages) - 2 if that is more; at most 2 stages are open.
-    With M < 2 stages - 1 the order is that of 2 stages - 1, and ranks wait between steps."""
+    """Two chunks on each rank in the shape of a V, with weights' gradients apart (ZB-V of Qi et al. 2024). It takes
+    6 M + stages - 1 units of half a stage for M micro-batches, or 4 (M + stages) - 2 if that is more; a rank keeps at most
+    2 * stages contexts. With M < 2 * stages - 1 the order is that of 2 * stages - 1, and ranks wait between steps."""
     route, many = Route.v_shaped(stages), max(micro_batches, 2 * stages - 1)
     rows = []
     for rank in range(stages):
@@ -219,11 +219,11 @@ def stream(route, in_flight, bound=None, times=None, micro_batches=None):
             heappush(ready[rank], (ORDER[instruction.op], instruction.micro_batch, instruction))
             touched.add(rank)
 
-    def send(rank, op, chunk, micro_batch, receivers, other):
+    def send(rank, op, chunk, micro_batch):
         message = Instruction(f"SEND_{op}", chunk, micro_batch)
-        for receiver in receivers:
-            taken = times.message(rank, receiver, message)
-            network.send(rank, receiver, taken, meet, receiver, Instruction(op, other, micro_batch))
+        needs_it = Instruction(op, other_end(message).chunk, micro_batch)
+        for receiver in peers(route, rank, message):
+            network.send(rank, receiver, times.message(rank, receiver, message), meet, receiver, needs_it)
 
     def ended(rank, instruction):
         op, chunk, micro_batch = instruction
@@ -233,14 +233,14 @@ def stream(route, in_flight, bound=None, times=None, micro_batches=None):
             meet(rank, Instruction("B", chunk, micro_batch))
             if route.local_after(chunk, rank):
                 meet(rank, Instruction("F", chunk + 1, micro_batch))
-            send(rank, "F", chunk, micro_batch, route.receivers(chunk, rank), chunk + 1)
+            send(rank, "F", chunk, micro_batch)
             if chunk == route.held(rank)[0]:
                 has_begun(micro_batch)
         elif op == "B":
             meet(rank, update(micro_batch))
             if route.local_before(chunk, rank):
                 meet(rank, Instruction("B", chunk - 1, micro_batch))
-            send(rank, "B", chunk, micro_batch, route.sources(chunk, rank), chunk - 1)
+            send(rank, "B", chunk, micro_batch)
         else:
             give_leave(rank, micro_batch + limit)
 
