@@ -45,7 +45,7 @@ from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.pipeline.schedule_names import to_csv
 from gridgrad.parallel.plans.hypergraph import HYPERGRAPH
 from gridgrad.parallel.prediction import machine
-from gridgrad.parallel.prediction.pipeline_plans import Pipelines
+from gridgrad.parallel.prediction.pipeline_cost import Pipelines
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
 from gridgrad.parallel.prediction.planner import BATCH_SIZE, Planner
 

@@ -60,7 +60,7 @@ from gridgrad.parallel.checkpoint.signals import Signals
 from gridgrad.parallel.checkpoint.state import states_of
 from gridgrad.parallel.choose.parallelize import completed
 from gridgrad.parallel.choose.rebalance import Rebalancer
-from gridgrad.parallel.choose.reductions import ReductionSettings
+from gridgrad.parallel.choose.reductions import named_reduction
 from gridgrad.parallel.grid.devices import checked_names
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import check_places
@@ -155,13 +155,13 @@ def main():
     # ----- this rank's part of the network
     with user_input():
         asked, beside = train_setup.placement_request(args, sizes)
-        grid, placing = completed(serial, asked, grid, args.batch_size, beside=beside)
+        grid, placing = completed(serial, asked, grid, args.batch_size, alternatives=beside)
         own_grid, workers = one_worker(grid) if args.protocol == protocols.SYNC else divide(grid)
         handicap = Handicap(*handicaps[comm.rank]) if args.handicap else None
         balance = train_setup.balance(args, serial, grid, placing, handicap)
         if args.shares == "auto" and balance:
             placing = balance.placed(placing)
-        net = make_parallel(serial, own_grid, placing, ReductionSettings(**reduction_of(args)).made)
+        net = make_parallel(serial, own_grid, placing, partial(named_reduction, **reduction_of(args)))
         train_setup.check_memory(args, serial, net, workers.size)
         protocol = make_protocol(net, workers, lambda updated: train_setup.make_optimizer(args, updated, steps))
         if handicap:

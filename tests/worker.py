@@ -1,6 +1,7 @@
 """A rank of a job that runs tests: `mpiexec -n P python -m tests.worker FOLDER`, started by tests/jobs.py."""
 
 import faulthandler
+import functools
 import importlib
 import inspect
 import json
@@ -20,6 +21,7 @@ from tests import standin
 from tests.isolation import LeftBehind, left_as_found
 
 
+@functools.wraps(reductions.fastest_reduction)
 def chosen_without_time(net, question, measured=reductions.fastest_reduction):
     """What a test does not name is not to depend on a measurement: for "auto" gradients are summed plainly."""
     return "plain" if question == "auto" else measured(net, question)

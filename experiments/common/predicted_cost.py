@@ -1,7 +1,7 @@
 """What the cost model predicts for a training step on a grid that is named."""
 
 from gridgrad.parallel.grid.process_grid import parse_grid
-from gridgrad.parallel.prediction.cost import cost_of_busiest
+from gridgrad.parallel.prediction.cost import cost_of_slowest_rank
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
 
 
@@ -11,7 +11,7 @@ def cost_on(net, grid, batch_size, machine, plan="fewest-bytes"):
     net: a serial Sequential. grid: as on the command line, without stages. batch_size: of the global minibatch. machine: a
     Machine. plan: see `parallelize`.
     """
-    return cost_of_busiest(net, PlacementRequest(parse_grid(grid), plan), batch_size, machine)
+    return cost_of_slowest_rank(net, PlacementRequest(parse_grid(grid), plan), batch_size, machine)
 
 
 def rounded(number):

@@ -10,7 +10,7 @@ from gridgrad.experiments.common.made_up_data import minibatch, own_block
 from gridgrad.nn import SGD, SoftmaxCrossEntropy
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
-from gridgrad.parallel.prediction.cost import cost_of_busiest
+from gridgrad.parallel.prediction.cost import cost_of_slowest_rank
 from gridgrad.parallel.prediction.critical_path import step_time
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
 
@@ -64,7 +64,7 @@ class TimedPlan:
 
     def cost(self, described):
         """The Cost of the rank with the most work on a Machine."""
-        return cost_of_busiest(self.problem.serial(), self._asked, self.problem.batch_size, described)
+        return cost_of_slowest_rank(self.problem.serial(), self._asked, self.problem.batch_size, described)
 
     def step_time(self, described):
         """The predicted StepPrediction of all ranks on a Machine."""

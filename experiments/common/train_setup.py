@@ -17,14 +17,14 @@ from gridgrad.experiments.common.options import check_writable, shares_of, user_
 from gridgrad.nn import OPTIMIZERS, network_summary
 from gridgrad.nn.files.whole_files import resolved
 from gridgrad.nn.optimizers import schedules
-from gridgrad.parallel.choose.parallelize import BOTH, PARTITIONS
+from gridgrad.parallel.choose.parallelize import ALTERNATIVES, PARTITIONS
 from gridgrad.parallel.choose.shares import measured_shares
 from gridgrad.parallel.choose.this_machine import machine_of_job, memory_of_machine, memory_of_rank
 from gridgrad.parallel.job.run import on_root
 from gridgrad.parallel.job.waiting import meet
 from gridgrad.parallel.partitioning.good_partition import is_partition
 from gridgrad.parallel.placement.partition import Partition
-from gridgrad.parallel.prediction.pipeline_plans import Pipelines
+from gridgrad.parallel.prediction.pipeline_cost import Pipelines
 from gridgrad.parallel.prediction.placement_request import AUTO, PlacementRequest, open_plan
 from gridgrad.parallel.protocols.parallel_sgd import Exchanged, shuffle
 from gridgrad.parallel.protocols.protocol_names import SYNC
@@ -192,7 +192,7 @@ def placement_request(args, sizes):
         raise ValueError("--pipeline and --cuts need a grid that is named where ranks are moved or slowed down")
     memory = args.memory and args.memory * 2**30
     asked = PlacementRequest(sizes, open_plan(args.plan, sizes), shares, pipelines=pipelines, memory=memory)
-    return asked, () if moving else BOTH if steady else (PARTITIONS,)
+    return asked, () if moving else ALTERNATIVES if steady else (PARTITIONS,)
 
 
 def prepare(args):

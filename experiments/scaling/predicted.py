@@ -37,7 +37,7 @@ from gridgrad.parallel.grid.process_grid import HEIGHT, STAGE, checked_sizes, pa
 from gridgrad.parallel.partitioning.good_partition import is_partition
 from gridgrad.parallel.plans.plans import FEWEST_BYTES
 from gridgrad.parallel.prediction.cost import Cost
-from gridgrad.parallel.prediction.pipeline_plans import Pipelines
+from gridgrad.parallel.prediction.pipeline_cost import Pipelines
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
 from gridgrad.parallel.prediction.planner import NoRoom, Planner
 from gridgrad.parallel.prediction.step_prediction import StepPrediction

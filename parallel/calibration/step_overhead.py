@@ -13,7 +13,7 @@ import numpy as np
 from gridgrad.nn import SGD, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential, SoftmaxCrossEntropy, Tanh
 from gridgrad.parallel.calibration.turns import TimeLimit
 from gridgrad.parallel.grid.process_grid import HEIGHT, LAYER_AXES, ProcessGrid
-from gridgrad.parallel.prediction.cost import cost_of_busiest
+from gridgrad.parallel.prediction.cost import cost_of_slowest_rank
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
 from gridgrad.parallel.prediction.planner import every_grid
 from gridgrad.parallel.training.distribute import distribute
@@ -81,7 +81,7 @@ def fitted(passes, machine, ranks):
     the rest of each step. ranks: of the job.
     """
     every, seconds = list(problems(ranks)), passes.min(axis=0)
-    costs = [cost_of_busiest(make(), PlacementRequest(sizes, PLAN), size, machine) for make, size, sizes in every]
+    costs = [cost_of_slowest_rank(make(), PlacementRequest(sizes, PLAN), size, machine) for make, size, sizes in every]
     each, collectives = 1 / seconds, [cost.prediction.bounding.collectives for cost in costs] / seconds
     missing = 1 - [cost.seconds for cost in costs] / seconds
     fits = [least_squares(columns, missing) for columns in ((each, collectives), (each, 0 * each), (0 * each, collectives))]

@@ -11,7 +11,7 @@ from typing import Any
 from mpi4py import MPI
 
 from gridgrad.nn.sequential import Sequential
-from gridgrad.parallel.choose.reductions import ReductionSettings
+from gridgrad.parallel.choose.reductions import check_name, named_reduction
 from gridgrad.parallel.choose.shares import measured_shares
 from gridgrad.parallel.choose.this_machine import machine_of_job, memory_of_rank
 from gridgrad.parallel.grid.devices import ranks_on_cpus
@@ -23,13 +23,13 @@ from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.plans.hypergraph import HYPERGRAPH, Owners
 from gridgrad.parallel.plans.place_network import splits
 from gridgrad.parallel.prediction.machine import Machine
-from gridgrad.parallel.prediction.pipeline_plans import Pipelines
+from gridgrad.parallel.prediction.pipeline_cost import Pipelines
 from gridgrad.parallel.prediction.placement_request import AUTO, PlacementRequest, open_plan, sizes_of
 from gridgrad.parallel.prediction.planner import BATCH_SIZE, Planner
 from gridgrad.parallel.training.distribute import make_parallel
 from gridgrad.parallel.training.network import ParallelSequential
 
-BOTH = PARTITIONS, PIPELINES = "partitions", "pipelines"
+ALTERNATIVES = PARTITIONS, PIPELINES = "partitions", "pipelines"  # to plans along the axes, where the planner chooses
 
 
 def parallelize(
@@ -146,7 +146,7 @@ def parallelize(
     >>> net.grid.free()
     """
     end_job_when_uncaught()  # before the checks: one rank alone may fail them
-    sums = ReductionSettings(reduction, update, reduce_dtype)
+    check_name(reduction)
     auto_shares = isinstance(shares, str) and shares == AUTO
     if auto_shares and isinstance(plan, str) and is_partition(plan):
         raise ValueError(f"plan '{plan}' has no shares that are measured: give shares as numbers, or another plan")
@@ -155,14 +155,15 @@ def parallelize(
     numbers: Any = None if auto_shares else shares
     asked = PlacementRequest(sizes, open_plan(plan, sizes), numbers, owners, pipelines, memory)
     given = grid if isinstance(grid, ProcessGrid) else None
-    ranks, placing = completed(net, asked, given, batch_size, machine, () if auto_shares else BOTH)
+    ranks, placing = completed(net, asked, given, batch_size, machine, () if auto_shares else ALTERNATIVES)
     if auto_shares:
         if placing.owners:
             raise ValueError('shares="auto" chooses the owners too: leave out one of the two')
         machine, memory = machine or machine_of_job(ranks.comm), memory or memory_of_rank(ranks.comm)
         found = measured_shares(net, ranks, replace(placing, memory=memory), batch_size, machine)
         placing = found.placed(placing)
-    parallel = make_parallel(net, ranks, placing, sums.made)
+    sums = partial(named_reduction, reduction=reduction, update=update, reduce_dtype=reduce_dtype)
+    parallel = make_parallel(net, ranks, placing, sums)
     if allocate:
         parallel.allocate()
     return parallel
@@ -176,18 +177,15 @@ def check_serial(net):
         raise ValueError(f"parallelize takes a Sequential, not a {type(net).__name__}: put the layers into Sequential([..])")
 
 
-def completed(net, asked, grid=None, batch_size=BATCH_SIZE, machine=None, beside=BOTH):
-    """(ProcessGrid, PlacementRequest in which the planner has chosen what was open in `asked`). Collective.
-
-    grid: the ProcessGrid, if there is one already. batch_size, machine: as for `parallelize`. beside: what the planner
-    considers beside plans along the axes, where the grid is open: some of `BOTH`.
-    """
+def completed(net, asked, grid=None, batch_size=BATCH_SIZE, machine=None, alternatives=ALTERNATIVES):
+    """(ProcessGrid, PlacementRequest in which the planner has chosen what was open in `asked`). Collective. grid: the
+    ProcessGrid, if there is one already. alternatives: those of `ALTERNATIVES` that the planner considers."""
     comm, plan = grid.comm if grid else MPI.COMM_WORLD, asked.plan
     partitioned = plan is not None and is_partition(plan)
     if asked.grid is None and partitioned:
         raise ValueError(f"plan '{plan}' is for a grid that is named, such as model=4: name it")
     if asked.grid is None or plan is None:
-        asked = planned(net, asked, comm, batch_size, machine, beside)
+        asked = planned(net, asked, comm, batch_size, machine, alternatives)
     grid = grid or ProcessGrid(comm, **asked.grid)
     if partitioned:
         owners, shares, ranks = asked.owners, asked.shares or {}, grid.sizes[MODEL]
@@ -198,8 +196,8 @@ def completed(net, asked, grid=None, batch_size=BATCH_SIZE, machine=None, beside
     return grid, asked
 
 
-def planned(net, asked, comm, batch_size, machine, beside):
-    """The PlacementRequest in which the planner, which runs on the first rank, has chosen what was open. Collective."""
+def planned(net, asked, comm, batch_size, machine, alternatives):
+    """The PlacementRequest in which the planner has chosen, on the first rank, what was open. Collective."""
     if len(ranks_on_cpus(comm)) < comm.size:
         raise ValueError("the planner can not predict GPUs: name the grid and the plan")
     if asked.grid:
@@ -208,9 +206,9 @@ def planned(net, asked, comm, batch_size, machine, beside):
     elif asked.shares:
         raise ValueError("shares need a grid that is named, such as batch=2,model=2: name it")
     machine = machine or machine_of_job(comm)
-    wanted = asked if asked.grid or PIPELINES in beside else replace(asked, pipelines=None)
+    wanted = asked if asked.grid or PIPELINES in alternatives else replace(asked, pipelines=None)
     partition = partial(owners_of_plan, HYPERGRAPH, net, speeds=(asked.shares or {}).get(MODEL))
-    partition = partition if PARTITIONS in beside else None
+    partition = partition if PARTITIONS in alternatives else None
 
     def decide():
         chosen, _ = Planner(net, comm.size, batch_size, machine, wanted, partition).best()
@@ -222,10 +220,8 @@ def planned(net, asked, comm, batch_size, machine, beside):
 
 
 def of_first(comm, decide):
-    """What `decide` returns on the first rank, on all ranks; the others sleep meanwhile. Collective.
-
-    ValueError on all of them if it raises that or OSError there.
-    """
+    """What `decide` returns on the first rank, on all ranks, which sleep meanwhile; ValueError on all if it raises that or
+    OSError. Collective."""
     found = message = None
     if comm.rank == 0:
         try:

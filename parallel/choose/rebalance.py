@@ -28,10 +28,8 @@ GAIN = 1.1  # the least ratio of the predicted times of the old and the new shar
 
 
 class LayerTimes(SpanObserver):
-    """The seconds that this rank computes in layers with weights, of each step on the largest minibatch seen so far.
-
-    names: of the layers. The first step is left out, because it allocates workspaces.
-    """
+    """The seconds that this rank computes in layers with weights (names), of each step on the largest minibatch so far. The
+    first step is left out, because it allocates workspaces."""
 
     def __init__(self, net, names):
         super().__init__(net)
@@ -45,7 +43,7 @@ class LayerTimes(SpanObserver):
 
     @property
     def seconds(self):
-        """The seconds of each step that counts, a list."""
+        """[of each step that counts]."""
         steps = [found for step, found in self._steps.items() if step > self.first]
         largest = max((samples for _, samples in steps), default=0)
         return [seconds for seconds, samples in steps if samples == largest]
@@ -63,18 +61,9 @@ class LayerTimes(SpanObserver):
 
 
 class Rebalancer:
-    """Proposes other shares for a network every `interval` steps, and moves it where they are adopted.
-
-    net: a ParallelSequential, placed from the serial Sequential `serial`. optimizer: that of `net`. balance: a Balance for its
-    grid, which says how fast each rank was when it was made. steps: of the whole run. Raises ValueError if the ranks of the
-    grid share nothing. It observes the network from now on; on a GPU every pass then waits for its computations.
-
-    log: a list with a dict for each proposal: "step" (after so many), "slowness" (the measured seconds of each rank over those
-    that its functions predict), "shares" and "proposed" ({what is shared: shares}), "seconds" and "proposed_seconds"
-    (predicted, of the slowest rank in a step), "saved" and "move" (predicted seconds, of the remaining steps and of the move),
-    "adopted", "reason", "left_out" (lines about ranks that get nothing), "took" (measured seconds of the move) and "bytes"
-    (that all ranks sent for it); the last two are None if there was no move.
-    """
+    """Proposes other shares for a ParallelSequential, placed from the Sequential `serial`, every `interval` of `steps` steps,
+    and moves it where they are adopted. balance: a Balance for its grid, which says how fast each rank was when it was made.
+    ValueError if the ranks share nothing. It observes the network; on a GPU every pass then waits for its computations."""
 
     def __init__(self, net, serial, optimizer, balance, interval, steps):
         if not balance.chosen:
@@ -84,6 +73,10 @@ class Rebalancer:
         self.times = LayerTimes(net, balance.layers)
         net.observe(self.times)
         self.slowness = np.ones(net.grid.size)
+        # a dict for each proposal: "step" (after so many), "slowness" (measured over predicted seconds of each rank), "shares",
+        # "proposed" ({what is shared: shares}), "seconds", "proposed_seconds" (predicted, of the slowest rank in a step),
+        # "saved", "move" (predicted seconds, of the remaining steps and of the move), "adopted", "reason", "left_out" (lines
+        # about ranks that get nothing), "took" (measured seconds of the move), "bytes" (of all ranks for it; None without one)
         self.log, self._took = [], 0.0
 
     def after_step(self):
@@ -113,11 +106,8 @@ class Rebalancer:
         }
 
     def _proposal(self, held, measured):
-        """(the entry of the log, (shares, owners) of the proposal), on the first rank.
-
-        held: what `shares_held` returned. measured: for each rank the ratio of measured and predicted seconds; 0 where it
-        computes nothing, so that its speed can not be seen: then it is taken to have changed as the others have.
-        """
+        """(entry of the log, (shares, owners)), on the first rank. held: of `shares_held`. measured: for each rank its measured
+        over its predicted seconds; a rank with 0, which computes nothing, is taken to have changed as the others have."""
         seen = measured > 0
         change = float(np.median(measured[seen] / self.slowness[seen])) if seen.any() else 1.0
         slowness = np.where(seen, measured, self.slowness * change)
@@ -159,10 +149,8 @@ class Rebalancer:
         return total
 
     def _move(self, shares, owners):
-        """Move the network to other shares: (seconds of the slowest rank, bytes that all ranks sent). Collective.
-
-        The tally keeps nothing of it, so that its counts are those of training steps.
-        """
+        """Move the network to other shares: (seconds of the slowest rank, bytes that all ranks sent), which the tally forgets.
+        Collective."""
         tally, comm = self.net.grid.tally, self.net.grid.comm
         start = tally.clock.now()
         relocate(self.net, self.optimizer, self._placed(shares, owners))
@@ -172,7 +160,7 @@ class Rebalancer:
 
 
 def shared_partition(leaf):
-    """The Partition of what the ranks of the axis model share of a layer with parameters; None if they share nothing of it."""
+    """The Partition of what the ranks of the axis model share of a layer with parameters, or None."""
     if isinstance(leaf, HandedConv2d):
         return leaf.kernels.target.partition
     placement = leaf.parameters[0].layout.placements.get(MODEL)

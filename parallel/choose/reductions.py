@@ -1,66 +1,172 @@
-"""The reduction that a text such as the value of `--reduction` names."""
+"""Which reduction sums the gradients: the one that a text such as the value of `--reduction` names, or the fastest one here.
 
+What is fastest is measured once, in `SECONDS` at the most or one turn, and stored, so that a repeated run repeats bit by bit.
+So that two measurements agree, "plain" is preferred unless another way is clearly faster, and sizes of buckets are powers of
+two. The answers are in the file `reductions.json` of the cache folder (`nn/files/cache_files.py`); without it they are measured
+again. An answer is valid for jobs that agree in the MPI library, the kind of processor, the number of cores, the grid, the
+ranks on each node, the type of the gradients and roughly their number, and the network settings.
+"""
+
+import contextlib
+import json
+import os
+import platform
 import re
-from dataclasses import dataclass
+import sys
+from collections import Counter
+from math import inf, log2
 
-from gridgrad.parallel.choose.fastest_reduction import fastest_reduction
+import numpy as np
+from mpi4py import MPI
+
+from gridgrad.nn.files.cache_files import cache_path
+from gridgrad.nn.files.json_text import content_of
+from gridgrad.nn.files.limits import read_limited
+from gridgrad.nn.files.whole_files import write_text
+from gridgrad.parallel.calibration.turns import TimeLimit, in_turns, timed
 from gridgrad.parallel.sync.overlapped import OverlappedReduction
 from gridgrad.parallel.sync.power_sgd import PowerSGDReduction
 from gridgrad.parallel.sync.reduction import SHARDED, WHOLE, BlockingReduction
-from gridgrad.parallel.sync.shared_memory import SharedMemoryReduction, has_room
+from gridgrad.parallel.sync.shared_memory import NoSharedMemory, SharedMemoryReduction, SharedRun, has_room, shared_arrays
 
 NAMES = r"auto|plain|shared|overlap|(overlap|powersgd):[1-9][0-9]{0,8}"
+ROUNDS, SECONDS = 7, 0.5  # how often each way to sum is timed, and after how many seconds no longer
+MARGIN = 1.1  # the least by which another way has to be faster than "plain"
+LARGEST = 1 << 22  # the most elements that are summed in a measurement
+LATENCIES_PER_BUCKET = 10  # sending a bucket takes this many times as long as the latency of its collective
+SMALLEST_BUCKET, LARGEST_BUCKET = 8, 14  # the logarithms of their sizes in KiB, of base 2
+TRANSPORT = "GRIDGRAD_LINK", "FI_", "UCX_", "OMPI_MCA_", "MPIR_CVAR_"  # how the names of such environment variables begin
+ANSWER = re.compile(r"plain|shared|overlap:[1-9][0-9]{0,8}")
 
 
 def check_name(text):
     """Raise ValueError if no reduction has this name."""
-    if not re.fullmatch(NAMES, text):
+    if not re.fullmatch(NAMES, str(text)):
         raise ValueError(f"there is no reduction '{text}': use plain, overlap, overlap:KIB (such as overlap:1024), shared, "
                          "powersgd:R (such as powersgd:2) or auto")  # fmt: skip
 
 
-@dataclass(frozen=True)
-class ReductionSettings:
-    """How gradients are summed. ValueError if no reduction has this name.
-
-    reduction: plain, overlap, overlap:KIB, shared, powersgd:R or auto, see `parallelize`. update, reduce_dtype: see `Reduction`
-    in `parallel/sync/reduction.py`; if update is None, only "shared" is sharded.
-    """
-
-    reduction: str = "auto"
-    update: str | None = None
-    reduce_dtype: str = "same"
-
-    def __post_init__(self):
-        check_name(str(self.reduction))
-
-    def made(self, net):
-        """The Reduction for a ParallelSequential. Collective.
-
-        ValueError if it can not be used on these devices, with this update or type.
-        """
-        text = str(self.reduction)
-        if text == "auto" and (not net.grid.on_cpus or net.pipeline):
-            text = "plain"
-        if text in ("auto", "overlap"):
-            text = _measured_choice(net, "overlap" if self.reduce_dtype == "float16" else text)
-        kind, _, number = text.partition(":")
-        update, dtype = self.update or (SHARDED if kind == "shared" else WHOLE), self.reduce_dtype
-        if kind == "overlap":
-            return OverlappedReduction(net, update, dtype, int(number))
-        if kind == "plain":
-            return BlockingReduction(net, update, dtype)
-        if kind == "powersgd":
-            return PowerSGDReduction(net, int(number), update, dtype)
-        if net.pipeline:  # only shared is left
-            raise ValueError("the reduction shared makes all ranks of a node wait for each other, which ranks of a pipeline do "
-                             "not: use plain or overlap")  # fmt: skip
-        return SharedMemoryReduction(net, update, dtype)
+def named_reduction(net, reduction="auto", update=None, reduce_dtype="same"):
+    """The Reduction for a ParallelSequential, from arguments of `parallelize`, of which `check_name` has seen the first.
+    Collective. ValueError if it can not be used there."""
+    if reduction == "auto" and (not net.grid.on_cpus or net.pipeline):
+        reduction = "plain"
+    if reduction in ("auto", "overlap"):
+        reduction = _measured_choice(net, "overlap" if reduce_dtype == "float16" else reduction)
+    kind, _, number = reduction.partition(":")
+    update = update or (SHARDED if kind == "shared" else WHOLE)
+    if kind == "overlap":
+        return OverlappedReduction(net, update, reduce_dtype, int(number))
+    if kind == "plain":
+        return BlockingReduction(net, update, reduce_dtype)
+    if kind == "powersgd":
+        return PowerSGDReduction(net, int(number), update, reduce_dtype)
+    if net.pipeline:  # only shared is left
+        raise ValueError("the reduction shared makes all ranks of a node wait for each other, which ranks of a pipeline do "
+                         "not: use plain or overlap")  # fmt: skip
+    return SharedMemoryReduction(net, update, reduce_dtype)
 
 
 def _measured_choice(net, question):
-    """The answer of `fastest_reduction`, but for shared memory that does not fit on every node. Collective."""
+    """The answer of `fastest_reduction`, without shared memory where that does not fit on every node. Collective."""
     answer = fastest_reduction(net, question)
     if question == "auto" and answer == "shared" and not has_room(net):
         answer = fastest_reduction(net, "overlap") if net.grid.node.size < net.grid.size else "plain"
     return answer
+
+
+def fastest_reduction(net, question):
+    """The reduction for a ParallelSequential, as a text: plain, shared or overlap:KIB. Collective. question: "overlap" for the
+    size of the buckets; "auto" for the fastest way, of plain and shared on one node, of shared and overlap on several."""
+    grid = net.grid
+    held = Counter()
+    for layer in net.leaves():
+        for p in layer.parameters:
+            held[p.layout.summed] += p.size
+    largest = grid.max(np.array(list(held.values()))).tolist()  # blocks may be uneven, and all ranks must choose the same group
+    elements, axes = max(zip(largest, held, strict=True), key=lambda pair: (grid.group(*pair[1]).size > 1) * pair[0])
+    group = grid.group(*axes)
+    if group.size == 1 or not elements:
+        return "plain"
+    elements, several_nodes = min(elements, LARGEST), grid.spans_nodes(*axes)
+    nodes = set(grid.comm.allgather((grid.node.ranks[0], grid.node.size)))
+    key = " ".join([question, *map(str, MPI.get_vendor()), platform.machine(), f"{os.cpu_count()} cores",
+                    f"grid {grid}", f"ranks a node {sorted(size for _, size in nodes)}", net.dtype.name,
+                    f"2^{elements.bit_length()}", *transport()])  # fmt: skip
+    stored = grid.comm.bcast(stored_answers().get(key) if grid.rank == 0 else None)
+    if stored:
+        return stored
+    answer = grid.comm.bcast(measure_fastest(grid, group, elements, net.dtype, question, several_nodes))
+    if grid.rank == 0:
+        store_answer(key, answer)
+    return answer
+
+
+def transport(environ=os.environ):
+    """The environment variables that choose or describe the network between nodes: sorted texts NAME=VALUE."""
+    return sorted(f"{name}={value}" for name, value in environ.items() if name.startswith(TRANSPORT))
+
+
+def measure_fastest(grid, group, elements, dtype, question, several_nodes):
+    """The answer for `fastest_reduction`, measured now with sums of `elements` gradients over `group`; the other groups of the
+    grid sum at the same time. Collective."""
+    # without computation beside the sums: one that overlaps with backward takes no less of the cores' time
+    array = np.ones(elements, dtype)
+    ways = {"plain": lambda: group.comm.Allreduce(MPI.IN_PLACE, array)}
+    ways["latency"] = lambda: group.comm.Allreduce(MPI.IN_PLACE, array[:1])
+    if question == "auto":
+        with contextlib.suppress(NoSharedMemory):
+            ways["shared"] = shared_memory_sum(grid, group, elements, dtype)
+    turns = in_turns(grid.comm, [*map(timed, ways.values())], TimeLimit(grid.comm, SECONDS), ROUNDS)
+    return fastest(dict(zip(ways, turns.min(axis=0).tolist())), question, several_nodes, array.nbytes)
+
+
+def fastest(seconds, question, several_nodes, nbytes):
+    """The answer for `fastest_reduction`. seconds: {"plain", "latency" or "shared": of so many bytes}."""
+    if MARGIN * seconds.get("shared", inf) < seconds["plain"]:
+        return "shared"
+    if question == "auto" and not several_nodes:
+        return "plain"
+    per_byte = max(seconds["plain"] - seconds["latency"], 1e-9) / max(nbytes, 1)
+    kib = LATENCIES_PER_BUCKET * seconds["latency"] / per_byte / 1024
+    return f"overlap:{1 << min(max(round(log2(kib)), SMALLEST_BUCKET), LARGEST_BUCKET)}"
+
+
+def shared_memory_sum(grid, group, elements, dtype):
+    """A function that sums `elements` gradients over `group` as SharedMemoryReduction does. Collective."""
+    arrays = shared_arrays(grid.node.comm, elements, dtype, grid.comm)
+    members = grid.on_node(group)
+    run, leaders = SharedRun([arrays[m] for m in members], members.index(grid.node.rank)), grid.leaders(group)
+
+    def add_up():
+        grid.node.comm.Barrier()
+        run.add_up_part(run.others)
+        grid.node.comm.Barrier()
+        if leaders:
+            leaders.comm.Allreduce(MPI.IN_PLACE, run.gradients[0])
+        grid.node.comm.Barrier()
+
+    return add_up
+
+
+def answers_file():
+    """Its path; it may not exist."""
+    return cache_path("reductions.json")
+
+
+def stored_answers():
+    """{question and machine: answer}; {} if the file is missing or damaged."""
+    try:
+        answers = content_of(read_limited(answers_file()))
+        return {key: answer for key, answer in answers.items() if isinstance(answer, str) and ANSWER.fullmatch(answer)}
+    except (OSError, ValueError, AttributeError):
+        return {}
+
+
+def store_answer(key, answer):
+    """Store an answer. If that fails, warn: the next run measures again, and may get another answer."""
+    try:
+        write_text(answers_file(), json.dumps(stored_answers() | {key: answer}, indent=1))
+    except OSError as error:
+        print(f"can not write {answers_file()} ({error.strerror}): this run uses --reduction {answer}; name it to repeat "
+              f"the run bit by bit", file=sys.stderr)  # fmt: skip

@@ -1,63 +1,143 @@
 """What the ranks of an axis share, and what a share costs one rank: a SharedWork for each thing that is shared.
 
-Along the axis `model` every layer whose outputs are sharded (choice "out") is a problem of its own: its neurons or kernels are
-divided so that this layer runs fastest. So are the hidden units of an autoencoder, and the kernels that the master of the plan
-"marques" hands out. A layer with the choice "in" that takes outputs as they are divided is part of the same problem. Along the
-axis `batch` there is one problem, the samples of a minibatch, which pass through all layers; and along the axis `height` one,
-the rows of the images, or where there are no images the samples again.
+Along the axis `model` it is the neurons or kernels of each layer whose outputs are sharded (choice "out"), the hidden units of
+an autoencoder, or the kernels that the master of the plan "marques" hands out. A layer with the choice "in" that takes outputs
+as they are divided belongs to the layer before. Along the axis `batch` it is the samples of a minibatch, and along the axis
+`height` the rows of the images, or where there are no images the samples again.
+
+How long a block of a layer takes is measured by running it, or predicted by the cost model. Marques 2016 (section 4.1.2) times
+one convolution on every device, and takes its speed to be a constant. Here blocks of several sizes are timed, because kernels
+have steps: twice the share seldom takes exactly twice the time.
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from math import prod
+from math import inf, prod
 
-from gridgrad.nn.sequence import leaves
+import numpy as np
+
+from gridgrad.nn import Context, Sequential
+from gridgrad.nn.device import synchronise, to_device
+from gridgrad.nn.layer import Block
+from gridgrad.nn.sequence import leaves, shapes
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import BATCH, HEIGHT, MODEL
 from gridgrad.parallel.placement.gathered_linear import GatheredLinear
 from gridgrad.parallel.placement.move_table import move_between
 from gridgrad.parallel.placement.moves import MASTER, HandOut
 from gridgrad.parallel.placement.partition import Partition, resized
-from gridgrad.parallel.placement.placements import C, Shard
-from gridgrad.parallel.placement.plan import INPUTS, OUTPUTS
+from gridgrad.parallel.placement.placements import C, H, Shard
+from gridgrad.parallel.placement.plan import INPUTS, OUTPUTS, weighted
 from gridgrad.parallel.placement.redistribute import Redistribute
 from gridgrad.parallel.plans.marques import HandedConv2d
 from gridgrad.parallel.plans.place_network import place, splits
 from gridgrad.parallel.plans.plans import PLANS
+from gridgrad.parallel.prediction.workload import Workload
 
 ORDER = MODEL, BATCH, HEIGHT  # of the axes: along each of them the shares along those before it are given
+RUNS, LONG = 5, 0.2  # a block is run so often, or for so many seconds; the fastest run counts
+BUDGET = 5.0  # seconds of all blocks together, after which each is run as seldom as possible
+
+
+class LayerSeconds:
+    """Seconds of the passes over blocks of the layers with weights: the base of what measures and what predicts them."""
+
+    def __init__(self, net, shape):
+        self.net, self.layers = net, weighted(net)
+        self.inputs = {layer: before for layer, before, _ in shapes(net.layers, shape)}
+        self._known = {}
+
+    def seconds(self, layer, inputs, outputs, samples, rows=1.0):
+        """Seconds of a training step's passes over the block with so many inputs and outputs (or hidden units) of a layer.
+        rows: the part of the rows of its images, of a layer without images of the samples."""
+        key = layer, inputs, outputs, samples, rows
+        if key not in self._known:
+            block, shape = block_of(layer, inputs, outputs), (*self.inputs[layer][:-1], inputs)
+            if layer.takes_images:
+                here = layer.window.outputs(H, shape[0])
+                shape = (shape[0] - (here - round(here * rows)) * layer.window.stride[0], *shape[1:])
+            else:
+                samples, here = round(samples * rows), 1
+            empty = not (inputs and outputs and samples and round(here * rows))
+            self._known[key] = 0.0 if empty else self.of_block(block, (samples, *shape), layer is self.layers[0])
+        return self._known[key]
+
+    def of_block(self, block, shape, is_first):
+        """What `seconds` returns. shape: of the input. is_first: a layer that computes no gradient of its input."""
+        raise NotImplementedError
+
+
+def block_of(layer, inputs, outputs):
+    """A new layer: the block of a layer with weights with so many inputs, and outputs or hidden units."""
+    held, kernel = slice(0, outputs), [slice(0, n) for n in layer.weight.shape[:-2]]
+    return layer.placed(weight=Block((*kernel, slice(0, inputs), held)), bias=Block((held,)))
+
+
+class MeasuredSeconds(LayerSeconds):
+    """Measured by running the blocks on random numbers, at the same time on ranks that train at the same time. memory: bytes; a
+    block that needs more takes infinitely long."""
+
+    def __init__(self, net, shape, handicap=None, memory=inf):
+        super().__init__(net, shape)
+        self.handicap, self.memory, self.end = handicap, memory, time.perf_counter() + BUDGET
+
+    def of_block(self, block, shape, is_first):
+        activations = prod(shape) + shape[0] * prod(block.output_shape((*shape[1:-1], block.inputs)))
+        if self.net.dtype.itemsize * (2 * activations + 2 * sum(p.size for p in block.parameters)) > self.memory:
+            return inf
+        net, context = Sequential([block], dtype=self.net.dtype), Context()
+        if self.handicap:
+            self.handicap.slow_down(net)
+        random = np.random.default_rng(0)
+        x = to_device(random.standard_normal(shape).astype(net.dtype))
+        dy = to_device(random.standard_normal(net.forward(x, context).shape).astype(net.dtype))
+
+        def passes():
+            net.forward(x, context)
+            net.backward(dy, context, input_gradient=not is_first)
+            synchronise()
+
+        passes()  # allocates the workspaces
+        found, end = [], min(self.end, time.perf_counter() + LONG)
+        while len(found) < RUNS and (not found or time.perf_counter() < end):
+            start = time.perf_counter()
+            passes()
+            found.append(time.perf_counter() - start)
+        return min(found)
+
+
+class PredictedSeconds(LayerSeconds):
+    """Predicted for a rank of a Machine, which computes `speed` times as fast as the machine file says."""
+
+    def __init__(self, net, shape, machine, ranks, speed=1.0):
+        super().__init__(net, shape)
+        self.machine, self.ranks, self.speed = machine, ranks, speed
+
+    def of_block(self, block, shape, is_first):
+        workload = Workload(shape, shape[0], self.net.dtype.itemsize)
+        workload.first = is_first
+        workload.go([block])
+        return workload.seconds(self.machine, self.ranks) / self.speed
 
 
 @dataclass(frozen=True)
 class SharedWork:
-    """What the ranks of one axis share, and what a share costs.
-
-    axis: whose ranks share. name: of the layer whose outputs are shared; else that of the axis. total: how many kernels,
-    neurons, samples or rows there are. layers: the names of the layers with weights that compute with a share.
-
-    computing, sending: functions of a share, from 0 to `total`: the seconds that the rank computes in these layers in a
-    training step, and the predicted seconds in which it sends and receives what it computed.
-    """
+    """What the ranks of one axis share, and what a share costs one of them."""
 
     axis: str
-    name: str
-    total: int
-    layers: tuple
-    computing: Callable
-    sending: Callable
+    name: str  # of the layer whose outputs are shared, or of the axis
+    total: int  # kernels, neurons, samples or rows
+    layers: tuple  # the names of the layers with weights that compute with a share
+    computing: Callable  # function of a share from 0 to `total`: seconds of a step in which the rank computes in these layers
+    sending: Callable  # the same: predicted seconds in which it sends and receives what it computed
 
 
 class RankCosts:
-    """Each SharedWork from the point of view of one rank, whose shares are even until others are given.
-
-    net: a serial Sequential. grid: a GridDescription with the place of the rank. plan: as in `parallelize`. batch_size: of the
-    global minibatch. machine: a Machine, for what communication costs. layer_seconds: a `LayerSeconds` of this rank.
-
-    same_work: the seconds that this rank would compute with the even shares of the first rank of the grid.
-    Not counted as computing are the layers without weights, and as communication halos, moves inside of branches, and the sums
-    of the gradients, which take the same time however the work is shared.
-    """
+    """Each SharedWork from the point of view of one rank, whose shares are even until others are given. Not counted are layers
+    without weights, halos, moves inside of branches, and the sums of gradients, which take the same time whatever the shares.
+    same_work: the seconds that this rank would compute with the even shares of the first rank of the grid."""
 
     def __init__(self, net, grid, plan, batch_size, machine, layer_seconds):
         self.net, self.plan, self.batch_size, self.machine = net, plan, batch_size, machine
@@ -70,12 +150,15 @@ class RankCosts:
         self.give({}, {})
 
     def give(self, shares, owners):
-        """Place the network with these shares and owners (see `parallelize`); `problems` then takes them as given."""
+        """Place the network with these shares and owners; `problems` then takes them as given."""
         grid = self.grid
         self.placed = place(self.net, grid, self.plan, shares, owners)
         self.words = dict(zip(self.layers, self.placed.plan, strict=True))
         held = [leaf for leaf in leaves(self.placed.layers) if leaf.name in self.layers and leaf.parameters]
-        self.blocks = {leaf.name: held_weight(leaf).block_shape[-2:] for leaf in reversed(held)}  # a bias may follow as a layer
+        self.blocks = {}
+        for leaf in reversed(held):  # a bias may follow as a layer
+            weight = leaf.conv.weight if isinstance(leaf, HandedConv2d) else leaf.parameters[0]
+            self.blocks[leaf.name] = weight.block_shape[-2:]
         divided = splits(grid.sizes, shares)
         own = lambda axis: divided[axis].of_length(self.total(axis)).size(grid.coordinates[axis])  # noqa: E731
         self.samples, self.rows = own(BATCH), own(HEIGHT) / max(1, self.total(HEIGHT))
@@ -87,7 +170,7 @@ class RankCosts:
         return self.batch_size
 
     def problems(self, axis):
-        """Each SharedWork along an axis, a list; the same on every rank but for the functions."""
+        """[each SharedWork along an axis]; on every rank the same ones, with functions of its own."""
         if axis == MODEL:
             return self._of_outputs()
         total = self.total(axis)
@@ -98,7 +181,7 @@ class RankCosts:
         return [SharedWork(axis, axis, total, tuple(self.layers), computing, sending)]
 
     def _all_layers(self, samples, rows):
-        """Seconds of this rank's blocks of all layers with weights, for so many samples and such a part of the rows."""
+        """Seconds of this rank's blocks of all layers with weights, for so many samples and a part of the rows."""
         total, ranks = 0.0, self.grid.sizes[MODEL]
         for name, layer in self.layers.items():
             plan = PLANS[self.words[name]]
@@ -131,7 +214,7 @@ class RankCosts:
         return self.layers[name].weight.shape[-1]
 
     def _moves_behind(self):
-        """{name of a layer: the Redistribute that moves its sharded outputs}, of the layers outside of branches."""
+        """{name of a layer outside of branches: the Redistribute that moves its sharded outputs}."""
         found, last = {}, None
         for layer in self.placed.layers:
             move = move_in(layer)
@@ -142,7 +225,7 @@ class RankCosts:
         return found
 
     def _computing(self, name, taken, share):
-        """Seconds with a share of the outputs of a layer. taken: the name of the layer that takes them as inputs, or None."""
+        """Seconds with a share of the outputs of a layer. taken: the name of the layer that takes them as they are, or None."""
         layer = self.layers[name]
         total = self.layer_seconds.seconds(layer, layer.inputs, share, self.samples)
         if taken:
@@ -151,7 +234,7 @@ class RankCosts:
         return total
 
     def _sending(self, name, move, share):
-        """Seconds in which a share of the outputs of a layer is moved, and their gradient moved back. move: may be None."""
+        """Seconds in which a share of the outputs of a layer is moved by the Redistribute `move` or None, and back."""
         if move is None:
             return 0.0
         total, group = self.units(name), move.group
@@ -160,10 +243,8 @@ class RankCosts:
         return sum(self._seconds(move, *way, self.samples) for way in moved)
 
     def _handing(self, name, share):
-        """Seconds in which a slave gets the input and its share of the kernels of a convolution and returns its outputs.
-
-        Equation 5.1 of Marques 2016; backward sends as much. The master has nothing to send to itself.
-        """
+        """Seconds in which a slave gets the input and its share of kernels and returns its outputs (equation 5.1 of Marques
+        2016); backward sends as much, and the master nothing to itself."""
         group, layer = self.grid.group(MODEL), self.layers[name]
         if not share or group.rank == MASTER:
             return 0.0
@@ -173,7 +254,7 @@ class RankCosts:
         return 2 * self.machine.collective_seconds(HandOut.kind, group, self.grid.size, elements * self.itemsize)
 
     def _seconds(self, move, source, target, samples):
-        """Predicted seconds of one way of a move. samples: that the ranks of its group hold together."""
+        """Predicted seconds of one way of a move. samples: of the ranks of its group together."""
         here, group = (samples, *move.shape), move.group
         if source.dim is not None:
             here = resized(here, source.dim, source.partition_of(samples).size(group.rank))
@@ -183,13 +264,8 @@ class RankCosts:
         return self.machine.collective_seconds(step.kind, group, self.grid.size, max(step.sent, step.most) * self.itemsize)
 
 
-def held_weight(leaf):
-    """The block of the weight with which a placed layer computes on this rank: a Parameter."""
-    return leaf.conv.weight if isinstance(leaf, HandedConv2d) else leaf.parameters[0]
-
-
 def move_in(layer):
-    """The Redistribute that a placed layer is or contains; None if there is none."""
+    """The Redistribute that a placed layer is or contains, or None."""
     move = layer.move if isinstance(layer, GatheredLinear) else layer
     return move if isinstance(move, Redistribute) else None
 

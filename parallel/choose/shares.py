@@ -3,8 +3,8 @@
 By constant speeds (Marques 2016, section 4.1.2) each rank's speed is measured at one share, and the shares are proportional to
 the speeds: devices that take 10, 15, 20 and 30 seconds for the same work get [3, 2, 1.5, 1] parts of it. By functions
 (Lastovetsky and Reddy 2007) each rank is measured at several shares, with straight lines between them, and the time of the
-slowest rank is minimised exactly over all integer shares (`parallel/choose/exact_shares.py`). A rank whose share would not pay
-gets none. On a grid with several axes the shares along one axis are chosen after those along another, which are then given.
+slowest rank is minimised exactly over all integer shares (`fastest_shares`). A rank whose share would not pay gets none. On a
+grid with several axes the shares along one axis are chosen after those along another, which are then given.
 """
 
 import sys
@@ -13,9 +13,7 @@ from math import inf
 
 import numpy as np
 
-from gridgrad.parallel.choose.block_seconds import BUDGET, MeasuredSeconds, PredictedSeconds
-from gridgrad.parallel.choose.exact_shares import fastest_shares
-from gridgrad.parallel.choose.shared_work import ORDER, RankCosts
+from gridgrad.parallel.choose.shared_work import BUDGET, ORDER, MeasuredSeconds, PredictedSeconds, RankCosts
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import BATCH, HEIGHT, MODEL, STAGE, places
 from gridgrad.parallel.placement.partition import Partition
@@ -32,19 +30,14 @@ NOUNS = {BATCH: "samples", HEIGHT: "rows"}  # what the ranks of an axis share
 
 @dataclass(frozen=True)
 class Chosen:
-    """The shares of one SharedWork by each of the rules.
-
-    axis, name, total, layers: of the SharedWork. coordinates: of each rank of the grid along the axis. computing, sending:
-    (ranks, total + 1): seconds of each rank for each share.
-    even, constant, function: the shares by these rules, lists with one whole number for each rank of the axis.
-    """
+    """The shares of one SharedWork by each rule, which are lists with a number for each rank of the axis."""
 
     axis: str
     name: str
     total: int
     layers: tuple
-    coordinates: np.ndarray
-    computing: np.ndarray
+    coordinates: np.ndarray  # along the axis, of each rank of the grid
+    computing: np.ndarray  # (ranks, total + 1): seconds of each rank for each share
     sending: np.ndarray
     even: list
     constant: list
@@ -52,11 +45,11 @@ class Chosen:
 
     @property
     def what(self):
-        """What is shared, in words."""
+        """In words."""
         return NOUNS.get(self.axis) or f"outputs of layer {self.name}"
 
     def at(self, seconds, shares):
-        """The entries of `seconds`, (ranks, total + 1), for the shares of the ranks: one for each rank of the grid."""
+        """The entries of `seconds`, (ranks, total + 1), for the shares of the axis: one for each rank of the grid."""
         return seconds[np.arange(len(seconds)), np.asarray(shares)[self.coordinates]]
 
     def slowest(self, shares):
@@ -64,7 +57,7 @@ class Chosen:
         return float(self.at(self.computing + self.sending, shares).max())
 
     def left_out(self):
-        """Yields a line for each rank of the axis that gets nothing, with the reason."""
+        """Yield a line for each rank of the axis that gets nothing, with the reason."""
         slowest, seconds = self.slowest(self.function), of_axis(self.computing + self.sending, self.coordinates)
         for rank, share in enumerate(self.function):
             if not share:
@@ -75,22 +68,16 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Balance:
-    """The shares of a network on a grid, and what they were chosen from.
+    """The shares of a network on a grid, and what they were chosen from."""
 
-    machine: the Machine that said what communication costs. chosen: a list with a Chosen for each SharedWork, in their order.
-    given: {name of a SharedWork: shares} with which the work along later axes is shared. speeds: {axis: the relative speed of
-    each of its ranks for the same work; the slowest one has 1}, which Marques calls performance values. coordinates: {axis:
-    those of each rank of the grid}.
-    """
-
-    machine: Machine
-    chosen: list
-    given: dict
-    speeds: dict
-    coordinates: dict
+    machine: Machine  # which said what communication costs
+    chosen: list  # a Chosen for each SharedWork
+    given: dict  # {name of a SharedWork: shares} with which the work along later axes is shared
+    speeds: dict  # {axis: relative speeds of its ranks for the same work, the slowest 1}: Marques' performance values
+    coordinates: dict  # {axis: those of each rank of the grid}
 
     def placement(self, rule="function"):
-        """(shares, owners) for `parallelize` by one of the rules. What is no SharedWork is shared evenly or by the speeds."""
+        """(shares, owners) for `parallelize` by one of the rules; what is no SharedWork is shared evenly or by the speeds."""
         shares = {} if rule == "even" else dict(self.speeds)
         shares |= {one.axis: tuple(getattr(one, rule)) for one in self.chosen if one.axis != MODEL}
         return shares, {one.name: Partition.of_sizes(getattr(one, rule)) for one in self.chosen if one.axis == MODEL}
@@ -112,7 +99,7 @@ class Balance:
         return {name for one in last for name in one.layers}
 
     def computing(self, shares):
-        """Predicted seconds that each rank of the grid computes in a step with {name of a SharedWork: shares}: an array."""
+        """Predicted seconds that each rank of the grid computes in a step with {name of a SharedWork: shares}, an array."""
         factor = 1.0
         for group in self._by_axis():
             now, then = (sum(one.at(one.computing, of[one.name]) for one in group) for of in (shares, self.given))
@@ -127,7 +114,7 @@ class Balance:
         return float((self.computing(shares) + sum(one.at(one.sending, shares[one.name]) for one in last)).max())
 
     def slowed(self, slowness):
-        """The Balance of ranks that compute more slowly by these factors, one for each rank of the grid."""
+        """The Balance of ranks that compute more slowly by these factors, an array."""
         chosen, factor = [], 1.0
         for group in self._by_axis():
             slower = [replace(one, computing=one.computing * slowness[:, None]) for one in group]
@@ -144,12 +131,11 @@ class Balance:
         return replace(self, chosen=chosen, speeds=speeds)
 
     def _by_axis(self):
-        """The Chosens in a list for each axis that has any."""
         groups = ([one for one in self.chosen if one.axis == axis] for axis in ORDER)
         return [group for group in groups if group]
 
     def lines(self):
-        """Yields the lines of a table: for each SharedWork its shares by each rule, and milliseconds of the slowest rank."""
+        """Yield the lines of a table: for each SharedWork its shares by each rule, and milliseconds of the slowest rank."""
         for axis, speeds in self.speeds.items():
             yield f"speeds along {axis}: {', '.join(f'{speed:.3g}' for speed in speeds)}"
         for one in self.chosen:
@@ -161,12 +147,8 @@ class Balance:
 
 
 def measured_shares(net, grid, placing, batch_size, machine, handicap=None):
-    """The Balance for the ranks of a ProcessGrid, measured now. Collective.
-
-    All ranks time the layers at the same time, each with the same shares. net: a serial Sequential. placing: a PlacementRequest
-    with the plan; shares that need more than its memory are impossible. batch_size: as in `parallelize`. machine: a Machine,
-    which says what communication costs. handicap: that of this rank.
-    """
+    """The Balance for the ranks of a ProcessGrid, measured now, on all ranks at the same time. Collective. placing: a
+    PlacementRequest with the plan; shares that need more than its memory are impossible. machine: prices communication."""
     _, shape = checked(net)
     if grid.rank == 0:
         print(f"measuring for about {BUDGET:g} seconds how fast each rank computes parts of the layers, to choose the shares",
@@ -178,10 +160,8 @@ def measured_shares(net, grid, placing, batch_size, machine, handicap=None):
 
 
 def predicted_shares(net, sizes, plan, batch_size, machine, speeds):
-    """The Balance for a grid of these sizes {axis: ranks} on a Machine. It starts no job.
-
-    speeds: for each rank, how many times as fast it computes as the machine file says.
-    """
+    """The Balance for a grid of these sizes {axis: ranks} on a Machine, without a job. speeds: for each rank, how many times as
+    fast it computes as the machine file says."""
     _, shape = checked(net)
     grids = [GridDescription(sizes, at, machine.node["ranks"]) for at in places(sizes)]
     costs = [
@@ -192,13 +172,8 @@ def predicted_shares(net, sizes, plan, batch_size, machine, speeds):
 
 
 def balance(costs, gather, agree):
-    """The Balance of a grid.
-
-    ValueError for a pipeline, whose ranks do not all compute all layers.
-    costs: a list with the RankCosts of the ranks of this process. gather: a function from an array with a row for each of them
-    to the rows of all ranks, in rank order. agree: a function from a decision of this process to that of the first one; both
-    are called equally often on all ranks.
-    """
+    """The Balance of a grid; ValueError for a pipeline. costs: [RankCosts of the ranks of this process]. gather(rows of these):
+    the rows of all ranks, in rank order. agree(decision): that of the first process. Both are called alike on all ranks."""
     sizes, all_places = costs[0].grid.sizes, places(costs[0].grid.sizes)
     if sizes[STAGE] > 1:
         raise ValueError("shares are not chosen for a pipeline: leave --shares out, or use a grid without the axis stage")
@@ -225,16 +200,12 @@ def change(now, then):
 
 
 def of_axis(rows, coordinates):
-    """For each rank of an axis, the elementwise maximum of the rows of the ranks of the grid with that coordinate."""
+    """For each rank of an axis, the elementwise maximum of the rows of its ranks of the grid."""
     return np.stack([rows[coordinates == coordinate].max(axis=0) for coordinate in range(coordinates.max() + 1)])
 
 
 def solution(problems, coordinates, gather, agree):
-    """The Chosen of a SharedWork.
-
-    problems: the SharedWork as the ranks of this process see it. coordinates: of all ranks along its axis. gather, agree: see
-    `balance`.
-    """
+    """The Chosen of a SharedWork, as the ranks of this process see it. coordinates: of all ranks along its axis."""
     problem, ranks, known = problems[0], int(coordinates.max()) + 1, {}
     total = problem.total
     equal_share = min(total, max(1, total // ranks))  # Marques' rule gives every device the same work to time
@@ -257,10 +228,8 @@ def solution(problems, coordinates, gather, agree):
 
 
 def interpolated(known, what, total):
-    """The seconds of each rank for all shares from 0 to `total`, (ranks, total + 1): straight lines between those known.
-
-    known: {share: (ranks, 2) seconds}. what: the column. Shares above the largest one that a rank can have are infinite.
-    """
+    """Seconds of each rank for all shares from 0 to `total`, (ranks, total + 1), by straight lines; infinite above the largest
+    share that a rank can have. known: {share: (ranks, 2) seconds}. what: the column."""
     shares = np.array(sorted(known))
     rows = np.array([known[share][:, what] for share in shares.tolist()]).T
     everywhere, found = np.arange(total + 1), []
@@ -269,3 +238,33 @@ def interpolated(known, what, total):
         line = np.interp(everywhere, shares[possible], row[possible])
         found.append(np.where(everywhere <= shares[possible][-1], line, inf))
     return np.array(found)
+
+
+def fastest_shares(seconds):
+    """[share of each rank], whole numbers with the sum `total`, with the least time of the slowest rank, exactly; among equals
+    with the smallest sum of squared times. seconds: (ranks, total + 1), of each rank for each share, infinite where it can not
+    have that. ValueError if no shares are possible."""
+    seconds = np.array(seconds, np.float64)
+    slowest = combined(seconds, np.maximum)[0][-1]
+    if not np.isfinite(slowest):
+        raise ValueError("no shares are possible: the largest shares that the ranks can have do not add up to the whole")
+    squares = np.where(seconds <= slowest, np.square(seconds), np.inf)
+    best = combined(squares, np.add)
+    shares, rest = [], seconds.shape[1] - 1
+    for own, behind in zip(squares, best[1:], strict=True):
+        shares.append(int(np.argmin(own[: rest + 1] + behind[rest::-1])))
+        rest -= shares[-1]
+    return shares
+
+
+def combined(costs, combine):
+    """best[r, s]: the least cost of the ranks from r on for shares with the sum s, by dynamic programming in O(ranks total^2).
+    costs: (ranks, total + 1). combine: elementwise, of the cost of one rank and that of the ranks behind it."""
+    ranks, sums = costs.shape
+    best = np.full((ranks + 1, sums), np.inf)
+    best[ranks, 0] = 0.0
+    for rank in reversed(range(ranks)):
+        own, behind, here = costs[rank], best[rank + 1], best[rank]
+        for share in np.flatnonzero(np.isfinite(own)):
+            np.minimum(here[share:], combine(own[share], behind[: sums - share]), out=here[share:])
+    return best

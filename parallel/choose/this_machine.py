@@ -21,7 +21,7 @@ from gridgrad.nn.files.whole_files import write_text
 from gridgrad.parallel.calibration import measure, probe
 from gridgrad.parallel.calibration.core_speed import NormalisedTimer, on_machine
 from gridgrad.parallel.calibration.turns import TimeLimit
-from gridgrad.parallel.choose.fastest_reduction import transport
+from gridgrad.parallel.choose.reductions import transport
 from gridgrad.parallel.grid.process_grid import ProcessGrid
 from gridgrad.parallel.job.own_process import LINK
 from gridgrad.parallel.prediction import machine
@@ -30,10 +30,8 @@ TABLES_SHARE = 0.8  # the share of a time limit within which the tables have to 
 
 
 def machine_of_job(comm):
-    """The Machine on which the ranks of `comm` run, from its machine file; else probed now and stored. Collective.
-
-    Raises ValueError if the stored file is damaged.
-    """
+    """The Machine of the ranks of `comm`, from its stored file, else probed now and stored. Collective. ValueError if the file
+    is damaged."""
     path = machine_file(comm)
     content = comm.bcast(stored_text(path) if comm.rank == 0 else None)
     if content is None:
@@ -55,7 +53,7 @@ def machine_of_text(path, text):
 
 
 def stored_text(path):
-    """The text of a file; None if it can not be read."""
+    """The text of a file, or None."""
     try:
         return read_limited(path).decode()
     except (OSError, ValueError):
@@ -63,7 +61,7 @@ def stored_text(path):
 
 
 def store(path, content):
-    """Store the text of a machine file. If that fails, print a warning, since the next run will measure again."""
+    """Store the text of a machine file. If that fails, warn: the next run measures again."""
     try:
         write_text(path, content)
     except OSError as error:
@@ -87,16 +85,14 @@ def ranks_of_node(comm):
 
 
 def measure_quickly(comm):
-    """The content, a dict, of a machine file of constants alone, measured in `probe.SECONDS`. Collective."""
+    """The content of a machine file of constants alone, measured in `probe.SECONDS`. Collective."""
     core, curve = probe.probed(comm, TimeLimit(comm, probe.SECONDS))
     return machine_content(comm, core, measure.link(curve, comm.size, core), "measured quickly")
 
 
 def measure_thoroughly(comm, progress=iter, limit=None):
-    """The content, a dict, of a machine file with tables of operations, measured in minutes. Collective.
-
-    progress: a function that wraps the iterables over which the measurement loops, to show progress. limit: a TimeLimit.
-    """
+    """The content of a machine file with tables of operations, measured in minutes. Collective. progress: wraps the iterables
+    over which the measurement loops. limit: a TimeLimit."""
     timer, limit = NormalisedTimer(comm), limit or TimeLimit(comm)
     tables, (done, sizes) = measure.tables(timer, progress, limit.share(TABLES_SHARE))
     curves = measure.collectives(timer, progress, limit)
@@ -109,11 +105,8 @@ def measure_thoroughly(comm, progress=iter, limit=None):
 
 
 def machine_content(comm, core, link, how, tables=None, curves=None):
-    """The content, a dict, of a machine file for the ranks of `comm`. Collective.
-
-    core, link: the entry "core", and that of every link. how: words for the entry "source". tables, curves: the measured
-    operations and collectives.
-    """
+    """The content, a dict, of a machine file for the ranks of `comm`. Collective. link: of every entry of "links". how: words
+    for the entry "source". curves: the entry "collectives"."""
     ranks = ranks_of_node(comm)
     memory = memory_of_machine() * ranks / max(on_machine(comm))
     return {

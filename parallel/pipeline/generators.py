@@ -1,25 +1,21 @@
 """The known schedules of pipelines, for any numbers of stages and micro-batches, and what completes them.
 
-The first ones say only what is computed, and a stage is a rank; sums of times are for forwards, input's gradients and weights'
-gradients that take one unit each. `complete` adds messages and updates.
+The first ones say only what is computed, and a stage is a rank; F, I and W take one unit of time each. `complete` adds messages
+and updates.
 
-The others come from a list of what is ready: whenever a rank is free, it does the first thing on its list. Backward comes
+The others come from a list of what is ready (`stream`): a rank that is free does the first thing on its list. Backward comes
 before forward, and older micro-batches before newer ones (Eserol 2019, section 4.2). Every micro-batch has its own update on
 every rank, directly after the rank's last backward of it: the pipeline never drains, but gradients are of parameters that may
-have changed since the forward. Where a rank has several chunks, gradients of several micro-batches may be there at a time.
-
-Ranks that need nothing of each other, such as one without any work, would drift apart without limit. So a rank begins a
-micro-batch only when all ranks have begun the one that is as many before it as may be in flight. Where every rank needs the
-others, as in a network of dense layers, that is so anyway.
+have changed since the forward. With n micro-batches in flight, a rank begins one only when all ranks have begun the one n
+before it; otherwise ranks that need nothing of each other would drift apart without limit.
 """
 
 from collections import Counter
 from dataclasses import replace
 from heapq import heappop, heappush
 
-from gridgrad.nn.arguments import whole_number
 from gridgrad.parallel.grid.virtual_time import Network, VirtualTime
-from gridgrad.parallel.pipeline.schedule import Instruction, Route, Schedule, check, update
+from gridgrad.parallel.pipeline.schedule import Instruction, Route, Schedule, check, other_end, peers, update
 from gridgrad.parallel.pipeline.simulate import UnitTimes
 
 
@@ -52,9 +48,7 @@ def complete(schedule: Schedule) -> Schedule:
 
 
 def with_messages(schedule):
-    """A receive directly before each instruction that needs one, a send directly after each that makes something to send; those
-    that are there stay.
-    """
+    """With a receive before each instruction that needs one, and a send after it; those that are there stay."""
     rows = []
     for rank, row in enumerate(schedule.rows):
         there = set(row)
@@ -64,28 +58,25 @@ def with_messages(schedule):
 
 
 def around(route, rank, instruction):
-    """A list of an instruction of a rank with the receive that it needs before it and the send that it needs after it."""
+    """[the receive that an instruction of a rank needs, if any; the instruction; the send that it needs, if any]."""
     op, chunk, _ = instruction
     if op not in ("F", "B", "I") or not route.holds(chunk, rank):
         return [instruction]
-    before, after = route.sources(chunk, rank), route.receivers(chunk, rank)
-    if op == "F":
-        received, sent = before and "RECV_F", after and "SEND_F"
-    else:
-        received, sent = after and "RECV_B", before and "SEND_B"
-    receive = [instruction._replace(op=received)] if received else []
-    return [*receive, instruction, *([instruction._replace(op=sent)] if sent else [])]
+    way = "F" if op == "F" else "B"
+    messages = instruction._replace(op=f"RECV_{way}"), instruction._replace(op=f"SEND_{way}")
+    receive, send = ([message] if peers(route, rank, message) else [] for message in messages)
+    return [*receive, instruction, *send]
 
 
 def with_updates(schedule):
-    """An update at the end of each row that has none."""
+    """With an update at the end of each row that has none."""
     last = update(schedule.micro_batches - 1)
     rows = (row if any(one.op == "U" for one in row) else (*row, last) for row in schedule.rows)
     return replace(schedule, rows=rows)
 
 
 def first_micro_batches(schedule, number):
-    """A schedule with one update a rank, without the micro-batches from this number on. It is sound if the whole one is."""
+    """A schedule with one update a rank, without the micro-batches from this number on; sound if the whole one is."""
     rows = (
         [one if one.op != "U" else update(number - 1) for one in row if one.op == "U" or one.micro_batch < number]
         for row in schedule.rows
@@ -94,7 +85,7 @@ def first_micro_batches(schedule, number):
 
 
 def repeat(schedule, steps):
-    """A complete schedule so many times in a row, with numbers of micro-batches that go on and no barrier in between."""
+    """A complete schedule so many times in a row, without a barrier; the numbers of micro-batches go on."""
     rows = (
         [
             Instruction(op, chunk, step * schedule.micro_batches + micro_batch)
@@ -108,31 +99,26 @@ def repeat(schedule, steps):
 
 def sequential(stages, micro_batches):
     """One micro-batch after the other, forth and back. What every pipeline is compared with."""
-    _check(stages, micro_batches)
     rows = [[Instruction(op, rank, b) for b in range(micro_batches) for op in "FB"] for rank in range(stages)]
     return Schedule(rows, Route.contiguous(stages), "sequential")
 
 
 def gpipe(stages, micro_batches):
     """All forwards, then all backwards (Huang et al. 2019): 3 (micro_batches + stages - 1) units of time."""
-    _check(stages, micro_batches)
     rows = [[Instruction(op, rank, b) for op in "FB" for b in range(micro_batches)] for rank in range(stages)]
     return Schedule(rows, Route.contiguous(stages), "gpipe")
 
 
 def one_f_one_b(stages, micro_batches):
     """One forward, one backward in turn (Harlap et al. 2018): the time of GPipe, with at most stages - rank open."""
-    _check(stages, micro_batches)
     rows = [_in_turn(_each("F", rank, micro_batches), _each("B", rank, micro_batches), stages - rank) for rank in range(stages)]
     return Schedule(rows, Route.contiguous(stages), "1f1b")
 
 
 def interleaved(stages, micro_batches, per_rank):
-    """1F1B with several chunks on each rank, dealt out in turn (Narayanan et al. 2021, section 2.2), in groups of `stages`
-    micro-batches; of a last group that is not full the rest is left out. Time: 3 (per_rank micro_batches + stages - 1)
-    units of 1 / per_rank of a stage, if stages divides micro_batches.
-    """
-    _check(stages, micro_batches)
+    """1F1B with per_rank chunks on each rank, dealt out in turn (Narayanan et al. 2021, section 2.2), in groups of `stages`
+    micro-batches, the last perhaps smaller. Time, if stages divides micro_batches: 3 (per_rank micro_batches + stages - 1)
+    units of 1 / per_rank of a stage."""
     route = Route.looped(stages, per_rank)
     groups = range(0, micro_batches, stages)
     rows = []
@@ -147,11 +133,8 @@ def interleaved(stages, micro_batches, per_rank):
 
 
 def zb_h1(stages, micro_batches):
-    """1F1B whose weights' gradients wait until a rank would be idle (ZB-H1 of Qi et al. 2024): at most `stages` micro-batches
-    open, and the shortest time: 3 micro_batches + stages - 1 units, or 2 (micro_batches + stages) - 1 if there are fewer
-    micro-batches than stages.
-    """
-    _check(stages, micro_batches)
+    """1F1B whose weights' gradients wait until a rank would be idle (ZB-H1 of Qi et al. 2024): at most `stages` open, and the
+    shortest time, 3 micro_batches + stages - 1, or 2 (micro_batches + stages) - 1 with fewer micro-batches than stages."""
     rows = []
     for rank in range(stages):
         turns = _in_turn(_each("F", rank, micro_batches), _each("I", rank, micro_batches), stages - rank)
@@ -168,51 +151,26 @@ def zb_h1(stages, micro_batches):
 
 
 def zbv(stages, micro_batches):
-    """Two chunks on each rank in the shape of a V, with weights' gradients apart (ZB-V of Qi et al. 2024). It takes 6 M
-    + stages - 1 units of half a stage, or 4 (M + stages) - 2 if that is more, for M micro-batches. At most 2 stages contexts
-    of half a stage are open. With M < 2 stages - 1 the order is that of 2 stages - 1, and ranks wait between steps.
-    """
-    _check(stages, micro_batches)
+    """Two chunks on each rank in the shape of a V, with weights' gradients apart (ZB-V of Qi et al. 2024). It takes
+    6 M + stages - 1 units of half a stage for M micro-batches, or 4 (M + stages) - 2 if that is more; a rank keeps at most
+    2 * stages contexts. With M < 2 * stages - 1 the order is that of 2 * stages - 1, and ranks wait between steps."""
     route, many = Route.v_shaped(stages), max(micro_batches, 2 * stages - 1)
     rows = []
     for rank in range(stages):
-        row = _RowOfTwo(*route.held(rank))
-        for _ in range(2 * (stages - rank) - 1):
-            row.do("F0")
-        for _ in range(rank):
-            row.do("F1", "F0")
-        for _ in range(stages - rank):
-            row.do("F1", "I1", "W1")
-        while row.done["F1"] < many:
-            if row.done["F0"] < many:
-                row.do("F0")
-            row.do("I0", "W0", "F1", "I1", "W1")
-        for _ in range(rank):
-            row.do("I0", "I1")
-        for _ in range(stages - rank):
-            row.do("I0", "W0")
-        row.do(*["W1"] * (many - row.done["W1"]), *["W0"] * (many - row.done["W0"]))
-        rows.append([one for one in row.row if one.micro_batch < micro_batches])
-    return Schedule(rows, route, "zbv")
-
-
-class _RowOfTwo:
-    """The row of a rank with two chunks, each of whose operations takes the micro-batches in order."""
-
-    def __init__(self, *chunks):
-        self.chunks, self.row = chunks, []
-        self.done = {op + which: 0 for op in "FIW" for which in "01"}
-
-    def do(self, *names):
-        """Names such as F0: the operation, and which of the two chunks."""
+        # such as F0: the operation, and which of the two chunks; each takes the micro-batches in order
+        names = ["F0"] * (2 * (stages - rank) - 1) + ["F1", "F0"] * rank + ["F1", "I1", "W1"] * (stages - rank)
+        forwards = 2 * stages - rank - 1  # F0 so far; of F1 there are `stages`
+        for _ in range(stages, many):
+            names += ["F0"] * (forwards < many) + ["I0", "W0", "F1", "I1", "W1"]
+            forwards += 1
+        names += ["I0", "I1"] * rank + ["I0", "W0"] * (stages - rank)
+        names += ["W1"] * (many - names.count("W1")) + ["W0"] * (many - names.count("W0"))
+        row, done = [], Counter()
         for name in names:
-            self.row.append(Instruction(name[0], self.chunks[int(name[1])], self.done[name]))
-            self.done[name] += 1
-
-
-def _check(stages, micro_batches):
-    whole_number(stages, "stages")
-    whole_number(micro_batches, "micro-batches")
+            row.append(Instruction(name[0], route.held(rank)[int(name[1])], done[name]))
+            done[name] += 1
+        rows.append([one for one in row if one.micro_batch < micro_batches])
+    return Schedule(rows, route, "zbv")
 
 
 def _each(op, chunk, micro_batches):
@@ -230,13 +188,9 @@ ORDER = {"U": 0, "B": 1, "F": 2}
 
 
 def stream(route, in_flight, bound=None, times=None, micro_batches=None):
-    """Yields (rank, Instruction) F, B, U in the order of time, in constant memory, without end or for so many micro_batches.
-    in_flight: most micro-batches open on a rank, from F to U. bound: most updates between F and B; a bound of n allows n + 1
-    in flight. times: any, also zeros: no rank gets further ahead of another than micro-batches may be in flight.
-    """
-    limit = whole_number(in_flight, "the number of micro-batches in flight")
-    if bound is not None:
-        limit = min(limit, 1 + whole_number(bound, "the bound of staleness", least=0))
+    """Yield (rank, Instruction) F, B, U in the order of time, in constant memory, without end or for so many micro_batches.
+    in_flight: most micro-batches open on a rank, from F to U. bound: most updates between F and B: n allows n + 1 in flight."""
+    limit = in_flight if bound is None else min(in_flight, 1 + bound)
     times = times or UnitTimes()
     clock = VirtualTime()
     network = Network(clock)
@@ -265,11 +219,11 @@ def stream(route, in_flight, bound=None, times=None, micro_batches=None):
             heappush(ready[rank], (ORDER[instruction.op], instruction.micro_batch, instruction))
             touched.add(rank)
 
-    def send(rank, op, chunk, micro_batch, receivers, other):
+    def send(rank, op, chunk, micro_batch):
         message = Instruction(f"SEND_{op}", chunk, micro_batch)
-        for receiver in receivers:
-            taken = times.message(rank, receiver, message)
-            network.send(rank, receiver, taken, meet, receiver, Instruction(op, other, micro_batch))
+        needs_it = Instruction(op, other_end(message).chunk, micro_batch)
+        for receiver in peers(route, rank, message):
+            network.send(rank, receiver, times.message(rank, receiver, message), meet, receiver, needs_it)
 
     def ended(rank, instruction):
         op, chunk, micro_batch = instruction
@@ -279,14 +233,14 @@ def stream(route, in_flight, bound=None, times=None, micro_batches=None):
             meet(rank, Instruction("B", chunk, micro_batch))
             if route.local_after(chunk, rank):
                 meet(rank, Instruction("F", chunk + 1, micro_batch))
-            send(rank, "F", chunk, micro_batch, route.receivers(chunk, rank), chunk + 1)
+            send(rank, "F", chunk, micro_batch)
             if chunk == route.held(rank)[0]:
                 has_begun(micro_batch)
         elif op == "B":
             meet(rank, update(micro_batch))
             if route.local_before(chunk, rank):
                 meet(rank, Instruction("B", chunk - 1, micro_batch))
-            send(rank, "B", chunk, micro_batch, route.sources(chunk, rank), chunk - 1)
+            send(rank, "B", chunk, micro_batch)
         else:
             give_leave(rank, micro_batch + limit)
 
@@ -318,15 +272,15 @@ def stream(route, in_flight, bound=None, times=None, micro_batches=None):
 
 
 def asynchronous(route, in_flight, micro_batches, bound=None, times=None):
-    """The Schedule of the first micro-batches of `stream`. It has an update after every micro-batch, and no messages yet."""
+    """The Schedule of the first micro-batches of `stream`, an update after each, without messages."""
     rows = [[] for _ in range(route.ranks)]
-    for rank, instruction in stream(route, in_flight, bound, times, whole_number(micro_batches, "micro-batches")):
+    for rank, instruction in stream(route, in_flight, bound, times, micro_batches):
         rows[rank].append(instruction)
     return Schedule(rows, route, f"async:{in_flight}" + ("" if bound is None else f":bound={bound}"))
 
 
 def one_f_one_b_anywhere(route, micro_batches, in_flight=None, times=None):
-    """The order of `stream` with one update at the end, on any route. in_flight: by default the number of ranks."""
+    """The order of `stream` without updates, on any route. in_flight: by default the number of ranks."""
     found = asynchronous(route, in_flight or route.ranks, micro_batches, times=times)
     return Schedule([[one for one in row if one.op != "U"] for row in found.rows], route, "1f1b")
 

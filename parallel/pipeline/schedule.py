@@ -18,15 +18,15 @@ from gridgrad.nn.arguments import whole_number
 class Route:
     """The ranks of each chunk of a pipeline, and the messages between one chunk and the next.
 
-    A rank that also holds the chunk before needs its own outputs too, without a message. The backward pass sends the gradients
-    of the same outputs the other way. `contiguous`, `looped`, `v_shaped` and `of_stages` make those of whole chunks.
+    A rank that also holds the chunk before needs its own outputs too, without a message. The backward pass sends gradients of
+    the same outputs the other way. `contiguous`, `looped`, `v_shaped` and `of_stages` make routes of whole chunks.
 
     Parameters
     ----------
     places : sequence of sequences of int
         For each chunk, the ranks that hold it or a part of it.
     senders : sequence of dicts
-        For each chunk {rank: other ranks whose outputs of the chunk before it needs}; those of chunk 0 are {}.
+        For each chunk {rank: other ranks whose outputs of the chunk before it needs}; of chunk 0 {}.
     ranks : int
         The number of ranks.
 
@@ -105,14 +105,14 @@ class Route:
 
     def holds(self, chunk: int, rank: int) -> bool:
         """Whether a rank holds a chunk or a part of it."""
-        return chunk in self._held_as_set[rank]
+        return 0 <= chunk < self.chunks and rank in self.places[chunk]
 
     def local_before(self, chunk: int, rank: int) -> bool:
         """Whether a rank holds this chunk and the one before, or parts of them."""
         return self.holds(chunk, rank) and self.holds(chunk - 1, rank)
 
     def local_after(self, chunk: int, rank: int) -> bool:
-        """Whether a rank holds this chunk and the next one, or parts of them."""
+        """Whether a rank holds this chunk and the one after, or parts of them."""
         return self.local_before(chunk + 1, rank)
 
     def sources(self, chunk: int, rank: int) -> Sequence[int]:
@@ -130,10 +130,6 @@ class Route:
             for rank in ranks:
                 held[rank].append(chunk)
         return tuple(map(tuple, held))
-
-    @cached_property
-    def _held_as_set(self):
-        return tuple(map(frozenset, self._held))
 
     @cached_property
     def _receivers(self):
@@ -159,10 +155,10 @@ class Instruction(NamedTuple):
     Parameters
     ----------
     op : str
-        F forward; B backward, or its halves I, the gradient of the input, and W, that of the parameters. SEND_F sends outputs
-        of the chunk to the ranks of the next one, RECV_F receives what the chunk takes; SEND_B sends the gradient of what the
-        chunk takes back, RECV_B receives that of its outputs. U updates the rank's parameters with the gradients of the
-        micro-batches after the update before, up to `micro_batch`.
+        F forward; B backward, or its halves I, the gradient of the input, and W, that of the parameters. SEND_F sends the
+        outputs of the chunk on, RECV_F receives its inputs; SEND_B sends the gradient of its inputs back, RECV_B receives that
+        of its outputs. U updates the rank's parameters with the gradients of all micro-batches up to `micro_batch` that no
+        update has taken.
     chunk : int or None
         The number of the chunk; None for an update.
     micro_batch : int
@@ -196,8 +192,21 @@ def update(micro_batch):
     return Instruction("U", None, micro_batch)
 
 
+def peers(route, rank, message):
+    """The ranks to which a rank sends in a SEND, or from which it receives in a RECV."""
+    forth = message.op in ("SEND_F", "RECV_B")
+    return (route.receivers if forth else route.sources)(message.chunk, rank)
+
+
+def other_end(message):
+    """The RECV with which its peers receive what a rank sends in a SEND, and the other way round."""
+    op, chunk, micro_batch = message
+    at_peers = op.replace("SEND", "RECV") if op.startswith("SEND") else op.replace("RECV", "SEND")
+    return Instruction(at_peers, chunk + 1 if op in ("SEND_F", "RECV_B") else chunk - 1, micro_batch)
+
+
 def with_announcements(instructions):
-    """Yield each instruction of a list with the receives that its rank announces before it, `AHEAD` of their turn, a list."""
+    """Yield each instruction of a list with the list of the receives that its rank announces before it."""
     receives = [instruction for instruction in instructions if instruction.op.startswith("RECV")]
     turn = announced = 0
     for instruction in instructions:
@@ -284,18 +293,15 @@ class Unsound(ValueError):
     def __init__(self, line: str, rows: Sequence[Sequence[Instruction]], marks: Mapping[int, int]) -> None:
         super().__init__(line)
         self.rows, self.marks = rows, marks
-        self.add_note(grid(rows, marks))
+        self.add_note(rows_around(rows, marks))
 
     def of(self, name: str) -> "Unsound":
         """The same, said of the schedule with this name."""
         return Unsound(f"{name}: {self}", self.rows, self.marks)
 
 
-def grid(rows, marks):
-    """A line a rank: the instructions around the marked one, such as .. 0F3 >0F4< 0B0 ..; of other ranks the first ones.
-
-    marks: {rank: position in its row}.
-    """
+def rows_around(rows, marks):
+    """A line a rank: the instructions around the marked one, such as .. 0F3 >0F4< 0B0 ..; of other ranks the first ones."""
     lines = []
     for rank, row in enumerate(rows):
         at = marks.get(rank, -1)
@@ -306,9 +312,7 @@ def grid(rows, marks):
 
 
 def needs(route, rank, instruction):
-    """Yields (rank, Instruction), I for a B too, that must be done before an instruction of a chunk that the rank holds. An
-    update has none: where it may stand in its row says `check`.
-    """
+    """Yield each (rank, Instruction) that must be done before an instruction other than U; B counts as I and W."""
     op, chunk, micro_batch = instruction
     if op == "F":
         if route.sources(chunk, rank):
@@ -325,18 +329,12 @@ def needs(route, rank, instruction):
         yield rank, Instruction("I", chunk, micro_batch)
     elif op == "SEND_F":
         yield rank, Instruction("F", chunk, micro_batch)
-    elif op == "RECV_F":
-        for sender in route.sources(chunk, rank):
-            yield sender, Instruction("SEND_F", chunk - 1, micro_batch)
-    elif op == "RECV_B":
-        for sender in route.receivers(chunk, rank):
-            yield sender, Instruction("SEND_B", chunk + 1, micro_batch)
+    elif op in ("RECV_F", "RECV_B"):
+        yield from ((sender, other_end(instruction)) for sender in peers(route, rank, instruction))
 
 
 def execution(schedule):
-    """Yields (rank, Instruction) in an order in which the ranks can do it; Unsound if there is none. A send does not wait
-    for its receiver, a receive waits for all its messages.
-    """
+    """Yield (rank, Instruction) in an order in which the ranks can do it; Unsound if there is none. Sends wait for nobody."""
     done, waiting = set(), {}  # waiting: {(rank, Instruction) that is needed: ranks that need it next}
     position, able = [0] * len(schedule.rows), deque(range(len(schedule.rows)))
     while able:
@@ -344,7 +342,6 @@ def execution(schedule):
         row = schedule.rows[rank]
         while position[rank] < len(row):
             instruction = row[position[rank]]
-            _check_held(schedule, rank, position[rank])
             missing = next((need for need in needs(schedule.route, rank, instruction) if need not in done), None)
             if missing:
                 waiting.setdefault(missing, []).append(rank)
@@ -370,10 +367,8 @@ def execution(schedule):
 
 
 def check(schedule):
-    """Return a complete schedule that ranks can follow, or raise Unsound. Every rank does F and B, or F, I and W, once for each
-    micro-batch and chunk, with its messages; updates take all gradients once they are there, alike on all ranks; no rank
-    waits for ever.
-    """
+    """Return a complete schedule, or raise Unsound unless ranks can follow it: each does F and B, or F, I and W, once for each
+    micro-batch and chunk, with messages; updates take all gradients, alike on all ranks; nobody waits for ever."""
     for rank in range(len(schedule.rows)):
         _check_row(schedule, rank)
     updates = [[instruction for instruction in row if instruction.op == "U"] for row in schedule.rows]
@@ -385,27 +380,15 @@ def check(schedule):
     return schedule
 
 
-def _check_held(schedule, rank, at):
-    instruction = schedule.rows[rank][at]
-    if instruction.op != "U" and not schedule.route.holds(instruction.chunk, rank):
-        raise Unsound(f"rank {rank} does {instruction}, but does not hold this chunk", schedule.rows, {rank: at})
-
-
 def _check_row(schedule, rank):
     row, route = schedule.rows[rank], schedule.route
-    messages = {
-        "SEND_F": route.receivers,
-        "RECV_F": route.sources,
-        "SEND_B": route.sources,
-        "RECV_B": route.receivers,
-    }
     position = {}
     for at, instruction in enumerate(row):
-        op, chunk, _ = instruction
-        _check_held(schedule, rank, at)
+        if instruction.op != "U" and not route.holds(instruction.chunk, rank):
+            raise Unsound(f"rank {rank} does {instruction}, but does not hold this chunk", schedule.rows, {rank: at})
         if instruction in position:
             raise Unsound(f"rank {rank} does {instruction} twice", schedule.rows, {rank: at})
-        if op in messages and not messages[op](chunk, rank):
+        if instruction.op in MESSAGES and not peers(route, rank, instruction):
             raise Unsound(f"rank {rank} does {instruction}, but there is no such message", schedule.rows, {rank: at})
         position[instruction] = at
 
@@ -414,7 +397,7 @@ def _check_row(schedule, rank):
     for taken in updates:
         for micro_batch in range(begin, taken.micro_batch + 1):
             for chunk in route.held(rank):
-                last = _check_chunk(schedule, rank, chunk, micro_batch, position, messages)
+                last = _check_chunk(schedule, rank, chunk, micro_batch, position)
                 if position[last] > position[taken]:
                     raise Unsound(f"rank {rank} does {taken} before {last}", schedule.rows, {rank: position[taken]})
         if taken.micro_batch < begin:
@@ -426,13 +409,14 @@ def _check_row(schedule, rank):
         )
 
 
-def _check_chunk(schedule, rank, chunk, micro_batch, position, messages):
-    """Check that a rank does everything for a chunk and a micro-batch; return the Instruction that completes the gradients."""
+def _check_chunk(schedule, rank, chunk, micro_batch, position):
+    """The Instruction that completes the gradients of a chunk and a micro-batch; Unsound unless the rank does all before."""
 
     def there(op):
         return Instruction(op, chunk, micro_batch) in position
 
-    missing = [op for op in ("F", *messages) if not there(op) and (op == "F" or messages[op](chunk, rank))]
+    needed = [op for op in MESSAGES if peers(schedule.route, rank, Instruction(op, chunk, micro_batch))]
+    missing = [op for op in ("F", *needed) if not there(op)]
     if not missing and not there("B"):
         missing = [op for op in ("I", "W") if not there(op)]
     if missing:
@@ -445,10 +429,8 @@ def _check_chunk(schedule, rank, chunk, micro_batch, position, messages):
 
 
 def shortest(layers, chunks, seconds):
-    """Where the second and every later chunk begins so that the longest of `chunks` is shortest; then the last one begins as
-    early as it can, and so on. None if no cuts are finite. seconds: function of (chunk, first layer, the one behind its
-    last) -> seconds, or inf. Chunks may be empty.
-    """
+    """Where the second and later chunks begin so that the longest is shortest, the last one as early as it can; None if no cuts
+    are finite. seconds(chunk, first layer, the one behind its last): of a chunk, which may be empty, or inf."""
     best = [(seconds(0, 0, end), None) for end in range(layers + 1)]  # (the longest chunk, where the last one begins)
     tables = [best]
     for chunk in range(1, chunks):

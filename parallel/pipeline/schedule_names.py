@@ -1,6 +1,5 @@
-"""Schedules as text: names such as `1f1b`, `interleaved:2`, `async:4:bound=2`, and the CSV files that PyTorch reads and writes.
-
-A row of a CSV file is a rank, a cell an instruction.
+"""Schedules as text: names such as `1f1b`, `interleaved:2`, `async:4:bound=2`, and the CSV files that PyTorch reads and writes:
+a row is a rank, a cell an instruction.
 """
 
 import re
@@ -59,9 +58,8 @@ def to_csv(schedule: Schedule) -> str:
 
 
 def from_csv(text, name="csv"):
-    """The Schedule in a text, perhaps without messages and updates. A chunk is on the rank whose row has its forwards; empty
-    cells are skipped. ValueError, in one line with row and column from 1. Whether the schedule is sound says `check`.
-    """
+    """The Schedule in a text, not yet complete or checked. A chunk is on the rank whose row has its forwards; empty cells are
+    skipped. ValueError in one line, with row and column from 1."""
     if len(text) > MOST_CHARACTERS:
         raise ValueError(f"a schedule may have {MOST_CHARACTERS} characters, not {len(text)}")
     lines = text.rstrip().split("\n")
@@ -69,11 +67,11 @@ def from_csv(text, name="csv"):
         raise ValueError(f"row {MOST_RANKS + 1}, column 1: a schedule may have {MOST_RANKS} rows")
     places, cells = {}, {}  # {Instruction or, for updates, (row, Instruction): (row, column)}
     rows = [_row(row, line, cells, places) for row, line in enumerate(lines)]
-    for at in cells.values():
-        chunk = rows[at[0]][at[1]].chunk
+    for key, at in cells.items():
+        chunk = key.chunk if isinstance(key, Instruction) else None
         if chunk is not None and places.get(chunk, (None,))[0] != at[0]:
             where = f"row {places[chunk][0] + 1} has its forwards" if chunk in places else "no row has its forwards"
-            raise _error(*at, f"{rows[at[0]][at[1]]} is of chunk {chunk}, but {where}")
+            raise _error(*at, f"{key} is of chunk {chunk}, but {where}")
     missing = next((chunk for chunk in range(len(places)) if chunk not in places), None)
     if missing is not None or not places:
         last = max(places, default=None)
@@ -81,13 +79,12 @@ def from_csv(text, name="csv"):
             *places.get(last, (0, 0)),
             f"no row has forwards of chunk {missing or 0}" + (f", but here are some of chunk {last}" if places else ""),
         )
-    found = [[row[column] for column in sorted(row)] for row in rows]
-    return Schedule(found, Route.of_stages(places[chunk][0] for chunk in range(len(places))), name)
+    return Schedule(rows, Route.of_stages(places[chunk][0] for chunk in range(len(places))), name)
 
 
 def _row(row, line, cells, places):
-    """{column: Instruction} of a line. Enters its instructions in `cells`, and in `places` those chunks whose F it has."""
-    found = {}
+    """The Instructions of a line. Enters these in `cells`, and in `places` the chunks whose F it has."""
+    found = []
     for column, cell in enumerate(line.split(",")):
         if not cell.strip():
             continue
@@ -102,7 +99,8 @@ def _row(row, line, cells, places):
             raise _error(row, column, f"a schedule may have {MOST_INSTRUCTIONS} instructions")
         if one.op == "F" and places.setdefault(one.chunk, (row, column))[0] != row:
             raise _error(row, column, f"{one} is of chunk {one.chunk}, whose forwards row {places[one.chunk][0] + 1} has")
-        cells[key], found[column] = (row, column), one
+        cells[key] = row, column
+        found.append(one)
     if not found:
         raise _error(row, 0, "a row without instructions")
     return found
@@ -122,9 +120,8 @@ _ASYNC = re.compile(r"async:([1-9]\d{0,3})(?::(?:bound=(\d{1,6})|(nostash))){0,2
 
 @dataclass(frozen=True)
 class ScheduleSpec:
-    """A schedule that a user asked for, made when stages and micro-batches are known. per_rank: chunks on each rank. in_flight,
-    bound, stash: of asynchronous training; in_flight is None otherwise. file: the Schedule of a file, or None.
-    """
+    """A schedule that a user asked for. per_rank: chunks on each rank. in_flight, bound, stash: of asynchronous training;
+    in_flight is None otherwise. file: the Schedule of a file, or None."""
 
     name: str
     per_rank: int = 1
@@ -145,19 +142,17 @@ class ScheduleSpec:
             return Route.v_shaped(stages)
         return Route.looped(stages, self.per_rank)
 
-    def default_micro_batches(self, ranks):
-        """Into how many micro-batches a minibatch is cut where the user does not say."""
-        if self.file:
-            return self.file.micro_batches
-        return 1 if self.in_flight or ranks == 1 else MICRO_BATCHES * ranks
-
     def micro_batches(self, ranks, wanted=None):
         """Into how many micro-batches a minibatch is cut, `wanted` or the default. ValueError if there can not be as many."""
         if self.in_flight and (wanted or 1) > 1:
             raise ValueError(f"pipeline {self.name} updates after each minibatch: leave it whole, without micro-batches")
         if self.file and not with_updates(self.file).synchronous:
             raise ValueError(f"{self.name} updates several times in a step: leave one update, at the end of each row")
-        return wanted or self.default_micro_batches(ranks)
+        if wanted:
+            return wanted
+        if self.file:
+            return self.file.micro_batches
+        return 1 if self.in_flight or ranks == 1 else MICRO_BATCHES * ranks
 
     def check_cuts(self, cuts, stages):
         """ValueError unless there is a cut between any two chunks."""
@@ -168,7 +163,7 @@ class ScheduleSpec:
             )
 
     def schedule_on(self, route, micro_batches, times=None):
-        """The Schedule, in an order chosen by `times`, on a Route of parts of chunks. ValueError if it is for whole chunks."""
+        """The Schedule on a Route of parts of chunks, in an order by `times`. ValueError if it is for whole chunks."""
         if self.in_flight:
             return asynchronous(route, self.in_flight, micro_batches, self.bound, times)
         if self.name not in _ANYWHERE:
@@ -176,9 +171,8 @@ class ScheduleSpec:
         return _ANYWHERE[self.name](route, micro_batches, times=times)
 
     def schedule(self, stages, micro_batches, times=None):
-        """The Schedule, asynchronous ones in an order chosen by `times`; of a file for more micro-batches without the last.
-        ValueError if a file is for another number of ranks or for fewer micro-batches.
-        """
+        """The Schedule on stages; an asynchronous one in an order by `times`, a file's without further micro-batches.
+        ValueError if a file is for another number of ranks or for fewer micro-batches."""
         route = self.route(stages)
         if self.file:
             if self.file.micro_batches < micro_batches:
@@ -190,7 +184,7 @@ class ScheduleSpec:
         return make(stages, micro_batches)
 
     def complete(self, schedule):
-        """This schedule with all messages and updates. Raises Unsound, which names it, if ranks could not follow it."""
+        """A schedule with all messages and updates. Unsound, which names it, if ranks could not follow it."""
         try:
             return complete(schedule)
         except Unsound as unsound:
@@ -198,7 +192,7 @@ class ScheduleSpec:
 
 
 def parse(text):
-    """The ScheduleSpec that a text means. Raises ValueError in one line for others, and OSError if there is no such file."""
+    """The ScheduleSpec that a text means. ValueError in one line if it means none, OSError if there is no such file."""
     if not isinstance(text, str):
         raise ValueError(f"a pipeline schedule is a text such as 1f1b, not {text!r}")
     if text in _SIMPLE:

@@ -6,24 +6,24 @@ from functools import partial
 from typing import NamedTuple
 
 from gridgrad.parallel.grid.virtual_time import Cores, Network, VirtualTime
-from gridgrad.parallel.pipeline.schedule import Instruction, Schedule, check
+from gridgrad.parallel.pipeline.schedule import Instruction, Schedule, check, other_end, peers
 
 
 class Times:
-    """What `simulate` and `stream` ask for. Subclasses define `seconds`, and `message` if messages take time."""
+    """How long instructions take. Subclasses define `seconds`, and `message` if messages take time."""
 
     def seconds(self, rank, instruction):
-        """Seconds that the rank is busy with an Instruction; for sends and receives, without the flight of the message."""
+        """Seconds that the rank is busy with an Instruction; of a SEND or RECV without the flight of the message."""
         raise NotImplementedError
 
     def message(self, sender, receiver, instruction):
-        """(latency, occupied) in seconds of a SEND_F or SEND_B, as `Network` of `parallel/grid/virtual_time.py` takes them."""
+        """(latency, seconds on each link) of a SEND_F or SEND_B, for `Network` of `parallel/grid/virtual_time.py`."""
         return 0.0, 0.0
 
 
 @dataclass(frozen=True)
 class UnitTimes(Times):
-    """The same times on all ranks and for all chunks. B takes as long as I and W together. latency: of messages."""
+    """Seconds of F, I, W, U and of a message, the same for all ranks and chunks. B takes as long as I and W together."""
 
     forward: float = 1
     input: float = 1
@@ -32,17 +32,8 @@ class UnitTimes(Times):
     latency: float = 0
 
     def seconds(self, rank, instruction):
-        return self._of_op.get(instruction.op, 0)
-
-    @property
-    def _of_op(self):
-        return {
-            "F": self.forward,
-            "I": self.input,
-            "W": self.weight,
-            "B": self.input + self.weight,
-            "U": self.update,
-        }
+        of_op = {"F": self.forward, "I": self.input, "W": self.weight, "B": self.input + self.weight, "U": self.update}
+        return of_op.get(instruction.op, 0)
 
     def message(self, sender, receiver, instruction):
         return self.latency, 0
@@ -50,13 +41,10 @@ class UnitTimes(Times):
 
 @dataclass(frozen=True)
 class TableTimes(Times):
-    """Times from a table {(rank, op, chunk) or (rank, op, chunk, micro-batch): seconds}, where the chunk of U is None, and
-    flights {(sender, receiver, op of the send, chunk): (latency, occupied)}. A missing B takes as long as I and W; all else
-    that is missing takes no time.
-    """
+    """Times from tables. A missing B takes as long as I and W; all else that is missing takes no time."""
 
-    table: dict
-    flights: dict = field(default_factory=dict)
+    table: dict  # {(rank, op, chunk) or (rank, op, chunk, micro-batch): seconds}; the chunk of U is None
+    flights: dict = field(default_factory=dict)  # {(sender, receiver, SEND_F or SEND_B, chunk): what `message` returns}
 
     def seconds(self, rank, instruction):
         found = self.table.get((rank, *instruction), self.table.get((rank, instruction.op, instruction.chunk)))
@@ -70,32 +58,27 @@ class TableTimes(Times):
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes as {(rank, chunk): bytes}. contexts: of a micro-batch, open from F until B or W ends. between: growth from I until
-    W ends. weights: of a version of the parameters. stash: whether versions are kept for open contexts. Messages and what an
-    optimizer keeps are not counted.
-    """
+    """{(rank, chunk): bytes} of what ranks keep, without messages and what an optimizer keeps."""
 
-    contexts: dict = field(default_factory=dict)
-    between: dict = field(default_factory=dict)
-    weights: dict = field(default_factory=dict)
-    stash: bool = True
+    contexts: dict = field(default_factory=dict)  # of a micro-batch, open from F until B or W ends
+    between: dict = field(default_factory=dict)  # beside these, from I until W ends
+    weights: dict = field(default_factory=dict)  # of a version of the parameters
+    stash: bool = True  # whether versions are kept for open contexts
 
 
 @dataclass(frozen=True)
 class KeptMemory:
-    """The most that a rank keeps. open: contexts. of_chunk: {chunk: contexts}. versions: {chunk: versions of its parameters}.
-    staleness: {(chunk, micro-batch): updates of the rank between its F and its B or I}.
-    """
+    """The most that a rank keeps."""
 
-    open: int
-    of_chunk: dict
-    versions: dict
+    open: int  # contexts
+    of_chunk: dict  # {chunk: contexts}
+    versions: dict  # {chunk: versions of its parameters}
     bytes: float
-    staleness: dict
+    staleness: dict  # {(chunk, micro-batch): updates of the rank between its F and its B or I}
 
 
 def kept(rank, row, chunks, memory):
-    """The KeptMemory of a rank that holds `chunks` and follows `row`, in which contexts are opened before they are closed."""
+    """The KeptMemory of a rank that holds `chunks` and follows `row`, a row of a sound schedule."""
     version, opened = 0, {}  # opened: {(chunk, micro-batch): the version at its F}
     users = {chunk: Counter() for chunk in chunks}  # {version: how many contexts are open of it}
     open_now = Counter()
@@ -138,7 +121,7 @@ def kept(rank, row, chunks, memory):
 
 
 class Event(NamedTuple):
-    """An Instruction, and the seconds at which it starts and stops. A rank waits before the start, not in between."""
+    """An Instruction, and the seconds at which it starts and stops, without waiting in between."""
 
     instruction: Instruction
     start: float
@@ -155,50 +138,38 @@ class Simulation:
 
     @property
     def makespan(self):
-        """Seconds from the start until the last rank has done everything."""
+        """Seconds until the last rank has done everything."""
         return max(row[-1].stop for row in self.events)
 
     @property
     def busy(self):
-        """For each rank, the seconds in which it does something. A tuple."""
+        """For each rank, the seconds in which it does something."""
         return tuple(sum(event.stop - event.start for event in row) for row in self.events)
 
     @property
     def idle(self):
-        """For each rank, the seconds of the makespan in which it waits or has ended. A tuple."""
+        """For each rank, the seconds of the makespan in which it waits or has ended."""
         return tuple(self.makespan - busy for busy in self.busy)
 
     @property
     def use(self):
-        """The mean share of the makespan in which a rank is busy; 0 where nothing takes any time."""
+        """The mean share of the makespan in which a rank is busy."""
         return sum(self.busy) / (len(self.events) * self.makespan) if self.makespan else 0.0
 
     @property
     def peak_open(self):
-        """For each rank, the most contexts that are open at a time. A tuple."""
+        """For each rank, the most contexts that are open at a time."""
         return tuple(of.open for of in self.kept)
 
     @property
     def peak_memory(self):
-        """For each rank, the most bytes that it keeps at a time. A tuple."""
+        """For each rank, the most bytes that it keeps at a time."""
         return tuple(of.bytes for of in self.kept)
 
     @property
     def staleness(self):
         """{(rank, chunk, micro-batch): updates of the rank between forward and backward}."""
         return {(rank, *key): updates for rank, of in enumerate(self.kept) for key, updates in of.staleness.items()}
-
-    def idle_between(self, first, last):
-        """For each rank, the seconds it waits between the ends of two of its updates, counted from 0. In what `repeat` made
-        these are the costs of the steps after the first where no barrier divides them.
-        """
-        found = []
-        for row in self.events:
-            ends = [place for place, event in enumerate(row) if event.instruction.op == "U"]
-            begin, end = ends[first], ends[last]
-            busy = sum(event.stop - event.start for event in row[begin + 1 : end + 1])
-            found.append(row[end].stop - row[begin].stop - busy)
-        return tuple(found)
 
 
 def simulate(schedule: Schedule, times: Times | None = None, memory: Memory | None = None, crowd: float = 1) -> Simulation:
@@ -217,14 +188,13 @@ def simulate(schedule: Schedule, times: Times | None = None, memory: Memory | No
 
     Returns
     -------
-    A Simulation: its `makespan` are the seconds until the last rank has done everything, `idle` those in which each rank waits,
-    and `peak_open` the micro-batches that each rank keeps at a time, at most.
+    A Simulation: `makespan`, the seconds until the last rank has done everything; `idle`, those in which each rank waits;
+    `peak_open`, the most micro-batches that each rank keeps at a time.
 
     Raises
     ------
     Unsound
-        If ranks wait for each other for ever, with the place of each rank that is blocked, or could not follow the schedule for
-        another reason.
+        If ranks could not follow the schedule, such as where they wait for each other for ever.
 
     Examples
     --------
@@ -258,9 +228,8 @@ class _Play:
         """A generator of what a rank does, which yields while the rank waits or is busy."""
         route, clock = self.schedule.route, self.clock
         for instruction in self.schedule.rows[rank]:
-            op, chunk, _ = instruction
-            if op in ("RECV_F", "RECV_B"):
-                needed = len(route.sources(chunk, rank) if op == "RECV_F" else route.receivers(chunk, rank))
+            if instruction.op.startswith("RECV"):
+                needed = len(peers(route, rank, instruction))
                 if self.arrived[rank, instruction] < needed:
                     self.waiting[rank, instruction] = needed
                     yield
@@ -269,25 +238,16 @@ class _Play:
                 self.cores.compute(seconds, self.ranks[rank])
                 yield
             self.events[rank].append(Event(instruction, start, clock.time))
-            for receiver, received in _messages(route, rank, instruction):
-                times = self.times.message(rank, receiver, instruction)
-                self.network.send(rank, receiver, times, self._arrive, receiver, received)
+            if instruction.op.startswith("SEND"):
+                received = other_end(instruction)
+                for receiver in peers(route, rank, instruction):
+                    times = self.times.message(rank, receiver, instruction)
+                    self.network.send(rank, receiver, times, self._arrive, receiver, received)
 
     def _arrive(self, receiver, received):
         self.arrived[receiver, received] += 1
         if self.arrived[receiver, received] == self.waiting.get((receiver, received)):
             self.ranks[receiver]()
-
-
-def _messages(route, rank, instruction):
-    """For each message of a send, the rank that gets it and its receiving Instruction."""
-    op, chunk, micro_batch = instruction
-    if op == "SEND_F":
-        for receiver in route.receivers(chunk, rank):
-            yield receiver, Instruction("RECV_F", chunk + 1, micro_batch)
-    elif op == "SEND_B":
-        for receiver in route.sources(chunk, rank):
-            yield receiver, Instruction("RECV_B", chunk - 1, micro_batch)
 
 
 def draw(simulation: Simulation, unit: float | None = None, columns: int = 40) -> str:

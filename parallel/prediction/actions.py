@@ -1,7 +1,7 @@
 """What each rank does in a training step, one action after another, for simulators that have rules of their own.
 
-The actions are the Works that the cost model prices and, of a pipeline, the instructions of its schedule: what is predicted is
-what is written down, and a new plan or move is there by itself. Only how long a collective or a message takes is left open.
+The actions are the Works that the cost model prices and, of a pipeline, the instructions of its schedule. Only how long a
+collective or a message takes is left open.
 
 | action       | what it is                                                                                              |
 |--------------|---------------------------------------------------------------------------------------------------------|
@@ -19,16 +19,15 @@ from dataclasses import dataclass, replace
 
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import AXES, MODEL, STAGE, places
-from gridgrad.parallel.pipeline.schedule import with_announcements
+from gridgrad.parallel.pipeline.schedule import other_end, peers, with_announcements
 from gridgrad.parallel.prediction.chunk_cost import is_awaited, seconds_of_micro_batch
 from gridgrad.parallel.prediction.cost import Cost
-from gridgrad.parallel.prediction.partition_pipeline import partition_step_time, partition_work
-from gridgrad.parallel.prediction.pipeline_cost import pipeline_step_time, stage_work
+from gridgrad.parallel.prediction.pipeline_cost import partition_step_time, partition_work, pipeline_step_time, stage_work
 
 
 @dataclass(frozen=True)
 class Compute:
-    """Computing, copies included. layer: the name of what it belongs to. flops: its arithmetic."""
+    """Computing, copies included. layer: the name of what it belongs to."""
 
     layer: str
     seconds: float
@@ -37,18 +36,12 @@ class Compute:
 
 @dataclass(frozen=True)
 class Collective:
-    """A collective. kind: a row of `parallel/grid/collectives.py`. ranks: those of its group, in its order, by their numbers.
-
-    place: of this rank among them. nbytes: that this rank sends. messages: {place of another rank: bytes that are for it
-    alone}; None where all ranks of the group work together in an algorithm.
-    """
-
     layer: str
-    kind: str
-    ranks: tuple
-    place: int
-    nbytes: int
-    messages: dict | None = None
+    kind: str  # a row of `parallel/grid/collectives.py`
+    ranks: tuple  # the numbers of those of its group, in its order
+    place: int  # of this rank among them
+    nbytes: int  # that this rank sends
+    messages: dict | None = None  # {place of another rank: bytes for it alone}; None where all work together in an algorithm
 
 
 @dataclass(frozen=True)
@@ -79,19 +72,14 @@ class Receive:
 
 
 def step_actions(net, asked, batch_size, machine):
-    """For each rank of a grid, in their order, the list of its actions in a training step.
-
-    net: a serial Sequential; if it takes images, it must have an `input_shape`. asked: a PlacementRequest with grid, plan and,
-    as far as there are any, shares, owners and pipelines. batch_size: of the global minibatch. machine: a Machine. Minibatches
-    of a pipeline are cut as for its prediction: all micro-batches count as large as the largest one.
-    ValueError if they do not fit each other, or if the steps of a pipeline overlap (async:K).
-    """
+    """[the actions of each rank of a grid in a training step]. asked: a PlacementRequest with grid and plan. All micro-batches
+    count as large as the largest one. ValueError if these do not fit, or if the steps of a pipeline overlap (async:K)."""
     sizes = {axis: asked.grid.get(axis, 1) for axis in AXES}
     grids = [GridDescription(sizes, at, machine.node["ranks"]) for at in places(sizes)]
     if sizes[STAGE] > 1:
-        return _of_stages(net, asked, batch_size, machine, grids)
+        return _of_pipeline(net, asked, batch_size, machine, grids, STAGE)
     if asked.owners is not None and asked.pipelines is not None and asked.pipelines.pipeline is not None:
-        return _of_partition(net, asked, batch_size, machine, grids)
+        return _of_pipeline(net, asked, batch_size, machine, grids, MODEL)
     first = Cost(net, grids[0], asked.plan, batch_size, machine, asked.shares, asked.owners)
     asked = replace(asked, plan=first.placed.plan)  # so that it is chosen once, and not for each rank
     return [_of_layers(Cost(net, grid, asked.plan, batch_size, machine, asked.shares, asked.owners)) for grid in grids]
@@ -105,7 +93,7 @@ def _of_layers(cost):
 
 
 def _of_works(works, grid, machine, itemsize, seconds_of):
-    """Yield the actions for Works. itemsize: bytes of a number. seconds_of: a function of a Work that is no collective."""
+    """Yield the actions for Works. seconds_of: a function of a Work that is no collective."""
     for work in works:
         if work.group is None:
             yield Compute(work.layer, seconds_of(work), work.flops)
@@ -116,41 +104,21 @@ def _of_works(works, grid, machine, itemsize, seconds_of):
         yield Collective(work.layer, work.name, grid.ranks_of(work.group), work.group.rank, work.nbytes, messages)
 
 
-def _of_stages(net, asked, batch_size, machine, grids):
-    """The actions of the ranks of a pipeline on the axis `stage`."""
-    found = pipeline_step_time(net, asked, batch_size, machine)
-    samples = -(-batch_size // found.micro_batches)
-
-    def work_at(place):
-        return stage_work(net, asked, samples, machine, found.cuts, found.schedule.route, place)
-
-    return _of_pipeline(found, work_at, STAGE, grids)
-
-
-def _of_partition(net, asked, batch_size, machine, grids):
-    """The actions of the ranks of a hypergraph partition in a pipeline."""
-    found = partition_step_time(net, asked, batch_size, machine)
-    samples = -(-batch_size // found.micro_batches)
-
-    def work_at(place):
-        mine = [grid for grid in grids if grid.coordinates | {MODEL: 0} == place | {MODEL: 0}]
-        return partition_work(net, asked, samples, machine, mine)[0]
-
-    return _of_pipeline(found, work_at, MODEL, grids)
-
-
-def _of_pipeline(found, work_at, axis, grids):
-    """The actions of ranks that follow the schedule of a PipelinePrediction.
-
-    work_at: a function of the coordinates of a rank that returns the PipelineWork of all ranks beside it along the axis.
-    """
+def _of_pipeline(net, asked, batch_size, machine, grids, axis):
+    """The actions of ranks that follow the schedule of a pipeline: of stages, or of a partition along the axis model."""
+    predicted = pipeline_step_time if axis == STAGE else partition_step_time
+    found = predicted(net, asked, batch_size, machine)
     if not found.schedule.synchronous:
         raise ValueError(f"pipeline {found.pipeline}: its steps overlap, so that there is no single step to write")
-    works, actions = {}, []
+    samples = -(-batch_size // found.micro_batches)
+    works, actions = {}, []  # works: {coordinates along the other axes: the PipelineWork of the ranks along this one}
     for grid in grids:
         others = tuple(at for other, at in grid.coordinates.items() if other != axis)
-        if others not in works:
-            works[others] = work_at(grid.coordinates)
+        if others not in works and axis == STAGE:
+            works[others] = stage_work(net, asked, samples, machine, found.cuts, found.schedule.route, grid.coordinates)
+        elif others not in works:
+            beside = [one for one in grids if one.coordinates | {MODEL: 0} == grid.coordinates | {MODEL: 0}]
+            works[others], *_ = partition_work(net, asked, samples, machine, beside)
         actions.append(list(_of_row(found, works[others], axis, grid)))
     return actions
 
@@ -164,22 +132,21 @@ def _of_row(found, work, axis, grid):
 
     def received(instruction):
         """Yield (rank, bytes, tag) of the messages of a RECV_F or RECV_B."""
-        op, chunk, micro_batch = instruction
-        sent, there = op.replace("RECV", "SEND"), chunk - 1 if op == "RECV_F" else chunk + 1
-        for other in route.sources(chunk, rank) if op == "RECV_F" else route.receivers(chunk, rank):
-            if nbytes := work.sent.get((other, rank, sent, there), 0):
-                yield grid.rank_beside(axis, other), nbytes, tag(sent, there, micro_batch, route)
+        sent = other_end(instruction)
+        for other in peers(route, rank, instruction):
+            if nbytes := work.sent.get((other, rank, sent.op, sent.chunk), 0):
+                yield grid.rank_beside(axis, other), nbytes, tag(sent, route)
 
     for instruction, announced in with_announcements(found.schedule.rows[rank]):
         yield from (Expect(*message) for one in announced for message in received(one))
-        op, chunk, micro_batch = instruction
+        op, chunk, _ = instruction
         copies = work.copies.get((rank, op, chunk), 0.0)
         if op.startswith("SEND"):
             if copies:
                 yield Compute(op, copies)
-            for other in route.receivers(chunk, rank) if op == "SEND_F" else route.sources(chunk, rank):
+            for other in peers(route, rank, instruction):
                 if nbytes := work.sent.get((rank, other, op, chunk), 0):
-                    yield Send(grid.rank_beside(axis, other), nbytes, tag(op, chunk, micro_batch, route))
+                    yield Send(grid.rank_beside(axis, other), nbytes, tag(instruction, route))
         elif op.startswith("RECV"):
             yield from (Receive(*message) for message in received(instruction))
             if copies:
@@ -196,6 +163,6 @@ def _of_row(found, work, axis, grid):
                 yield Compute("add", held.added)
 
 
-def tag(op, chunk, micro_batch, route):
-    """The tag of what is sent in a SEND_F or SEND_B of a chunk, from 1."""
-    return 1 + 2 * (micro_batch * route.chunks + chunk) + (op == "SEND_B")
+def tag(send, route):
+    """The tag of what is sent in a SEND_F or SEND_B, from 1."""
+    return 1 + 2 * (send.micro_batch * route.chunks + send.chunk) + (send.op == "SEND_B")

@@ -14,17 +14,9 @@ from gridgrad.parallel.prediction.workload import Workload
 
 
 class Cost:
-    """The works of one rank in a training step, and what they cost.
-
-    net: a serial Sequential; if it takes images, it must have an `input_shape`. grid: a GridDescription of the rank whose
-    step is predicted, usually the one with the most work (see `busiest`). plan, shares, owners: see `parallelize`. batch_size:
-    of the global minibatch. machine: a Machine. ValueError if the plan, the shares or the owners do not fit.
-
-    works: the list of the rank's operations and collectives, see `Work`. executed: the same in the order of execution.
-    seconds: of a step in which the gradient reductions begin after backward (reduction "plain").
-    memory_of: {what: bytes} that the rank needs. is_even: whether all ranks have equal shares, as far as that goes.
-    The predictions are no more exact than a few per cent: `results/predictions.md` compares them with measured steps.
-    """
+    """The works of one rank, usually the `slowest_rank`, in a training step with the reduction "plain", and what they cost.
+    executed: the works in the order of execution. is_even: whether all ranks have equal shares, as far as that goes. ValueError
+    if plan, shares or owners do not fit. `results/predictions.md` compares predictions with measured steps."""
 
     def __init__(self, net, grid, plan, batch_size, machine, shares=None, owners=None):
         self.net, self.grid, self.batch_size, self.machine = net, grid, batch_size, machine
@@ -41,10 +33,7 @@ class Cost:
 
     @cached_property
     def overlapped_seconds(self):
-        """Seconds of a step in which the gradient reductions are hidden behind backward, as far as it is long enough.
-
-        It is a lower bound for the reduction "overlap".
-        """
+        """Seconds of a step whose gradient reductions are hidden behind backward: a lower bound for the reduction "overlap"."""
         sums = sum(self.seconds_of(work) for work in self.works if work.layer == "gradients")
         computed = [work for work in self.works if work.group is None and work.phase in ("backward", "gradients")]
         backward = sum(self.seconds_of(work) for work in computed)
@@ -52,8 +41,7 @@ class Cost:
 
     @cached_property
     def parts(self):
-        """Seconds of the step in four parts, a dict: "compute" (forward, backward and loss), "update" (of the parameters),
-        "gradients" (their reductions) and "activations" (all other communication)."""
+        """{what: seconds}, as in StepPrediction."""
         parts = dict.fromkeys(("compute", "update", "gradients", "activations"), 0.0)
         for work in self.works:
             if work.group is None:
@@ -76,45 +64,30 @@ class Cost:
 
 
 def local_shape(layout, batch_size, grid):
-    """The shape of a rank's block of the activations for a global minibatch, samples first. layout: of the activations."""
+    """The shape of a rank's block of the activations with this Layout for a global minibatch, samples first."""
     return layout.of(batch_size).local_shape(grid.coordinates)
 
 
-def cost_of_busiest(net, asked, batch_size, machine):
-    """The Cost of the rank that has the most work. asked: a PlacementRequest with grid and plan. For the others see Cost."""
-    return Cost(net, busiest_of(net, asked, machine), asked.plan, batch_size, machine, asked.shares, asked.owners)
+def cost_of_slowest_rank(net, asked, batch_size, machine):
+    """The Cost of the rank with the most work. asked: a PlacementRequest with grid and plan."""
+    grid = slowest_rank(net, asked, *machine.sharing)
+    return Cost(net, grid, asked.plan, batch_size, machine, asked.shares, asked.owners)
 
 
-def busiest_of(net, asked, machine):
-    """The GridDescription of the rank that has the most work on a Machine: see `busiest`."""
-    return busiest(net, asked, machine.node["ranks"], machine.core.get("crowd", 1))
-
-
-def busiest(net, asked, ranks_per_node=None, crowd=1):
-    """The GridDescription of the rank that has the most work, for which the others wait in a step.
-
-    net: a serial Sequential. asked: a PlacementRequest with grid, plan and shares. ranks_per_node, crowd: how many ranks share
-    a node, and a core.
-    It is the rank with the largest share on every axis. On the axis height with even shards it is the first rank, where that
-    has more rows of a layer than the second one. Else it is the second rank, if that has neighbours on both sides, because it
-    exchanges two halos. Where several ranks share a core, more rows do not count: ranks that wait leave their cores to the one
-    that has more to do, so that the step hardly takes longer than with the mean of all. A plan may say which rank of the axis
-    `MODEL` it is, whatever its share.
-    """
+def slowest_rank(net, asked, ranks_per_node=None, ranks_per_core=1):
+    """The GridDescription of the rank with the most work, for which the others wait: the one with the largest share on every
+    axis. A plan may name the rank of the axis model, whatever its share. asked: a PlacementRequest with grid and plan."""
+    # On the axis height with even shards it is the first rank, where that has more rows of a layer than the second one. Else
+    # it is the second rank, if that has neighbours on both sides, because it exchanges two halos. Where ranks share a core,
+    # more rows do not count: ranks that wait leave their cores to the one that has more to do.
     height = asked.grid.get(HEIGHT, 1)
-    is_first = height <= 2 or (crowd == 1 and _has_more_rows(net, height))
+    outputs = [shape for _, _, shape in shapes(net.layers, net.input_shape)] if net.input_shape else ()
+    # an even split gives the rows that are left over to the first ranks, one each: the first one has more where one is left
+    has_more_rows = any(shape[0] % height == 1 for shape in outputs if len(shape) == 3)
+    is_first = height <= 2 or (ranks_per_core == 1 and has_more_rows)
     place = {HEIGHT: 0 if is_first else 1}
     place |= {axis: weights.index(max(weights)) for axis, weights in (asked.shares or {}).items()}
     for plan in plans_of(words_of(asked.plan, weighted(net))):
         if plan.bounding_rank is not None:
             place[MODEL] = plan.bounding_rank
     return GridDescription(asked.grid, place, ranks_per_node)
-
-
-def _has_more_rows(net, ranks):
-    """Whether the first of so many ranks along the axis height has more rows of the output of a layer than the second one.
-
-    An even split gives the rows that are left over to the first ranks, one each. So it has more where a single one is left.
-    """
-    outputs = [shape for _, _, shape in shapes(net.layers, net.input_shape)] if net.input_shape else ()
-    return any(shape[0] % ranks == 1 for shape in outputs if len(shape) == 3)  # of images

@@ -1,29 +1,26 @@
 """The predicted time of a training step in which every rank may have other work: the critical path through all ranks.
 
-`Cost` prices the works of one rank, as if all others did the same. Where the ranks along the axis `model` own different parts
-of the network, a rank also waits for what others compute. Here the works of all of them are played through in a small
-simulation, without randomness. Ranks that differ along other axes alone do the same at the same time, so only those with the
-most work are played.
+`Cost` prices the works of one rank, as if all others did the same. Here the works of all ranks along the axis `model` are
+played through, where they own different parts of the network and wait for each other. Ranks that differ along other axes alone
+do the same at the same time, so only those with the most work are played.
 
-| what                 | how long it takes                                                                                  |
-|----------------------|----------------------------------------------------------------------------------------------------|
-| an operation         | what the machine file says; more or less where ranks share cores, see below                        |
-| an exchange          | it ends when the messages for the rank have arrived and those from it have been received           |
-| any other collective | it begins when the last rank that it needs has arrived, and takes what the machine file says, for   |
-|                      | the rank that sends the most                                                                       |
-| the sum of the loss  | it begins after the loss, and is waited for before the update                                      |
+| what                 | how long it takes                                                                                     |
+|----------------------|-------------------------------------------------------------------------------------------------------|
+| an operation         | what the machine file says; more or less where ranks share cores, see below                           |
+| an exchange          | until the messages for the rank have arrived and those from it have been received                     |
+| any other collective | from when the last rank that it needs has arrived, what the machine file says of the largest sender   |
+| the sum of the loss  | the same; it begins after the loss, and is waited for before the update                               |
 
 A rank sends its messages one after another, first to its next rank, then to the one after that, over the links of
-`parallel/grid/virtual_time.py`. How long a message occupies them, and is under way besides, is that of an exchange between two
-ranks in the machine file. Its receiver's network takes short messages in before the receiver asks for them; a long message
-leaves only when the receiver has arrived, too. In either case the sender waits until then, because MPI libraries confirm all
-but the shortest messages. Where all ranks send to all, their messages do not take turns at the receivers, but come at the same
-time. Their bytes then take as long as those of an all-to-all, if the machine file says that this is slower.
+`parallel/grid/virtual_time.py`, with the latency and the time of an exchange between two ranks in the machine file. Its
+receiver's network takes short messages in before the receiver asks for them; a long message leaves only when the receiver has
+arrived, too. The sender waits until then, because MPI libraries confirm all messages except the shortest. Where all ranks send
+to all, their messages come at the same time, and take as long as an all-to-all, if the machine file says that this is slower.
 
 Where there are more ranks than cores, as on emulated hosts, the operations of a machine file were measured while all ranks
-computed, several on each core: `crowd` of a machine file. The ranks that compute at a moment share all cores evenly, but none
-has more than a whole core. A rank that waits yields its core: on 2 cores, four emulated hosts with MPICH's heavy yield took
-5 to 10 % of a core for each rank that waited, which is neglected here.
+computed, several on each core (`crowd` of the file). The ranks that compute at a moment share all cores evenly, but none has
+more than a whole one. A rank that waits yields its core: on 2 cores, four emulated hosts with MPICH's heavy yield took 5 to
+10 % of a core for each rank that waited, which is neglected.
 """
 
 from collections import Counter, defaultdict
@@ -35,7 +32,7 @@ from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import AXES, MODEL
 from gridgrad.parallel.grid.virtual_time import Cores, Network, VirtualTime
-from gridgrad.parallel.prediction.cost import Cost, busiest_of
+from gridgrad.parallel.prediction.cost import Cost, slowest_rank
 from gridgrad.parallel.prediction.step_prediction import StepPrediction
 
 STEPS = 3  # that are played; the last one counts, because the ranks begin it at different times as in training
@@ -44,28 +41,25 @@ UNCONFIRMED = 64  # bytes of a message for which its sender does not wait
 
 
 def step_time(net, asked, batch_size, machine):
-    """The StepPrediction of a network on a grid.
-
-    net: a serial Sequential; if it takes images, it must have an `input_shape`. asked: a PlacementRequest with grid and plan.
-    batch_size: of the global minibatch. machine: a Machine. Reductions are "plain". ValueError if these do not fit each other.
-    """
+    """The StepPrediction of a network, with "plain" reductions. asked: a PlacementRequest with grid and plan. ValueError if
+    they do not fit each other."""
     return played(costs_of_ranks(net, asked, batch_size, machine))
 
 
 def costs_of_ranks(net, asked, batch_size, machine):
-    """The Cost of each rank along the axis `model`; along the other axes those with the most work. See `step_time`."""
+    """[the Cost of each rank along the axis `model`; along the other axes those with the most work]."""
     grids = grids_of_ranks(net, asked, machine)
     return [Cost(net, grid, asked.plan, batch_size, machine, asked.shares, asked.owners) for grid in grids]
 
 
 def grids_of_ranks(net, asked, machine):
-    """The GridDescription of each rank along the axis `model`; along the other axes they are those with the most work."""
-    place, ranks, per_node = busiest_of(net, asked, machine).coordinates, asked.grid.get(MODEL, 1), machine.node["ranks"]
-    return [GridDescription(asked.grid, place | {MODEL: rank}, per_node) for rank in range(ranks)]
+    """[the GridDescription of each rank along the axis `model`; along the other axes those with the most work]."""
+    place, ranks = slowest_rank(net, asked, *machine.sharing).coordinates, asked.grid.get(MODEL, 1)
+    return [GridDescription(asked.grid, place | {MODEL: rank}, machine.node["ranks"]) for rank in range(ranks)]
 
 
 def played(costs):
-    """The StepPrediction of ranks whose Costs these are, one for each rank along the axis `model`."""
+    """The StepPrediction of the ranks along the axis `model` with these Costs."""
     play = _Play(costs)
     seconds, ranks = play.run(), tuple(rank.last_step() for rank in play.ranks)
     mine, cost = max(zip(ranks, costs), key=lambda pair: pair[0].busy)
@@ -74,17 +68,14 @@ def played(costs):
 
 
 class _Play:
-    """The ranks along the axis while they are played. Times are in seconds since the first step began.
-
-    clock, cores, network: the virtual time, the cores and the links of the ranks. ranks: the _Ranks.
-    """
+    """The ranks along the axis while they are played. Times are in seconds since the first step began."""
 
     def __init__(self, costs):
         self.machine, self.size, self.group = costs[0].machine, costs[0].grid.size, costs[0].grid.group(MODEL)
         self.on_node = self.group.on_node
         self.clock = VirtualTime()
         self.network = Network(self.clock)
-        self.cores = Cores(self.clock, len(costs), self.machine.core.get("crowd", 1))
+        self.cores = Cores(self.clock, len(costs), self.machine.sharing[1])
         self.ranks = [_Rank(self, place, cost) for place, cost in enumerate(costs)]
         self.meetings, self.messages = {}, defaultdict(list)  # by step and key; by key, all ranks together
         for rank in self.ranks:
@@ -110,12 +101,8 @@ class _Play:
 
 
 class _Rank:
-    """One rank while it is played.
-
-    works: its Works in the order of execution. keys: for each of these, what its counterparts on the other ranks have in common
-    with it; None where it concerns no other rank along the axis. ends: when it ended each step so far. spent: the seconds of
-    each kind so far.
-    """
+    """One rank while it is played. works: its Works in the order of execution. keys: for each Work what it has in common with
+    its counterparts on other ranks; None if it has none. ends: when each step ended. spent: {kind: seconds} so far."""
 
     def __init__(self, play, place, cost):
         self.play, self.place, self.cost, self.works = play, place, cost, cost.executed
@@ -178,10 +165,8 @@ class _Rank:
 
 
 class _Collective:
-    """A collective of the ranks along the axis: it begins for a rank when all that this rank needs have entered.
-
-    It takes as long as the longest of their Works, for which the others wait where the ranks send different amounts.
-    """
+    """A collective of the ranks along the axis: it begins for a rank when all that this rank needs have entered, and takes as
+    long as the longest of their Works."""
 
     def __init__(self, play):
         self.play, self.entered, self.works, self.leaving = play, {}, {}, []
@@ -212,7 +197,7 @@ class _Collective:
 
 
 class _Message:
-    """A message of an exchange, from the place of one rank to that of another. gone, arrived: how far it is."""
+    """A message of an exchange between the places of two ranks. gone, arrived: how far it is."""
 
     def __init__(self, sender, receiver, nbytes):
         self.sender, self.receiver, self.nbytes, self.gone, self.arrived = sender, receiver, nbytes, False, False

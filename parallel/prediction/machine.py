@@ -20,9 +20,9 @@ A machine file is JSON. `name` and `source` say which machine it describes and w
 | `collectives`: kind: ranks: [[bytes, seconds]] | measured: seconds of a collective in groups of so many ranks, all |
 |                                                | groups at the same time                                           |
 
-`gridgrad calibrate` measures the last two. What they lack is computed from the constants: an operation takes the longer of
-its arithmetic and its memory traffic (a roofline); a collective takes alpha for each of its rounds and beta for each byte that
-a rank sends (Thakur et al. 2005; Gholami et al. 2018).
+`gridgrad calibrate` measures the last two. What they lack comes from the constants: an operation takes the longer of its
+arithmetic and its memory traffic (a roofline); a collective takes alpha for each of its rounds and beta for each byte that a
+rank sends (Thakur et al. 2005; Gholami et al. 2018).
 """
 
 import math
@@ -62,7 +62,7 @@ class Machine:
     collectives: dict = field(default_factory=dict)
 
     def __post_init__(self):
-        self._tables = {name: Table(**table) for name, table in (self.tables | input_gradients(self.tables)).items()}
+        self._tables = self.tables | input_gradients(self.tables)
         self._curves = {
             kind: {int(ranks): [tuple(point) for point in curve] for ranks, curve in curves.items()}
             for kind, curves in self.collectives.items()
@@ -72,10 +72,7 @@ class Machine:
 
     @cached_property
     def peak(self):
-        """The highest rate of any product in operations per second.
-
-        It can exceed `core.flops`, because Winograd convolutions compute fewer products than are counted.
-        """
+        """The highest rate of any product in operations per second, of Winograd convolutions perhaps above `core.flops`."""
         rates = [self.core["flops"]]
         for name, table in self.tables.items():
             kind, _, phase = name.partition(".")
@@ -86,8 +83,13 @@ class Machine:
         return max(rates)
 
     @property
+    def sharing(self):
+        """(how many ranks share a node, how many shared a core while operations were measured)."""
+        return self.node["ranks"], self.core.get("crowd", 1)
+
+    @property
     def uncertainty(self):
-        """By how much, relative, predicted times have to differ to count as different; 0 unless the machine was only probed."""
+        """The relative difference from which predicted times count as different; 0 unless the machine was only probed."""
         return self.core.get("uncertainty", 0.0)
 
     def bandwidth(self, ranks):
@@ -99,15 +101,12 @@ class Machine:
         return self.node["memory"] / min(ranks, self.node["ranks"])
 
     def _operation_seconds(self, operation, sizes, scale, flops, nbytes, itemsize, ranks):
-        """Seconds of one operation on a rank while `ranks` ranks compute.
-
-        operation, sizes: the table that has its time, and where in it. scale: a factor on that time. flops, nbytes: its
-        arithmetic and its memory traffic in bytes, for the roofline where there is no table. itemsize: bytes of a number.
-        """
+        """Seconds of one operation while `ranks` ranks compute. operation, sizes: the table that has its time, and where in it.
+        scale: a factor on that time. flops, nbytes: for the roofline where there is no table. itemsize: bytes of a number."""
         if not all(sizes):
             return self.core["call"]
         if operation in self._tables:
-            return scale * self._tables[operation].seconds(sizes) * itemsize / 4
+            return scale * on_lattice(**self._tables[operation], sizes=sizes) * itemsize / 4
         rate = self.core["flops"] * 4 / itemsize
         return self.core["call"] + max(flops / rate, nbytes / self.bandwidth(ranks))
 
@@ -128,10 +127,7 @@ class Machine:
         return COLLECTIVES[kind].rounds(group.size) * between["alpha"] + sent * beta
 
     def message_seconds(self, near, nbytes, ranks):
-        """(seconds that a message is under way besides, seconds that it occupies the links) in a job of so many ranks.
-
-        They are those of an exchange between two ranks. near: whether both are on one node.
-        """
+        """(latency, seconds on the links) of an exchange between two ranks in a job of so many. near: whether on one node."""
         pair = GroupDescription(2, 0, 2 if near else 1)
         latency, whole = (self.collective_seconds("exchange", pair, ranks, sent) for sent in (0, nbytes))
         return latency, max(0.0, whole - latency)
@@ -145,10 +141,7 @@ class Machine:
 
 
 def interpolated(points, x):
-    """y at x on a curve through points (x, y) with increasing x: piecewise linear on logarithmic axes.
-
-    Below the first point it is constant, above the last one proportional to x.
-    """
+    """y at x on a curve through points (x, y) with increasing x, between and beyond them as in `on_lattice`."""
     xs = [point[0] for point in points]
     i = bisect_right(xs, x)
     if i == 0:
@@ -160,45 +153,33 @@ def interpolated(points, x):
     return y0 * (y1 / y0) ** share
 
 
-class Table:
-    """Measured seconds of an operation on a lattice of sizes, interpolated multilinearly on logarithmic axes.
-
-    Below the lattice it is constant, above it proportional to the size.
-    axes: for each axis a list of increasing sizes. seconds: nested lists with one level for each axis.
-    """
-
-    def __init__(self, axes, seconds):
-        self.axes = axes
-        self.values = seconds
-
-    def seconds(self, sizes):
-        corners, factor = [], 1.0
-        for axis, size in zip(self.axes, sizes):
-            if size >= axis[-1]:
-                factor *= size / axis[-1]
-                corners.append(((len(axis) - 1, 1.0),))
-            elif size <= axis[0]:
-                corners.append(((0, 1.0),))
-            else:
-                i = bisect_right(axis, size)
-                share = math.log(size / axis[i - 1]) / math.log(axis[i] / axis[i - 1])
-                corners.append(((i - 1, 1 - share), (i, share)))
-        total = 0.0
-        for corner in product(*corners):
-            value, weight = self.values, 1.0
-            for i, share in corner:
-                value, weight = value[i], weight * share
-            total += weight * math.log(value)
-        return factor * math.exp(total)
+def on_lattice(axes, seconds, sizes):
+    """Seconds of an operation of these sizes, from those measured on a lattice: multilinear on logarithmic axes, below the
+    lattice constant, above it proportional. axes: lists of increasing sizes. seconds: nested lists, a level for each axis."""
+    corners, factor = [], 1.0
+    for axis, size in zip(axes, sizes):
+        if size >= axis[-1]:
+            factor *= size / axis[-1]
+            corners.append(((len(axis) - 1, 1.0),))
+        elif size <= axis[0]:
+            corners.append(((0, 1.0),))
+        else:
+            i = bisect_right(axis, size)
+            share = math.log(size / axis[i - 1]) / math.log(axis[i] / axis[i - 1])
+            corners.append(((i - 1, 1 - share), (i, share)))
+    total = 0.0
+    for corner in product(*corners):
+        value, weight = seconds, 1.0
+        for i, share in corner:
+            value, weight = value[i], weight * share
+        total += weight * math.log(value)
+    return factor * math.exp(total)
 
 
 def input_gradients(tables):
-    """{operation: table} of the input gradients of convolutions: what backward takes beyond the gradient of the kernel.
-
-    They are told apart because an input gradient can take several times as long as the kernel's gradient, where there are few
-    channels, and because its work depends on the padding and the stride. The two tables behind it are measured one by one, so
-    that their difference is uncertain: it counts at least a tenth of backward.
-    """
+    """{operation: table} of the input gradients of convolutions: what backward takes beyond the gradient of the kernel."""
+    # An input gradient can take several times as long as the kernel's, where there are few channels, and depends on padding and
+    # stride. Both tables are measured one by one, so that the difference is uncertain: it counts at least a tenth of backward.
     found = {}
     for name in {name.partition(".")[0] for name in tables if name.startswith("conv")}:
         whole, kernel = tables.get(f"{name}.backward"), tables.get(f"{name}.gradients")
@@ -213,7 +194,7 @@ HELP = "a file that calibrate wrote, or one of those that come with the project"
 
 
 def names():
-    """The names of the machine files that come with the project."""
+    """Of the machine files that come with the project."""
     return sorted(path.stem for path in SHIPPED.glob("*.json"))
 
 

@@ -9,7 +9,7 @@ from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.plans.hypergraph import Owners
 from gridgrad.parallel.plans.place_network import shares_by_axis
 from gridgrad.parallel.plans.plans import FEWEST_BYTES
-from gridgrad.parallel.prediction.pipeline_plans import Pipelines
+from gridgrad.parallel.prediction.pipeline_cost import Pipelines
 
 AUTO = "auto"  # the grid, the plan or the shares that are to be chosen
 

@@ -1,13 +1,12 @@
 """The search for the fastest plan on one grid: a shortest path over the segments of a network.
 
-A *segment* is a layer with weights and the layers that follow it up to the next one with weights; a layer with branches is in
-one segment as a whole. Between segments the search has a *state*: the shape of the activations, their placements along the
-axes, and the order of the axes that shard the samples. From each state, each choice for the next segment leads to one other
-state. Its price is the work of the rank in between: the redistributions that the choice needs, the layers, and the sums of
-their gradients.
+A *segment* is a layer with weights and the layers behind it up to the next one with weights; a layer with branches is in one
+segment as a whole. Between segments the search has a *state*: the shape of the activations, their placements along the axes,
+and the order of the axes that shard the samples. Each choice for the next segment leads to one other state, at the price of the
+rank's work in between: redistributions, layers, and sums of gradients.
 
-The search advances by one segment at a time. After each it knows a lower bound for the time of every plan on its grid, so the
-planner can drop a grid as soon as its first layers show that it cannot be the fastest.
+After each segment the search knows a lower bound for the time of every plan on its grid, so the planner can drop a grid as soon
+as its first layers show that it cannot be the fastest.
 """
 
 from dataclasses import dataclass
@@ -20,35 +19,28 @@ from gridgrad.parallel.placement.placer import Placer
 from gridgrad.parallel.placement.plan import weighted, weighted_in
 from gridgrad.parallel.plans.place_network import splits
 from gridgrad.parallel.plans.plans import FEWEST_BYTES, PLANS, by_axis
-from gridgrad.parallel.prediction.cost import busiest_of, local_shape
+from gridgrad.parallel.prediction.cost import local_shape, slowest_rank
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
 from gridgrad.parallel.prediction.workload import Workload
 
 
 class PlanProblem:
-    """What the searches on all grids share: the network in segments, and the least work of each segment.
-
-    net: a serial Sequential. shape: of a sample. batch_size: of the global minibatch. machine: a Machine.
-    shares: see `parallelize`.
-    flops: for each segment, the floating-point operations of the forward pass of one sample. parameters: how many parameters
-    the layers with weights have together.
-    """
+    """What the searches on all grids share. shape: of a sample. flops: for each segment the floating-point operations of the
+    forward pass of one sample. parameters: how many the layers with weights have together."""
 
     def __init__(self, net, shape, batch_size, machine, shares=None):
         self.net, self.shape, self.batch_size, self.machine, self.shares = net, shape, batch_size, machine, shares
         self.itemsize = net.dtype.itemsize
         self.segments = segments(net.layers)
         self.parameters = sum(p.size for layer in weighted(net) for p in layer.parameters)
-        self.flops = flops_of_segments(net, self.segments, shape)
+        flops = {row.name: row.flops for row in rows(net, shape)}
+        self.flops = [sum(flops.get(leaf.name, 0) for leaf in leaves(run)) for run in self.segments]
 
 
 @dataclass(frozen=True)
 class SegmentCost:
-    """The cost of a segment with one choice, beginning in one state.
-
-    seconds: of its work, with gradient reductions and update. seconds_alone: without these two. memory: bytes that it needs.
-    after: the state after the segment.
-    """
+    """The cost of a segment with one choice from one state. seconds: with sums of gradients and update; seconds_alone: without.
+    memory: in bytes. after: the state after the segment."""
 
     seconds: float
     seconds_alone: float
@@ -57,13 +49,13 @@ class SegmentCost:
 
 
 class PlanSearch:
-    """The search on one grid. sizes: {axis: ranks}. bound: seconds, the lower bound for every plan that is known so far."""
+    """The search on one grid. sizes: {axis: ranks}. bound: seconds that every plan takes at least, as far as is known."""
 
     def __init__(self, problem, sizes):
         self.problem, self.sizes = problem, sizes
         asked = PlacementRequest(sizes, FEWEST_BYTES, problem.shares)  # the rank is the same for all plans that are tried
-        self.grid = busiest_of(problem.net, asked, problem.machine)
-        self._steps = {}  # Steps by segment, choice and state; they do not depend on the price of memory
+        self.grid = slowest_rank(problem.net, asked, *problem.machine.sharing)
+        self._costs = {}  # {(segment, choice, state): SegmentCost}; they do not depend on the price of memory
         self._done, self._alone = 0, {None: 0.0}  # segments done; the least seconds_alone by state
         self.bound = self.arithmetic(0) + self._sums_and_update()
 
@@ -73,7 +65,7 @@ class PlanSearch:
         return self._done == len(self.problem.segments)
 
     def advance(self):
-        """Compute the costs of the next segment, and raise the bound accordingly."""
+        """Compute the costs of the next segment, and raise the bound."""
         ahead = {}
         for state, total in self._alone.items():
             for _, step in self._ahead(self._done, state):
@@ -82,7 +74,7 @@ class PlanSearch:
         self.bound = max(self.bound, min(ahead.values()) + self.arithmetic(self._done) + self._sums_and_update())
 
     def plan(self, price):
-        """The text of the plan with the smallest sum of seconds and memory times `price`. price: seconds per byte."""
+        """The text of the plan with the smallest sum of seconds and memory times `price`, seconds per byte."""
         states = {None: (0.0, [])}
         for index, segment in enumerate(self.problem.segments):
             ahead, count = {}, len(weighted_in(segment))
@@ -94,18 +86,16 @@ class PlanSearch:
             states = ahead
         ends = []
         for state, (total, words) in states.items():
-            step = self._step([], None, state)
+            step = self._cost([], None, state)
             ends.append((total + step.seconds + price * step.memory, words))
         return ",".join(min(ends)[1])
 
     # ----- lower bounds
 
     def arithmetic(self, index=0):
-        """A lower bound for the seconds of the segments from `index` on: their matrix products at peak speed, on all ranks.
-
-        A layer with weights has three products, but the first such layer has two, because it needs no gradient of its input.
-        If the machine file has tables, only two are counted, because an algorithm may save a part of the third.
-        """
+        """A lower bound for the seconds of the segments from `index` on: their matrix products at peak speed, on all ranks."""
+        # three products a layer, of the first one two, because it needs no gradient of its input; if the machine file has
+        # tables, only two of each are counted, because an algorithm may save a part of the third
         problem, sizes = self.problem, self.sizes
         samples = -(-problem.batch_size // sizes[BATCH]) * sizes[BATCH] / self.grid.size
         products = 2 * sum(problem.flops[index:])
@@ -114,33 +104,32 @@ class PlanSearch:
         return products * samples / (problem.machine.peak * 4 / problem.itemsize)
 
     def _sums_and_update(self):
-        """A lower bound for the seconds of gradient sums and update: all parameters are sharded along the model axis."""
+        """A lower bound for the seconds of gradient sums and update: all parameters are sharded along the axis model."""
         machine, ranks, itemsize = self.problem.machine, self.grid.size, self.problem.itemsize
-        sizes = self.grid.sizes
-        held, group = self.problem.parameters // sizes[MODEL], self.grid.group(*(axis for axis in sizes if axis != MODEL))
-        sums = machine.collective_seconds(
-            "all-reduce", group, ranks, all_reduce_elements(held, group.size, group.rank) * itemsize
-        )
+        held = self.problem.parameters // self.grid.sizes[MODEL]
+        group = self.grid.group(*(axis for axis in self.grid.sizes if axis != MODEL))
+        sent = all_reduce_elements(held, group.size, group.rank) * itemsize
+        sums = machine.collective_seconds("all-reduce", group, ranks, sent)
         return sums + machine.operation_seconds("update", (held,), 1.0, 0, 5 * held * itemsize, itemsize, ranks)
 
-    # ----- steps
+    # ----- costs of segments
 
     def _ahead(self, index, state):
-        """Yield (choice, SegmentCost) for each choice for a segment. index: of the segment. state: before it."""
+        """Yield (choice, SegmentCost) for each choice for the segment with this index. state: before it."""
         segment = self.problem.segments[index]
         for choice in self._choices(segment):
             key = index, choice, state
-            if key not in self._steps:
-                self._steps[key] = self._step(segment, choice, state)
-            yield choice, self._steps[key]
+            if key not in self._costs:
+                self._costs[key] = self._cost(segment, choice, state)
+            yield choice, self._costs[key]
 
     def _choices(self, segment):
-        """The words of the plans that are tried for the layers of a segment; with one rank on the axis all are the same."""
+        """The words of the plans that are tried for a segment; with one rank on the axis model all are the same."""
         kinds = {layer.kind for layer in weighted_in(segment)}
         words = [word for word, plan in PLANS.items() if plan.is_tried(kinds, self.sizes, self.problem.shape)]
         return words[:1] if self.sizes[MODEL] == 1 else words
 
-    def _step(self, segment, choice, state):
+    def _cost(self, segment, choice, state):
         """The SegmentCost of a segment with a choice, from a state. An empty segment brings the outputs to the loss."""
         problem, grid = self.problem, self.grid
         layers = weighted_in(segment)
@@ -160,16 +149,10 @@ class PlanSearch:
 
 
 def segments(layers):
-    """The top-level layers as lists. Each begins with a layer with weights; the first also has all layers before it."""
+    """The top-level layers as lists, each from a layer with weights on; the first also has all layers before it."""
     runs = [[]]
     for layer in layers:
         if weighted_in([layer]) and weighted_in(runs[-1]):
             runs.append([])
         runs[-1].append(layer)
     return runs
-
-
-def flops_of_segments(net, runs, shape):
-    """For each segment, the floating-point operations of the forward pass of one sample."""
-    flops = {row.name: row.flops for row in rows(net, shape)}
-    return [sum(flops.get(leaf.name, 0) for leaf in leaves(run)) for run in runs]

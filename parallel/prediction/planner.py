@@ -1,23 +1,18 @@
 """The planner: which grid, and for each layer which placement, makes the fastest training step.
 
 For one grid the best placement of all layers is a shortest path over the network: `parallel/prediction/plan_search.py`. All
-grids are searched at once. The search with the lowest bound of its time goes on by one segment of the network, which raises its
+grids are searched at once: the search with the lowest bound of its time goes on by one segment of the network, which raises its
 bound, until the plans that are complete are faster than every other grid can be. Everything is placed by
-`parallel/placement/placer.py` and priced by `parallel/prediction/cost.py`, as it would run.
+`parallel/placement/placer.py` and priced by `parallel/prediction/cost.py`, as it would run. Where a plan needs more memory than
+a rank may have, bytes are given a price, which is raised until they fit.
 
-Where a plan needs more memory than a rank may have, bytes are given a price, which is raised until they fit.
+The plan "hypergraph" is found by a partitioner, in seconds, for each number of ranks along the axis `model`; its step takes the
+critical path through all ranks. It can win only by sending less, so it is looked at only where the fastest other plan spends
+more than half of its step, and more than `WORTH` seconds, with communication.
 
-The search over segments does not find the plan "hypergraph": a partitioner does, for each number of ranks along the axis
-`model`, and its step takes as long as the critical path through all ranks. It computes no less than the other plans, so it can
-win only by sending less. And the search takes seconds. So it is looked at only where the fastest other plan spends more than
-half of its step with communication, and more than `WORTH` seconds, for up to `MOST_PARTS` ranks along the axis unless the plan
-is asked for.
-
-Pipelines are looked at if the caller asks for that. For each number of stages the ranks of a stage have the grid and the plan
-that are the best for so many ranks alone; `parallel/prediction/pipeline_plans.py` compares the schedules, micro-batches and
-cuts. Micro-batches have other statistics in BatchNorm than minibatches, so a network with such layers becomes a pipeline only
-where the grid or the pipeline is named. More than `MOST_RANKS` ranks become one only then, too, because each number of stages
-needs a search of its own.
+Pipelines are looked at if the caller asks for that. The ranks of a stage have the grid and the plan that are the best for so
+many ranks alone; `parallel/prediction/pipeline_cost.py` compares schedules, micro-batches and cuts. Micro-batches have other
+statistics in BatchNorm than minibatches, so a network with such layers becomes a pipeline only where that is asked for.
 
 Candidates whose predicted times differ by less than the machine file or the model is uncertain count as equally fast. Among
 them a fixed order decides, so that two measurements of one machine lead to the same choice (`order`).
@@ -26,28 +21,81 @@ them a fixed order decides, so that two measurements of one machine lead to the 
 import heapq
 import math
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import count
 
 from gridgrad.nn import BatchNorm
-from gridgrad.parallel.grid.process_grid import AXES, BATCH, HEIGHT, MODEL, STAGE
+from gridgrad.parallel.grid.process_grid import AXES, BATCH, HEIGHT, LAYER_AXES, MODEL, STAGE
 from gridgrad.parallel.placement.plan import OUTPUTS
-from gridgrad.parallel.plans.hypergraph import HYPERGRAPH
+from gridgrad.parallel.plans.hypergraph import HYPERGRAPH, Owners
 from gridgrad.parallel.plans.place_network import checked
 from gridgrad.parallel.plans.plans import FEWEST_BYTES, PLANS, plans_of, words_of
-from gridgrad.parallel.prediction.candidate import Candidate, order
-from gridgrad.parallel.prediction.cost import cost_of_busiest
+from gridgrad.parallel.prediction.cost import Cost, cost_of_slowest_rank
 from gridgrad.parallel.prediction.critical_path import costs_of_ranks, played
-from gridgrad.parallel.prediction.pipeline_plans import Pipelines
+from gridgrad.parallel.prediction.pipeline_cost import PipelinePrediction, Pipelines
 from gridgrad.parallel.prediction.placement_request import OPEN, PlacementRequest
-from gridgrad.parallel.prediction.plan_search import PlanProblem, PlanSearch, segments
-from gridgrad.parallel.prediction.step_prediction import memory_of
+from gridgrad.parallel.prediction.plan_search import PlanProblem, PlanSearch
+from gridgrad.parallel.prediction.step_prediction import StepPrediction, memory_of
 
 TOLERANCE = 0.03  # predictions that differ by less, relative, count as equal: the model is no more exact than that
 BATCH_SIZE = 128  # samples of a global minibatch, where nobody says how many
 WORTH = 5e-3  # seconds of communication in a step that a partition must be able to save: it takes seconds to find one
-MOST_PARTS = 16
-MOST_RANKS, MOST_STAGES = 512, 16  # of pipelines that nobody asked for
+MOST_PARTS = 16  # of partitions that nobody asked for
+MOST_RANKS, MOST_STAGES = 512, 16  # of pipelines that nobody asked for: each number of stages needs a search of its own
 PRICES = (0.0, *(10.0**exponent for exponent in range(-12, -5)))  # of a byte of memory in seconds, tried in turn
+
+
+@dataclass
+class Candidate:
+    """A grid with its best plan."""
+
+    sizes: dict  # {axis: ranks}
+    bound: float  # a lower bound in seconds of a step with any plan on this grid
+    cost: Cost | None = None  # of the plan; of a pipeline as if one stage had all; None where the grid was given up before
+    reason: str = ""  # why it cannot be chosen
+    played: StepPrediction | None = None  # of all ranks, where they have different work: "hypergraph", or a pipeline
+    owners: Owners | None = None  # of the plan "hypergraph", where `cost` is that of the rank that bounds the step
+
+    @property
+    def grid(self):
+        """As on the command line."""
+        return ",".join(f"{axis}={size}" for axis, size in self.sizes.items() if size > 1) or "batch=1"
+
+    @property
+    def plan(self):
+        """As on the command line: one word if all layers have the same."""
+        words = self.cost.placed.plan
+        return words[0] if len(set(words)) == 1 else ",".join(words)
+
+    @property
+    def step(self):
+        """The StepPrediction; None where the grid was given up."""
+        return self.played or self.cost and self.cost.prediction
+
+    @property
+    def seconds(self):
+        return self.step.seconds if self.step else math.inf
+
+    @property
+    def pipelined(self):
+        """The PipelinePrediction, or None if there is no pipeline."""
+        return self.played if isinstance(self.played, PipelinePrediction) else None
+
+    @property
+    def pipelining(self):
+        """The fields of the Pipelines that make the pipeline; {} if there is none."""
+        found = self.pipelined
+        return {"pipeline": found.pipeline, "micro_batches": found.micro_batches, "cuts": found.cuts} if found else {}
+
+
+def order(candidate):
+    """What orders Candidates that are equally fast, and depends on no measurement."""
+    # Pipelines come last, because their predictions leave out the most. Then the fewest collectives come first, in which ranks
+    # wait for each other; the fewest axes; and the most ranks along batch, on which every network trains.
+    sizes = candidate.sizes
+    most = [-sizes.get(axis, 1) for axis in (*LAYER_AXES, STAGE)]
+    axes, pipeline = sum(size > 1 for size in sizes.values()), candidate.pipelining.get("pipeline", "")
+    return candidate.pipelined is not None, candidate.step.bounding.collectives, axes, most, pipeline
 
 
 class NoRoom(ValueError):
@@ -55,14 +103,9 @@ class NoRoom(ValueError):
 
 
 class Planner:
-    """Finds the grid and the plan with the fastest predicted training step.
-
-    net: a serial Sequential. ranks: number of ranks. batch_size: samples of the global minibatch. machine: a Machine.
-    asked: a PlacementRequest, what must be as it says. The memory is by default a rank's share of the node's. Counted are
-    parameters, gradients, SGD with momentum without sharded optimizers, and activations. partition: a function of a number of
-    ranks that returns Owners: with it the plan "hypergraph" is considered, too, and only with it can that plan be asked for.
-    Raises ValueError as `parallelize` does.
-    """
+    """Finds the grid and the plan with the fastest predicted step; ValueError as `parallelize` raises it. asked: a
+    PlacementRequest, by default with a rank's share of the node's memory, for parameters, gradients, SGD with momentum that is
+    not sharded, and activations. partition(ranks): Owners; without it there is no plan "hypergraph"."""
 
     def __init__(self, net, ranks, batch_size, machine, asked=OPEN, partition=None):
         self.layers, self.shape = checked(net)
@@ -72,34 +115,33 @@ class Planner:
         self.plans = plans_of(words_of(self.plan, self.layers)) if self.plan else []
         self.limit = 1 + max(TOLERANCE, machine.uncertainty)  # times up to this one, relative to the shortest, count as equal
         self.pipelines, self.grid = asked.pipelines, asked.grid
+        self.problem = PlanProblem(net, self.shape, batch_size, machine, asked.shares)
         self.grids = [{axis: self.grid.get(axis, 1) for axis in AXES}] if self.grid else list(self._grids())
         self.stages = self._stages()
 
     def best(self, shown=5, progress=lambda: None):
         """(the Candidate that is chosen, the others in order: the `shown` fastest ones with their plans, and the rest).
-
-        Of those that count as equally fast the first in the order of `order` is chosen.
-
-        progress: called once for each of the `steps` that the planning takes at the most.
-        NoRoom if there is none that fits the memory.
-        """
+        progress: called once for each of the `steps` that the planning takes at the most. NoRoom if none fits the memory."""
         if self._must_be_pipeline:
             candidates = list(self._pipelined(math.inf, progress))
             if not candidates:
                 raise ValueError(f"cuts {','.join(map(str, self.pipelines.cuts))}: no pipeline here has as many chunks")
-            return self._ranked(candidates)
-        if any(plan.needs_owners for plan in self.plans):
+        elif any(plan.needs_owners for plan in self.plans):
             candidates = list(self._partitioned())
             if not candidates:
                 raise ValueError(
                     f"plan '{self.plan}' needs a grid with several ranks along the axis model and none along height"
                 )
-            return self._ranked(candidates)
-        problem = self._problem()
-        searches = [PlanSearch(problem, sizes) for sizes in self.grids]
+        else:
+            candidates = self._searched(shown, progress)
+        return self._ranked(candidates)
+
+    def _searched(self, shown, progress):
+        """A Candidate for each grid, and for the partitions and pipelines that may be faster."""
+        searches = [PlanSearch(self.problem, sizes) for sizes in self.grids]
         candidates = [Candidate(search.sizes, search.bound) for search in searches]
-        order = count()  # which of several equal ones in the heap is the first
-        heap = [(search.bound, next(order), search, candidate) for search, candidate in zip(searches, candidates)]
+        number = count()  # which of several equal ones in the heap is the first
+        heap = [(search.bound, next(number), search, candidate) for search, candidate in zip(searches, candidates)]
         heapq.heapify(heap)
         good = []
         while heap:
@@ -112,11 +154,11 @@ class Planner:
             progress()
             if self.plan is None and not search.is_complete:
                 search.advance()
-                heapq.heappush(heap, (search.bound, next(order), search, candidate))
+                heapq.heappush(heap, (search.bound, next(number), search, candidate))
                 continue
             self._complete(candidate, search)
             if not candidate.reason:
-                heapq.heappush(heap, (candidate.seconds, next(order), search, candidate))
+                heapq.heappush(heap, (candidate.seconds, next(number), search, candidate))
         for candidate, search in zip(candidates, searches):
             candidate.bound = search.bound
         if self.partition and self.plan is None and (not good or mostly_sends(good[0].cost)):
@@ -125,23 +167,22 @@ class Planner:
         if self.stages:
             fastest = min((c.seconds for c in candidates if c.cost and not c.reason), default=math.inf)
             candidates += self._pipelined(fastest, progress)
-        return self._ranked(candidates)
+        return candidates
 
     def _partitioned(self):
         """Yield a Candidate with the plan "hypergraph" for each grid that may have it."""
-        found = {}  # Owners by the number of ranks
+        found = {}  # {ranks: Owners}
         for sizes in self.grids:
             ranks = sizes[MODEL]
             if not PLANS[HYPERGRAPH].fits(sizes) or ranks == 1 or ranks > MOST_PARTS and self.plan is None:
                 continue
             if ranks not in found:
                 found[ranks] = self.partition(ranks)
-            owners = found[ranks]
-            asked = PlacementRequest(sizes, HYPERGRAPH, self.shares, owners)
+            asked = PlacementRequest(sizes, HYPERGRAPH, self.shares, found[ranks])
             costs = costs_of_ranks(self.net, asked, self.batch_size, self.machine)
             step = played(costs)
             reason = too_large(step.memory, self.memory)
-            yield Candidate(sizes, self._arithmetic(sizes), costs[step.bound_by], reason, step, owners)
+            yield Candidate(sizes, self._arithmetic(sizes), costs[step.bound_by], reason, step, found[ranks])
 
     def _pipelined(self, fastest, progress):
         """Yield a Candidate for each pipeline that is played through. fastest: seconds of the best other plan."""
@@ -157,15 +198,12 @@ class Planner:
                     fastest = min(fastest, time.seconds)
                 yield Candidate(sizes, bound, cost, reason, time)
 
-    def _problem(self):
-        return PlanProblem(self.net, self.shape, self.batch_size, self.machine, self.shares)
-
     def _arithmetic(self, sizes):
         """A lower bound in seconds of a step on a grid, however the network is divided."""
-        return PlanSearch(self._problem(), sizes).arithmetic()
+        return PlanSearch(self.problem, sizes).arithmetic()
 
     def _of_stage(self, stages):
-        """The Candidate that is the best for the ranks of one of so many stages, if they had the whole network."""
+        """The best Candidate for the ranks of one of so many stages, if they had the whole network."""
         rest = self.grid and self.grid | {STAGE: 1}
         for memory in (self.memory * stages, math.inf):  # more micro-batches than stages need less than the first
             with suppress(NoRoom):
@@ -176,7 +214,7 @@ class Planner:
 
     @property
     def _must_be_pipeline(self):
-        """Whether the grid that is given, or what is asked for, leaves nothing but a pipeline."""
+        """Whether the request leaves nothing but a pipeline."""
         if self.grid:
             return self.grid.get(STAGE, 1) > 1
         return self.pipelines is not None and self.pipelines.is_asked_for
@@ -199,19 +237,18 @@ class Planner:
     @property
     def steps(self):
         """How often `best` says that it has got on, at the most."""
-        return len(self.grids) * (1 if self.plan else 1 + len(segments(self.net.layers))) + len(self.stages)
+        return len(self.grids) * (1 if self.plan else 1 + len(self.problem.segments)) + len(self.stages)
 
     def _ranked(self, candidates):
-        """What `best` returns. candidates: all of them. NoRoom if none fits the memory."""
+        """What `best` returns, from all Candidates."""
         complete = sorted((c for c in candidates if c.cost and not c.reason), key=lambda c: c.seconds)
         if not complete:
             raise NoRoom(self._no_room(candidates))
-        alike = [candidate for candidate in complete if candidate.seconds <= self.limit * complete[0].seconds]
+        limit = self.limit * complete[0].seconds
+        alike = [candidate for candidate in complete if candidate.seconds <= limit]
         if self.machine.uncertainty and self.plan is None:
             others = [self._by_default(c) for c in alike if not c.pipelined and c.sizes[MODEL] > 1]
-            alike = [
-                c for c in others if c.seconds <= self.limit * complete[0].seconds and c.step.memory <= self.memory
-            ] + alike
+            alike = [c for c in others if c.seconds <= limit and c.step.memory <= self.memory] + alike
         chosen = min(alike, key=order)  # of equal ones the first
         given_up = sorted((c for c in candidates if not c.cost), key=lambda c: c.bound)
         for candidate in given_up:
@@ -219,17 +256,16 @@ class Planner:
         return chosen, [c for c in complete if c is not chosen] + [c for c in candidates if c.cost and c.reason] + given_up
 
     def _by_default(self, candidate):
-        """A Candidate of the same grid with the plan FEWEST_BYTES; the same one if that is its plan."""
+        """The Candidate of the same grid with the plan FEWEST_BYTES; the same one if that is its plan."""
         cost = self._cost(candidate.sizes, FEWEST_BYTES)
         same = cost.placed.plan == candidate.cost.placed.plan
         return candidate if same else Candidate(candidate.sizes, candidate.bound, cost)
 
     def _cost(self, sizes, plan):
-        """The Cost of the rank with the most work on a grid."""
-        return cost_of_busiest(self.net, PlacementRequest(sizes, plan, self.shares), self.batch_size, self.machine)
+        return cost_of_slowest_rank(self.net, PlacementRequest(sizes, plan, self.shares), self.batch_size, self.machine)
 
     def _grids(self):
-        """The sizes of all grids without a rank that has nothing to do, as far as there are any; else of all."""
+        """Yield the sizes of all grids that leave no rank without work; if there are none, of all."""
         has_images = any(layer.kind == "conv" for layer in self.layers)
         columns = (layer.weight.shape[OUTPUTS] for layer in self.layers)
         most = {BATCH: self.batch_size, MODEL: max(self.batch_size, *columns)}
@@ -242,25 +278,22 @@ class Planner:
                 yield {axis: sizes.get(axis, 1) for axis in AXES}
 
     def _complete(self, candidate, search):
-        """Find the best plan for a grid that fits the memory: the dearest bytes say at once whether there is any."""
-        free, *between, dearest = PRICES
-        for price in (free, dearest):
-            candidate.cost = self._best_plan(search, price)
-            if candidate.step.memory <= self.memory:
-                break
-        else:
-            candidate.reason = too_large(candidate.step.memory, self.memory)
-            return
-        if price == dearest:
-            costs = (self._best_plan(search, price) for price in between)
-            candidate.cost = next((cost for cost in costs if cost.prediction.memory <= self.memory), candidate.cost)
+        """Find the best plan of a grid that fits the memory: the dearest bytes say at once whether there is any."""
 
-    def _best_plan(self, search, price):
-        """The Cost of the plan that is the fastest on a grid, bytes of memory having a price in seconds."""
-        return self._cost(search.sizes, self.plan or search.plan(price))
+        def best_plan(price):
+            return self._cost(search.sizes, self.plan or search.plan(price))
+
+        free, *between, dearest = PRICES
+        candidate.cost = best_plan(free)
+        if candidate.step.memory > self.memory:
+            candidate.cost = best_plan(dearest)
+            candidate.reason = too_large(candidate.step.memory, self.memory)
+            if not candidate.reason:
+                cheaper = (cost for cost in map(best_plan, between) if cost.prediction.memory <= self.memory)
+                candidate.cost = next(cheaper, candidate.cost)
 
     def _no_room(self, candidates):
-        """What to say where no plan fits: which layer is the largest, where it is cut the most."""
+        """What to say where no plan fits: what needs the least memory, and the largest layer."""
         least = min((c for c in candidates if c.cost), key=lambda c: c.step.memory)
         layer = max(self.layers, key=lambda layer: sum(p.size for p in layer.parameters))
         most = sum(memory_of(self.net.dtype.itemsize, sum(p.size for p in layer.parameters), 0, 0).values())
@@ -272,12 +305,12 @@ class Planner:
 
 
 def too_large(needed, given):
-    """In words, that a plan needs more bytes than a rank may have; empty if it does not."""
+    """In words, that a plan needs too many bytes; empty if it does not."""
     return f"needs {needed / 2**30:.2f} GiB a rank, of {given / 2**30:.2f}" if needed > given else ""
 
 
 def mostly_sends(cost):
-    """Whether a Cost's rank spends most of its step, and not too little time, with communication."""
+    """Whether communication takes most of a Cost's step, and long enough to save."""
     seconds = cost.parts["gradients"] + cost.parts["activations"]
     return seconds > max(WORTH, cost.seconds / 2)
 

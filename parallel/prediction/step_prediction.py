@@ -7,24 +7,16 @@ OPTIMIZER_ARRAYS = 1  # that the optimizer keeps, each as large as the parameter
 
 @dataclass(frozen=True)
 class RankStep:
-    """How a rank spends a step, in seconds, what it needs and what it sends.
+    """How a rank spends a step, in seconds, what it needs and what it sends."""
 
-    busy: computing; in a pipeline also communicating with the ranks of its stage. waiting: for ranks that have not yet arrived
-    at an exchange or another collective, or for messages of a pipeline. communicating: in collectives, while all that it needs
-    have arrived.
-    bytes: that it sends in exchanges and other collectives. messages: that it sends in exchanges along the axis `model`.
-    collectives: how many collectives, and messages of other stages, it takes part in.
-    memory_of: {what: bytes}, see `memory_of`. open: how many micro-batches are at most open in its chunks.
-    """
-
-    busy: float
-    waiting: float = 0.0
-    communicating: float = 0.0
-    bytes: int = 0
-    messages: int = 0
-    collectives: int = 0
-    memory_of: dict = field(default_factory=dict)
-    open: int = 1
+    busy: float  # computing; in a pipeline also communicating within its stage
+    waiting: float = 0.0  # for other ranks to arrive at a collective, or for messages of a pipeline
+    communicating: float = 0.0  # in collectives, once all have arrived
+    bytes: int = 0  # that it sends
+    messages: int = 0  # that it sends in exchanges along the axis `model`
+    collectives: int = 0  # that it takes part in, and messages of other stages
+    memory_of: dict = field(default_factory=dict)  # what `memory_of` returns
+    open: int = 1  # the most micro-batches that are open in its chunks
 
     @property
     def memory(self):
@@ -34,22 +26,17 @@ class RankStep:
 
 @dataclass(frozen=True)
 class StepPrediction:
-    """A predicted training step.
-
-    seconds: that it takes. ranks: a RankStep for each rank along the axis `model` or `stage` whose step is played; one alone,
-    where only the rank with the most work is looked at.
-    parts: {what: seconds} of the rank that bounds the step: "compute" (forward, backward and loss), "update" (of the
-    parameters), "gradients" (their sums), "activations" (all other communication) and, where ranks have different work,
-    "waiting".
-    """
+    """A predicted training step."""
 
     seconds: float
-    ranks: tuple
+    ranks: tuple  # of RankSteps, along the axis `model` or `stage`; only one, where only the slowest rank is looked at
+    # {what: seconds} of the rank that bounds the step: "compute" (forward, backward and loss), "update" (of the parameters),
+    # "gradients" (their sums), "activations" (all other communication) and, between unlike ranks, "waiting"
     parts: dict
 
     @property
     def bound_by(self):
-        """The number of the rank that bounds the step: the one that is busy for the longest time."""
+        """The number of the rank that bounds the step, because it is busy for the longest time."""
         return max(range(len(self.ranks)), key=lambda rank: self.ranks[rank].busy)
 
     @property
@@ -79,12 +66,8 @@ class StepPrediction:
 
 
 def memory_of(itemsize, parameters, activations, gradients_of_activations, scratch=0, gradients=1, versions=1):
-    """{what: bytes} that a rank needs. All are numbers of elements, of `itemsize` bytes each.
-
-    parameters: that it holds and updates. activations: what layers keep, masks and buffers of messages too. The gradients of
-    activations have buffers that all layers use in turn, as they use the scratch memory that they work in. gradients: how many
-    gradients of all parameters it keeps, such as one of a micro-batch and the sum. versions: of the parameters.
-    """
+    """{what: bytes} that a rank needs, from numbers of elements of `itemsize` bytes; activations with masks and buffers of
+    messages. gradients, versions: how many of all parameters it keeps, such as the gradient of a micro-batch beside the sum."""
     return {
         "parameters": versions * parameters * itemsize,
         "gradients": gradients * parameters * itemsize,
@@ -96,5 +79,5 @@ def memory_of(itemsize, parameters, activations, gradients_of_activations, scrat
 
 
 def gradients_kept(micro_batches):
-    """How many gradients of all parameters a rank keeps: with several micro-batches, that of one beside their sum."""
+    """How many gradients of all parameters a rank keeps: that of a micro-batch, and the sum if there are several."""
     return 1 + (micro_batches > 1)

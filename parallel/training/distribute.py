@@ -10,7 +10,7 @@ from gridgrad.parallel.placement.plan import weighted
 from gridgrad.parallel.plans.hypergraph import Owners
 from gridgrad.parallel.plans.place_network import check_cuts, place
 from gridgrad.parallel.plans.plans import plans_of, words_of
-from gridgrad.parallel.prediction.pipeline_plans import Pipelines
+from gridgrad.parallel.prediction.pipeline_cost import Pipelines
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
 from gridgrad.parallel.sync.reduction import BlockingReduction, Reduction
 from gridgrad.parallel.training.network import ParallelSequential

@@ -12,7 +12,7 @@ from gridgrad.parallel.grid.process_grid import MODEL, STAGE
 from gridgrad.parallel.pipeline.schedule import Route
 from gridgrad.parallel.pipeline.simulate import Times
 from gridgrad.parallel.plans.hypergraph import between_exchanges
-from gridgrad.parallel.prediction.partition_pipeline import chunk_works, times_of_work
+from gridgrad.parallel.prediction.pipeline_cost import chunk_works, times_of_work
 from gridgrad.parallel.training.boundaries import ExchangeBoundary, StageBoundary
 
 

@@ -19,9 +19,7 @@ from gridgrad.parallel.grid.process_grid import AXES, MODEL, STAGE, places
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.actions import Collective, Compute, Send, step_actions
 from gridgrad.parallel.prediction.cost import Cost
-from gridgrad.parallel.prediction.partition_pipeline import partition_step_time
-from gridgrad.parallel.prediction.pipeline_cost import pipeline_step_time
-from gridgrad.parallel.prediction.pipeline_plans import Pipelines
+from gridgrad.parallel.prediction.pipeline_cost import Pipelines, partition_step_time, pipeline_step_time
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
 from gridgrad.parallel.prediction.planner import Planner
 from tests.disk import files_end_at

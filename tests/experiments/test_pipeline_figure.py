@@ -9,8 +9,7 @@ from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.pipeline.schedule import Instruction
 from gridgrad.parallel.pipeline.simulate import Event
 from gridgrad.parallel.prediction.machine import read
-from gridgrad.parallel.prediction.pipeline_cost import pipeline_step_time
-from gridgrad.parallel.prediction.pipeline_plans import Pipelines
+from gridgrad.parallel.prediction.pipeline_cost import Pipelines, pipeline_step_time
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
 from tests.experiments.figures import is_figure
 

@@ -24,9 +24,9 @@ from gridgrad.experiments.studies.servers import __main__ as servers
 from gridgrad.nn.kernels import table_in_use
 from gridgrad.nn.kernels.kernel_table import to_json
 from gridgrad.nn.zoo import network_names
-from gridgrad.parallel.choose import fastest_reduction, this_machine
+from gridgrad.parallel.choose import reductions, this_machine
 from gridgrad.parallel.prediction import machine
-from gridgrad.parallel.prediction.cost import cost_of_busiest
+from gridgrad.parallel.prediction.cost import cost_of_slowest_rank
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
 from tests.fuzz.damage import damaged_text
 from tests.fuzz.damage_json import damaged_json
@@ -163,7 +163,7 @@ def price(found):
     for spec, shape in (("mlp:64,64,relu", (32,)), ("lenet5", (16, 16, 3))):
         net = network_names.build(spec, shape, 10)
         for sizes in ({"batch": 2, "model": 2}, {"batch": 16}):
-            cost = cost_of_busiest(net, PlacementRequest(sizes, "out"), 32, found)
+            cost = cost_of_slowest_rank(net, PlacementRequest(sizes, "out"), 32, found)
             assert cost.seconds >= 0 and found.peak > 0, sizes
 
 
@@ -192,8 +192,8 @@ def cached(path):
     with variable("GRIDGRAD_CACHE", path.parent):
         path.rename(table_in_use.table_file())
         table_in_use.stored()
-        table_in_use.table_file().rename(fastest_reduction.answers_file())
-        fastest_reduction.stored_answers()
+        table_in_use.table_file().rename(reductions.answers_file())
+        reductions.stored_answers()
 
 
 @cache

@@ -20,10 +20,9 @@ from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.grid.process_grid import MODEL, check_places, parse_grid
 from gridgrad.parallel.partitioning.good_partition import is_partition, owners_of_plan
 from gridgrad.parallel.partitioning.owner_file import SUFFIX
-from gridgrad.parallel.prediction.cost import Cost, busiest
+from gridgrad.parallel.prediction.cost import Cost, slowest_rank
 from gridgrad.parallel.prediction.machine import read
-from gridgrad.parallel.prediction.pipeline_cost import pipeline_step_time
-from gridgrad.parallel.prediction.pipeline_plans import Pipelines
+from gridgrad.parallel.prediction.pipeline_cost import Pipelines, pipeline_step_time
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
 from gridgrad.parallel.protocols import protocol_names as protocols
 from gridgrad.parallel.protocols.simulated_training import Task, train
@@ -36,7 +35,7 @@ SIZES = {"batch": 2, "model": 3}
 
 def price(net, sizes, plan="fewest-bytes", shares=None, owners=None):
     """What a training step costs, which places the network as a training does, without its memory."""
-    cost = Cost(net, busiest(net, PlacementRequest(sizes, plan, shares)), plan, 60, read("cori-haswell"), shares, owners)
+    cost = Cost(net, slowest_rank(net, PlacementRequest(sizes, plan, shares)), plan, 60, read("cori-haswell"), shares, owners)
     assert cost.seconds > 0 and cost.prediction.memory > 0
 
 

@@ -10,8 +10,7 @@ from gridgrad.parallel.partitioning.network_hypergraph import of_network
 from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.pipeline.schedule_names import to_csv
 from gridgrad.parallel.prediction.machine import read
-from gridgrad.parallel.prediction.pipeline_cost import pipeline_step_time
-from gridgrad.parallel.prediction.pipeline_plans import Pipelines
+from gridgrad.parallel.prediction.pipeline_cost import Pipelines, pipeline_step_time
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
 from tests.fuzz.damage import damaged_text
 from tests.fuzz.target import Target

@@ -11,11 +11,9 @@ from gridgrad.nn.device import as_input
 from gridgrad.parallel import parallelize
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import STAGE
-from gridgrad.parallel.prediction.cost import Cost, busiest
+from gridgrad.parallel.prediction.cost import Cost, slowest_rank
 from gridgrad.parallel.prediction.machine import read
-from gridgrad.parallel.prediction.partition_pipeline import partition_step_time
-from gridgrad.parallel.prediction.pipeline_cost import pipeline_step_time
-from gridgrad.parallel.prediction.pipeline_plans import Pipelines
+from gridgrad.parallel.prediction.pipeline_cost import Pipelines, partition_step_time, pipeline_step_time
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
 from tests.parallel.equality import block
 from tests.parallel.pipelines import parts_of
@@ -104,7 +102,7 @@ def stages_send_what_is_predicted(case, comm):
         counted = comm.allgather((grid.coordinates, counts_of_step(case, net, parts, samples)))
     asked = PlacementRequest(case.grid, plan, case.shares, pipelines=Pipelines(case.pipeline, case.micro_batches, cuts))
     time = pipeline_step_time(case.network(), asked, samples, BYTES)
-    at = busiest(case.alike, asked).coordinates
+    at = slowest_rank(case.alike, asked).coordinates
     for stage in range(case.grid[STAGE]):
         (found,) = (mine for place, mine in counted if place == at | {STAGE: stage})
         compare(case, found, time.held(stage), time.times.flights, stage)

@@ -23,8 +23,7 @@ from gridgrad.experiments.papers.whole_nodes import whole_nodes
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.partitioning import naive
 from gridgrad.parallel.prediction.cost import Cost
-from gridgrad.parallel.prediction.partition_pipeline import partition_step_time
-from gridgrad.parallel.prediction.pipeline_plans import Pipelines
+from gridgrad.parallel.prediction.pipeline_cost import Pipelines, partition_step_time
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
 
 BATCHES = 16, 32, 64, 128, 256, 512

@@ -30,7 +30,7 @@ from gridgrad.experiments.common.train_setup import slowdowns
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import parallelize, train_step
-from gridgrad.parallel.choose.block_seconds import MeasuredSeconds
+from gridgrad.parallel.choose.shared_work import MeasuredSeconds
 from gridgrad.parallel.job.run import run
 from gridgrad.parallel.observe.span_observer import SpanObserver
 

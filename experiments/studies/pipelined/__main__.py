@@ -43,9 +43,7 @@ from gridgrad.parallel.pipeline.simulate import Memory, TableTimes, simulate
 from gridgrad.parallel.placement.partition import Partition, size
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.critical_path import step_time
-from gridgrad.parallel.prediction.partition_pipeline import partition_step_time
-from gridgrad.parallel.prediction.pipeline_cost import pipeline_step_time
-from gridgrad.parallel.prediction.pipeline_plans import Pipelines
+from gridgrad.parallel.prediction.pipeline_cost import Pipelines, partition_step_time, pipeline_step_time
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
 from gridgrad.parallel.prediction.planner import Planner
 from gridgrad.parallel.training.stage_cuts import cuts_of

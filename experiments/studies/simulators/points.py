@@ -12,9 +12,8 @@ from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import AXES, BATCH, MODEL, STAGE, parse_grid, places
 from gridgrad.parallel.prediction import machine as machines
 from gridgrad.parallel.prediction.actions import Collective, step_actions
-from gridgrad.parallel.prediction.cost import Cost, cost_of_busiest
-from gridgrad.parallel.prediction.pipeline_cost import pipeline_step_time
-from gridgrad.parallel.prediction.pipeline_plans import Pipelines
+from gridgrad.parallel.prediction.cost import Cost, cost_of_slowest_rank
+from gridgrad.parallel.prediction.pipeline_cost import Pipelines, pipeline_step_time
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
 
 NEAR = 0.1  # a relative difference that needs no explanation
@@ -82,7 +81,7 @@ def prediction(net, asked, batch_size, machine):
         updates = (next(event.stop for event in row if event.instruction.op == "U") for row in found.played.events)
         seconds = max(updates)
         return seconds, seconds, replace(asked, pipelines=Pipelines(found.pipeline, found.micro_batches, found.cuts))
-    cost = cost_of_busiest(net, asked, batch_size, machine)
+    cost = cost_of_slowest_rank(net, asked, batch_size, machine)
     alone = sum(cost.seconds_of(replace(work, behind=())) for work in cost.works)
     return cost.seconds, alone, replace(asked, plan=cost.placed.plan)
 

@@ -5,7 +5,7 @@ import pytest
 
 from gridgrad.nn import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequential, Sigmoid, TiedAutoencoder
 from gridgrad.parallel import ProcessGrid, parallelize
-from gridgrad.parallel.choose import block_seconds, shares
+from gridgrad.parallel.choose import shared_work, shares
 from gridgrad.parallel.choose.shares import RULES, measured_shares, predicted_shares
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
@@ -76,7 +76,7 @@ def test_a_rank_that_is_too_slow_is_left_out_with_the_reason():
     assert line.startswith("rank 2 of batch gets no samples: it takes ") and "even for its fastest share" in line
 
 
-class Stepping(block_seconds.PredictedSeconds):
+class Stepping(shared_work.PredictedSeconds):
     """A rank whose kernels compute outputs by the sixteen, of which the last ones may be thrown away."""
 
     def of_block(self, block, shape, is_first):
@@ -94,7 +94,7 @@ def test_functions_find_the_steps_of_kernels_that_constant_speeds_miss(monkeypat
 
 @mpi(2, 4, long=(4,))
 def test_measured_shares_are_the_same_on_all_ranks_and_the_network_takes_them(comm, monkeypatch):
-    monkeypatch.setattr(block_seconds, "RUNS", 1)
+    monkeypatch.setattr(shared_work, "RUNS", 1)
     for sizes in grids(comm.size, AXES):
         with ProcessGrid(comm, **sizes) as grid:
             found = measured_shares(images(), grid, OUT, 16, MACHINE)
@@ -128,7 +128,7 @@ def test_one_slow_rank_of_two_axes_is_not_corrected_twice():
 
 def test_shares_that_do_not_fit_the_memory_are_impossible():
     net = Sequential([Linear(1000, 400), ReLU(), Linear(400, 10)])
-    costs = block_seconds.MeasuredSeconds(net, (1000,), memory=4 * 2 * 1000 * 250)
+    costs = shared_work.MeasuredSeconds(net, (1000,), memory=4 * 2 * 1000 * 250)
     assert costs.seconds(net.layers[0], 1000, 300, 1) == np.inf and costs.seconds(net.layers[0], 1000, 100, 1) < np.inf
     known = {0: np.zeros((2, 1)), 4: np.array([[1.0], [np.inf]]), 8: np.array([[2.0], [np.inf]]), 2: np.array([[0.5], [3.0]])}
     assert shares.interpolated(known, 0, 8)[1].tolist() == [0, 1.5, 3.0] + [np.inf] * 6
@@ -137,10 +137,10 @@ def test_shares_that_do_not_fit_the_memory_are_impossible():
 
 def test_once_the_budget_is_spent_blocks_are_run_as_seldom_as_possible(monkeypatch):
     clock, runs = Clock(), []
-    monkeypatch.setattr(block_seconds, "time", clock)
-    monkeypatch.setattr(block_seconds, "synchronise", lambda: runs.append(clock.sleep(0.01)))
+    monkeypatch.setattr(shared_work, "time", clock)
+    monkeypatch.setattr(shared_work, "synchronise", lambda: runs.append(clock.sleep(0.01)))
     net = Sequential([Linear(9, 7)])
-    timed = block_seconds.MeasuredSeconds(net, (9,))
-    assert timed.seconds(net.layers[0], 9, 7, 4) == pytest.approx(0.01) and len(runs) == 1 + block_seconds.RUNS
-    clock.sleep(block_seconds.BUDGET)
-    assert timed.seconds(net.layers[0], 9, 5, 4) == pytest.approx(0.01) and len(runs) == 1 + block_seconds.RUNS + 2
+    timed = shared_work.MeasuredSeconds(net, (9,))
+    assert timed.seconds(net.layers[0], 9, 7, 4) == pytest.approx(0.01) and len(runs) == 1 + shared_work.RUNS
+    clock.sleep(shared_work.BUDGET)
+    assert timed.seconds(net.layers[0], 9, 5, 4) == pytest.approx(0.01) and len(runs) == 1 + shared_work.RUNS + 2

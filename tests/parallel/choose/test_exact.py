@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from gridgrad.parallel.choose.exact_shares import fastest_shares
+from gridgrad.parallel.choose.shares import fastest_shares
 
 
 def by_trying_all(seconds):

@@ -1,8 +1,8 @@
-"""Ranks that follow their rows one instruction at a time, as simply as can be. For routes of whole chunks."""
+"""Ranks that follow their rows one instruction at a time, as simply as can be, and how long they wait."""
 
 
 def ends(schedule):
-    """Whether ranks that follow a schedule come to an end, and have then done everything once."""
+    """Whether ranks that follow a schedule of whole chunks come to an end, and have then done everything once."""
     where = {chunk: rank for chunk, (rank,) in enumerate(schedule.route.places)}
     last, micro_batches = len(where) - 1, 1 + max(one.micro_batch for row in schedule.rows for one in row)
     done, mail, updated = set(), set(), [-1] * len(schedule.rows)
@@ -43,3 +43,14 @@ def ends(schedule):
                 moved = True
     all_done = all((op, c, b) in done for op in "FIW" for c in where for b in range(micro_batches))
     return not any(rows) and all_done and set(updated) == {micro_batches - 1}
+
+
+def idle_between(simulation, first, last):
+    """For each rank, the seconds in which it waits between two of its updates, counted from 0."""
+    found = []
+    for row in simulation.events:
+        ends = [place for place, event in enumerate(row) if event.instruction.op == "U"]
+        begin, end = ends[first], ends[last]
+        busy = sum(event.stop - event.start for event in row[begin + 1 : end + 1])
+        found.append(row[end].stop - row[begin].stop - busy)
+    return tuple(found)

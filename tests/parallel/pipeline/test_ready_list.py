@@ -188,12 +188,3 @@ def peak(count):
 def test_the_stream_has_no_end_and_keeps_nothing_of_the_past():
     assert next(islice(stream(Route.contiguous(2), 2), 1000, None))
     assert peak(20000) < peak(2000) + 10 * 18000  # bytes: less than a reference for each of the others
-
-
-def test_numbers_are_checked():
-    with pytest.raises(ValueError, match="in flight must be a whole number of at least 1, not 0"):
-        asynchronous(Route.contiguous(1), 0, 1)
-    with pytest.raises(ValueError, match="bound of staleness must be a whole number of at least 0, not -1"):
-        asynchronous(Route.contiguous(1), 1, 1, -1)
-    with pytest.raises(ValueError, match="micro-batches must be"):
-        asynchronous(Route.contiguous(1), 1, 0)

@@ -1,10 +1,11 @@
-"""Virtual time and memory, against cases worked out by hand and against a count of everything that is there at each place."""
+"""Virtual time and memory, against cases worked out by hand and a count of everything that is there, and drawings of them."""
 
 import pytest
 
 from gridgrad.parallel.pipeline.generators import asynchronous, complete, gpipe, interleaved, one_f_one_b, repeat, zb_h1, zbv
-from gridgrad.parallel.pipeline.schedule import Instruction, Route, Unsound
-from gridgrad.parallel.pipeline.simulate import Memory, TableTimes, Times, UnitTimes, kept, simulate
+from gridgrad.parallel.pipeline.schedule import Instruction, Route, Unsound, rows_around
+from gridgrad.parallel.pipeline.simulate import Memory, TableTimes, Times, UnitTimes, draw, kept, simulate
+from tests.parallel.pipeline.brute_force import idle_between
 
 
 def times_of(simulation, rank, ops):
@@ -61,7 +62,7 @@ def test_times_of_a_table():
 
 def test_idle_time_between_updates():
     found = simulate(repeat(complete(gpipe(3, 3)), 3), UnitTimes(update=2))
-    assert found.idle_between(0, 1) == found.idle_between(1, 2) == (6, 6, 6)
+    assert idle_between(found, 0, 1) == idle_between(found, 1, 2) == (6, 6, 6)
     assert found.makespan == 3 * (9 + 6 + 2)
 
 
@@ -125,3 +126,25 @@ def test_staleness():
     assert {b: found.staleness[0, 0, b] for b in range(5)} == {0: 0, 1: 1, 2: 1, 3: 1, 4: 1}
     assert {found.staleness[1, 1, b] for b in range(5)} == {0}
     assert set(simulate(repeat(complete(gpipe(2, 2)), 2)).staleness.values()) == {0}
+
+
+def test_a_simulation_is_drawn_to_scale():
+    assert draw(simulate(complete(one_f_one_b(2, 2)))).split("\n") == [
+        "rank 0: 0F0 0F1 .   .   0B0 -   .   0B1 -",
+        "rank 1: .   1F0 1B0 -   1F1 1B1 -",
+    ]
+    assert draw(simulate(complete(zb_h1(2, 2)), UnitTimes(update=1)), columns=6).split("\n") == [
+        "rank 0: 0F0 0F1 .   0I0 0W0 0I1 ..",
+        "rank 1: .   1F0 1I0 1F1 1I1 1W0 ..",
+    ]
+
+
+def test_a_coarser_unit():
+    assert draw(simulate(complete(one_f_one_b(1, 1)), UnitTimes(2, 2, 2)), unit=2) == "rank 0: 0F0 0B0 -"
+    assert draw(simulate(complete(one_f_one_b(1, 1)), UnitTimes(0, 0, 0))) == "rank 0:"
+
+
+def test_a_marked_place_and_what_is_around_it():
+    rows = ["abcdefghijklmnopqrst", "uv", ""]
+    assert rows_around(rows, {0: 9, 1: 0}).split("\n") == ["rank 0: .. f g h i >j< k l m n ..", "rank 1: >u< v", "rank 2: "]
+    assert rows_around(rows[:1], {}) == "rank 0: a b c d e f g h i .."

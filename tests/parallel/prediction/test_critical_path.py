@@ -8,7 +8,7 @@ import pytest
 from gridgrad.nn import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.plans.hypergraph import Owners
-from gridgrad.parallel.prediction.cost import cost_of_busiest
+from gridgrad.parallel.prediction.cost import cost_of_slowest_rank
 from gridgrad.parallel.prediction.critical_path import AHEAD, played, step_time
 from gridgrad.parallel.prediction.machine import Machine, names, read
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
@@ -161,7 +161,7 @@ def test_where_all_ranks_do_the_same_the_step_takes_as_long_as_that_of_one(name,
     ):
         for plan in (*plans, "replicate"):
             net, asked = make(), PlacementRequest(sizes, plan)
-            cost = cost_of_busiest(net, asked, 24, described)
+            cost = cost_of_slowest_rank(net, asked, 24, described)
             found = step_time(net, asked, 24, described).seconds
             # Here communication in backward, too, hides the sum of the loss. In a Cost the latencies of two neighbours'
             # messages follow one another.

@@ -11,7 +11,7 @@ from gridgrad.parallel.choose import this_machine
 from gridgrad.parallel.grid.grid_description import GridDescription, GroupDescription
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.cost import Cost
-from gridgrad.parallel.prediction.machine import Table, checked, interpolated, names, read
+from gridgrad.parallel.prediction.machine import checked, interpolated, names, on_lattice, read
 from tests.mpi import mpi
 
 GOOD = {
@@ -28,12 +28,12 @@ def test_those_of_the_project_are_machine_files_with_sources():
 
 
 def test_tables_are_exact_where_measured_and_follow_powers_between():
-    table = Table([[1, 4, 16], [10, 1000]], [[1.0, 8.0], [2.0, 16.0], [4.0, 32.0]])
-    assert table.seconds((4, 1000)) == pytest.approx(16)
-    assert table.seconds((2, 10)) == pytest.approx(2**0.5)
-    assert table.seconds((1, 100)) == pytest.approx(8**0.5)
-    assert table.seconds((64, 10)) == pytest.approx(16)  # in proportion above
-    assert table.seconds((1, 1)) == pytest.approx(1)  # flat below
+    table = [[1, 4, 16], [10, 1000]], [[1.0, 8.0], [2.0, 16.0], [4.0, 32.0]]
+    assert on_lattice(*table, (4, 1000)) == pytest.approx(16)
+    assert on_lattice(*table, (2, 10)) == pytest.approx(2**0.5)
+    assert on_lattice(*table, (1, 100)) == pytest.approx(8**0.5)
+    assert on_lattice(*table, (64, 10)) == pytest.approx(16)  # in proportion above
+    assert on_lattice(*table, (1, 1)) == pytest.approx(1)  # flat below
     assert interpolated([(8, 1.0), (32, 4.0)], 16) == pytest.approx(2)
 
 

@@ -15,8 +15,7 @@ from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.critical_path import step_time
 from gridgrad.parallel.prediction.machine import read
-from gridgrad.parallel.prediction.partition_pipeline import partition_step_time
-from gridgrad.parallel.prediction.pipeline_plans import Pipelines
+from gridgrad.parallel.prediction.pipeline_cost import Pipelines, partition_step_time
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
 from gridgrad.parallel.training.stage_map import by_exchanges
 from tests.mpi import mpi

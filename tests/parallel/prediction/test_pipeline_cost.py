@@ -11,13 +11,11 @@ from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import STAGE
 from gridgrad.parallel.pipeline import schedule_names
-from gridgrad.parallel.prediction.chunk_cost import chunk_costs, layer_costs, message_seconds
+from gridgrad.parallel.prediction.chunk_cost import chunk_costs, layer_costs, message_seconds, planned_cuts
 from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.machine import SHIPPED, Machine, read
-from gridgrad.parallel.prediction.pipeline_cost import pipeline_step_time
-from gridgrad.parallel.prediction.pipeline_plans import Pipelines
+from gridgrad.parallel.prediction.pipeline_cost import Pipelines, pipeline_step_time
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
-from gridgrad.parallel.prediction.planned_cuts import planned_cuts
 from tests.parallel.pipeline.test_cuts import longest
 
 CORI, SLOW = read("cori-haswell"), read("ethernet-1g")

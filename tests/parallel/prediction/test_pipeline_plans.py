@@ -11,8 +11,7 @@ from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import parallelize
 from gridgrad.parallel.grid.process_grid import STAGE
 from gridgrad.parallel.prediction.machine import read
-from gridgrad.parallel.prediction.pipeline_cost import pipeline_step_time
-from gridgrad.parallel.prediction.pipeline_plans import SCHEDULES, Pipelines
+from gridgrad.parallel.prediction.pipeline_cost import SCHEDULES, Pipelines, pipeline_step_time
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
 from gridgrad.parallel.prediction.planner import TOLERANCE, NoRoom, Planner
 from gridgrad.parallel.training.pipelined import PipelinedSequential

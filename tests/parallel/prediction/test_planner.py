@@ -11,7 +11,7 @@ from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import parallelize
 from gridgrad.parallel.grid.process_grid import AXES
 from gridgrad.parallel.plans.hypergraph import Owners
-from gridgrad.parallel.prediction.cost import cost_of_busiest
+from gridgrad.parallel.prediction.cost import cost_of_slowest_rank
 from gridgrad.parallel.prediction.machine import read
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
 from gridgrad.parallel.prediction.planner import TOLERANCE, NoRoom, Planner, every_grid
@@ -38,7 +38,7 @@ def every_plan(net, ranks, batch_size, machine, words):
         for plan in product(*words):
             if any(axis in plan and size > 1 for axis, size in sizes.items()):
                 continue
-            yield cost_of_busiest(net, PlacementRequest(sizes, ",".join(plan)), batch_size, machine)
+            yield cost_of_slowest_rank(net, PlacementRequest(sizes, ",".join(plan)), batch_size, machine)
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -85,7 +85,7 @@ def test_no_plan_of_small_layers_is_better_where_their_sums_run_as_one():
 @pytest.mark.xfail(strict=True, reason="the search does not try the plan redundant: up to 30 times on a slow network")
 def test_no_rank_waits_for_a_slow_network_where_all_could_compute_the_same():
     net, machine = network_names.build("mlp:512,512,512,relu", 512, 10), read("marques-5MBps")
-    alone = cost_of_busiest(net, PlacementRequest({"model": 4}, "redundant"), 128, machine)
+    alone = cost_of_slowest_rank(net, PlacementRequest({"model": 4}, "redundant"), 128, machine)
     assert Planner(net, 4, 128, machine).best()[0].seconds <= (1 + TOLERANCE) * alone.seconds
 
 
@@ -95,7 +95,7 @@ def test_memory_is_respected(machine, ranks, batch_size):
     free, _ = Planner(net, ranks, batch_size, machine, PlacementRequest(grid=grid)).best()
     words = [("out", "in", "replicate")] * 3
     least = min(
-        cost_of_busiest(net, PlacementRequest(grid, ",".join(plan)), batch_size, machine).prediction.memory
+        cost_of_slowest_rank(net, PlacementRequest(grid, ",".join(plan)), batch_size, machine).prediction.memory
         for plan in product(*words)
     )
     assert least < free.step.memory  # so that there is a choice

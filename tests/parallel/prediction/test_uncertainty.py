@@ -8,13 +8,11 @@ import pytest
 from gridgrad.experiments.parts.explain_plan import why_lost
 from gridgrad.nn import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential
 from gridgrad.nn.zoo import network_names
-from gridgrad.parallel.choose.fastest_reduction import fastest
-from gridgrad.parallel.prediction.candidate import Candidate, order
+from gridgrad.parallel.choose.reductions import fastest
 from gridgrad.parallel.prediction.machine import Machine
-from gridgrad.parallel.prediction.pipeline_cost import PipelinePrediction
-from gridgrad.parallel.prediction.pipeline_plans import Pipelines
+from gridgrad.parallel.prediction.pipeline_cost import PipelinePrediction, Pipelines
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
-from gridgrad.parallel.prediction.planner import TOLERANCE, Planner
+from gridgrad.parallel.prediction.planner import TOLERANCE, Candidate, Planner, order
 from gridgrad.parallel.prediction.step_prediction import RankStep, StepPrediction
 
 NOISE = 0.1  # measurements differ by so much, relative

@@ -1,5 +1,6 @@
 """The choice of the fastest reduction is cached after it was measured, and a cached choice is checked before use."""
 
+import inspect
 import json
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from gridgrad.nn import Linear, ReLU, Sequential
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.calibration.turns import in_turns
-from gridgrad.parallel.choose import fastest_reduction, reductions
+from gridgrad.parallel.choose import reductions
 from tests.mpi import mpi
 from tests.parallel.equality import grids
 
@@ -17,14 +18,19 @@ def net():
     return Sequential([Linear(40, 300), ReLU(), Linear(300, 20)])
 
 
+def measure_in_this_test(monkeypatch):
+    """Undo what `tests/worker.py` does, so that "auto" measures, as in no other test."""
+    monkeypatch.setattr(reductions, "fastest_reduction", inspect.unwrap(reductions.fastest_reduction))
+
+
 @mpi(1, 2, 3, 4)
 def test_the_answer_is_one_for_all_ranks_and_stays(comm, monkeypatch):
-    monkeypatch.setattr(reductions, "fastest_reduction", fastest_reduction.fastest_reduction)  # measures, as in no other test
+    measure_in_this_test(monkeypatch)
     for sizes in grids(comm.size):
         with ProcessGrid(comm, **sizes) as grid:
             for question in ("auto", "overlap"):
                 first, second = (str(parallelize(net(), grid, "replicate", reduction=question).reduction) for _ in range(2))
-                assert first == second and fastest_reduction.ANSWER.fullmatch(first)
+                assert first == second and reductions.ANSWER.fullmatch(first)
                 assert set(comm.allgather(first)) == {first}
                 assert first.startswith(question) or question == "auto" or comm.size == 1
 
@@ -32,7 +38,7 @@ def test_the_answer_is_one_for_all_ranks_and_stays(comm, monkeypatch):
 @mpi(4)
 def test_uneven_blocks_do_not_part_the_ranks(comm, monkeypatch):
     """The group with the most parameters on one rank need not be that on another."""
-    monkeypatch.setattr(reductions, "fastest_reduction", fastest_reduction.fastest_reduction)  # measures, as in no other test
+    measure_in_this_test(monkeypatch)
     with ProcessGrid(comm, batch=2, model=2) as grid:
         uneven = Sequential([Linear(6, 2), ReLU(), Linear(2, 9)])
         answers = comm.allgather(str(parallelize(uneven, grid, "replicate,out", reduction="auto").reduction))
@@ -49,32 +55,32 @@ def test_where_there_is_no_room_it_is_plain(comm, monkeypatch):
 
 @mpi(2)
 def test_what_is_remembered_counts(comm, monkeypatch):
-    monkeypatch.setattr(reductions, "fastest_reduction", fastest_reduction.fastest_reduction)  # measures, as in no other test
+    measure_in_this_test(monkeypatch)
     with ProcessGrid(comm, batch=2) as grid:
         parallelize(net(), grid, reduction="auto")
         if comm.rank == 0:
-            answers = json.loads(fastest_reduction.answers_file().read_text())
-            fastest_reduction.answers_file().write_text(json.dumps(dict.fromkeys(answers, "overlap:321")))
+            answers = json.loads(reductions.answers_file().read_text())
+            reductions.answers_file().write_text(json.dumps(dict.fromkeys(answers, "overlap:321")))
         comm.Barrier()
         assert str(parallelize(net(), grid, reduction="auto").reduction) == "overlap:321"
         if comm.rank == 0:
-            fastest_reduction.answers_file().unlink()
+            reductions.answers_file().unlink()
 
 
 @mpi(1, 2, 3)
 def test_where_there_is_no_time_one_turn_is_enough(comm, monkeypatch):
-    monkeypatch.setattr(fastest_reduction, "SECONDS", -1.0)
+    monkeypatch.setattr(reductions, "SECONDS", -1.0)
     turns = []
-    monkeypatch.setattr(fastest_reduction, "in_turns", lambda *given: turns.append(in_turns(*given)) or turns[-1])
+    monkeypatch.setattr(reductions, "in_turns", lambda *given: turns.append(in_turns(*given)) or turns[-1])
     with ProcessGrid(comm, batch=comm.size) as grid:
         group = grid.group("batch")
-        answer = fastest_reduction.measure_fastest(grid, group, 1000, np.float32, "overlap", False)
+        answer = reductions.measure_fastest(grid, group, 1000, np.float32, "overlap", False)
     assert [len(each) for each in turns] == [1] and answer.startswith("overlap:")
 
 
 @mpi(4)
 def test_on_several_nodes_it_is_shared_or_overlap(comm, monkeypatch):
-    monkeypatch.setattr(reductions, "fastest_reduction", fastest_reduction.fastest_reduction)  # measures, as in no other test
+    measure_in_this_test(monkeypatch)
     monkeypatch.setenv("GRIDGRAD_RANKS_PER_NODE", "2")
     with ProcessGrid(comm, batch=4) as grid:
         assert str(parallelize(net(), grid, reduction="auto").reduction).split(":")[0] in ("shared", "overlap")
@@ -82,7 +88,7 @@ def test_on_several_nodes_it_is_shared_or_overlap(comm, monkeypatch):
 
 @mpi(2)
 def test_where_nothing_is_replicated_nothing_is_measured(comm, monkeypatch):
-    monkeypatch.setattr(reductions, "fastest_reduction", fastest_reduction.fastest_reduction)  # measures, as in no other test
+    measure_in_this_test(monkeypatch)
     with ProcessGrid(comm, model=2) as grid:
         assert str(parallelize(net(), grid, "out", reduction="auto").reduction) == "plain"
 
@@ -90,14 +96,14 @@ def test_where_nothing_is_replicated_nothing_is_measured(comm, monkeypatch):
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"a": 3}', '{"a": "rm -rf"}', '{"a": "overlap:0"}', '{"a": "plain;"}'])
 def test_a_file_that_is_no_answer_is_ignored(tmp_path, monkeypatch, text):
     monkeypatch.setenv("GRIDGRAD_CACHE", str(tmp_path))
-    fastest_reduction.answers_file().write_text(text)
-    assert fastest_reduction.stored_answers() == {}
-    fastest_reduction.store_answer("b", "plain")
-    assert fastest_reduction.stored_answers() == {"b": "plain"}
+    reductions.answers_file().write_text(text)
+    assert reductions.stored_answers() == {}
+    reductions.store_answer("b", "plain")
+    assert reductions.stored_answers() == {"b": "plain"}
 
 
 def test_a_folder_that_can_not_be_written_does_not_matter(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("GRIDGRAD_CACHE", str(tmp_path / "file"))
-    fastest_reduction.store_answer("b", "plain")
-    assert fastest_reduction.stored_answers() == {}
+    reductions.store_answer("b", "plain")
+    assert reductions.stored_answers() == {}
