@@ -1,6 +1,6 @@
 """Where to cut a network into the chunks of a pipeline, by predicted times and memory.
 
-`parallel/training/stage_cuts.py` has a rule that needs no machine.
+`parallel/training/stage_map.py` has a rule that needs no machine.
 """
 
 from itertools import accumulate

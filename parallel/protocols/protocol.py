@@ -71,7 +71,7 @@ class Traffic(NamedTuple):
 
 
 OPTIMIZER = "optimizer/"  # in front of the names of what a checkpoint holds of it
-LAYER = "protocol"  # the name under which the tally counts what workers send each other
+BETWEEN_WORKERS = "protocol"  # the name under which the tally counts what workers send each other
 
 
 @dataclass(frozen=True)
@@ -351,7 +351,7 @@ class SentParameters:
                 flat[where] = packed[start : start + size(where)]
                 start += size(where)
             for group, where in self.copies:
-                group.broadcast(flat[where], LAYER)
+                group.broadcast(flat[where], BETWEEN_WORKERS)
 
     def parameters(self):
         """(the name of a parameter, its slice of what `pack` returns, its slice of the flat buffers) of each one."""

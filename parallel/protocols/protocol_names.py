@@ -10,7 +10,7 @@ from gridgrad.parallel.protocols.averaging import EASGD, SGP, DiLoCo, LocalSGD, 
 from gridgrad.parallel.protocols.parallel_sgd import ParallelSGD
 from gridgrad.parallel.protocols.protocol import Protocol, Traffic
 from gridgrad.parallel.protocols.server import Downpour, ParameterServer
-from gridgrad.parallel.protocols.shard import ASP, BSP, OWNERSHIPS, SSP
+from gridgrad.parallel.protocols.shard import OWNERSHIPS, BulkServerShard, ServerShard
 
 SYNC = "sync"
 MOST = 2**31 - 1  # of a whole number
@@ -75,8 +75,8 @@ class ProtocolForm:
 
 
 def stale_synchronous(*arguments, bound, **keywords):
-    """A ParameterServer with the policy SSP."""
-    return ParameterServer(*arguments, make_policy=partial(SSP, bound), **keywords)
+    """A ParameterServer whose workers are at most `bound` steps apart."""
+    return ParameterServer(*arguments, make_shard=partial(ServerShard, bound=bound), **keywords)
 
 
 ASYNCHRONOUS = partial(ParameterServer.traffic, asynchronous=True)
@@ -116,11 +116,11 @@ FORMS: dict[str, ProtocolForm] = {
         },
     ),
     "server:bsp": ProtocolForm(
-        partial(ParameterServer, make_policy=BSP), "server:bsp, parameter servers in step", {}, OWNERS,
+        partial(ParameterServer, make_shard=BulkServerShard), "server:bsp, parameter servers in step", {}, OWNERS,
         traffic=ParameterServer.traffic,
     ),
     "server:asp": ProtocolForm(
-        partial(ParameterServer, make_policy=ASP), "server:asp, asynchronous", {}, OWNERS, traffic=ASYNCHRONOUS,
+        ParameterServer, "server:asp, asynchronous", {}, OWNERS, traffic=ASYNCHRONOUS,
     ),
     "server:ssp": ProtocolForm(
         stale_synchronous, "server:ssp:S, stale synchronous: a worker waits where it is more than S steps ahead",

@@ -21,30 +21,29 @@ from gridgrad.nn.optimizers.optimizer import SGD
 from gridgrad.parallel.checkpoint.state import OptimizerState
 from gridgrad.parallel.job.deaths import Death
 from gridgrad.parallel.placement.partition import size
-from gridgrad.parallel.protocols.protocol import LAYER, UPDATE, Message, Protocol, Traffic, WorkOfStep
-from gridgrad.parallel.protocols.shard import ASP, ServerShard, greedy
+from gridgrad.parallel.protocols.protocol import BETWEEN_WORKERS, UPDATE, Message, Protocol, Traffic, WorkOfStep
+from gridgrad.parallel.protocols.shard import ServerShard, greedy
 
 
 class ParameterServer(Protocol):
-    """A worker pushes the gradient of each turn, weighted by its share, and fetches the parameters for the next. BSP equals
-    synchronous training; otherwise a worker takes the next free share of any minibatch, so slow ones take fewer.
-    owners: of OWNERSHIPS. lost: workers dead at the end. ValueError where ranks of a worker share sums of gradients.
+    """A worker pushes the gradient of each turn, weighted by its share, and fetches the parameters for the next. make_shard:
+    ServerShard, a BulkServerShard or a function with their arguments. owners: of OWNERSHIPS. lost: workers dead at the end.
+    ValueError where ranks of a worker share sums of gradients.
     """
 
-    def __init__(self, net, workers, make_optimizer, make_policy, owners=greedy):
+    def __init__(self, net, workers, make_optimizer, make_shard=ServerShard, owners=greedy):
         if net.reduction.sharded or net.reduction.sharers > 1:
             raise ValueError("a worker needs its whole gradient to push it to a server: use --reduction plain or overlap, and "
                              "leave out --update sharded")  # fmt: skip
-        self._policy, self._owners = make_policy(), owners
+        self._make_shard, self._owners = make_shard, owners
         super().__init__(net, workers, make_optimizer)
         self.shard.optimizer = self.optimizer
-        self.asynchronous = self._policy.dynamic
-        self.staleness = self.shard.staleness
+        self.asynchronous, self.staleness = self.shard.asynchronous, self.shard.staleness
         self.clock, self.done, self.answered, self.lost = 0, set(), set(), 0
         self._asking, self._finals = [], []  # workers that wait for parameters, and for the last ones
         self._dead_at_end = 0  # how many had died when all others were done: all workers are to hear the same of it
         self._missing, self._of_others = set(), {server: 0 for server in self.parts}  # see ServerShard
-        self._drawn = self._next_share = self.net.step * workers.size + workers.size  # numbers of shares, over all minibatches
+        self._drawn = self._next_share = (net.step + 1) * workers.size  # numbers of shares, over all minibatches
         for kind in ("push", "fetch", "parameters", "draw", "drawn", "done", "final"):
             workers.handle(kind, getattr(self, f"_on_{kind}"))
         if net.grid.size == 1 and self.parts.keys() <= {0}:
@@ -53,8 +52,7 @@ class ParameterServer(Protocol):
     @staticmethod
     def traffic(served, fetch=1, push=1, local=0, asynchronous=False, **values):
         """See Protocol. local: operations on each parameter of a worker's own step between fetches. A push also asks for
-        parameters; a fetch without one is a message. Where workers do not wait for others,
-        each asks the first one in each step for a share.
+        parameters; a fetch without one is a message. Asynchronous workers ask the first one in each step for a share.
         """
         workers = range(len(served))
         pairs = [(worker, server) for worker in workers for server in workers if worker != server and served[server]]
@@ -80,7 +78,7 @@ class ParameterServer(Protocol):
             self.parts.setdefault(owner, []).append(where)
         self._packed = self.counted.pack(self.net.params)
         mine = self._of(self.workers.rank, self._packed)
-        self.shard = ServerShard(mine, self.workers.size, self._policy, self.net.step)
+        self.shard = self._make_shard(mine, self.workers.size, self.net.step)
         return self.shard
 
     def _of(self, server, packed):
@@ -111,7 +109,7 @@ class ParameterServer(Protocol):
         self.shard.params[...] = self._of(self.workers.rank, self._packed)
         self.shard.begin_at(self.net.step)
         self.staleness = self.shard.staleness
-        self._drawn = self._next_share = self.net.step * self.workers.size + self.workers.size
+        self._drawn = self._next_share = (self.net.step + 1) * self.workers.size
 
     # ----- the worker
 
@@ -155,14 +153,12 @@ class ParameterServer(Protocol):
     def push(self, gradient, turns=1, fetch=False, of_others=None):
         """Send a gradient, the sum of some turns. fetch: ask for the parameters in the same message, since another one could
         come when others have pushed for the next step. of_others: {server: number}, see ServerShard, of the parameters of
-        which the gradient was computed; by default of those that were fetched last.
+        which the gradient was computed, by default those that were fetched last.
         """
         self.clock += 1
-        self._missing = set(self.parts if fetch else ())
+        self._missing, of_others = set(self.parts if fetch else ()), of_others or self._of_others
         for server in self.parts:
-            self.workers.send(
-                server, "push", ((of_others or self._of_others)[server], turns, fetch), self._of(server, gradient)
-            )
+            self.workers.send(server, "push", (of_others[server], turns, fetch), self._of(server, gradient))
 
     def ask(self, kind="fetch"):
         """Ask for the parameters."""
@@ -181,7 +177,7 @@ class ParameterServer(Protocol):
         self.workers.meet_inside()
         if self.asynchronous:
             number = np.array([self._drawn], np.int64)
-            self.net.grid.world.broadcast(number, LAYER)
+            self.net.grid.world.broadcast(number, BETWEEN_WORKERS)
             self._drawn = int(number[0])
 
     def _draw(self):
@@ -261,8 +257,7 @@ class ParameterServer(Protocol):
             self._finals = []
 
     def _send_parameters(self, worker):
-        numbers = self.shard.of_others(worker), self._dead_at_end
-        self.workers.send(worker, "parameters", numbers, self.shard.params)
+        self.workers.send(worker, "parameters", (self.shard.of_others(worker), self._dead_at_end), self.shard.params)
 
     def _on_death(self, worker):
         """Go on without a worker that has died. Raises Death if it was the server."""
@@ -289,7 +284,7 @@ class Downpour(ParameterServer):
     """
 
     def __init__(self, net, workers, make_optimizer, fetch, push, owners=greedy):
-        super().__init__(net, workers, make_optimizer, ASP, owners)
+        super().__init__(net, workers, make_optimizer, owners=owners)
         self.periods = (fetch, push) if workers.size > 1 else (1, 1)  # alone, it is serial training
         self.local, self.interval = SGD(net, self.optimizer.lr), min(self.periods)
         self._sum, self._summed, self._turns = self.counted.pack(net.grads), 0, 0

@@ -1,19 +1,21 @@
 """The parameters that one rank serves, the three ways in which a server keeps workers together, and who serves what.
 
-| policy    | a pushed gradient is applied      | a worker gets the parameters                                               |
-|-----------|-----------------------------------|----------------------------------------------------------------------------|
-| `BSP`     | with those of all other workers   | when the gradients of all workers for its step are applied                 |
-| `ASP`     | at once                           | at once                                                                    |
-| `SSP`     | at once                           | when no worker is more than `bound` steps behind it                        |
+|     | class                  | a pushed gradient is applied    | a worker gets the parameters                                |
+|-----|------------------------|---------------------------------|-------------------------------------------------------------|
+| BSP | `BulkServerShard`      | with those of all other workers | when the gradients of all workers for its step are applied  |
+| ASP | `ServerShard`          | at once                         | at once                                                     |
+| SSP | `ServerShard`, `bound` | at once                         | when no worker is more than `bound` steps behind it         |
 
 BSP is bulk synchronous (Valiant 1990), ASP asynchronous (Dean et al. 2012), SSP stale synchronous (Ho et al. 2013, section 3);
-see also Eserol 2019, section 2.6.1. The *clock* of a worker is the number of gradients that it has pushed.
+see also Eserol 2019, section 2.6.1. The *clock* of a worker is the number of gradients that it has pushed. With SSP a worker
+with clock c sees all gradients that workers pushed before their clock c - bound; with bound 0 and plain SGD it equals BSP.
 
 Where a server is spread over the workers, a function of OWNERSHIPS says who serves which parameter (Eserol 2019, section
 5.2.3): (sizes, in the order of the network; number of servers) -> the owner of each. A parameter is never divided, so the
 largest one bounds how even any choice can be: the first fully connected layer of VGG16 has 103 of its 138 million parameters.
 """
 
+import math
 from collections import Counter
 
 from gridgrad.nn.device import xp
@@ -22,20 +24,17 @@ from gridgrad.nn.flat_parameters import FlatParameters
 
 class ServerShard(FlatParameters):
     """The parameters that a rank serves: for its optimizer, which is set afterwards, the network. version: gradients applied.
-    clocks: gradients pushed by each worker. training: workers that will push more. staleness: see Protocol. leads: Counter of
-    parameters sent, by how many steps their worker was ahead of the slowest.
+    turns: those whose gradients they sum. clocks: gradients pushed by each worker. training: workers that will push more.
+    staleness: see Protocol. leads: Counter of parameters sent, by how many steps their worker was ahead of the slowest.
     """
 
-    def __init__(self, params, workers, policy, step=0):
+    asynchronous = True  # whether a worker takes the next share that is free, or its own share of each global minibatch
+
+    def __init__(self, params, workers, step=0, bound=math.inf):
         super().__init__(params, xp.zeros_like(params))
-        self.workers, self.policy, self.turns, self.optimizer = workers, policy, step * workers, None
+        self.workers, self.bound, self.turns, self.optimizer = workers, bound, step * workers, None
         self.version, self.clocks, self.training = 0, [0] * workers, set(range(workers))
         self.staleness, self.leads = Counter(), Counter()
-
-    @property
-    def step(self):
-        """How many global minibatches have been applied: there the optimizer evaluates its schedule."""
-        return self.turns // self.workers
 
     def begin_at(self, step):
         """Go on after so many steps, in each of which every worker has pushed a gradient."""
@@ -51,10 +50,14 @@ class ServerShard(FlatParameters):
         """Take a gradient, the sum of some turns. of_others: what `of_others` returned when its parameters were sent."""
         self.staleness[self.of_others(worker) - of_others] += 1
         self.clocks[worker] += 1
-        self.policy.pushed(self, worker, (gradient, turns))
+        self.take(worker, (gradient, turns))
+
+    def take(self, worker, pushed):
+        """Apply what a worker has pushed, (gradient, how many turns it sums), or keep it for later."""
+        self.apply([pushed])
 
     def apply(self, pushed):
-        """Update the parameters with the sum of some gradients. pushed: (gradient, how many turns it sums) of each."""
+        """Update the parameters with the sum of some gradients. pushed: a list, see `take`."""
         (first, _), *others = pushed
         self.grads[...] = first
         for gradient, _ in others:
@@ -75,17 +78,25 @@ class ServerShard(FlatParameters):
     def left(self, worker):
         """A worker will push no more."""
         self.training.discard(worker)
-        self.policy.left(self)
 
     def may_answer(self, worker):
         """Whether a worker may have the parameters now."""
         clock = self.clocks[worker]
-        if not self.policy.may_answer(self, clock):
+        if not self.is_ready_for(clock):
             return False
         self.leads[clock - self.slowest()] += 1
         return True
 
+    def is_ready_for(self, clock):
+        """Whether all gradients are applied that a worker with this clock must see."""
+        return self.slowest() >= clock - self.bound
+
     # ----- what an optimizer wants of a network
+
+    @property
+    def step(self):
+        """How many global minibatches have been applied: there the optimizer evaluates its schedule."""
+        return self.turns // self.workers
 
     @property
     def flat(self):
@@ -95,54 +106,33 @@ class ServerShard(FlatParameters):
         pass
 
 
-class ASP:
-    """Asynchronous parallel: nobody waits."""
+class BulkServerShard(ServerShard):
+    """The gradients of all workers are summed, in the order of the workers, and applied together."""
 
-    dynamic = True  # whether a worker takes the next share that is free, or its own share of each global minibatch
+    asynchronous = False
 
-    def pushed(self, shard, worker, pushed):
-        shard.apply([pushed])
-
-    def may_answer(self, shard, clock):
-        return True
-
-    def left(self, shard):
-        pass
-
-
-class SSP(ASP):
-    """Stale synchronous parallel: a worker with clock c sees all gradients that workers pushed before their clock c - bound.
-    bound: steps, at least 0. With 0 and plain SGD it equals BSP.
-    """
-
-    def __init__(self, bound):
-        self.bound = bound
-
-    def may_answer(self, shard, clock):
-        return shard.slowest() >= clock - self.bound
-
-
-class BSP:
-    """Bulk synchronous parallel: the gradients of all workers are summed, in the order of the workers, and applied together."""
-
-    dynamic = False
-
-    def __init__(self):
+    def __init__(self, params, workers, step=0):
+        super().__init__(params, workers, step)
         self._waiting, self._rounds = {}, 0  # {worker: what it pushed}; how often that was applied
 
-    def pushed(self, shard, worker, pushed):
+    def take(self, worker, pushed):
         self._waiting[worker] = pushed
-        self.left(shard)
+        self._end_round()
 
-    def left(self, shard):
-        if self._waiting and self._waiting.keys() >= shard.training:
-            shard.apply([self._waiting[worker] for worker in sorted(self._waiting)])
-            shard.turns += shard.workers - len(self._waiting)  # those of workers that have left count as steps too
+    def left(self, worker):
+        super().left(worker)
+        self._end_round()
+
+    def is_ready_for(self, clock):
+        return self._rounds >= clock
+
+    def _end_round(self):
+        """Apply the gradients if those of all workers are here."""
+        if self._waiting and self._waiting.keys() >= self.training:
+            self.apply([self._waiting[worker] for worker in sorted(self._waiting)])
+            self.turns += self.workers - len(self._waiting)  # those of workers that have left count as steps too
             self._waiting.clear()
             self._rounds += 1
-
-    def may_answer(self, shard, clock):
-        return self._rounds >= clock
 
 
 def single(sizes, servers):

@@ -31,7 +31,7 @@ from gridgrad.parallel.grid.group import pieces
 from gridgrad.parallel.grid.tally import Call, Tally
 from gridgrad.parallel.grid.transfer import CompletedTransfer, Transfer
 from gridgrad.parallel.grid.virtual_time import Link, VirtualTime
-from gridgrad.parallel.protocols.protocol import LAYER
+from gridgrad.parallel.protocols.protocol import BETWEEN_WORKERS
 from gridgrad.parallel.protocols.workers import NUMBERS, Workers, filled
 
 
@@ -187,7 +187,7 @@ class SimulatedWorkers(Workers):
         coroutine.pause()
 
     def wait_until(self, condition):
-        with Call(self, "wait", LAYER, 0):
+        with Call(self, "wait", BETWEEN_WORKERS, 0):
             self.sleep(condition, lambda: f"for a message, until {_place(condition)} is true")
 
     def meet_inside(self):
@@ -215,7 +215,7 @@ class SimulatedWorkers(Workers):
             self._take_time(kind, size)
             self.handlers[kind](self.rank, filled(numbers), content)
             return
-        with Call(self, kind, LAYER, size, messages=1):
+        with Call(self, kind, BETWEEN_WORKERS, size, messages=1):
             arrival = self._link.take(simulation.time, size * simulation.byte_seconds) + simulation.latency
         share, seconds = simulation.delayed
         if share and next(self._delays) < share:
@@ -250,10 +250,10 @@ class SimulatedWorkers(Workers):
 
     # ----- all-reduces
 
-    def all_reduce(self, array, layer=LAYER):
+    def all_reduce(self, array, layer=BETWEEN_WORKERS):
         self.start_all_reduce(array, layer).wait()
 
-    def start_all_reduce(self, array, layer=LAYER):
+    def start_all_reduce(self, array, layer=BETWEEN_WORKERS):
         if self.size == 1:
             return CompletedTransfer()
         simulation, number = self.simulation, self._begun

@@ -19,7 +19,7 @@ from gridgrad.parallel.grid.process_grid import BATCH, LAYER_AXES, STAGE, Proces
 from gridgrad.parallel.grid.tally import Call
 from gridgrad.parallel.job.deaths import dead, is_death
 from gridgrad.parallel.job.waiting import sleep_until
-from gridgrad.parallel.protocols.protocol import LAYER
+from gridgrad.parallel.protocols.protocol import BETWEEN_WORKERS
 
 INTERVAL = 0.0005  # seconds between two looks for messages while layers compute
 LONGEST = 0.001  # seconds that a waiting rank sleeps, at most, when no message has come
@@ -44,11 +44,11 @@ class Workers(Observer):
         """The time in seconds."""
         return self.tally.clock.now()
 
-    def all_reduce(self, array, layer=LAYER):
+    def all_reduce(self, array, layer=BETWEEN_WORKERS):
         """Sum an array over the workers, in place. Collective."""
         self.group.all_reduce(array, layer)
 
-    def start_all_reduce(self, array, layer=LAYER):
+    def start_all_reduce(self, array, layer=BETWEEN_WORKERS):
         """Begin `all_reduce`; return a Transfer. Collective."""
         return self.group.start_all_reduce(array, layer)
 
@@ -68,7 +68,7 @@ class Workers(Observer):
         message = np.empty(8 * NUMBERS + content.size, np.uint8)
         message[: 8 * NUMBERS].view(np.int64)[:] = [self.kinds.index(kind), *filled(numbers)]
         message[8 * NUMBERS :] = content
-        with Call(self.group, kind, LAYER, message.nbytes, messages=1), self._surviving():
+        with Call(self.group, kind, BETWEEN_WORKERS, message.nbytes, messages=1), self._surviving():
             if to not in self.dead:
                 self._leaving.append((to, self.comm.Isend(message, to, TAG), message))
 
@@ -135,7 +135,7 @@ class Workers(Observer):
 
     def wait_until(self, condition):
         """Handle messages until condition() is true; those that are here already in any case."""
-        with Call(self.group, "wait", LAYER, 0):
+        with Call(self.group, "wait", BETWEEN_WORKERS, 0):
             self.serve()
             sleep_until(condition, self.serve, LONGEST)
 

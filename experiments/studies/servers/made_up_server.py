@@ -2,7 +2,7 @@
 
 from gridgrad.nn import SGD, Linear, Sequential
 from gridgrad.parallel.protocols.server import ParameterServer
-from gridgrad.parallel.protocols.shard import ASP, single
+from gridgrad.parallel.protocols.shard import single
 from gridgrad.parallel.training.distribute import distribute
 
 
@@ -17,7 +17,7 @@ def made_up_server(workers, grid, parameters, make_optimizer=momentum):
     workers: the Workers. grid: a ProcessGrid of one rank. Collective.
     """
     net = distribute(Sequential([Linear(parameters - 1, 1)]), grid)
-    return ParameterServer(net, workers, make_optimizer, ASP, single)
+    return ParameterServer(net, workers, make_optimizer, owners=single)
 
 
 def gradient_of(protocol):

@@ -18,7 +18,7 @@ class OneSidedServer:
     """
 
     def __init__(self, comm, params, make_optimizer):
-        self.copy = ServerShard(params.copy(), comm.size, None)
+        self.copy = ServerShard(params.copy(), comm.size)
         self.optimizer = make_optimizer(self.copy)
         self.arrays = [self.copy.params, *self.optimizer.state_arrays().values()]
         is_server = comm.rank == 0

@@ -11,7 +11,7 @@ from gridgrad.nn import LOSSES, OPTIMIZERS, SGD
 from gridgrad.parallel import ProcessGrid, distribute
 from gridgrad.parallel.protocols import protocol_names
 from gridgrad.parallel.protocols.protocol import Shares
-from gridgrad.parallel.protocols.shard import BSP, ServerShard
+from gridgrad.parallel.protocols.shard import BulkServerShard
 from gridgrad.parallel.protocols.simulated_workers import SimulatedWorkers, Simulation
 from gridgrad.parallel.protocols.workers import Workers, divide, filled
 from gridgrad.parallel.sync.overlapped import OverlappedReduction
@@ -240,6 +240,6 @@ def test_late_messages_between_ranks_are_neither_lost_nor_applied_twice(comm):
 
 def test_a_server_that_goes_on_has_applied_the_gradients_of_all_workers():
     for size in (4, 0):
-        shard = ServerShard(np.zeros(size), 3, BSP())
+        shard = BulkServerShard(np.zeros(size), 3)
         shard.begin_at(5)
         assert (shard.step, shard.turns, shard.staleness) == (5, 15, Counter({0: 15} if size else {}))

@@ -1,4 +1,4 @@
-"""Messages of a pipeline all of whose ranks run in one process, in place of those of `parallel/training/transports.py`."""
+"""Messages of a pipeline all of whose ranks run in one process, in place of those of `parallel/training/messages.py`."""
 
 
 class Mailbox:

@@ -16,12 +16,10 @@ from gridgrad.parallel.pipeline.generators import complete
 from gridgrad.parallel.pipeline.schedule import Schedule, Unsound, execution
 from gridgrad.parallel.placement.layout import Layout
 from gridgrad.parallel.placement.stages import cut
-from gridgrad.parallel.training import transports
-from gridgrad.parallel.training.boundaries import StageBoundary
-from gridgrad.parallel.training.chunk_passes import MicroBatch, StepDriver
-from gridgrad.parallel.training.executor import Executor
-from gridgrad.parallel.training.stage_cuts import balanced_cuts
-from gridgrad.parallel.training.transports import BufferPool
+from gridgrad.parallel.training import messages
+from gridgrad.parallel.training.executor import Executor, MicroBatch
+from gridgrad.parallel.training.messages import BufferPool, StageBoundary
+from gridgrad.parallel.training.stage_map import balanced_cuts
 from tests.parallel.equality import assert_same, micro_batches_of, serial
 from tests.parallel.pipelines import SYNCHRONOUS, dense, images, minibatches, own_schedule, serial_net, single
 from tests.parallel.training.mailbox import Mailbox
@@ -29,7 +27,7 @@ from tests.parallel.training.mailbox import Mailbox
 RATE = 0.05
 
 
-class OneProcess(StepDriver):
+class OneProcess:
     """All ranks of a pipeline. A rank updates the parameters of its chunks, which all lie in one serial network."""
 
     def __init__(self, layers, route):
@@ -79,8 +77,10 @@ class OneProcess(StepDriver):
         return sum(sum(executor.losses.values()) for executor in self.executors)
 
 
-class DriverOf(StepDriver):
-    """The host of one rank."""
+class DriverOf:
+    """What the executor of one rank calls, in place of a PipelineTrainer."""
+
+    observer = None
 
     def __init__(self, whole, rank):
         self.whole, self.rank, self.loss = whole, rank, whole.loss
@@ -89,6 +89,15 @@ class DriverOf(StepDriver):
         context.training = True
         net = self.whole.net
         context.begin(net.seed, micro_batch.step, micro_batch.samples, micro_batch.first, micro_batch.minibatch_size)
+
+    def resume(self, context):
+        pass
+
+    def loss_known(self):
+        pass
+
+    def begins(self, instruction):
+        pass
 
     def computed(self, instruction):
         where = self.whole.slices[instruction.chunk]
@@ -188,7 +197,7 @@ def moved(row, rng):
 def test_memory_is_used_again(monkeypatch):
     """After the first steps no step takes new arrays, neither for messages nor for contexts."""
     taken = []
-    monkeypatch.setattr(transports, "empty", lambda size, dtype: taken.append(size) or np.empty(size, dtype))
+    monkeypatch.setattr(messages, "empty", lambda size, dtype: taken.append(size) or np.empty(size, dtype))
     ((x, y),) = minibatches(images, (9,))
     for schedule in schedules(3, 4):
         pipeline, counts = OneProcess(images, schedule.route), []
@@ -225,6 +234,6 @@ def test_contexts_share_only_gradients():
 
 
 def test_messages_have_tags_that_groups_do_not_use():
-    transport = transports.MpiTransport(None, 3, None)
-    found = {transport._tag(way, chunk, number) for way in transports.WAYS for chunk in range(3) for number in range(20000)}
-    assert min(found) == TAGS and max(found) < transports.LEAST_TAGS and len(found) == 6 * transport.numbers
+    transport = messages.MpiTransport(None, 3, None)
+    found = {transport._tag(way, chunk, number) for way in messages.WAYS for chunk in range(3) for number in range(20000)}
+    assert min(found) == TAGS and max(found) < messages.LEAST_TAGS and len(found) == 6 * transport.numbers
