@@ -2,16 +2,14 @@
 
 Each rank is a worker, and it serves some of the parameters beside (Eserol 2019, section 5.2.3, "distributed parameter server";
 Li et al. 2014); a single server is the first worker, which owns all of them. There is no thread for serving: `workers.py` says
-when messages are handled. With workers that are spread over several ranks, each rank pushes the gradients of its own blocks to
-the ranks that have the same blocks in other workers.
+when messages are handled. Ranks of a worker push the gradients of their own blocks to the ranks that have the same blocks in
+other workers.
 
 Where a single server keeps all parameters, and each worker is one rank, the others go on if a worker but the first one dies, if
 the MPI library lets them: see `parallel/job/deaths.py`. The shares that it had drawn or pushed are lost or kept accordingly.
-
-One-sided communication would not need the server's attention, but a server with any other optimizer than plain SGD has to
-compute. `gridgrad study servers` measures both.
 """
 
+from functools import partial
 from math import lcm
 
 import numpy as np
@@ -21,21 +19,20 @@ from gridgrad.nn.optimizers.optimizer import SGD
 from gridgrad.parallel.checkpoint.state import OptimizerState
 from gridgrad.parallel.job.deaths import Death
 from gridgrad.parallel.placement.partition import size
-from gridgrad.parallel.protocols.protocol import BETWEEN_WORKERS, UPDATE, Message, Protocol, Traffic, WorkOfStep
+from gridgrad.parallel.protocols.protocol import BETWEEN_WORKERS, UPDATE, Message, Protocol, Traffic, WorkOfStep, joined, spread
 from gridgrad.parallel.protocols.shard import ServerShard, greedy
 
 
 class ParameterServer(Protocol):
-    """A worker pushes the gradient of each turn, weighted by its share, and fetches the parameters for the next. make_shard:
-    ServerShard, a BulkServerShard or a function with their arguments. owners: of OWNERSHIPS. lost: workers dead at the end.
-    ValueError where ranks of a worker share sums of gradients.
+    """A worker pushes the gradient of each turn, weighted by its share, and fetches the parameters for the next. shard: the
+    class, with its options, of what a rank serves. owners: of OWNERSHIPS. lost: workers dead at the end.
     """
 
-    def __init__(self, net, workers, make_optimizer, make_shard=ServerShard, owners=greedy):
+    def __init__(self, net, workers, make_optimizer, shard=ServerShard, owners=greedy, **options):
         if net.reduction.sharded or net.reduction.sharers > 1:
             raise ValueError("a worker needs its whole gradient to push it to a server: use --reduction plain or overlap, and "
                              "leave out --update sharded")  # fmt: skip
-        self._make_shard, self._owners = make_shard, owners
+        self._make_shard, self._owners = partial(shard, **options), owners
         super().__init__(net, workers, make_optimizer)
         self.shard.optimizer = self.optimizer
         self.asynchronous, self.staleness = self.shard.asynchronous, self.shard.staleness
@@ -83,8 +80,7 @@ class ParameterServer(Protocol):
 
     def _of(self, server, packed):
         """A copy of the elements of a packed array that a server owns."""
-        parts = [packed[where] for where in self.parts.get(server, ())]
-        return xp.concatenate(parts) if parts else packed[:0].copy()
+        return joined(packed, self.parts.get(server, ()))
 
     def own_arrays(self):
         return {"served": self.shard.params, "gradients": self.shard.grads, "fetched": self._packed}
@@ -152,8 +148,7 @@ class ParameterServer(Protocol):
 
     def push(self, gradient, turns=1, fetch=False, of_others=None):
         """Send a gradient, the sum of some turns. fetch: ask for the parameters in the same message, since another one could
-        come when others have pushed for the next step. of_others: {server: number}, see ServerShard, of the parameters of
-        which the gradient was computed, by default those that were fetched last.
+        come when others have pushed again. of_others: {server: number}, see ServerShard, by default those fetched last.
         """
         self.clock += 1
         self._missing, of_others = set(self.parts if fetch else ()), of_others or self._of_others
@@ -204,15 +199,8 @@ class ParameterServer(Protocol):
 
     def _on_parameters(self, server, numbers, content):
         self._of_others[server], self.lost, *_ = numbers
-        self.put(server, to_device(content.view(self.net.dtype)), self._packed)
+        spread(to_device(content.view(self.net.dtype)), self.parts[server], self._packed)
         self._missing.discard(server)
-
-    def put(self, server, array, packed):
-        """Write what a server owns to its places in an array shaped as `counted.pack` returns it."""
-        start = 0
-        for where in self.parts[server]:
-            packed[where] = array[start : start + size(where)]
-            start += size(where)
 
     def _on_drawn(self, server, numbers, content):
         self._drawn = numbers[0]
@@ -278,9 +266,8 @@ class ParameterServer(Protocol):
 
 
 class Downpour(ParameterServer):
-    """Workers train on a copy, which they fetch every `fetch` turns, by plain SGD with the server's learning rate, and push the
-    sum of their gradients every `push` turns (Dean et al. 2012, section 4.1, with Adagrad; Hegde and Usmani 2016, Algorithm
-    4). With periods of 1 it equals an asynchronous server.
+    """Workers fetch a copy every `fetch` turns, train it by plain SGD with the server's learning rate, and push the sum of
+    their gradients every `push` turns (Dean et al. 2012, section 4.1). With periods of 1 it equals an asynchronous server.
     """
 
     def __init__(self, net, workers, make_optimizer, fetch, push, owners=greedy):

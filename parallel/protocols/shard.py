@@ -23,17 +23,17 @@ from gridgrad.nn.flat_parameters import FlatParameters
 
 
 class ServerShard(FlatParameters):
-    """The parameters that a rank serves: for its optimizer, which is set afterwards, the network. version: gradients applied.
-    turns: those whose gradients they sum. clocks: gradients pushed by each worker. training: workers that will push more.
-    staleness: see Protocol. leads: Counter of parameters sent, by how many steps their worker was ahead of the slowest.
+    """The parameters that a rank serves; for its optimizer, which is set afterwards, they are the network. staleness: as in
+    Protocol. leads: Counter of parameters sent, by how many steps their worker was ahead of the slowest.
     """
 
     asynchronous = True  # whether a worker takes the next share that is free, or its own share of each global minibatch
 
     def __init__(self, params, workers, step=0, bound=math.inf):
         super().__init__(params, xp.zeros_like(params))
-        self.workers, self.bound, self.turns, self.optimizer = workers, bound, step * workers, None
-        self.version, self.clocks, self.training = 0, [0] * workers, set(range(workers))
+        self.workers, self.bound, self.optimizer = workers, bound, None
+        self.version, self.turns = 0, step * workers  # gradients applied, and the turns of which they are sums
+        self.clocks, self.training = [0] * workers, set(range(workers))  # gradients pushed by each; who will push more
         self.staleness, self.leads = Counter(), Counter()
 
     def begin_at(self, step):
@@ -141,16 +141,13 @@ def single(sizes, servers):
 
 
 def round_robin(sizes, servers):
-    """Each parameter in turn goes to the next worker, whatever its size. With an even number of servers, half of them get all
-    weights and the others all biases.
-    """
+    """Each parameter in turn goes to the next worker. Of an even number, half get all weights, the others all biases."""
     return tuple(index % servers for index in range(len(sizes)))
 
 
 def greedy(sizes, servers):
-    """Each parameter in turn goes to the first worker that serves the smallest sum of sizes. Graham's rule LPT, the largest
-    first, is more even where the largest does not decide: on VGG16 with 2 servers 1.49 times the mean instead of 1.58, with
-    16 both 11.88.
+    """Each parameter in turn goes to the first worker that serves the smallest sum of sizes: on VGG16 with 2 servers at most
+    1.58 times the mean; Graham's LPT, the largest first, would have 1.49. With 16 servers both have 11.88.
     """
     loads, owners = [0] * servers, []
     for size in sizes:

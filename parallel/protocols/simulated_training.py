@@ -45,8 +45,8 @@ class Training:
 
 @dataclass(frozen=True)
 class Task:
-    """What is trained, whatever the protocol: a copy of `serial` on each worker. x, y: the training data. batch_size: of a
-    global minibatch. steps: global minibatches. seed: of the order of samples.
+    """What is trained, whatever the protocol: a copy of `serial` on each worker. x, y: the training data. batch_size, steps: of
+    global minibatches. seed: of the order of samples.
     """
 
     serial: Sequential
@@ -62,13 +62,12 @@ class Task:
 def train(simulation, task, make_protocol, seconds, watch=None, every=1):
     """The Training of a Task in a Simulation. make_protocol: as `parse_protocol` returns. seconds: function of the samples in a
     minibatch. watch: called as watch(seconds, samples, nets), in no virtual time, every `every` samples or somewhat more.
-    Raises what a worker raises, such as Diverged.
     """
     history, nets, x, y, trained = [], [None] * simulation.size, task.x, task.y, 0
 
-    def note(turn, workers, value):
+    def note(turn, workers, loss):
         nonlocal trained
-        history.append(Trained(workers.now(), workers.rank, turn.step, turn.samples, value))
+        history.append(Trained(workers.now(), workers.rank, turn.step, turn.samples, loss))
         before, trained = trained, trained + turn.samples
         if watch is not None and trained // every > before // every:
             watch(workers.now(), trained, nets)
@@ -76,12 +75,13 @@ def train(simulation, task, make_protocol, seconds, watch=None, every=1):
     def work(workers):
         net = nets[workers.rank]
         protocol = make_protocol(net, workers, task.make_optimizer)
-        trainer = net.trainer(task.loss, AfterComputing(protocol, seconds))
+        trainer = net.trainer(task.loss, protocol)
         if protocol.shuffles or protocol.exchanges:
             protocol.hold(held(protocol, SimulatedGroup(workers), x, y, task.seed))
         for turn in protocol.turns(protocol.shares(len(x), task.batch_size, task.seed), task.steps):
-            (value,) = trainer.step([net.blocks(x[turn.indices], y[turn.indices])], turn.samples)
-            note(turn, workers, value)
+            workers.compute(seconds(turn.samples))
+            (loss,) = trainer.step([net.blocks(x[turn.indices], y[turn.indices])], turn.samples)
+            note(turn, workers, loss)
         protocol.finish()
         return protocol, net.state_dict()
 
@@ -98,15 +98,3 @@ def held(protocol, group, x, y, seed):
     if protocol.shuffles:
         samples = shuffle(group, *samples, seed)
     return Exchanged(group, samples, seed) if protocol.exchanges else samples[-1]
-
-
-class AfterComputing:
-    """A protocol whose steps come after the time that the gradients have taken. It stands where the optimizer stands."""
-
-    def __init__(self, protocol, seconds):
-        self.protocol, self.net, self.name, self.seconds = protocol, protocol.net, protocol.name, seconds
-
-    def step(self):
-        """Let the time of the worker's computation pass; then the protocol's step."""
-        self.protocol.workers.compute(self.seconds(self.protocol.turn.samples))
-        self.protocol.step()

@@ -29,15 +29,15 @@ TAG = 1
 
 class Workers(Observer):
     """The ranks of all workers that hold the same blocks. Making one is collective. comm: theirs, not Cartesian, which would
-    not survive deaths. inside: the communicator of this worker. handlers: {kind: function(source, numbers, array)}. dead:
-    workers that have died. on_death: function(worker) called for each; without it the exception is raised.
+    not survive deaths. inside: the communicator of this worker.
     """
 
     def __init__(self, comm, inside, tally):
         self.group, self.inside, self.tally = Group(comm, tally), inside, tally
         self.size, self.rank, self.comm = comm.size, comm.rank, comm
         self.kinds, self.handlers = [], {}
-        self.dead, self.on_death, self._mourned = [], None, 0
+        self.dead, self._mourned = [], 0  # workers that have died; of how many `on_death` knows
+        self.on_death = None  # function(worker); without it the exception is raised
         self._arriving, self._leaving, self._looked = [], [], 0.0  # messages, as (worker, request, content)
 
     def now(self):
@@ -53,8 +53,8 @@ class Workers(Observer):
         return self.group.start_all_reduce(array, layer)
 
     def handle(self, kind, function):
-        """Call function(source, numbers, array) for each message of a kind. All workers name all kinds in one order.
-        numbers: five whole numbers. array: raw bytes of what `send` got.
+        """Call function(source, numbers, array) for each message of a kind: five whole numbers, and raw bytes of what `send`
+        got. All workers name all kinds in one order.
         """
         self.kinds.append(kind)
         self.handlers[kind] = function

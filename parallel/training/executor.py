@@ -49,14 +49,11 @@ class ChunkPass:
 
 
 class WeightVersions:
-    """Weights before earlier updates, for backward passes whose forward pass used them: stashing (PipeDream 2019, 3.3).
-
-    flat: the FlatParameters of this rank. number: how many updates there have been.
-    """
+    """Weights before earlier updates, for backward passes whose forward pass used them: stashing (PipeDream 2019, 3.3)."""
 
     def __init__(self, flat):
         self.params, self.places = flat.params, flat.places
-        self.number, self._kept, self._free = 0, {}, []
+        self.number, self._kept, self._free = 0, {}, []  # updates so far; {number of a version: weights}; arrays to use again
 
     def before_update(self, needed):
         """Called before an update. needed: the numbers of the versions that open micro-batches have used in forward."""
@@ -86,15 +83,15 @@ class WeightVersions:
 
 
 class Executor:
-    """Carries out the instructions of one rank. Its `driver`, a PipelineTrainer, is set by the caller, which also fills
-    micro_batches: {number: MicroBatch}. last: the number of the last chunk of the network. versions: WeightVersions, or None.
-    losses: {number: this rank's part}. staleness: {number: the most updates between forward and backward of a chunk}.
+    """Carries out the instructions of one rank. Its `driver`, a PipelineTrainer, is set by the caller. last: the number of the
+    last chunk of the network. versions: WeightVersions, or None where backward uses the newest weights.
     """
 
     def __init__(self, chunks, boundaries, last, transport, pool, versions):
         self.chunks, self.boundaries, self.last, self.transport = chunks, boundaries, last, transport
         self.pool, self.versions, self.driver = pool, versions, None
-        self.micro_batches, self.losses, self.staleness, self.updates = {}, {}, {}, 0
+        self.micro_batches, self.losses = {}, {}  # {number: MicroBatch}, filled by the caller; {number: this rank's part}
+        self.staleness, self.updates = {}, 0  # {number: the most updates between forward and backward of a chunk}
         self.stale = Counter()  # {updates between forward and backward: minibatches that were finished}
         self._passes, self._free, self._sharing = {}, defaultdict(list), Context()
         self._open, self._states = dict.fromkeys(chunks, 0), set()

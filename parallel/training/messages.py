@@ -14,6 +14,7 @@ rank may announce the messages that it will receive before they are sent.
 """
 
 from collections import defaultdict, deque
+from math import prod
 
 from gridgrad.nn.device import empty, xp
 from gridgrad.nn.observer import Observer
@@ -50,10 +51,13 @@ class StageBoundary:
         source, target = self.ends[way]
         return target == self.rank != source
 
-    def sends(self, way, array, samples, take):
-        """{rank: flat array} of the messages from this rank, which must not change before they have left.
+    def counts(self, way, samples):
+        """{rank: elements} of the messages from this rank."""
+        return {self.ends[way][1]: prod(self.shape(way, samples))} if self.is_sender(way) else {}
 
-        array: what this rank has before the way. take: a function of a size that returns a flat array to be sent.
+    def sends(self, way, array, samples, take):
+        """{rank: flat array} of the messages from this rank, which must not change before they have left. array: what this rank
+        has before the way. take: returns a flat array of a size.
         """
         return {self.ends[way][1]: array.reshape(-1)}
 
@@ -100,12 +104,14 @@ class ExchangeBoundary:
         """How many channels there are in each rank's part, except in this one's."""
         return [0 if rank == self.rank else size(part) for rank, part in enumerate(parts)]
 
+    def counts(self, way, samples):
+        return {rank: count for rank, count in enumerate(self.step(way, samples).sent_counts) if count}
+
     def sends(self, way, array, samples, take):
-        step, messages, array = self.step(way, samples), {}, xp.ascontiguousarray(array)
-        for rank, count in enumerate(step.sent_counts):
-            if count:
-                messages[rank] = take(count)
-                step.pack(array, rank, messages[rank])
+        step, array = self.step(way, samples), xp.ascontiguousarray(array)
+        messages = {rank: take(count) for rank, count in self.counts(way, samples).items()}
+        for rank, message in messages.items():
+            step.pack(array, rank, message)
         return messages
 
     def receives(self, way, samples, out, take):

@@ -22,14 +22,13 @@ from gridgrad.parallel.training.steps import NOT_ALL, Diverged, Trainer, first_n
 
 
 class PipelineTrainer(Trainer):
-    """What both kinds have in common, and what the Executor calls. lag: how many steps later the loss of a step is known.
-    submitted: steps that have begun since the last `flush`. staleness: Counter of minibatches by the number of updates of this
-    rank between their forward and their backward pass; empty where training is synchronous.
+    """What both kinds have in common. lag: how many steps later the loss of a step is known. staleness: Counter of minibatches
+    by the updates of this rank between their forward and their backward pass; empty where training is synchronous.
     """
 
     def __init__(self, net, loss, optimizer, lag):
         super().__init__(net, loss, optimizer)
-        self.lag, self.executor, self.submitted = lag, net.executor, 0
+        self.lag, self.executor, self.submitted = lag, net.executor, 0  # the last one: steps begun since the last `flush`
         self._sums = {}  # {number of a step since then: a function that waits for the loss of it}
         self._data = {}  # {number of a step: (inputs, targets of this rank's micro-batches, samples)}, until its loss is known
         self._returned, self._first = 0, net.step  # how many of the losses; the step with number 0

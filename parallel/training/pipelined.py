@@ -13,8 +13,7 @@ from gridgrad.parallel.training.pipeline_trainer import AsynchronousTrainer, Syn
 
 class PipelinedSequential(ParallelSequential):
     """A ParallelSequential cut into chunks, through which micro-batches pass in the order of a schedule. named: what
-    `schedule_names.parse` returns. chunks: {number: Chunk} of this rank. place: of this rank among those of the pipeline.
-    ValueError for a schedule of other stages or micro-batches; Unsound if ranks can not follow it.
+    `schedule_names.parse` returns. ValueError if it has other stages or micro-batches; Unsound if ranks can not follow it.
     """
 
     # With stages, a rank has the layers of all chunks, but empty blocks of the parameters of those of other ranks. Inputs come
@@ -23,7 +22,7 @@ class PipelinedSequential(ParallelSequential):
     def __init__(self, placed, grid, seed, dtype, make_reduction, stage_map, named, micro_batches):
         self.stage_map, self.named, self.pipeline, self.micro_batches = stage_map, named, named.name, micro_batches
         super().__init__(placed, grid, seed, dtype, make_reduction)
-        self.route, self.place = stage_map.route, grid.coordinates[stage_map.axis]
+        self.route, self.place = stage_map.route, grid.coordinates[stage_map.axis]  # `place`: among the ranks of the pipeline
         self.chunks = {number: Chunk(layers, number == 0) for number, layers in stage_map.chunks.items()}
         self.last, self._trainer, self._schedules = self.route.chunks - 1, None, {}
         self.steps_under_way = named.in_flight or 1

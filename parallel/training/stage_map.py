@@ -25,17 +25,14 @@ PRODUCTS = 3  # products of matrices in a training step, each as large as that o
 
 @dataclass(frozen=True)
 class StageMap:
-    """axis: along which the ranks of a pipeline are. chunks: {number: layers} of this rank. boundaries: {number of a chunk: the
-    boundary before it}. times: by which the order of a schedule is chosen, or None. cuts: the positions of the layers with
-    which the second and later chunks begin, or None.
-    """
+    """The chunks of this rank, and what travels between chunks."""
 
-    axis: str
-    chunks: dict
-    boundaries: dict
+    axis: str  # along which the ranks of a pipeline are
+    chunks: dict  # {number: layers} of this rank
+    boundaries: dict  # {number of a chunk: the boundary before it}
     route: Route
-    times: Times | None = None
-    cuts: tuple | None = None
+    times: Times | None = None  # by which the order of a schedule is chosen
+    cuts: tuple | None = None  # the positions of the layers with which the second and later chunks begin
 
 
 def by_stages(placed, grid, route, cuts):
@@ -63,9 +60,8 @@ def by_exchanges(placed, grid):
 
 
 def balanced_cuts(net, chunks):
-    """The positions in `net.layers` at which to begin the second and later chunks, so that the longest is as short as possible
-    by floating-point operations and memory traffic; nothing is measured. With fewer layers than chunks some are empty.
-    ValueError unless the serial `net` has an input shape or begins with a Linear layer.
+    """The positions in `net.layers` at which to begin the second and later chunks so that they take about the same time: by
+    floating-point operations and memory traffic. ValueError unless `net` has an input shape or begins with a Linear layer.
     """
     return cuts_of(layer_work(net), chunks)
 
