@@ -65,7 +65,7 @@ class LocalSGD(Protocol):
             self._exchange()
 
     def is_due(self, done):
-        """Whether there is an exchange after so many steps."""
+        """Whether there is an exchange after this number of steps."""
         return done <= self.start or (done - self.start) % self.period == 0
 
     def finish(self):
@@ -89,7 +89,7 @@ class LocalSGD(Protocol):
         return packed
 
     def portion(self, seen):
-        """The weight of this worker in a mean where each of them has seen so many samples."""
+        """The weight of this worker in a mean. seen: samples of each worker."""
         return float(seen[self.workers.rank] / seen.sum())
 
 

@@ -251,11 +251,11 @@ class Stripes:
         return np.array([self._had(place + 1, w) - self._had(place, w) for w in range(self.stripes.ranks)])
 
     def _had(self, steps, worker):
-        """How many samples a worker has had after so many steps of an epoch: at the end all, as first stripes are longest."""
+        """How many samples a worker has had after some steps of an epoch: at the end all, as the first stripes are longest."""
         return len(range(worker, self._dealt(steps), self.stripes.ranks))
 
     def _dealt(self, steps):
-        """How many samples all workers together have had after so many steps of an epoch."""
+        """How many samples all workers together have had after some steps of an epoch."""
         return min(steps * self.batch_size, self.count)
 
     def _order_of(self, worker, epoch):

@@ -9,8 +9,7 @@ from typing import Any
 from gridgrad.parallel.protocols.averaging import EASGD, SGP, DiLoCo, LocalSGD, SlowMo, admm, diloco
 from gridgrad.parallel.protocols.parallel_sgd import ParallelSGD
 from gridgrad.parallel.protocols.protocol import Protocol, Traffic
-from gridgrad.parallel.protocols.server import Downpour, ParameterServer
-from gridgrad.parallel.protocols.shard import OWNERSHIPS, BulkServerShard
+from gridgrad.parallel.protocols.server import OWNERSHIPS, BulkServerShard, Downpour, ParameterServer
 
 SYNC = "sync"
 MOST = 2**31 - 1  # of a whole number

@@ -10,27 +10,38 @@ What is assumed of the machine:
 - Every worker has one link, over which its messages leave one after another. The network between the links has no limits.
 - An all-reduce begins when the last worker has come. It goes around a ring of all workers, in 2 (W - 1) messages of 1/W of the
   array (Thakur, Rabenseifner and Gropp 2005, section 4.4). The all-reduces follow one another.
+
+`train` trains with an update protocol in a Simulation.
 """
 
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from contextvars import copy_context
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy as np
 from greenlet import GreenletExit, getcurrent, greenlet
+from mpi4py import MPI
 
 from gridgrad.nn.arguments import whole_number
 from gridgrad.nn.device import to_host
 from gridgrad.nn.random import uniform_block
+from gridgrad.nn.sequential import Sequential
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.group import pieces
+from gridgrad.parallel.grid.process_grid import ProcessGrid
 from gridgrad.parallel.grid.tally import Call, Tally
 from gridgrad.parallel.grid.transfer import CompletedTransfer, Transfer
 from gridgrad.parallel.grid.virtual_time import Link, VirtualTime
+from gridgrad.parallel.placement.partition import Partition
+from gridgrad.parallel.protocols.parallel_sgd import Exchanged, shuffle
 from gridgrad.parallel.protocols.protocol import BETWEEN_WORKERS
 from gridgrad.parallel.protocols.workers import NUMBERS, Workers, filled
+from gridgrad.parallel.training.distribute import distribute
 
 ALL = -1  # in place of the number of a worker
 DRAWN = 256  # random numbers that are drawn at a time
@@ -115,7 +126,7 @@ class SimulatedWorkers(Workers):
         self._computed = 0.0  # when the last computation ends
         self._serving, self._link, self._last_arrivals = Link(), Link(), [0.0] * self.size
         self._jitters, self._delays = (uniform(simulation.seed, f"{name} {rank}") for name in ("jitter", "delay"))
-        self._condition, self._waits_for = lambda: True, "to begin"
+        self._condition, self.waits_for = lambda: True, lambda: "to begin"  # the second one in words
         self._coroutine, self._stopping, self.result = None, False, None  # the last one is what its function returned
 
     # ----- the coroutine, and waiting
@@ -131,10 +142,6 @@ class SimulatedWorkers(Workers):
         """Whether the function of this worker has returned or raised."""
         return self._coroutine.dead
 
-    def waits_for(self):
-        """What this worker waits for, in words."""
-        return self._waits_for if isinstance(self._waits_for, str) else self._waits_for()
-
     def go_on(self):
         """Let the worker run, if what it waits for has happened, until it waits again or ends. Raises what it raises."""
         if self._condition is not None and self._condition():
@@ -148,12 +155,12 @@ class SimulatedWorkers(Workers):
             self._coroutine.throw()
 
     def sleep(self, condition, waits_for):
-        """Let time pass until condition() is true. waits_for: what that means, in words, or a function that returns them."""
+        """Let time pass until condition() is true. waits_for: a function that returns what that means, in words."""
         if condition():
             return
         if getcurrent() is not self._coroutine:
             raise RuntimeError(f"the function that handles a message to worker {self.rank} must not wait")
-        self._condition, self._waits_for = condition, waits_for
+        self._condition, self.waits_for = condition, waits_for
         if not self._stopping:
             self._coroutine.parent.switch()
         if self._stopping:
@@ -172,7 +179,7 @@ class SimulatedWorkers(Workers):
         if self.simulation.jitter:
             seconds *= 1 + self.simulation.jitter * next(self._jitters)
         self._extend(max(self.simulation.time, self._serving.free) + seconds)
-        self.sleep(lambda: self.simulation.time >= self._computed, "until it has computed")
+        self.sleep(lambda: self.simulation.time >= self._computed, lambda: "until it has computed")
 
     def _extend(self, until):
         self._computed = until
@@ -343,3 +350,90 @@ class SimulatedGroup:
 def _fill(out, contents):
     """Write blocks of raw bytes to an array, one after another."""
     out[...] = np.concatenate(contents).view(out.dtype)
+
+
+# ----- training
+
+
+class Trained(NamedTuple):
+    """A turn that has ended. seconds: when. worker: whose. step: the global minibatch. loss: the mean over the samples."""
+
+    seconds: float
+    worker: int
+    step: int
+    samples: int
+    loss: float
+
+
+@dataclass(frozen=True)
+class Training:
+    """history: all Trained turns, in the order of their ends. protocols, states: of each worker the Protocol and the state_dict
+    of its network at the end. seconds: the virtual time at the end.
+    """
+
+    history: list
+    protocols: list
+    states: list
+    seconds: float
+
+    @property
+    def staleness(self):
+        """A Counter of all gradients by their staleness, see Protocol."""
+        return sum((protocol.staleness for protocol in self.protocols), Counter())
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is trained, whatever the protocol: a copy of `serial` on each worker. x, y: the training data. batch_size, steps: of
+    global minibatches. seed: of the order of samples.
+    """
+
+    serial: Sequential
+    make_optimizer: Callable
+    loss: Any
+    x: np.ndarray
+    y: np.ndarray
+    batch_size: int
+    steps: int
+    seed: int = 0
+
+
+def train(simulation, task, make_protocol, seconds, watch=None, every=1):
+    """The Training of a Task in a Simulation. make_protocol: as `parse_protocol` returns. seconds: function of the samples in a
+    minibatch. watch: called as watch(seconds, samples, nets), in no virtual time, every `every` samples or somewhat more.
+    """
+    history, nets, x, y, trained = [], [None] * simulation.size, task.x, task.y, 0
+
+    def note(turn, workers, loss):
+        nonlocal trained
+        history.append(Trained(workers.now(), workers.rank, turn.step, turn.samples, loss))
+        before, trained = trained, trained + turn.samples
+        if watch is not None and trained // every > before // every:
+            watch(workers.now(), trained, nets)
+
+    def work(workers):
+        net = nets[workers.rank]
+        protocol = make_protocol(net, workers, task.make_optimizer)
+        trainer = net.trainer(task.loss, protocol)
+        if protocol.shuffles or protocol.exchanges:
+            protocol.hold(held(protocol, SimulatedGroup(workers), x, y, task.seed))
+        for turn in protocol.turns(protocol.shares(len(x), task.batch_size, task.seed), task.steps):
+            workers.compute(seconds(turn.samples))
+            (loss,) = trainer.step([net.blocks(x[turn.indices], y[turn.indices])], turn.samples)
+            note(turn, workers, loss)
+        protocol.finish()
+        return protocol, net.state_dict()
+
+    with ProcessGrid(MPI.COMM_SELF) as alone:  # all networks use it, since nobody communicates on a grid of one rank
+        nets[:] = (distribute(task.serial, alone) for _ in nets)
+        protocols, states = zip(*simulation.run(work))
+    return Training(history, list(protocols), list(states), simulation.time)
+
+
+def held(protocol, group, x, y, seed):
+    """What `ParallelSGD.hold` takes. Samples move although all workers have x and y. Collective over the Group of workers."""
+    stripe = np.arange(len(x))[Partition.even(len(x), group.size).part(group.rank)]
+    samples = x[stripe], y[stripe], stripe
+    if protocol.shuffles:
+        samples = shuffle(group, *samples, seed)
+    return Exchanged(group, samples, seed) if protocol.exchanges else samples[-1]

@@ -325,7 +325,7 @@ class Executor:
         return {chunk: max((context.stored_bytes for context in self._free[chunk]), default=0) for chunk in self.chunks}
 
     def peak_bytes(self, weights=0):
-        """The most bytes that open micro-batches and versions of the weights, of so many bytes each, took at a time."""
+        """The most bytes that open micro-batches and versions of the weights took at a time. weights: bytes of one version."""
         sizes = [*self.context_bytes.values(), weights]
         return max((sum(map(mul, state, sizes)) for state in self._states), default=0)
 

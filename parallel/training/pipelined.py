@@ -46,7 +46,7 @@ class PipelinedSequential(ParallelSequential):
         return slice(before, before + self.chunks[chunk].size)
 
     def schedule(self, micro_batches):
-        """The complete Schedule of a minibatch in so many micro-batches. ValueError if ranks can not follow it."""
+        """The complete Schedule of a minibatch in some micro-batches. ValueError if ranks can not follow it."""
         if micro_batches not in self._schedules:
             if self.stage_map.times:
                 found = self.named.schedule_on(self.route, micro_batches, self.stage_map.times)

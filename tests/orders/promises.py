@@ -7,8 +7,7 @@ import math
 
 import numpy as np
 
-from gridgrad.parallel.protocols.server import Downpour, ParameterServer
-from gridgrad.parallel.protocols.shard import BulkServerShard
+from gridgrad.parallel.protocols.server import BulkServerShard, Downpour, ParameterServer
 from tests.orders.machine import Violation
 
 BASE = 4  # of the number that says which gradients were applied

@@ -9,8 +9,7 @@ import pytest
 
 from gridgrad.parallel.protocols import protocol_names
 from gridgrad.parallel.protocols.averaging import SGP
-from gridgrad.parallel.protocols.server import ParameterServer
-from gridgrad.parallel.protocols.shard import ServerShard
+from gridgrad.parallel.protocols.server import ParameterServer, ServerShard
 from tests.orders.cases import Row, case_of, numbers, rows
 from tests.orders.explore import explore
 from tests.orders.machine import Violation

@@ -20,8 +20,7 @@ from gridgrad.nn.random import permutation
 from gridgrad.parallel import READERS, ProcessGrid, evaluate
 from gridgrad.parallel.protocols.protocol import spread
 from gridgrad.parallel.protocols.server import ParameterServer
-from gridgrad.parallel.protocols.simulated_training import Task, train
-from gridgrad.parallel.protocols.simulated_workers import Simulation
+from gridgrad.parallel.protocols.simulated_workers import Simulation, Task, train
 from gridgrad.parallel.training import steps_per_epoch
 from gridgrad.parallel.training.distribute import distribute
 from gridgrad.parallel.training.steps import Diverged

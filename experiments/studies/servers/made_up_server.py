@@ -1,8 +1,7 @@
 """A parameter server without a training: workers push gradients of zeros to it and fetch the parameters."""
 
 from gridgrad.nn import SGD, Linear, Sequential
-from gridgrad.parallel.protocols.server import ParameterServer
-from gridgrad.parallel.protocols.shard import single
+from gridgrad.parallel.protocols.server import ParameterServer, single
 from gridgrad.parallel.training.distribute import distribute
 
 

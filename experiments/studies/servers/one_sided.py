@@ -2,7 +2,7 @@
 
 from mpi4py import MPI
 
-from gridgrad.parallel.protocols.shard import ServerShard
+from gridgrad.parallel.protocols.server import ServerShard
 
 
 class OneSidedServer:

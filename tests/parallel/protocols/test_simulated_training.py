@@ -9,8 +9,7 @@ from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.zoo.network_names import build
 from gridgrad.parallel.protocols import protocol_names
 from gridgrad.parallel.protocols.protocol import BETWEEN_WORKERS, Shares
-from gridgrad.parallel.protocols.simulated_training import Task, train
-from gridgrad.parallel.protocols.simulated_workers import Simulation
+from gridgrad.parallel.protocols.simulated_workers import Simulation, Task, train
 from gridgrad.parallel.training.steps import Diverged
 from tests.mpi import mpi
 
