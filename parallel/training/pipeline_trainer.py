@@ -217,7 +217,7 @@ class AsynchronousTrainer(PipelineTrainer):
         while self._next.micro_batch <= self.submitted:
             instructions.append(self._next)
             self._next = next(self._own)
-        self._sum_losses(self.submitted + 1)  # of a rank without a part of the loss, before it waits for others
+        self.loss_known()  # of a rank without a part of the loss, before it waits for others
         self.run(instructions)
 
     def drain(self):
@@ -234,12 +234,11 @@ class AsynchronousTrainer(PipelineTrainer):
         super().run([one for instruction in instructions for one in around(self.net.route, self.net.place, instruction)])
 
     def loss_known(self):
-        self._sum_losses(self.submitted + 1)  # another rank may wait for it before it goes on with what this one waits for next
-
-    def _sum_losses(self, end):
-        """Begin the sums of the losses of steps before `end` that are known on this rank, in the order of the steps."""
+        """Begin the sums of the losses that this rank knows, in the order of the steps. Another rank may wait for them before
+        it goes on with what this one waits for next.
+        """
         losses, has_loss = self.executor.losses, self.net.last in self.net.chunks
-        while self._unsummed < end and (self._unsummed in losses or not has_loss):
+        while self._unsummed <= self.submitted and (self._unsummed in losses or not has_loss):
             self.add_losses(self._unsummed, losses.pop(self._unsummed, 0.0))
             self._unsummed += 1
 
