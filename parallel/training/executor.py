@@ -19,7 +19,7 @@ from gridgrad.nn.observer import observed
 from gridgrad.parallel.pipeline.schedule import Instruction, with_announcements
 
 EVALUATED = 0  # the number of a micro-batch that is only evaluated
-WAYS = {"RECV_F": "forward", "RECV_B": "backward", "SEND_F": "forward", "SEND_B": "backward"}  # of messages
+WAY_OF = {"RECV_F": "forward", "RECV_B": "backward", "SEND_F": "forward", "SEND_B": "backward"}  # of messages
 
 
 @dataclass
@@ -113,7 +113,7 @@ class Executor:
 
     def _announce(self, instruction):
         """Take the memory for the messages of a receive, and announce them."""
-        way, chunk, number = WAYS[instruction.op], instruction.chunk, instruction.micro_batch
+        way, chunk, number = WAY_OF[instruction.op], instruction.chunk, instruction.micro_batch
         chunk_pass, out = self._pass(chunk, number), self._out(way, chunk, number)
         samples = self.micro_batches[number].samples
         chunk_pass.received[way] = self.boundaries[behind(way, chunk)].receives(way, samples, out, self.pool.take)
@@ -121,13 +121,13 @@ class Executor:
 
     def receive(self, instruction):
         """Yield until the messages have arrived."""
-        way = WAYS[instruction.op]
+        way = WAY_OF[instruction.op]
         while not self.transport.arrived(way, behind(way, instruction.chunk), instruction.micro_batch):
             yield
 
     def send(self, instruction):
         """Begin to send what the chunk has computed. Its context keeps outputs unchanged until the gradients have come back."""
-        way, key, taken = WAYS[instruction.op], (instruction.chunk, instruction.micro_batch), []
+        way, key, taken = WAY_OF[instruction.op], (instruction.chunk, instruction.micro_batch), []
         made, boundary = self._passes[key].made.pop(way), instruction.chunk + (way == "forward")
 
         def take(size):
