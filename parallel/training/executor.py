@@ -83,8 +83,8 @@ class WeightVersions:
 
 
 class Executor:
-    """Carries out the instructions of one rank. Its `driver`, a PipelineTrainer, is set by the caller. last: the number of the
-    last chunk of the network. versions: WeightVersions, or None where backward uses the newest weights.
+    """Carries out the instructions of one rank for its `driver`, a PipelineTrainer. chunks, boundaries: see StageMap. last: the
+    number of the network's last chunk. versions: WeightVersions, or None where backward uses the newest weights.
     """
 
     def __init__(self, chunks, boundaries, last, transport, pool, versions):
