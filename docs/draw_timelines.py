@@ -9,8 +9,7 @@ from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.pipeline.generators import complete
 from gridgrad.parallel.pipeline.simulate import UnitTimes, simulate
 from gridgrad.parallel.protocols import protocol_names as protocol_names
-from gridgrad.parallel.protocols.simulated_training import Task, train
-from gridgrad.parallel.protocols.simulated_workers import Simulation
+from gridgrad.parallel.protocols.simulated_workers import Simulation, Task, train
 
 PASSES = {"F": "#56B4E9", "B": "#E69F00", "I": "#F0E442", "W": "#009E73"}  # of Okabe and Ito
 WORDS = {

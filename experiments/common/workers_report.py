@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 
-from gridgrad.parallel.protocols.protocol import LAYER
+from gridgrad.parallel.protocols.protocol import BETWEEN_WORKERS
 
 
 def losses_of_all(grid, net, protocol, losses):
@@ -54,6 +54,6 @@ def in_words(followed, measured):
     staleness = followed["staleness"]
     gradients = sum(staleness.values())
     mean = f", staleness {sum(k * n for k, n in staleness.items()) / gradients:.2f} updates on average" if gradients else ""
-    sent = sum(row["bytes"] for row in measured["communication"] if row["layer"] == LAYER)
+    sent = sum(row["bytes"] for row in measured["communication"] if row["layer"] == BETWEEN_WORKERS)
     batch = followed["effective_batch"]
     return f"effective batch {batch:g}, exchange {interval}{mean}, {sent:.0f} bytes a step between workers"

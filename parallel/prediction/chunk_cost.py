@@ -1,6 +1,6 @@
 """The predicted cost of the chunks of a network, which a pipeline runs one micro-batch at a time, and where to cut it.
 
-`parallel/training/stage_cuts.py` has a rule for the cuts that needs no machine.
+`parallel/training/stage_map.py` has a rule for the cuts that needs no machine.
 """
 
 from dataclasses import dataclass

@@ -14,12 +14,8 @@ that each has seen since.
   (x_w - c). On the right all x_w and c are those before the step.
 - `SGP` (Assran, Loizou, Ballas, Rabbat 2019, Algorithm 1): worker w trains at x_w / a_w, and after each step (x_w, a_w) <-
   half of it + the half that another worker has sent.
-
-Grabaskas 2018 intends local SGD, but what it sums over the nodes is never used: each node trains alone on its stripe
-(`experiments/papers/published/grabaskas2018.toml`), which is why the accuracy in its Appendix C does not depend on the period.
 """
 
-from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
 
@@ -32,18 +28,17 @@ from gridgrad.parallel.protocols.protocol import UPDATE, Message, Protocol, Traf
 
 
 class LocalSGD(Protocol):
-    """Every `period` steps all workers are replaced by their mean; until step `start` after every step: post-local SGD (Lin et
-    al. 2018, section 3). Period 1 with plain SGD equals synchronous training, except statistics of BatchNorm. States of the
-    optimizer are not averaged. Protocols with another `exchange` are subclasses.
+    """Every `period` steps all workers take their mean; until step `start` after every step: post-local SGD (Lin et al. 2018,
+    section 3). Period 1 with plain SGD equals synchronous training, except statistics of BatchNorm; optimizers stay apart.
     """
+
+    agreement = 1  # additions and multiplications on each parameter, where the workers agree: a scaling
 
     def __init__(self, net, workers, make_optimizer, period, start=0):
         super().__init__(net, workers, make_optimizer)
         self.period = self.interval = period
         self.start = start
         self._seen = np.zeros(workers.size, np.int64)  # samples of each worker since the last exchange
-
-    agreement = 1  # additions and multiplications on each parameter, where the workers agree: a scaling
 
     @classmethod
     def traffic(cls, served, period=1, **values):
@@ -70,7 +65,7 @@ class LocalSGD(Protocol):
             self._exchange()
 
     def is_due(self, done):
-        """Whether there is an exchange after so many steps."""
+        """Whether there is an exchange after this number of steps."""
         return done <= self.start or (done - self.start) % self.period == 0
 
     def finish(self):
@@ -94,7 +89,7 @@ class LocalSGD(Protocol):
         return packed
 
     def portion(self, seen):
-        """The weight of this worker in a mean where each of them has seen so many samples."""
+        """The weight of this worker in a mean. seen: samples of each worker."""
         return float(seen[self.workers.rank] / seen.sum())
 
 
@@ -106,7 +101,7 @@ def agreed(served, period, operations):
 
 class SlowMo(LocalSGD):
     """Momentum `beta`, in [0, 1), on what the mean moves by. With beta 0 and rate 1 it is local SGD. Where the learning rate is
-    0, the momentum stays and the workers take their mean. States of the workers' optimizers stay too.
+    0, the momentum stays and the workers take their mean.
     """
 
     agreement = 7
@@ -130,9 +125,6 @@ class SlowMo(LocalSGD):
         else:
             self.agreed[...] = mean
         self.replace(self.agreed)
-
-
-TRAVELLING = "sent", "mean"  # the arrays of a Fragment that is under way
 
 
 def diloco(net, workers, make_optimizer, period, fragments=1, **outer):
@@ -169,97 +161,81 @@ class DiLoCo(LocalSGD):
         agreed -= self.lr * (gradient + self.momentum * velocity)
 
 
-@dataclass(eq=False)
-class Fragment:
-    """A part of the parameters that travels on its own. where: slice of what `counted.pack` returns. seen: samples of each
-    worker before it was last sent. sent: the parameters then. mean: that of all workers, once `transfer` is complete.
-    """
-
-    where: slice
-    seen: np.ndarray
-    sent: object = None
-    mean: object = None
-    transfer: object = None
-
-
 class StreamingDiLoCo(DiLoCo):
     """Fragment f of F is sent after steps floor((f + 1) H / F), + H, .. of H = `period`, and arrives when the next one is sent:
-    x_local <- x_local + (x - x_sent), which keeps the progress made meanwhile (the paper mixes both in a fixed ratio). At the
-    end all fragments are sent once more, and all workers take x.
+    x_w <- x_w + (x - x_sent) (the paper mixes both in a fixed ratio). At the end all are sent again, and all workers take x.
     """
 
     def __init__(self, net, workers, make_optimizer, period, fragments, lr=0.7, momentum=0.9):
         if fragments > period:
             raise ValueError(f"diloco: {fragments} fragments need a period of at least {fragments} steps, not {period}")
         super().__init__(net, workers, make_optimizer, period, lr, momentum)
-        self.fragments = [Fragment(where, self._seen.copy()) for where in fragments_of(net, self.counted, fragments)]
+        self.fragments = fragments_of(net, self.counted, fragments)
+        self._seen_when_sent = np.zeros((fragments, workers.size), np.int64)  # samples of each worker
         self._sent_at = {number * period // fragments % period: number - 1 for number in range(1, fragments + 1)}
-        self._under_way = None
+        self._under_way = None  # (number of a fragment, its parameters when it was sent, their mean, the Transfer of the mean)
 
     def state(self):
-        state, fragment = super().state(), self._under_way
-        if fragment:
-            fragment.transfer.wait()
-        for name in TRAVELLING:
-            whole = xp.zeros_like(self.agreed)
-            if fragment:
-                whole[fragment.where] = getattr(fragment, name)
-            state.arrays[name] = whole, self.counted.slices
-        state.numbers["under_way"] = self.fragments.index(fragment) if fragment else None
-        state.numbers["seen_when_sent"] = [fragment.seen.tolist() for fragment in self.fragments]
+        state, number = super().state(), None
+        sent, mean = (xp.zeros_like(self.agreed) for _ in range(2))
+        if self._under_way:
+            number, *arrays, transfer = self._under_way
+            transfer.wait()
+            sent[self.fragments[number]], mean[self.fragments[number]] = arrays
+        state.arrays |= {"sent": (sent, self.counted.slices), "mean": (mean, self.counted.slices)}
+        state.numbers |= {"under_way": number, "seen_when_sent": self._seen_when_sent.tolist()}
         return state
 
     def load(self, state):
         super().load(state)
-        for fragment, seen in zip(self.fragments, state.numbers["seen_when_sent"], strict=True):
-            fragment.seen[:] = seen
-        if state.numbers["under_way"] is not None:
-            fragment = self._under_way = self.fragments[state.numbers["under_way"]]
-            fragment.sent, fragment.mean = (to_device(state.arrays[name][0][fragment.where].copy()) for name in TRAVELLING)
-            fragment.transfer = COMPLETE
+        self._seen_when_sent[:] = state.numbers["seen_when_sent"]
+        number = state.numbers["under_way"]
+        if number is not None:
+            sent, mean = (to_device(state.arrays[name][0][self.fragments[number]].copy()) for name in ("sent", "mean"))
+            self._under_way = number, sent, mean, COMPLETE
 
     def after_step(self):
         if self.workers.size == 1:
             return
         if self._under_way:
-            self._under_way.transfer.test()  # an MPI library may move data only when it is called
+            *_, transfer = self._under_way
+            transfer.test()  # an MPI library may move data only when it is called
         number = self._sent_at.get((self.turn.step + 1) % self.period)
         if number is not None:
             self._receive()
-            self._send(self.fragments[number])
+            self._send(number)
 
     def exchange(self):
         """The exchange at the end."""
         self._receive()
-        for fragment in self.fragments:
-            if (self._seen > fragment.seen).any():
-                self._send(fragment)
+        for number in range(len(self.fragments)):
+            if (self._seen > self._seen_when_sent[number]).any():
+                self._send(number)
                 self._receive()
         self.replace(self.agreed)
 
-    def _send(self, fragment):
+    def _send(self, number):
         """Begin to sum a fragment over the workers."""
-        fragment.sent = self.counted.pack(self.net.params)[fragment.where].copy()
-        fragment.mean = fragment.sent * self.portion(self._seen - fragment.seen)
-        fragment.transfer = self.workers.start_all_reduce(fragment.mean)
-        fragment.seen[:] = self._seen
-        self._under_way = fragment
+        sent = self.counted.pack(self.net.params)[self.fragments[number]].copy()
+        mean = sent * self.portion(self._seen - self._seen_when_sent[number])
+        self._under_way = number, sent, mean, self.workers.start_all_reduce(mean)
+        self._seen_when_sent[number] = self._seen
 
     def _receive(self):
         """Wait for the fragment that is under way, if there is one, and apply it."""
-        fragment, self._under_way = self._under_way, None
-        if fragment:
-            fragment.transfer.wait()
-            self.outer_step(fragment.where, fragment.mean)
+        if self._under_way:
+            (number, sent, mean, transfer), self._under_way = self._under_way, None
+            transfer.wait()
+            where = self.fragments[number]
+            self.outer_step(where, mean)
             params = self.counted.pack(self.net.params)
-            params[fragment.where] += self.agreed[fragment.where] - fragment.sent
+            params[where] += self.agreed[where] - sent
             self.replace(params)
-            fragment.sent = fragment.mean = fragment.transfer = None
 
 
 def fragments_of(net, counted, number):
-    """The `number` slices of what `counted.pack` returns that travel apart: consecutive whole parameters of the serial network,
-    so that results do not depend on how a worker is spread. A slice may be empty, as beside a very large parameter.
+    """`number` slices of what `counted.pack` returns: consecutive whole parameters of the serial network, so that results do
+    not depend on how a worker is spread. A slice may be empty, as beside a very large parameter.
     """
     sizes = [prod(p.shape) for _, p in net.parameters]
     total, parts = sum(sizes), {}
@@ -273,18 +249,15 @@ def fragments_of(net, counted, number):
 
 
 def admm(net, workers, make_optimizer, period, rho=None):
-    """A ConsensusADMM; without rho LocalSGD, which is what Hegde and Usmani call ADMM (section 5.1.2, Algorithm 3): each worker
-    fetches, takes a step and pushes, a server takes the mean, and there are no dual variables.
-    """
+    """A ConsensusADMM; without rho LocalSGD, which Hegde and Usmani call ADMM (section 5.1.2, Algorithm 3, without duals)."""
     if rho is None:
         return LocalSGD(net, workers, make_optimizer, period)
     return ConsensusADMM(net, workers, make_optimizer, period, rho)
 
 
 class ConsensusADMM(LocalSGD):
-    """Consensus with scaled dual variables u_w and penalty rho. Instead of the argmin, x_w is what `period` steps make of it,
-    with rho (x_w - z + u_w) added to the gradient. The mean is weighted by samples; a worker without any keeps u_w.
-    At the end every worker takes z.
+    """Instead of the argmin, x_w is what `period` steps make of it, with rho (x_w - z + u_w) added to the gradient. The mean is
+    weighted by samples; a worker without any keeps u_w. At the end every worker takes z.
     """
 
     def __init__(self, net, workers, make_optimizer, period, rho):
@@ -323,7 +296,7 @@ class _Penalised(FlatParameters):
     def __init__(self, net, rho, target):
         super().__init__(net.params, net.grads)
         self._net, self._rho, self._target = net, rho, target
-        self.flat, self.allocate = self, net.allocate
+        self.flat, self.allocate, self.updated, self.end_update = self, net.allocate, net.flat.updated, net.flat.end_update
 
     @property
     def step(self):
@@ -333,12 +306,6 @@ class _Penalised(FlatParameters):
     def owned(self):
         return self._net.flat.owned
 
-    def updated(self, where):
-        self._net.flat.updated(where)
-
-    def end_update(self):
-        self._net.flat.end_update()
-
     def ready(self, where):
         """Return when the gradients of a slice are final: that of the loss is, before the other is added."""
         self._net.flat.ready(where)
@@ -346,9 +313,8 @@ class _Penalised(FlatParameters):
 
 
 class EASGD(Protocol):
-    """Every `period`-th step, except the first, workers and a centre attract each other by `alpha` of their distance; all keep
-    the centre, and take it at the end (the paper has a master for it). ValueError if alpha x workers, the moving rate of the
-    centre, is above 1, since the centre would overshoot.
+    """Every `period`-th step, except the first, workers and a centre attract each other by `alpha` of their distance. All keep
+    the centre and take it at the end. ValueError if alpha x workers is above 1, since the centre would overshoot.
     """
 
     def __init__(self, net, workers, make_optimizer, period, alpha):
@@ -393,9 +359,8 @@ HALF = "half"  # the kind of its messages
 
 
 class SGP(Protocol):
-    """Stochastic gradient push on the directed exponential graph of W workers, which train at z_w = x_w / a_w. In step t a
-    worker sends half to w + 2^(t mod ceil(log2 W)) and waits only for the half of that step from w - 2^(..). At the end all
-    take sum x_w / sum a_w. Steps count alike, whatever the samples of their shares.
+    """Stochastic gradient push on the directed exponential graph: in step t worker w of W sends half to w + 2^(t mod ceil(log2
+    W)) and waits for the half of step t from w - 2^(..). At the end all take sum x_w / sum a_w. Shares of any size count alike.
     """
 
     own_numbers = ("weight",)

@@ -21,7 +21,6 @@ other one once in k - 1 rounds, or in k rounds if k is odd: then one worker in e
 half of the samples of the one with fewer, rounded down. Places in the tournament and samples are drawn by seed and round.
 """
 
-import heapq
 from functools import lru_cache
 from math import prod
 
@@ -39,9 +38,8 @@ MOST_BYTES = 1 << 30  # that a worker sends in one all-to-all: some MPI librarie
 
 
 def shuffle(group, inputs, targets, indices, seed, epoch=0, draws=DRAWS, strata=STRATA):
-    """Exchange samples so that each worker has a representative subset. Collective over the Group of workers. Takes and returns
-    host arrays (inputs, targets, indices): samples first, possibly none; global indices. Samples of one worker stay in order,
-    and the workers follow one another. draws: samples drawn by each worker. strata: most of them.
+    """The (inputs, targets, global indices) of a representative subset, in exchange for this worker's samples: host arrays with
+    samples first. Collective over the Group of workers. draws: samples drawn by each. strata: most of them.
     """
     if group.size == 1:
         return inputs, targets, indices
@@ -79,8 +77,7 @@ def cuts_of(group, drawn, held, draws, strata):
     group.gather(drawn.view(np.uint8), received, (numbers * DRAWN.itemsize).tolist(), "shuffle: drawn labels")
     cuts = np.zeros(strata - 1)
     if group.rank == 0 and len(everything):
-        blocks = np.split(everything, np.cumsum(numbers)[:-1])
-        merged = np.array(list(heapq.merge(*(block.tolist() for block in blocks))), DRAWN)
+        merged = np.sort(everything, order=["label", "index"], kind="stable")  # a merge sort: the lists are sorted already
         below = np.cumsum((held / np.maximum(numbers, 1))[merged["worker"]])
         cuts[:] = merged["label"][np.searchsorted(below, below[-1] * np.arange(1, strata) / strata)]
     group.broadcast(cuts, "shuffle: cuts")
@@ -144,8 +141,8 @@ def pairs(workers, seed, round):
 
 
 def exchange_halves(group, inputs, targets, indices, seed, round):
-    """Exchange half of the samples with the partner of this round. Collective over the Group of workers. Takes and returns host
-    arrays (inputs, targets, indices), samples first, as many as before; the returned indices increase.
+    """The (inputs, targets, indices) of a worker after it has exchanged half of its samples with the partner of this round: as
+    many as before; the indices increase. Collective over the Group of workers.
     """
     arrays = inputs, targets, np.asarray(indices, np.int64)
     sizes = gathered(group, [len(indices)], "exchange: sizes")[:, 0]
@@ -186,9 +183,7 @@ class Exchanged:
         self.group, self.samples, self.seed, self.round = group, tuple(samples), seed, 0
 
     def __call__(self, epoch):
-        """The indices of the samples in an epoch, not before that of the last call. Collective. After a restart it takes all
-        rounds up to the epoch.
-        """
+        """The indices of the samples in an epoch, after all rounds up to it: a later one than the last. Collective."""
         while self.round < epoch:
             self.round += 1
             self.samples = exchange_halves(self.group, *self.samples, self.seed, self.round)
@@ -196,9 +191,8 @@ class Exchanged:
 
 
 class ParallelSGD(LocalSGD):
-    """Workers train apart on stripes of the samples and take their mean at the end (Zinkevich et al. 2010, Algorithm 3; Hegde
-    and Usmani, Algorithm 1). each_epoch: also after each epoch. shuffles, exchanges: whether samples move before training,
-    between epochs; see `hold`. together: the most samples seen by all workers before an exchange.
+    """Workers train apart on stripes of the samples and take their mean at the end, or after each epoch (Zinkevich et al. 2010,
+    Algorithm 3; Hegde and Usmani, Algorithm 1). together: the most samples seen by all workers before an exchange.
     """
 
     own_numbers = ("together",)
@@ -209,8 +203,8 @@ class ParallelSGD(LocalSGD):
         self._epoch, self.together, self._held = None, 0, None
 
     def hold(self, held):
-        """Note the samples that this worker has instead of a stripe, as many: their indices, or a collective function of the
-        epoch that returns them, such as an Exchanged, called when the first turn of an epoch is dealt.
+        """Note the samples that this worker has instead of its stripe, as many: their indices, or a collective function of the
+        epoch that returns them, such as an Exchanged.
         """
         self._held = held if callable(held) or held is None else lambda epoch: held
 
@@ -234,9 +228,8 @@ class ParallelSGD(LocalSGD):
 
 
 class Stripes:
-    """Shares of samples that stay with their workers: a worker's stripe, or held(epoch), in random order. Samples of a step are
-    dealt to the workers in turn, and the next step goes on where that ended: all take equally many steps, which together have
-    a global minibatch. For one worker they are Shares.
+    """Shares of samples that stay with their workers: a worker's stripe, or held(epoch), in random order. Samples are dealt to
+    the workers in turn, and the next step goes on where one ended: all take equally many. For one worker they are Shares.
     """
 
     def __init__(self, count, batch_size, seed, workers, held=None):
@@ -256,13 +249,11 @@ class Stripes:
         return np.array([self._had(place + 1, w) - self._had(place, w) for w in range(self.stripes.ranks)])
 
     def _had(self, steps, worker):
-        """How many samples of its stripe a worker has had after so many steps of an epoch: all of it at the end, since the
-        first stripes are the longer ones.
-        """
+        """How many samples a worker has had after some steps of an epoch: at the end all, as the first stripes are longest."""
         return len(range(worker, self._dealt(steps), self.stripes.ranks))
 
     def _dealt(self, steps):
-        """How many samples all workers together have had after so many steps of an epoch."""
+        """How many samples all workers together have had after some steps of an epoch."""
         return min(steps * self.batch_size, self.count)
 
     def _order_of(self, worker, epoch):

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -27,57 +28,50 @@ if TYPE_CHECKING:
     from gridgrad.parallel.protocols.workers import Workers
 
 UPDATE = 4  # additions and multiplications for each parameter, of an update with momentum
+OPTIMIZER = "optimizer/"  # in front of the names of what a checkpoint holds of it
+BETWEEN_WORKERS = "protocol"  # the name under which the tally counts what workers send each other
 
 
 class Message(NamedTuple):
-    """elements: numbers in it; 0 if it only asks. times: how many such messages a step has on average."""
+    """What one worker sends another. times: how many such messages a step has on average."""
 
     sender: int
     receiver: int
-    elements: int
+    elements: int  # 0 if it only asks
     times: float = 1.0
 
 
 class WorkOfStep(NamedTuple):
-    """Additions and multiplications on parameters. elements: parameters that each worker works on. operations: for each of
-    them. times: how often in a step on average.
-    """
+    """Additions and multiplications on parameters. times: how often in a step on average."""
 
-    elements: Sequence[int]
-    operations: float
+    elements: Sequence[int]  # parameters that each worker works on
+    operations: float  # on each of them
     times: float = 1.0
 
 
 class Traffic(NamedTuple):
-    """What workers of one rank send and compute in a step, beside gradients. sums: (elements, times) of all-reduces. rounds:
-    Messages that travel together, one round after another. requests: Messages that take no time. serving: work of servers.
-    asynchronous: no worker waits for others; rounds are then what is pushed and what is fetched.
-    """
+    """What workers of one rank send and compute in a step, beside gradients."""
 
     work: Sequence[WorkOfStep]
-    sums: Sequence[tuple[int, float]] = ()
-    rounds: Sequence[Sequence[Message]] = ()
-    requests: Sequence[Message] = ()
-    serving: WorkOfStep | None = None
-    asynchronous: bool = False
+    sums: Sequence[tuple[int, float]] = ()  # (elements, times in a step) of all-reduces
+    rounds: Sequence[Sequence[Message]] = ()  # what travels together, one round after another
+    requests: Sequence[Message] = ()  # that take no time
+    serving: WorkOfStep | None = None  # of servers
+    asynchronous: bool = False  # no worker waits for others; rounds are then what is pushed and what is fetched
 
     def sent(self, workers: int) -> tuple[list[float], list[float]]:
         """(messages, elements) that each rank sends in a step, without those of all-reduces."""
         messages, elements = [0.0] * workers, [0.0] * workers
-        for one in [*self.requests, *(one for found in self.rounds for one in found)]:
+        for one in chain(self.requests, *self.rounds):
             messages[one.sender] += one.times
             elements[one.sender] += one.times * one.elements
         return messages, elements
 
 
-OPTIMIZER = "optimizer/"  # in front of the names of what a checkpoint holds of it
-LAYER = "protocol"  # the name under which the tally counts what workers send each other
-
-
 @dataclass(frozen=True)
 class Turn:
-    """One minibatch of a worker: share number `share` of the global minibatch `step`. indices: its samples. whole: the number
-    of samples of the global minibatch.
+    """One minibatch of a worker: share number `share` of the global minibatch `step`, which has `whole` samples. indices: the
+    samples of the share.
     """
 
     step: int
@@ -136,9 +130,8 @@ class Protocol:
     samples
         How many samples it has trained on.
     staleness
-        A Counter {staleness: number of gradients that this rank applied with it}. The staleness of a gradient is 2 if two
-        gradients of other workers were applied after its parameters were fetched and before it was applied itself. Empty where
-        workers are in step.
+        A Counter {staleness: gradients that this rank applied with it}: 2 if two gradients of other workers were applied after
+        the parameters were fetched and before the gradient was applied. Empty where workers are in step.
 
     Examples
     --------
@@ -192,12 +185,12 @@ class Protocol:
     def traffic(served: Sequence[int], **values: Any) -> Traffic:
         """The Traffic of a step; here of synchronous training, which sums the gradients in each step.
 
-        served: the parameters that each worker serves; their sum are all parameters. values: those of the protocol.
+        served: how many parameters each worker serves, together all. values: those of the protocol.
         """
         return Traffic([WorkOfStep([sum(served)] * len(served), UPDATE)], [(sum(served), 1)])
 
     def shares(self, count: int, batch_size: int, seed: int) -> Any:
-        """The Shares, or what takes their place, of which `turns` takes the turns of this worker; see Shares."""
+        """The Shares, or what takes their place, of which `turns` takes the turns of this worker."""
         return Shares(count, batch_size, seed, self.workers.size)
 
     def effective_batch(self, batch_size: int) -> float:
@@ -211,8 +204,8 @@ class Protocol:
     def turns(self, shares: Any, steps: int, between: Callable[[int], None] = lambda step: None) -> Iterator[Turn]:
         """The turns of this worker until all `steps` global minibatches are trained on: a generator.
 
-        shares: a result of `shares`. A worker computes the gradients of each turn before it asks for the next one. Shares
-        without samples are dealt with here. between: called before each turn with the number of the global minibatch.
+        A worker trains on each turn before it asks for the next one; shares without samples are dealt with here. shares: a
+        result of `shares`. between: called before each turn with the number of the global minibatch.
         """
         for place in self.places(steps):
             between(place[0])
@@ -255,11 +248,11 @@ class Protocol:
 
     @property
     def state_names(self) -> Any:
-        """The names of the optimizer's arrays."""
+        """Those of the optimizer."""
         return self.optimizer.state_names
 
     def state_arrays(self) -> Any:
-        """What the method of this name of the optimizer returns."""
+        """Those of the optimizer."""
         return self.optimizer.state_arrays()
 
     def own_arrays(self) -> dict[str, np.ndarray]:
@@ -269,15 +262,15 @@ class Protocol:
     # ----- what checkpoints hold
 
     def state(self) -> State:
-        """What this rank needs to go on with the next step, a State. ValueError for a protocol that has no state between steps.
+        """What this rank needs to go on with the next step, when all workers have completed the same ones.
 
-        It is asked for between two steps, when all workers have completed the same ones.
+        ValueError for a protocol that has no state between steps.
         """
         optimizer = self.optimizer_state().state()
         numbers = {"samples": self.samples, "staleness": list(self.staleness.items())} | of_optimizer(optimizer.numbers)
         numbers |= {name: getattr(self, name) for name in self.own_numbers}
         arrays = of_optimizer(optimizer.arrays) | self.arrays_between_steps()
-        divided = frozenset(of_optimizer(dict.fromkeys(optimizer.divided)))
+        divided = frozenset(f"{OPTIMIZER}{name}" for name in optimizer.divided)
         steps, weights = zip(*self.taken) if self.taken else ((), ())
         return State(arrays, divided=divided, numbers=numbers, logs={"taken": steps, "weights": weights})
 
@@ -328,8 +321,21 @@ def optimizers(values):
     return {name.removeprefix(OPTIMIZER): value for name, value in values.items() if name.startswith(OPTIMIZER)}
 
 
+def joined(flat, slices):
+    """A copy of some slices of a flat array, one after another."""
+    return xp.concatenate([flat[where] for where in slices]) if slices else flat[:0].copy()
+
+
+def spread(values, slices, flat):
+    """Write what `joined` returned back to the slices."""
+    start = 0
+    for where in slices:
+        flat[where] = values[start : start + size(where)]
+        start += size(where)
+
+
 class SentParameters:
-    """The parameters of a rank that it sends to other workers: where several ranks of a worker hold a copy, one sends it."""
+    """The parameters that a rank sends to other workers: where several ranks of a worker hold a copy, one sends it."""
 
     def __init__(self, net: ParallelSequential) -> None:
         self.net = net
@@ -340,25 +346,20 @@ class SentParameters:
 
     def pack(self, flat: np.ndarray) -> np.ndarray:
         """A copy of the elements of a flat buffer, one after another."""
-        return xp.concatenate([flat[where] for where in self.slices]) if self.slices else flat[:0].copy()
+        return joined(flat, self.slices)
 
     def unpack(self, packed: np.ndarray, flat: np.ndarray) -> None:
         """Write back what `pack` returned, to the copies on other ranks of the worker too. Collective over the worker."""
         shared = self.net.reduction.sharers > 1
         with self.net.exclusive() if shared else nullcontext():  # all must have read before one writes
-            start = 0
-            for where in self.slices:
-                flat[where] = packed[start : start + size(where)]
-                start += size(where)
+            spread(packed, self.slices, flat)
             for group, where in self.copies:
-                group.broadcast(flat[where], LAYER)
+                group.broadcast(flat[where], BETWEEN_WORKERS)
 
     def parameters(self):
         """(the name of a parameter, its slice of what `pack` returns, its slice of the flat buffers) of each one."""
-        found, start, packed = [], 0, 0
-        for layer, p in self.net.parameters:
-            whole = slice(start, start + p.size)
-            start = whole.stop
+        found, packed = [], 0
+        for layer, p, whole in self.net.flat_with_memory().places:
             if any(where.start <= whole.start < where.stop for where in self.slices) and p.size:
                 found.append((f"{layer.name}.{p.name}", slice(packed, packed + p.size), whole))
                 packed += p.size

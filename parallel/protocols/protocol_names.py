@@ -9,16 +9,15 @@ from typing import Any
 from gridgrad.parallel.protocols.averaging import EASGD, SGP, DiLoCo, LocalSGD, SlowMo, admm, diloco
 from gridgrad.parallel.protocols.parallel_sgd import ParallelSGD
 from gridgrad.parallel.protocols.protocol import Protocol, Traffic
-from gridgrad.parallel.protocols.server import Downpour, ParameterServer
-from gridgrad.parallel.protocols.shard import ASP, BSP, OWNERSHIPS, SSP
+from gridgrad.parallel.protocols.server import OWNERSHIPS, BulkServerShard, Downpour, ParameterServer
 
 SYNC = "sync"
 MOST = 2**31 - 1  # of a whole number
 
 
 def at_least(least, kind=int, below=math.inf):
-    """A function that reads a number from a text. ValueError if it is too small or too large, OverflowError for a whole number
-    above MOST.
+    """A function that reads a number from a text, with the attribute `words` of ProtocolForm. ValueError if it is too small or
+    too large, OverflowError for a whole number above MOST.
     """
 
     def read(text):
@@ -74,11 +73,6 @@ class ProtocolForm:
             object.__setattr__(self, "traffic", getattr(self.make, "traffic", None))
 
 
-def stale_synchronous(*arguments, bound, **keywords):
-    """A ParameterServer with the policy SSP."""
-    return ParameterServer(*arguments, make_policy=partial(SSP, bound), **keywords)
-
-
 ASYNCHRONOUS = partial(ParameterServer.traffic, asynchronous=True)
 PERIOD = {"period": at_least(1)}
 OWNERS = {name: {"owners": owners} for name, owners in OWNERSHIPS.items()}
@@ -116,14 +110,14 @@ FORMS: dict[str, ProtocolForm] = {
         },
     ),
     "server:bsp": ProtocolForm(
-        partial(ParameterServer, make_policy=BSP), "server:bsp, parameter servers in step", {}, OWNERS,
+        partial(ParameterServer, shard=BulkServerShard), "server:bsp, parameter servers in step", {}, OWNERS,
         traffic=ParameterServer.traffic,
     ),
     "server:asp": ProtocolForm(
-        partial(ParameterServer, make_policy=ASP), "server:asp, asynchronous", {}, OWNERS, traffic=ASYNCHRONOUS,
+        ParameterServer, "server:asp, asynchronous", {}, OWNERS, traffic=ASYNCHRONOUS,
     ),
     "server:ssp": ProtocolForm(
-        stale_synchronous, "server:ssp:S, stale synchronous: a worker waits where it is more than S steps ahead",
+        ParameterServer, "server:ssp:S, stale synchronous: a worker waits where it is more than S steps ahead",
         {"bound": at_least(0)}, OWNERS, traffic=ASYNCHRONOUS,
     ),
     "downpour": ProtocolForm(
@@ -184,9 +178,7 @@ def parse(text: str) -> Callable[..., Protocol]:
     form, words = FORMS[name], words[name.count(":") + 1 :]
     if len(words) < len(form.values):
         raise ValueError(f"protocol {text}: write {form.help}")
-    keywords = {}
-    for (keyword, read), word in zip(form.values.items(), words):
-        keywords[keyword] = _read(text, keyword, read, word)
+    keywords = {keyword: _read(text, keyword, read, word) for (keyword, read), word in zip(form.values.items(), words)}
     for word in words[len(form.values) :]:
         keyword, equals, value = word.partition("=")
         if word in form.words:

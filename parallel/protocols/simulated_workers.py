@@ -2,72 +2,45 @@
 
 Each worker is a coroutine, of which exactly one runs at a time. The numbers that they train are real, but time is virtual: it
 passes only while a worker waits for something. What happens at the same time happens in the order of the workers, and random
-numbers are functions of the seed. So a run is the same whenever it is repeated, to the last bit.
-
-A worker serves others while it computes, but never in the middle of its own Python code. It waits for any condition on what it
-has received, and not for the end of an instruction, so workers share with the prediction of steps no more than the events and
-links of `parallel/grid/virtual_time.py`.
+numbers are functions of the seed. So a run is the same whenever it is repeated, to the last bit. A worker serves others while
+it computes, but never in the middle of its own Python code.
 
 What is assumed of the machine:
 - Every worker has one core. What it serves while it computes makes the computation longer.
 - Every worker has one link, over which its messages leave one after another. The network between the links has no limits.
 - An all-reduce begins when the last worker has come. It goes around a ring of all workers, in 2 (W - 1) messages of 1/W of the
   array (Thakur, Rabenseifner and Gropp 2005, section 4.4). The all-reduces follow one another.
+
+`train` trains with an update protocol in a Simulation.
 """
 
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from contextvars import copy_context
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy as np
 from greenlet import GreenletExit, getcurrent, greenlet
+from mpi4py import MPI
 
 from gridgrad.nn.arguments import whole_number
 from gridgrad.nn.device import to_host
 from gridgrad.nn.random import uniform_block
+from gridgrad.nn.sequential import Sequential
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.group import COMPLETE, Transfer, pieces
+from gridgrad.parallel.grid.process_grid import ProcessGrid
 from gridgrad.parallel.grid.tally import Call, Tally
 from gridgrad.parallel.grid.virtual_time import Link, VirtualTime
-from gridgrad.parallel.protocols.protocol import LAYER
+from gridgrad.parallel.placement.partition import Partition
+from gridgrad.parallel.protocols.parallel_sgd import Exchanged, shuffle
+from gridgrad.parallel.protocols.protocol import BETWEEN_WORKERS
 from gridgrad.parallel.protocols.workers import NUMBERS, Workers, filled
-
-
-class Coroutine:
-    """Runs function(), but only while its maker waits in `go_on`. Unlike a generator it can pause anywhere in what it calls; it
-    sees the context variables of its maker. ended: it has returned or raised. result: what it returned.
-    """
-
-    def __init__(self, function):
-        self._turn, self._stopping, self.result = greenlet(function), False, None
-        self._turn.gr_context = copy_context()
-
-    @property
-    def ended(self):
-        return self._turn.dead
-
-    def go_on(self):
-        """Let the function run until it pauses or ends. Raises what it raises."""
-        self.result = self._turn.switch()
-
-    def pause(self):
-        """Called by the function: let its maker run until that calls `go_on`. Ends the function if it is stopped."""
-        if not self._stopping:
-            self._turn.parent.switch()
-        if self._stopping:
-            raise GreenletExit
-
-    def is_current(self):
-        """Whether it is this function that asks."""
-        return getcurrent() is self._turn
-
-    def stop(self):
-        """End the function where it has paused."""
-        self._stopping = True
-        if not self.ended:
-            self._turn.throw()
-
+from gridgrad.parallel.training.distribute import distribute
 
 ALL = -1  # in place of the number of a worker
 DRAWN = 256  # random numbers that are drawn at a time
@@ -75,8 +48,7 @@ DRAWN = 256  # random numbers that are drawn at a time
 
 class Simulation:
     """A machine in virtual time, in seconds. straggler: {worker: factor}. jitter: factors from 1 to 1 + jitter. delayed: (share
-    of messages, delay). serve_seconds: for each byte, or a function (kind, bytes). After `run`: time; workers; unhandled, a
-    Counter of message kinds that came when their receiver had ended. ValueError for bad numbers.
+    of messages, delay). serve_seconds: for each byte, or a function (kind, bytes). ValueError for bad numbers.
     """
 
     def __init__(
@@ -95,22 +67,21 @@ class Simulation:
         """Call function(workers) for each worker, as a coroutine; return their results. If one raises, the others are stopped
         and this raises the same. RuntimeError for a deadlock.
         """
-        self.clock, self.unhandled = VirtualTime(), Counter()
+        self.clock, self.unhandled = VirtualTime(), Counter()  # kinds of messages that came when their receiver had ended
         self.all_reduces = {}  # {number: a VirtualAllReduce that not all have begun}
         self.ring = Link()  # what does them in turn
         self.workers = [SimulatedWorkers(self, rank) for rank in range(self.size)]
-        self.coroutines = [Coroutine(partial(function, workers)) for workers in self.workers]
-        for worker in range(self.size):
-            self.at(0.0, worker, _nothing)
+        for workers in self.workers:
+            workers.make_coroutine(function)
         try:
             while self.clock.go_on():
                 pass
             if waiting := [workers for workers in self.workers if not workers.ended]:
                 raise RuntimeError("deadlock: " + "; ".join(f"worker {w.rank} waits {w.waits_for()}" for w in waiting))
         finally:
-            for coroutine in self.coroutines:
-                coroutine.stop()
-        return [coroutine.result for coroutine in self.coroutines]
+            for workers in self.workers:
+                workers.stop()
+        return [workers.result for workers in self.workers]
 
     def at(self, time, worker, action):
         """Let action() happen at a time, and then see whether the worker (or all, for ALL) can go on."""
@@ -126,21 +97,19 @@ class Simulation:
             error.add_note(f"in worker {worker} of {self.size} in a simulation, at {self.time:g} s")
             raise
 
-    # ----- the clock of the tallies
-
     @property
     def time(self):
         """The virtual time in seconds."""
         return self.clock.time
 
     def now(self):
+        """The same, as the clock of the tallies."""
         return self.time
 
 
 class SimulatedWorkers(Workers):
-    """The Workers of one worker, a rank, in virtual time. Messages are handled, in order, once they are served, also while this
-    worker computes; those to itself at once. A handler may send but not wait: RuntimeError. A loop around `test` of a transfer
-    never ends, since no time passes in it.
+    """The Workers of one rank in virtual time. Messages are handled in order once they are served, also while it computes. A
+    handler may send but not wait: RuntimeError. A loop around `test` of a transfer never ends, since no time passes in it.
     """
 
     progress = None
@@ -156,37 +125,48 @@ class SimulatedWorkers(Workers):
         self._computed = 0.0  # when the last computation ends
         self._serving, self._link, self._last_arrivals = Link(), Link(), [0.0] * self.size
         self._jitters, self._delays = (uniform(simulation.seed, f"{name} {rank}") for name in ("jitter", "delay"))
-        self._condition, self._waits_for = lambda: True, "to begin"
+        self._condition, self.waits_for = lambda: True, lambda: "to begin"  # the second one in words
+        self._coroutine, self._stopping, self.result = None, False, None  # the last one is what its function returned
 
-    # ----- waiting
+    # ----- the coroutine, and waiting
+
+    def make_coroutine(self, function):
+        """Call function(self) when time passes, as a coroutine, which can pause anywhere in what it calls."""
+        self._coroutine = greenlet(partial(function, self))
+        self._coroutine.gr_context = copy_context()  # it sees the context variables of its maker
+        self.simulation.at(0.0, self.rank, _nothing)
 
     @property
     def ended(self):
-        """Whether the function of this worker has returned."""
-        return self.simulation.coroutines[self.rank].ended
-
-    def waits_for(self):
-        """What this worker waits for, in words."""
-        return self._waits_for if isinstance(self._waits_for, str) else self._waits_for()
+        """Whether the function of this worker has returned or raised."""
+        return self._coroutine.dead
 
     def go_on(self):
-        """Let the worker run if what it waits for has happened."""
+        """Let the worker run, if what it waits for has happened, until it waits again or ends. Raises what it raises."""
         if self._condition is not None and self._condition():
             self._condition = None
-            self.simulation.coroutines[self.rank].go_on()
+            self.result = self._coroutine.switch()
+
+    def stop(self):
+        """End the worker where it waits."""
+        self._stopping = True
+        if not self.ended:
+            self._coroutine.throw()
 
     def sleep(self, condition, waits_for):
-        """Let time pass until condition() is true. waits_for: what that means, in words, or a function that returns them."""
+        """Let time pass until condition() is true. waits_for: a function that returns what that means, in words."""
         if condition():
             return
-        coroutine = self.simulation.coroutines[self.rank]
-        if not coroutine.is_current():
+        if getcurrent() is not self._coroutine:
             raise RuntimeError(f"the function that handles a message to worker {self.rank} must not wait")
-        self._condition, self._waits_for = condition, waits_for
-        coroutine.pause()
+        self._condition, self.waits_for = condition, waits_for
+        if not self._stopping:
+            self._coroutine.parent.switch()
+        if self._stopping:
+            raise GreenletExit
 
     def wait_until(self, condition):
-        with Call(self, "wait", LAYER, 0):
+        with Call(self, "wait", BETWEEN_WORKERS, 0):
             self.sleep(condition, lambda: f"for a message, until {_place(condition)} is true")
 
     def meet_inside(self):
@@ -198,7 +178,7 @@ class SimulatedWorkers(Workers):
         if self.simulation.jitter:
             seconds *= 1 + self.simulation.jitter * next(self._jitters)
         self._extend(max(self.simulation.time, self._serving.free) + seconds)
-        self.sleep(lambda: self.simulation.time >= self._computed, "until it has computed")
+        self.sleep(lambda: self.simulation.time >= self._computed, lambda: "until it has computed")
 
     def _extend(self, until):
         self._computed = until
@@ -214,7 +194,7 @@ class SimulatedWorkers(Workers):
             self._take_time(kind, size)
             self.handlers[kind](self.rank, filled(numbers), content)
             return
-        with Call(self, kind, LAYER, size, messages=1):
+        with Call(self, kind, BETWEEN_WORKERS, size, messages=1):
             arrival = self._link.take(simulation.time, size * simulation.byte_seconds) + simulation.latency
         share, seconds = simulation.delayed
         if share and next(self._delays) < share:
@@ -249,15 +229,17 @@ class SimulatedWorkers(Workers):
 
     # ----- all-reduces
 
-    def all_reduce(self, array, layer=LAYER):
+    def all_reduce(self, array, layer=BETWEEN_WORKERS):
         self.start_all_reduce(array, layer).wait()
 
-    def start_all_reduce(self, array, layer=LAYER):
+    def start_all_reduce(self, array, layer=BETWEEN_WORKERS):
         if self.size == 1:
             return COMPLETE
         simulation, number = self.simulation, self._begun
         self._begun += 1
-        request = simulation.all_reduces.setdefault(number, VirtualAllReduce(simulation, number, layer)).of(self, array)
+        one = simulation.all_reduces.setdefault(number, VirtualAllReduce(simulation, number, layer))
+        one.add(self.rank, array)
+        request = SimpleNamespace(Test=one.is_done, Wait=lambda: self.sleep(one.is_done, one.__str__))  # as of MPI
         sent = COLLECTIVES["all-reduce"].sent(self, array.size, 0) * array.itemsize
         return Transfer(self, layer, "all-reduce", sent, iter([request]))
 
@@ -268,21 +250,23 @@ class VirtualAllReduce:
     def __init__(self, simulation, number, layer):
         self.simulation, self.number, self.layer, self.arrays, self.done = simulation, number, layer, {}, False
 
-    def of(self, workers, array):
-        """Note that a worker begins it; returns its Request. ValueError if the arrays of the workers differ in size or type."""
-        first, like = next(iter(self.arrays.items()), (workers.rank, array))
+    def add(self, worker, array):
+        """Note that a worker begins it. ValueError if the arrays of the workers differ in size or type."""
+        first, like = next(iter(self.arrays.items()), (worker, array))
         if (like.shape, like.dtype) != (array.shape, array.dtype):
             raise ValueError(
-                f"all-reduce {self.number} ({self.layer}): worker {workers.rank} has an array of shape {array.shape} and type "
+                f"all-reduce {self.number} ({self.layer}): worker {worker} has an array of shape {array.shape} and type "
                 f"{array.dtype}, but worker {first} one of shape {like.shape} and type {like.dtype}"
             )
-        self.arrays[workers.rank] = array
+        self.arrays[worker] = array
         simulation, size = self.simulation, self.simulation.size
         if len(self.arrays) == size:
             del simulation.all_reduces[self.number]
             seconds = 2 * (size - 1) * (simulation.latency + array.nbytes / size * simulation.byte_seconds)
             simulation.at(simulation.ring.take(simulation.time, seconds), ALL, self.finish)
-        return Request(self, workers)
+
+    def is_done(self):
+        return self.done
 
     def finish(self):
         """Write the sum, in the order of the workers, to the arrays of all."""
@@ -296,21 +280,6 @@ class VirtualAllReduce:
     def __str__(self):
         missing = [str(worker) for worker in range(self.simulation.size) if worker not in self.arrays]
         return f"for all-reduce {self.number} ({self.layer}), which workers {', '.join(missing)} have not begun"
-
-
-class Request:
-    """A VirtualAllReduce as one worker sees it; stands where an MPI request would."""
-
-    def __init__(self, all_reduce, workers):
-        self.all_reduce, self.workers = all_reduce, workers
-
-    def Test(self):
-        """Whether it is complete."""
-        return self.all_reduce.done
-
-    def Wait(self):
-        """Let time pass until it is complete."""
-        self.workers.sleep(self.Test, self.all_reduce.__str__)
 
 
 def uniform(seed, stream):
@@ -380,3 +349,90 @@ class SimulatedGroup:
 def _fill(out, contents):
     """Write blocks of raw bytes to an array, one after another."""
     out[...] = np.concatenate(contents).view(out.dtype)
+
+
+# ----- training
+
+
+class Trained(NamedTuple):
+    """A turn that has ended. seconds: when. worker: whose. step: the global minibatch. loss: the mean over the samples."""
+
+    seconds: float
+    worker: int
+    step: int
+    samples: int
+    loss: float
+
+
+@dataclass(frozen=True)
+class Training:
+    """history: all Trained turns, in the order of their ends. protocols, states: of each worker the Protocol and the state_dict
+    of its network at the end. seconds: the virtual time at the end.
+    """
+
+    history: list
+    protocols: list
+    states: list
+    seconds: float
+
+    @property
+    def staleness(self):
+        """A Counter of all gradients by their staleness, see Protocol."""
+        return sum((protocol.staleness for protocol in self.protocols), Counter())
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is trained, whatever the protocol: a copy of `serial` on each worker. x, y: the training data. batch_size, steps: of
+    global minibatches. seed: of the order of samples.
+    """
+
+    serial: Sequential
+    make_optimizer: Callable
+    loss: Any
+    x: np.ndarray
+    y: np.ndarray
+    batch_size: int
+    steps: int
+    seed: int = 0
+
+
+def train(simulation, task, make_protocol, seconds, watch=None, every=1):
+    """The Training of a Task in a Simulation. make_protocol: as `parse_protocol` returns. seconds: function of the samples in a
+    minibatch. watch: called as watch(seconds, samples, nets), in no virtual time, every `every` samples or somewhat more.
+    """
+    history, nets, x, y, trained = [], [None] * simulation.size, task.x, task.y, 0
+
+    def note(turn, workers, loss):
+        nonlocal trained
+        history.append(Trained(workers.now(), workers.rank, turn.step, turn.samples, loss))
+        before, trained = trained, trained + turn.samples
+        if watch is not None and trained // every > before // every:
+            watch(workers.now(), trained, nets)
+
+    def work(workers):
+        net = nets[workers.rank]
+        protocol = make_protocol(net, workers, task.make_optimizer)
+        trainer = net.trainer(task.loss, protocol)
+        if protocol.shuffles or protocol.exchanges:
+            protocol.hold(held(protocol, SimulatedGroup(workers), x, y, task.seed))
+        for turn in protocol.turns(protocol.shares(len(x), task.batch_size, task.seed), task.steps):
+            workers.compute(seconds(turn.samples))
+            (loss,) = trainer.step([net.blocks(x[turn.indices], y[turn.indices])], turn.samples)
+            note(turn, workers, loss)
+        protocol.finish()
+        return protocol, net.state_dict()
+
+    with ProcessGrid(MPI.COMM_SELF) as alone:  # all networks use it, since nobody communicates on a grid of one rank
+        nets[:] = (distribute(task.serial, alone) for _ in nets)
+        protocols, states = zip(*simulation.run(work))
+    return Training(history, list(protocols), list(states), simulation.time)
+
+
+def held(protocol, group, x, y, seed):
+    """What `ParallelSGD.hold` takes. Samples move although all workers have x and y. Collective over the Group of workers."""
+    stripe = np.arange(len(x))[Partition.even(len(x), group.size).part(group.rank)]
+    samples = x[stripe], y[stripe], stripe
+    if protocol.shuffles:
+        samples = shuffle(group, *samples, seed)
+    return Exchanged(group, samples, seed) if protocol.exchanges else samples[-1]

@@ -19,7 +19,7 @@ from gridgrad.parallel.grid.process_grid import BATCH, LAYER_AXES, STAGE, Proces
 from gridgrad.parallel.grid.tally import Call
 from gridgrad.parallel.job.run import dead, is_death
 from gridgrad.parallel.job.waiting import sleep_until
-from gridgrad.parallel.protocols.protocol import LAYER
+from gridgrad.parallel.protocols.protocol import BETWEEN_WORKERS
 
 INTERVAL = 0.0005  # seconds between two looks for messages while layers compute
 LONGEST = 0.001  # seconds that a waiting rank sleeps, at most, when no message has come
@@ -29,32 +29,32 @@ TAG = 1
 
 class Workers(Observer):
     """The ranks of all workers that hold the same blocks. Making one is collective. comm: theirs, not Cartesian, which would
-    not survive deaths. inside: the communicator of this worker. handlers: {kind: function(source, numbers, array)}. dead:
-    workers that have died. on_death: function(worker) called for each; without it the exception is raised.
+    not survive deaths. inside: the communicator of this worker.
     """
 
     def __init__(self, comm, inside, tally):
         self.group, self.inside, self.tally = Group(comm, tally), inside, tally
         self.size, self.rank, self.comm = comm.size, comm.rank, comm
         self.kinds, self.handlers = [], {}
-        self.dead, self.on_death, self._mourned = [], None, 0
+        self.dead, self._mourned = [], 0  # workers that have died; of how many `on_death` knows
+        self.on_death = None  # function(worker); without it the exception is raised
         self._arriving, self._leaving, self._looked = [], [], 0.0  # messages, as (worker, request, content)
 
     def now(self):
         """The time in seconds."""
         return self.tally.clock.now()
 
-    def all_reduce(self, array, layer=LAYER):
+    def all_reduce(self, array, layer=BETWEEN_WORKERS):
         """Sum an array over the workers, in place. Collective."""
         self.group.all_reduce(array, layer)
 
-    def start_all_reduce(self, array, layer=LAYER):
+    def start_all_reduce(self, array, layer=BETWEEN_WORKERS):
         """Begin `all_reduce`; return a Transfer. Collective."""
         return self.group.start_all_reduce(array, layer)
 
     def handle(self, kind, function):
-        """Call function(source, numbers, array) for each message of a kind. All workers name all kinds in one order.
-        numbers: five whole numbers. array: raw bytes of what `send` got.
+        """Call function(source, numbers, array) for each message of a kind: five whole numbers, and raw bytes of what `send`
+        got. All workers name all kinds in one order.
         """
         self.kinds.append(kind)
         self.handlers[kind] = function
@@ -68,7 +68,7 @@ class Workers(Observer):
         message = np.empty(8 * NUMBERS + content.size, np.uint8)
         message[: 8 * NUMBERS].view(np.int64)[:] = [self.kinds.index(kind), *filled(numbers)]
         message[8 * NUMBERS :] = content
-        with Call(self.group, kind, LAYER, message.nbytes, messages=1), self._surviving():
+        with Call(self.group, kind, BETWEEN_WORKERS, message.nbytes, messages=1), self._surviving():
             if to not in self.dead:
                 self._leaving.append((to, self.comm.Isend(message, to, TAG), message))
 
@@ -135,7 +135,7 @@ class Workers(Observer):
 
     def wait_until(self, condition):
         """Handle messages until condition() is true; those that are here already in any case."""
-        with Call(self.group, "wait", LAYER, 0):
+        with Call(self.group, "wait", BETWEEN_WORKERS, 0):
             self.serve()
             sleep_until(condition, self.serve, LONGEST)
 

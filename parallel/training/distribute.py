@@ -15,8 +15,7 @@ from gridgrad.parallel.prediction.placement_request import PlacementRequest
 from gridgrad.parallel.sync.reduction import BlockingReduction, Reduction
 from gridgrad.parallel.training.network import ParallelSequential
 from gridgrad.parallel.training.pipelined import PipelinedSequential
-from gridgrad.parallel.training.stage_cuts import balanced_cuts
-from gridgrad.parallel.training.stage_map import by_exchanges, by_stages
+from gridgrad.parallel.training.stage_map import balanced_cuts, by_exchanges, by_stages
 
 
 def distribute(

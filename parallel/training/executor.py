@@ -7,37 +7,94 @@ one, as in the simulator (`parallel/pipeline/simulate.py`), and no schedule that
 
 from collections import Counter, defaultdict
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from math import prod
 from operator import mul
+
+import numpy as np
 
 from gridgrad.nn.context import Context
 from gridgrad.nn.device import as_input, to_device, xp
 from gridgrad.nn.observer import observed
 from gridgrad.parallel.pipeline.schedule import Instruction, with_announcements
-from gridgrad.parallel.training.chunk_passes import ChunkPass
 
 EVALUATED = 0  # the number of a micro-batch that is only evaluated
-RECEIVES = {"RECV_F": "forward", "RECV_B": "backward"}
+WAY_OF = {"RECV_F": "forward", "RECV_B": "backward", "SEND_F": "forward", "SEND_B": "backward"}  # of messages
+
+
+@dataclass
+class MicroBatch:
+    """The part of a minibatch that passes through the pipeline as one. x, y: this rank's blocks. samples, first: the number of
+    its samples on all ranks, the index of the first one in the global minibatch. step: the number of the training step.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    samples: int
+    first: int
+    minibatch_size: int
+    step: int
+
+
+@dataclass
+class ChunkPass:
+    """One micro-batch in one chunk, until the gradients of the parameters are computed. version: of the weights in forward."""
+
+    context: Context | None = None  # from forward on
+    version: int = 0
+    takes: dict = field(default_factory=dict)  # {"forward": the chunk's input, "backward": the gradient of its output}
+    own: dict = field(default_factory=dict)  # the part of `takes` that this rank computed
+    received: dict = field(default_factory=dict)  # the parts of `takes` that others computed: {way: {rank: array}}
+    made: dict = field(default_factory=dict)  # {way: what the chunk computed}, until it is sent
+
+
+class WeightVersions:
+    """Weights before earlier updates, for backward passes whose forward pass used them: stashing (PipeDream 2019, 3.3)."""
+
+    def __init__(self, flat):
+        self.params, self.places = flat.params, flat.places
+        self.number, self._kept, self._free = 0, {}, []  # updates so far; {number of a version: weights}; arrays to use again
+
+    def before_update(self, needed):
+        """Called before an update. needed: the numbers of the versions that open micro-batches have used in forward."""
+        for old in self._kept.keys() - set(needed):
+            self._free.append(self._kept.pop(old))
+        if self.number in needed:
+            kept = self._free.pop() if self._free else self.params.copy()
+            kept[...] = self.params
+            self._kept[self.number] = kept
+        self.number += 1
+
+    @contextmanager
+    def used(self, number):
+        """A `with` block in which the layers use the weights of a version."""
+        if number == self.number:
+            yield
+            return
+        self._point_to(self._kept[number])
+        try:
+            yield
+        finally:
+            self._point_to(self.params)
+
+    def _point_to(self, flat):
+        for _, p, where in self.places:
+            p.value = flat[where].reshape(p.block_shape)
 
 
 class Executor:
-    """Carries out the instructions of one rank.
-
-    chunks: {number: Chunk} of this rank. boundaries: {number of a chunk: the boundary before it}, for its chunks and those
-    behind them. last: the number of the last chunk of the network. transport, pool: see `parallel/training/transports.py`.
-    versions: WeightVersions, or None where backward uses the newest weights. driver: the StepDriver, which the caller sets.
-
-    micro_batches: {number: MicroBatch}, to be filled by the caller. losses: {number: this rank's part of the loss}.
-    staleness: {number: how many updates came between forward and backward of a chunk, at most}. stale: a Counter of these
-    numbers of updates over the minibatches that were finished.
+    """Carries out the instructions of one rank for its `driver`, a PipelineTrainer. chunks, boundaries: see StageMap. last: the
+    number of the network's last chunk. versions: WeightVersions, or None where backward uses the newest weights.
     """
 
     def __init__(self, chunks, boundaries, last, transport, pool, versions):
         self.chunks, self.boundaries, self.last, self.transport = chunks, boundaries, last, transport
         self.pool, self.versions, self.driver = pool, versions, None
-        self.micro_batches, self.losses, self.staleness, self.updates = {}, {}, {}, 0
+        self.micro_batches, self.losses = {}, {}  # {number: MicroBatch}, filled by the caller; {number: this rank's part}
+        self.staleness, self.updates = {}, 0  # {number: the most updates between forward and backward of a chunk}
+        self.stale = Counter()  # {updates between forward and backward: minibatches that were finished}
         self._passes, self._free, self._sharing = {}, defaultdict(list), Context()
-        self._open, self._states, self.stale = dict.fromkeys(chunks, 0), set(), Counter()
+        self._open, self._states = dict.fromkeys(chunks, 0), set()
 
     def run(self, instructions):
         """Carry out a list of instructions; a generator, which yields where a message has not arrived yet."""
@@ -56,7 +113,7 @@ class Executor:
 
     def _announce(self, instruction):
         """Take the memory for the messages of a receive, and announce them."""
-        way, chunk, number = RECEIVES[instruction.op], instruction.chunk, instruction.micro_batch
+        way, chunk, number = WAY_OF[instruction.op], instruction.chunk, instruction.micro_batch
         chunk_pass, out = self._pass(chunk, number), self._out(way, chunk, number)
         samples = self.micro_batches[number].samples
         chunk_pass.received[way] = self.boundaries[behind(way, chunk)].receives(way, samples, out, self.pool.take)
@@ -64,21 +121,14 @@ class Executor:
 
     def receive(self, instruction):
         """Yield until the messages have arrived."""
-        way = RECEIVES[instruction.op]
+        way = WAY_OF[instruction.op]
         while not self.transport.arrived(way, behind(way, instruction.chunk), instruction.micro_batch):
             yield
 
-    def send_forward(self, instruction):
-        """Begin to send what the chunk has computed. Its context keeps that unchanged until the gradients have come back."""
-        self._send("forward", instruction.chunk + 1, instruction)
-
-    def send_backward(self, instruction):
-        """Begin to send the gradient of the chunk's input."""
-        self._send("backward", instruction.chunk, instruction)
-
-    def _send(self, way, boundary, instruction):
-        key, taken = (instruction.chunk, instruction.micro_batch), []
-        made = self._passes[key].made.pop(way)
+    def send(self, instruction):
+        """Begin to send what the chunk has computed. Its context keeps outputs unchanged until the gradients have come back."""
+        way, key, taken = WAY_OF[instruction.op], (instruction.chunk, instruction.micro_batch), []
+        made, boundary = self._passes[key].made.pop(way), instruction.chunk + (way == "forward")
 
         def take(size):
             taken.append(self.pool.take(size))
@@ -96,7 +146,7 @@ class Executor:
         chunk_pass = self._pass(chunk, number)
         if way not in chunk_pass.takes:
             shape = self.boundaries[behind(way, chunk)].shape(way, self.micro_batches[number].samples)
-            chunk_pass.takes[way] = self._array(shape)
+            chunk_pass.takes[way] = self.pool.take(prod(shape)).reshape(shape)
         return chunk_pass.takes[way]
 
     def _joined(self, way, chunk, number):
@@ -112,24 +162,18 @@ class Executor:
         return out
 
     def _made(self, way, chunk, number, array):
-        """Keep what a chunk has computed on a way: to be sent, or for the next chunk on that way if this rank has it too.
-
-        Other passes overwrite a gradient, so it is copied.
-        """
+        """Keep what a chunk has computed on a way: to be sent, or for the next chunk on that way if this rank has it too."""
         boundary, following = (chunk + 1, chunk + 1) if way == "forward" else (chunk, chunk - 1)
-        keep = self._copied if way == "backward" else lambda array: array
+        keep = self._copied if way == "backward" else lambda array: array  # other passes overwrite a gradient
         if self.boundaries[boundary].is_sender(way):
             self._passes[chunk, number].made[way] = keep(xp.ascontiguousarray(array))
         if following in self.chunks:
             self._pass(following, number).own[way] = keep(array)
 
     def _copied(self, array):
-        copy = self._array(array.shape)
+        copy = self.pool.take(array.size).reshape(array.shape)
         xp.copyto(copy, array)
         return copy
-
-    def _array(self, shape):
-        return self.pool.take(prod(shape)).reshape(shape)
 
     # ----- computing
 
@@ -145,7 +189,7 @@ class Executor:
         if chunk == self.last:
             labels, driver = to_device(micro_batch.y), self.driver
             self.losses[number] = observed(driver.observer, driver.loss, "forward", y, labels, context, context=context)
-            driver.loss_known(number)
+            driver.loss_known()
         else:
             self._made("forward", chunk, number, y)
 
@@ -186,7 +230,7 @@ class Executor:
 
     @contextmanager
     def _gradients(self, instruction):
-        """A `with` block in which the gradients of a chunk's parameters are computed, with which its pass ends."""
+        """A `with` block that computes the gradients of a chunk's parameters; then the pass ends."""
         key = instruction.chunk, instruction.micro_batch
         chunk_pass = self._passes[key]
         self.driver.begins(instruction)
@@ -229,9 +273,8 @@ class Executor:
     # ----- evaluation
 
     def evaluate(self, micro_batch, context):
-        """Pass a MicroBatch forward through the chunks of this rank, without backward; returns what the last of them computes.
-
-        context: a Context for evaluation, which has begun. What is returned means something only on the rank of the last chunk.
+        """Pass a MicroBatch forward through this rank's chunks, in a Context that has begun; returns what the last of them
+        computes: on the rank of the network's last chunk the outputs.
         """
         number, y, taken = EVALUATED, None, []
         self.micro_batches[number] = micro_batch
@@ -246,7 +289,7 @@ class Executor:
             if chunk != self.last:
                 self._made("forward", chunk, number, y)
             if chunk_pass.made:
-                self.send_forward(Instruction("SEND_F", chunk, number))
+                self.send(Instruction("SEND_F", chunk, number))
             else:
                 self._forget((chunk, number))
         self.transport.complete_sends()  # of arrays that the next evaluation uses again; an empty chunk sends what it took
@@ -282,10 +325,7 @@ class Executor:
         return {chunk: max((context.stored_bytes for context in self._free[chunk]), default=0) for chunk in self.chunks}
 
     def peak_bytes(self, weights=0):
-        """The most bytes that the chunks stored for open micro-batches, and versions of the weights took, at a time.
-
-        weights: the bytes of one version.
-        """
+        """The most bytes that open micro-batches and versions of the weights took at a time. weights: bytes of one version."""
         sizes = [*self.context_bytes.values(), weights]
         return max((sum(map(mul, state, sizes)) for state in self._states), default=0)
 
@@ -297,6 +337,6 @@ def behind(way, chunk):
 
 ACTIONS = {
     "F": Executor.forward, "B": Executor.backward, "I": Executor.input_gradient, "W": Executor.weight_gradient,
-    "SEND_F": Executor.send_forward, "SEND_B": Executor.send_backward,
-    "RECV_F": Executor.receive, "RECV_B": Executor.receive, "U": Executor.update,
+    "SEND_F": Executor.send, "SEND_B": Executor.send, "RECV_F": Executor.receive, "RECV_B": Executor.receive,
+    "U": Executor.update,
 }  # fmt: skip

@@ -11,27 +11,24 @@ a step is known only some steps later.
 
 import math
 from collections import defaultdict
+from itertools import takewhile
 
 from gridgrad.nn.device import to_device
 from gridgrad.nn.divergence import DATA, RATE, not_finite
 from gridgrad.nn.observer import observed
 from gridgrad.parallel.pipeline.generators import around, stream
-from gridgrad.parallel.training.chunk_passes import MicroBatch, StepDriver
+from gridgrad.parallel.training.executor import MicroBatch
 from gridgrad.parallel.training.steps import NOT_ALL, Diverged, LossSum, Trainer, first_not_finite
 
 
-class PipelineTrainer(Trainer, StepDriver):
-    """What both kinds of trainers have in common.
-
-    net: a PipelinedSequential. loss: such as SoftmaxCrossEntropy(). optimizer: that of the network. lag: how many steps later
-    than a step its loss is known. submitted: how many steps have begun since the last `flush`.
-    staleness: a Counter of minibatches by the number of updates of this rank between their forward and their backward pass;
-    empty where training is synchronous.
+class PipelineTrainer(Trainer):
+    """What both kinds have in common. lag: how many steps later the loss of a step is known. staleness: Counter of minibatches
+    by the updates of this rank between their forward and their backward pass; empty where training is synchronous.
     """
 
     def __init__(self, net, loss, optimizer, lag):
         super().__init__(net, loss, optimizer)
-        self.lag, self.executor, self.submitted = lag, net.executor, 0
+        self.lag, self.executor, self.submitted = lag, net.executor, 0  # the last one: steps begun since the last `flush`
         self._sums = {}  # {number of a step since then: its LossSum}
         self._data = {}  # {number of a step: (inputs, targets of this rank's micro-batches, samples)}, until its loss is known
         self._returned, self._first = 0, net.step  # how many of the losses; the step with number 0
@@ -41,13 +38,10 @@ class PipelineTrainer(Trainer, StepDriver):
         return self.net.observer
 
     def step(self, micro_batches, batch_size):
-        """Begin a training step; returns the list of the losses that are known now, each the mean over a global minibatch.
-
-        micro_batches, batch_size: as in `accumulated_step`. Losses come in the order of the steps, some steps later. Raises
-        Diverged, on all ranks, if one is NaN or infinite. Collective.
+        """Begin a training step, see `accumulated_step`; returns the mean losses that are known now, in the order of the steps.
+        Raises Diverged, on all ranks, if one is NaN or infinite. Collective.
         """
-        self.net.check_free(self)
-        self.executor.driver = self
+        self._take_over()
         if not self.submitted:
             self.begin()
         micro_batches = list(micro_batches)
@@ -60,23 +54,23 @@ class PipelineTrainer(Trainer, StepDriver):
 
     def flush(self):
         """Finish all steps that have begun; returns the losses that were not known yet. Collective."""
-        self.net.check_free(self)
-        self.executor.driver = self
+        self._take_over()
         self.drain()
         losses = self._known(self.submitted)
         self._end()
         return losses
 
+    def _take_over(self):
+        """Let the executor carry out the steps of this trainer. ValueError if the network has a newer one."""
+        self.net.check_free(self)
+        self.executor.driver = self
+
     def begin(self):
         """Called before the first step since the last `flush`."""
         self._first = self.net.step
 
-    def submit(self, micro_batches, batch_size):
-        """Do this rank's part of a step, as far as the schedule says. micro_batches: a list."""
-        raise NotImplementedError
-
     def drain(self):
-        """Do the rest of all steps."""
+        """Do the rest of all steps: what `submit`, which does this rank's part of a step, has left to later ones."""
 
     def run(self, instructions):
         """Carry out instructions. If that fails, messages may be left behind, and the network can not be used any more."""
@@ -89,19 +83,28 @@ class PipelineTrainer(Trainer, StepDriver):
             self.net.reduction.interrupt()
             raise
 
-    def prepare(self, context, micro_batch):
-        net = self.net
-        context.training = True
-        context.begin(net.seed, micro_batch.step, micro_batch.samples, micro_batch.first, micro_batch.minibatch_size)
-        net._attach_observer(context)
+    # ----- what the Executor calls, besides `begins` before the gradients of a chunk are computed, and `computed` afterwards
 
-    def resume(self, context):
+    def prepare(self, context, micro_batch):
+        """Begin a context for a micro-batch."""
+        context.training = True
+        context.begin(self.net.seed, micro_batch.step, micro_batch.samples, micro_batch.first, micro_batch.minibatch_size)
         self.net._attach_observer(context)
 
+    def resume(self, context):
+        """Called before a backward pass in a context."""
+        self.net._attach_observer(context)
+
+    def loss_known(self):
+        """Called when this rank's part of the loss of a micro-batch is known."""
+
     def update(self, micro_batch):
+        """Update the parameters. micro_batch: the number of the last one whose gradients take part."""
         self.net.reduction.finish()
         observed(self.net.observer, self.optimizer, "step")
         self.net.step += 1
+
+    # ----- losses
 
     def add_losses(self, number, value):
         """Begin to sum the loss of a step over all ranks. value: this rank's part."""
@@ -136,10 +139,8 @@ class PipelineTrainer(Trainer, StepDriver):
         self.submitted = self._returned = 0
 
     def _explained(self, step, loss, inputs, targets):
-        """The message for a loss that is not finite. Collective.
-
-        inputs, targets: this rank's blocks of those of the step, lists of equal lengths on all ranks. The parameters have been
-        updated since, and activations are gone.
+        """The message for a loss that is not finite. Collective. inputs, targets: this rank's blocks, lists of equal lengths on
+        all ranks. The parameters have been updated since, and activations are gone.
         """
         suspects = [("first not finite: the input", DATA, to_device(x)) for x in inputs]
         suspects += [("first not finite: the targets", DATA, to_device(y)) for y in targets]
@@ -151,7 +152,7 @@ class PipelineTrainer(Trainer, StepDriver):
 
 
 class SynchronousTrainer(PipelineTrainer):
-    """Steps with one update after all micro-batches. The arguments are those of PipelineTrainer."""
+    """Steps with one update after all micro-batches."""
 
     def __init__(self, net, loss, optimizer):
         super().__init__(net, loss, optimizer, lag=1)
@@ -161,13 +162,10 @@ class SynchronousTrainer(PipelineTrainer):
         """This rank's (instructions, the last one with gradients of each chunk, the first of those that end the row)."""
         if micro_batches not in self._rows:
             row = self.net.schedule(micro_batches).rows[self.net.place]
-            last = {one.chunk: one for one in row if one.op in ("B", "W")}
-            ending = None
-            for one in reversed([one for one in row if one.op in ("B", "W")]):
-                if one not in last.values():
-                    break
-                ending = one
-            self._rows[micro_batches] = row, set(last.values()), ending
+            gradients = [one for one in row if one.op in ("B", "W")]
+            last = set({one.chunk: one for one in gradients}.values())
+            ending = list(takewhile(last.__contains__, reversed(gradients)))
+            self._rows[micro_batches] = row, last, ending[-1] if ending else None
         return self._rows[micro_batches]
 
     def submit(self, micro_batches, batch_size):
@@ -190,10 +188,8 @@ class SynchronousTrainer(PipelineTrainer):
 
 
 class AsynchronousTrainer(PipelineTrainer):
-    """Steps that overlap, each with its own update (Eserol 2019, section 4.2). The arguments are those of PipelineTrainer.
-
-    At most `in_flight` minibatches are under way on a rank, and at most `bound` updates come between forward and backward of
-    one. With stashing, backward uses the weights that forward used.
+    """Steps that overlap, each with its own update (Eserol 2019, section 4.2). At most `in_flight` minibatches are under way on
+    a rank, and at most `bound` updates come between forward and backward of one. With stashing, both use the same weights.
     """
 
     def __init__(self, net, loss, optimizer):
@@ -221,7 +217,7 @@ class AsynchronousTrainer(PipelineTrainer):
         while self._next.micro_batch <= self.submitted:
             instructions.append(self._next)
             self._next = next(self._own)
-        self._sum_losses(self.submitted + 1)  # of a rank without a part of the loss, before it waits for others
+        self.loss_known()  # of a rank without a part of the loss, before it waits for others
         self.run(instructions)
 
     def drain(self):
@@ -237,14 +233,12 @@ class AsynchronousTrainer(PipelineTrainer):
     def run(self, instructions):
         super().run([one for instruction in instructions for one in around(self.net.route, self.net.place, instruction)])
 
-    def loss_known(self, number):
-        """Another rank may wait for the loss before it goes on with what this one waits for next."""
-        self._sum_losses(self.submitted + 1)
-
-    def _sum_losses(self, end):
-        """Begin the sums of the losses of steps before `end` that are known on this rank, in the order of the steps."""
+    def loss_known(self):
+        """Begin the sums of the losses that this rank knows, in the order of the steps. Another rank may wait for them before
+        it goes on with what this one waits for next.
+        """
         losses, has_loss = self.executor.losses, self.net.last in self.net.chunks
-        while self._unsummed < end and (self._unsummed in losses or not has_loss):
+        while self._unsummed <= self.submitted and (self._unsummed in losses or not has_loss):
             self.add_losses(self._unsummed, losses.pop(self._unsummed, 0.0))
             self._unsummed += 1
 

@@ -5,32 +5,24 @@ from functools import cached_property
 from gridgrad.nn.chunk import Chunk
 from gridgrad.nn.device import xp
 from gridgrad.parallel.pipeline.simulate import simulate
-from gridgrad.parallel.training.chunk_passes import MicroBatch
-from gridgrad.parallel.training.executor import Executor
+from gridgrad.parallel.training.executor import Executor, MicroBatch, WeightVersions
+from gridgrad.parallel.training.messages import BufferPool, MpiTransport
 from gridgrad.parallel.training.network import ParallelSequential
 from gridgrad.parallel.training.pipeline_trainer import AsynchronousTrainer, SynchronousTrainer
-from gridgrad.parallel.training.transports import BufferPool, MpiTransport
-from gridgrad.parallel.training.weight_versions import WeightVersions
 
 
 class PipelinedSequential(ParallelSequential):
-    """A ParallelSequential whose layers are cut into chunks, through which micro-batches pass in the order of a schedule.
-
-    stage_map: a StageMap of the placed network. named: the schedule, a result of
-    `gridgrad.parallel.pipeline.schedule_names.parse`. micro_batches: into how many parts `learn` cuts a minibatch. The other
-    arguments are those of ParallelSequential. ValueError if the schedule is not for such stages, or not for so many
-    micro-batches; Unsound if ranks can not follow it.
-
-    With stages, a rank has the layers of all chunks, but empty blocks of the parameters of those of other ranks. Inputs come to
-    the rank of the first chunk, and outputs are on that of the last one; elsewhere `input_block` and `output_rows` are empty.
-    It is trained by a trainer (see there) or by `learn`, not by passes that the caller makes.
-    chunks: {number: Chunk} of this rank. place: of this rank among the ranks of the pipeline.
+    """A ParallelSequential cut into chunks, through which micro-batches pass in the order of a schedule. named: what
+    `schedule_names.parse` returns. ValueError if it has other stages or micro-batches; Unsound if ranks can not follow it.
     """
+
+    # With stages, a rank has the layers of all chunks, but empty blocks of the parameters of those of other ranks. Inputs come
+    # to the rank of the first chunk, and outputs are on that of the last one.
 
     def __init__(self, placed, grid, seed, dtype, make_reduction, stage_map, named, micro_batches):
         self.stage_map, self.named, self.pipeline, self.micro_batches = stage_map, named, named.name, micro_batches
         super().__init__(placed, grid, seed, dtype, make_reduction)
-        self.route, self.place = stage_map.route, grid.coordinates[stage_map.axis]
+        self.route, self.place = stage_map.route, grid.coordinates[stage_map.axis]  # `place`: among the ranks of the pipeline
         self.chunks = {number: Chunk(layers, number == 0) for number, layers in stage_map.chunks.items()}
         self.last, self._trainer, self._schedules = self.route.chunks - 1, None, {}
         self.steps_under_way = named.in_flight or 1
@@ -54,7 +46,7 @@ class PipelinedSequential(ParallelSequential):
         return slice(before, before + self.chunks[chunk].size)
 
     def schedule(self, micro_batches):
-        """The complete Schedule of a minibatch in so many micro-batches. ValueError if ranks can not follow it."""
+        """The complete Schedule of a minibatch in some micro-batches. ValueError if ranks can not follow it."""
         if micro_batches not in self._schedules:
             if self.stage_map.times:
                 found = self.named.schedule_on(self.route, micro_batches, self.stage_map.times)
@@ -69,28 +61,22 @@ class PipelinedSequential(ParallelSequential):
         return -(-simulate(self.schedule(self.micro_batches)).peak_open[self.place] // len(self.chunks)), 1
 
     def pipeline_report(self):
-        """What a report says of the pipeline: a dict on rank 0, None elsewhere. A list has an entry for each rank. Collective.
-
-        open: the most micro-batches that were under way in each chunk. bytes: the most that these stored, with the versions of
-        the weights. staleness: {updates between forward and backward of a minibatch: minibatches}, if there were any.
+        """What a report says of the pipeline: a dict on rank 0, None elsewhere. Collective. open: the most micro-batches under
+        way in each chunk. bytes: the most that these stored, with the versions of the weights.
         """
         executor = self.executor
-        mine = {
-            "open": executor.open_at_most,
-            "versions": executor.versions_at_most,
-            "bytes": executor.peak_bytes(self.params.nbytes),
-            "staleness": dict(executor.stale),
-        }
-        ranks = self.grid.gather(mine)
+        ranks = self.grid.gather({
+            "open": executor.open_at_most, "versions": executor.versions_at_most,
+            "bytes": executor.peak_bytes(self.params.nbytes), "staleness": dict(executor.stale),
+        })  # fmt: skip
         cuts = {} if self.stage_map.cuts is None else {"cuts": list(self.stage_map.cuts)}
         if ranks is None:
             return None
         return {"pipeline": self.pipeline, "micro_batches": self.micro_batches, **cuts, "pipeline_ranks": ranks}
 
     def trainer(self, loss, optimizer, context=None):
-        """The trainer for the schedule of this network; see `parallel/training/pipeline_trainer.py`.
-
-        ValueError for another loss or optimizer while steps are under way, and for a context: a pipeline has its own ones.
+        """The PipelineTrainer for the schedule. ValueError for another loss or optimizer while steps are under way, and for a
+        context: a pipeline has its own ones.
         """
         if context is not None:
             raise ValueError("a pipeline has a context for each micro-batch under way: leave the context out")
@@ -100,9 +86,8 @@ class PipelinedSequential(ParallelSequential):
         return self._trainer
 
     def forward(self, x, context=None, batch_size=None, first=0, minibatch_size=None):
-        """The outputs for this rank's block of x in an evaluation, as in ParallelSequential. Collective.
-
-        ValueError for a context that is for training: that is done by a trainer; and while training steps are under way.
+        """The outputs for this rank's block of x in an evaluation. Collective. ValueError for a context that is for training,
+        and while training steps are under way.
         """
         self._check_flushed()
         if context is not None and context.training:

@@ -9,7 +9,7 @@ from gridgrad.nn import Linear, ReLU, Sequential
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.machine import Machine
-from gridgrad.parallel.protocols.shard import greedy
+from gridgrad.parallel.protocols.server import greedy
 
 SHAPES = (3, 5), (5,), (5, 2), (2,)
 ELEMENTS = 32

@@ -18,7 +18,7 @@ from gridgrad.parallel.placement.partition import size
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.protocols.averaging import DiLoCo, fragments_of
 from gridgrad.parallel.protocols.protocol import SentParameters
-from gridgrad.parallel.protocols.shard import greedy, single
+from gridgrad.parallel.protocols.server import greedy, single
 from gridgrad.parallel.protocols.workers import NUMBERS
 from tests.mpi import mpi
 

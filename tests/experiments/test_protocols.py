@@ -21,8 +21,7 @@ from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.zoo.network_names import build
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.job.run import UserError
-from gridgrad.parallel.protocols.simulated_training import Task, Trained, train
-from gridgrad.parallel.protocols.simulated_workers import Simulation
+from gridgrad.parallel.protocols.simulated_workers import Simulation, Task, Trained, train
 from gridgrad.parallel.sync.power_sgd import UNCOMPRESSED_STEPS
 from gridgrad.parallel.training import minibatch_indices
 from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)

@@ -25,8 +25,7 @@ from gridgrad.parallel.prediction.machine import read
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines, pipeline_step_time
 from gridgrad.parallel.prediction.placement_request import PlacementRequest
 from gridgrad.parallel.protocols import protocol_names as protocols
-from gridgrad.parallel.protocols.simulated_training import Task, train
-from gridgrad.parallel.protocols.simulated_workers import Simulation
+from gridgrad.parallel.protocols.simulated_workers import Simulation, Task, train
 from tests.fuzz.damage import damaged_argument
 from tests.fuzz.target import Target, of_text
 

@@ -3,10 +3,11 @@
 Each function gets a case of `protocols.py` that has been executed, and raises Violation.
 """
 
+import math
+
 import numpy as np
 
-from gridgrad.parallel.protocols.server import Downpour, ParameterServer
-from gridgrad.parallel.protocols.shard import BSP, SSP
+from gridgrad.parallel.protocols.server import BulkServerShard, Downpour, ParameterServer
 from tests.orders.machine import Violation
 
 BASE = 4  # of the number that says which gradients were applied
@@ -100,10 +101,10 @@ def check_staleness(case):
 
 def check_bound(case):
     """A worker begins a turn only with parameters that have all gradients that it must have."""
-    policy = case.protocols[0].shard.policy
-    if not isinstance(policy, BSP | SSP):
+    shard = case.protocols[0].shard
+    bound = 0 if isinstance(shard, BulkServerShard) else shard.bound
+    if bound == math.inf:
         return
-    bound = getattr(policy, "bound", 0)
     for rank, notes in enumerate(case.notes):
         for clock, seen in enumerate(notes.seen):
             for other, theirs in enumerate(case.notes):

@@ -204,7 +204,6 @@ class Protocols:
             watch.add("workers", own)
         if isinstance(protocol, ParameterServer):
             watch.add("shard", protocol.shard)
-            watch.add("policy", protocol._policy)
         group = None
         if protocol.shuffles or protocol.exchanges:
             group = SimulatedGroup(own)

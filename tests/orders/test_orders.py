@@ -9,8 +9,7 @@ import pytest
 
 from gridgrad.parallel.protocols import protocol_names
 from gridgrad.parallel.protocols.averaging import SGP
-from gridgrad.parallel.protocols.server import ParameterServer
-from gridgrad.parallel.protocols.shard import SSP
+from gridgrad.parallel.protocols.server import ParameterServer, ServerShard
 from tests.orders.cases import Row, case_of, numbers, rows
 from tests.orders.explore import explore
 from tests.orders.machine import Violation
@@ -39,7 +38,7 @@ def test_every_protocol_is_explored():
 def test_each_order_that_is_named_is_that_order():
     """A break of the bound that one order alone shows is found, and shown again by the choices that are printed."""
     row = Row("server:ssp:0:single --workers 2")
-    with mock.patch.object(SSP, "may_answer", lambda self, shard, clock: shard.slowest() >= clock - 1):
+    with mock.patch.object(ServerShard, "is_ready_for", lambda self, clock: self.slowest() >= clock - 1):
         _, _, wrong = row.explored()
         (words, command), *_ = (lines.split("\n") for lines in wrong)
         choices, said = numbers(command.split()[-1]), []

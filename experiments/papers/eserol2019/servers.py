@@ -3,7 +3,7 @@
 from math import prod
 
 from gridgrad.experiments.papers.eserol2019 import vgg16
-from gridgrad.parallel.protocols.shard import greedy, round_robin
+from gridgrad.parallel.protocols.server import greedy, round_robin
 
 SERVERS = 2, 4, 8, 16
 MIB = 2**20

@@ -20,7 +20,7 @@ from gridgrad.parallel.grid.collectives import rounded_up_log2
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.prediction import machine as machines
 from gridgrad.parallel.protocols.parallel_sgd import ARRAYS, DRAWN, DRAWS, STRATA, pairs
-from gridgrad.parallel.protocols.shard import greedy, single
+from gridgrad.parallel.protocols.server import greedy, single
 from gridgrad.parallel.protocols.workers import NUMBERS
 
 WORKERS = 2, 4, 8

@@ -86,7 +86,7 @@ class Case:
 def case_of(net, workers, machine, batch, ownership=None):
     """The Case of a network. net: a serial Sequential. batch: samples in a minibatch of one worker.
 
-    ownership: of parameters by servers, one of `parallel/protocols/shard.py`; by default the first worker serves all.
+    ownership: of parameters by servers, one of `parallel/protocols/server.py`; by default the first worker serves all.
     """
     shapes = tuple(p.shape for layer in net.leaves() for p in layer.parameters)
     owners = ownership([prod(shape) for shape in shapes], workers) if ownership else ()

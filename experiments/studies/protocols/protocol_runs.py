@@ -18,9 +18,9 @@ from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.optimizers import schedules
 from gridgrad.nn.random import permutation
 from gridgrad.parallel import READERS, ProcessGrid, evaluate
+from gridgrad.parallel.protocols.protocol import spread
 from gridgrad.parallel.protocols.server import ParameterServer
-from gridgrad.parallel.protocols.simulated_training import Task, train
-from gridgrad.parallel.protocols.simulated_workers import Simulation
+from gridgrad.parallel.protocols.simulated_workers import Simulation, Task, train
 from gridgrad.parallel.training import steps_per_epoch
 from gridgrad.parallel.training.distribute import distribute
 from gridgrad.parallel.training.steps import Diverged
@@ -109,7 +109,7 @@ class Probe:
             first = protocols[0].counted
             packed = first.pack(self.net.params)
             for server in protocols[0].parts:
-                protocols[0].put(server, protocols[server].shard.params, packed)
+                spread(protocols[server].shard.params, protocols[0].parts[server], packed)
             first.unpack(packed, self.net.params)
         else:
             self.net.params[...] = sum(net.params for net in nets) / len(nets)

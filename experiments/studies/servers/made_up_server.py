@@ -1,8 +1,7 @@
 """A parameter server without a training: workers push gradients of zeros to it and fetch the parameters."""
 
 from gridgrad.nn import SGD, Linear, Sequential
-from gridgrad.parallel.protocols.server import ParameterServer
-from gridgrad.parallel.protocols.shard import ASP, single
+from gridgrad.parallel.protocols.server import ParameterServer, single
 from gridgrad.parallel.training.distribute import distribute
 
 
@@ -17,7 +16,7 @@ def made_up_server(workers, grid, parameters, make_optimizer=momentum):
     workers: the Workers. grid: a ProcessGrid of one rank. Collective.
     """
     net = distribute(Sequential([Linear(parameters - 1, 1)]), grid)
-    return ParameterServer(net, workers, make_optimizer, ASP, single)
+    return ParameterServer(net, workers, make_optimizer, owners=single)
 
 
 def gradient_of(protocol):

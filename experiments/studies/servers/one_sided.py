@@ -2,7 +2,7 @@
 
 from mpi4py import MPI
 
-from gridgrad.parallel.protocols.shard import ServerShard
+from gridgrad.parallel.protocols.server import ServerShard
 
 
 class OneSidedServer:
@@ -18,7 +18,7 @@ class OneSidedServer:
     """
 
     def __init__(self, comm, params, make_optimizer):
-        self.copy = ServerShard(params.copy(), comm.size, None)
+        self.copy = ServerShard(params.copy(), comm.size)
         self.optimizer = make_optimizer(self.copy)
         self.arrays = [self.copy.params, *self.optimizer.state_arrays().values()]
         is_server = comm.rank == 0

@@ -12,7 +12,7 @@ from gridgrad.experiments.studies.servers.made_up_server import momentum
 from gridgrad.nn import LOSSES
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.protocols import protocol_names
-from gridgrad.parallel.protocols.shard import OWNERSHIPS
+from gridgrad.parallel.protocols.server import OWNERSHIPS
 from gridgrad.parallel.protocols.workers import divide, one_worker
 
 WAYS = protocol_names.SYNC, *(f"server:{policy}:{owners}" for policy in ("bsp", "asp") for owners in OWNERSHIPS)

@@ -10,7 +10,7 @@ from gridgrad.nn import LOSSES, SGD, Linear, Sequential
 from gridgrad.parallel.grid.group import Group
 from gridgrad.parallel.grid.tally import Tally
 from gridgrad.parallel.placement.partition import Partition
-from gridgrad.parallel.protocols import parallel_sgd, protocol_names, simulated_training
+from gridgrad.parallel.protocols import parallel_sgd, protocol_names, simulated_workers
 from gridgrad.parallel.protocols.parallel_sgd import Exchanged, exchange_halves, pairs
 from gridgrad.parallel.protocols.simulated_workers import SimulatedGroup, Simulation
 from tests.mpi import mpi
@@ -137,12 +137,12 @@ def test_samples_move_between_epochs_of_a_training(monkeypatch):
             held[self.group.rank].append(super().__call__(epoch))
             return held[self.group.rank][-1]
 
-    monkeypatch.setattr(simulated_training, "Exchanged", Noted)
+    monkeypatch.setattr(simulated_workers, "Exchanged", Noted)
     serial = Sequential([Linear(3, 4)], seed=1, dtype=np.float64, input_shape=(3,))
     x, y = training_samples(serial, count)
-    task = simulated_training.Task(serial, partial(SGD, lr=0.1), LOSSES["cross-entropy"](), x, y, count, steps=4)
+    task = simulated_workers.Task(serial, partial(SGD, lr=0.1), LOSSES["cross-entropy"](), x, y, count, steps=4)
     make = protocol_names.parse("parallel-sgd:exchange")
-    found = simulated_training.train(Simulation(workers), task, make, lambda samples: 0.0)
+    found = simulated_workers.train(Simulation(workers), task, make, lambda samples: 0.0)
     for some in zip(*held, strict=True):
         assert np.array_equal(np.sort(np.concatenate(some)), np.arange(count))
     for epochs in held:

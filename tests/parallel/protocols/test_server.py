@@ -1,4 +1,4 @@
-"""Parameter servers: equal to serial training where they should be, with a bound on staleness, and no gradient is lost."""
+"""Parameter servers: equal to serial training where they should be, bounded staleness, no lost gradient; who serves what."""
 
 import time
 from collections import Counter
@@ -11,7 +11,7 @@ from gridgrad.nn import LOSSES, OPTIMIZERS, SGD
 from gridgrad.parallel import ProcessGrid, distribute
 from gridgrad.parallel.protocols import protocol_names
 from gridgrad.parallel.protocols.protocol import Shares
-from gridgrad.parallel.protocols.shard import BSP, ServerShard
+from gridgrad.parallel.protocols.server import OWNERSHIPS, BulkServerShard, greedy, round_robin, single
 from gridgrad.parallel.protocols.simulated_workers import SimulatedWorkers, Simulation
 from gridgrad.parallel.protocols.workers import Workers, divide, filled
 from gridgrad.parallel.sync.overlapped import OverlappedReduction
@@ -26,6 +26,7 @@ COUNT, STEPS = 29, 9  # the last of the four minibatches of an epoch has 5 sampl
 MACHINE = {"latency": 0.01, "byte_seconds": 1e-5, "jitter": 7.0, "delayed": (0.1, 3.0), "serve_seconds": 1e-5}
 TEXTS = "server:bsp", "server:asp", "server:ssp:0", "server:ssp:2", "downpour:1:1", "downpour:2:3"
 WAYS = "", ":single", ":round-robin"
+SIZES = 10, 1, 20, 2, 30, 3  # of parameters
 
 
 def falling(step):
@@ -240,6 +241,33 @@ def test_late_messages_between_ranks_are_neither_lost_nor_applied_twice(comm):
 
 def test_a_server_that_goes_on_has_applied_the_gradients_of_all_workers():
     for size in (4, 0):
-        shard = ServerShard(np.zeros(size), 3, BSP())
+        shard = BulkServerShard(np.zeros(size), 3)
         shard.begin_at(5)
         assert (shard.step, shard.turns, shard.staleness) == (5, 15, Counter({0: 15} if size else {}))
+
+
+# ----- who serves which parameter
+
+
+def test_small_cases_of_who_serves_what():
+    assert single(SIZES, 3) == (0, 0, 0, 0, 0, 0)
+    assert round_robin(SIZES, 3) == (0, 1, 2, 0, 1, 2)
+    assert round_robin(SIZES, 2) == (0, 1, 0, 1, 0, 1)  # all weights at the first, all biases at the second
+    assert greedy(SIZES, 2) == (0, 1, 1, 0, 0, 1)  # loads before each: 0 0, 10 0, 10 1, 10 21, 12 21, 42 21
+    assert greedy([5, 5, 5, 5], 2) == (0, 1, 0, 1)
+
+
+@pytest.mark.parametrize("method", OWNERSHIPS)
+def test_no_parameters_and_more_servers_than_parameters(method):
+    choose = OWNERSHIPS[method]
+    assert choose([], 3) == ()
+    assert choose([0, 0], 1) == (0, 0)
+    owners = choose([4, 4], 5)
+    assert set(owners) <= set(range(5)) and len(set(owners)) == (1 if method == "single" else 2)
+
+
+def test_greedy_is_within_one_parameter_of_the_mean():
+    for servers in range(1, 8):
+        sizes = [(7 * index) % 23 for index in range(40)]
+        loads = np.bincount(greedy(sizes, servers), sizes)
+        assert loads.max() <= sum(sizes) / servers + max(sizes)

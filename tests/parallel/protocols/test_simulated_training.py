@@ -8,9 +8,8 @@ import pytest
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.zoo.network_names import build
 from gridgrad.parallel.protocols import protocol_names
-from gridgrad.parallel.protocols.protocol import LAYER, Shares
-from gridgrad.parallel.protocols.simulated_training import Task, train
-from gridgrad.parallel.protocols.simulated_workers import Simulation
+from gridgrad.parallel.protocols.protocol import BETWEEN_WORKERS, Shares
+from gridgrad.parallel.protocols.simulated_workers import Simulation, Task, train
 from gridgrad.parallel.training.steps import Diverged
 from tests.mpi import mpi
 
@@ -108,7 +107,7 @@ def test_times_and_bytes_of_exchanges(comm):
     exchange = 2 * 2.0**-10 + 8 * parameters * 2.0**-20
     buffers = 2 * 2.0**-10 + 8 * 2.0**-20  # the sum of the samples, when training ends
     assert training.seconds == pytest.approx(STEPS + 2 * exchange + buffers, rel=1e-12)
-    record = simulation.workers[0].tally.records[LAYER, "all-reduce"]
+    record = simulation.workers[0].tally.records[BETWEEN_WORKERS, "all-reduce"]
     assert record.bytes == 8 * (2 * parameters + 1) and record.seconds == pytest.approx(2 * exchange + buffers)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gridgrad.parallel.grid.collectives import all_reduce_elements
-from gridgrad.parallel.protocols.protocol import LAYER
+from gridgrad.parallel.protocols.protocol import BETWEEN_WORKERS
 from gridgrad.parallel.protocols.simulated_workers import Simulation
 
 HEADER = 48  # bytes in front of each message
@@ -132,8 +132,8 @@ def test_the_answer_of_a_handler_leaves_when_the_message_has_been_served():
     simulation = Simulation(2, latency=1.0, serve_seconds=lambda kind, size: times[kind])
     (answers, _), asking = simulation.run(each(ask, answer)), simulation.workers[0].tally.records
     assert [time for time, *_ in answers] == [1.0 + 8.0 + 1.0 + 2.0]
-    assert asking[LAYER, "wait"].seconds == 12.0
-    assert (asking[LAYER, "question"].messages, asking[LAYER, "question"].bytes) == (1, HEADER)
+    assert asking[BETWEEN_WORKERS, "wait"].seconds == 12.0
+    assert (asking[BETWEEN_WORKERS, "question"].messages, asking[BETWEEN_WORKERS, "question"].bytes) == (1, HEADER)
 
 
 def test_messages_that_come_when_their_receiver_has_ended_are_counted():
@@ -255,7 +255,7 @@ def test_an_all_reduce_sums_in_the_order_of_the_workers(size, elements):
     ring = 2 * (size - 1) * (2.0**-10 + 4 * elements / size * 2.0**-20)
     assert simulation.time == pytest.approx(size + ring, rel=1e-12)
     for rank, workers in enumerate(simulation.workers if size > 1 else ()):
-        record = workers.tally.records[LAYER, "all-reduce"]
+        record = workers.tally.records[BETWEEN_WORKERS, "all-reduce"]
         assert record.bytes == 4 * all_reduce_elements(elements, size, rank)
         assert record.seconds == pytest.approx(rank + ring, rel=1e-12)
 

@@ -9,8 +9,7 @@ from gridgrad.nn import LOSSES, SGD, BatchNorm, Conv2d, Flatten, Linear, Sequent
 from gridgrad.nn.device import to_host
 from gridgrad.parallel import ProcessGrid, distribute
 from gridgrad.parallel.protocols import protocol_names
-from gridgrad.parallel.protocols.simulated_training import held
-from gridgrad.parallel.protocols.simulated_workers import SimulatedGroup, SimulatedWorkers, Simulation
+from gridgrad.parallel.protocols.simulated_workers import SimulatedGroup, SimulatedWorkers, Simulation, held
 from gridgrad.parallel.protocols.workers import divide
 from tests.parallel.equality import micro_batches_of
 

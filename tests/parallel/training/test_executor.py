@@ -16,20 +16,51 @@ from gridgrad.parallel.pipeline.generators import complete
 from gridgrad.parallel.pipeline.schedule import Schedule, Unsound, execution
 from gridgrad.parallel.placement.layout import Layout
 from gridgrad.parallel.plans.place_network import cut
-from gridgrad.parallel.training import transports
-from gridgrad.parallel.training.boundaries import StageBoundary
-from gridgrad.parallel.training.chunk_passes import MicroBatch, StepDriver
-from gridgrad.parallel.training.executor import Executor
-from gridgrad.parallel.training.stage_cuts import balanced_cuts
-from gridgrad.parallel.training.transports import BufferPool
+from gridgrad.parallel.training import messages
+from gridgrad.parallel.training.executor import Executor, MicroBatch
+from gridgrad.parallel.training.messages import BufferPool, StageBoundary
+from gridgrad.parallel.training.stage_map import balanced_cuts
 from tests.parallel.equality import assert_same, micro_batches_of, serial
 from tests.parallel.pipelines import SYNCHRONOUS, dense, images, minibatches, own_schedule, serial_net, single
-from tests.parallel.training.mailbox import Mailbox
 
 RATE = 0.05
 
 
-class OneProcess(StepDriver):
+class LocalTransport:
+    """Messages between ranks that all run in one process, in place of a MpiTransport. mailbox: a dict of them for all ranks."""
+
+    def __init__(self, mailbox, rank, pool):
+        self.mailbox, self.rank, self.pool = mailbox, rank, pool
+        self.expected = {}
+
+    def send(self, way, chunk, micro_batch, messages, given=()):
+        for rank, array in messages.items():
+            self.mailbox[way, chunk, micro_batch, self.rank, rank] = array.copy()
+        for array in given:
+            self.pool.give_back(array)
+
+    def expect(self, way, chunk, micro_batch, buffers):
+        self.expected[way, chunk, micro_batch] = buffers
+
+    def arrived(self, way, chunk, micro_batch):
+        """Whether the announced messages have arrived; only then they are taken out of the mailbox."""
+        message = way, chunk, micro_batch
+        keys = {rank: (*message, rank, self.rank) for rank in self.expected[message]}
+        if not all(key in self.mailbox for key in keys.values()):
+            return False
+        for rank, array in self.expected.pop(message).items():
+            array[...] = self.mailbox.pop(keys[rank])
+        return True
+
+    def abandon(self):
+        """Announced messages will not come any more."""
+        self.expected.clear()
+
+    def complete_sends(self):
+        """Nothing is under way in a mailbox."""
+
+
+class OneProcess:
     """All ranks of a pipeline. A rank updates the parameters of its chunks, which all lie in one serial network."""
 
     def __init__(self, layers, route):
@@ -42,7 +73,7 @@ class OneProcess(StepDriver):
         stops = np.cumsum([chunk.size for chunk in self.chunks]).tolist()
         self.slices = [slice(stop - chunk.size, stop) for stop, chunk in zip(stops, self.chunks, strict=True)]
         self.sums, self.updated = np.zeros_like(self.net.grads), []
-        mailbox, nowhere = Mailbox(), dict.fromkeys(AXES, 0)
+        mailbox, nowhere = {}, dict.fromkeys(AXES, 0)
         self.executors = []
         for rank in range(route.ranks):
             boundaries = {
@@ -53,7 +84,7 @@ class OneProcess(StepDriver):
             pool = BufferPool(self.net.dtype)
             mine = {number: self.chunks[number] for number in route.held(rank)}
             self.executors.append(
-                Executor(mine, boundaries, route.chunks - 1, mailbox.transport(rank, pool), pool, versions=None)
+                Executor(mine, boundaries, route.chunks - 1, LocalTransport(mailbox, rank, pool), pool, versions=None)
             )
             self.executors[-1].driver = DriverOf(self, rank)
 
@@ -79,8 +110,10 @@ class OneProcess(StepDriver):
         return sum(sum(executor.losses.values()) for executor in self.executors)
 
 
-class DriverOf(StepDriver):
-    """The host of one rank."""
+class DriverOf:
+    """What the executor of one rank calls, in place of a PipelineTrainer."""
+
+    observer = None
 
     def __init__(self, whole, rank):
         self.whole, self.rank, self.loss = whole, rank, whole.loss
@@ -89,6 +122,15 @@ class DriverOf(StepDriver):
         context.training = True
         net = self.whole.net
         context.begin(net.seed, micro_batch.step, micro_batch.samples, micro_batch.first, micro_batch.minibatch_size)
+
+    def resume(self, context):
+        pass
+
+    def loss_known(self):
+        pass
+
+    def begins(self, instruction):
+        pass
 
     def computed(self, instruction):
         where = self.whole.slices[instruction.chunk]
@@ -133,7 +175,7 @@ def test_every_schedule_in_one_process_equals_serial(stages):
                 for executor, row in zip(pipeline.executors, schedule.rows, strict=True):
                     assert executor.open_at_most == open_at_most(row), schedule.name
                     assert not executor._passes and not executor.transport.expected
-                assert not pipeline.executors[0].transport.mailbox.messages
+                assert not pipeline.executors[0].transport.mailbox
 
 
 def test_a_broken_schedule_stops_where_the_check_says():
@@ -188,7 +230,7 @@ def moved(row, rng):
 def test_memory_is_used_again(monkeypatch):
     """After the first steps no step takes new arrays, neither for messages nor for contexts."""
     taken = []
-    monkeypatch.setattr(transports, "empty", lambda size, dtype: taken.append(size) or np.empty(size, dtype))
+    monkeypatch.setattr(messages, "empty", lambda size, dtype: taken.append(size) or np.empty(size, dtype))
     ((x, y),) = minibatches(images, (9,))
     for schedule in schedules(3, 4):
         pipeline, counts = OneProcess(images, schedule.route), []
@@ -225,6 +267,6 @@ def test_contexts_share_only_gradients():
 
 
 def test_messages_have_tags_that_groups_do_not_use():
-    transport = transports.MpiTransport(None, 3, None)
-    found = {transport._tag(way, chunk, number) for way in transports.WAYS for chunk in range(3) for number in range(20000)}
-    assert min(found) == TAGS and max(found) < transports.LEAST_TAGS and len(found) == 6 * transport.numbers
+    transport = messages.MpiTransport(None, 3, None)
+    found = {transport._tag(way, chunk, number) for way in messages.WAYS for chunk in range(3) for number in range(20000)}
+    assert min(found) == TAGS and max(found) < messages.LEAST_TAGS and len(found) == 6 * transport.numbers

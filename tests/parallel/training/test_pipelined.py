@@ -1,13 +1,15 @@
-"""Pipelines of stages train as the serial network does."""
+"""Pipelines of stages train as the serial network does; what chunks send to one another is what the others expect."""
 
 import numpy as np
 
-from gridgrad.parallel import ProcessGrid
+from gridgrad.nn.device import xp
+from gridgrad.parallel import ProcessGrid, parallelize
 from tests.mpi import mpi
 from tests.parallel.equality import assert_same, grids, on_first, serial
 from tests.parallel.pipelines import SYNCHRONOUS, dense, images, minibatches, mlp, momentum, own_csv, piped, serial_net, single
 
 AXES = "stage", "batch", "height", "model"
+OTHER = {"forward": "backward", "backward": "forward"}
 
 
 def sizes_of(micro_batches):
@@ -57,3 +59,36 @@ def test_stages_go_with_all_other_axes(comm):
                 for losses, state in runs[1:]:
                     assert losses == runs[0][0], (sizes, name)
                     assert all(np.array_equal(state[key], value) for key, value in runs[0][1].items()), (sizes, name)
+
+
+@mpi(1, 2, 3, 4, 5, 6, 7, 8, long=(5, 6, 7, 8))
+def test_messages_have_the_sizes_that_are_said(comm):
+    ways = [
+        (layers, {"stage": comm.size}, None, name) for layers in (dense, images) for name in ("1f1b", "interleaved:2", "zbv")
+    ]
+    ways.append((mlp, {"model": comm.size}, "hypergraph", "1f1b"))
+    for layers, sizes, plan, pipeline in ways:
+        with ProcessGrid(comm, **sizes) as grid:
+            net = parallelize(serial_net(layers), grid, plan, pipeline=pipeline)
+            for chunk, boundary in net.stage_map.boundaries.items():
+                for way in OTHER:
+                    sent, received = messages(boundary, way, 5)
+                    assert boundary.counts(way, 5) == sent and all(sent.values())
+                    of_all = comm.allgather((sent, received))
+                    for rank, (there, _) in enumerate(of_all):
+                        assert {to: got[rank] for to, (_, got) in enumerate(of_all) if rank in got} == there, (
+                            chunk,
+                            way,
+                            pipeline,
+                        )
+
+
+def messages(boundary, way, samples):
+    """({rank: elements} of the messages from this rank, the same of those to it)."""
+    sent = received = {}
+    if boundary.is_sender(way):
+        before = xp.zeros(boundary.shape(OTHER[way], samples))
+        sent = boundary.sends(way, before, samples, xp.empty)
+    if boundary.is_receiver(way):
+        received = boundary.receives(way, samples, xp.zeros(boundary.shape(way, samples)), xp.empty)
+    return ({rank: message.size for rank, message in of.items()} for of in (sent, received))
