@@ -20,7 +20,7 @@ from gridgrad.parallel.job.waiting import broadcast
 from gridgrad.parallel.observe.span_observer import SpanObserver
 from gridgrad.parallel.placement.gathered_linear import GatheredLinear
 from gridgrad.parallel.placement.halo_conv import HaloConv2d
-from gridgrad.parallel.placement.moves import exchanged
+from gridgrad.parallel.placement.partition import exchanged
 from gridgrad.parallel.placement.placements import Replicate
 from gridgrad.parallel.plans.marques import HandedConv2d
 from gridgrad.parallel.plans.place_network import place

@@ -325,6 +325,35 @@ def within(part, inner):
     return _normal(indices(part)[inner])
 
 
+@lru_cache(maxsize=4096)
+def exchanged(outgoing, incoming, rank):
+    """(indices that this rank sends, the most that any rank sends or receives) in an exchange between two Partitions.
+
+    Time and memory are linear in the length of the dimension and the number of ranks that hold any index."""
+    needed, held = copies_before(incoming), copies_before(outgoing)
+    sent, most = 0, 0
+    for other in range(max(outgoing.occupied, incoming.occupied)):
+        before, behind = outgoing.part(other), incoming.part(other)
+        kept = size(common(before, behind))
+        sends, receives = copies_of(before, needed) - kept, copies_of(behind, held) - kept
+        most = max(most, sends, receives)
+        if other == rank:
+            sent = sends
+    return sent, most
+
+
+def copies_before(partition):
+    """For each i from 0 to the length of the dimension: how many copies the ranks together hold of the indices below i."""
+    return np.concatenate(([0], np.cumsum(partition.holders)))
+
+
+def copies_of(part, before):
+    """How many copies the ranks together hold of the indices of a part. before: a result of `copies_before`."""
+    if isinstance(part, slice):
+        return int(before[part.stop] - before[part.start])
+    return int((before[part + 1] - before[part]).sum())
+
+
 def resized(shape, dim, length):
     """`shape` with another length of one dimension."""
     shape = list(shape)

@@ -12,8 +12,7 @@ from gridgrad.parallel.grid.process_grid import STAGE
 from gridgrad.parallel.placement.gathered_linear import GatheredLinear
 from gridgrad.parallel.placement.halo_conv import HaloConv2d
 from gridgrad.parallel.placement.layout import Layout
-from gridgrad.parallel.placement.move_table import sum_in_place
-from gridgrad.parallel.placement.moves import MASTER
+from gridgrad.parallel.placement.moves import MASTER, sum_in_place
 from gridgrad.parallel.placement.partition import EMPTY, Partition, size
 from gridgrad.parallel.placement.placements import PIXELS, AtMaster, C, Invariant, N, Partial, Replicate, Shard
 from gridgrad.parallel.placement.plan import Plan

@@ -5,7 +5,7 @@
 | `whole`   | `Partial -> Replicate`: all-reduce    | the whole bucket  | every rank has them all            |
 | `sharded` | `Partial -> Shard`: reduce-scatter    | its part          | `Shard -> Replicate`: all-gather   |
 
-The moves are those of activations (`parallel/placement/move_table.py`), along the ranks that hold the parameters. They are made
+The moves are those of activations (`parallel/placement/moves.py`), along the ranks that hold the parameters. They are made
 in place, in the flat buffers. Sharded updates are the first stage of ZeRO (Rajbhandari et al. 2020, section 5.1): on P ranks
 the optimizer's state takes 1/P of the memory and the update 1/P of the time. Both updates send the same number of bytes.
 Gradients may be summed by rows that send them in float16 (`parallel/sync/float16_sums.py`); parameters are always sent in their
@@ -14,7 +14,7 @@ own type.
 
 from gridgrad.nn.kernels.workspace import Workspace
 from gridgrad.parallel.grid.transfer import CompletedTransfer
-from gridgrad.parallel.placement.move_table import move_between
+from gridgrad.parallel.placement.moves import move_between
 from gridgrad.parallel.placement.partition import size, within
 from gridgrad.parallel.placement.placements import Partial, Replicate
 

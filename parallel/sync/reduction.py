@@ -25,7 +25,7 @@ import numpy as np
 from gridgrad.nn.device import xp
 from gridgrad.nn.flat_parameters import FlatParameters
 from gridgrad.parallel.grid.group import MAX_ELEMENTS, Group
-from gridgrad.parallel.placement.move_table import move_of
+from gridgrad.parallel.placement.moves import move_of
 from gridgrad.parallel.placement.partition import Partition, common, size, within
 from gridgrad.parallel.placement.placements import Partial, Replicate, Shard
 from gridgrad.parallel.sync.buckets import Bucket

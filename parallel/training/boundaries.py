@@ -107,7 +107,7 @@ class ExchangeBoundary:
         array = xp.ascontiguousarray(array)
         for rank, count in self.counts(way, samples).items():
             messages[rank] = take(count)
-            step.pack(array, rank, messages[rank])
+            step.sent_blocks.pack_one(array, rank, messages[rank])
         return messages
 
     def receives(self, way, samples, out, take):
@@ -118,4 +118,4 @@ class ExchangeBoundary:
         step = self.step(way, samples)
         step.keep(own, out)
         for rank, message in sorted(received.items()):
-            step.unpack(message, rank, out)
+            step.received_blocks.unpack_one(message, rank, out, step.adds)

@@ -20,7 +20,7 @@ from gridgrad.nn.sequential import Sequential
 from gridgrad.parallel.grid.group import Group
 from gridgrad.parallel.grid.process_grid import BATCH, ProcessGrid
 from gridgrad.parallel.job.waiting import meet
-from gridgrad.parallel.placement.move_table import sum_in_place
+from gridgrad.parallel.placement.moves import sum_in_place
 from gridgrad.parallel.placement.partition import Partition, size
 from gridgrad.parallel.plans.place_network import Placed
 from gridgrad.parallel.sync.reduction import BlockingReduction, Reduction

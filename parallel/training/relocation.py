@@ -4,7 +4,7 @@ from dataclasses import replace
 from math import prod
 
 from gridgrad.nn.device import xp
-from gridgrad.parallel.placement.move_table import move_between
+from gridgrad.parallel.placement.moves import move_between
 from gridgrad.parallel.placement.partition import size
 from gridgrad.parallel.placement.placements import Replicate
 
@@ -13,7 +13,7 @@ def relocate(net, optimizer, placed):
     """Change a ParallelSequential from one placing to another, with the same plan on the same grid. Collective.
 
     Afterwards the network is as if it had had the new shares from the start. What is moved are exchanges between two Partitions
-    along an axis (`parallel/placement/move_table.py`), counted in the tally under "relocation". The observers of the network
+    along an axis (`parallel/placement/moves.py`), counted in the tally under "relocation". The observers of the network
     are told, so that they can move arrays of their own. For a moment a rank holds the parameters and the optimizer's state
     twice, the state without sharding.
 
