@@ -3,8 +3,8 @@
 The file of a rank has one flat dataset for each array of the rank's state, under the path `PARTICIPANT/NAME`, with the elements
 that this rank writes, one piece after another. The dataset `table` is a text in JSON, which says what the elements are: see
 `table_of`. Datasets `own/PARTICIPANT/NAME` are of use to this rank alone. The file of the first rank of a worker also has its
-logs, `logs/PARTICIPANT/NAME`. Datasets are contiguous and uncompressed, so that they are written and read without the HDF5 library, which would hold
-Python's global lock meanwhile.
+logs, `logs/PARTICIPANT/NAME`. Datasets are contiguous and uncompressed, so that they are written and read without the HDF5
+library, which would hold Python's global lock meanwhile.
 
 The datasets of `whole.h5` are virtual: HDF5 finds their elements in the files of the ranks, which must stay beside it. An array
 is `PARTICIPANT/NAME/ARRAY`, such as `network/parameters/0.weight`; with several workers a group `worker-N` is in front. They

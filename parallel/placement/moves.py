@@ -131,24 +131,24 @@ class Move:
 class Blocks:
     """How an array of a shape is cut along a dimension into `parts`, one for each rank, which lie in a flat buffer.
 
-    in_order: whether the parts follow one another, so that slices of dimension 0 need no buffer. counts: elements of each."""
+    in_order: whether the parts follow one another, so that slices of dimension 0 lie in the array as in the buffer (`is_flat`).
+    counts: the elements of each block. total: those of the buffer."""
 
     def __init__(self, shape, dim, parts, in_order=True):
         shapes = [resized(shape, dim, size(part)) for part in parts]
         self.counts = list(map(prod, shapes))
+        self.total = sum(self.counts)
         self.is_flat = in_order and dim == 0 and all(isinstance(part, slice) for part in parts)
         stops, self.places = accumulate(self.counts), {}  # {rank: (index in the array, slice of the buffer, shape)}
         for rank, (part, block, stop, count) in enumerate(zip(parts, shapes, stops, self.counts, strict=True)):
             if count and not self.is_flat:
                 self.places[rank] = place_of(dim, part), slice(stop - count, stop), block
 
-    def buffer(self, x, name, space):
-        """A flat buffer for all blocks of an array: its own memory where they lie there one after another."""
-        return x.reshape(-1) if self.is_flat else space(name, (sum(self.counts),), x.dtype)
-
     def pack(self, x, space):
-        """The flat buffer with the blocks of x."""
-        flat = self.buffer(x, "send", space)
+        """The flat buffer with the blocks of x: its own memory where they lie there one after another."""
+        if self.is_flat:
+            return x.reshape(-1)
+        flat = space("send", (self.total,), x.dtype)
         for place, where, shape in self.places.values():
             flat[where].reshape(shape)[...] = x[place]
         return flat
@@ -176,7 +176,7 @@ class AllGather(Move):
 
     def run(self, x, space, layer):
         out, blocks = space("out", self.there, x.dtype), self.received_blocks
-        arriving = blocks.buffer(out, "receive", space)
+        arriving = out if blocks.is_flat else space("receive", (blocks.total,), x.dtype)
         self.gather(x, arriving, blocks.counts, layer)
         blocks.unpack(arriving, out)
         return out
@@ -240,7 +240,7 @@ class AllToAll(Move):
 
     def run(self, x, space, layer):
         out, sent, received = space("out", self.there, x.dtype), self.sent_blocks, self.received_blocks
-        arriving = received.buffer(out, "receive", space)
+        arriving = out if received.is_flat else space("receive", (received.total,), x.dtype)
         self.group.all_to_all(sent.pack(x, space), sent.counts, arriving, received.counts, layer)
         received.unpack(arriving, out)
         return out
@@ -317,7 +317,7 @@ class Exchange(Move):
     def start(self, x, space, layer):
         """Begin to send what other ranks need of x, and to receive what this rank needs; returns the Transfer."""
         sent, received = self.sent_blocks, self.received_blocks
-        arriving = received.buffer(x, "receive", space)
+        arriving = space("receive", (received.total,), x.dtype)
         transfer = self.group.start_exchange(sent.pack(x, space), sent.counts, arriving, received.counts, layer)
         transfer.received = arriving
         return transfer

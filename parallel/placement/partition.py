@@ -71,9 +71,8 @@ class Partition:
     def mapped(self, length: int, function: Callable[[slice | np.ndarray], slice | np.ndarray]) -> "Partition":
         """The Partition of another dimension, of `length` indices, in which each rank holds function(its part of this one).
 
-        The parts are computed when they are asked for, so that it costs nothing however many ranks there are. The function must
-        turn slices into slices, and an empty part into an empty one: such as from the rows of an output to those of the input
-        that they are computed from.
+        The parts are computed when they are asked for. The function must turn slices into slices, and an empty part into an
+        empty one: such as from the rows of an output to those of the input from which they are computed.
         """
         return _Mapped(self, length, function)
 
@@ -167,7 +166,7 @@ class Partition:
 
 
 class _Even(Partition):
-    """Even parts, computed when they are asked for. unit: how many indices always stay together."""
+    """Even parts, computed when they are asked for. unit: how many indices stay together."""
 
     is_contiguous = True
 
@@ -243,13 +242,10 @@ class _Explicit(Partition):
 
 @dataclass(frozen=True)
 class Split:
-    """How a dimension whose length is not known yet, such as the samples of a minibatch, will be divided over `ranks` ranks.
-
-    weights: one number for each rank, in proportion to which they get indices; None for even parts.
-    """
+    """How a dimension whose length is not known yet, such as the samples of a minibatch, will be divided over `ranks` ranks."""
 
     ranks: int
-    weights: tuple | None = None
+    weights: tuple | None = None  # in proportion to which ranks get indices; None for even parts
 
     def __post_init__(self):
         if self.weights is not None:

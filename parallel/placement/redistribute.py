@@ -14,7 +14,7 @@ from gridgrad.parallel.placement.partition import size
 from gridgrad.parallel.placement.placements import AtMaster, Invariant, Partial, Replicate, Shard
 
 Placement = Shard | Replicate | Partial | Invariant
-STEPS = 64  # how many Steps a layer caches: one for each direction, shape of the array and batch size
+STEPS = 64  # how many Moves a layer caches: one for each direction, shape of the array and batch size
 
 
 class Redistribute(Layer):
@@ -96,7 +96,7 @@ class Redistribute(Layer):
         """Move x from the source to the target of a direction; returns this rank's array. Collective over the group."""
         key = direction, x.shape, context.batch_size
         step = self._steps[key] if key in self._steps else self.step(*key)
-        return x if step is None else step.run(xp.ascontiguousarray(x), self.space(direction, context), self.name)
+        return x if step is None else step.run(xp.ascontiguousarray(x), context[self, direction].workspace, self.name)
 
     def space(self, direction: str, context: Context) -> Workspace:
         """The Workspace of a direction in a context."""
