@@ -52,18 +52,18 @@ def boxes(start, stop, shape):
         return
     row = prod(shape[1:])
     first, last = -(-start // row), stop // row  # the rows that are whole
-    if first > last:  # within one row
-        inside = boxes(start - last * row, stop - last * row, shape[1:])
-        yield from ((slice(last, last + 1), *box) for box in inside)
+
+    def within_row(number, start, stop):
+        inside = boxes(start - number * row, stop - number * row, shape[1:])
+        return ((slice(number, number + 1), *box) for box in inside)
+
+    if first > last:
+        yield from within_row(last, start, stop)
         return
-    if start < first * row:
-        inside = boxes(start - (first - 1) * row, row, shape[1:])
-        yield from ((slice(first - 1, first), *box) for box in inside)
+    yield from within_row(first - 1, start, first * row)
     if first < last:
         yield (slice(first, last), *(slice(0, length) for length in shape[1:]))
-    if last * row < stop:
-        inside = boxes(0, stop - last * row, shape[1:])
-        yield from ((slice(last, last + 1), *box) for box in inside)
+    yield from within_row(last, last * row, stop)
 
 
 def written_slices(net, slices):

@@ -49,8 +49,9 @@ def newest(comm, directory, say=lambda line: None):
 class Checkpoint:
     """A checkpoint, open for reading. Making one checks all of its files, each on one rank of `comm`. Collective.
 
-    damage: the first thing that is wrong, in words; if empty, it may be read. is_unreadable: whether the system is to blame.
-    passed_over: the folders of those that `newest` could not use."""
+    damage: what is wrong first, in words; if empty, it may be read. is_unreadable: whether the system is to blame."""
+
+    passed_over = frozenset()  # the folders of those that `newest` could not use
 
     def __init__(self, comm, manifest):
         self.manifest, self._comm, damage, unreadable, found = manifest, comm, "", False, []
@@ -71,8 +72,7 @@ class Checkpoint:
     def restore(self, net, participants, workers=MPI.COMM_SELF):
         """Let participants take over their states, in the order of the dict; layouts may be others. Collective over all ranks.
 
-        ValueError, on all ranks, if it does not fit or can not be read; nothing has changed then. If a participant can not use
-        its numbers, those before it have taken over theirs, and training must not go on."""
+        ValueError, on all ranks, before anything has changed or, if a participant can not use its numbers, after some have."""
         if workers.size != self.manifest.workers:
             raise ValueError(
                 f"{self.manifest.folder} has {self.manifest.workers} workers, and this run {workers.size}: "

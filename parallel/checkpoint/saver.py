@@ -87,10 +87,9 @@ class Program:
 
 
 class Saver:
-    """Makes checkpoints of a training, at the boundaries between its steps. Collective over `comm`, all ranks.
+    """Makes checkpoints of {name: participant}, those of `state.py` or alike, between steps. Collective over `comm`, all ranks.
 
-    net: of this rank's worker. participants: {name: an object like those of `parallel/checkpoint/state.py`}. The folder is
-    locked until `close`: UserError, on all ranks, if another training has it."""
+    The folder is locked until `close`: UserError, on all ranks, if another training has it."""
 
     def __init__(self, comm, net, participants, policy, workers=MPI.COMM_SELF, program=None):
         self.net, self.participants, self.workers = net, participants, workers

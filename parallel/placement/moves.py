@@ -32,10 +32,11 @@ MASTER = 0
 class Move:
     """One move on one rank, for arrays of one shape: `here` before the move and `there` after it.
 
-    group: anything with a `size` and a `rank`. source, target: placements. samples: those that the group holds together.
-    """
+    group: anything with a `size` and a `rank`. source, target: placements. samples: those that the group holds together."""
 
     kind: str | None = None  # the name of the collective; None where nothing is sent
+    most = 0  # that any rank sends or receives, which the move ends with; 0 where the cost follows from `sent`
+    messages = None  # [what this rank sends to each rank alone]; None where all ranks work together
 
     def __init__(self, group, source, target, here, samples):
         self.group, self.source, self.target, self.here = group, source, target, tuple(here)
@@ -74,16 +75,6 @@ class Move:
     def sent(self):
         """Elements that this rank sends."""
         return 0 if self.kind is None else COLLECTIVES[self.kind].sent(self.group, *self.buffer)
-
-    @property
-    def most(self):
-        """The most that any rank sends or receives, which a move ends with; 0 where the cost follows from `sent`."""
-        return 0
-
-    @property
-    def messages(self):
-        """[what this rank sends to each rank alone]; None where all ranks work together."""
-        return None
 
     @property
     def copies(self):
@@ -131,12 +122,11 @@ class Move:
 class Blocks:
     """How an array of a shape is cut along a dimension into `parts`, one for each rank, which lie in a flat buffer.
 
-    in_order: whether the parts follow one another, so that slices of dimension 0 lie in the array as in the buffer (`is_flat`).
-    counts: the elements of each block. total: those of the buffer."""
+    in_order: whether the parts follow one another, so that slices of dimension 0 lie in the array as in the buffer."""
 
     def __init__(self, shape, dim, parts, in_order=True):
         shapes = [resized(shape, dim, size(part)) for part in parts]
-        self.counts = list(map(prod, shapes))
+        self.counts = list(map(prod, shapes))  # elements of each block
         self.total = sum(self.counts)
         self.is_flat = in_order and dim == 0 and all(isinstance(part, slice) for part in parts)
         stops, self.places = accumulate(self.counts), {}  # {rank: (index in the array, slice of the buffer, shape)}
@@ -379,9 +369,7 @@ class Exchange(Move):
 class LocalMove(Move):
     """A move without memory of its own: its output is a part of what the rank has, or all of it."""
 
-    @property
-    def held(self):
-        return 0
+    held = 0
 
 
 class TakePart(LocalMove):

@@ -268,16 +268,6 @@ def size(part: slice | np.ndarray) -> int:
     return part.stop - part.start if isinstance(part, slice) else len(part)
 
 
-def first(part):
-    """The first index of a part that is not empty."""
-    return part.start if isinstance(part, slice) else int(part[0])
-
-
-def last(part):
-    """The last index of a part that is not empty."""
-    return part.stop - 1 if isinstance(part, slice) else int(part[-1])
-
-
 def equal(a, b):
     """Whether two parts hold the same indices."""
     if isinstance(a, slice) or isinstance(b, slice):  # the normal form of a part is unique
@@ -379,6 +369,8 @@ def _normal(part):
 
 def _inside(part, length):
     """The part itself; ValueError if it has indices outside of a dimension of this length."""
-    if size(part) and (first(part) < 0 or last(part) >= length):
-        raise ValueError(f"a part reaches from {first(part)} to {last(part)}, outside of {length} indices")
+    if size(part):
+        first, last = (part.start, part.stop - 1) if isinstance(part, slice) else (int(part[0]), int(part[-1]))
+        if first < 0 or last >= length:
+            raise ValueError(f"a part reaches from {first} to {last}, outside of {length} indices")
     return part

@@ -100,9 +100,7 @@ class ParallelSequential(Sequential):
     def adopt(self, placed: Placed) -> None:
         """Take the layers of another placing of the same network, which have no memory yet.
 
-        Observers stay, and so does the kind of reduction.
-
-        `parallel/training/relocation.py` does this while the network is trained, and moves the arrays.
+        Observers stay, and so does the kind of reduction. `parallel/training/relocation.py` moves the arrays.
         """
         if isinstance(self.reduction, Observer):
             self.forget(self.reduction)
@@ -119,14 +117,11 @@ class ParallelSequential(Sequential):
         return mark_in_place(list(layers))
 
     def input_block(self, batch_size: int) -> tuple[slice | np.ndarray, ...]:
-        """The index of this rank's block of a global minibatch x of `batch_size` samples: x[net.input_block(len(x))].
-
-        `forward` takes that block.
-        """
+        """The index of this rank's block of a global minibatch x, which `forward` takes: x[net.input_block(len(x))]."""
         return self.input.of(batch_size).block(self.grid.coordinates)
 
     def output_rows(self, batch_size: int) -> slice | np.ndarray:
-        """The slice of a global minibatch of `batch_size` samples whose outputs this rank's `forward` returns."""
+        """The slice of a global minibatch whose outputs this rank's `forward` returns."""
         return self.output.rows(batch_size, self.grid.coordinates)
 
     def output_shape(self, shape: Sequence[int]) -> tuple[int, ...]:

@@ -10,8 +10,7 @@ from gridgrad.parallel.placement.partition import size
 def relocate(net, optimizer, placed):
     """Change a ParallelSequential from one placing to another, with the same plan on the same grid. Collective.
 
-    It is called between two training steps; contexts of earlier layers are of no more use. Observers move arrays of their own.
-    For a moment a rank holds the parameters and the optimizer's state twice, the state without sharding."""
+    Earlier contexts are of no use then. For a moment a rank holds parameters and optimizer's state twice, the latter whole."""
     params, buffers = net.params, [buffer.value for _, buffer in net.buffers]
     state, numbers = whole_state(net, optimizer), optimizer.state_numbers()
     relocation = Relocation(net)
