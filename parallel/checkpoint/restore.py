@@ -51,10 +51,9 @@ class Checkpoint:
 
     damage: what is wrong first, in words; if empty, it may be read. is_unreadable: whether the system is to blame."""
 
-    passed_over = frozenset()  # the folders of those that `newest` could not use
-
     def __init__(self, comm, manifest):
         self.manifest, self._comm, damage, unreadable, found = manifest, comm, "", False, []
+        self.passed_over = set()  # the folders of those that `newest` could not use
         for number in range(comm.rank, len(manifest.files), comm.size):
             entry = manifest.files[number]
             try:
