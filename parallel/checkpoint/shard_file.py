@@ -136,54 +136,48 @@ class ShardFile:
     ValueError that names the file if it is not as described above, OSError if the system can not read it."""
 
     def __init__(self, path):
-        self.path = path
+        self.path, self._file, self._places = path, None, {}
         try:
             self._file = h5py.File(path, "r", locking=False)  # what is whole is not written any more
-        except OSError as error:
-            if number := number_of(error):
-                raise OSError(number, os.strerror(number), str(path)) from None
-            raise ValueError(f"{path}: not an HDF5 file that can be read") from None
-        try:
             table = self._table()
             self.pieces, self.numbers, self.worker = pieces_in(table), table.get("numbers"), table.get("worker")
             known = isinstance(self.numbers, dict) and all(isinstance(found, dict) for found in self.numbers.values())
             if type(self.worker) is not int or self.worker < 0 or not known:
                 raise ValueError("its table does not make sense")
-            self._places = {name: self._place(name, pieces) for name, pieces in self.pieces.items()}
+            for name, pieces in self.pieces.items():
+                dataset, offset = self._dataset(name)
+                if dataset.size != sum(map(len, pieces)):
+                    raise ValueError(f"its dataset {name} does not fit its table")
+                self._places[name] = dataset.dtype, dataset.size, offset
         except DAMAGED as error:
-            self._file.close()
             if number := number_of(error):
-                raise OSError(number, os.strerror(number), str(path)) from None
-            raise ValueError(f"{path}: {error}") from None
+                problem = OSError(number, os.strerror(number), str(path))
+            else:
+                problem = ValueError(f"{path}: {error if self._file else 'not an HDF5 file that can be read'}")
+            if self._file:
+                self._file.close()
+            raise problem from None
 
     def _table(self):
-        dataset = self._file[TABLE]
-        if not isinstance(dataset, h5py.Dataset) or dataset.dtype != np.uint8 or dataset.ndim != 1:
-            raise ValueError("its table is of another kind")
+        dataset, _ = self._dataset(TABLE, (np.dtype(np.uint8),))
         if dataset.size > limits.BUDGET:
             raise ValueError("its table is too long")
-        self._offset(dataset)
         table = content_of(dataset[...].tobytes())
         if not isinstance(table, dict):
             raise ValueError("its table is no object")
         return table
 
-    def _place(self, name, pieces):
-        """(dtype, elements, offset in the file) of a dataset, which has the elements of the pieces."""
-        dataset = self._file[name]
-        elements = sum(map(len, pieces))
-        if not isinstance(dataset, h5py.Dataset) or dataset.dtype not in DTYPES or dataset.shape != (elements,):
-            raise ValueError(f"its dataset {name} does not fit its table")
-        return dataset.dtype, elements, self._offset(dataset)
-
-    def _offset(self, dataset):
-        """Where the elements of a dataset are in the file. ValueError if they are elsewhere, or not one after another.
+    def _dataset(self, name, dtypes=DTYPES):
+        """(a flat dataset, where in the file its elements lie one after another). ValueError if it is another one.
 
         The HDF5 library crashes when it reads a virtual dataset that is its own source."""
+        dataset = self._file[name]
+        if not isinstance(dataset, h5py.Dataset) or dataset.dtype not in dtypes or dataset.ndim != 1:
+            raise ValueError(f"its dataset {name} is of another kind")
         offset = dataset.id.get_offset() if dataset.size else 0
         if offset is None or offset + dataset.nbytes > os.path.getsize(self.path):
-            raise ValueError(f"its dataset {dataset.name} is not contiguous")
-        return offset
+            raise ValueError(f"its dataset {name} is not contiguous")
+        return dataset, offset
 
     def array(self, name):
         """The elements of a dataset: read when they are used, or now where files can not be mapped."""
@@ -193,10 +187,7 @@ class ShardFile:
     def own(self, path):
         """An array that is no piece of a global one: a log of the worker, or what this rank has for itself."""
         try:
-            dataset = self._file[path]
-            if not isinstance(dataset, h5py.Dataset) or dataset.dtype not in DTYPES or dataset.ndim != 1:
-                raise ValueError("it is of another kind")
-            self._offset(dataset)
+            dataset, _ = self._dataset(path)
             return dataset[...]
         except DAMAGED as error:
             raise ValueError(f"{self.path}: no array {path} ({error})") from None

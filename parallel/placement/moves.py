@@ -435,9 +435,18 @@ class MasterMove(Move):
         return prod(resized(whole, self.handed[1], 1))
 
     @property
-    def most(self):
+    def counts(self):
+        """For each rank, the elements of the message between it and the master."""
         parts, _ = self.handed
-        return self.row * (sum(parts.sizes) - parts.size(MASTER))
+        return [0, *(self.row * length for length in parts.sizes[1:])]
+
+    @property
+    def most(self):
+        return sum(self.counts)
+
+    @property
+    def buffer(self):
+        return sum(self.messages), 0
 
     def exchange(self, x, outgoing, incoming, layer):
         """Send and receive {rank: array}, arrays of the kind of x."""
@@ -475,13 +484,8 @@ class HandOut(MasterMove):
         return self.most if self.group.rank == MASTER else prod(self.there)
 
     @property
-    def buffer(self):
-        return self.most if self.group.rank == MASTER else 0, 0
-
-    @property
     def messages(self):
-        row = self.row if self.group.rank == MASTER else 0
-        return [0, *(row * n for n in self.incoming.sizes[1:])]
+        return self.counts if self.group.rank == MASTER else [0] * self.group.size
 
 
 class HandIn(MasterMove):
@@ -520,13 +524,8 @@ class HandIn(MasterMove):
         return prod(self.there) + (self.most if self.group.rank == MASTER else 0)
 
     @property
-    def buffer(self):
-        rank = self.group.rank
-        return 0 if rank == MASTER else self.row * self.outgoing.size(rank), 0
-
-    @property
     def messages(self):
-        return [self.buffer[0], *[0] * (self.group.size - 1)]
+        return [self.counts[self.group.rank], *[0] * (self.group.size - 1)]
 
 
 def place_of(dim, part):
