@@ -127,9 +127,9 @@ class Layout:
 
 
 def move_block(grid, block, source, target, layer):
-    """This rank's block of an array in the Layout `target`, from its block in the Layout `source`. Collective.
+    """This rank's block in the Layout `target` of a parameter, from its block in the Layout `source`. Collective.
 
-    Along each axis where they differ it is one move of the table, counted under the name `layer`."""
+    It is one move of the table along each axis where they differ, of arrays of which no two axes shard the same dimension."""
     for axis in grid.sizes:
         before, behind = (_placement(layout, axis) for layout in (source, target))
         if before != behind:
@@ -149,9 +149,9 @@ def _new_array(name, shape, dtype):
 
 
 def gather_blocks(grid, block, layout, layer, everywhere=False):
-    """The whole array, on rank 0 or `everywhere`, from each rank's block of it; None elsewhere. Collective.
+    """The whole array, on rank 0 or `everywhere`, from each rank's block in a Layout; None elsewhere. Collective.
 
-    It is one gather of each block once, counted under the name `layer`; where one rank has all, its block itself."""
+    One gather brings each block once; where a rank has all, its block itself is returned."""
     if not everywhere and not layout.is_counted(grid.coordinates):
         return None
     group = grid.group(*layout.sharded)

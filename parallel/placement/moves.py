@@ -122,13 +122,15 @@ class Move:
 class Blocks:
     """How an array of a shape is cut along a dimension into `parts`, one for each rank, which lie in a flat buffer.
 
-    in_order: whether the parts follow one another, so that slices of dimension 0 lie in the array as in the buffer."""
+    apart: whether the buffer has memory of its own even if the array has the blocks one after another, as `is_flat` says."""
 
-    def __init__(self, shape, dim, parts, in_order=True):
+    def __init__(self, shape, dim, parts, apart=False):
         shapes = [resized(shape, dim, size(part)) for part in parts]
         self.counts = list(map(prod, shapes))  # elements of each block
         self.total = sum(self.counts)
-        self.is_flat = in_order and dim == 0 and all(isinstance(part, slice) for part in parts)
+        ends = accumulate(map(size, parts))
+        in_order = all(not size(part) or isinstance(part, slice) and part.stop == end for part, end in zip(parts, ends))
+        self.is_flat = not apart and dim == 0 and in_order and self.total == prod(shape)
         stops, self.places = accumulate(self.counts), {}  # {rank: (index in the array, slice of the buffer, shape)}
         for rank, (part, block, stop, count) in enumerate(zip(parts, shapes, stops, self.counts, strict=True)):
             if count and not self.is_flat:
@@ -290,7 +292,7 @@ class Exchange(Move):
         """The Blocks of the messages; parts: indices of the whole dimension, of which an array of this shape holds some."""
         held, own = partition.part(self.group.rank), self.group.rank
         inside = [EMPTY if rank == own else positions(part, held) for rank, part in enumerate(parts)]
-        return Blocks(shape, self.source.dim, inside, in_order=False)
+        return Blocks(shape, self.source.dim, inside, apart=True)
 
     @cached_property
     def row(self):
