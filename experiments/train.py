@@ -55,8 +55,7 @@ from gridgrad.parallel import (
     use_device,
 )
 from gridgrad.parallel.calibration.core_speed import core_seconds
-from gridgrad.parallel.checkpoint.saver import Program
-from gridgrad.parallel.checkpoint.signals import Signals
+from gridgrad.parallel.checkpoint.saver import Program, Signals
 from gridgrad.parallel.checkpoint.state import states_of
 from gridgrad.parallel.choose.parallelize import completed
 from gridgrad.parallel.choose.rebalance import Rebalancer

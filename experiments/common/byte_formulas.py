@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from math import prod
 from operator import mul
 
-from gridgrad.parallel.placement.move_table import elements_sent
+from gridgrad.parallel.placement.moves import elements_sent
 from gridgrad.parallel.placement.partition import Partition, Split, size
 from gridgrad.parallel.placement.placements import C, H, N, Shard
 

@@ -131,12 +131,12 @@ def rows_of(p, dim, start, stop):
             held = part[first:last] - start
         return slice(first, last), (*block[:dim], held, *block[dim + 1 :])
 
-    layout = p.layout
+    layout, cut_shape = p.layout, (*p.shape[:dim], stop - start, *p.shape[dim + 1 :])
     if hasattr(layout, "block"):  # else the network is serial
-        kept = {"sharded": layout.sharded, "is_counted": layout.is_counted}
+        kept = {"sharded": layout.sharded, "is_counted": layout.is_counted, "shape": cut_shape}
         layout = SimpleNamespace(block=lambda place: cut(p.layout.block(place))[1], **kept)
     held = p.value.reshape(p.block_shape)[(*[slice(None)] * dim, cut(p.index)[0])]
-    return SimpleNamespace(shape=(*p.shape[:dim], stop - start, *p.shape[dim + 1 :]), layout=layout, value=held.copy())
+    return SimpleNamespace(shape=cut_shape, layout=layout, value=held.copy())
 
 
 def time_and_bytes(grid, step_seconds, read_seconds, peak=None):

@@ -31,18 +31,15 @@ OWN_FILE = re.compile(rf"rank-[0-9]{{4,}}\.h5|whole\.h5|{re.escape(NAME)}(\.new)
 
 @dataclass(frozen=True)
 class Manifest:
-    """step: how many steps of training the checkpoint has. saved: the time when it was written, in seconds of the epoch.
-    value: what is compared to find the best checkpoint, lower being better; None if there is nothing. workers: how many copies
-    of the network there are. files: [{"name", "size", "sha256"}]. settings: what the program that trains wants to know again,
-    what JSON can hold. folder: where it was found."""
+    """What is in a checkpoint."""
 
-    step: int
-    saved: float
-    value: float | None
-    workers: int
-    files: list
-    settings: dict
-    folder: Path
+    step: int  # how many steps of training it has
+    saved: float  # when it was written, in seconds of the epoch
+    value: float | None  # the lowest is the best checkpoint; None if there is nothing to compare
+    workers: int  # how many copies of the network there are
+    files: list  # [{"name", "size", "sha256"}]
+    settings: dict  # what the program that trains wants to know again, what JSON can hold
+    folder: Path  # where it was found
 
     @staticmethod
     def read(folder):
@@ -95,10 +92,9 @@ class Manifest:
         return "" if found == entry["size"] else f"{path} has {found} bytes instead of {entry['size']}"
 
     def damage(self, entry):
-        """What is wrong with one of the files, in words; an empty text if nothing is. It is read as a whole.
+        """What is wrong with one of the files, which is read as a whole, in words; an empty text if nothing is.
 
-        OSError if it is there, but can not be read: that says nothing about what is in it.
-        """
+        OSError if it is there, but can not be read: that says nothing about what is in it."""
         path, wrong = self.folder / entry["name"], self.wrong_size(entry)
         return f"{path} is not what was written" if not wrong and sha256(path) != entry["sha256"] else wrong
 
@@ -128,11 +124,9 @@ def synchronise(folder):
 
 
 def found_in(directory):
-    """([Manifest, ..] of the checkpoints in a folder, the newest first; {folder that was passed over: why, in words}).
+    """([Manifest, ..] of the checkpoints in a folder, the one that was saved last first; {folder passed over: why, in words}).
 
-    The newest is the one that was saved last. After a damaged one was passed over, that need not be the one of most steps.
-    OSError if the folder is there, but can not be read.
-    """
+    After a damaged one was passed over, the newest need not have the most steps. OSError if the folder can not be read."""
     found, passed_over = [], {}
     try:
         folders = [Path(directory) / name for name in sorted(os.listdir(directory))]
@@ -179,11 +173,9 @@ def new_folder(directory, step):
 
 
 def prune(directory, keep, apart=()):
-    """Delete all checkpoints but the last `keep` and the best one, and what ended jobs have left.
+    """Delete all checkpoints but the last `keep` and the best one, and what ended jobs have left: folders that `is_own` alone.
 
-    Only folders that `is_own` are deleted, or count as kept. apart: folders that are none of them either, since what is in them
-    could not be used.
-    """
+    apart: folders that neither are deleted nor count as kept, since they could not be used."""
     found = [one for one in found_in(directory)[0] if one.folder not in apart and is_own(one.folder, one.step)]
     valued = [manifest for manifest in found if manifest.value is not None]
     kept = found[:keep] + ([min(valued, key=lambda manifest: manifest.value)] if valued else [])
@@ -217,8 +209,7 @@ def is_own(folder, step=None):
 def remove(folder):
     """Delete our files in a folder, the manifest first, so that no half of one is ever taken for a whole one; then the folder.
 
-    It stays if there is anything else in it.
-    """
+    It stays if there is anything else in it."""
     with suppress(OSError):
         for path in sorted((path for path, own in contents(folder).items() if own), key=lambda path: path.name != NAME):
             path.unlink()

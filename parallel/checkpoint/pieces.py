@@ -9,6 +9,7 @@ the same ranks hold, and the layouts of the parameters. Each element is written 
 """
 
 from dataclasses import dataclass
+from itertools import accumulate
 from math import prod
 
 import numpy as np
@@ -19,21 +20,23 @@ from gridgrad.parallel.placement.partition import Partition, common, positions, 
 
 @dataclass(frozen=True)
 class Piece:
-    """array: its name. shape: of the global array. block: for each dimension the part that the block holds, a slice or an
-    increasing index array. start, stop: the elements of the block, counted in C order."""
+    """Some elements of one block of a global array."""
 
-    array: str
-    shape: tuple
-    block: tuple
-    start: int
+    array: str  # its name
+    shape: tuple  # of the global array
+    block: tuple  # for each dimension a slice or an increasing index array
+    start: int  # the elements of the block, counted in C order
     stop: int
+
+    def __len__(self):
+        return self.stop - self.start
 
     @property
     def block_shape(self):
         return tuple(map(size, self.block))
 
     def blocks(self):
-        """The piece as blocks of the global array: yields (a part for each dimension, first element counted from `start`)."""
+        """Yields the blocks of the global array that it consists of, (a part for each dimension, elements before it)."""
         first = 0
         for box in boxes(self.start, self.stop, self.block_shape):
             yield tuple(map(within, self.block, box)), first
@@ -49,26 +52,24 @@ def boxes(start, stop, shape):
         return
     row = prod(shape[1:])
     first, last = -(-start // row), stop // row  # the rows that are whole
-    if first > last:  # within one row
-        inside = boxes(start - last * row, stop - last * row, shape[1:])
-        yield from ((slice(last, last + 1), *box) for box in inside)
+
+    def within_row(number, start, stop):
+        inside = boxes(start - number * row, stop - number * row, shape[1:])
+        return ((slice(number, number + 1), *box) for box in inside)
+
+    if first > last:
+        yield from within_row(last, start, stop)
         return
-    if start < first * row:
-        inside = boxes(start - (first - 1) * row, row, shape[1:])
-        yield from ((slice(first - 1, first), *box) for box in inside)
+    yield from within_row(first - 1, start, first * row)
     if first < last:
         yield (slice(first, last), *(slice(0, length) for length in shape[1:]))
-    if last * row < stop:
-        inside = boxes(0, stop - last * row, shape[1:])
-        yield from ((slice(last, last + 1), *box) for box in inside)
+    yield from within_row(last, last * row, stop)
 
 
 def written_slices(net, slices):
-    """Which parts of the flat buffers this rank writes, of those that it has: {path: list of slices}. Collective.
+    """{path: the slices of the flat buffers that this rank writes} of {path: those that it has}. Collective.
 
-    net: a ParallelSequential. slices: {path of an array: the slices of the flat buffers that this rank has of it}; all ranks
-    have the same paths.
-    """
+    All ranks have the same paths."""
     found = {path: [] for path in slices}
     for group, run in net.reduction.copies:
         mine = {path: intervals_in(run, some) for path, some in slices.items()}
@@ -85,7 +86,7 @@ def intervals_in(run, slices):
 
 
 def share(everyone, rank):
-    """What a rank writes, [(start, stop)], so that one rank writes each element. everyone: what each rank has."""
+    """What a rank writes, [(start, stop)], so that one rank writes each element. everyone: [what each rank has]."""
     mine = everyone[rank]
     if all(theirs == mine for theirs in everyone):
         return even_share(mine, len(everyone), rank)
@@ -113,14 +114,30 @@ def without(interval, start, stop):
 
 
 def pieces_of(net, slices):
-    """The pieces of the parameters that lie in some slices of the flat buffers, in the order of the slices: a list."""
-    found = []
+    """[Piece] of the parameters that lie in some slices of the flat buffers, in the order of the slices."""
+    parts = parts_of(net, slices)
+    return [Piece(f"{layer.name}.{p.name}", p.shape, p.index, part.start, part.stop) for layer, p, part in parts]
+
+
+def parts_of(net, slices):
+    """Yields (layer, parameter, slice of its flat block) of what lies in some slices of the flat buffers, in their order."""
     for where in slices:
         for layer, p, place in net.reduction.places:
             part = common(where, place)
             if size(part):
-                name = f"{layer.name}.{p.name}"
-                found.append(Piece(name, p.shape, p.index, part.start - place.start, part.stop - place.start))
+                yield layer, p, slice(part.start - place.start, part.stop - place.start)
+
+
+def taken(slices, some):
+    """Where `some` slices of the flat buffers lie in an array that holds `slices` of them one after another: a list of slices.
+
+    Each of `some` is within one of `slices`."""
+    starts, found = [0, *accumulate(map(size, slices))], []
+    for wanted in some:
+        for start, where in zip(starts, slices):
+            part = common(where, wanted)
+            if size(part):
+                found.append(slice(start + part.start - where.start, start + part.stop - where.start))
     return found
 
 
@@ -134,12 +151,9 @@ def pieces_of_buffers(net):
 
 
 def assemble(shape, block, dtype, pieces):
-    """A block of a global array, put together from pieces; elements that no piece has are 0, as in sparse weights.
+    """A block of a global array of a shape, from [(Piece, function that returns its elements)]; what no piece has is 0.
 
-    shape: of the global array. block: for each dimension a slice or an index array. pieces: an iterable of (Piece, function
-    that returns its elements). Their arrays may have another shape than `shape`, with the same elements in the same order.
-    """
-    pieces = list(pieces)
+    The arrays of the pieces may have another shape, with the same elements in the same order."""
     if any(piece.shape != tuple(shape) for piece, _ in pieces):
         stored = pieces[0][0].shape
         whole = assemble(stored, tuple(slice(0, length) for length in stored), dtype, pieces)

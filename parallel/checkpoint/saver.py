@@ -10,6 +10,7 @@ the first boundary after a checkpoint was begun are older than it, and do not sa
 """
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -24,11 +25,8 @@ from gridgrad.nn.device import to_host, xp
 from gridgrad.nn.files.whole_files import number_of
 from gridgrad.parallel.checkpoint import manifest
 from gridgrad.parallel.checkpoint.manifest import Manifest
-from gridgrad.parallel.checkpoint.pieces import pieces_of, pieces_of_buffers, written_slices
-from gridgrad.parallel.checkpoint.shard_file import file_of, table_of, write_shard
-from gridgrad.parallel.checkpoint.signals import Signals
-from gridgrad.parallel.checkpoint.state import taken
-from gridgrad.parallel.checkpoint.view import NAME, view_of
+from gridgrad.parallel.checkpoint.pieces import pieces_of, pieces_of_buffers, taken, written_slices
+from gridgrad.parallel.checkpoint.shard_file import WHOLE, file_of, table_of, view_of, write_shard
 from gridgrad.parallel.job.run import EndedEarly, UserError, on_root, one_line
 from gridgrad.parallel.job.waiting import broadcast, meet
 
@@ -36,55 +34,68 @@ MINUTES = 15.0  # between two checkpoints where nothing else was said
 LEFT_AT_SIGNAL = "stopped by a signal after step {step}, with a checkpoint in {directory}: start again with --resume to go on"
 
 
+class Signals:
+    """Notes SIGTERM, and SIGUSR1, which Slurm can send before the time limit. `heard`: whether one has come.
+
+    They ask a training for a checkpoint and an end; while nobody listens they end the process at once."""
+
+    def __init__(self):
+        self.heard, self._before = False, {}
+
+    def listen(self):
+        """Note these signals from now on."""
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            self._before[number] = signal.signal(number, self._hear)
+
+    def listen_no_more(self):
+        """They mean again what they meant before `listen`."""
+        while self._before:
+            signal.signal(*self._before.popitem())
+
+    def nothing_left(self):
+        """There is nothing left to save: SIGTERM ends the process again, and SIGUSR1, which only warns, means nothing."""
+        if self._before:
+            self.listen_no_more()
+            signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+
+    def _hear(self, number, frame):
+        self.heard = True
+
+
 @dataclass(frozen=True)
 class Policy:
-    """Where checkpoints are, when they are made, and which of them stay.
+    """Where checkpoints are, when they are made, and which of them stay."""
 
-    directory: in which each checkpoint gets a folder, on a file system that all ranks see. steps, minutes: make a checkpoint
-    every so many steps or minutes, if given. keep: how many of the last ones to keep, beside the best one. every: the ranks
-    decide together after every so many steps; so none is ahead of another by much more.
-    """
-
-    directory: str | PathLike
-    steps: int | None = None
+    directory: str | PathLike  # in which each checkpoint gets a folder, on a file system that all ranks see
+    steps: int | None = None  # between two checkpoints
     minutes: float | None = None
-    keep: int = 3
-    every: int = 1
+    keep: int = 3  # how many of the last ones to keep, beside the best one
+    every: int = 1  # the ranks decide together after every so many steps; so none is ahead of another by much more
 
 
 @dataclass(frozen=True)
 class Program:
-    """The program that trains, as a Saver sees it.
+    """The program that trains, as a Saver sees it."""
 
-    signals: the Signals that ask for a checkpoint and an end; by default none do. settings: what a later run wants to know, for
-    JSON. value: a function that is called on the first rank; it returns what is compared to find the best checkpoint, such as a
-    validation loss; None or what is not finite does not count. flush: called before a state is read. say: called with a line of
-    text about what happens.
-    """
-
-    signals: Signals = field(default_factory=Signals)
-    settings: dict = field(default_factory=dict)
-    value: Callable[[], float | None] = lambda: None
-    flush: Callable[[], None] = lambda: None
-    say: Callable[[str], None] = lambda line: None
+    signals: Signals = field(default_factory=Signals)  # ask for a checkpoint and an end
+    settings: dict = field(default_factory=dict)  # what a later run wants to know, for JSON
+    value: Callable[[], float | None] = lambda: (
+        None
+    )  # on the first rank: the lowest is the best; None or infinite does not count
+    flush: Callable[[], None] = lambda: None  # called before a state is read
+    say: Callable[[str], None] = lambda line: None  # called with a line about what happens
 
 
 class Saver:
-    """Makes checkpoints of a training, at the boundaries between its steps. Making one is collective over all ranks.
+    """Makes checkpoints of {name: participant}, those of `state.py` or alike, between steps. Collective over `comm`, all ranks.
 
-    UserError, on all ranks, if another training has the folder: it is locked until `close`.
-
-    comm: the communicator of all ranks. net: the ParallelSequential of this rank's worker. participants: {name: an object with
-    the methods `state` and `load` of `parallel/checkpoint/state.py`}. policy: a Policy. workers: the Workers, of which this
-    rank's has a number; by default there is one. program: a Program.
-
-    saved, written: how many checkpoints were begun, and how many are whole. seconds: how long training stood still for them.
-    """
+    The folder is locked until `close`: UserError, on all ranks, if another training has it."""
 
     def __init__(self, comm, net, participants, policy, workers=MPI.COMM_SELF, program=None):
         self.net, self.participants, self.workers = net, participants, workers
         self.policy, self.program, self.directory = policy, program or Program(), Path(policy.directory)
-        self.saved, self.written, self.seconds = 0, 0, 0.0
+        self.saved, self.written = 0, 0  # how many checkpoints were begun, and how many are whole
+        self.seconds = 0.0  # how long training stood still for them
         self._lock, self.comm = on_root(comm, lambda: manifest.lock(self.directory)), comm.Dup()
         if self._lock and self._lock.note:
             self.program.say(self._lock.note)
@@ -98,10 +109,9 @@ class Saver:
         self._saved_step, self._passed_over = step, passed_over
 
     def boundary(self, step):
-        """Called between two steps, when `step` steps are complete: makes a checkpoint if it is time to. Collective.
+        """Called when `step` steps are complete: makes a checkpoint if it is time to. Collective.
 
-        Raises EndedEarly, on all ranks, after the checkpoint that a signal asked for; UserError if it can not be written.
-        """
+        EndedEarly, on all ranks, after the checkpoint that a signal asked for; UserError if it can not be written."""
         start = time.monotonic()
         policy, signals = self.policy, self.program.signals
         due = bool(policy.steps and step and step % policy.steps == 0)
@@ -145,14 +155,14 @@ class Saver:
             self._plan = WritingPlan(self.comm, self.net, states, self.workers.rank)
         arrays = self._plan.copies(states)
         table = table_of(self._plan.pieces, {name: state.numbers for name, state in states.items()}, self.workers.rank)
-        folder, error = None, None
+        folder = error = value = None
         if self.comm.rank == 0:
             try:
                 folder = manifest.new_folder(self.directory, step)
             except OSError as caught:
                 error = one_line(caught)
+            value = self.program.value()
         folder, error = broadcast(self.comm, (folder, error))
-        value = self.program.value() if self.comm.rank == 0 else None
         self._writing = Writing(folder, error, step, value if value is None or np.isfinite(value) else None)
         if folder:
             self._writing.begin(folder / file_of(self.comm.rank), arrays, table)
@@ -187,7 +197,7 @@ class Saver:
     def _commit(self, writing, files):
         """Write the manifest, on the first rank; returns a line about what went wrong, or None."""
         try:
-            with open(writing.folder / NAME, "xb") as file:
+            with open(writing.folder / WHOLE, "xb") as file:
                 file.write(self._plan.view)
             saved, settings = manifest.time_to_save(self.directory), self.program.settings
             Manifest(writing.step, saved, writing.value, self.workers.size, files, settings, writing.folder).write()
@@ -211,7 +221,7 @@ class Saver:
 
 
 class Agreement:
-    """Lets the ranks of a communicator agree on numbers: on the largest that any of them has. comm: for this alone."""
+    """Lets ranks agree on the largest of their numbers. comm: for this alone."""
 
     def __init__(self, comm):
         self.comm, self._request = comm, None
@@ -219,8 +229,7 @@ class Agreement:
     def next(self, numbers):
         """What the ranks agreed on at the call before this one, at first zeros; begins to agree on `numbers`. Collective.
 
-        One rank alone agrees at once, on the numbers of this call.
-        """
+        One rank alone agrees at once, on the numbers of this call."""
         numbers = np.array(numbers, np.int64)
         if self.comm.size == 1:
             return numbers
@@ -246,7 +255,7 @@ class Writing:
         self.entry, self._thread = None, None
 
     def begin(self, *arguments):
-        """Begin to write this rank's file. arguments: of `write_shard`."""
+        """Begin to write this rank's file, with the arguments of `write_shard`."""
         self._thread = threading.Thread(target=self._write, args=arguments)
         self._thread.start()
 
@@ -266,16 +275,15 @@ class Writing:
 
 
 def what_failed(error, path):
-    """The line about an exception from writing to a path. What h5py raises has the system's error only within a long text."""
+    """The line about an exception from writing. What h5py raises has the system's error only within a long text."""
     number = number_of(error)
     return f"{getattr(error, 'filename', None) or path}: {os.strerror(number)}" if number else one_line(error)
 
 
 class WritingPlan:
-    """Which elements this rank writes of the states of all participants. It holds while layouts stay. Making one is collective.
+    """Which elements this rank writes of the states of all participants, while layouts stay. Making one is collective.
 
-    pieces: {path: pieces}. view: what the view of a checkpoint as one file is made of, on the first rank; see view.py.
-    """
+    pieces: {path: pieces}. view: the content of `whole.h5`, on the first rank."""
 
     def __init__(self, comm, net, states, worker):
         self._reduction, self._net, arrays = net.reduction, net, arrays_of(net, states)
@@ -325,8 +333,7 @@ class WritingPlan:
 def arrays_of(net, states):
     """{path: (flat array, slices)} of all that belongs to parameters in the states of all participants.
 
-    A term of a sum is an array on those ranks that hold it; on the others it has no slices.
-    """
+    A term of a sum is an array on those ranks that hold it; on the others it has no slices."""
     found, terms = {}, max(group.size for group, _ in net.reduction.runs)
     for one, state in states.items():
         found |= {f"{one}/{name}": (array, list(slices)) for name, (array, slices) in state.arrays.items()}

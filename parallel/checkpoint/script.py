@@ -14,8 +14,7 @@ import numpy as np
 from mpi4py import MPI
 
 from gridgrad.parallel.checkpoint.restore import newest
-from gridgrad.parallel.checkpoint.saver import MINUTES, Policy, Program, Saver
-from gridgrad.parallel.checkpoint.signals import Signals
+from gridgrad.parallel.checkpoint.saver import MINUTES, Policy, Program, Saver, Signals
 from gridgrad.parallel.checkpoint.state import OptimizerState, State, states_of
 from gridgrad.parallel.job.run import CHECKPOINTED, EndedEarly, UserError
 from gridgrad.parallel.job.waiting import meet
@@ -138,10 +137,9 @@ def resumable_steps(
 
 
 def is_left_by_exception(frame):
-    """Whether a loop in this frame, or in that which takes its items, is left by an exception, perhaps on this rank alone.
+    """Whether a loop in this frame, or in one that takes its items, is left by an exception, perhaps on this rank alone.
 
-    Python does not tell the iterator so, but the exception has a traceback with the frame that it is passing through.
-    """
+    Python does not tell the iterator so, but the exception has a traceback with the frame that it is passing through."""
     frames = [frame]
     while frames[-1].f_code.co_flags & CO_GENERATOR and frames[-1].f_back:
         frames.append(frames[-1].f_back)
@@ -149,7 +147,7 @@ def is_left_by_exception(frame):
 
 
 class KeptSteps:
-    """What a script wants to have again, as a participant. content: its dict. say: called with a line about what is lost."""
+    """What a script wants to have again, a dict, as a participant. say: called with a line about what is lost."""
 
     def __init__(self, content, say):
         self.content, self.say = content, say
@@ -198,8 +196,7 @@ class KeptSteps:
 def to_json(value, where, depth=0):
     """A value as JSON holds it, from which `from_json` makes an equal one of the same type; NumPy's scalars become Python's.
 
-    ValueError for all others. where: the name of the value.
-    """
+    ValueError, which names the value as `where`, if it can not be saved."""
     if isinstance(value, np.generic) and value.dtype.kind in "biufU":
         value = value.item()
     kind = type(value)

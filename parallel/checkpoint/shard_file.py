@@ -1,16 +1,22 @@
-"""The file of one rank in a checkpoint, in HDF5.
+"""The files of a checkpoint, in HDF5: one of each rank, and one in which every array is whole.
 
-It has one flat dataset for each array of the rank's state, under the path `PARTICIPANT/NAME`, with the elements that this rank
-writes, one piece after another. The dataset `table` is a text in JSON, which says what the elements are: see `table_of`.
-Datasets `own/PARTICIPANT/NAME` are of use to this rank alone. The file of the first rank of a worker also has its logs, as
-datasets `logs/PARTICIPANT/NAME`.
-Datasets are contiguous and uncompressed, so that they are written and read without passing through the HDF5 library, which
-would hold Python's global lock meanwhile.
+The file of a rank has one flat dataset for each array of the rank's state, under the path `PARTICIPANT/NAME`, with the elements
+that this rank writes, one piece after another. The dataset `table` is a text in JSON, which says what the elements are: see
+`table_of`. Datasets `own/PARTICIPANT/NAME` are of use to this rank alone. The file of the first rank of a worker also has its
+logs, `logs/PARTICIPANT/NAME`. Datasets are contiguous and uncompressed, so that they are written and read without the HDF5
+library, which would hold Python's global lock meanwhile.
+
+The datasets of `whole.h5` are virtual: HDF5 finds their elements in the files of the ranks, which must stay beside it. An array
+is `PARTICIPANT/NAME/ARRAY`, such as `network/parameters/0.weight`; with several workers a group `worker-N` is in front. They
+have the layout of this library, channels last: (inputs, outputs) for a Linear. Resuming does not read this file.
 """
 
 import hashlib
+import io
 import json
 import os
+from itertools import product
+from math import prod
 
 import h5py
 import numpy as np
@@ -20,7 +26,9 @@ from gridgrad.nn.files.hdf5_arrays import DAMAGED, early_and_unfilled, mapped
 from gridgrad.nn.files.json_text import content_of
 from gridgrad.nn.files.whole_files import number_of
 from gridgrad.parallel.checkpoint.pieces import Piece
+from gridgrad.parallel.placement.partition import indices, size
 
+WHOLE = "whole.h5"
 AT_ONCE = 1 << 24  # bytes that are written or hashed in one call
 TABLE = "table"
 DTYPES = np.dtype(np.float32), np.dtype(np.float64)
@@ -33,13 +41,10 @@ def file_of(rank):
 
 
 def table_of(pieces, numbers, worker):
-    """The table of a file, as JSON in bytes. TypeError or ValueError if `numbers` has what JSON can not hold.
+    """The table of a file, as JSON in bytes, of {path of a dataset: its pieces} and {participant: its numbers}.
 
-    pieces: {path of a dataset: its pieces, in order}. numbers: {participant: its numbers}. worker: the number of the worker.
-    "blocks" has each block once, as [array, shape, part of each dimension], a part as [start, stop] or {"at": indices}.
-    "pieces" has for each dataset a list of [number of the block, start, stop].
-    """
-    blocks, rows = {}, {}
+    TypeError or ValueError if `numbers` has what JSON can not hold."""
+    blocks, rows = {}, {}  # the rows of a dataset are [number of the block, start, stop] of each piece
     for path, found in pieces.items():
         rows[path] = []
         for piece in found:
@@ -51,6 +56,7 @@ def table_of(pieces, numbers, worker):
 
 
 def part_to_json(part):
+    """[start, stop], or {"at": indices}."""
     return [int(part.start), int(part.stop)] if isinstance(part, slice) else {"at": np.asarray(part).tolist()}
 
 
@@ -92,10 +98,9 @@ def part_from_json(part, length):
 
 
 def write_shard(path, arrays, table):
-    """Write a file, and wait until the disk has it. Returns {"name", "size", "sha256"}. OSError if that fails.
+    """Write a new file, and wait until the disk has it. Returns {"name", "size", "sha256"}. OSError if that fails.
 
-    path: of a file that does not exist yet. arrays: {path of a dataset: flat host array}. table: see `table_of`.
-    """
+    arrays: {path of a dataset: flat host array}. table: a result of `table_of`."""
     offsets = {}
     with h5py.File(path, "x", libver="v110", locking=False) as file:  # nobody else knows the file
         for name, array in (arrays | {TABLE: np.frombuffer(table, np.uint8)}).items():
@@ -126,75 +131,63 @@ def sha256(path):
 
 
 class ShardFile:
-    """A file of one rank, open for reading: a context manager.
+    """A file of one rank, open for reading: a context manager. pieces, numbers, worker: as for `table_of`.
 
-    pieces: {path of a dataset: its pieces}. numbers: {participant: its numbers}. worker: the number of the rank's worker.
-    ValueError that names the file if it is not as described above, OSError if the system can not read it.
-    """
+    ValueError that names the file if it is not as described above, OSError if the system can not read it."""
 
     def __init__(self, path):
-        self.path = path
+        self.path, self._file, self._places = path, None, {}
         try:
             self._file = h5py.File(path, "r", locking=False)  # what is whole is not written any more
-        except OSError as error:
-            if number := number_of(error):
-                raise OSError(number, os.strerror(number), str(path)) from None
-            raise ValueError(f"{path}: not an HDF5 file that can be read") from None
-        try:
             table = self._table()
             self.pieces, self.numbers, self.worker = pieces_in(table), table.get("numbers"), table.get("worker")
             known = isinstance(self.numbers, dict) and all(isinstance(found, dict) for found in self.numbers.values())
             if type(self.worker) is not int or self.worker < 0 or not known:
                 raise ValueError("its table does not make sense")
-            self._places = {name: self._place(name, pieces) for name, pieces in self.pieces.items()}
+            for name, pieces in self.pieces.items():
+                dataset, offset = self._dataset(name)
+                if dataset.size != sum(map(len, pieces)):
+                    raise ValueError(f"its dataset {name} does not fit its table")
+                self._places[name] = dataset.dtype, dataset.size, offset
         except DAMAGED as error:
-            self._file.close()
             if number := number_of(error):
-                raise OSError(number, os.strerror(number), str(path)) from None
-            raise ValueError(f"{path}: {error}") from None
+                problem = OSError(number, os.strerror(number), str(path))
+            else:
+                problem = ValueError(f"{path}: {error if self._file else 'not an HDF5 file that can be read'}")
+            if self._file:
+                self._file.close()
+            raise problem from None
 
     def _table(self):
-        dataset = self._file[TABLE]
-        if not isinstance(dataset, h5py.Dataset) or dataset.dtype != np.uint8 or dataset.ndim != 1:
-            raise ValueError("its table is of another kind")
+        dataset, _ = self._dataset(TABLE, (np.dtype(np.uint8),))
         if dataset.size > limits.BUDGET:
             raise ValueError("its table is too long")
-        self._offset(dataset)
         table = content_of(dataset[...].tobytes())
         if not isinstance(table, dict):
             raise ValueError("its table is no object")
         return table
 
-    def _place(self, name, pieces):
-        """(dtype, elements, offset in the file) of a dataset, which has the elements of the pieces."""
+    def _dataset(self, name, dtypes=DTYPES):
+        """(a flat dataset, where in the file its elements lie one after another). ValueError if it is another one.
+
+        The HDF5 library crashes when it reads a virtual dataset that is its own source."""
         dataset = self._file[name]
-        elements = sum(piece.stop - piece.start for piece in pieces)
-        if not isinstance(dataset, h5py.Dataset) or dataset.dtype not in DTYPES or dataset.shape != (elements,):
-            raise ValueError(f"its dataset {name} does not fit its table")
-        return dataset.dtype, elements, self._offset(dataset)
-
-    def _offset(self, dataset):
-        """Where the elements of a dataset are in the file. ValueError if they are elsewhere, or not one after another.
-
-        A virtual dataset can be its own source, at which the HDF5 library crashes when it reads it.
-        """
+        if not isinstance(dataset, h5py.Dataset) or dataset.dtype not in dtypes or dataset.ndim != 1:
+            raise ValueError(f"its dataset {name} is of another kind")
         offset = dataset.id.get_offset() if dataset.size else 0
         if offset is None or offset + dataset.nbytes > os.path.getsize(self.path):
-            raise ValueError(f"its dataset {dataset.name} is not contiguous")
-        return offset
+            raise ValueError(f"its dataset {name} is not contiguous")
+        return dataset, offset
 
     def array(self, name):
-        """The elements of a dataset, as they lie in the file: read when they are used, or now where files can not be mapped."""
+        """The elements of a dataset: read when they are used, or now where files can not be mapped."""
         dtype, elements, offset = self._places[name]
         return mapped(self.path, dtype, offset, (elements,)) if elements else np.empty(0, dtype)
 
     def own(self, path):
         """An array that is no piece of a global one: a log of the worker, or what this rank has for itself."""
         try:
-            dataset = self._file[path]
-            if not isinstance(dataset, h5py.Dataset) or dataset.dtype not in DTYPES or dataset.ndim != 1:
-                raise ValueError("it is of another kind")
-            self._offset(dataset)
+            dataset, _ = self._dataset(path)
             return dataset[...]
         except DAMAGED as error:
             raise ValueError(f"{self.path}: no array {path} ({error})") from None
@@ -204,3 +197,43 @@ class ShardFile:
 
     def __exit__(self, *exception):
         self._file.close()
+
+
+def view_of(ranks, dtype, divided=()):
+    """The content of `whole.h5`, as bytes, from [(worker, {path: pieces}) of each rank]; None of None.
+
+    divided: the paths of arrays of which each worker has a part, so that they belong to none."""
+    if ranks is None:
+        return None
+    several, layouts = len({worker for worker, _ in ranks}) > 1, {}
+    for rank, (worker, pieces) in enumerate(ranks):
+        for path, found in pieces.items():
+            elements = sum(map(len, found))
+            source = h5py.VirtualSource(file_of(rank), path, (elements,), dtype)
+            first = 0
+            for piece in found:
+                name = f"worker-{worker}/" * (several and path not in divided) + f"{path}/{piece.array}"
+                layout = layouts.setdefault(name, h5py.VirtualLayout(piece.shape, dtype))
+                for whole, before in piece.blocks():
+                    for block, inside in selectable(whole):
+                        start = first + before + inside
+                        layout[block] = source[start : start + prod(map(size, block))]
+                first += len(piece)
+    file = io.BytesIO()
+    with h5py.File(file, "w", libver="v110") as whole:
+        for name, layout in layouts.items():
+            whole.create_virtual_dataset(name, layout, fillvalue=np.dtype(dtype).type(0))
+    return file.getvalue()
+
+
+def selectable(block):
+    """Yields (block, elements before it) that make a block together, in C order, with one index array each at most.
+
+    HDF5 selects no others."""
+    arrays = [dim for dim, part in enumerate(block) if not isinstance(part, slice)]
+    if len(arrays) < 2:
+        yield block, 0
+        return
+    one_by_one, rest = block[: arrays[-2] + 1], block[arrays[-2] + 1 :]
+    for number, place in enumerate(product(*(indices(part).tolist() for part in one_by_one))):
+        yield (*(slice(i, i + 1) for i in place), *rest), number * prod(map(size, rest))

@@ -2,37 +2,27 @@
 
 import hashlib
 from dataclasses import KW_ONLY, dataclass, field
-from itertools import accumulate
 
 import numpy as np
 
 from gridgrad.nn.device import to_device, xp
-from gridgrad.parallel.placement.partition import common, size
 from gridgrad.parallel.sync.power_sgd import PowerSGDReduction
 
 
 @dataclass
 class State:
-    """What one participant needs to go on, on this rank.
+    """What one participant needs to go on, on this rank."""
 
-    arrays: {name: (flat array, slices)}. The elements of such an array belong to parameters: they are those of the slices of
-    the flat buffers of the network, one slice after another. divided: the names of those arrays of which each worker has a
-    part, while each worker has all of the others. buffers: {name: list with an array for each of `net.buffers`}.
-    terms: {name: flat array laid out as the flat buffers}, in which the ranks that hold the same parameters have terms of a
-    sum. They are read back as they were if as many ranks hold the parameters now, and else the first one gets the sum.
-    own: {name: flat array} of this rank alone, read back where a worker has as many ranks as before, and else None.
-    numbers: {name: what JSON can hold}, the same on all ranks of a worker. logs: {name: numbers that become more and more}, the
-    same on all ranks of a worker; they are read back as arrays of float64.
-    """
-
-    arrays: dict = field(default_factory=dict)
+    arrays: dict = field(default_factory=dict)  # {name: (flat array, the slices of the flat buffers whose elements it has)}
     _: KW_ONLY
-    divided: frozenset = frozenset()
-    buffers: dict = field(default_factory=dict)
+    divided: frozenset = frozenset()  # the arrays of which each worker has a part; it has all of the others
+    buffers: dict = field(default_factory=dict)  # {name: [an array for each of `net.buffers`]}
+    # {name: flat array laid out as the flat buffers}: terms of a sum, which the ranks that hold the same parameters have. They
+    # are read back as they were if as many ranks hold the parameters now, and else the first one gets the sum.
     terms: dict = field(default_factory=dict)
-    own: dict = field(default_factory=dict)
-    numbers: dict = field(default_factory=dict)
-    logs: dict = field(default_factory=dict)
+    own: dict = field(default_factory=dict)  # {name: flat array} of this rank; None if a worker has more or fewer ranks now
+    numbers: dict = field(default_factory=dict)  # {name: what JSON can hold}, the same on all ranks of a worker
+    logs: dict = field(default_factory=dict)  # {name: more and more numbers}, likewise; read back as arrays of float64
 
 
 class NetworkState:
@@ -57,11 +47,9 @@ class NetworkState:
 
 
 class OptimizerState:
-    """The state of an optimizer.
+    """The state of an optimizer of a ParallelSequential.
 
-    net: the ParallelSequential whose parameters it updates. slices: of the flat buffers, those that it updates on this rank if
-    they are not `net.reduction.owned` but part of what all workers together divide among them.
-    """
+    slices: of the flat buffers, those that it updates, if all workers together divide them and not `net.reduction`."""
 
     def __init__(self, net, optimizer, slices=None):
         self.net, self.optimizer, self.slices = net, optimizer, slices
@@ -80,10 +68,9 @@ class OptimizerState:
 
 
 class PowerSGDState:
-    """What a PowerSGDReduction passes on from step to step. net: the ParallelSequential whose gradients it sums.
+    """What a PowerSGDReduction passes on from step to step.
 
-    Where other ranks hold the parameters now, what they have not passed on yet is kept, as a sum, and each Q is drawn anew.
-    """
+    Where other ranks hold the parameters now, what they have not passed on yet is kept, as a sum, and each Q is drawn anew."""
 
     def __init__(self, net):
         self.net = net
@@ -125,17 +112,3 @@ def copy_over(source, target):
     for name, arrays in target.buffers.items():
         for array, value in zip(arrays, source.buffers[name], strict=True):
             array[...] = to_device(value)
-
-
-def taken(slices, some):
-    """Some parts of the flat buffers, as a list of slices of an array that holds `slices` of them one after another.
-
-    some: slices of the flat buffers, each within one of `slices`.
-    """
-    starts, found = [0, *accumulate(map(size, slices))], []
-    for wanted in some:
-        for start, where in zip(starts, slices):
-            part = common(where, wanted)
-            if size(part):
-                found.append(slice(start + part.start - where.start, start + part.stop - where.start))
-    return found

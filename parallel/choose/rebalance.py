@@ -18,7 +18,7 @@ from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import MODEL
 from gridgrad.parallel.job.waiting import broadcast
 from gridgrad.parallel.observe.span_observer import SpanObserver
-from gridgrad.parallel.placement.moves import exchanged
+from gridgrad.parallel.placement.partition import exchanged
 from gridgrad.parallel.placement.placements import Replicate
 from gridgrad.parallel.plans.marques import HandedConv2d
 from gridgrad.parallel.plans.place_network import place

@@ -25,8 +25,7 @@ from gridgrad.nn.sequence import leaves, shapes
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import BATCH, HEIGHT, MODEL
 from gridgrad.parallel.placement.gathered_linear import GatheredLinear
-from gridgrad.parallel.placement.move_table import move_between
-from gridgrad.parallel.placement.moves import MASTER, HandOut
+from gridgrad.parallel.placement.moves import MASTER, HandOut, move_between
 from gridgrad.parallel.placement.partition import Partition, resized
 from gridgrad.parallel.placement.placements import C, H, Shard
 from gridgrad.parallel.placement.plan import INPUTS, OUTPUTS, weighted

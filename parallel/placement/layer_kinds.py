@@ -18,7 +18,7 @@ from gridgrad.nn.kernels.patches import scattering_cost
 from gridgrad.nn.kernels.table_in_use import kernels
 from gridgrad.nn.layers.activations import Activation
 from gridgrad.nn.layers.pool import Pool2d
-from gridgrad.parallel.placement.move_table import sum_in_place
+from gridgrad.parallel.placement.moves import sum_in_place
 from gridgrad.parallel.placement.partition import EMPTY, indices, size
 from gridgrad.parallel.placement.placements import PIXELS, AtMaster, C, Invariant, N, Replicate, Shard
 

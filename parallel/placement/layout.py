@@ -1,16 +1,21 @@
 """The layout of an array: its placement along every axis of the grid, from which all else about it follows.
 
-Which block a rank holds, which ranks hold the same block, who counts it in a sum over the grid, and along which axes its
-gradient has to be summed: all are answered here for any rank, without communication.
+A `Layout` says for any rank, without communication, which block it holds, which ranks hold the same block, who counts it in a
+sum over the grid, and along which axes its gradient has to be summed. `move_block` brings blocks from one layout to another,
+and `gather_blocks` makes the whole array of them.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from gridgrad.nn.device import empty, xp
+from gridgrad.nn.kernels.window import put
+from gridgrad.parallel.placement.moves import move_between
 from gridgrad.parallel.placement.partition import size, within
 from gridgrad.parallel.placement.placements import Invariant, Replicate
 
@@ -51,11 +56,11 @@ class Layout:
 
     def of(self, samples: int) -> "Layout":
         """The layout of activations with `samples` samples."""
-        return Layout((samples, *self.shape[1:]), self.sizes, self.placements, self.here)
+        return replace(self, shape=(samples, *self.shape[1:]))
 
     @cached_property
     def index(self) -> tuple[slice | np.ndarray, ...]:
-        """The block that this rank holds: see `block`."""
+        """The block that this rank, the one of `here`, holds: see `block`."""
         assert self.here is not None, "a Layout without a rank has no index: ask for the block at some coordinates"
         return self.block(self.here)
 
@@ -119,3 +124,48 @@ class Layout:
     def is_counted(self, coordinates: Mapping[str, int]) -> bool:
         """Whether the rank at `coordinates` counts in sums over the grid: one of those that hold the same block does."""
         return all(coordinates[axis] == 0 for axis in self.replicated)
+
+
+def move_block(grid, block, source, target, layer):
+    """This rank's block in the Layout `target` of a parameter, from its block in the Layout `source`. Collective.
+
+    It is one move of the table along each axis where they differ, of arrays of which no two axes shard the same dimension."""
+    for axis in grid.sizes:
+        before, behind = (_placement(layout, axis) for layout in (source, target))
+        if before != behind:
+            move = move_between(grid.group(axis), before, behind, block.shape)
+            block = move.run(xp.ascontiguousarray(block), _new_array, layer)
+    return block
+
+
+def _placement(layout, axis):
+    """The placement along an axis, with a dimension that is counted from 0."""
+    placement = layout.placements.get(axis, Replicate())
+    return placement if placement.dim is None else replace(placement, dim=placement.dim % len(layout.shape))
+
+
+def _new_array(name, shape, dtype):
+    return xp.empty(shape, dtype)
+
+
+def gather_blocks(grid, block, layout, layer, everywhere=False):
+    """The whole array, on rank 0 or `everywhere`, from each rank's block in a Layout; None elsewhere. Collective.
+
+    One gather brings each block once; where a rank has all, its block itself is returned."""
+    if not everywhere and not layout.is_counted(grid.coordinates):
+        return None
+    group = grid.group(*layout.sharded)
+    if group.size == 1:
+        return block
+    blocks = [layout.block(grid.coordinates | place) for place in grid.places(*layout.sharded)]
+    counts = [prod(map(size, held)) for held in blocks]
+    flat = empty(sum(counts), block.dtype) if everywhere or group.rank == 0 else None
+    gather = group.all_gather if everywhere else group.gather
+    gather(block, flat, counts, layer)
+    if flat is None:
+        return None
+    whole, start = xp.zeros(layout.shape, block.dtype), 0  # blocks may leave out what is zero in a sparse weight
+    for held, count in zip(blocks, counts, strict=True):
+        put(whole, held, flat[start : start + count].reshape([size(part) for part in held]))
+        start += count
+    return whole

@@ -1,41 +1,48 @@
-"""Moves of an array from one placement along an axis of the grid to another: the rows of the table in `move_table.py`.
+"""The table of moves: how an array is brought from one placement along an axis of the grid to another.
 
-Each Move says how it is executed, by which collective (`parallel/grid/collectives.py`, by the name in `kind`), and how many
-elements a rank sends.
+Each row is a class of Move, which says how it is executed, by which collective (`parallel/grid/collectives.py`, by the name in
+`kind`), and how many elements a rank sends. `MOVES` at the end is the table. Training, the sums of gradients, the byte
+formulas, the cost model and the planner all use it.
 """
 
 from collections import Counter
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import accumulate
 from math import prod
-
-import numpy as np
+from typing import Any
 
 from gridgrad.nn.device import to_device, xp
 from gridgrad.nn.kernels.window import along
 from gridgrad.parallel.grid.collectives import COLLECTIVES
-from gridgrad.parallel.placement.partition import common, positions, resized, size
-from gridgrad.parallel.placement.placements import PartialShard
+from gridgrad.parallel.grid.grid_description import GroupDescription
+from gridgrad.parallel.placement.partition import EMPTY, common, exchanged, positions, resized, size
+from gridgrad.parallel.placement.placements import (
+    AtMaster,
+    AtRank,
+    Copies,
+    Invariant,
+    Partial,
+    PartialShard,
+    Replicate,
+    Shard,
+)
 
 MASTER = 0
 
 
 class Move:
-    """One move on one rank, for arrays of one shape. Each subclass is a row of the table.
+    """One move on one rank, for arrays of one shape: `here` before the move and `there` after it.
 
-    group: the ranks of the axis, anything with a `size` and a `rank`. source, target: placements. here: the shape of this
-    rank's array before the move. samples: how many samples the ranks of the group hold together.
+    group: anything with a `size` and a `rank`. source, target: placements. samples: those that the group holds together."""
 
-    kind: the name of the collective; None where nothing is sent. there: the shape of this rank's array after the move.
-    outgoing, incoming: the Partition of the dimension that the source and the target shard; None where they shard none.
-    """
-
-    kind: str | None = None
+    kind: str | None = None  # the name of the collective; None where nothing is sent
+    most = 0  # that any rank sends or receives, which the move ends with; 0 where the cost follows from `sent`
+    messages = None  # [what this rank sends to each rank alone]; None where all ranks work together
 
     def __init__(self, group, source, target, here, samples):
         self.group, self.source, self.target, self.here = group, source, target, tuple(here)
         there = self.here
-        self.outgoing = self.incoming = None
+        self.outgoing = self.incoming = None  # the Partitions of the dimensions that the source and the target shard
         if source.dim is not None:
             self.outgoing = source.partition_of(samples)
             there = resized(there, source.dim, self.outgoing.length)
@@ -47,8 +54,7 @@ class Move:
     def run(self, x, space, layer):
         """Move x, this rank's array; returns the new array. Collective over the group.
 
-        space: a function (name, shape, dtype) that returns a workspace. layer: the name under which the bytes are counted.
-        """
+        space: a Workspace. layer: the name under which the bytes are counted."""
         raise NotImplementedError
 
     def in_place(self, flat, space, layer):
@@ -72,25 +78,10 @@ class Move:
         return 0 if self.kind is None else COLLECTIVES[self.kind].sent(self.group, *self.buffer)
 
     @property
-    def most(self):
-        """The most that any rank sends or receives, where ranks send different amounts: the move ends with the longest message.
-
-        It is 0 where the cost follows from what this rank sends.
-        """
-        return 0
-
-    @property
-    def messages(self):
-        """For each rank of the group, what this rank sends to it alone; None where all ranks work together."""
-        return None
-
-    @property
     def copies(self):
-        """What is packed into message buffers, and what is unpacked from them: two dicts {length of a run: elements}.
+        """What is packed into message buffers, and unpacked from them: two dicts {length of a run in memory: elements}.
 
-        The elements of a run follow one another in memory. Here all of an array is copied, unless its blocks for the ranks lie
-        one after another.
-        """
+        Here all of an array is copied, unless its blocks for the ranks lie one after another."""
         return tuple(
             {prod(shape[shard.dim :]) // self.group.size: prod(shape)} if self.kind and shard.dim not in (None, 0) else {}
             for shard, shape in ((self.target, self.here), (self.source, self.there))
@@ -98,7 +89,7 @@ class Move:
 
     @property
     def held(self):
-        """Of the arrays that the move keeps: its output, and buffers of messages."""
+        """What the move keeps: its output, and buffers of messages."""
         packed, unpacked = self.copies
         return prod(self.there) + sum(packed.values()) + sum(unpacked.values())
 
@@ -130,36 +121,47 @@ class Move:
 
 
 class Blocks:
-    """How an array is cut along a dimension into one block for each rank, which follow one another in a flat buffer.
+    """How an array of a shape is cut along a dimension into `parts`, one for each rank, which lie in a flat buffer.
 
-    shape: of the array. parts: the indices of the dimension in each block. counts: the elements of each block.
-    """
+    apart: whether the buffer has memory of its own even if the array has the blocks one after another, as `is_flat` says."""
 
-    def __init__(self, shape, dim, parts):
+    def __init__(self, shape, dim, parts, apart=False):
         shapes = [resized(shape, dim, size(part)) for part in parts]
-        self.counts = list(map(prod, shapes))
-        self.is_flat = dim == 0 and all(isinstance(part, slice) for part in parts)  # so they lie in the array already
-        stops = accumulate(self.counts)
-        self.places = [] if self.is_flat else [
-            (place_of(dim, part), slice(stop - count, stop), block)
-            for part, stop, count, block in zip(parts, stops, self.counts, shapes, strict=True)
-        ]  # fmt: skip
-
-    def buffer(self, x, name, space):
-        """A flat buffer for all blocks of an array: its own memory where they lie there one after another."""
-        return x.reshape(-1) if self.is_flat else space(name, (sum(self.counts),), x.dtype)
+        self.counts = list(map(prod, shapes))  # elements of each block
+        self.total = sum(self.counts)
+        ends = accumulate(map(size, parts))
+        in_order = all(not size(part) or isinstance(part, slice) and part.stop == end for part, end in zip(parts, ends))
+        self.is_flat = not apart and dim == 0 and in_order and self.total == prod(shape)
+        stops, self.places = accumulate(self.counts), {}  # {rank: (index in the array, slice of the buffer, shape)}
+        for rank, (part, block, stop, count) in enumerate(zip(parts, shapes, stops, self.counts, strict=True)):
+            if count and not self.is_flat:
+                self.places[rank] = place_of(dim, part), slice(stop - count, stop), block
 
     def pack(self, x, space):
-        """The flat buffer with the blocks of x."""
-        flat = self.buffer(x, "send", space)
-        for place, where, shape in self.places:
+        """The flat buffer with the blocks of x: its own memory where they lie there one after another."""
+        if self.is_flat:
+            return x.reshape(-1)
+        flat = space("send", (self.total,), x.dtype)
+        for place, where, shape in self.places.values():
             flat[where].reshape(shape)[...] = x[place]
         return flat
 
-    def unpack(self, flat, out):
-        """Copy each block to its place in `out`."""
-        for place, where, shape in self.places:
-            out[place] = flat[where].reshape(shape)
+    def unpack(self, flat, out, adds=False):
+        """Copy each block to its place in `out`, or add it there."""
+        for place, where, shape in self.places.values():
+            block = flat[where].reshape(shape)
+            out[place] = out[place] + block if adds else block
+
+    def pack_one(self, x, rank, message):
+        """Copy the block of one rank into a message of its own."""
+        place, _, shape = self.places[rank]
+        message.reshape(shape)[...] = x[place]
+
+    def unpack_one(self, message, rank, out, adds=False):
+        """Copy the message of one rank to its place in `out`, or add it there."""
+        place, _, shape = self.places[rank]
+        block = message.reshape(shape)
+        out[place] = out[place] + block if adds else block
 
 
 class AllGather(Move):
@@ -167,7 +169,7 @@ class AllGather(Move):
 
     def run(self, x, space, layer):
         out, blocks = space("out", self.there, x.dtype), self.received_blocks
-        arriving = blocks.buffer(out, "receive", space)
+        arriving = out if blocks.is_flat else space("receive", (blocks.total,), x.dtype)
         self.gather(x, arriving, blocks.counts, layer)
         blocks.unpack(arriving, out)
         return out
@@ -231,7 +233,7 @@ class AllToAll(Move):
 
     def run(self, x, space, layer):
         out, sent, received = space("out", self.there, x.dtype), self.sent_blocks, self.received_blocks
-        arriving = received.buffer(out, "receive", space)
+        arriving = out if received.is_flat else space("receive", (received.total,), x.dtype)
         self.group.all_to_all(sent.pack(x, space), sent.counts, arriving, received.counts, layer)
         received.unpack(arriving, out)
         return out
@@ -250,9 +252,7 @@ class AllToAll(Move):
 class Exchange(Move):
     """Each rank is sent the elements that it needs and others hold, point to point; partial sums of an element are added.
 
-    Halos, changes of the partition of one dimension, and owner maps are exchanges. `start` returns at once, so that computing
-    can overlap; `finish` waits.
-    """
+    Halos, changes of a partition and owner maps are exchanges. Computing can overlap between `start` and `finish`."""
 
     kind = "exchange"
 
@@ -271,12 +271,29 @@ class Exchange(Move):
     @cached_property
     def sent_counts(self):
         """For each rank, the elements of the message to it."""
-        return [0 if rank == self.group.rank else size(part) * self.row for rank, part in enumerate(self.sent_parts)]
+        return self._counts(self.sent_parts)
 
     @cached_property
     def received_counts(self):
         """For each rank, the elements of the message from it."""
-        return [0 if rank == self.group.rank else size(part) * self.row for rank, part in enumerate(self.received_parts)]
+        return self._counts(self.received_parts)
+
+    def _counts(self, parts):
+        return [0 if rank == self.group.rank else size(part) * self.row for rank, part in enumerate(parts)]
+
+    @cached_property
+    def sent_blocks(self):
+        return self._blocks(self.here, self.outgoing, self.sent_parts)
+
+    @cached_property
+    def received_blocks(self):
+        return self._blocks(self.there, self.incoming, self.received_parts)
+
+    def _blocks(self, shape, partition, parts):
+        """The Blocks of the messages; parts: indices of the whole dimension, of which an array of this shape holds some."""
+        held, own = partition.part(self.group.rank), self.group.rank
+        inside = [EMPTY if rank == own else positions(part, held) for rank, part in enumerate(parts)]
+        return Blocks(shape, self.source.dim, inside, apart=True)
 
     @cached_property
     def row(self):
@@ -291,50 +308,37 @@ class Exchange(Move):
         return out
 
     def start(self, x, space, layer):
-        """Start sending the parts of x that other ranks need, and receiving those that this rank needs.
-
-        Returns a transfer, whose attribute `received` is the flat buffer for what arrives.
-        """
-        outgoing, incoming = self.sent_counts, self.received_counts
-        send, received = (space(name, (sum(c),), x.dtype) for name, c in (("send", outgoing), ("receive", incoming)))
-        start = 0
-        for rank, count in enumerate(outgoing):
-            if count:
-                self.pack(x, rank, send[start : start + count])
-                start += count
-        transfer = self.group.start_exchange(send, outgoing, received, incoming, layer)
-        transfer.received = received
+        """Begin to send what other ranks need of x, and to receive what this rank needs; returns the Transfer."""
+        sent, received = self.sent_blocks, self.received_blocks
+        arriving = space("receive", (received.total,), x.dtype)
+        transfer = self.group.start_exchange(sent.pack(x, space), sent.counts, arriving, received.counts, layer)
+        transfer.received = arriving
         return transfer
 
     def keep(self, x, out):
         """Copy the elements that this rank holds both before and after the exchange from x to out."""
-        dim, kept = self.source.dim, self.sent_parts[self.group.rank]
-        before, behind = self.outgoing.part(self.group.rank), self.incoming.part(self.group.rank)
-        arrives = size(kept) if self.adds else sum(map(size, self.received_parts))
-        if arrives < size(behind):  # zeros where partial sums are added, and where no rank holds the element
+        if self.has_gaps:
             out.fill(0)
-        out[place_of(dim, positions(kept, behind))] = x[place_of(dim, positions(kept, before))]
+        before, behind = self.kept
+        out[behind] = x[before]
+
+    @cached_property
+    def kept(self):
+        """Where the elements that this rank keeps are in its array before the exchange, and in that after it."""
+        rank = self.group.rank
+        kept = self.sent_parts[rank]
+        return [place_of(self.source.dim, positions(kept, p.part(rank))) for p in (self.outgoing, self.incoming)]
+
+    @cached_property
+    def has_gaps(self):
+        """Whether `out` must begin with zeros: where partial sums are added, and where no rank holds an element."""
+        arrives = size(self.sent_parts[self.group.rank]) if self.adds else sum(map(size, self.received_parts))
+        return arrives < self.incoming.size(self.group.rank)
 
     def finish(self, transfer, out):
         """Wait for the exchange, and copy what arrived into `out`, or add it where the ranks hold partial sums."""
         transfer.wait()
-        start = 0
-        for rank, count in enumerate(self.received_counts):
-            if count:
-                self.unpack(transfer.received[start : start + count], rank, out)
-                start += count
-
-    def pack(self, x, rank, message):
-        """Copy what another rank needs of x into a message: a flat array."""
-        block = x[place_of(self.source.dim, positions(self.sent_parts[rank], self.outgoing.part(self.group.rank)))]
-        message.reshape(block.shape)[...] = block
-
-    def unpack(self, message, rank, out):
-        """Copy the message of another rank into `out`, or add it where the ranks hold partial sums."""
-        dim, part = self.source.dim, self.received_parts[rank]
-        block = message.reshape(resized(self.there, dim, size(part)))
-        where = place_of(dim, positions(part, self.incoming.part(self.group.rank)))
-        out[where] = out[where] + block if self.adds else block
+        self.received_blocks.unpack(transfer.received, out, self.adds)
 
     @property
     def buffer(self):
@@ -354,7 +358,7 @@ class Exchange(Move):
 
     @property
     def copies(self):
-        """What is sent; and what is received or kept, of which sums are counted twice because they are read as well."""
+        """As in Move: what is sent; and what is received or kept, of which sums are counted twice, since they are read too."""
         rank, behind = self.group.rank, prod(self.here[self.source.dim % len(self.here) + 1 :])
         packed, unpacked = Counter(), Counter()
         for other, (sent, received) in enumerate(zip(self.sent_parts, self.received_parts, strict=True)):
@@ -368,25 +372,33 @@ class Exchange(Move):
 class LocalMove(Move):
     """A move without memory of its own: its output is a part of what the rank has, or all of it."""
 
-    @property
-    def held(self):
-        return 0
+    held = 0
 
 
 class TakePart(LocalMove):
     """A rank keeps some of the indices that it holds."""
 
+    @cached_property
+    def place(self):
+        kept = positions(self.incoming.part(self.group.rank), self.indices(self.outgoing))
+        return place_of(self.target.dim, kept)
+
     def run(self, x, space, layer):
-        return x[place_of(self.target.dim, positions(self.incoming.part(self.group.rank), self.indices(self.outgoing)))]
+        return x[self.place]
 
 
 class PutIntoZeros(Move):
     """The adjoint of TakePart: what was kept is put at its place in an array of zeros."""
 
+    @cached_property
+    def place(self):
+        kept = positions(self.outgoing.part(self.group.rank), self.indices(self.incoming))
+        return place_of(self.source.dim, kept)
+
     def run(self, x, space, layer):
         out = space("out", self.there, x.dtype)
         out.fill(0)
-        out[place_of(self.source.dim, positions(self.outgoing.part(self.group.rank), self.indices(self.incoming)))] = x
+        out[self.place] = x
         return out
 
 
@@ -414,14 +426,36 @@ class SameRank(LocalMove):
 class MasterMove(Move):
     """Through the master, the first rank: it sends or receives all that is sent. A rank that needs nothing is sent nothing."""
 
-    def whole_row(self, dim):
-        """How many elements the whole array has for one index of a dimension."""
-        whole = resized(resized(self.here, self.source.dim, self.outgoing.length), self.target.dim, self.incoming.length)
-        return prod(resized(whole, dim, 1))
+    @property
+    def handed(self):
+        """(the Partition of what the ranks are sent or send, the dimension)."""
+        raise NotImplementedError
 
-    def through_master(self, parts, dim):
-        """Elements that the master sends or receives if the other ranks hold `parts`, a Partition of the dimension `dim`."""
-        return self.whole_row(dim) * (sum(parts.sizes) - parts.size(MASTER))
+    @property
+    def row(self):
+        """How many elements the whole array has for one index of that dimension."""
+        whole = resized(resized(self.here, self.source.dim, self.outgoing.length), self.target.dim, self.incoming.length)
+        return prod(resized(whole, self.handed[1], 1))
+
+    @property
+    def counts(self):
+        """For each rank, the elements of the message between it and the master."""
+        parts, _ = self.handed
+        return [0, *(self.row * length for length in parts.sizes[1:])]
+
+    @property
+    def most(self):
+        return sum(self.counts)
+
+    @property
+    def buffer(self):
+        return sum(self.messages), 0
+
+    def exchange(self, x, outgoing, incoming, layer):
+        """Send and receive {rank: array}, arrays of the kind of x."""
+        nothing = x.reshape(-1)[:0]
+        lists = [[some.get(rank, nothing) for rank in range(self.group.size)] for some in (outgoing, incoming)]
+        self.group.start_point_to_point(*lists, layer, self.kind).wait()
 
 
 class HandOut(MasterMove):
@@ -429,39 +463,32 @@ class HandOut(MasterMove):
 
     kind = "hand out"
 
-    def run(self, x, space, layer):
-        group, dim, parts = self.group, self.target.dim, self.incoming.parts
-        if group.rank != MASTER:
-            out = space("out", self.there, x.dtype)
-            group.start_point_to_point(empties(x, group), [out, *empties(x, group)[1:]], layer, self.kind).wait()
-            return out
-        blocks = [x if size(part) == x.shape[dim] else x[place_of(dim, part)] for part in parts]
-        sent = [block if block is x else self._packed(block, space, f"to {rank}") for rank, block in enumerate(blocks)]
-        group.start_point_to_point(sent, empties(x, group), layer, self.kind).wait()
-        return sent[MASTER]
+    @property
+    def handed(self):
+        return self.incoming, self.target.dim
 
-    @staticmethod
-    def _packed(block, space, name):
-        packed = space(name, block.shape, block.dtype)
-        packed[...] = block
-        return packed
+    def run(self, x, space, layer):
+        if self.group.rank != MASTER:
+            out = space("out", self.there, x.dtype)
+            self.exchange(x, {}, {MASTER: out}, layer)
+            return out
+        dim, sent = self.target.dim, {}
+        for rank, part in enumerate(self.incoming.parts):
+            sent[rank] = x
+            if size(part) < x.shape[dim]:
+                block = x[place_of(dim, part)]
+                sent[rank] = space(f"to {rank}", block.shape, block.dtype)
+                sent[rank][...] = block
+        self.exchange(x, sent, {}, layer)
+        return sent[MASTER]
 
     @property
     def held(self):
         return self.most if self.group.rank == MASTER else prod(self.there)
 
     @property
-    def buffer(self):
-        return self.most if self.group.rank == MASTER else 0, 0
-
-    @property
-    def most(self):
-        return self.through_master(self.incoming, self.target.dim)
-
-    @property
     def messages(self):
-        row = self.whole_row(self.target.dim) if self.group.rank == MASTER else 0
-        return [0, *(row * n for n in self.incoming.sizes[1:])]
+        return self.counts if self.group.rank == MASTER else [0] * self.group.size
 
 
 class HandIn(MasterMove):
@@ -469,21 +496,26 @@ class HandIn(MasterMove):
 
     kind = "hand in"
 
+    @property
+    def handed(self):
+        return self.outgoing, self.source.dim
+
     def run(self, x, space, layer):
         group, dim, parts = self.group, self.source.dim, self.outgoing.parts
         out = space("out", self.there, x.dtype)
         if group.rank != MASTER:
-            group.start_point_to_point([x, *empties(x, group)[1:]], empties(x, group), layer, self.kind).wait()
+            self.exchange(x, {MASTER: x}, {}, layer)
             return out
-        shapes = [resized(self.there, dim, size(part)) for part in parts]
-        blocks = [x, *(space(f"of {rank}", shape, x.dtype) for rank, shape in enumerate(shapes) if rank != MASTER)]
-        group.start_point_to_point(empties(x, group), blocks, layer, self.kind).wait()
+        blocks = {MASTER: x}
+        for rank in range(1, group.size):
+            blocks[rank] = space(f"of {rank}", resized(self.there, dim, size(parts[rank])), x.dtype)
+        self.exchange(x, {}, blocks, layer)
         if self.adds:
             out.fill(0)
-        for part, block in zip(parts, blocks, strict=True):
-            if not size(part):  # a rank without kernels has no samples either, so that its block does not fit
+        for rank, block in blocks.items():
+            if not size(parts[rank]):  # a rank without kernels has no samples either, so that its block does not fit
                 continue
-            where = place_of(dim, part)
+            where = place_of(dim, parts[rank])
             if self.adds:
                 out[where] += block
             else:
@@ -495,22 +527,8 @@ class HandIn(MasterMove):
         return prod(self.there) + (self.most if self.group.rank == MASTER else 0)
 
     @property
-    def buffer(self):
-        rank = self.group.rank
-        return 0 if rank == MASTER else self.whole_row(self.source.dim) * self.outgoing.size(rank), 0
-
-    @property
-    def most(self):
-        return self.through_master(self.outgoing, self.source.dim)
-
-    @property
     def messages(self):
-        return [self.buffer[0], *[0] * (self.group.size - 1)]
-
-
-def empties(x, group):
-    """An empty array for each rank: nothing is sent there, or received from there."""
-    return [x.reshape(-1)[:0]] * group.size
+        return [self.counts[self.group.rank], *[0] * (self.group.size - 1)]
 
 
 def place_of(dim, part):
@@ -518,31 +536,65 @@ def place_of(dim, part):
     return along(dim, part if isinstance(part, slice) else to_device(part))
 
 
-@lru_cache(maxsize=4096)
-def exchanged(outgoing, incoming, rank):
-    """(indices that this rank sends, the most indices that any rank sends or receives) in an exchange between two Partitions.
+MOVES: dict[tuple, type[Move]] = {  # {(source, target): row}; backward is the row of their adjoints, the other way round
+    (Shard, Replicate): AllGather,  # backward Partial -> Shard
+    (Partial, Shard): ReduceScatter,
+    (Partial, Replicate): AllReduce,
+    (Shard, Shard): AllToAll,  # of another dimension; of the same one it is an Exchange
+    # halos and needed channels
+    (Shard, Copies): Exchange,  # backward PartialShard -> Shard
+    (PartialShard, Shard): Exchange,
+    # of what a rank holds already
+    (Copies, Shard): TakePart,  # backward Shard -> PartialShard
+    (Shard, PartialShard): PutIntoZeros,
+    (Copies, Copies): TakePart,
+    (PartialShard, PartialShard): PutIntoZeros,
+    (Replicate, Shard): TakePart,  # backward Shard -> Partial
+    (Shard, Partial): PutIntoZeros,
+    (Replicate, Copies): TakePart,
+    (PartialShard, Partial): PutIntoZeros,
+    (Replicate, Partial): FirstRankKeeps,
+    # Invariant: all ranks have the whole gradient
+    (Shard, Invariant): AllGather,  # backward Invariant -> Shard, without communication
+    (Invariant, Shard): TakePart,
+    (Partial, Invariant): AllReduce,  # backward Invariant -> Replicate
+    (Invariant, Replicate): Unchanged,
+    (Replicate, Invariant): Unchanged,
+    (Invariant, Partial): FirstRankKeeps,
+    # one rank holds all
+    (Shard, AtRank): SameRank,
+    (AtRank, Shard): SameRank,
+    (AtMaster, Shard): HandOut,
+    (AtMaster, Copies): HandOut,
+    (Shard, AtMaster): HandIn,
+    (PartialShard, AtMaster): HandIn,
+}
 
-    Time and memory grow linearly with the length of the dimension and with the number of ranks that hold any index.
-    """
-    needed, held = copies_before(incoming), copies_before(outgoing)
-    sent, most = 0, 0
-    for other in range(max(outgoing.occupied, incoming.occupied)):
-        before, behind = outgoing.part(other), incoming.part(other)
-        kept = size(common(before, behind))
-        sends, receives = copies_of(before, needed) - kept, copies_of(behind, held) - kept
-        most = max(most, sends, receives)
-        if other == rank:
-            sent = sends
-    return sent, most
+
+def move_of(source: Any, target: Any) -> type[Move]:
+    """The row of the table for two placements; KeyError if there is none."""
+    key = type(source), type(target)
+    return Exchange if key == (Shard, Shard) and source.dim == target.dim else MOVES[key]
 
 
-def copies_before(partition):
-    """For each i from 0 to the length of the dimension: how many copies the ranks together hold of the indices below i."""
-    return np.concatenate(([0], np.cumsum(partition.holders)))
+def move_between(group, source, target, here, samples=None):
+    """The Move from one placement to another by the row of the table, with the arguments of Move; KeyError without a row."""
+    return move_of(source, target)(group, source, target, here, samples)
 
 
-def copies_of(part, before):
-    """How many copies the ranks together hold of the indices of a part. before: what `copies_before` returned."""
-    if isinstance(part, slice):
-        return int(before[part.stop] - before[part.start])
-    return int((before[part + 1] - before[part]).sum())
+def sum_in_place(group, array, layer):
+    """`Partial -> Replicate` within an array: every rank gets the sum. layer: the name under which the bytes are counted."""
+    move_between(group, Partial(), Replicate(), array.shape).in_place(array, None, layer)
+
+
+def elements_sent(source, target, samples, shape, group_size):
+    """Elements that all ranks of a group together send in one move of `samples` samples, each of this shape as a whole."""
+    if source == target or group_size == 1:
+        return 0
+    whole, total = (samples, *shape), 0
+    for rank in range(group_size):
+        here = whole
+        if source.dim is not None:
+            here = resized(whole, source.dim, source.partition_of(samples).size(rank))
+        total += move_between(GroupDescription(group_size, rank), source, target, here, samples).sent
+    return total

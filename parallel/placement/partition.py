@@ -71,9 +71,8 @@ class Partition:
     def mapped(self, length: int, function: Callable[[slice | np.ndarray], slice | np.ndarray]) -> "Partition":
         """The Partition of another dimension, of `length` indices, in which each rank holds function(its part of this one).
 
-        The parts are computed when they are asked for, so that it costs nothing however many ranks there are. The function must
-        turn slices into slices, and an empty part into an empty one: such as from the rows of an output to those of the input
-        that they are computed from.
+        The parts are computed when they are asked for. The function must turn slices into slices, and an empty part into an
+        empty one: such as from the rows of an output to those of the input from which they are computed.
         """
         return _Mapped(self, length, function)
 
@@ -167,7 +166,7 @@ class Partition:
 
 
 class _Even(Partition):
-    """Even parts, computed when they are asked for. unit: how many indices always stay together."""
+    """Even parts, computed when they are asked for. unit: how many indices stay together."""
 
     is_contiguous = True
 
@@ -243,13 +242,10 @@ class _Explicit(Partition):
 
 @dataclass(frozen=True)
 class Split:
-    """How a dimension whose length is not known yet, such as the samples of a minibatch, will be divided over `ranks` ranks.
-
-    weights: one number for each rank, in proportion to which they get indices; None for even parts.
-    """
+    """How a dimension whose length is not known yet, such as the samples of a minibatch, will be divided over `ranks` ranks."""
 
     ranks: int
-    weights: tuple | None = None
+    weights: tuple | None = None  # in proportion to which ranks get indices; None for even parts
 
     def __post_init__(self):
         if self.weights is not None:
@@ -270,16 +266,6 @@ class Split:
 def size(part: slice | np.ndarray) -> int:
     """How many indices a part holds."""
     return part.stop - part.start if isinstance(part, slice) else len(part)
-
-
-def first(part):
-    """The first index of a part that is not empty."""
-    return part.start if isinstance(part, slice) else int(part[0])
-
-
-def last(part):
-    """The last index of a part that is not empty."""
-    return part.stop - 1 if isinstance(part, slice) else int(part[-1])
 
 
 def equal(a, b):
@@ -325,6 +311,35 @@ def within(part, inner):
     return _normal(indices(part)[inner])
 
 
+@lru_cache(maxsize=4096)
+def exchanged(outgoing, incoming, rank):
+    """(indices that this rank sends, the most that any rank sends or receives) in an exchange between two Partitions.
+
+    Time and memory are linear in the length of the dimension and the number of ranks that hold any index."""
+    needed, held = copies_before(incoming), copies_before(outgoing)
+    sent, most = 0, 0
+    for other in range(max(outgoing.occupied, incoming.occupied)):
+        before, behind = outgoing.part(other), incoming.part(other)
+        kept = size(common(before, behind))
+        sends, receives = copies_of(before, needed) - kept, copies_of(behind, held) - kept
+        most = max(most, sends, receives)
+        if other == rank:
+            sent = sends
+    return sent, most
+
+
+def copies_before(partition):
+    """For each i from 0 to the length of the dimension: how many copies the ranks together hold of the indices below i."""
+    return np.concatenate(([0], np.cumsum(partition.holders)))
+
+
+def copies_of(part, before):
+    """How many copies the ranks together hold of the indices of a part. before: a result of `copies_before`."""
+    if isinstance(part, slice):
+        return int(before[part.stop] - before[part.start])
+    return int((before[part + 1] - before[part]).sum())
+
+
 def resized(shape, dim, length):
     """`shape` with another length of one dimension."""
     shape = list(shape)
@@ -354,6 +369,8 @@ def _normal(part):
 
 def _inside(part, length):
     """The part itself; ValueError if it has indices outside of a dimension of this length."""
-    if size(part) and (first(part) < 0 or last(part) >= length):
-        raise ValueError(f"a part reaches from {first(part)} to {last(part)}, outside of {length} indices")
+    if size(part):
+        first, last = (part.start, part.stop - 1) if isinstance(part, slice) else (int(part[0]), int(part[-1]))
+        if first < 0 or last >= length:
+            raise ValueError(f"a part reaches from {first} to {last}, outside of {length} indices")
     return part

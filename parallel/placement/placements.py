@@ -12,9 +12,8 @@
 | `AtMaster(dim, partition)`     | the first rank holds the whole array, and hands out what is needed   | the same       |
 | `Tile(inputs, outputs)`        | the ranks hold rectangles of a weight                                | the same       |
 
-The adjoint is the placement of the array's gradient. If every rank holds a copy, each rank computes a partial sum of the
-gradient, and these must be added. If every rank holds a partial sum, the gradient of each partial sum is the gradient of the
-whole sum. The same holds for each element of which several ranks hold a copy or a partial sum.
+The adjoint is the placement of the array's gradient. Where ranks hold copies of an element, each computes a partial sum of its
+gradient, and these must be added. Where they hold partial sums, the gradient of each of them is the gradient of the whole sum.
 
 The loss computes the gradient of the outputs that a rank holds, so the outputs of a network must have a placement that is its
 own adjoint: with `Replicate` every rank would hold the whole gradient where a partial sum of it is expected. `Invariant` is the
@@ -73,10 +72,9 @@ class Shard:
 
 
 class Copies(Shard):
-    """Each rank holds its part of one dimension, and the parts may overlap: of an element that several ranks hold, all have it.
+    """Each rank holds its part of one dimension, and the parts may overlap: ranks have copies of what others own.
 
-    A rank holds what it needs beside what it owns, such as a halo, or the channels from which its filters are computed.
-    """
+    Such are a halo, and the channels from which a rank computes its filters."""
 
     @property
     def adjoint(self):
@@ -103,8 +101,7 @@ class AtMaster(Shard):
 class Tile:
     """Of a weight: each rank holds a rectangle, its part of the inputs and of the outputs, which are the last two dimensions.
 
-    The rectangles do not overlap, but their sides may. What no rectangle covers is zero.
-    """
+    The rectangles do not overlap, but their sides may. What no rectangle covers is zero."""
 
     inputs: Partition
     outputs: Partition
@@ -112,7 +109,6 @@ class Tile:
 
     @property
     def adjoint(self):
-        """The placement of the gradient: the same."""
         return self
 
     def split_of(self, dim, dims):
@@ -122,8 +118,20 @@ class Tile:
         return "Tile"
 
 
+class Whole:
+    """What `Replicate`, `Partial` and `Invariant` share: every rank holds an array of the full shape."""
+
+    dim = None  # no dimension is sharded
+
+    def split_of(self, dim: int, dims: int) -> None:
+        """See `Shard.split_of`: every dimension is whole."""
+
+    def __str__(self):
+        return type(self).__name__
+
+
 @dataclass(frozen=True)
-class Replicate:
+class Replicate(Whole):
     """Every rank holds the whole array.
 
     Examples
@@ -133,22 +141,14 @@ class Replicate:
     Partial()
     """
 
-    dim = None  # no dimension is sharded
-
-    def split_of(self, dim: int, dims: int) -> None:
-        """See `Shard.split_of`: every dimension is whole."""
-
     @property
     def adjoint(self) -> "Partial":
         """The placement of the gradient."""
         return Partial()
 
-    def __str__(self):
-        return "Replicate"
-
 
 @dataclass(frozen=True)
-class Partial:
+class Partial(Whole):
     """Every rank holds an array of the full shape; the global array is the sum of them.
 
     Examples
@@ -158,32 +158,16 @@ class Partial:
     Replicate()
     """
 
-    dim = None
-
-    def split_of(self, dim: int, dims: int) -> None:
-        """See `Shard.split_of`: every dimension is whole."""
-
     @property
     def adjoint(self) -> Replicate:
         """The placement of the gradient."""
         return Replicate()
 
-    def __str__(self):
-        return "Partial"
-
 
 @dataclass(frozen=True)
-class Invariant:
+class Invariant(Whole):
     """Every rank holds the whole array and, in backward, the whole gradient of it: nothing has to be summed."""
-
-    dim = None
-
-    def split_of(self, dim, dims):
-        return None
 
     @property
     def adjoint(self):
         return self
-
-    def __str__(self):
-        return "Invariant"

@@ -6,22 +6,22 @@ import numpy as np
 
 from gridgrad.nn.context import Context
 from gridgrad.nn.device import xp
+from gridgrad.nn.kernels.workspace import Workspace
 from gridgrad.nn.layer import Layer
 from gridgrad.parallel.grid.group import Group
-from gridgrad.parallel.placement.move_table import move_of
-from gridgrad.parallel.placement.moves import Move
+from gridgrad.parallel.placement.moves import Move, move_of
 from gridgrad.parallel.placement.partition import size
 from gridgrad.parallel.placement.placements import AtMaster, Invariant, Partial, Replicate, Shard
 
 Placement = Shard | Replicate | Partial | Invariant
-STEPS = 64  # how many Steps a layer caches: one for each direction, shape of the array and batch size
+STEPS = 64  # how many Moves a layer caches: one for each direction, shape of the array and batch size
 
 
 class Redistribute(Layer):
     """Moves `source -> target` in forward and `target* -> source*` in backward, where * is the adjoint placement.
 
-    `placements.py` defines the adjoint, and `move_table.py` says which collective each move is. Arrays are (samples, features)
-    or (samples, height, width, channels). All passes are collective over the group.
+    `placements.py` defines the adjoint, and `moves.py` says which collective each move is. Arrays are (samples, features) or
+    (samples, height, width, channels). All passes are collective over the group.
 
     Parameters
     ----------
@@ -94,21 +94,17 @@ class Redistribute(Layer):
 
     def move(self, x: np.ndarray, direction: str, context: Context) -> np.ndarray:
         """Move x from the source to the target of a direction; returns this rank's array. Collective over the group."""
-        step = self.step(direction, x.shape, context.batch_size)
-        if step is None:
-            return x
-        return step.run(xp.ascontiguousarray(x), self.space(direction, context), self.name)
+        key = direction, x.shape, context.batch_size
+        step = self._steps[key] if key in self._steps else self.step(*key)
+        return x if step is None else step.run(xp.ascontiguousarray(x), context[self, direction].workspace, self.name)
 
-    def space(self, direction: str, context: Context) -> Callable[..., np.ndarray]:
-        """A function (name, shape, dtype) that returns a workspace of the context, a separate one for each direction."""
-        workspace = context[self].workspace
-        return lambda name, shape, dtype: workspace((direction, name), shape, dtype)
+    def space(self, direction: str, context: Context) -> Workspace:
+        """The Workspace of a direction in a context."""
+        workspace: Workspace = context[self, direction].workspace
+        return workspace
 
     def step(self, direction: str, here: tuple[int, ...], batch_size: int) -> Move | None:
-        """The Move of a direction, or None where nothing moves.
-
-        here: the shape of this rank's array before the move. batch_size: of the global minibatch.
-        """
+        """The Move of a direction, or None where nothing moves. here: the shape of this rank's array before it."""
         key = direction, here, batch_size
         if key not in self._steps:
             if len(self._steps) >= STEPS:

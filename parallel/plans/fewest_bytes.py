@@ -7,7 +7,7 @@ last one at most 1.5 times as many outputs as inputs.
 from math import prod
 
 from gridgrad.nn.sequence import shapes
-from gridgrad.parallel.placement.move_table import elements_sent
+from gridgrad.parallel.placement.moves import elements_sent
 from gridgrad.parallel.placement.partition import Partition, Split
 from gridgrad.parallel.placement.placements import PIXELS, C, Invariant, N, Partial, Shard
 from gridgrad.parallel.placement.plan import weighted

@@ -19,7 +19,7 @@ A *bucket* is a slice of the flat buffers whose gradients a group of ranks sums 
 | `whole`   | `Partial -> Replicate`: all-reduce    | the whole bucket  | every rank has them all            |
 | `sharded` | `Partial -> Shard`: reduce-scatter    | its part          | `Shard -> Replicate`: all-gather   |
 
-The moves are those of activations (`parallel/placement/move_table.py`), along the ranks that hold the parameters. Sharded
+The moves are those of activations (`parallel/placement/moves.py`), along the ranks that hold the parameters. Sharded
 updates are the first stage of ZeRO (Rajbhandari et al. 2020, section 5.1): on P ranks the optimizer's state takes 1/P of the
 memory and the update 1/P of the time. Both updates send the same number of bytes.
 """
@@ -36,7 +36,7 @@ from gridgrad.nn.device import xp
 from gridgrad.nn.flat_parameters import FlatParameters
 from gridgrad.nn.kernels.workspace import Workspace
 from gridgrad.parallel.grid.group import COMPLETE, MAX_ELEMENTS, Group
-from gridgrad.parallel.placement.move_table import move_between, move_of
+from gridgrad.parallel.placement.moves import move_between, move_of
 from gridgrad.parallel.placement.partition import Partition, common, size, within
 from gridgrad.parallel.placement.placements import Partial, Replicate, Shard
 from gridgrad.parallel.sync.float16_sums import Float16Sum

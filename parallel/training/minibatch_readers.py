@@ -1,8 +1,8 @@
-"""Readers: how the samples of a global minibatch reach the ranks, as buffers and never as pickles.
+"""Readers: how the samples of a global minibatch reach the ranks.
 
-Every reader has a method `load(indices)`, which is collective. indices: the samples of a global minibatch, an array of the same
-values on all ranks. It returns (x, y) of this rank, host arrays: its block of the inputs (`net.input_block`), and the targets
-of the samples whose outputs its `forward` returns (`net.output_rows`).
+`load(indices)` of a reader is collective. indices: the samples of a global minibatch, the same array on all ranks. It returns
+(x, y) of this rank, host arrays: its block of the inputs (`net.input_block`), and the targets of the samples whose outputs its
+`forward` returns (`net.output_rows`).
 """
 
 from collections.abc import Callable
@@ -24,27 +24,22 @@ class Reader(Protocol):
 
 
 class EachRankReads:
-    """Every rank reads what it needs.
+    """Every rank reads what it needs of a `gridgrad.datasets.Part`.
 
-    net: a ParallelSequential. part: the samples, a `gridgrad.datasets.Part`. ValueError if they have another shape than the
-    samples for which the network was placed.
-    """
+    ValueError if its samples have another shape than those for which the network was placed."""
 
     def __init__(self, net: ParallelSequential, part: Any) -> None:
         self.net, self.part = net, fitting(part, net)
 
     def load(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(x, y) of this rank for a global minibatch, as described above; this reader does not communicate."""
+        """(x, y) of this rank for a global minibatch; this reader does not communicate."""
         rows, *block = self.net.input_block(len(indices))
         targets = indices[self.net.output_rows(len(indices))]
         return self.part.inputs(indices[rows], tuple(block)), self.part.targets(targets)
 
 
 class MicroBatchReader:
-    """Loads global minibatches in micro-batches, and measures how long that takes.
-
-    reader: one of those above. seconds: the time spent in loading since `clear`, without the communication.
-    """
+    """Loads global minibatches by a reader, in micro-batches. seconds: of loading since `clear`, without communication."""
 
     name = "reader"  # the name that observers see
 
@@ -57,16 +52,13 @@ class MicroBatchReader:
         self.seconds = 0.0
 
     def parts(self, indices, number):
-        """Split a global minibatch into `number` micro-batches and load them, one at a time: a generator. Collective.
-
-        It yields (x, y, samples) for each micro-batch that is not empty: what `load` returns, and its global size.
-        """
+        """Yields (x, y, global size) of each of `number` micro-batches that is not empty, loaded one at a time. Collective."""
         for part in Partition.even(len(indices), number).parts:
             if size(part):
                 yield *observed(self.reader.net.observer, self, "load", indices[part]), size(part)
 
     def load(self, indices):
-        """What the reader's `load` returns for the global minibatch `indices`; the time is added to `seconds`. Collective."""
+        """What the reader's `load` returns; the time is added to `seconds`. Collective."""
         start, sent = self.tally.clock.now(), self.tally.seconds
         block = self.reader.load(indices)
         self.seconds += self.tally.clock.now() - start - (self.tally.seconds - sent)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from math import prod
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,7 @@ from mpi4py import MPI
 from numpy.typing import ArrayLike
 
 from gridgrad.nn.context import Context
-from gridgrad.nn.device import empty, to_device, to_host, xp
-from gridgrad.nn.kernels.window import put
+from gridgrad.nn.device import to_device, to_host, xp
 from gridgrad.nn.layer import Layer
 from gridgrad.nn.minibatch_checks import checked_minibatch, checked_samples
 from gridgrad.nn.observer import Observer
@@ -20,7 +19,8 @@ from gridgrad.nn.sequential import Sequential
 from gridgrad.parallel.grid.group import Group
 from gridgrad.parallel.grid.process_grid import BATCH, ProcessGrid
 from gridgrad.parallel.job.waiting import meet
-from gridgrad.parallel.placement.move_table import sum_in_place
+from gridgrad.parallel.placement.layout import gather_blocks
+from gridgrad.parallel.placement.moves import sum_in_place
 from gridgrad.parallel.placement.partition import Partition, size
 from gridgrad.parallel.plans.place_network import Placed
 from gridgrad.parallel.sync.reduction import BlockingReduction, Reduction
@@ -100,9 +100,7 @@ class ParallelSequential(Sequential):
     def adopt(self, placed: Placed) -> None:
         """Take the layers of another placing of the same network, which have no memory yet.
 
-        Observers stay, and so does the kind of reduction.
-
-        `parallel/training/relocation.py` does this while the network is trained, and moves the arrays.
+        Observers stay, and so does the kind of reduction. `parallel/training/relocation.py` moves the arrays.
         """
         if isinstance(self.reduction, Observer):
             self.forget(self.reduction)
@@ -119,14 +117,11 @@ class ParallelSequential(Sequential):
         return mark_in_place(list(layers))
 
     def input_block(self, batch_size: int) -> tuple[slice | np.ndarray, ...]:
-        """The index of this rank's block of a global minibatch x of `batch_size` samples: x[net.input_block(len(x))].
-
-        `forward` takes that block.
-        """
+        """The index of this rank's block of a global minibatch x, which `forward` takes: x[net.input_block(len(x))]."""
         return self.input.of(batch_size).block(self.grid.coordinates)
 
     def output_rows(self, batch_size: int) -> slice | np.ndarray:
-        """The slice of a global minibatch of `batch_size` samples whose outputs this rank's `forward` returns."""
+        """The slice of a global minibatch whose outputs this rank's `forward` returns."""
         return self.output.rows(batch_size, self.grid.coordinates)
 
     def output_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
@@ -278,21 +273,9 @@ class ParallelSequential(Sequential):
 
         outputs: those that this rank's `forward` returned.
         """
-        grid, shape = self.grid, outputs.shape[1:]
-        places = [grid.coordinates_of(rank) for rank in range(grid.size)]
-        rows = [self.output.rows(batch_size, place) for place in places]
-        sizes = [size(row) if self.output.is_counted(place) else 0 for row, place in zip(rows, places, strict=True)]
-        sent = np.ascontiguousarray(to_host(outputs if self.is_counted else outputs[:0]))
-        received = np.empty((sum(sizes), *shape), self.dtype) if grid.rank == 0 else None
-        grid.world.gather(sent, received, [n * prod(shape) for n in sizes], "prediction")
-        if received is None:
-            return None
-        whole, start = np.empty_like(received), 0
-        for n, row in zip(sizes, rows, strict=True):  # blocks come in rank order; rows say where each belongs
-            if n:
-                whole[row] = received[start : start + n]
-                start += n
-        return whole
+        layout = replace(self.output, shape=(batch_size, *outputs.shape[1:]))
+        whole = gather_blocks(self.grid, xp.ascontiguousarray(outputs), layout, "prediction")
+        return None if whole is None else np.array(to_host(whole))  # a copy, since one rank's outputs are in a workspace
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -313,21 +296,4 @@ class ParallelSequential(Sequential):
 
         It is returned on rank 0 or, with `everywhere`, on all ranks; elsewhere the result is None.
         """
-        layout, coordinates = parameter.layout, self.grid.coordinates
-        group = self.grid.group(*layout.sharded)
-        if not everywhere and not layout.is_counted(coordinates):
-            return None
-        if group.size == 1:
-            return parameter.value
-        blocks = [layout.block(coordinates | place) for place in self.grid.places(*layout.sharded)]
-        counts = [prod(map(size, block)) for block in blocks]
-        flat = empty(sum(counts), self.dtype) if everywhere or group.rank == 0 else None
-        gather = group.all_gather if everywhere else group.gather
-        gather(parameter.value, flat, counts, "state")
-        if flat is None:
-            return None
-        whole, start = xp.zeros(parameter.shape, self.dtype), 0  # blocks may leave out what is zero in a sparse weight
-        for block, count in zip(blocks, counts, strict=True):
-            put(whole, block, flat[start : start + count].reshape([size(part) for part in block]))
-            start += count
-        return whole
+        return gather_blocks(self.grid, parameter.value, parameter.layout, "state", everywhere)

@@ -1,25 +1,16 @@
 """Moving a network that is being trained to other shares: its parameters, its buffers and the state of its optimizer."""
 
-from dataclasses import replace
 from math import prod
 
 from gridgrad.nn.device import xp
-from gridgrad.parallel.placement.move_table import move_between
+from gridgrad.parallel.placement.layout import move_block
 from gridgrad.parallel.placement.partition import size
-from gridgrad.parallel.placement.placements import Replicate
 
 
 def relocate(net, optimizer, placed):
     """Change a ParallelSequential from one placing to another, with the same plan on the same grid. Collective.
 
-    Afterwards the network is as if it had had the new shares from the start. What is moved are exchanges between two Partitions
-    along an axis (`parallel/placement/move_table.py`), counted in the tally under "relocation". The observers of the network
-    are told, so that they can move arrays of their own. For a moment a rank holds the parameters and the optimizer's state
-    twice, the state without sharding.
-
-    net: the network, between two training steps; contexts of its earlier layers are of no more use. optimizer: the Optimizer of
-    the network. placed: the new placing, a result of `place`.
-    """
+    Earlier contexts are of no use then. For a moment a rank holds parameters and optimizer's state twice, the latter whole."""
     params, buffers = net.params, [buffer.value for _, buffer in net.buffers]
     state, numbers = whole_state(net, optimizer), optimizer.state_numbers()
     relocation = Relocation(net)
@@ -39,10 +30,9 @@ def relocate(net, optimizer, placed):
 
 
 class Relocation:
-    """Moves arrays that are laid out as the parameters or the buffers of a network. Its methods are collective.
+    """Moves arrays that are laid out as the parameters or the buffers of a network were when this was made.
 
-    net: the ParallelSequential before it changes; the arrays are then moved to the layouts that it has when they are moved.
-    """
+    They are moved to the layouts that the network has when a method is called. All methods are collective."""
 
     def __init__(self, net):
         self.net = net
@@ -63,25 +53,8 @@ class Relocation:
         now = [buffer.layout for _, buffer in self.net.buffers]
         return [self._moved(*each) for each in zip(arrays, self._buffers_before, now, strict=True)]
 
-    def _moved(self, x, before, now):
-        """This rank's block of an array in the Layout `now`. x: its block in the Layout `before`."""
-        for axis in self.net.grid.sizes:
-            source, target = (counted_from_0(layout, axis) for layout in (before, now))
-            if source != target:
-                step = move_between(self.net.grid.group(axis), source, target, x.shape)
-                x = step.run(xp.ascontiguousarray(x), new_space, "relocation")
-        return x
-
-
-def new_space(name, shape, dtype):
-    """A new array, where a layer would use a workspace again."""
-    return xp.empty(shape, dtype)
-
-
-def counted_from_0(layout, axis):
-    """The placement of an array along an axis, with a dimension that is counted from 0."""
-    placement = layout.placements.get(axis, Replicate())
-    return placement if placement.dim is None else replace(placement, dim=placement.dim % len(layout.shape))
+    def _moved(self, block, before, now):
+        return move_block(self.net.grid, block, before, now, "relocation")
 
 
 def whole_state(net, optimizer):
@@ -89,9 +62,8 @@ def whole_state(net, optimizer):
     state = {name: spread(net, array) for name, array in optimizer.state_arrays().items()}
     if not net.reduction.sharded or not state:
         return state
-    copies = spread(
-        net, xp.ones(sum(map(size, net.reduction.owned)), net.dtype)
-    )  # on each node a rank may own the same element
+    ones = xp.ones(sum(map(size, net.reduction.owned)), net.dtype)
+    copies = spread(net, ones)  # summed below: on each node a rank may own the same element
     for array in (*state.values(), copies):
         for group, where in net.reduction.runs:
             if size(where):

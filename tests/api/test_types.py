@@ -61,7 +61,7 @@ def test_types_fit(errors, name):
 
 
 def test_errors_are_found(check):
-    wrong = "from gridgrad.parallel import parse_grid\nfrom gridgrad.parallel.placement.move_table import elements_sent\n"
+    wrong = "from gridgrad.parallel import parse_grid\nfrom gridgrad.parallel.placement.moves import elements_sent\n"
     found = check(wrong=wrong + "parse_grid(4)\nparse_grid('batch=2')['batch'].upper()\nelements_sent(1, 2, 3, 4, 5)\n")
     lines = [line for line in found if line.startswith("examples/wrong.py:")]
     assert [line.split(":")[1] for line in lines] == ["3", "4", "5"] and "untyped function" in lines[2], lines

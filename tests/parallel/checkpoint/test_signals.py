@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from gridgrad.parallel.checkpoint.signals import Signals
+from gridgrad.parallel.checkpoint.saver import Signals
 
 NUMBERS = signal.SIGTERM, signal.SIGUSR1
 

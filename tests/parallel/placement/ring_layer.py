@@ -11,8 +11,7 @@ import numpy as np
 from gridgrad.parallel.grid.collectives import Collective, all_but_own, even_counts, everyone
 from gridgrad.parallel.grid.devices import staging
 from gridgrad.parallel.grid.tally import Call
-from gridgrad.parallel.placement.move_table import move_of
-from gridgrad.parallel.placement.moves import AllGather
+from gridgrad.parallel.placement.moves import AllGather, move_of
 from gridgrad.parallel.placement.partition import resized
 from gridgrad.parallel.placement.redistribute import Redistribute
 from gridgrad.parallel.plans.plans import ShardOutputs

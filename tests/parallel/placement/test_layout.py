@@ -5,9 +5,12 @@ from itertools import product
 import numpy as np
 import pytest
 
-from gridgrad.parallel.placement.layout import Layout
+from gridgrad.nn.device import to_device, to_host
+from gridgrad.parallel import ProcessGrid
+from gridgrad.parallel.placement.layout import Layout, gather_blocks, move_block
 from gridgrad.parallel.placement.partition import Partition, Split, indices
 from gridgrad.parallel.placement.placements import C, H, Invariant, N, Replicate, Shard
+from tests.mpi import mpi
 
 AXES = "batch", "height", "model"
 
@@ -132,3 +135,40 @@ def test_every_element_has_as_many_copies_as_there_are_ranks_along_the_replicate
         for mine, counted in zip(layout.block(coordinates), layout.block(first), strict=True):
             assert np.array_equal(indices(mine), indices(counted))
     assert (times == np.prod([layout.sizes[axis] for axis in layout.replicated])).all()
+
+
+def block_of(whole, layout, grid):
+    """This rank's block of a host array, on the device."""
+    return to_device(np.ascontiguousarray(whole[index_of(layout, grid.coordinates)]))
+
+
+@mpi(4)
+def test_blocks_are_gathered_and_moved_between_any_layouts(comm):
+    with ProcessGrid(comm, batch=2, model=2) as grid:
+        for seed in range(20):
+            rng = np.random.default_rng([seed, 3])
+            shape = tuple(int(n) for n in rng.integers(1, 9, 3))
+            whole, dims = rng.standard_normal(shape), rng.permutation(3)
+
+            def layout(shape=shape, rng=rng, dims=dims):
+                placements = {}
+                for axis, dim in zip(("batch", "model"), dims, strict=False):
+                    parts = Partition.owned(rng.integers(0, 2, shape[dim]), 2), Partition.even(shape[dim], 2)
+                    placements[axis] = Replicate() if rng.random() < 0.3 else Shard(int(dim), parts[rng.integers(2)])
+                return Layout(shape, grid.sizes, placements)
+
+            before, behind = layout(), layout()
+            block = block_of(whole, before, grid)
+            moved = move_block(grid, block, before, behind, "test")
+            assert np.array_equal(to_host(moved), to_host(block_of(whole, behind, grid))), seed
+            samples = Layout(shape, grid.sizes, {axis: Shard(N, Split(2)) for axis in ("model", "batch")})
+            for held in (before, behind, samples):
+                for everywhere in (False, True):
+                    grid.tally.clear()
+                    found = gather_blocks(grid, block_of(whole, held, grid), held, "test", everywhere)
+                    assert found is not None or not everywhere and grid.rank
+                    assert found is None or np.array_equal(to_host(found), whole), seed
+                    sent = comm.allreduce(sum(record.bytes for record in grid.tally.records.values()))
+                    if not everywhere:
+                        mine = whole[index_of(held, grid.coordinates_of(0))].nbytes
+                        assert sent == whole.nbytes - mine, seed

@@ -10,7 +10,7 @@ from gridgrad.nn.device import to_device, to_host
 from gridgrad.nn.kernels.window import along
 from gridgrad.parallel import C, H, N, Partial, Partition, ProcessGrid, Redistribute, Replicate, Shard
 from gridgrad.parallel.grid.group import LONG_GATHER
-from gridgrad.parallel.placement.move_table import elements_sent
+from gridgrad.parallel.placement.moves import elements_sent
 from gridgrad.parallel.placement.partition import Split, size
 from gridgrad.parallel.placement.placements import Invariant, W
 from tests.mpi import mpi
