@@ -16,6 +16,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from platformdirs import user_cache_path
+
 DAY = 86400.0  # seconds after which what can not be locked, or was written on another host, counts as left behind
 OURS = ".gridgrad-"
 FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS  # what a disk says that is full or read-only
@@ -30,6 +32,11 @@ class NotWritten(OSError):
     def __str__(self):
         remedy = "make room there, or give another name" if self.errno in FULL else "give another name"
         return f"can not write {self.filename}: {self.strerror}; {remedy}"
+
+
+def cache_path(name):
+    """The path of a file of measurements of this machine: in GRIDGRAD_CACHE if that is set, else the user's cache directory."""
+    return Path(os.environ.get("GRIDGRAD_CACHE") or user_cache_path("gridgrad")) / name
 
 
 def resolved(path):

@@ -5,14 +5,14 @@ Pieces are flat, and the vectors of the channels are repeated to the same length
 
 from gridgrad.nn.device import xp
 from gridgrad.nn.kernels.gemm import column_sums
-from gridgrad.nn.kernels.table_in_use import kernels
+from gridgrad.nn.kernels.kernel_table import kernels
 from gridgrad.nn.kernels.workspace import scratch
 
 
 def pieces(arrays, vectors):
     """Yield corresponding pieces of arrays (.., channels), each with the vectors (channels,) in a shape that fits them.
 
-    On a CPU all are flat: pieces have about `piece` elements (`nn/kernels/table_in_use.py`), and vectors are repeated to as
+    On a CPU all are flat: pieces have about `piece` elements (`nn/kernels/kernel_table.py`), and vectors are repeated to as
     many. A GPU gets everything at once, as matrices with a row for each sample or pixel. The vectors are rounded to the type of
     the arrays. Pieces of contiguous arrays are views; of others they are copies.
     """

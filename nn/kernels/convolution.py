@@ -26,9 +26,9 @@ from math import prod
 import numpy as np
 
 from gridgrad.nn.device import xp
+from gridgrad.nn.kernels.kernel_table import kernels
 from gridgrad.nn.kernels.patches import unrolling
 from gridgrad.nn.kernels.row_winograd import MOST_CHANNELS, ROW_TILES, RowWinograd
-from gridgrad.nn.kernels.table_in_use import kernels
 from gridgrad.nn.kernels.winograd import TILES, Winograd
 
 
@@ -36,7 +36,7 @@ def algorithm(window, channels, filters, rows, columns, dtype, images):
     """The algorithm for a layer, an object of one of the classes above. This is the only place where it is chosen.
 
     window: the Window of the layer. channels, filters: C and F. rows, columns: P and Q. dtype: that of the arrays. images: how
-    many there are. The choice depends on these, on the kind of device and on the table in use (`nn/kernels/table_in_use.py`),
+    many there are. The choice depends on these, on the kind of device and on the table in use (`nn/kernels/kernel_table.py`),
     so results are bitwise reproducible. A GPU always uses `Patches`, in large blocks, because its library is best at large
     products.
     """

@@ -2,7 +2,7 @@
 
 OpenBLAS has kernels for small products (m n k <= 10^6, float32, AVX-512) that read the operands in place instead of packing
 them first. `np.matmul` on 4-D strided views computes a large product as many such small ones in one call. Where that is
-faster depends on the processor and on the shape: `nn/kernels/table_in_use.py` has the table.
+faster depends on the processor and on the shape: `nn/kernels/kernel_table.py` has the table.
 
 The tile depends on the table and the shapes only, so results are bitwise reproducible.
 """
@@ -12,8 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from gridgrad.nn.device import xp
-from gridgrad.nn.kernels.kernel_table import FEW_ROWS, Tiles
-from gridgrad.nn.kernels.table_in_use import kernels
+from gridgrad.nn.kernels.kernel_table import FEW_ROWS, Tiles, kernels
 from gridgrad.nn.kernels.workspace import scratch
 
 SMALL_PRODUCT = 10**6  # the largest m n k for which OpenBLAS does not pack the operands

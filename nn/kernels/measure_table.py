@@ -19,9 +19,8 @@ import numpy as np
 from gridgrad.nn.device import empty, xp
 from gridgrad.nn.kernels.convolution import algorithm
 from gridgrad.nn.kernels.gemm import matmul, product_over_rows
-from gridgrad.nn.kernels.kernel_table import NO_LIMIT, ORIENTATIONS, Kernels, Tiles
+from gridgrad.nn.kernels.kernel_table import NO_LIMIT, ORIENTATIONS, PRESET, Kernels, Tiles, kernels, store, stored, use
 from gridgrad.nn.kernels.processor import blas, processor
-from gridgrad.nn.kernels.table_in_use import PRESET, kernels, store, stored, use
 from gridgrad.nn.kernels.window import Window
 
 BUDGET = 1.5  # seconds of a quick measurement

@@ -8,8 +8,8 @@ from math import prod
 from gridgrad.nn.device import xp
 from gridgrad.nn.kernels.channels import pieces
 from gridgrad.nn.kernels.gemm import column_sums, divisor, matmul, product_over_rows
+from gridgrad.nn.kernels.kernel_table import kernels
 from gridgrad.nn.kernels.strided_gradient import turned_convolutions
-from gridgrad.nn.kernels.table_in_use import kernels
 from gridgrad.nn.kernels.window import matching_slices
 from gridgrad.nn.kernels.workspace import blocks, copy_runs, scratch
 

@@ -15,9 +15,9 @@ from math import prod
 from gridgrad.nn.device import xp
 from gridgrad.nn.kernels.cook_toom import INPUT, KERNEL, OUTPUT, transform
 from gridgrad.nn.kernels.gemm import column_sums
+from gridgrad.nn.kernels.kernel_table import kernels
 from gridgrad.nn.kernels.patches import add_bias, rows_are_contiguous
 from gridgrad.nn.kernels.strided_gradient import turned_convolutions
-from gridgrad.nn.kernels.table_in_use import kernels
 from gridgrad.nn.kernels.workspace import blocks, scratch
 
 ROW_TILES = {3: (4, 3, 2), 5: (3, 2)}  # the rows of outputs in a tile, for a kernel of so many rows

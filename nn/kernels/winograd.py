@@ -20,8 +20,8 @@ from math import prod
 from gridgrad.nn.device import xp
 from gridgrad.nn.kernels.cook_toom import INPUT, KERNEL, OUTPUT, transform
 from gridgrad.nn.kernels.gemm import column_sums
+from gridgrad.nn.kernels.kernel_table import kernels
 from gridgrad.nn.kernels.patches import add_bias, padded
-from gridgrad.nn.kernels.table_in_use import kernels
 from gridgrad.nn.kernels.window import matching_slices
 from gridgrad.nn.kernels.workspace import blocks, scratch
 

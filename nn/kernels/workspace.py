@@ -4,7 +4,7 @@ from math import prod
 
 from gridgrad.nn import device
 from gridgrad.nn.device import xp
-from gridgrad.nn.kernels.table_in_use import kernels
+from gridgrad.nn.kernels.kernel_table import kernels
 
 DEVICE_BLOCK_BYTES = 1 << 28  # the size of a block on a GPU, which is faster with a few large calls
 
@@ -61,7 +61,7 @@ def blocks(images, rows, row_bytes, step=1, block_bytes=None, progress=None):
 
     images, rows: the number of images and of rows per image. row_bytes: the memory that one row takes in a block.
     step: a block of rows has a multiple of so many rows, except the last. block_bytes: the approximate size of a block on a
-    CPU, by default `block_bytes` of the table (`nn/kernels/table_in_use.py`); on a GPU it is always DEVICE_BLOCK_BYTES.
+    CPU, by default `block_bytes` of the table (`nn/kernels/kernel_table.py`); on a GPU it is always DEVICE_BLOCK_BYTES.
     progress: a function that is called after each block, or None.
     """
     fit = max(1, (block_bytes or kernels().block_bytes if xp.is_cpu else DEVICE_BLOCK_BYTES) // max(1, row_bytes))

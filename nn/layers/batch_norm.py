@@ -13,7 +13,7 @@ from gridgrad.nn.arguments import whole_number
 from gridgrad.nn.context import Context
 from gridgrad.nn.device import Array, xp
 from gridgrad.nn.kernels.channels import channel_sums, pieces, sums_of_pieces
-from gridgrad.nn.kernels.table_in_use import kernels
+from gridgrad.nn.kernels.kernel_table import kernels
 from gridgrad.nn.kernels.workspace import scratch
 from gridgrad.nn.layer import Buffer, Layer, Parameter
 from gridgrad.nn.layers.activations import ReLU

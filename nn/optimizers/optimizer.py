@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from gridgrad.nn.arguments import fraction, penalty_weight
 from gridgrad.nn.device import Array, to_device, xp
-from gridgrad.nn.kernels.table_in_use import kernels
+from gridgrad.nn.kernels.kernel_table import kernels
 from gridgrad.nn.optimizers.schedules import Schedule, constant
 from gridgrad.nn.sequential import Sequential
 

@@ -3,7 +3,7 @@
 It takes `SECONDS` at the most, or one turn of the measurements. So that two measurements agree, "plain" is preferred unless
 another way is clearly faster, and the sizes of buckets are powers of two.
 
-The answers are stored in the file `reductions.json` in the cache folder (`nn/files/cache_files.py`); if it is deleted,
+The answers are stored in the file `reductions.json` in the cache folder (`nn/files/whole_files.py`); if it is deleted,
 they are measured again. An answer is valid for jobs that agree in the MPI library, the kind of processor, the number of cores,
 the grid, the ranks on each node, the type of the gradients and roughly their number, and the network settings. Host names do
 not matter.
@@ -21,10 +21,9 @@ from math import inf, log2
 import numpy as np
 from mpi4py import MPI
 
-from gridgrad.nn.files.cache_files import cache_path
 from gridgrad.nn.files.json_text import content_of
 from gridgrad.nn.files.limits import read_limited
-from gridgrad.nn.files.whole_files import write_text
+from gridgrad.nn.files.whole_files import cache_path, write_text
 from gridgrad.parallel.calibration.time_limit import TimeLimit
 from gridgrad.parallel.calibration.turns import in_turns, timed
 from gridgrad.parallel.sync.shared_memory import NoSharedMemory, SharedRun, shared_arrays

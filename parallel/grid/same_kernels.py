@@ -3,8 +3,8 @@
 from math import inf
 
 from gridgrad.nn.device import xp
+from gridgrad.nn.kernels.kernel_table import PRESET, kernels, store, stored, use
 from gridgrad.nn.kernels.measure_table import BUDGET, QUICKLY, announce, measured
-from gridgrad.nn.kernels.table_in_use import PRESET, kernels, store, stored, use
 from gridgrad.parallel.grid.devices import ranks_on_cpus
 from gridgrad.parallel.job.waiting import broadcast
 

@@ -5,9 +5,7 @@ import pytest
 
 from gridgrad.nn.device import to_device, to_host, xp
 from gridgrad.nn.kernels import gemm
-from gridgrad.nn.kernels.kernel_table import NO_LIMIT, ORIENTATIONS, Kernels, Tiles
-from gridgrad.nn.kernels.shipped_tables import SHIPPED
-from gridgrad.nn.kernels.table_in_use import PLAIN, PRESET, use
+from gridgrad.nn.kernels.kernel_table import NO_LIMIT, ORIENTATIONS, PLAIN, PRESET, SHIPPED, Kernels, Tiles, use
 
 SHAPES = [
     (128, 784, 512),
