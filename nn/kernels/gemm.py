@@ -13,7 +13,7 @@ import numpy as np
 
 from gridgrad.nn.device import xp
 from gridgrad.nn.kernels.kernel_table import FEW_ROWS, Tiles, kernels
-from gridgrad.nn.kernels.workspace import scratch
+from gridgrad.nn.kernels.workspace import column_sums, scratch
 
 SMALL_PRODUCT = 10**6  # the largest m n k for which OpenBLAS does not pack the operands
 SMALLEST_PRODUCT = 1 << 14  # the smallest m n k that is worth a call of the library
@@ -68,17 +68,6 @@ def tiles_for(a_transposed, b_transposed):
     if a_transposed:
         return Tiles() if b_transposed else table.tiles_left_transposed
     return table.tiles_right_transposed if b_transposed else table.tiles
-
-
-def column_sums(a, out):
-    """Write the sums of the columns of a, (rows, columns), to `out`, (columns,), and return it."""
-    return xp.dot(ones(len(a), a.dtype), a, out=out)  # three times as fast as sum(axis=0)
-
-
-@lru_cache(maxsize=64)
-def ones(count, dtype):
-    """`count` ones, on the device. They must not be written to."""
-    return xp.ones(count, dtype)
 
 
 def group_of(fewest, rows, m, n):

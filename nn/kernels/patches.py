@@ -6,12 +6,10 @@ It works on blocks of images and rows, so that the unrolled patches stay in the 
 from math import prod
 
 from gridgrad.nn.device import xp
-from gridgrad.nn.kernels.channels import pieces
-from gridgrad.nn.kernels.gemm import column_sums, divisor, matmul, product_over_rows
+from gridgrad.nn.kernels.gemm import divisor, matmul, product_over_rows
 from gridgrad.nn.kernels.kernel_table import kernels
-from gridgrad.nn.kernels.strided_gradient import turned_convolutions
-from gridgrad.nn.kernels.window import matching_slices
-from gridgrad.nn.kernels.workspace import blocks, copy_runs, scratch
+from gridgrad.nn.kernels.window import matching_slices, turned_convolutions
+from gridgrad.nn.kernels.workspace import blocks, column_sums, copy_runs, pieces, scratch
 
 FEW_CHANNELS = 4  # with at most so many input channels, patches are unrolled channel by channel
 FEWEST_WINDOWS = 256  # the fewest windows in a block, even if it gets larger than usual: each block reads the whole kernel

@@ -1,6 +1,6 @@
 """Winograd's algorithm along the columns of images only, for convolutions with few channels.
 
-Down an image, m rows of outputs are computed with n = m + kh - 1 products of rows instead of m kh (`nn/kernels/cook_toom.py`):
+Down an image, m rows of outputs are computed with n = m + kh - 1 products of rows instead of m kh (`nn/kernels/winograd.py`):
 the input is transformed by B^T, the kernel by G, and the products are transformed back by A^T. Each of these n products is a
 convolution with a kernel of one row. For output column q it multiplies the pixels q to q + kw - 1 of a transformed row, which
 lie one after another in memory, with a matrix (kw C, F), for the tiles of all images in a block at once. So nothing is
@@ -13,12 +13,11 @@ from itertools import groupby
 from math import prod
 
 from gridgrad.nn.device import xp
-from gridgrad.nn.kernels.cook_toom import INPUT, KERNEL, OUTPUT, transform
-from gridgrad.nn.kernels.gemm import column_sums
 from gridgrad.nn.kernels.kernel_table import kernels
 from gridgrad.nn.kernels.patches import add_bias, rows_are_contiguous
-from gridgrad.nn.kernels.strided_gradient import turned_convolutions
-from gridgrad.nn.kernels.workspace import blocks, scratch
+from gridgrad.nn.kernels.window import turned_convolutions
+from gridgrad.nn.kernels.winograd import INPUT, KERNEL, OUTPUT, transform
+from gridgrad.nn.kernels.workspace import blocks, column_sums, scratch
 
 ROW_TILES = {3: (4, 3, 2), 5: (3, 2)}  # the rows of outputs in a tile, for a kernel of so many rows
 MOST_CHANNELS = {4: 256, 5: 256, 6: 256, 7: 64}  # up to which rounding errors stay small, for each number of points

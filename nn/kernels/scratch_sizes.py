@@ -11,17 +11,15 @@ from math import prod
 
 import numpy as np
 
-from gridgrad.nn.kernels.channels import piece_length
 from gridgrad.nn.kernels.convolution import algorithm
 from gridgrad.nn.kernels.gemm import LARGE_OPERAND, PARTS, group_of
 from gridgrad.nn.kernels.kernel_table import kernels
 from gridgrad.nn.kernels.patches import FEW_CHANNELS, Patches, RowPatches, unrolling
 from gridgrad.nn.kernels.pool_space import runs
 from gridgrad.nn.kernels.row_winograd import CONFLICTING_BYTES, RowWinograd
-from gridgrad.nn.kernels.strided_gradient import Phase
-from gridgrad.nn.kernels.window import COLUMNS, ROWS, Window
+from gridgrad.nn.kernels.window import COLUMNS, ROWS, Phase, Window
 from gridgrad.nn.kernels.winograd import CHANNELS_AT_ONCE, GRADIENTS_AT_ONCE, KERNELS_AT_ONCE, Winograd
-from gridgrad.nn.kernels.workspace import blocks
+from gridgrad.nn.kernels.workspace import blocks, piece_length
 
 
 def largest(*found):
