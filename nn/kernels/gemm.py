@@ -28,8 +28,7 @@ LONG_PRODUCT = 1 << 27  # the m n k between two progress points: one or two mill
 def tile(tiles, m, k, n):
     """The tile (rows, columns) for an (m, k) x (k, n) product, or None for one plain call. tiles: of the table, a Tiles.
 
-    The columns divide n. If the rows do not divide m, what is left is one plain call.
-    """
+    The columns divide n. If the rows do not divide m, what is left is one plain call."""
     if n <= 64 and k <= tiles.few_columns[0 if n <= 16 else 1 if n <= 32 else 2]:
         most = min(MOST_ROWS, SMALL_PRODUCT // (k * n), m)
         rows = divisor(m, most)
@@ -47,8 +46,7 @@ def tile(tiles, m, k, n):
 def tile_of_large_operand(m, k, n, right_transposed):
     """The tile for a product of a small batch and a large array, neither of which is then packed; None if there is none.
 
-    right_transposed: whether it is dy @ W.T, with m samples; else it is x.T @ dy, with k samples.
-    """
+    right_transposed: whether it is dy @ W.T, with m samples; else it is x.T @ dy, with k samples."""
     if right_transposed:
         columns = divisor(n, min(64, SMALL_PRODUCT // (m * k)))
         return (m, columns) if columns >= 8 else None
@@ -71,7 +69,7 @@ def tiles_for(a_transposed, b_transposed):
 
 
 def group_of(fewest, rows, m, n):
-    """How many rows `product_over_rows` takes in a group; 0 if it does not divide the rows. fewest: the table's group_rows."""
+    """How many rows `product_over_rows` takes in a group; 0 for no groups. fewest: the table's group_rows."""
     group = divisor(rows, SMALL_PRODUCT // (m * n)) if fewest and m and n else 0
     # Summing costs m n operations per group, the product 2 m n per row: with few rows per group the sum costs too much.
     return group if fewest <= group < rows else 0
@@ -80,9 +78,7 @@ def group_of(fewest, rows, m, n):
 def product_over_rows(a, b, out, progress=None):
     """Write a.T @ b to `out` and return it, for matrices with many rows. a: (rows, m), b: (rows, n), out: (m, n).
 
-    The rows are divided into groups that are small enough for OpenBLAS not to pack, and the groups' products are summed.
-    progress: as for `matmul`.
-    """
+    The products of groups of rows, small enough for OpenBLAS not to pack, are summed. progress: as for `matmul`."""
     (rows, m), n = a.shape, b.shape[1]
     group = group_of(kernels().group_rows, rows, m, n) if xp.is_cpu and a.dtype == np.float32 else 0
     if not group:
@@ -101,26 +97,25 @@ def product_over_rows(a, b, out, progress=None):
 def matmul(a, b, out, progress=None):
     """Write a @ b to `out` and return it. a: (m, k), b: (k, n), out: (m, n), row-major.
 
-    progress: a function to call at progress points: a long product is computed in several pieces, with a call after each.
-    """
+    progress: a function to call at progress points: a long product is computed in several pieces, with a call after each."""
     (m, k), n = a.shape, b.shape[1]
     if progress and m * n * k > LONG_PRODUCT:
         rows = -(-LONG_PRODUCT // (n * k)) if n * k < LONG_PRODUCT else 1
         rows = -(-rows // 64) * 64  # a multiple of the tiles' rows
         for start in range(0, m, rows):
-            _matmul(a[start : start + rows], b, out[start : start + rows])
+            matmul(a[start : start + rows], b, out[start : start + rows])
             progress()
         return out
-    return _matmul(a, b, out)
-
-
-def _matmul(a, b, out):
-    """Write a @ b to `out` and return it, in tiles if that is faster."""
-    (m, k), n = a.shape, b.shape[1]
     if k == 1 and n >= LONG_ROW:
         return xp.multiply(a, b, out=out)  # an outer product writes memory, which no kernel of BLAS is made for
     if m * n * k <= SMALL_PRODUCT:
         return xp.matmul(a, b, out=out)
+    return _large_product(a, b, out)
+
+
+def _large_product(a, b, out):
+    """Write a @ b to `out` and return it, in tiles if that is faster."""
+    (m, k), n = a.shape, b.shape[1]
     if a.dtype != np.float32 or not out.flags.c_contiguous or not xp.is_cpu:
         return xp.matmul(a, b, out=out)
     a_transposed, b_transposed = not a.flags.c_contiguous, not b.flags.c_contiguous
@@ -156,8 +151,7 @@ def _matmul(a, b, out):
 def _sum_of_products(a, b, out):
     """Write a @ b to `out` and return it, for a small batch a, (m, k), and a large b, (k, n), both row-major.
 
-    k is divided, so that b is read once, in place, by products that OpenBLAS does not pack. Their results are then added.
-    """
+    k is divided, so that b is read once, in place, by products that OpenBLAS does not pack. Their results are then added."""
     (m, k), n = a.shape, b.shape[1]
     depth = 64 if m <= 8 else 128
     parts, whole = k // depth, k - k % depth

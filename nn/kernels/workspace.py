@@ -59,16 +59,17 @@ def blocks(images, rows, row_bytes, step=1, block_bytes=None, progress=None):
 
 
 def flat_pieces(*arrays, progress=None):
-    """Yield tuples of flat pieces of arrays of equal size, `chunk` elements of the table each; `progress` is called after each.
+    """Tuples of flat pieces of arrays of equal size, `chunk` elements of the table each; `progress` is called after each.
 
-    The arrays are yielded whole if they are small, lie on a GPU, or if one of them is not contiguous."""
-    size = arrays[0].size
+    There is one piece, the arrays, if they are small, lie on a GPU, or if one of them is not contiguous."""
     chunk = kernels().chunk
-    if size <= chunk or not xp.is_cpu or not all(array.flags.c_contiguous for array in arrays):
-        yield arrays
-        return
-    flat = [array.reshape(-1) for array in arrays]
-    for start in range(0, size, chunk):
+    if arrays[0].size <= chunk or not xp.is_cpu or not all(array.flags.c_contiguous for array in arrays):
+        return (arrays,)
+    return _flat_pieces([array.reshape(-1) for array in arrays], chunk, progress)
+
+
+def _flat_pieces(flat, chunk, progress):
+    for start in range(0, flat[0].size, chunk):
         yield tuple(array[start : start + chunk] for array in flat)
         if progress:
             progress()
