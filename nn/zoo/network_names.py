@@ -7,7 +7,7 @@ import numpy as np
 
 from gridgrad.nn.layers.activations import Dropout, LeakyReLU, ReLU, Sigmoid, Tanh
 from gridgrad.nn.sequential import Sequential
-from gridgrad.nn.zoo import pruned_file
+from gridgrad.nn.zoo import pruning
 from gridgrad.nn.zoo.networks import ZOO, perceptron
 
 ACTIVATIONS = {"relu": ReLU, "leakyrelu": LeakyReLU, "tanh": Tanh, "sigmoid": Sigmoid}
@@ -21,16 +21,10 @@ HELP = (
 
 
 def build(spec, shape, outputs, seed=0, dtype=np.float32):
-    """The Sequential that a text describes.
+    """The Sequential that a text like that of `--net` (HELP) describes; its `input_shape` is the one in which it takes samples.
 
-    spec: a name of the zoo such as "vgg16", or with another dropout probability "vgg16,dropout=0.2"; or the widths and the
-    activation of a multilayer perceptron, "mlp:64,64,relu,dropout=0.5". "mlp:relu", without widths, is a linear
-    model. Or "pruned:FILE", a network with SparseLinear layers and the weights of that file (`nn/zoo/pruned_file.py`).
-    shape: the shape of the data set's samples, (height, width, channels) or a number of features. outputs: the number of
-    outputs. seed, dtype: as for Sequential.
-    The network's `input_shape` says in which shape it takes the samples: networks of Linear layers take them flat.
-    Raises ValueError, which says what is wrong and what is accepted.
-    """
+    shape: of the data set's samples, (height, width, channels) or a number of features; it is flat for networks of Linear
+    layers. ValueError says what is wrong and what is accepted."""
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     if spec.startswith(PRUNED):
         return _pruned(spec, shape, outputs, seed, dtype)
@@ -50,10 +44,7 @@ def build(spec, shape, outputs, seed=0, dtype=np.float32):
 
 
 def zoo_layers(spec, layers, takes_images, rest, shape, outputs):
-    """The layers of a network of the zoo.
-
-    layers: the function that makes them. rest: the text after the name, which is empty or sets the dropout probability.
-    """
+    """The layers of a network of the zoo, which the function `layers` makes. rest: empty, or sets the dropout probability."""
     size = "x".join(map(str, shape))
     if takes_images and len(shape) != 3:
         raise ValueError(f"net '{spec}' takes images, but the samples are of shape {size}: use another data set or net")
@@ -97,7 +88,7 @@ def mlp_layers(spec, features, outputs):
 
 def _pruned(spec, shape, outputs, seed, dtype):
     """The network of "pruned:FILE"."""
-    net = pruned_file.read(spec.removeprefix(PRUNED), partial(_unpruned, seed=seed, dtype=dtype))
+    net = pruning.read(spec.removeprefix(PRUNED), partial(_unpruned, seed=seed, dtype=dtype))
     features, given = prod(shape), net.output_shape(net.input_shape)
     if net.input_shape != (features,) or given != (outputs,):
         raise ValueError(f"net '{spec}' has {net.input_shape[0]} features and {given[0]} outputs, but {features} and {outputs} "

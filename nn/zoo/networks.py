@@ -138,11 +138,9 @@ def normalised(inputs, outputs, kernel, stride=1, padding=0):
 
 
 def residual_stages(layers, shape, outputs, channels, widths, blocks):
-    """`layers`, stages of residual blocks, the mean over the image, and a Linear layer.
+    """`layers`, which give so many channels, stages of residual blocks, the mean over the image, and a Linear layer.
 
-    shape: that of a sample of the network. channels: those that `layers` give. widths: the channels of each stage. blocks:
-    the number of residual blocks in each stage. Every stage but the first halves height and width.
-    """
+    widths: the channels of each stage. blocks: how many a stage has. Every stage but the first halves height and width."""
     for width in widths:
         for block in range(blocks):
             stride = 2 if block == 0 and width != widths[0] else 1
@@ -170,8 +168,7 @@ def dense(layers, shape, widths, activation, outputs, before=list, after=list):
 def perceptron(features, widths, activation, outputs, before=list, after=list):
     """Hidden layers of `widths`, each a Linear layer and an `activation`, and a Linear layer to the outputs.
 
-    features: those of a sample. before, after: functions that make the layers to put before and after each hidden layer.
-    """
+    before, after: functions that make the layers to put before and after each hidden layer."""
     layers = []
     for width in widths:
         layers += [*before(), Linear(features, width), activation(), *after()]
