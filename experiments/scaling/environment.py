@@ -11,7 +11,7 @@ import numpy as np
 
 from gridgrad.experiments.common.version import version
 from gridgrad.experiments.launching.start_ranks import cores, slots
-from gridgrad.nn.files.json_forms import LONGEST, PLAIN, TEXT, WHOLE, Optional
+from gridgrad.nn.files.documents import LONGEST, PLAIN, TEXT, WHOLE, Optional
 from gridgrad.nn.kernels.kernel_table import kernels
 from gridgrad.nn.kernels.measure_table import ensure_measured
 from gridgrad.nn.kernels.processor import blas, processor

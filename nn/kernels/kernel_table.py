@@ -16,7 +16,7 @@ import zlib
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from gridgrad.nn.files.json_text import content_of
+from gridgrad.nn.files.documents import content_of
 from gridgrad.nn.files.limits import read_limited
 from gridgrad.nn.files.whole_files import cache_path, write_text
 from gridgrad.nn.kernels.processor import blas, processor

@@ -21,7 +21,7 @@ from math import inf, log2
 import numpy as np
 from mpi4py import MPI
 
-from gridgrad.nn.files.json_text import content_of
+from gridgrad.nn.files.documents import content_of
 from gridgrad.nn.files.limits import read_limited
 from gridgrad.nn.files.whole_files import cache_path, write_text
 from gridgrad.parallel.calibration.time_limit import TimeLimit

@@ -15,7 +15,7 @@ import zlib
 from mpi4py import MPI
 
 from gridgrad.nn.files import whole_files
-from gridgrad.nn.files.json_text import content_of
+from gridgrad.nn.files.documents import content_of
 from gridgrad.nn.files.limits import read_limited
 from gridgrad.nn.files.whole_files import write_text
 from gridgrad.parallel.calibration import measure, probe
