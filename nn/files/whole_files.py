@@ -68,8 +68,7 @@ def written_whole(path):
 @contextlib.contextmanager
 def folder_written_whole(path, anchor):
     """The path of a folder beside `path`, for the block to make; it takes the place of `path` only if the block succeeds.
-
-    anchor: a file that is in all folders of this kind. Only such a folder, or an empty one, is replaced; files of other names
+    anchor: a file that is in all folders of this kind: only such a folder, or an empty one, is replaced. Files of other names
     in it stay. OSError if anything else is there; NotWritten if it can not be written."""
     path = resolved(path)
     with _reported(path):
@@ -214,9 +213,8 @@ def _umask():
 
 class Lock:
     """Locks something against other processes until `release` or the end of this one. A file of somebody else stays as it is.
-
-    It is a lock of fcntl, the system's: no child inherits it, and file systems that several hosts share know it. The file is
-    never deleted, since two processes could then lock two files of one name: it means nothing by being there."""
+    It is the system's lock (fcntl): no child inherits it, and file systems that several hosts share know it. The file is never
+    deleted, since two processes could then lock two files of one name: it means nothing by being there."""
 
     def __init__(self, path, taken, remedy):
         """taken, remedy: of the ValueError where another process has the lock; one, too, if `path` is no ordinary file."""

@@ -121,7 +121,6 @@ def put(array, index, block):
 
 def matching_slices(offset, stride, outputs, length, first=0):
     """(slice of outputs, slice of inputs): output p has input p stride + offset at one place of its window, inside the image.
-
     outputs, length: the numbers of outputs and of inputs. first: the number of the first output, if the outputs are a block:
     then slices count from the start of the block and of the image."""
     offset += first * stride
@@ -137,9 +136,8 @@ def matching_slices(offset, stride, outputs, length, first=0):
 
 def turned_convolutions(window, dy, w, dx):
     """Yield (window, gradients, kernel, part) for each phase of the stride: `part` of dx is that convolution, of stride 1.
-
-    Kernels are w turned around, with C and F exchanged, in scratch memory. Pixels that no window sees are set to 0 here.
-    dy: (n, P, Q, F), the gradient of the output; w: (kh, kw, C, F); dx: (n, H, W, C)."""
+    Kernels are w, (kh, kw, C, F), turned around, with C and F exchanged, in scratch memory. Pixels of dx, (n, H, W, C), that no
+    window sees are set to 0 here. dy: (n, P, Q, F)."""
     strides = window.stride
     for phases in product(*map(range, strides)):
         rows, columns = (Phase(window, dim, phase, dx.shape[dim], dy.shape[dim]) for dim, phase in zip((ROWS, COLUMNS), phases))

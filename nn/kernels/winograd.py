@@ -45,7 +45,6 @@ OUTPUT, KERNEL, INPUT = range(3)  # the matrices of `transforms`
 @lru_cache
 def transforms(m, r):
     """(A^T, G, B^T) of F(m, r) in one dimension, (m, n), (n, r) and (n, n): y = A^T ((G g) * (B^T d)), with n = m + r - 1.
-
     By Cook-Toom: polynomials of degree < m and < r are evaluated at n points, the last of which is infinity. B^T is the
     transposed inverse, scaled so that its entries stay small. Entries are exact and rounded once, to float64."""
     points = [Fraction(p) for p in POINTS[m + r - 1]]

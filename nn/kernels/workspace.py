@@ -38,9 +38,8 @@ scratch = Workspace()  # shared by the whole process, for arrays that are needed
 
 def blocks(images, rows, row_bytes, step=1, block_bytes=None, progress=None):
     """Yield slices (images, rows) that cover a batch: several whole images or rows of one; `progress` is called after each.
-
-    row_bytes: what a row takes in a block. step: of the rows in a block, except the last. block_bytes: about the size of a
-    block on a CPU, by default the table's; on a GPU it is DEVICE_BLOCK_BYTES."""
+    row_bytes: what a row takes. step: of the rows in a block, except the last. block_bytes: about the size of a block on a CPU,
+    by default the table's; on a GPU it is DEVICE_BLOCK_BYTES."""
     fit = max(1, (block_bytes or kernels().block_bytes if xp.is_cpu else DEVICE_BLOCK_BYTES) // max(1, row_bytes))
     if fit >= rows:
         count = -(-images // max(1, fit // max(1, rows)))
@@ -79,10 +78,9 @@ def _flat_pieces(flat, chunk, progress):
 
 
 def pieces(arrays, vectors):
-    """Yield flat pieces of about `piece` elements of the table, each with the vectors (channels,), repeated to its length.
-
-    On a GPU all are matrices (samples or pixels, channels). Vectors are rounded to the type of the arrays. Pieces are copies
-    where arrays are not contiguous."""
+    """Yield flat pieces of about `piece` elements of the table, each with the vectors (channels,), repeated to its length. On a
+    GPU all are matrices (samples or pixels, channels). Vectors are rounded to the type of the arrays; pieces are copies where
+    arrays are not contiguous."""
     channels, dtype = arrays[0].shape[-1], arrays[0].dtype
     if not arrays[0].size:
         return

@@ -17,10 +17,9 @@ from gridgrad.nn.sequential import Sequential
 
 
 class Optimizer:
-    """Updates the parameters of a network from its gradients, one chunk of the flat buffers after another.
-
-    A subclass has `state_names`, `constants` and `update`. Only the slices that are `owned` by the network's FlatParameters are
-    updated and have state in this process. FlatParameters are told before a chunk is read and after it is written."""
+    """Updates the parameters from the gradients, a chunk of the flat buffers at a time, by a subclass's `constants` and
+    `update`. Only the slices that are `owned` by the network's FlatParameters are updated and have state in this process.
+    FlatParameters are told before a chunk is read and after it is written."""
 
     name = "optimizer"  # the name under which observers report it
     state_names: tuple[str, ...] = ()  # of the arrays of state, which have the size of the parameters and start as zeros

@@ -22,8 +22,7 @@ HELP = (
 
 def build(spec, shape, outputs, seed=0, dtype=np.float32):
     """The Sequential that a text like that of `--net` (HELP) describes; its `input_shape` is the one in which it takes samples.
-
-    shape: of the data set's samples, (height, width, channels) or a number of features; it is flat for networks of Linear
+    shape: of the data set's samples, (height, width, channels) or a number of features, which is flat for networks of Linear
     layers. ValueError says what is wrong and what is accepted."""
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     if spec.startswith(PRUNED):

@@ -13,9 +13,8 @@ from gridgrad.nn.sequential import Sequential
 
 def prune(net, zeros, layer_by_layer=False):
     """A new Sequential whose Linear layers hold the largest weights of `net`, and zeros elsewhere, which stay in training.
-
-    zeros: the fraction of the weights of all Linear layers together, or of each one if `layer_by_layer`, in [0, 1); biases do
-    not count. ValueError for another fraction, or if there is no Linear layer, or other layers have weights or branches."""
+    zeros: the fraction of the weights of all Linear layers, or of each if `layer_by_layer`, in [0, 1); biases do not count.
+    ValueError for another fraction, or if there is no Linear layer, or other layers have weights or branches."""
     if not 0 <= zeros < 1:
         raise ValueError(f"the fraction of zeros must be at least 0 and below 1, not {zeros}")
     state = net.state_dict()
