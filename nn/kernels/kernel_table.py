@@ -16,7 +16,7 @@ import zlib
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from gridgrad.nn.files.documents import content_of
+from gridgrad.nn.files.documents import Kind, check, content_of
 from gridgrad.nn.files.limits import read_limited
 from gridgrad.nn.files.whole_files import cache_path, write_text
 from gridgrad.nn.kernels.processor import blas, processor
@@ -30,11 +30,6 @@ ORIENTATIONS = "tiles", "tiles_left_transposed", "tiles_right_transposed"
 SIZES = "winograd_bytes", "winograd_tiles", "block_bytes", "fused_bytes", "piece", "chunk"  # which are never 0
 
 
-def _check_number(name, value, least=0):
-    if type(value) is not int or not least <= value <= NO_LIMIT:
-        raise ValueError(f"{name} must be a whole number from {least} to 2^40, not {value!r}")
-
-
 @dataclass(frozen=True)
 class Tiles:
     """Up to which k the products (m, k) x (k, n) of one orientation are cut into tiles (`nn/kernels/gemm.py`). 0: never."""
@@ -44,22 +39,10 @@ class Tiles:
     most_k: int = 0  # for `shapes`
     most_k_few_rows: int = 0  # the same where m is at most FEW_ROWS
 
-    def __post_init__(self):
-        _check_number("most_k", self.most_k)
-        _check_number("most_k_few_rows", self.most_k_few_rows)
-        if not isinstance(self.few_columns, tuple) or len(self.few_columns) != 3:
-            raise ValueError(f"few_columns must be three numbers, not {self.few_columns!r}")
-        for k in self.few_columns:
-            _check_number("few_columns", k)
-        for shape in self.shapes if isinstance(self.shapes, tuple) else (None,):
-            pair = isinstance(shape, tuple) and len(shape) == 2 and all(type(side) is int for side in shape)
-            if not pair or not all(side in TILE_SIDES for side in shape):
-                raise ValueError(f"shapes must be pairs of numbers from 1 to {TILE_SIDES[-1]}, not {self.shapes!r}")
-
 
 @dataclass(frozen=True)
 class Kernels:
-    """The numbers that depend on the processor and the BLAS library. They are whole; SIZES are at least 1."""
+    """The numbers that depend on the processor and the BLAS library."""
 
     name: str  # where the table comes from, for reports
     # Products (`nn/kernels/gemm.py`) by one BLAS thread. Operands are row-major, or one is the transpose of such an array.
@@ -94,16 +77,6 @@ class Kernels:
     fused_bytes: int = 1 << 22  # the output of a convolution from which it is processed block by block with its pooling
     piece: int = 1 << 15  # the elements of a piece in BatchNorm
     chunk: int = 1 << 16  # the elements of a piece in an elementwise operation or an optimizer's update
-
-    def __post_init__(self):
-        if not isinstance(self.name, str):
-            raise ValueError(f"name must be a text, not {self.name!r}")
-        for field in fields(self)[1:]:
-            value = getattr(self, field.name)
-            if field.type is int:
-                _check_number(field.name, value, 1 if field.name in SIZES else 0)
-            elif not isinstance(value, Tiles):
-                raise ValueError(f"{field.name} must be Tiles, not {value!r}")
 
 
 PLAIN = Kernels("plain")  # every product is one call of the library
@@ -206,24 +179,38 @@ def to_json(table):
     return json.dumps(asdict(table), indent=1)
 
 
+def _number(least):
+    return Kind(f"a whole number from {least} to 2^40", lambda value: type(value) is int and least <= value <= NO_LIMIT)
+
+
+def _is_three(value):
+    return isinstance(value, list) and len(value) == 3 and all(map(_number(0).accepts, value))
+
+
+def _is_shape(value):
+    return isinstance(value, list) and len(value) == 2 and all(type(side) is int and side in TILE_SIDES for side in value)
+
+
+OF_TILES = {
+    "few_columns": Kind("three whole numbers from 0 to 2^40", _is_three),
+    "shapes": [Kind(f"a pair of numbers from 1 to {TILE_SIDES[-1]}", _is_shape)],
+    "most_k": _number(0),
+    "most_k_few_rows": _number(0),
+}
+FORM = {"name": Kind("a text", lambda value: isinstance(value, str))} | {
+    field.name: OF_TILES if field.type is Tiles else _number(1 if field.name in SIZES else 0) for field in fields(Kernels)[1:]
+}
+
+
 def from_json(text):
     """The table in a JSON text that `to_json` returned. Raises ValueError, with one line, for any other text."""
-    entries = _entries(Kernels, content_of(text))
-    for name in ORIENTATIONS:
-        tiles = _entries(Tiles, entries[name], f"{name}: ")
-        try:
-            entries[name] = Tiles(**{key: _as_tuples(value) for key, value in tiles.items()})
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from None
-    return Kernels(**entries)
-
-
-def _entries(kind, content, where=""):
-    """`content`, a dict that has exactly the fields of a dataclass as its keys."""
-    names = [field.name for field in fields(kind)]
-    if not isinstance(content, dict) or sorted(content) != sorted(names):
-        raise ValueError(f"{where}it must have exactly the entries {', '.join(names)}")
-    return content
+    content = content_of(text)
+    check(content, FORM)
+    for where, part, form in (("it", content, FORM), *((name, content[name], OF_TILES) for name in ORIENTATIONS)):
+        if len(part) > len(form):
+            raise ValueError(f"{where} must have exactly the entries {', '.join(form)}")
+    tiles = {name: Tiles(**{key: _as_tuples(value) for key, value in content[name].items()}) for name in ORIENTATIONS}
+    return Kernels(**content | tiles)
 
 
 def _as_tuples(value):
