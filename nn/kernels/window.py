@@ -139,17 +139,24 @@ def turned_convolutions(window, dy, w, dx):
     Kernels are w, (kh, kw, C, F), turned around, with C and F exchanged, in scratch memory. Pixels of dx, (n, H, W, C), that no
     window sees are set to 0 here. dy: (n, P, Q, F)."""
     strides = window.stride
-    for phases in product(*map(range, strides)):
-        rows, columns = (Phase(window, dim, phase, dx.shape[dim], dy.shape[dim]) for dim, phase in zip((ROWS, COLUMNS), phases))
-        part = dx[:, rows.pixels, columns.pixels]
-        if not rows.taps or not columns.taps:
+    for phase, single, gradients, part in phases_of(window, dy, dx):
+        if not single:
             part.fill(0)
         elif part.size:
-            some = w[phases[0] :: strides[0], phases[1] :: strides[1]]
-            turned = scratch("turned", (rows.taps, columns.taps, w.shape[3], w.shape[2]), w.dtype)
+            some = w[phase[0] :: strides[0], phase[1] :: strides[1]]
+            turned = scratch("turned", (*single.kernel, w.shape[3], w.shape[2]), w.dtype)
             turned[...] = some[::-1, ::-1].transpose(0, 1, 3, 2)
-            single = Window((rows.taps, columns.taps), (1, 1), (rows.padding, columns.padding))
-            yield single, dy[:, rows.gradients, columns.gradients], turned, part
+            yield single, gradients, turned, part
+
+
+def phases_of(window, dy, dx):
+    """Yield (phase, window, gradients, part) of `turned_convolutions`; no window where none of the kernel sees the part."""
+    for phase in product(*map(range, window.stride)):
+        rows = Phase(window, ROWS, phase[0], dx.shape[1], dy.shape[1])
+        columns = Phase(window, COLUMNS, phase[1], dx.shape[2], dy.shape[2])
+        taps, padding = (rows.taps, columns.taps), (rows.padding, columns.padding)
+        single = Window(taps, (1, 1), padding) if all(taps) else None
+        yield phase, single, dy[:, rows.gradients, columns.gradients], dx[:, rows.pixels, columns.pixels]
 
 
 class Phase:

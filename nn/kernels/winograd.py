@@ -107,7 +107,7 @@ class Winograd:
     def forward(self, x, w, b, y, progress=None):
         """Write the convolution to y. b: may have no elements, if there is no bias."""
         kernel = self._kernel(w)
-        for images, rows in self._blocks(x, y, progress):
+        for images, rows in self.blocks(x, y.shape, progress):
             points = self._points(x, images, rows, y.shape[2])
             products = scratch("products", (*points.shape[:-1], w.shape[3]), x.dtype)
             multiply(points, kernel, products, CHANNELS_AT_ONCE[max(self.n)])
@@ -125,7 +125,7 @@ class Winograd:
         db.fill(0)
         if dx is not None:
             dx.fill(0)
-        for images, rows in self._blocks(x, dy, progress):
+        for images, rows in self.blocks(x, dy.shape, progress):
             points = self._points(x, images, rows, dy.shape[2])
             products = self._product_gradients(dy, images, rows)
             if kernel_gradient is None:
@@ -147,7 +147,7 @@ class Winograd:
         """Write the gradient of the input to dx."""
         kernel = self._kernel(w)
         dx.fill(0)
-        for images, rows in self._blocks(dx, dy, progress):
+        for images, rows in self.blocks(dx, dy.shape, progress):
             self._to_pixels(self._product_gradients(dy, images, rows), kernel, images, rows, dx)
 
     def _kernel(self, w):
@@ -156,12 +156,12 @@ class Winograd:
         transform_kernels(*self._matrices(KERNEL, w.dtype), w, kernel)
         return kernel
 
-    def _blocks(self, x, y, progress):
-        """Yield slices (images, rows) of the output whose tiles fit the cache. x, y: arrays like the input and the output."""
-        tile = self.points * max(x.shape[3], y.shape[3]) * x.itemsize
+    def blocks(self, x, shape, progress=None):
+        """Yield slices (images, rows) of outputs whose tiles fit the cache. x: the input. shape: that of all outputs."""
+        tile = self.points * max(x.shape[3], shape[3]) * x.itemsize
         # Each block reads the whole transformed kernel, so a block needs enough tiles for this to be negligible.
         most = max(kernels().winograd_bytes, kernels().winograd_tiles * tile)
-        return blocks(len(x), y.shape[1], -(-y.shape[2] // self.m[1]) * tile // self.m[0], self.m[0], most, progress)
+        return blocks(len(x), shape[1], -(-shape[2] // self.m[1]) * tile // self.m[0], self.m[0], most, progress)
 
     def _tile_grid(self, rows, columns):
         """(rows, columns) of the grid of tiles that covers the slice `rows` of the outputs. columns: those of the output."""
