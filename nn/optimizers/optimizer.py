@@ -235,14 +235,9 @@ class Adam(Optimizer):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from gridgrad.nn import MSE, Adam, Linear, Sequential
-    >>> net, loss = Sequential([Linear(3, 1)]), MSE()
-    >>> optimizer = Adam(net, lr=0.1)
-    >>> x, y = np.eye(3, dtype=np.float32), np.ones((3, 1), np.float32)
-    >>> first, *_, last = (net.learn(x, y, loss, optimizer) for _ in range(20))
-    >>> last < first
-    True
+    >>> from gridgrad.nn import Adam, Linear, Sequential
+    >>> Adam(Sequential([Linear(3, 1)]), betas=(0.9, 0.99)).state_names
+    ('gradients', 'squares')
     """
 
     state_names = ("gradients", "squares")
@@ -303,14 +298,9 @@ class Adagrad(Optimizer):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from gridgrad.nn import MSE, Adagrad, Linear, Sequential
-    >>> net, loss = Sequential([Linear(3, 1)]), MSE()
-    >>> optimizer = Adagrad(net, lr=0.1)
-    >>> x, y = np.eye(3, dtype=np.float32), np.ones((3, 1), np.float32)
-    >>> first, *_, last = (net.learn(x, y, loss, optimizer) for _ in range(20))
-    >>> last < first
-    True
+    >>> from gridgrad.nn import Adagrad, Linear, Sequential
+    >>> Adagrad(Sequential([Linear(3, 1)]), lr=0.1).state_names
+    ('squares',)
     """
 
     state_names = ("squares",)
@@ -358,14 +348,9 @@ class Adadelta(Optimizer):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from gridgrad.nn import MSE, Adadelta, Linear, Sequential
-    >>> net, loss = Sequential([Linear(3, 1)]), MSE()
-    >>> optimizer = Adadelta(net)
-    >>> x, y = np.eye(3, dtype=np.float32), np.ones((3, 1), np.float32)
-    >>> first, *_, last = (net.learn(x, y, loss, optimizer) for _ in range(20))
-    >>> last < first
-    True
+    >>> from gridgrad.nn import Adadelta, Linear, Sequential
+    >>> Adadelta(Sequential([Linear(3, 1)])).state_names
+    ('squares', 'changes')
     """
 
     state_names = ("squares", "changes")
