@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from gridgrad.nn.device import xp
-from gridgrad.nn.kernels.kernel_table import FEW_ROWS, Tiles, kernels
+from gridgrad.nn.kernels.kernel_table import FEW_ROWS, ORIENTATIONS, Tiles, kernels
 from gridgrad.nn.kernels.workspace import column_sums, scratch
 
 SMALL_PRODUCT = 10**6  # the largest m n k for which OpenBLAS does not pack the operands
@@ -60,12 +60,10 @@ def divisor(n, most):
     return next((d for d in range(min(n, most), 0, -1) if n % d == 0), 0)
 
 
-def tiles_for(a_transposed, b_transposed):
-    """The Tiles in use for operands that are transposes of row-major arrays or not. No layer transposes both."""
-    table = kernels()
-    if a_transposed:
-        return Tiles() if b_transposed else table.tiles_left_transposed
-    return table.tiles_right_transposed if b_transposed else table.tiles
+def tiles_for(table, a_transposed, b_transposed):
+    """The Tiles of a table for operands that are transposes of row-major arrays or not. No layer transposes both."""
+    orientation = a_transposed + 2 * b_transposed
+    return getattr(table, ORIENTATIONS[orientation]) if orientation < len(ORIENTATIONS) else Tiles()
 
 
 def group_of(fewest, rows, m, n):
@@ -121,12 +119,12 @@ def _large_product(a, b, out):
     a_transposed, b_transposed = not a.flags.c_contiguous, not b.flags.c_contiguous
     if (a_transposed and not a.flags.f_contiguous) or (b_transposed and not b.flags.f_contiguous):
         return xp.matmul(a, b, out=out)
-    shape = None
-    if (k if a_transposed else m) <= kernels().small_batch and (m if a_transposed else k) * n >= LARGE_OPERAND:
+    table, shape = kernels(), None
+    if (k if a_transposed else m) <= table.small_batch and (m if a_transposed else k) * n >= LARGE_OPERAND:
         if not a_transposed and not b_transposed:
             return _sum_of_products(a, b, out)
         shape = tile_of_large_operand(m, k, n, b_transposed)
-    shape = shape or tile(tiles_for(a_transposed, b_transposed), m, k, n)
+    shape = shape or tile(tiles_for(table, a_transposed, b_transposed), m, k, n)
     if shape is None:
         return xp.matmul(a, b, out=out)
     rows, columns = shape
