@@ -30,7 +30,7 @@ from docs.shapes import (
     words,
 )
 from gridgrad.nn import Conv2d, Flatten, Linear, ReLU, Sequential
-from gridgrad.nn.kernels import table_in_use
+from gridgrad.nn.kernels import kernel_table
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.partitioning.good_partition import partition
 from gridgrad.parallel.partitioning.measures import measure
@@ -198,7 +198,7 @@ def main():
     parser = argparse.ArgumentParser(description="Draw the pictures of docs/schemes.")
     parser.add_argument("--out", default="docs/schemes", help="the folder of the pictures; default %(default)s")
     folder = Path(parser.parse_args().out)
-    table_in_use.use(table_in_use.PLAIN)  # nothing is timed here: no table of this processor need be measured
+    kernel_table.use(kernel_table.PLAIN)  # nothing is timed here: no table of this processor need be measured
     two_layers = "two fully connected layers, 32 samples"
     draw_dense(folder / "batch.png", {"batch": 4}, two_layers)
     draw_dense(folder / "model.png", {"model": 4}, two_layers)

@@ -13,8 +13,7 @@ from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.parts.partition_files import check_name, read_parts, write_hypergraph
 from gridgrad.experiments.parts.partition_nodes import between_nodes, map_to_nodes
-from gridgrad.nn.files.json_forms import AT_LEAST_0, TEXT, check
-from gridgrad.nn.files.json_text import content_of
+from gridgrad.nn.files.documents import AT_LEAST_0, TEXT, check, content_of
 from gridgrad.nn.files.limits import read_limited
 from gridgrad.nn.files.whole_files import written_whole
 from gridgrad.nn.network_summary import aligned

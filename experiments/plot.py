@@ -34,7 +34,7 @@ from gridgrad.experiments.plots import (
     unequal,
 )
 from gridgrad.experiments.plots.figures import save
-from gridgrad.nn.files.json_text import content_of_file
+from gridgrad.nn.files.documents import content_of_file
 from gridgrad.parallel.job.run import run_launcher
 from gridgrad.parallel.prediction import machine as machines
 

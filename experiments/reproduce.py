@@ -30,7 +30,7 @@ from gridgrad.experiments.papers.all_papers import PAPERS
 from gridgrad.experiments.papers.claims import VERDICTS
 from gridgrad.experiments.papers.items import STATUSES
 from gridgrad.experiments.papers.parts import LONG, SHORT, Found, run_resumable
-from gridgrad.nn.files.json_text import content_of_file
+from gridgrad.nn.files.documents import content_of_file
 from gridgrad.parallel.job.run import UserError, one_line, run_launcher
 
 ALL = "all"

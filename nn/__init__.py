@@ -20,8 +20,7 @@ from gridgrad.nn.layers.response_norm import LocalResponseNorm
 from gridgrad.nn.layers.sparse_linear import SparseLinear
 from gridgrad.nn.layers.tied_autoencoder import TiedAutoencoder
 from gridgrad.nn.losses import LOSSES, MSE, SoftmaxCrossEntropy
-from gridgrad.nn.optimizers.adaptive import OPTIMIZERS, Adadelta, Adagrad, Adam
-from gridgrad.nn.optimizers.optimizer import SGD
+from gridgrad.nn.optimizers.optimizer import OPTIMIZERS, SGD, Adadelta, Adagrad, Adam
 from gridgrad.nn.sequential import Sequential
 
 __all__ = [

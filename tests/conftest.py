@@ -11,9 +11,9 @@ import pytest
 from mpi4py import MPI
 
 from gridgrad.nn import device
-from gridgrad.nn.kernels import table_in_use
+from gridgrad.nn.kernels import kernel_table
+from gridgrad.nn.kernels.kernel_table import shipped
 from gridgrad.nn.kernels.processor import blas, processor
-from gridgrad.nn.kernels.shipped_tables import shipped
 from tests import selection, standin
 from tests.jobs import NoJob, jobs
 from tests.mpi import ranks_of
@@ -27,16 +27,16 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # else programs that t
 
 os.environ["GRIDGRAD_CACHE"] = tempfile.mkdtemp(prefix="gridgrad-test-")  # not the user's own
 atexit.register(shutil.rmtree, os.environ["GRIDGRAD_CACHE"], ignore_errors=True)
-if not table_in_use.named() and not shipped(processor(), blas()):  # jobs would measure such a processor, and say so
+if not kernel_table.named() and not shipped(processor(), blas()):  # jobs would measure such a processor, and say so
     os.environ["GRIDGRAD_KERNELS"] = "plain"
 
 
 @pytest.fixture(autouse=True)
 def kernels_stay():
     """A test may use another table of kernels; the next one gets this one again."""
-    table = table_in_use.kernels()
+    table = kernel_table.kernels()
     yield
-    table_in_use.use(table)
+    kernel_table.use(table)
 
 
 def pytest_addoption(parser):

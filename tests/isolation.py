@@ -16,7 +16,7 @@ from contextlib import contextmanager
 import numpy as np
 from mpi4py import MPI
 
-from gridgrad.nn.kernels import table_in_use
+from gridgrad.nn.kernels import kernel_table
 
 MOST = 5000  # communicators: more than MPICH has
 SOME = 100  # more than the gaps that a test leaves in the numbers of the communicators
@@ -30,7 +30,7 @@ class LeftBehind(Exception):
 def left_as_found():
     """Around a test. Raises LeftBehind."""
     environment, random_state = dict(os.environ), np.random.get_state()
-    table = table_in_use.kernels()
+    table = kernel_table.kernels()
     attributes, communicators = attributes_of_modules(), communicators_in_use()
     try:
         with np.errstate(), warnings.catch_warnings():
@@ -39,7 +39,7 @@ def left_as_found():
         os.environ.clear()
         os.environ.update(environment)
         np.random.set_state(random_state)
-        table_in_use.use(table)
+        kernel_table.use(table)
     gc.collect()
     changed = changes(attributes, attributes_of_modules())
     if changed:

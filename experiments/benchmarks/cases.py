@@ -1,11 +1,11 @@
-"""The networks that `bench` compares, with their bounds, and those among them that are not in `nn/zoo/networks.py`."""
+"""The networks that `bench` compares, with their bounds, and those among them that are not in `nn/zoo/network_names.py`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from gridgrad.nn import AvgPool2d, BatchNorm, Conv2d, MaxPool2d, ReLU, Sequential
 from gridgrad.nn.zoo import network_names
-from gridgrad.nn.zoo.networks import dense
+from gridgrad.nn.zoo.network_names import dense
 
 BATCH_NORM_BOUND = 1.15  # of networks with BatchNorm, where PyTorch is at its best
 MEMORY_BOUND = 1.1
@@ -16,7 +16,7 @@ class StepCase:
     """A comparison of training steps, or of inference.
 
     net, shape, outputs: what `gridgrad.nn.zoo.network_names.build` takes; net may also be a function like those of
-    `nn/zoo/networks.py`. bound: the ratio to stay under; best_bound: the one where PyTorch is at its best. None where nothing
+    `nn/zoo/network_names.py`. bound: the ratio to stay under; best_bound: the one where PyTorch is at its best; None: nothing
     is promised. work: "sgd" and "adam" for a training step with that optimizer, "inference" for a forward pass. large: whether
     it takes seconds, and so is no part of a quick run.
     """

@@ -1,4 +1,4 @@
-"""PyDTNN's side of `bench`: two networks of `nn/zoo/networks.py`, written as a PyDTNN user would; prints seconds a step as
+"""PyDTNN's side of `bench`: two networks of `nn/zoo/network_names.py`, written as a PyDTNN user would; prints seconds a step as
 JSON.
 
 A program of its own, for the interpreter of an environment that has PyDTNN: PYTHON -P pydtnn_peer.py --net mnist-cnn

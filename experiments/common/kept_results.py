@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gridgrad.experiments.common import report
 from gridgrad.experiments.common.options import check_writable
-from gridgrad.nn.files.json_text import UNFIT, content_of_file
+from gridgrad.nn.files.documents import UNFIT, content_of_file
 
 
 @contextlib.contextmanager

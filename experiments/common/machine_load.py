@@ -36,7 +36,7 @@ from pathlib import Path
 
 import psutil
 
-from gridgrad.nn.files.json_forms import AT_LEAST_0, COUNT, TEXT, WHOLE, Optional
+from gridgrad.nn.files.documents import AT_LEAST_0, COUNT, TEXT, WHOLE, Optional
 from gridgrad.parallel.calibration.core_speed import machine
 
 PROC, SYS = Path("/proc"), Path("/sys")

@@ -18,8 +18,8 @@ from gridgrad.experiments.common.version import version
 from gridgrad.nn import device, network_summary
 from gridgrad.nn.device import to_host
 from gridgrad.nn.files.whole_files import write_text
+from gridgrad.nn.kernels.kernel_table import kernels
 from gridgrad.nn.kernels.processor import blas, processor
-from gridgrad.nn.kernels.table_in_use import kernels
 from gridgrad.parallel.job.run import library_name
 
 ROWS = 1 << 23  # bytes of an array that are gathered at a time

@@ -5,7 +5,7 @@ import argparse
 from gridgrad.experiments.common.options import whole_list
 from gridgrad.nn import Conv2d, MaxPool2d, ReLU, Sequential
 from gridgrad.nn.zoo import network_names
-from gridgrad.nn.zoo.networks import dense
+from gridgrad.nn.zoo.network_names import dense
 
 PREFIX = "vgg-style:"
 HIDDEN = 256  # neurons of the hidden layer of a network that is named by its widths

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gridgrad.nn.files.json_text import UNFIT, content_of_file
+from gridgrad.nn.files.documents import UNFIT, content_of_file
 
 
 def kept(path, choose=lambda content: content):

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.report import write_json
-from gridgrad.nn.files.json_text import content_of
+from gridgrad.nn.files.documents import content_of
 from gridgrad.nn.files.limits import read_limited
 from gridgrad.nn.kernels.processor import processor
 from gridgrad.parallel.job.run import one_line

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from gridgrad.experiments.common.programs import FOLDER
-from gridgrad.nn.files import json_forms, toml_text
+from gridgrad.nn.files import documents
 
 SITES = FOLDER / "sites"
 SYSTEMS = {"slurm": "sbatch", "pbs": "qsub", "mpirun": "bash"}  # and what starts their scripts
@@ -34,23 +34,23 @@ def is_directive(value):
     return is_line(value) and value.startswith("-")
 
 
-LINE = json_forms.Kind("a text of one line", is_line)
-FILLED = json_forms.Kind(
+LINE = documents.Kind("a text of one line", is_line)
+FILLED = documents.Kind(
     'a line for bash to fill in variables, without " ` \\ and $(',
     lambda value: is_line(value) and not re.search(r'["`\\]|\$\(', value),
 )
-WORD = json_forms.Kind("a text of one line that is not empty", lambda value: is_line(value) and bool(value))
-NAME = json_forms.Kind(PLAIN_WORDS, is_plain)
-MEMORY_SIZE = json_forms.Kind(MEMORY_WORDS, lambda value: isinstance(value, str) and MEMORY.fullmatch(value) is not None)
-DIRECTIVE = json_forms.Kind("an option of the batch system, which begins with -", is_directive)
+WORD = documents.Kind("a text of one line that is not empty", lambda value: is_line(value) and bool(value))
+NAME = documents.Kind(PLAIN_WORDS, is_plain)
+MEMORY_SIZE = documents.Kind(MEMORY_WORDS, lambda value: isinstance(value, str) and MEMORY.fullmatch(value) is not None)
+DIRECTIVE = documents.Kind("an option of the batch system, which begins with -", is_directive)
 OF_SITE = {
-    "name": LINE, "system": json_forms.Kind(f"one of {', '.join(SYSTEMS)}", SYSTEMS.__contains__), "launcher": [WORD],
-    "cores": json_forms.WHOLE, "threads": json_forms.WHOLE, "gpus": json_forms.COUNT, "partition": NAME, "account": NAME, "qos":
+    "name": LINE, "system": documents.Kind(f"one of {', '.join(SYSTEMS)}", SYSTEMS.__contains__), "launcher": [WORD],
+    "cores": documents.WHOLE, "threads": documents.WHOLE, "gpus": documents.COUNT, "partition": NAME, "account": NAME, "qos":
     NAME, "constraint": NAME, "reservation": NAME, "mem": MEMORY_SIZE,
-    "directives": [DIRECTIVE], "chunk": WORD, "login": json_forms.TRUTH, "setup": [LINE], "folder": FILLED, "python": WORD,
-    "variables": json_forms.Each(FILLED), "notes": [LINE], "sources": json_forms.Each(LINE),
+    "directives": [DIRECTIVE], "chunk": WORD, "login": documents.TRUTH, "setup": [LINE], "folder": FILLED, "python": WORD,
+    "variables": documents.Each(FILLED), "notes": [LINE], "sources": documents.Each(LINE),
 }  # fmt: skip
-FORM = {name: json_forms.Optional(form) for name, form in OF_SITE.items()}
+FORM = {name: documents.Optional(form) for name, form in OF_SITE.items()}
 
 
 @dataclass(frozen=True)
@@ -104,11 +104,11 @@ def read(name):
     path = SITES / f"{name}.toml" if name in names() else Path(name)
     if path.suffix != ".toml":
         raise ValueError(f"there is no site {name}: use one of {', '.join(names())}, or a file of your own such as mine.toml")
-    content = toml_text.content_of_file(path)
+    content = documents.content_of_toml_file(path)
     known(content, ENTRIES, path)
-    json_forms.check(content, FORM | {name: OF_SITE[name] for name in NEEDED}, path.name)
+    documents.check(content, FORM | {name: OF_SITE[name] for name in NEEDED}, path.name)
     gpu = content.get("gpu", {})
-    json_forms.check(gpu, FORM, f"{path.name}.gpu")
+    documents.check(gpu, FORM, f"{path.name}.gpu")
     known(gpu, [entry for entry in OF_SITE if entry not in ("name", "system")], f"{path}, [gpu]")
     for name in (*content.get("variables", ()), *gpu.get("variables", ())):
         if not VARIABLE.fullmatch(name):

@@ -7,8 +7,7 @@ the same over the batch size on the right, where the lines cross.
 from matplotlib.ticker import LogLocator
 
 from gridgrad.experiments.plots.figures import VERSIONS, colours_of, measured_on, plt, save
-from gridgrad.nn.files.json_forms import AT_LEAST_0, SECONDS, TEXT, WHOLE, Each, Optional, check
-from gridgrad.nn.files.json_text import content_of
+from gridgrad.nn.files.documents import AT_LEAST_0, SECONDS, TEXT, WHOLE, Each, Optional, check, content_of
 from gridgrad.nn.files.limits import read_limited
 from gridgrad.parallel.grid.process_grid import parse_grid
 

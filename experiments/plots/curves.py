@@ -14,7 +14,7 @@ from gridgrad.experiments.scaling import records as study_records
 from gridgrad.experiments.scaling.environment import FORM, differences, same
 from gridgrad.experiments.scaling.study import Point
 from gridgrad.experiments.scaling.summary import key_alone, rows
-from gridgrad.nn.files.json_forms import TEXT, TRUTH, WHOLE, Optional, check
+from gridgrad.nn.files.documents import TEXT, TRUTH, WHOLE, Optional, check
 
 WITHIN = "grid", "net", "dataset", "data_dir"  # settings that points of one line may differ in, or that a panel names
 HOW = "steps", "seed", "profile"  # settings of how something is measured, on which no prediction depends

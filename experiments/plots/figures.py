@@ -8,7 +8,7 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 
-from gridgrad.nn.files.json_forms import TEXT, WHOLE
+from gridgrad.nn.files.documents import TEXT, WHOLE
 from gridgrad.nn.files.whole_files import written_whole
 
 VERSIONS = {"processor": TEXT, "mpi": TEXT, "threads": WHOLE}  # what `measured_on` needs

@@ -8,8 +8,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from gridgrad.experiments.plots.figures import plt, save
-from gridgrad.nn.files.json_forms import AT_LEAST_0, COUNT, TEXT, check
-from gridgrad.nn.files.json_text import content_of
+from gridgrad.nn.files.documents import AT_LEAST_0, COUNT, TEXT, check, content_of
 from gridgrad.nn.files.limits import read_limited
 from gridgrad.parallel.pipeline.schedule import Instruction
 from gridgrad.parallel.pipeline.simulate import Event

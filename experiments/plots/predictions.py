@@ -2,8 +2,7 @@
 
 from gridgrad.experiments.common.markdown import table
 from gridgrad.experiments.studies.predictions import fastest, problem_of, summary
-from gridgrad.nn.files.json_forms import NUMBER, SECONDS, TEXT, TRUTH, WHOLE, Optional, check
-from gridgrad.nn.files.json_text import content_of
+from gridgrad.nn.files.documents import NUMBER, SECONDS, TEXT, TRUTH, WHOLE, Optional, check, content_of
 from gridgrad.nn.files.limits import read_limited
 
 TITLE = """# Predicted and measured steps

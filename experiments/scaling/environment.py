@@ -11,10 +11,10 @@ import numpy as np
 
 from gridgrad.experiments.common.version import version
 from gridgrad.experiments.launching.start_ranks import cores, slots
-from gridgrad.nn.files.json_forms import LONGEST, PLAIN, TEXT, WHOLE, Optional
+from gridgrad.nn.files.documents import LONGEST, PLAIN, TEXT, WHOLE, Optional
+from gridgrad.nn.kernels.kernel_table import kernels
 from gridgrad.nn.kernels.measure_table import ensure_measured
 from gridgrad.nn.kernels.processor import blas, processor
-from gridgrad.nn.kernels.table_in_use import kernels
 from gridgrad.parallel.job.run import in_short, library_name
 
 PACKAGE = Path(__file__).resolve().parents[2]

@@ -31,7 +31,7 @@ from scipy.optimize import nnls
 from gridgrad.experiments.scaling.order import seconds_of
 from gridgrad.experiments.scaling.summary import difference, origin_of, point_of
 from gridgrad.experiments.scaling.volumes import network_of
-from gridgrad.nn.files.json_forms import is_number
+from gridgrad.nn.files.documents import is_number
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.process_grid import STAGE, parse_grid
 from gridgrad.parallel.plans.place_network import place

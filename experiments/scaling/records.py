@@ -28,8 +28,7 @@ from gridgrad.experiments.scaling.environment import same
 from gridgrad.experiments.scaling.settings import ALONE
 from gridgrad.experiments.scaling.study import Point
 from gridgrad.nn.files import limits
-from gridgrad.nn.files.json_forms import COUNT, LONGEST, PLAIN, TEXT, WHOLE, Each, Kind, Optional, check
-from gridgrad.nn.files.json_text import content_of
+from gridgrad.nn.files.documents import COUNT, LONGEST, PLAIN, TEXT, WHOLE, Each, Kind, Optional, check, content_of
 from gridgrad.parallel.grid.process_grid import checked_sizes, parse_grid, written
 
 REASON = Kind(f"a text of at most {LONGEST} printable characters",

@@ -1,7 +1,7 @@
 """What a report says of layers, collectives and the network, checked: what `hatchet.py`, `extrap.py`, `volumes.py`, `terms.py`
 and `fit.py` read of it beside what `summary.py` checks. Seconds that are missing or null count as 0."""
 
-from gridgrad.nn.files.json_forms import AT_LEAST_0, TEXT, WHOLE, Each, Kind, Optional, check
+from gridgrad.nn.files.documents import AT_LEAST_0, TEXT, WHOLE, Each, Kind, Optional, check
 from gridgrad.parallel.observe.span_observer import METHODS
 
 COLLECTIVE = {"layer": TEXT, "kind": TEXT, "calls": AT_LEAST_0, "bytes": AT_LEAST_0, "seconds": Optional(AT_LEAST_0)}

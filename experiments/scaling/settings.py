@@ -9,8 +9,8 @@ from pathlib import Path
 
 from gridgrad.experiments.common.parallel_schemes import AUTO, SCHEMES
 from gridgrad.experiments.common.programs import FOLDER, parser_of, suggestion
-from gridgrad.nn.files import toml_text
-from gridgrad.nn.files.json_forms import PLAIN, TEXT, TRUTH, WHOLE, Kind, Optional, check, is_number
+from gridgrad.nn.files import documents
+from gridgrad.nn.files.documents import PLAIN, TEXT, TRUTH, WHOLE, Kind, Optional, check, is_number
 
 FILES = FOLDER / "settings"  # the settings that come with gridgrad
 SCALINGS = ("strong", "weak")
@@ -59,7 +59,7 @@ def read(path):
     if not Path(path).exists() and (FILES / Path(path).name).is_file():
         path = FILES / Path(path).name
     try:
-        return toml_text.content_of_file(path)
+        return documents.content_of_toml_file(path)
     except ValueError as error:
         raise ValueError(f"{error}; see {FILES}/speedup.toml") from None
 

@@ -13,8 +13,7 @@ from gridgrad.experiments.common.options import user_input
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.scaling import records
 from gridgrad.experiments.scaling.order import BUSY, by_point, settled
-from gridgrad.nn.files.lock import Lock
-from gridgrad.nn.files.whole_files import resolved
+from gridgrad.nn.files.whole_files import Lock, resolved
 
 
 class StudyFile:

@@ -22,7 +22,7 @@ from gridgrad.experiments.scaling.order import seconds_of
 from gridgrad.experiments.scaling.records import key_of
 from gridgrad.experiments.scaling.settings import ALONE, POSITIVE
 from gridgrad.experiments.scaling.study import Curve, point_at
-from gridgrad.nn.files.json_forms import AT_LEAST_0, SECONDS, TRUTH, WHOLE, Each, Optional, check
+from gridgrad.nn.files.documents import AT_LEAST_0, SECONDS, TRUTH, WHOLE, Each, Optional, check
 
 MEASURED = {  # what is read of the report of a run
     "seconds_per_step": Optional({"median": SECONDS}), "time": Optional(Each(AT_LEAST_0)), "bytes": Optional(Each(AT_LEAST_0)),

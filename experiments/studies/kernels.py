@@ -2,7 +2,7 @@
 
     gridgrad study kernels
 
-It prints the table in use (see `nn/kernels/table_in_use.py`) and, for each product, the speed of the plain call, of the way
+It prints the table in use (see `nn/kernels/kernel_table.py`) and, for each product, the speed of the plain call, of the way
 that the table chooses and of the fastest way. Products that can not be cut are left out.
 """
 
@@ -19,11 +19,9 @@ from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.tables import table as text_of
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.kernels import gemm, patches
-from gridgrad.nn.kernels.kernel_table import NO_LIMIT, ORIENTATIONS, Tiles
+from gridgrad.nn.kernels.kernel_table import NO_LIMIT, ORIENTATIONS, PLAIN, Tiles, generation, kernels
 from gridgrad.nn.kernels.measure_table import SHAPES, ProductOverRows, TimedProduct, times
 from gridgrad.nn.kernels.processor import blas, processor
-from gridgrad.nn.kernels.shipped_tables import generation
-from gridgrad.nn.kernels.table_in_use import PLAIN, kernels
 from gridgrad.parallel.job.run import run_launcher
 
 CUTS = [Tiles((NO_LIMIT,) * 3), *(Tiles(shapes=shapes, most_k=NO_LIMIT, most_k_few_rows=NO_LIMIT) for shapes in SHAPES)]
@@ -36,7 +34,7 @@ def products(case):
     found = set()
 
     def see(a, b, out):
-        if a.dtype == np.float32 and a.size * b.shape[1] > gemm.SMALL_PRODUCT:
+        if a.dtype == np.float32:
             transposed = (not a.flags.c_contiguous) + 2 * (not b.flags.c_contiguous)
             if transposed < len(ORIENTATIONS):
                 found.add(TimedProduct(ORIENTATIONS[transposed], *a.shape, b.shape[1]))
@@ -50,7 +48,7 @@ def products(case):
 
     net = case.network()
     x, y = minibatch(net.input_shape, case.outputs, case.batch_size, case.loss)
-    with patch.object(gemm, "_matmul", see), patch.object(patches, "product_over_rows", see_rows):
+    with patch.object(gemm, "_large_product", see), patch.object(patches, "product_over_rows", see_rows):
         net.learn(x, y, LOSSES[case.loss](), SGD(net, 1.0))
     return found
 

@@ -25,8 +25,7 @@ from gridgrad.experiments.common.options import Parser, check_writable, number, 
 from gridgrad.experiments.common.tables import terminal
 from gridgrad.nn import LOSSES, Adam, Linear
 from gridgrad.nn.optimizers.schedules import cosine
-from gridgrad.nn.zoo import network_names, pruned_file
-from gridgrad.nn.zoo.pruning import prune
+from gridgrad.nn.zoo import network_names, pruning
 from gridgrad.parallel.job.run import run_launcher
 from gridgrad.parallel.partitioning.network_hypergraph import of_network
 from gridgrad.parallel.training import minibatch_indices
@@ -67,7 +66,7 @@ def trained_and_pruned(net, data, args):
     scores = {}
     train(net, data, args.steps, args, args.l1)
     scores["trained"] = score(net, data)
-    pruned = prune(net, args.zeros, layer_by_layer=True)
+    pruned = pruning.prune(net, args.zeros, layer_by_layer=True)
     scores["pruned"] = score(pruned, data)
     train(pruned, data, args.further, args)
     scores["pruned, and trained further"] = score(pruned, data)
@@ -138,7 +137,7 @@ def main():
         if args.batch_size > len(data.train):
             raise ValueError(f"--batch-size {args.batch_size} is larger than the data: {len(data.train)} training samples")
         pruned, scores = trained_and_pruned(net, data, args)
-        pruned_file.write(args.out, pruned, args.net)
+        pruning.write(args.out, pruned, args.net)
         text = document(args, data, pruned, scores, comparison(pruned, args))
         report.write_text(tables, text)
     print(f"{terminal(text)}\nnetwork written to {args.out}, tables to {tables}")

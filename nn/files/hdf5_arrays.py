@@ -24,10 +24,8 @@ NAMES = {"f": "floating-point numbers", "iu": "whole numbers"}
 
 @contextlib.contextmanager
 def reading(path, damage, remedy):
-    """An open HDF5 file to read, which is locked where the file system has locks.
-
-    OSError if the system can not read it. ValueError, "PATH: DAMAGE (reason); REMEDY", for what else h5py or the block raises.
-    """
+    """An open HDF5 file to read, which is locked where the file system has locks. OSError if the system can not read it;
+    ValueError, "PATH: DAMAGE (reason); REMEDY", for what else h5py or the block raises."""
     try:
         try:
             file = h5py.File(path, "r")
@@ -52,9 +50,7 @@ def one_line(error):
 
 def place_of(data, size):
     """Where in a file of `size` bytes the numbers of a dataset lie one after another, as NumPy has them in memory; else None.
-
-    A type of HDF5 says more than one of NumPy: which of its bits are the number, and how many its exponent has.
-    """
+    A type of HDF5 says more than one of NumPy: which of its bits are the number, and how many its exponent has."""
     alike = h5py.h5t.py_create(data.dtype, logical=True) == data.id.get_type()
     offset = data.id.get_offset() if alike and data.chunks is None and data.size else None
     return None if offset is None or offset + data.nbytes > size else offset
@@ -91,22 +87,17 @@ def early_and_unfilled():
 
 
 def own(folder, name, kind):
-    """The Group or Dataset of this name in a group. ValueError if there is none, or only a link to one elsewhere.
-
-    kind: h5py.Group or h5py.Dataset.
-    """
+    """The Group or Dataset (`kind`, a class of h5py) of this name in a group; ValueError if there is none, or only a link
+    elsewhere."""
     if not isinstance(folder.get(name, getlink=True), h5py.HardLink) or not isinstance(folder[name], kind):
         raise ValueError(f"it has no {kind.__name__.lower()} {name} of its own")
     return folder[name]
 
 
 def read_array(folder, name, shape, kinds, what):
-    """The array of this name in a group.
-
-    shape: its shape. kinds: the letters of its types in NumPy, such as "f". what: what it is, for messages.
-    ValueError for any other array, for numbers that are not finite, and for an array whose numbers are not in this file or come
-    from blocks larger than itself.
-    """
+    """The array of this name, which messages call `what`. kinds: the letters of its types in NumPy, such as "f".
+    ValueError for another shape or type, for numbers that are not finite, and for an array whose numbers are not in this file
+    or come from blocks larger than itself."""
     data = own(folder, name, h5py.Dataset)
     elsewhere = data.is_virtual or data.external  # a virtual one can be its own source, at which the library crashes
     if data.shape != shape or data.dtype.kind not in kinds or elsewhere:

@@ -45,10 +45,8 @@ def read_limited(path, most=None):
 
 
 def lines_of(file, path, most=None):
-    """Yields the lines of an open file. ValueError, with the number of the line, for one of more than `most` characters.
-
-    most: by default half of BUDGET, since a line is held twice while it is read.
-    """
+    """Yields the lines of an open file. ValueError, with the number of the line, for one of more than `most` characters: by
+    default half of BUDGET, since a line is held twice while it is read."""
     number, most = 0, BUDGET // 2 if most is None else most
     while line := file.readline(most + 1):
         number += 1
@@ -64,10 +62,8 @@ def check_unpacked(unpacked, packed):
 
 
 def check_dataset(data):
-    """ValueError if an HDF5 dataset, or one of its chunks, would become too large when it is read.
-
-    The library holds a chunk as a whole, and unpacks what lies there to the end, however large the chunk should be.
-    """
+    """ValueError if an HDF5 dataset, or one of its chunks, would become too large when it is read. The library holds a chunk as
+    a whole, and unpacks what lies there to the end, however large the chunk should be."""
     check_unpacked(data.nbytes, data.id.get_storage_size())
     if data.chunks is None:
         return

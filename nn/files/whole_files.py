@@ -1,4 +1,4 @@
-"""Writing files that appear whole or not at all, and the error for those that can not be written, such as on a full disk.
+"""Writing files that appear whole or not at all, the error for those that can not be written, and locks for one writer.
 
 Content is written beside the file, under a name of our own that no other program makes, and locked (flock) as long as its
 writer lives. The next writer of the same file deletes what is there without a lock: its writer was killed.
@@ -12,13 +12,20 @@ import os
 import platform
 import re
 import shutil
+import stat
 import tempfile
 import time
 from pathlib import Path
 
+from platformdirs import user_cache_path
+
 DAY = 86400.0  # seconds after which what can not be locked, or was written on another host, counts as left behind
 OURS = ".gridgrad-"
 FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS  # what a disk says that is full or read-only
+HELD = errno.EAGAIN, errno.EACCES  # what the system says where another process has the lock
+MARK = b"gridgrad: in use by "  # how the files of locks begin
+JOBS = {"SLURM_JOB_ID": "Slurm", "PBS_JOBID": "PBS", "LSB_JOBID": "LSF"}
+LOOKS, NAP = 20, 0.05  # at a lock whose holder has not said yet who it is; seconds between
 
 
 class NotWritten(OSError):
@@ -32,6 +39,11 @@ class NotWritten(OSError):
         return f"can not write {self.filename}: {self.strerror}; {remedy}"
 
 
+def cache_path(name):
+    """The path of a file of measurements of this machine: in GRIDGRAD_CACHE if that is set, else the user's cache directory."""
+    return Path(os.environ.get("GRIDGRAD_CACHE") or user_cache_path("gridgrad")) / name
+
+
 def resolved(path):
     """The path of a file that is to be written, without links. NotWritten if they lead in a circle."""
     found = os.path.realpath(path)
@@ -42,10 +54,7 @@ def resolved(path):
 
 @contextlib.contextmanager
 def written_whole(path):
-    """A path beside `path` to write to; it takes the place of `path` only if the block ends without an exception.
-
-    NotWritten, which names `path`, if it can not be written.
-    """
+    """A path beside `path` to write to, which takes its place only if the block ends without an exception. Else NotWritten."""
     path = resolved(path)  # a link stays a link
     with _reported(path):
         if path.exists() and not path.is_file():
@@ -59,11 +68,8 @@ def written_whole(path):
 @contextlib.contextmanager
 def folder_written_whole(path, anchor):
     """The path of a folder beside `path`, for the block to make; it takes the place of `path` only if the block succeeds.
-
-    anchor: the name of a file that is in all folders of this kind. What is at `path` already is replaced if it is such a folder
-    or an empty one; files of other names in it stay. OSError if it is anything else; NotWritten, which names `path`, if the
-    folder can not be written.
-    """
+    anchor: a file that is in all folders of this kind: only such a folder, or an empty one, is replaced. Files of other names
+    in it stay. OSError if anything else is there; NotWritten if it can not be written."""
     path = resolved(path)
     with _reported(path):
         check_replaceable(path, anchor)
@@ -171,19 +177,14 @@ def check_replaceable(path, anchor):
 
 
 def write_text(path, text, errors="backslashreplace"):
-    """Write a text in UTF-8; the file appears whole or not at all. NotWritten as in `written_whole`.
-
-    errors: what becomes of names that are not UTF-8, as for `open`: "surrogateescape" writes their bytes.
-    """
+    """Write a text in UTF-8; the file appears whole or not at all. errors: as for `open`; "surrogateescape" writes the bytes of
+    names that are not UTF-8."""
     with written_whole(path) as beside:
         beside.write_text(text, encoding="utf-8", errors=errors)
 
 
 def number_of(error):
-    """The number that the operating system gives an error; None if it has none.
-
-    h5py raises OSError or RuntimeError with the number in a long text.
-    """
+    """The operating system's number of an error, which h5py has in a long text; None if it has none."""
     within = re.search(r"errno = (\d+)", str(error))
     return int(within[1]) if within else getattr(error, "errno", None)
 
@@ -208,3 +209,77 @@ def _umask():
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+class Lock:
+    """Locks something against other processes until `release` or the end of this one. A file of somebody else stays as it is.
+    It is the system's lock (fcntl): no child inherits it, and file systems that several hosts share know it. The file is never
+    deleted, since two processes could then lock two files of one name: it means nothing by being there."""
+
+    def __init__(self, path, taken, remedy):
+        """taken, remedy: of the ValueError where another process has the lock; one, too, if `path` is no ordinary file."""
+        self.note = ""  # what to say where the file system has no locks, so that nothing is locked
+        try:
+            self._file = open(path, "r+b", buffering=0, opener=opened)  # noqa: SIM115
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise ValueError(f"{path} is a link, but a file to lock has to be there: move it away") from None
+            raise NotWritten(path, error.errno) from None
+        try:
+            if not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
+                raise ValueError(f"{path} is no ordinary file, but one to lock has to be there: move it away")
+            self._take(taken, remedy)
+        except OSError as error:  # there are no locks here
+            self.note = f"note: {path} can not be locked ({error.strerror}): see to it that nothing else writes here meanwhile"
+            self._file.close()
+        except ValueError:
+            self._file.close()
+            raise
+
+    def _take(self, taken, remedy):
+        for _ in range(LOOKS):
+            try:
+                fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return self._say(MARK + f"{this_process()}\n".encode())
+            except OSError as error:
+                if error.errno not in HELD:
+                    raise
+            if content := self._content():
+                break
+            time.sleep(NAP)
+        named = content.startswith(MARK)
+        holder = "".join(filter(str.isprintable, content.removeprefix(MARK).decode(errors="replace"))) if named else "unnamed"
+        raise ValueError(f"{taken} ({holder}): {remedy}")
+
+    def _content(self):
+        return os.pread(self._file.fileno(), 400, 0)
+
+    def _say(self, content):
+        """Write a content, unless the file has somebody else's, or can not be written."""
+        with contextlib.suppress(OSError):
+            if not (before := self._content()) or before.startswith(MARK):
+                os.ftruncate(self._file.fileno(), 0)
+                os.pwrite(self._file.fileno(), content, 0)
+
+    def release(self):
+        """Let others have the lock."""
+        if not self._file.closed:
+            self._say(b"")
+            self._file.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.release()
+
+
+def opened(path, flags):
+    """A descriptor of a file, made if there is none; neither of the target of a link nor waiting at a pipe."""
+    return os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+
+
+def this_process():
+    """This process in words: its number, its job and its host."""
+    job = next((f" of {name} job {os.environ[variable]}" for variable, name in JOBS.items() if os.environ.get(variable)), "")
+    return f"process {os.getpid()}{job} on {os.uname().nodename}"

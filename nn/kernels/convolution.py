@@ -26,20 +26,16 @@ from math import prod
 import numpy as np
 
 from gridgrad.nn.device import xp
+from gridgrad.nn.kernels.kernel_table import kernels
 from gridgrad.nn.kernels.patches import unrolling
 from gridgrad.nn.kernels.row_winograd import MOST_CHANNELS, ROW_TILES, RowWinograd
-from gridgrad.nn.kernels.table_in_use import kernels
 from gridgrad.nn.kernels.winograd import TILES, Winograd
 
 
 def algorithm(window, channels, filters, rows, columns, dtype, images):
-    """The algorithm for a layer, an object of one of the classes above. This is the only place where it is chosen.
-
-    window: the Window of the layer. channels, filters: C and F. rows, columns: P and Q. dtype: that of the arrays. images: how
-    many there are. The choice depends on these, on the kind of device and on the table in use (`nn/kernels/table_in_use.py`),
-    so results are bitwise reproducible. A GPU always uses `Patches`, in large blocks, because its library is best at large
-    products.
-    """
+    """The algorithm for a layer, chosen here only: by the Window, C and F, P and Q, the dtype, the number of images, the kind
+    of device and the table in use. So results are bitwise reproducible. A GPU always uses `Patches`, in large blocks, because
+    its library is best at large products."""
     if dtype == np.float32 and xp.is_cpu and window.stride == (1, 1):
         return _cheapest(kernels(), window, channels, filters, rows, columns, images)
     return unrolling(window, channels)
@@ -47,7 +43,7 @@ def algorithm(window, channels, filters, rows, columns, dtype, images):
 
 @lru_cache(maxsize=1024)
 def _cheapest(table, window, channels, filters, rows, columns, images):
-    """The algorithm with the least costs of a training step. The other arguments are those of `algorithm`."""
+    """The algorithm with the least costs of a training step, for the arguments of `algorithm`."""
     shape, direct = (channels, filters, rows, columns, images), unrolling(window, channels)
     choices = [(row_winograd_cost(table, one, *shape), one) for one in row_winograds(table, window, channels, filters)]
     choices += [(winograd_cost(table, one, *shape), one) for one in winograds(table, window, channels, filters)]
@@ -85,18 +81,16 @@ def direct_cost(table, window, channels, filters, rows, columns, images):
 
 
 def winograd_cost(table, one, channels, filters, rows, columns, images):
-    """The same with `one`, a Winograd object.
-
-    It makes five transforms: of x in both passes and of the gradient of x, which have C channels, of y and of its gradient.
-    """
+    """The same with `one`, a Winograd object. It makes five transforms: of x in both passes and of the gradient of x, which
+    have C channels, of y and of its gradient."""
     transforms = table.transform_channel * (3 * channels + 2 * filters) + 5 * table.transform_point
     points = images * one.products(rows, columns) * (products_cost(table, channels, filters) + transforms)
     return points + 3 * table.transform_kernel * one.points * channels * filters
 
 
 def row_winograd_cost(table, one, channels, filters, rows, columns, images):
-    """The same with `one`, a RowWinograd object. The gradient of the input is a convolution, too, and that of the kernel costs
-    as much as the outputs."""
+    """The same with `one`, a RowWinograd object. The gradient of the input is a convolution, too; that of the kernel costs as
+    much as the outputs."""
     (kh, kw), (vertical, horizontal) = one.window.kernel, one.window.padding
     height, width = rows + kh - 1 - sum(vertical), columns + kw - 1 - sum(horizontal)
     forward = row_winograd_pass(table, one, channels, filters, rows, columns, images)

@@ -2,7 +2,7 @@
 
 OpenBLAS has kernels for small products (m n k <= 10^6, float32, AVX-512) that read the operands in place instead of packing
 them first. `np.matmul` on 4-D strided views computes a large product as many such small ones in one call. Where that is
-faster depends on the processor and on the shape: `nn/kernels/table_in_use.py` has the table.
+faster depends on the processor and on the shape: `nn/kernels/kernel_table.py` has the table.
 
 The tile depends on the table and the shapes only, so results are bitwise reproducible.
 """
@@ -12,9 +12,8 @@ from functools import lru_cache
 import numpy as np
 
 from gridgrad.nn.device import xp
-from gridgrad.nn.kernels.kernel_table import FEW_ROWS, Tiles
-from gridgrad.nn.kernels.table_in_use import kernels
-from gridgrad.nn.kernels.workspace import scratch
+from gridgrad.nn.kernels.kernel_table import FEW_ROWS, ORIENTATIONS, Tiles, kernels
+from gridgrad.nn.kernels.workspace import column_sums, scratch
 
 SMALL_PRODUCT = 10**6  # the largest m n k for which OpenBLAS does not pack the operands
 SMALLEST_PRODUCT = 1 << 14  # the smallest m n k that is worth a call of the library
@@ -29,8 +28,7 @@ LONG_PRODUCT = 1 << 27  # the m n k between two progress points: one or two mill
 def tile(tiles, m, k, n):
     """The tile (rows, columns) for an (m, k) x (k, n) product, or None for one plain call. tiles: of the table, a Tiles.
 
-    The columns divide n. If the rows do not divide m, what is left is one plain call.
-    """
+    The columns divide n. If the rows do not divide m, what is left is one plain call."""
     if n <= 64 and k <= tiles.few_columns[0 if n <= 16 else 1 if n <= 32 else 2]:
         most = min(MOST_ROWS, SMALL_PRODUCT // (k * n), m)
         rows = divisor(m, most)
@@ -48,8 +46,7 @@ def tile(tiles, m, k, n):
 def tile_of_large_operand(m, k, n, right_transposed):
     """The tile for a product of a small batch and a large array, neither of which is then packed; None if there is none.
 
-    right_transposed: whether it is dy @ W.T, with m samples; else it is x.T @ dy, with k samples.
-    """
+    right_transposed: whether it is dy @ W.T, with m samples; else it is x.T @ dy, with k samples."""
     if right_transposed:
         columns = divisor(n, min(64, SMALL_PRODUCT // (m * k)))
         return (m, columns) if columns >= 8 else None
@@ -63,27 +60,14 @@ def divisor(n, most):
     return next((d for d in range(min(n, most), 0, -1) if n % d == 0), 0)
 
 
-def tiles_for(a_transposed, b_transposed):
-    """The Tiles in use for operands that are transposes of row-major arrays or not. No layer transposes both."""
-    table = kernels()
-    if a_transposed:
-        return Tiles() if b_transposed else table.tiles_left_transposed
-    return table.tiles_right_transposed if b_transposed else table.tiles
-
-
-def column_sums(a, out):
-    """Write the sums of the columns of a, (rows, columns), to `out`, (columns,), and return it."""
-    return xp.dot(ones(len(a), a.dtype), a, out=out)  # three times as fast as sum(axis=0)
-
-
-@lru_cache(maxsize=64)
-def ones(count, dtype):
-    """`count` ones, on the device. They must not be written to."""
-    return xp.ones(count, dtype)
+def tiles_for(table, a_transposed, b_transposed):
+    """The Tiles of a table for operands that are transposes of row-major arrays or not. No layer transposes both."""
+    orientation = a_transposed + 2 * b_transposed
+    return getattr(table, ORIENTATIONS[orientation]) if orientation < len(ORIENTATIONS) else Tiles()
 
 
 def group_of(fewest, rows, m, n):
-    """How many rows `product_over_rows` takes in a group; 0 if it does not divide the rows. fewest: the table's group_rows."""
+    """How many rows `product_over_rows` takes in a group; 0 for no groups. fewest: the table's group_rows."""
     group = divisor(rows, SMALL_PRODUCT // (m * n)) if fewest and m and n else 0
     # Summing costs m n operations per group, the product 2 m n per row: with few rows per group the sum costs too much.
     return group if fewest <= group < rows else 0
@@ -92,9 +76,7 @@ def group_of(fewest, rows, m, n):
 def product_over_rows(a, b, out, progress=None):
     """Write a.T @ b to `out` and return it, for matrices with many rows. a: (rows, m), b: (rows, n), out: (m, n).
 
-    The rows are divided into groups that are small enough for OpenBLAS not to pack, and the groups' products are summed.
-    progress: as for `matmul`.
-    """
+    The products of groups of rows, small enough for OpenBLAS not to pack, are summed. progress: as for `matmul`."""
     (rows, m), n = a.shape, b.shape[1]
     group = group_of(kernels().group_rows, rows, m, n) if xp.is_cpu and a.dtype == np.float32 else 0
     if not group:
@@ -113,37 +95,36 @@ def product_over_rows(a, b, out, progress=None):
 def matmul(a, b, out, progress=None):
     """Write a @ b to `out` and return it. a: (m, k), b: (k, n), out: (m, n), row-major.
 
-    progress: a function to call at progress points: a long product is computed in several pieces, with a call after each.
-    """
+    progress: a function to call at progress points: a long product is computed in several pieces, with a call after each."""
     (m, k), n = a.shape, b.shape[1]
     if progress and m * n * k > LONG_PRODUCT:
         rows = -(-LONG_PRODUCT // (n * k)) if n * k < LONG_PRODUCT else 1
         rows = -(-rows // 64) * 64  # a multiple of the tiles' rows
         for start in range(0, m, rows):
-            _matmul(a[start : start + rows], b, out[start : start + rows])
+            matmul(a[start : start + rows], b, out[start : start + rows])
             progress()
         return out
-    return _matmul(a, b, out)
-
-
-def _matmul(a, b, out):
-    """Write a @ b to `out` and return it, in tiles if that is faster."""
-    (m, k), n = a.shape, b.shape[1]
     if k == 1 and n >= LONG_ROW:
         return xp.multiply(a, b, out=out)  # an outer product writes memory, which no kernel of BLAS is made for
     if m * n * k <= SMALL_PRODUCT:
         return xp.matmul(a, b, out=out)
+    return _large_product(a, b, out)
+
+
+def _large_product(a, b, out):
+    """Write a @ b to `out` and return it, in tiles if that is faster."""
+    (m, k), n = a.shape, b.shape[1]
     if a.dtype != np.float32 or not out.flags.c_contiguous or not xp.is_cpu:
         return xp.matmul(a, b, out=out)
     a_transposed, b_transposed = not a.flags.c_contiguous, not b.flags.c_contiguous
     if (a_transposed and not a.flags.f_contiguous) or (b_transposed and not b.flags.f_contiguous):
         return xp.matmul(a, b, out=out)
-    shape = None
-    if (k if a_transposed else m) <= kernels().small_batch and (m if a_transposed else k) * n >= LARGE_OPERAND:
+    table, shape = kernels(), None
+    if (k if a_transposed else m) <= table.small_batch and (m if a_transposed else k) * n >= LARGE_OPERAND:
         if not a_transposed and not b_transposed:
             return _sum_of_products(a, b, out)
         shape = tile_of_large_operand(m, k, n, b_transposed)
-    shape = shape or tile(tiles_for(a_transposed, b_transposed), m, k, n)
+    shape = shape or tile(tiles_for(table, a_transposed, b_transposed), m, k, n)
     if shape is None:
         return xp.matmul(a, b, out=out)
     rows, columns = shape
@@ -168,8 +149,7 @@ def _matmul(a, b, out):
 def _sum_of_products(a, b, out):
     """Write a @ b to `out` and return it, for a small batch a, (m, k), and a large b, (k, n), both row-major.
 
-    k is divided, so that b is read once, in place, by products that OpenBLAS does not pack. Their results are then added.
-    """
+    k is divided, so that b is read once, in place, by products that OpenBLAS does not pack. Their results are then added."""
     (m, k), n = a.shape, b.shape[1]
     depth = 64 if m <= 8 else 128
     parts, whole = k // depth, k - k % depth

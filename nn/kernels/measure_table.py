@@ -1,9 +1,9 @@
 """Measuring the table of kernels (`nn/kernels/kernel_table.py`) on a processor for which none comes with the project.
 
 It is done once and within a budget of seconds, which the comparisons share; `gridgrad calibrate` measures without one.
-Typical products and convolutions are computed in each way in turns, for some rounds, or for fewer if the time is over. What
-there was no time for stays as in PRESET. The plain call has an advantage: another way must be MARGIN times as fast. Where two
-measurements choose differently, one way is therefore hardly faster than the other.
+Typical products and convolutions are computed in each way in turns. What there was no time for stays as in PRESET. The plain
+call has an advantage: another way must be MARGIN times as fast. So where two measurements choose differently, one way is hardly
+faster than the other.
 """
 
 import sys
@@ -19,9 +19,8 @@ import numpy as np
 from gridgrad.nn.device import empty, xp
 from gridgrad.nn.kernels.convolution import algorithm
 from gridgrad.nn.kernels.gemm import matmul, product_over_rows
-from gridgrad.nn.kernels.kernel_table import NO_LIMIT, ORIENTATIONS, Kernels, Tiles
+from gridgrad.nn.kernels.kernel_table import NO_LIMIT, ORIENTATIONS, PRESET, Kernels, Tiles, kernels, store, stored, use
 from gridgrad.nn.kernels.processor import blas, processor
-from gridgrad.nn.kernels.table_in_use import PRESET, kernels, store, stored, use
 from gridgrad.nn.kernels.window import Window
 
 BUDGET = 1.5  # seconds of a quick measurement
@@ -131,8 +130,8 @@ def ensure_measured():
 
 
 def announce():
-    print(f"measuring once, for {BUDGET:g} seconds, which ways to multiply matrices are fastest on this processor; thoroughly: "
-          f"gridgrad calibrate", file=sys.stderr, flush=True)  # fmt: skip
+    words = "which ways to multiply matrices are fastest on this processor; thoroughly: gridgrad calibrate"
+    print(f"measuring once, for {BUDGET:g} seconds, {words}", file=sys.stderr, flush=True)
 
 
 def measured(budget=inf):
@@ -145,11 +144,11 @@ def measured(budget=inf):
 
 
 class BudgetSpent(Exception):
-    """The budget of a measurement is spent."""
+    pass
 
 
 class Comparisons:
-    """The comparisons of a measurement of so many seconds. Each may take an equal part of the time that is left."""
+    """The comparisons of a measurement of so many seconds, each of which may take an equal part of the time that is left."""
 
     def __init__(self, budget=inf):
         self.end, self.left = time.monotonic() + budget, COMPARISONS
@@ -212,21 +211,17 @@ def best_tiles(orientation, plain, ratios):
 
 def last_that_pays(steps, found):
     """(step, gain): up to which of the steps a candidate pays, and the logarithm of what it saves; (0, 0) if it never does.
-
-    found: its seconds at each step, relative to those of the plain way. All steps up to the result are weighed together, so
-    that one mismeasured step does not decide.
-    """
+    found: its seconds at each step, relative to the plain way's. All steps up to the result are weighed together, so that one
+    mismeasured step does not decide."""
     losses = accumulate(log(ratio * MARGIN) for ratio in found)
     loss, step = min([(0.0, 0), *zip(losses, steps)], key=lambda pair: pair[0])
     return step, -loss
 
 
 def times(tasks, tables, rounds=ROUNDS, end=inf):
-    """The seconds of the tasks with each table, measured in turns: a list. It leaves the last table in use.
-
-    They are lower quartiles over the rounds, because whatever disturbs a measurement makes it longer. No round but the first
-    begins after the time `end` of the monotonic clock.
-    """
+    """The seconds of the tasks with each table, measured in turns, the last of which stays in use: lower quartiles over the
+    rounds, because what disturbs a measurement makes it longer. No round but the first begins after the time `end` of the
+    monotonic clock."""
     measured = []
     while len(measured) < 2 or len(measured) <= rounds and time.monotonic() < end:
         measured.append([sum(seconds(task, table) for task in tasks) for table in tables])

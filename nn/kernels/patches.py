@@ -6,24 +6,19 @@ It works on blocks of images and rows, so that the unrolled patches stay in the 
 from math import prod
 
 from gridgrad.nn.device import xp
-from gridgrad.nn.kernels.channels import pieces
-from gridgrad.nn.kernels.gemm import column_sums, divisor, matmul, product_over_rows
-from gridgrad.nn.kernels.strided_gradient import turned_convolutions
-from gridgrad.nn.kernels.table_in_use import kernels
-from gridgrad.nn.kernels.window import matching_slices
-from gridgrad.nn.kernels.workspace import blocks, copy_runs, scratch
+from gridgrad.nn.kernels.gemm import divisor, matmul, product_over_rows
+from gridgrad.nn.kernels.kernel_table import kernels
+from gridgrad.nn.kernels.window import matching_slices, turned_convolutions
+from gridgrad.nn.kernels.workspace import blocks, column_sums, copy_runs, pieces, scratch
 
 FEW_CHANNELS = 4  # with at most so many input channels, patches are unrolled channel by channel
 FEWEST_WINDOWS = 256  # the fewest windows in a block, even if it gets larger than usual: each block reads the whole kernel
 
 
 def padded(x, images, first, last, left, right, name):
-    """A block of images with padding: (images, last - first, left + W + right, C). Pixels outside the images are zero.
-
-    x: (n, H, W, C). images: a slice. first, last: the rows to take, from `first` to `last` - 1; they may lie outside.
-    left, right: the columns of padding to add. name: of the scratch array. The result is a view of x if no padding is
-    necessary and the pixels of each row are contiguous in memory, which the callers rely on.
-    """
+    """A block of images with padding: (images, last - first, left + W + right, C). Pixels outside the images are zero; `first`
+    and `last` - 1, its rows, may lie outside. left, right: the columns to add. It is the scratch array `name`, or a view of x
+    if nothing is to be added and the pixels of each row are contiguous in memory, which the callers rely on."""
     height, width = x.shape[1:3]
     inside = slice(max(first, 0), max(min(last, height), max(first, 0)))
     if inside == slice(first, last) and not left and not right and rows_are_contiguous(x):
@@ -41,7 +36,7 @@ def padded(x, images, first, last, left, right, name):
 
 
 def rows_are_contiguous(part):
-    """Whether the pixels of each row lie one after another in memory. part: (images, rows, columns, channels)."""
+    """Whether the pixels of each row of a block (images, rows, columns, channels) lie side by side in memory."""
     return part.strides[3] == part.itemsize and part.strides[2] == part.shape[3] * part.itemsize
 
 
@@ -65,7 +60,7 @@ class Patches:
         self.window = window
 
     def pixels_computed(self, rows, columns):
-        """The work for an output of this size, as a number of pixels for the cost model: simply all of them."""
+        """The work for an output of this size, as a number of pixels for the cost model: all of them."""
         return rows * columns
 
     def forward(self, x, w, b, y, progress=None):
@@ -149,10 +144,7 @@ class Patches:
         return blocks(len(x), shape[1], shape[2] * patch, 4, max(kernels().block_bytes, FEWEST_WINDOWS * patch), progress)
 
     def _unrolled(self, x, images, rows, columns):
-        """The matrix of the patches of a block of outputs: (windows, kh kw C), row-major or the transpose of a row-major one.
-
-        images, rows: slices of the outputs. columns: the number of columns of the output.
-        """
+        """The patches of a block of outputs: (windows, kh kw C), row-major or the transpose of such. images, rows: slices."""
         (kh, kw), (sh, sw), ((top, _), (left, right)) = self.window.kernel, self.window.stride, self.window.padding
         count, height, channels = images.stop - images.start, rows.stop - rows.start, x.shape[3]
         first, pixels = rows.start * sh - top, kh * kw * channels
@@ -178,11 +170,9 @@ class Patches:
 
 
 class RowPatches(Patches):
-    """The convolution of a window that moves down by single rows, with patches of one row of the kernel.
-
-    These are copied once instead of once for each row of the kernel. Each row of the kernel is multiplied with the patches of
-    its own rows of pixels, and the products are added. So copies cost less, products more: for few channels this is faster.
-    """
+    """The convolution of a window that moves down by single rows, with patches of one row of the kernel. Each row of the kernel
+    is multiplied with the patches of its own rows of pixels, and the products are added. So copies cost less, since patches are
+    copied once, and products more: for few channels this is faster."""
 
     ROWS_OF_PRODUCT = 256  # about so many patches are multiplied at once
 

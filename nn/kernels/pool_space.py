@@ -9,24 +9,20 @@ from gridgrad.nn.kernels.workspace import copy_runs, scratch
 
 
 class Space:
-    """Scratch memory for a block of images whose rows are pooled, and whose columns are not.
+    """Scratch memory for a block of images, (images, rows, width, channels), whose rows are pooled, and whose columns are not.
 
-    window: that of the pooling. shape: (images, rows, width, channels). outputs: the number of columns that come out.
-
-    halfway: the block, an array of this shape.
-    places: for each place in a window, an array with the column of `halfway` that each window has there. All are contiguous:
-    where windows overlap, the columns at places a stride apart are the same memory, shifted by a column. Each row then has
-    some more columns than there are outputs, whose contents mean nothing.
-    wide: an array of the same shape for the output, or None if there are no more columns than outputs.
-    """
+    `places`: for each place in a window, an array with the column that each window has there."""
 
     def __init__(self, window, shape, outputs, dtype):
+        """outputs: the number of columns that come out."""
         self.window, self.outputs = window, outputs
         (images, rows, width, channels), (k, stride, left) = shape, window.along(COLUMNS)
+        # Where windows overlap, the columns at places a stride apart are the same memory, shifted by a column. Each row then
+        # has some more columns than there are outputs, whose contents mean nothing.
         shift = (k - 1) // stride
         wide = images, rows, outputs + shift, channels
-        self.halfway = scratch("halfway", shape, dtype)
-        self.wide = scratch("wide", wide, dtype) if shift else None
+        self.halfway = scratch("halfway", shape, dtype)  # the block
+        self.wide = scratch("wide", wide, dtype) if shift else None  # for the output, where there are more columns
         self.places, self._copies, self._outside, self._first = [None] * k, [], [], []
         for first in range(min(k, stride)):
             flat = scratch(f"columns {first}", (prod(wide) + shift * channels,), dtype)

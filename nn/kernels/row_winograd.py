@@ -1,11 +1,11 @@
 """Winograd's algorithm along the columns of images only, for convolutions with few channels.
 
-Down an image, m rows of outputs are computed with n = m + kh - 1 products of rows instead of m kh (`nn/kernels/cook_toom.py`):
-the input is transformed by B^T, the kernel by G, and the products are transformed back by A^T. Each of these n products is a
-convolution with a kernel of one row. For output column q it multiplies the pixels q to q + kw - 1 of a transformed row, which
-lie one after another in memory, with a matrix (kw C, F), for the tiles of all images in a block at once. So nothing is
-unrolled, and the matrices have kw times as many columns as with tiles in two dimensions (`nn/kernels/winograd.py`), which need
-fewer operations, but have transforms that are slow for few channels.
+Down an image, m rows of outputs are computed with n = m + kh - 1 products of rows instead of m kh: the input is transformed by
+B^T, the kernel by G, and the products are transformed back by A^T. Each of these n products is a convolution with a kernel of
+one row. For output column q it multiplies the pixels q to q + kw - 1 of a transformed row, which lie side by side in memory,
+with a matrix (kw C, F), for the tiles of all images in a block at once. So nothing is unrolled, and the matrices have kw times
+as many columns as with tiles in two dimensions (`nn/kernels/winograd.py`), which need fewer operations, but have transforms
+that are slow for few channels.
 """
 
 from functools import lru_cache
@@ -13,12 +13,11 @@ from itertools import groupby
 from math import prod
 
 from gridgrad.nn.device import xp
-from gridgrad.nn.kernels.cook_toom import INPUT, KERNEL, OUTPUT, transform
-from gridgrad.nn.kernels.gemm import column_sums
+from gridgrad.nn.kernels.kernel_table import kernels
 from gridgrad.nn.kernels.patches import add_bias, rows_are_contiguous
-from gridgrad.nn.kernels.strided_gradient import turned_convolutions
-from gridgrad.nn.kernels.table_in_use import kernels
-from gridgrad.nn.kernels.workspace import blocks, scratch
+from gridgrad.nn.kernels.window import turned_convolutions
+from gridgrad.nn.kernels.winograd import INPUT, KERNEL, OUTPUT, transform
+from gridgrad.nn.kernels.workspace import blocks, column_sums, scratch
 
 ROW_TILES = {3: (4, 3, 2), 5: (3, 2)}  # the rows of outputs in a tile, for a kernel of so many rows
 MOST_CHANNELS = {4: 256, 5: 256, 6: 256, 7: 64}  # up to which rounding errors stay small, for each number of points
@@ -121,14 +120,10 @@ class RowWinograd:
 
     def _tiles(self, image, first, points, matrix):
         """Yield (points of tiles, rows of the image, columns of the matrix) such that points = matrix @ rows, or its adjoint.
-
-        The first tile starts at the row `first` of the image, which may lie above it, and each next one m rows further down.
-        Rows outside the image are left out; the points of tiles that lie outside entirely are set to 0 here. Tiles that are cut
-        in the same way come together.
-
-        image: (images, rows, columns, channels). points: (n, images * tiles, columns, channels). matrix: (n, rows of a tile).
-        What is yielded: (images, tiles, n, columns * channels), (images, tiles, rows, columns * channels), (n, rows).
-        """
+        The first tile starts at the row `first`, which may lie above the image, and each next one m rows further down. Rows
+        outside the image are left out; the points of tiles that lie outside entirely are set to 0 here."""
+        # points: (n, images * tiles, columns, channels), matrix: (n, rows of a tile). What is yielded, for the tiles cut
+        # in the same way: (images, tiles, n, columns * channels), (images, tiles, rows, columns * channels), (n, rows).
         images, height, columns, channels = image.shape
         down = points.shape[1] // images
         i, t, _, c = points.strides
@@ -144,10 +139,8 @@ class RowWinograd:
             yield points[:, some], rows, matrix[:, inside]
 
     def _add_products(self, windows, gradients, total):
-        """Add the sums over tiles and columns of windows @ gradients to `total`, (n, kw C F).
-
-        windows: (n, columns, kw C, tiles). gradients: of the products, (n, columns, tiles, F).
-        """
+        """Add the sums over tiles and columns of windows, (n, columns, kw C, tiles), @ the gradients of products, (n, columns,
+        tiles, F), to `total`, (n, kw C F)."""
         _, columns, pixels, _ = windows.shape
         filters = gradients.shape[3]
         at_once = min(columns, max(1, kernels().winograd_bytes // (pixels * filters * total.itemsize)))
@@ -162,11 +155,8 @@ class RowWinograd:
 
 @lru_cache(maxsize=1024)
 def cut_tiles(tiles, first, step, size, length):
-    """Which rows of each tile lie in the image: a list of (slice of tiles, slice of their rows, or None if there are none).
-
-    tiles: their number. first: the row of the image at which the first tile starts. step: how far apart they start. size: the
-    rows of a tile. length: those of the image.
-    """
+    """Which rows of each tile lie in the image: [(slice of tiles, slice of their rows, or None if there are none)].
+    Tiles of `size` rows start at the row `first` of the image, and each `step` rows further. length: the rows of the image."""
     starts = [first + tile * step for tile in range(tiles)]
     inside = [(max(0, -start), min(size, length - start)) for start in starts]
     cuts = [(pair, [tile for tile, _ in some]) for pair, some in groupby(enumerate(inside), key=lambda entry: entry[1])]

@@ -6,22 +6,19 @@ such as the sums of a bias, are left out. Sizes are those on a CPU, with the tab
 """
 
 from functools import lru_cache
-from itertools import product
 from math import prod
 
 import numpy as np
 
-from gridgrad.nn.kernels.channels import piece_length
 from gridgrad.nn.kernels.convolution import algorithm
 from gridgrad.nn.kernels.gemm import LARGE_OPERAND, PARTS, group_of
+from gridgrad.nn.kernels.kernel_table import kernels
 from gridgrad.nn.kernels.patches import FEW_CHANNELS, Patches, RowPatches, unrolling
 from gridgrad.nn.kernels.pool_space import runs
 from gridgrad.nn.kernels.row_winograd import CONFLICTING_BYTES, RowWinograd
-from gridgrad.nn.kernels.strided_gradient import Phase
-from gridgrad.nn.kernels.table_in_use import kernels
-from gridgrad.nn.kernels.window import COLUMNS, ROWS, Window
+from gridgrad.nn.kernels.window import COLUMNS, ROWS, phases_of
 from gridgrad.nn.kernels.winograd import CHANNELS_AT_ONCE, GRADIENTS_AT_ONCE, KERNELS_AT_ONCE, Winograd
-from gridgrad.nn.kernels.workspace import blocks
+from gridgrad.nn.kernels.workspace import blocks, piece_length
 
 
 def largest(*found):
@@ -38,41 +35,36 @@ def of_convolution(window, x, filters, dtype, needs_gradient, pooled=None):
 @lru_cache(maxsize=4096)
 def _of_convolution(table, window, x, filters, dtype, needs_gradient, pooled):
     (images, *_, channels), (rows, columns) = x, window.output(*x[1:3])
-    y = images, rows, columns, filters
-    if not prod(x) * prod(y):
+    x, y = _like(x, dtype), _like((images, rows, columns, filters), dtype)
+    if not x.size * y.size:
         return {}
     chosen = algorithm(window, channels, filters, rows, columns, dtype, images)
-    found = PASSES[type(chosen)](chosen, x, y, dtype) | {"channels 0": piece_length(_like(y, dtype))}  # the last for the bias
+    found = PASSES[type(chosen)](chosen, x, y) | {"channels 0": piece_length(y)}  # the last for the bias
     if pooled:
-        count, _ = _extents(chosen.blocks(_like(x, dtype), y))
-        found |= {"convolved": count * prod(y[1:]), "partial gradient": prod(window.kernel) * channels * filters}
-        found = largest(found, of_pooling(pooled, (count, *y[1:]), dtype, True))
+        count, _ = _extents(chosen.blocks(x, y.shape))
+        found |= {"convolved": count * prod(y.shape[1:]), "partial gradient": prod(window.kernel) * channels * filters}
+        found = largest(found, of_pooling(pooled, (count, *y.shape[1:]), dtype, True))
     if not needs_gradient or isinstance(chosen, Winograd):
         return found
-    if isinstance(chosen, Patches) and chosen._scattering_pays(*x, filters):
-        count, length = _extents(chosen.blocks(_like(x, dtype), y))
+    if isinstance(chosen, Patches) and chosen._scattering_pays(*x.shape, filters):
+        count, length = _extents(chosen.blocks(x, y.shape))
         return largest(found, {"unrolled": count * length * columns * prod(window.kernel) * channels})
-    return largest(found, *(_of_phase(chosen, x, y, dtype, phases) for phases in product(*map(range, window.stride))))
+    return largest(found, *_of_phases(chosen, x, y))
 
 
-def _of_phase(chosen, x, y, dtype, phases):
-    """Those of one convolution of `nn/kernels/strided_gradient.py`, which computes the gradient at the pixels of a phase."""
-    (images, height, width, channels), (_, rows, columns, filters), window = x, y, chosen.window
-    sides = (ROWS, phases[0], height, rows), (COLUMNS, phases[1], width, columns)
-    down, across = phases = [Phase(window, *side) for side in sides]
-    pixels = [len(range(side[2])[phase.pixels]) for phase, side in zip(phases, sides)]
-    if not (down.taps and across.taps and prod(pixels)):
-        return {}
-    single = Window((down.taps, across.taps), (1, 1), (down.padding, across.padding))
-    taken = [len(range(side[3])[phase.gradients]) for phase, side in zip(phases, sides)]
-    gradients, part = (images, *taken, filters), (images, *pixels, channels)
-    one = RowWinograd(single, chosen.m) if isinstance(chosen, RowWinograd) else unrolling(single, filters)
-    found = PASSES[type(one)](one, gradients, part, dtype, backward=False)
-    found["turned"] = down.taps * across.taps * filters * channels
-    if window.stride != (1, 1):  # the pixels do not lie side by side, so that each block is copied to its place
-        count, length = _extents(one.blocks(_like(gradients, dtype), part))
-        found["product"] = count * length * prod(part[2:])
-    return found
+def _of_phases(chosen, x, y):
+    """Yields those of each of the convolutions that compute the gradient of the input (`window.turned_convolutions`)."""
+    channels, filters = x.shape[3], y.shape[3]
+    for _, window, gradients, part in phases_of(chosen.window, y, x):
+        if not window or not part.size:
+            continue
+        one = RowWinograd(window, chosen.m) if isinstance(chosen, RowWinograd) else unrolling(window, filters)
+        found = PASSES[type(one)](one, gradients, part, backward=False)
+        found["turned"] = prod(window.kernel) * filters * channels
+        if chosen.window.stride != (1, 1):  # the pixels do not lie side by side, so that each block is copied to its place
+            count, length = _extents(one.blocks(gradients, part.shape))
+            found["product"] = count * length * prod(part.shape[2:])
+        yield found
 
 
 def of_pooling(window, x, dtype, is_max):
@@ -112,29 +104,29 @@ def of_batch_norm(x):
     return dict.fromkeys(names, piece) | {"sums of pieces": 2 * -(-prod(x) // piece) * x[-1]}
 
 
-# ----- forward, and the gradient of the kernel, by the algorithms of `nn/kernels/convolution.py`
+# ----- forward, and the gradient of the kernel, by the algorithms of `nn/kernels/convolution.py`; x, y: of `_like`
 
 
-def _of_row_winograd(one, x, y, dtype, backward=True):
-    kw, channels, (_, _, columns, filters) = one.window.kernel[1], x[3], y
-    count, length = _extents(one.blocks_of(y, channels, dtype.itemsize))
+def _of_row_winograd(one, x, y, backward=True):
+    kw, channels, (_, _, columns, filters) = one.window.kernel[1], x.shape[3], y.shape
+    count, length = _extents(one.blocks(x, y.shape))
     tiles, kernel = count * -(-length // one.m), kw * channels * filters
-    row = lambda pixels, of: (pixels + (pixels * of * dtype.itemsize % CONFLICTING_BYTES == 0)) * of  # noqa: E731
+    row = lambda pixels, of: (pixels + (pixels * of * x.itemsize % CONFLICTING_BYTES == 0)) * of  # noqa: E731
     found = {
         "kernel": one.n * kernel,
         "points": one.n * tiles * row(columns + kw - 1, channels),
         "products": one.n * tiles * row(columns, filters),
     }
     if backward:
-        at_once = min(columns, max(1, kernels().winograd_bytes // (kernel * dtype.itemsize)))
+        at_once = min(columns, max(1, kernels().winograd_bytes // (kernel * x.itemsize)))
         found |= {"kernel gradient": one.n * kernel, "products of columns": at_once * kernel, "sums of products": kernel}
     return found
 
 
-def _of_winograd(one, x, y, dtype):
-    channels, filters, (n, n_columns), (m, m_columns) = x[3], y[3], one.n, one.m
-    count, length = _extents(one._blocks(_like(x, dtype), _like(y, dtype), None))
-    down, across = one._tile_grid(slice(0, length), y[2])
+def _of_winograd(one, x, y):
+    (_, height, width, filters), channels, (n, n_columns), (m, m_columns) = y.shape, x.shape[3], one.n, one.m
+    count, length = _extents(one.blocks(x, y.shape))
+    down, across = one._tile_grid(slice(0, length), width)
     kh, kw = one.window.kernel
     kernel, tiles, reach = one.points * channels * filters, count * down * across, -(-n_columns // m_columns) - 1
     rows, columns = count * down, across + reach
@@ -150,7 +142,7 @@ def _of_winograd(one, x, y, dtype):
         "columns": n * rows * columns * n_columns * channels,
         "pixels": n * rows * columns * m_columns * channels,
     }
-    if (count * down * m, across * m_columns) == (count * y[1], y[2]):
+    if (count * down * m, across * m_columns) == (count * height, width):
         del found["padded gradient"]
     else:
         found["whole tiles"] = count * down * m * across * m_columns * filters
@@ -165,31 +157,31 @@ def _of_winograd(one, x, y, dtype):
     }
 
 
-def _of_patches(one, x, y, dtype, backward=True):
+def _of_patches(one, x, y, backward=True):
     (kh, kw), (sh, sw), padding = one.window.kernel, one.window.stride, one.window.padding
-    channels, filters = x[3], y[3]
-    count, length = _extents(one.blocks(_like(x, dtype), y))
-    pixels, patches = kh * kw * channels, count * length * y[2]
-    block = count * ((length - 1) * sh + kh) * (x[2] + sum(padding[1])) * channels
+    channels, filters = x.shape[3], y.shape[3]
+    count, length = _extents(one.blocks(x, y.shape))
+    pixels, patches = kh * kw * channels, count * length * y.shape[2]
+    block = count * ((length - 1) * sh + kh) * (x.shape[2] + sum(padding[1])) * channels
     found = {"padded": block if any(map(any, padding)) else 0}
     if (kh, kw, sh, sw) != (1, 1, 1, 1):
         found |= {"unrolled": patches * pixels, "planes": block if channels <= FEW_CHANNELS and sw <= 2 else 0}
     if backward:
-        group = group_of(kernels().group_rows, patches, pixels, filters) if dtype == np.float32 else 0
+        group = group_of(kernels().group_rows, patches, pixels, filters) if x.dtype == np.float32 else 0
         found |= {"partial kernel gradient": pixels * filters}
         found |= {"products of groups": patches // group * pixels * filters if group else 0}
     return found
 
 
-def _of_row_patches(one, x, y, dtype, backward=True):
-    (kh, kw), padding, channels, filters = one.window.kernel, one.window.padding, x[3], y[3]
-    count, length = _extents(one.blocks(_like(x, dtype), y))
-    rows, row = count * (length + kh - 1), kw * channels
-    groups = count * -(-length * y[2] // one.ROWS_OF_PRODUCT)
+def _of_row_patches(one, x, y, backward=True):
+    (kh, kw), padding, channels, filters = one.window.kernel, one.window.padding, x.shape[3], y.shape[3]
+    count, length = _extents(one.blocks(x, y.shape))
+    rows, row, patches = count * (length + kh - 1), kw * channels, count * length * y.shape[2]
+    groups = count * -(-length * y.shape[2] // one.ROWS_OF_PRODUCT)
     return {
-        "padded": rows * (x[2] + sum(padding[1])) * channels if any(map(any, padding)) else 0,
-        "unrolled": rows * y[2] * row,
-        "product of rows": kh * filters * max(count * length * y[2], groups * row if backward else 0),
+        "padded": rows * (x.shape[2] + sum(padding[1])) * channels if any(map(any, padding)) else 0,
+        "unrolled": rows * y.shape[2] * row,
+        "product of rows": kh * filters * max(patches, groups * row if backward else 0),
         "partial kernel gradient": kh * row * filters if backward else 0,
     }
 

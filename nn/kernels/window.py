@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from numbers import Integral
 
 import numpy as np
 
 from gridgrad.nn.device import to_device
+from gridgrad.nn.kernels.workspace import scratch
 
 Pixels = int | Sequence[int]  # a number, or (rows, columns)
 Padding = Pixels | Sequence[Sequence[int]]  # also ((top, bottom), (left, right))
@@ -15,14 +17,11 @@ ROWS, COLUMNS = 1, 2  # the dimensions of (n, H, W, C) that a window slides alon
 
 @dataclass(frozen=True)
 class Window:
-    """A window that slides over the rows and columns of an image.
+    """A window that slides over the rows and columns of an image."""
 
-    kernel, stride: (rows, columns). padding: ((top, bottom), (left, right)), in pixels.
-    """
-
-    kernel: tuple
+    kernel: tuple  # (rows, columns)
     stride: tuple
-    padding: tuple
+    padding: tuple  # ((top, bottom), (left, right)), in pixels
 
     def __str__(self):
         (kh, kw), (sh, sw), ((top, bottom), (left, right)) = self.kernel, self.stride, self.padding
@@ -47,8 +46,7 @@ class Window:
         return self.kernel[dim - ROWS], self.stride[dim - ROWS], self.padding[dim - ROWS][0]
 
     def input_part(self, dim, outputs, length):
-        """The slice of the image's rows or columns, `length` of them, that the slice `outputs` of the outputs along `dim` looks
-        at: empty for an empty one."""
+        """The slice of the image's `length` rows or columns at which a slice of the outputs looks; empty for an empty one."""
         k, s, before = self.along(dim)
         if outputs.stop <= outputs.start:
             return slice(0, 0)
@@ -66,11 +64,9 @@ class Window:
 
 
 def make_window(kernel, stride, padding, layer):
-    """A Window from the arguments of a layer.
+    """A Window from the arguments of a layer: a number, (rows, columns), or for the padding ((top, bottom), (left, right)).
 
-    kernel, stride, padding: a number, (rows, columns), or for the padding ((top, bottom), (left, right)).
-    Raises ValueError, which names the layer, if they are not whole numbers: at least 1, or 0 for the padding.
-    """
+    ValueError, which names the layer, if they are not whole numbers: at least 1, or 0 for the padding."""
     name = type(layer).__name__
     (kh, kw), (sh, sw) = _pair(kernel, 1, f"{name}: kernel"), _pair(stride, 1, f"{name}: stride")
     if isinstance(padding, tuple | list) and len(padding) == 2:
@@ -81,7 +77,7 @@ def make_window(kernel, stride, padding, layer):
 
 
 def _pair(value, least, what):
-    """A pair of whole numbers of at least `least`, from one number or two. what: the name in the message of the ValueError."""
+    """A pair of whole numbers of at least `least`, from one number or two; ValueError, which names `what`, for others."""
     pair = tuple(value) if isinstance(value, tuple | list) else (value, value)
     if len(pair) != 2 or not all(isinstance(n, Integral) and n >= least for n in pair):
         raise ValueError(f"{what} must be a whole number of at least {least}, or two of them, not {value!r}")
@@ -124,15 +120,57 @@ def put(array, index, block):
 
 
 def matching_slices(offset, stride, outputs, length, first=0):
-    """(slice of outputs, slice of inputs) such that output p corresponds to input p stride + offset, inside the image.
-
-    This is one place in a sliding window, in one dimension; the outputs left out have this place in the padding.
-    outputs: the number of outputs. length: the number of inputs. first: the global number of the first output, if the
-    outputs are a block; the slices count from the start of the block and of the image.
-    """
+    """(slice of outputs, slice of inputs): output p has input p stride + offset at one place of its window, inside the image.
+    outputs, length: the numbers of outputs and of inputs. first: the number of the first output, if the outputs are a block:
+    then slices count from the start of the block and of the image."""
     offset += first * stride
     start = max(0, -(offset // stride))
     stop = min(outputs, max(start, (length - 1 - offset) // stride + 1))
     if stop <= start:
         return slice(0, 0), slice(0, 0)
     return slice(start, stop), slice(start * stride + offset, (stop - 1) * stride + offset + 1, stride)
+
+
+# ----- the gradient of a convolution's input, as convolutions of the gradient of its output
+
+
+def turned_convolutions(window, dy, w, dx):
+    """Yield (window, gradients, kernel, part) for each phase of the stride: `part` of dx is that convolution, of stride 1.
+    Kernels are w, (kh, kw, C, F), turned around, with C and F exchanged, in scratch memory. Pixels of dx, (n, H, W, C), that no
+    window sees are set to 0 here. dy: (n, P, Q, F)."""
+    strides = window.stride
+    for phase, single, gradients, part in phases_of(window, dy, dx):
+        if not single:
+            part.fill(0)
+        elif part.size:
+            some = w[phase[0] :: strides[0], phase[1] :: strides[1]]
+            turned = scratch("turned", (*single.kernel, w.shape[3], w.shape[2]), w.dtype)
+            turned[...] = some[::-1, ::-1].transpose(0, 1, 3, 2)
+            yield single, gradients, turned, part
+
+
+def phases_of(window, dy, dx):
+    """Yield (phase, window, gradients, part) of `turned_convolutions`; no window where none of the kernel sees the part."""
+    for phase in product(*map(range, window.stride)):
+        rows = Phase(window, ROWS, phase[0], dx.shape[1], dy.shape[1])
+        columns = Phase(window, COLUMNS, phase[1], dx.shape[2], dy.shape[2])
+        taps, padding = (rows.taps, columns.taps), (rows.padding, columns.padding)
+        single = Window(taps, (1, 1), padding) if all(taps) else None
+        yield phase, single, dy[:, rows.gradients, columns.gradients], dx[:, rows.pixels, columns.pixels]
+
+
+class Phase:
+    """Every s-th pixel along one dimension of an image, s being the stride, and what its gradient is made of.
+
+    The windows that look at these pixels see them under every s-th row or column of the kernel: one of the `taps`."""
+
+    def __init__(self, window, dim, phase, length, outputs):
+        """phase: the first of the taps. length, outputs: those of the image and of the output along the dimension."""
+        k, stride, before = window.along(dim)
+        self.taps = len(range(phase, k, stride))  # how many
+        start = (phase - before) % stride
+        self.pixels = slice(start, length, stride)
+        first = (start + before) // stride - self.taps + 1  # the first output whose gradient reaches the first pixel
+        stop = first + len(range(start, length, stride)) + self.taps - 1
+        self.gradients = slice(max(0, first), max(0, first, min(outputs, stop)))  # of the outputs that matter
+        self.padding = max(0, -first), max(0, stop - max(outputs, first))  # the zeros to add to them (before, after)

@@ -8,22 +8,20 @@ and the products transformed back (Lavin and Gray 2016, section 4):
 The elementwise products, summed over the channels, are n^2 matrix products (tiles, C) x (C, F), one for each of the n^2
 points of a transformed tile. The transforms are matrix products, too: first along the rows of the image, then along its
 columns, each with its own m. Both read overlapping tiles where they lie, as views with strides, so tiles are never copied.
-OpenBLAS does not pack the operands of such small products (`nn/kernels/gemm.py`). The backward pass is the adjoint of each
-step.
-
-It works on blocks of images and rows, so that temporary arrays stay in the cache and their size is bounded, however large
-the batch is.
+OpenBLAS does not pack the operands of such small products (`nn/kernels/gemm.py`). Backward goes by the adjoint of each step.
 """
 
+from fractions import Fraction
+from functools import lru_cache
 from math import prod
 
-from gridgrad.nn.device import xp
-from gridgrad.nn.kernels.cook_toom import INPUT, KERNEL, OUTPUT, transform
-from gridgrad.nn.kernels.gemm import column_sums
+import numpy as np
+
+from gridgrad.nn.device import to_device, xp
+from gridgrad.nn.kernels.kernel_table import kernels
 from gridgrad.nn.kernels.patches import add_bias, padded
-from gridgrad.nn.kernels.table_in_use import kernels
 from gridgrad.nn.kernels.window import matching_slices
-from gridgrad.nn.kernels.workspace import blocks, scratch
+from gridgrad.nn.kernels.workspace import blocks, column_sums, scratch
 
 # The sizes of tiles for a kernel of so many rows and columns. Larger tiles have larger rounding errors.
 TILES = {3: ((4, 4), (4, 2), (2, 4), (2, 2)), 5: ((3, 2), (2, 3), (2, 2))}
@@ -32,6 +30,49 @@ KERNELS_AT_ONCE = 1 << 12  # so many kernels are transformed at once, so that th
 # Products are summed over so many channels at a time, because the transforms amplify the rounding errors of long sums: more so
 # the transforms with many points, which are the keys.
 CHANNELS_AT_ONCE = {4: 128, 5: 128, 6: 128, 7: 64}
+
+# The finite points at which Cook-Toom evaluates polynomials, for transforms with n points: of many sets of small fractions,
+# those with the smallest rounding errors.
+POINTS = {
+    4: (0, 1, -1),
+    5: (0, Fraction(3, 4), Fraction(-3, 4), Fraction(5, 3)),
+    6: (0, Fraction(2, 3), Fraction(-2, 3), Fraction(3, 2), Fraction(-3, 2)),
+    7: (0, 1, -1, Fraction(7, 4), Fraction(-7, 4), Fraction(1, 3)),
+}
+OUTPUT, KERNEL, INPUT = range(3)  # the matrices of `transforms`
+
+
+@lru_cache
+def transforms(m, r):
+    """(A^T, G, B^T) of F(m, r) in one dimension, (m, n), (n, r) and (n, n): y = A^T ((G g) * (B^T d)), with n = m + r - 1.
+    By Cook-Toom: polynomials of degree < m and < r are evaluated at n points, the last of which is infinity. B^T is the
+    transposed inverse, scaled so that its entries stay small. Entries are exact and rounded once, to float64."""
+    points = [Fraction(p) for p in POINTS[m + r - 1]]
+    others = [_with_roots([q for q in points if q != p]) for p in points]
+    scales = [sum(c * p**k for k, c in enumerate(polynomial)) for p, polynomial in zip(points, others)] + [1]
+    b = [[*polynomial, 0] for polynomial in others] + [_with_roots(points)]
+    g = [[value / scale for value in row] for row, scale in zip(_evaluation(points, r), scales)]
+    a = zip(*_evaluation(points, m))
+    return tuple(np.array([[float(value) for value in row] for row in matrix]) for matrix in (a, g, b))
+
+
+def _with_roots(roots):
+    """The coefficients of the product of (x - q) for the roots q, the lowest first."""
+    found = [Fraction(1)]
+    for q in roots:
+        found = [lower - q * same for lower, same in zip([0, *found], [*found, 0])]
+    return found
+
+
+def _evaluation(points, degree):
+    """The matrix that evaluates a polynomial with so many coefficients at the points and at infinity."""
+    return [[p**k for k in range(degree)] for p in points] + [[Fraction(k == degree - 1) for k in range(degree)]]
+
+
+@lru_cache
+def transform(m, r, which, dtype):
+    """A matrix of `transforms`, rounded to `dtype` and contiguous, on the device. which: OUTPUT, KERNEL or INPUT."""
+    return to_device(np.ascontiguousarray(transforms(m, r)[which], dtype))
 
 
 class Winograd:
@@ -53,11 +94,8 @@ class Winograd:
         return prod(self._tile_grid(slice(0, rows), columns)) * self.points
 
     def pixels_computed(self, rows, columns):
-        """The work for an output of this size, as a number of pixels for the cost model.
-
-        The model's tables were measured with images that the largest tiles fit, so this is the number of pixels for which those
-        need as many products.
-        """
+        """The work for an output of this size, as a number of pixels for the cost model, whose tables were measured with images
+        that the largest tiles fit: the pixels for which those need as many products."""
         kernel = self.window.kernel
         outputs = TILES[kernel[0]][0]
         return self.products(rows, columns) * prod(outputs) / prod(m + r - 1 for m, r in zip(outputs, kernel))
@@ -69,7 +107,7 @@ class Winograd:
     def forward(self, x, w, b, y, progress=None):
         """Write the convolution to y. b: may have no elements, if there is no bias."""
         kernel = self._kernel(w)
-        for images, rows in self._blocks(x, y, progress):
+        for images, rows in self.blocks(x, y.shape, progress):
             points = self._points(x, images, rows, y.shape[2])
             products = scratch("products", (*points.shape[:-1], w.shape[3]), x.dtype)
             multiply(points, kernel, products, CHANNELS_AT_ONCE[max(self.n)])
@@ -87,7 +125,7 @@ class Winograd:
         db.fill(0)
         if dx is not None:
             dx.fill(0)
-        for images, rows in self._blocks(x, dy, progress):
+        for images, rows in self.blocks(x, dy.shape, progress):
             points = self._points(x, images, rows, dy.shape[2])
             products = self._product_gradients(dy, images, rows)
             if kernel_gradient is None:
@@ -109,7 +147,7 @@ class Winograd:
         """Write the gradient of the input to dx."""
         kernel = self._kernel(w)
         dx.fill(0)
-        for images, rows in self._blocks(dx, dy, progress):
+        for images, rows in self.blocks(dx, dy.shape, progress):
             self._to_pixels(self._product_gradients(dy, images, rows), kernel, images, rows, dx)
 
     def _kernel(self, w):
@@ -118,12 +156,12 @@ class Winograd:
         transform_kernels(*self._matrices(KERNEL, w.dtype), w, kernel)
         return kernel
 
-    def _blocks(self, x, y, progress):
-        """Yield slices (images, rows) of the output whose tiles fit the cache. x, y: arrays like the input and the output."""
-        tile = self.points * max(x.shape[3], y.shape[3]) * x.itemsize
+    def blocks(self, x, shape, progress=None):
+        """Yield slices (images, rows) of outputs whose tiles fit the cache. x: the input. shape: that of all outputs."""
+        tile = self.points * max(x.shape[3], shape[3]) * x.itemsize
         # Each block reads the whole transformed kernel, so a block needs enough tiles for this to be negligible.
         most = max(kernels().winograd_bytes, kernels().winograd_tiles * tile)
-        return blocks(len(x), y.shape[1], -(-y.shape[2] // self.m[1]) * tile // self.m[0], self.m[0], most, progress)
+        return blocks(len(x), shape[1], -(-shape[2] // self.m[1]) * tile // self.m[0], self.m[0], most, progress)
 
     def _tile_grid(self, rows, columns):
         """(rows, columns) of the grid of tiles that covers the slice `rows` of the outputs. columns: those of the output."""
@@ -145,11 +183,9 @@ class Winograd:
         return self._transformed([at.T for at in self._matrices(OUTPUT, dy.dtype)], block, down, across, "products")
 
     def _transformed(self, pair, block, down, across, name):
-        """left @ tile @ right.T for the tiles that start at every m-th pixel: (*n, images, down, across, channels).
+        """left @ tile @ right.T for the tiles that start at every m-th pixel: (*n, images, down, across, channels), as `name`.
 
-        pair: (left, right), matrices with as many columns as a tile has rows and columns. block: (images, rows, columns,
-        channels). name: of the result.
-        """
+        pair: (left, right), with as many columns as a tile has rows and columns. block: (images, rows, columns, channels)."""
         (left, right), (images, _, columns, channels) = pair, block.shape
         (height, width), (m_rows, m_columns) = (left.shape[1], right.shape[1]), self.m
         b, r, q, c = block.strides
@@ -180,10 +216,7 @@ class Winograd:
             xp.copyto(part, target[:, : part.shape[1], : part.shape[2]])
 
     def _to_pixels(self, products, kernel, images, rows, dx):
-        """Add the gradient of the input for one block to dx.
-
-        products: the gradients of the products, (*n, images, tile rows, tile columns, F). kernel: the transformed one.
-        """
+        """Add the gradient of the input for one block to dx. kernel: transformed. products: of `_product_gradients`."""
         left, right = (bt.T for bt in self._matrices(INPUT, dx.dtype))
         (m_rows, m_columns), (n_rows, n_columns), channels = self.m, self.n, dx.shape[3]
         count, down, across = products.shape[2:5]
@@ -216,10 +249,7 @@ def matrices(points):
 
 
 def multiply(points, kernel, out, at_once):
-    """Write the matrix products of each point to `out`, summed over `at_once` channels at a time.
-
-    points: (*n, .., C), kernel: (points, C, F), out: (*n, .., F).
-    """
+    """Write points (*n, .., C) @ kernel (points, C, F) to out (*n, .., F), summed over `at_once` channels at a time."""
     points, out = matrices(points), matrices(out)
     channels = kernel.shape[1]
     if channels <= at_once:
@@ -237,8 +267,7 @@ def multiply(points, kernel, out, at_once):
 def add_products(points, products, kernel_gradient, at_once):
     """Add points.T @ products to the gradient of the transformed kernel, (points, C, F), for `at_once` points at a time.
 
-    points: (points, tiles, C). products: (points, tiles, F).
-    """
+    points: (points, tiles, C). products: (points, tiles, F)."""
     partial_sum = scratch("products of some points", (at_once, *kernel_gradient.shape[1:]), points.dtype)
     for start in range(0, len(points), at_once):
         some = slice(start, start + at_once)
@@ -247,11 +276,9 @@ def add_products(points, products, kernel_gradient, at_once):
 
 
 def add_kernel_gradient(points, products, left, right, dw):
-    """Add the gradient of the kernel from a block to dw, (kh, kw, C, F): left @ (points.T @ products) @ right.T.
+    """Add left @ (points.T @ products) @ right.T to dw, (kh, kw, C, F), for some channels at a time, which takes little memory.
 
-    points: (points, tiles, C). products: (points, tiles, F). left, right: (kh, n) and (kw, n). It goes over some channels at a
-    time, so that little memory is needed.
-    """
+    points: (points, tiles, C). products: (points, tiles, F). left, right: (kh, n) and (kw, n)."""
     channels, filters = dw.shape[2:]
     at_once = max(1, GRADIENTS_AT_ONCE // (len(points) * filters) // 16 * 16)
     for start in range(0, channels, at_once):
@@ -264,10 +291,9 @@ def add_kernel_gradient(points, products, left, right, dw):
 
 
 def transform_kernels(left, right, kernels, out):
-    """Write left @ kernel @ right.T to out for each input channel and filter.
+    """Write left (p, kh) @ kernel @ right.T (kw, q) to out, (p, q, C, F), for each input channel and filter.
 
-    left: (p, kh). right: (q, kw). kernels: (kh, kw, C, F), out: (p, q, C, F); the first two dimensions may be joined.
-    """
+    kernels: (kh, kw, C, F). The first two dimensions of both may be joined."""
     (p, kh), (q, kw) = left.shape, right.shape
     kernels, out = kernels.reshape(kh, kw, -1), out.reshape(p, q, -1)
     for start in range(0, kernels.shape[2], KERNELS_AT_ONCE):

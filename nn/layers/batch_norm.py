@@ -1,7 +1,7 @@
 """Batch normalisation, and the ReLU that follows it in the same passes over the memory.
 
 The arrays are larger than the caches and little is computed for each element, so what counts is how often memory is read and
-written. So they are processed in pieces that stay in the cache (`nn/kernels/channels.py`): forward reads x twice, for the
+written. So they are processed in pieces that stay in the cache (`nn/kernels/workspace.py`): forward reads x twice, for the
 statistics and to write the output; backward reads x and dy, too, twice. Sums over a piece are products with ones.
 """
 
@@ -12,9 +12,8 @@ import numpy as np
 from gridgrad.nn.arguments import whole_number
 from gridgrad.nn.context import Context
 from gridgrad.nn.device import Array, xp
-from gridgrad.nn.kernels.channels import channel_sums, pieces, sums_of_pieces
-from gridgrad.nn.kernels.table_in_use import kernels
-from gridgrad.nn.kernels.workspace import scratch
+from gridgrad.nn.kernels.kernel_table import kernels
+from gridgrad.nn.kernels.workspace import channel_sums, pieces, scratch, sums_of_pieces
 from gridgrad.nn.layer import Buffer, Layer, Parameter
 from gridgrad.nn.layers.activations import ReLU
 

@@ -9,10 +9,9 @@ machine compete.
 from itertools import groupby
 
 from gridgrad.nn.device import xp
-from gridgrad.nn.kernels.gemm import column_sums
+from gridgrad.nn.kernels.kernel_table import kernels
 from gridgrad.nn.kernels.patches import add_bias
-from gridgrad.nn.kernels.table_in_use import kernels
-from gridgrad.nn.kernels.workspace import scratch
+from gridgrad.nn.kernels.workspace import column_sums, scratch
 from gridgrad.nn.layer import Layer
 
 

@@ -5,7 +5,8 @@ import math
 from gridgrad.nn.arguments import whole_number
 from gridgrad.nn.context import Context
 from gridgrad.nn.device import Array, xp
-from gridgrad.nn.kernels.gemm import column_sums, matmul
+from gridgrad.nn.kernels.gemm import matmul
+from gridgrad.nn.kernels.workspace import column_sums
 from gridgrad.nn.layer import Parameter
 from gridgrad.nn.layers.weighted_layer import WeightedLayer
 

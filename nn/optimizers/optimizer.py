@@ -1,4 +1,9 @@
-"""The base class of all optimizers, which work on the flat buffers of a network, and stochastic gradient descent."""
+"""Optimizers, which work on the flat buffers of a network: SGD and, with a step size for each parameter, Adam and others.
+
+Each update is the same as PyTorch's. In the formulas, g is the gradient with the penalties: grad + l2 p + l1 sign(p). Where a
+paper uses the running mean (1 - beta) sum_i beta^i g_(t-i), the state array holds the sum without the factor (1 - beta). This
+saves one pass over the array; the factor is part of the constants of the step.
+"""
 
 import math
 import zlib
@@ -6,30 +11,23 @@ from collections.abc import Mapping, Sequence
 
 from gridgrad.nn.arguments import fraction, penalty_weight
 from gridgrad.nn.device import Array, to_device, xp
-from gridgrad.nn.kernels.table_in_use import kernels
+from gridgrad.nn.kernels.kernel_table import kernels
 from gridgrad.nn.optimizers.schedules import Schedule, constant
 from gridgrad.nn.sequential import Sequential
 
 
 class Optimizer:
-    """Updates the parameters of a network from its gradients, one chunk of the flat buffers after another.
-
-    net, lr, l2, l1: as for SGD.
-    updates: the number of updates so far. last_lr: the learning rate of the last one.
-
-    A subclass lists the names of its state arrays in `state_names`, returns the numbers that it needs in a step from
-    `constants`, and updates one chunk of the parameters in `update`. Only the slices that the network's FlatParameters say are
-    `owned` are updated and have state arrays in this process. These are told before a chunk is read and after it is written.
-    """
+    """Updates the parameters from the gradients, a chunk of the flat buffers at a time, by a subclass's `constants` and
+    `update`. Only the slices that are `owned` by the network's FlatParameters are updated and have state in this process.
+    FlatParameters are told before a chunk is read and after it is written."""
 
     name = "optimizer"  # the name under which observers report it
-    # The names of the state arrays, which have the size of the parameters and start as zeros.
-    state_names: tuple[str, ...] = ()
+    state_names: tuple[str, ...] = ()  # of the arrays of state, which have the size of the parameters and start as zeros
 
     def __init__(self, net: Sequential, lr: float | Schedule, l2: float = 0.0, l1: float = 0.0) -> None:
         self.net, self.l2, self.l1 = net, penalty_weight(l2, "l2"), penalty_weight(l1, "l1")
         self.lr: Schedule = lr if callable(lr) else constant(lr)
-        self.updates, self.last_lr = 0, self.rate()
+        self.updates, self.last_lr = 0, self.rate()  # how many so far, and the learning rate of the last one
         net.allocate()
         self.attach()
 
@@ -58,7 +56,7 @@ class Optimizer:
         """Update the parameters from the gradients, which are overwritten. The schedule is evaluated at step `net.step`."""
         lr = self.rate()
         self.updates += 1
-        constants = [self._number(value) for value in self.constants(lr)]
+        constants = list(map(self._number, self.constants(lr)))
         self.last_lr = lr
         for where, p, g, state in reversed(self.chunks):  # the gradients of the last layers are final first
             self.flat.ready(where)
@@ -80,11 +78,9 @@ class Optimizer:
         raise NotImplementedError
 
     def update(self, p: Array, g: Array, state: Sequence[Array], constants: Sequence[float]) -> None:
-        """Update one chunk of the parameters and of the state, in place.
+        """Update one flat chunk of the parameters p and of the state, in place; the gradients g may be overwritten.
 
-        p, g: the chunk of the parameters and of the gradients, flat; g may be overwritten. state: the chunks of the state
-        arrays, in the order of `state_names`. constants: what `constants` returned.
-        """
+        state: the chunks of the state arrays, in the order of `state_names`. constants: what `constants` returned."""
         raise NotImplementedError
 
     def state_arrays(self) -> dict[str, Array]:
@@ -96,11 +92,9 @@ class Optimizer:
         return {"updates": self.updates, "last_lr": self.last_lr, "owned": self.owned}
 
     def load_state(self, arrays: Mapping[str, Array], numbers: Mapping[str, float]) -> None:
-        """Restore the state from what `state_arrays` and `state_numbers` returned.
+        """Restore the state from what `state_arrays` and `state_numbers` returned; arrays may be copies, or on the host.
 
-        arrays: may be copies, on the host or on the device. Raises ValueError, and changes nothing, if names, shapes or the
-        owned slices differ from those of this optimizer.
-        """
+        ValueError, and nothing is changed, if names, shapes or the owned slices differ from those of this optimizer."""
         fits = arrays.keys() == self._state.keys() and numbers.keys() == self.state_numbers().keys()
         if fits and numbers["owned"] != self.owned:
             raise ValueError(f"state of {type(self).__name__}: it is of other slices of the parameters")
@@ -211,3 +205,208 @@ class SGD(Optimizer):
             else:
                 g = v
         xp.subtract(p, g, out=p)
+
+
+class Adam(Optimizer):
+    """Adam (Kingma and Ba, ICLR 2015) or, if `decoupled`, AdamW (Loshchilov and Hutter, ICLR 2019).
+
+    m <- beta1 m + (1 - beta1) g;  v <- beta2 v + (1 - beta2) g^2;
+    p <- p - lr m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps),  t = 1, 2, ...
+
+    The state arrays are `gradients`, m / (1 - beta1), and `squares`, v / (1 - beta2).
+
+    Parameters
+    ----------
+    net, lr
+        As in SGD.
+    betas : (float, float)
+        beta1 and beta2, each in [0, 1).
+    eps : float
+        Above 0.
+    l2, l1
+        As in SGD.
+    decoupled : bool
+        Whether l2 shrinks the parameters directly, p <- (1 - lr l2) p, instead of being part of g.
+
+    Raises
+    ------
+    ValueError
+        For values out of range.
+
+    Examples
+    --------
+    >>> from gridgrad.nn import Adam, Linear, Sequential
+    >>> Adam(Sequential([Linear(3, 1)]), betas=(0.9, 0.99)).state_names
+    ('gradients', 'squares')
+    """
+
+    state_names = ("gradients", "squares")
+
+    def __init__(
+        self,
+        net: Sequential,
+        lr: float | Schedule = 0.001,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        l2: float = 0.0,
+        l1: float = 0.0,
+        decoupled: bool = False,
+    ) -> None:
+        _check(eps, beta1=betas[0], beta2=betas[1])
+        super().__init__(net, lr, l2, l1)
+        self.betas, self.eps, self.decay = betas, eps, 0.0
+        if decoupled:
+            self.decay, self.l2 = l2, 0.0
+
+    def constants(self, lr: float) -> Sequence[float]:
+        beta1, beta2 = self.betas
+        mean = (1 - beta1) / (1 - beta1**self.updates)  # times `gradients`: the bias-corrected m
+        root = math.sqrt((1 - beta2) / (1 - beta2**self.updates))  # times sqrt(`squares`): the root of the bias-corrected v
+        return beta1, beta2, lr * mean / root, self.eps / root, 1 - lr * self.decay
+
+    def update(self, p: Array, g: Array, state: Sequence[Array], constants: Sequence[float]) -> None:
+        beta1, beta2, lr, eps, shrinkage = constants
+        gradients, squares = state
+        if self.decay:
+            xp.multiply(p, shrinkage, out=p)
+        xp.multiply(gradients, beta1, out=gradients)
+        xp.add(gradients, g, out=gradients)
+        xp.multiply(g, g, out=g)
+        xp.multiply(squares, beta2, out=squares)
+        xp.add(squares, g, out=squares)
+        _descend(p, gradients, squares, lr, eps, g)
+
+
+class Adagrad(Optimizer):
+    """Adagrad (Duchi, Hazan and Singer, JMLR 2011).
+
+    s <- s + g^2;  p <- p - lr g / (sqrt(s) + eps).
+
+    Parameters
+    ----------
+    net, lr
+        As in SGD.
+    eps : float
+        Above 0.
+    l2, l1
+        As in SGD.
+
+    Raises
+    ------
+    ValueError
+        For values out of range.
+
+    Examples
+    --------
+    >>> from gridgrad.nn import Adagrad, Linear, Sequential
+    >>> Adagrad(Sequential([Linear(3, 1)]), lr=0.1).state_names
+    ('squares',)
+    """
+
+    state_names = ("squares",)
+
+    def __init__(
+        self, net: Sequential, lr: float | Schedule = 0.01, eps: float = 1e-10, l2: float = 0.0, l1: float = 0.0
+    ) -> None:
+        _check(eps)
+        super().__init__(net, lr, l2, l1)
+        self.eps = eps
+
+    def constants(self, lr: float) -> Sequence[float]:
+        return lr, self.eps
+
+    def update(self, p: Array, g: Array, state: Sequence[Array], constants: Sequence[float]) -> None:
+        lr, eps = constants
+        (squares,) = state
+        scratch = xp.multiply(g, g, out=self.scratch[: len(g)])
+        xp.add(squares, scratch, out=squares)
+        _descend(p, g, squares, lr, eps, scratch)
+
+
+class Adadelta(Optimizer):
+    """Adadelta (Zeiler, arXiv:1212.5701, 2012).
+
+    s <- rho s + (1 - rho) g^2;  d <- sqrt(u + eps) / sqrt(s + eps) g;  u <- rho u + (1 - rho) d^2;  p <- p - lr d.
+
+    The state arrays are `squares`, s / (1 - rho), and `changes`, u / (1 - rho).
+
+    Parameters
+    ----------
+    net, lr
+        As in SGD.
+    rho : float
+        In [0, 1).
+    eps : float
+        Above 0.
+    l2, l1
+        As in SGD.
+
+    Raises
+    ------
+    ValueError
+        For values out of range.
+
+    Examples
+    --------
+    >>> from gridgrad.nn import Adadelta, Linear, Sequential
+    >>> Adadelta(Sequential([Linear(3, 1)])).state_names
+    ('squares', 'changes')
+    """
+
+    state_names = ("squares", "changes")
+
+    def __init__(
+        self,
+        net: Sequential,
+        lr: float | Schedule = 1.0,
+        rho: float = 0.9,
+        eps: float = 1e-6,
+        l2: float = 0.0,
+        l1: float = 0.0,
+    ) -> None:
+        _check(eps, rho=rho)
+        super().__init__(net, lr, l2, l1)
+        self.rho, self.eps = rho, eps
+
+    def constants(self, lr: float) -> Sequence[float]:
+        return lr, self.rho, self.eps / (1 - self.rho)
+
+    def update(self, p: Array, g: Array, state: Sequence[Array], constants: Sequence[float]) -> None:
+        lr, rho, eps = constants
+        squares, changes = state
+        scratch = self.scratch[: len(g)]
+        self._accumulate(squares, g, rho)
+        xp.add(squares, eps, out=scratch)
+        xp.sqrt(scratch, out=scratch)
+        xp.divide(g, scratch, out=g)
+        xp.add(changes, eps, out=scratch)
+        xp.sqrt(scratch, out=scratch)
+        xp.multiply(g, scratch, out=g)
+        self._accumulate(changes, g, rho)
+        xp.multiply(g, lr, out=g)
+        xp.subtract(p, g, out=p)
+
+    def _accumulate(self, total, x, rho):
+        """total <- rho total + x^2."""
+        scratch = xp.multiply(x, x, out=self.scratch[: len(x)])
+        xp.multiply(total, rho, out=total)
+        xp.add(total, scratch, out=total)
+
+
+def _descend(p, direction, squares, lr, eps, scratch):
+    """p <- p - lr direction / (sqrt(squares) + eps); scratch is overwritten."""
+    xp.sqrt(squares, out=scratch)
+    xp.add(scratch, eps, out=scratch)
+    xp.divide(direction, scratch, out=scratch)
+    xp.multiply(scratch, lr, out=scratch)
+    xp.subtract(p, scratch, out=p)
+
+
+def _check(eps, **decays):
+    if not 0 < eps < math.inf:
+        raise ValueError(f"eps must be above 0 and finite, not {eps}")
+    for name, value in decays.items():
+        fraction(value, name)
+
+
+OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam, "adagrad": Adagrad, "adadelta": Adadelta}

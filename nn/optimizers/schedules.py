@@ -51,11 +51,8 @@ def _check(lr):
 
 
 def parse(text, lr, total_steps):
-    """The schedule for an option of the command line.
-
-    text: "constant", "step:EVERY:FACTOR" or "cosine", optionally followed by ",warmup:STEPS". lr: the learning rate.
-    total_steps: the step at which the cosine reaches 0. Raises ValueError, which says what is accepted.
-    """
+    """The schedule for an option of the command line (HELP), for the learning rate lr; cosines reach 0 at `total_steps`.
+    ValueError says what is accepted."""
     unknown = ValueError(f"unknown schedule '{text}': use {HELP}")
 
     def number(kind, word):

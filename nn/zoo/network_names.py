@@ -1,4 +1,23 @@
-"""Networks by name, as in the option `--net`."""
+"""Networks by name, as in the option `--net`: published ones, perceptrons such as mlp:64,64,relu, and pruned ones.
+
+| name             | source                                                    | parameters  | at        |
+|------------------|-----------------------------------------------------------|-------------|-----------|
+| mlp2, mlp3       | Grabaskas 2018, Appendix B (MNIST padded to 32x32)        | 2,119,690 / 4,207,626 | 1024 |
+| mnist-cnn        | Grabaskas 2018, Appendix B (28x28, padded to 32x32)       | 169,506     | 28x28x1   |
+| cifar-cnn        | Grabaskas 2018, Appendix B                                | 114,838     | 32x32x3   |
+| marques-A-B      | Marques 2016, section 4.3: A and B kernels                | see below   | 32x32x3   |
+| lenet5           | LeCun et al. 1998, all maps of a layer connected          | 61,706      | 28x28x1   |
+| alexnet          | Krizhevsky 2014 (one tower, no groups)                    | 61,100,840  | 224x224x3 |
+| vgg16            | Simonyan and Zisserman 2015, column D                     | 138,357,544 | 224x224x3 |
+| resnet18         | He et al. 2016, projections where the shape changes       | 11,689,512  | 224x224x3 |
+| resnet20         | He et al. 2016, section 4.2, with projections             | 272,474     | 32x32x3   |
+| googlenet        | Szegedy et al. 2015, with BatchNorm, as in torchvision    | 6,624,904   | 224x224x3 |
+
+Marques names the four networks 50:500, 150:800, 300:1000 and 500:1500. The text lists convolution, normalisation and
+pooling, twice, and one fully connected layer. It does not say which normalisation; here it is across 5 channels.
+
+As in torchvision, googlenet has kernels of 3x3 where the paper has 5x5; it has no auxiliary classifiers.
+"""
 
 from functools import partial
 from math import prod
@@ -6,9 +25,183 @@ from math import prod
 import numpy as np
 
 from gridgrad.nn.layers.activations import Dropout, LeakyReLU, ReLU, Sigmoid, Tanh
+from gridgrad.nn.layers.batch_norm import BatchNorm
+from gridgrad.nn.layers.branches import Concat, Flatten, Residual
+from gridgrad.nn.layers.conv import Conv2d
+from gridgrad.nn.layers.linear import Linear
+from gridgrad.nn.layers.pool import AvgPool2d, MaxPool2d
+from gridgrad.nn.layers.response_norm import LocalResponseNorm
+from gridgrad.nn.sequence import output_shape
 from gridgrad.nn.sequential import Sequential
-from gridgrad.nn.zoo import pruned_file
-from gridgrad.nn.zoo.networks import ZOO, perceptron
+from gridgrad.nn.zoo import pruning
+
+# ----- published networks: functions from the shape of a sample, (height, width, channels), and the number of outputs to layers
+
+
+def mlp2(shape, outputs):
+    return perceptron(prod(shape), [2048], Tanh, outputs)
+
+
+def mlp3(shape, outputs):
+    return perceptron(prod(shape), [2048, 1024], Tanh, outputs)
+
+
+def mnist_cnn(shape, outputs):
+    # The thesis pads the images to 32x32; padding of the first convolution gives the same result.
+    padding = tuple((max(0, 32 - length) // 2,) * 2 for length in shape[:2])
+    layers = [Conv2d(shape[2], 32, 5, padding=padding), Tanh(), MaxPool2d(3, 3, 1), Conv2d(32, 64, 5), Tanh(), MaxPool2d(2)]
+    return dense(layers, shape, [200], Tanh, outputs)
+
+
+def cifar_cnn(shape, outputs):
+    layers = [Conv2d(shape[2], 64, 5), ReLU(), MaxPool2d(3), Conv2d(64, 64, 5), ReLU(), MaxPool2d(3)]
+    return dense(layers, shape, [100], ReLU, outputs, before=lambda: [Dropout(0.5)])
+
+
+def marques(first, second):
+    """The function that makes the layers of Marques' network with so many kernels in its two convolutions."""
+
+    def layers(shape, outputs):
+        start = [Conv2d(shape[2], first, 5), LocalResponseNorm(5), MaxPool2d(2)]
+        return dense([*start, Conv2d(first, second, 5), LocalResponseNorm(5), MaxPool2d(2)], shape, [], None, outputs)
+
+    return layers
+
+
+def lenet5(shape, outputs):
+    layers = [Conv2d(shape[2], 6, 5, padding=2), Tanh(), AvgPool2d(2), Conv2d(6, 16, 5), Tanh(), AvgPool2d(2)]
+    return dense(layers, shape, [120, 84], Tanh, outputs)
+
+
+def alexnet(shape, outputs):
+    layers = [
+        Conv2d(shape[2], 64, 11, 4, 2), ReLU(), MaxPool2d(3, 2),
+        Conv2d(64, 192, 5, padding=2), ReLU(), MaxPool2d(3, 2),
+        Conv2d(192, 384, 3, padding=1), ReLU(), Conv2d(384, 256, 3, padding=1), ReLU(),
+        Conv2d(256, 256, 3, padding=1), ReLU(), MaxPool2d(3, 2),
+    ]  # fmt: skip
+    return dense(layers, shape, [4096, 4096], ReLU, outputs, before=lambda: [Dropout(0.5)])
+
+
+def vgg16(shape, outputs):
+    layers, channels = [], shape[2]
+    for width, count in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
+        for _ in range(count):
+            layers += [Conv2d(channels, width, 3, padding=1), ReLU()]
+            channels = width
+        layers.append(MaxPool2d(2))
+    return dense(layers, shape, [4096, 4096], ReLU, outputs, after=lambda: [Dropout(0.5)])
+
+
+def resnet18(shape, outputs):
+    start = [Conv2d(shape[2], 64, 7, 2, 3, bias=False), BatchNorm(64), ReLU(), MaxPool2d(3, 2, 1)]
+    return residual_stages(start, shape, outputs, 64, (64, 128, 256, 512), blocks=2)
+
+
+def resnet20(shape, outputs):
+    start = [Conv2d(shape[2], 16, 3, padding=1, bias=False), BatchNorm(16), ReLU()]
+    return residual_stages(start, shape, outputs, 16, (16, 32, 64), blocks=3)
+
+
+def googlenet(shape, outputs):
+    layers = [
+        *normalised(shape[2], 64, 7, 2, 3), MaxPool2d(3, 2, 1),
+        *normalised(64, 64, 1), *normalised(64, 192, 3, 1, 1), MaxPool2d(3, 2, 1),
+    ]  # fmt: skip
+    channels = 192
+    for widths in INCEPTIONS:
+        if not widths:
+            layers.append(MaxPool2d(3, 2, 1))
+            continue
+        layers.append(inception(channels, *widths))
+        channels = layers[-1].output_shape((1, 1, channels))[2]
+    mean = AvgPool2d(output_shape(layers, shape)[:2])
+    return [*layers, mean, Flatten(), Dropout(0.2), Linear(channels, outputs)]
+
+
+def inception(channels, one, before_three, three, before_five, five, pooled):
+    """The module of Szegedy et al. 2015, Figure 2b, for images of so many channels; the others: of its convolutions."""
+    return Concat(
+        normalised(channels, one, 1),
+        [*normalised(channels, before_three, 1), *normalised(before_three, three, 3, 1, 1)],
+        [*normalised(channels, before_five, 1), *normalised(before_five, five, 3, 1, 1)],
+        [MaxPool2d(3, 1, 1), *normalised(channels, pooled, 1)],
+    )
+
+
+# Szegedy et al. 2015, Table 1: the kernels of the convolutions of each inception; empty for a pooling between them.
+INCEPTIONS = (
+    (64, 96, 128, 16, 32, 32), (128, 128, 192, 32, 96, 64), (),
+    (192, 96, 208, 16, 48, 64), (160, 112, 224, 24, 64, 64), (128, 128, 256, 24, 64, 64), (112, 144, 288, 32, 64, 64),
+    (256, 160, 320, 32, 128, 128), (),
+    (256, 160, 320, 32, 128, 128), (384, 192, 384, 48, 128, 128),
+)  # fmt: skip
+
+
+def normalised(inputs, outputs, kernel, stride=1, padding=0):
+    """A convolution, whose arguments these are, with BatchNorm and ReLU."""
+    return [Conv2d(inputs, outputs, kernel, stride, padding, bias=False), BatchNorm(outputs, 1e-3), ReLU()]
+
+
+def residual_stages(layers, shape, outputs, channels, widths, blocks):
+    """`layers`, which give so many channels, stages of residual blocks, the mean over the image, and a Linear layer.
+
+    widths: the channels of each stage. blocks: how many a stage has. Every stage but the first halves height and width."""
+    for width in widths:
+        for block in range(blocks):
+            stride = 2 if block == 0 and width != widths[0] else 1
+            layers += [residual_block(channels, width, stride), ReLU()]
+            channels = width
+    return [*layers, AvgPool2d(output_shape(layers, shape)[:2]), Flatten(), Linear(channels, outputs)]
+
+
+def residual_block(channels, width, stride):
+    """Two convolutions of 3x3 beside the identity, or a projection where the shape changes (He et al. 2016, Figure 2)."""
+    branch = [
+        Conv2d(channels, width, 3, stride, 1, bias=False), BatchNorm(width), ReLU(),
+        Conv2d(width, width, 3, padding=1, bias=False), BatchNorm(width),
+    ]  # fmt: skip
+    projection = [Conv2d(channels, width, 1, stride, bias=False), BatchNorm(width)]
+    return Residual(branch, projection if (stride, channels) != (1, width) else [])
+
+
+def dense(layers, shape, widths, activation, outputs, before=list, after=list):
+    """`layers`, a Flatten, and a `perceptron`, which takes the other arguments. shape: that of a sample for `layers`."""
+    features = prod(output_shape(layers, shape))
+    return [*layers, Flatten(), *perceptron(features, widths, activation, outputs, before, after)]
+
+
+def perceptron(features, widths, activation, outputs, before=list, after=list):
+    """Hidden layers of `widths`, each a Linear layer and an `activation`, and a Linear layer to the outputs.
+
+    before, after: functions that make the layers to put before and after each hidden layer."""
+    layers = []
+    for width in widths:
+        layers += [*before(), Linear(features, width), activation(), *after()]
+        features = width
+    return [*layers, Linear(features, outputs)]
+
+
+# name: (function from shape and outputs to the layers, whether the network takes images)
+ZOO = {
+    "mlp2": (mlp2, False),
+    "mlp3": (mlp3, False),
+    "mnist-cnn": (mnist_cnn, True),
+    "cifar-cnn": (cifar_cnn, True),
+    "marques-50-500": (marques(50, 500), True),
+    "marques-150-800": (marques(150, 800), True),
+    "marques-300-1000": (marques(300, 1000), True),
+    "marques-500-1500": (marques(500, 1500), True),
+    "lenet5": (lenet5, True),
+    "alexnet": (alexnet, True),
+    "vgg16": (vgg16, True),
+    "resnet18": (resnet18, True),
+    "resnet20": (resnet20, True),
+    "googlenet": (googlenet, True),
+}
+
+
+# ----- the network that a text describes
 
 ACTIVATIONS = {"relu": ReLU, "leakyrelu": LeakyReLU, "tanh": Tanh, "sigmoid": Sigmoid}
 MLP = f"mlp:WIDTH,WIDTH,..,ACTIVATION[,dropout=P], such as mlp:512,512,relu; activations: {', '.join(ACTIVATIONS)}"
@@ -21,16 +214,9 @@ HELP = (
 
 
 def build(spec, shape, outputs, seed=0, dtype=np.float32):
-    """The Sequential that a text describes.
-
-    spec: a name of the zoo such as "vgg16", or with another dropout probability "vgg16,dropout=0.2"; or the widths and the
-    activation of a multilayer perceptron, "mlp:64,64,relu,dropout=0.5". "mlp:relu", without widths, is a linear
-    model. Or "pruned:FILE", a network with SparseLinear layers and the weights of that file (`nn/zoo/pruned_file.py`).
-    shape: the shape of the data set's samples, (height, width, channels) or a number of features. outputs: the number of
-    outputs. seed, dtype: as for Sequential.
-    The network's `input_shape` says in which shape it takes the samples: networks of Linear layers take them flat.
-    Raises ValueError, which says what is wrong and what is accepted.
-    """
+    """The Sequential that a text like that of `--net` (HELP) describes; its `input_shape` is the one in which it takes samples.
+    shape: of the data set's samples, (height, width, channels) or a number of features, which is flat for networks of Linear
+    layers. ValueError says what is wrong and what is accepted."""
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     if spec.startswith(PRUNED):
         return _pruned(spec, shape, outputs, seed, dtype)
@@ -50,10 +236,7 @@ def build(spec, shape, outputs, seed=0, dtype=np.float32):
 
 
 def zoo_layers(spec, layers, takes_images, rest, shape, outputs):
-    """The layers of a network of the zoo.
-
-    layers: the function that makes them. rest: the text after the name, which is empty or sets the dropout probability.
-    """
+    """The layers of a network of the zoo, which the function `layers` makes. rest: empty, or sets the dropout probability."""
     size = "x".join(map(str, shape))
     if takes_images and len(shape) != 3:
         raise ValueError(f"net '{spec}' takes images, but the samples are of shape {size}: use another data set or net")
@@ -97,7 +280,7 @@ def mlp_layers(spec, features, outputs):
 
 def _pruned(spec, shape, outputs, seed, dtype):
     """The network of "pruned:FILE"."""
-    net = pruned_file.read(spec.removeprefix(PRUNED), partial(_unpruned, seed=seed, dtype=dtype))
+    net = pruning.read(spec.removeprefix(PRUNED), partial(_unpruned, seed=seed, dtype=dtype))
     features, given = prod(shape), net.output_shape(net.input_shape)
     if net.input_shape != (features,) or given != (outputs,):
         raise ValueError(f"net '{spec}' has {net.input_shape[0]} features and {given[0]} outputs, but {features} and {outputs} "

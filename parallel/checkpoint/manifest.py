@@ -14,9 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from gridgrad.nn.files.json_text import content_of
+from gridgrad.nn.files.documents import content_of
 from gridgrad.nn.files.limits import read_limited
-from gridgrad.nn.files.lock import Lock
+from gridgrad.nn.files.whole_files import Lock
 from gridgrad.parallel.checkpoint.shard_file import sha256
 from gridgrad.parallel.job.run import one_line
 

@@ -12,7 +12,7 @@ from itertools import count, takewhile
 import numpy as np
 from mpi4py import MPI
 
-from gridgrad.nn.files.json_text import UNFIT
+from gridgrad.nn.files.documents import UNFIT
 from gridgrad.parallel.checkpoint.manifest import found_in
 from gridgrad.parallel.checkpoint.pieces import assemble, parts_of
 from gridgrad.parallel.checkpoint.shard_file import ShardFile

@@ -22,8 +22,8 @@ import h5py
 import numpy as np
 
 from gridgrad.nn.files import limits
+from gridgrad.nn.files.documents import content_of
 from gridgrad.nn.files.hdf5_arrays import DAMAGED, early_and_unfilled, mapped
-from gridgrad.nn.files.json_text import content_of
 from gridgrad.nn.files.whole_files import number_of
 from gridgrad.parallel.checkpoint.pieces import Piece
 from gridgrad.parallel.placement.partition import indices, size

@@ -2,7 +2,7 @@
 
 What is fastest is measured once, in `SECONDS` at the most or one turn, and stored, so that a repeated run repeats bit by bit.
 So that two measurements agree, "plain" is preferred unless another way is clearly faster, and sizes of buckets are powers of
-two. The answers are in the file `reductions.json` of the cache folder (`nn/files/cache_files.py`); without it they are measured
+two. The answers are in the file `reductions.json` of the cache folder (`nn/files/whole_files.py`); without it they are measured
 again. An answer is valid for jobs that agree in the MPI library, the kind of processor, the number of cores, the grid, the
 ranks on each node, the type of the gradients and roughly their number, and the network settings.
 """
@@ -19,10 +19,9 @@ from math import inf, log2
 import numpy as np
 from mpi4py import MPI
 
-from gridgrad.nn.files.cache_files import cache_path
-from gridgrad.nn.files.json_text import content_of
+from gridgrad.nn.files.documents import content_of
 from gridgrad.nn.files.limits import read_limited
-from gridgrad.nn.files.whole_files import write_text
+from gridgrad.nn.files.whole_files import cache_path, write_text
 from gridgrad.parallel.calibration.turns import TimeLimit, in_turns, timed
 from gridgrad.parallel.sync.overlapped import OverlappedReduction
 from gridgrad.parallel.sync.power_sgd import PowerSGDReduction

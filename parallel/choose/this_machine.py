@@ -1,7 +1,7 @@
 """The Machine that this job runs on.
 
 `gridgrad calibrate` measures it in minutes; where that was not done, a probe measures it in less than three seconds
-(`parallel/calibration/probe.py`). Either is stored as a machine file in the cache folder (`nn/files/cache_files.py`), one for
+(`parallel/calibration/probe.py`). Either is stored as a machine file in the cache folder (`nn/files/whole_files.py`), one for
 each number of ranks and of ranks on a node, so that the planner gives the same answer when a run is repeated. A calibration
 takes the place of a probe, whose file has the entry `core.uncertainty`. A deleted file is measured again.
 """
@@ -14,8 +14,8 @@ import zlib
 
 from mpi4py import MPI
 
-from gridgrad.nn.files import cache_files
-from gridgrad.nn.files.json_text import content_of
+from gridgrad.nn.files import whole_files
+from gridgrad.nn.files.documents import content_of
 from gridgrad.nn.files.limits import read_limited
 from gridgrad.nn.files.whole_files import write_text
 from gridgrad.parallel.calibration import measure, probe
@@ -75,7 +75,7 @@ def machine_file(comm):
     what = [comm.size, ranks_per_node, *MPI.get_vendor(), platform.machine(), os.cpu_count()]
     what += [os.environ.get("OMP_NUM_THREADS"), *transport()]
     digest = zlib.crc32(repr(what).encode())
-    return cache_files.cache_path(f"machine-{comm.size}-ranks-{ranks_per_node}-a-node-{digest:08x}.json")
+    return whole_files.cache_path(f"machine-{comm.size}-ranks-{ranks_per_node}-a-node-{digest:08x}.json")
 
 
 def ranks_of_node(comm):

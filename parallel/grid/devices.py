@@ -18,8 +18,8 @@ from mpi4py import MPI
 
 from gridgrad.nn import device as devices
 from gridgrad.nn.device import xp
+from gridgrad.nn.kernels.kernel_table import PRESET, kernels, store, stored, use
 from gridgrad.nn.kernels.measure_table import BUDGET, QUICKLY, announce, measured
-from gridgrad.nn.kernels.table_in_use import PRESET, kernels, store, stored, use
 from gridgrad.parallel.job.waiting import broadcast
 
 

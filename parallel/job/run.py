@@ -16,7 +16,7 @@ import warnings
 from mpi4py import MPI
 
 from gridgrad.nn.files.whole_files import NotWritten, is_of_disk
-from gridgrad.nn.kernels.table_in_use import named
+from gridgrad.nn.kernels.kernel_table import named
 from gridgrad.parallel.job.own_process import end_with_parent, remove_own_segments
 from gridgrad.parallel.job.waiting import broadcast, sleep_until
 from gridgrad.startup import interruptible, listen

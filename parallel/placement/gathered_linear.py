@@ -3,7 +3,8 @@
 from math import prod
 
 from gridgrad.nn.device import xp
-from gridgrad.nn.kernels.gemm import column_sums, matmul
+from gridgrad.nn.kernels.gemm import matmul
+from gridgrad.nn.kernels.workspace import column_sums
 from gridgrad.nn.layer import Layer
 from gridgrad.parallel.placement.partition import size
 

@@ -14,8 +14,8 @@ import numpy as np
 from gridgrad import nn
 from gridgrad.nn.kernels import scratch_sizes
 from gridgrad.nn.kernels.convolution import algorithm
+from gridgrad.nn.kernels.kernel_table import kernels
 from gridgrad.nn.kernels.patches import scattering_cost
-from gridgrad.nn.kernels.table_in_use import kernels
 from gridgrad.nn.layers.activations import Activation
 from gridgrad.nn.layers.pool import Pool2d
 from gridgrad.parallel.placement.moves import sum_in_place

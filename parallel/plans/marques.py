@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from math import prod
 
 from gridgrad.nn.device import xp
-from gridgrad.nn.kernels.gemm import column_sums
 from gridgrad.nn.kernels.patches import add_bias
+from gridgrad.nn.kernels.workspace import column_sums
 from gridgrad.nn.layer import Block, Layer
 from gridgrad.nn.layers.conv import Conv2d
 from gridgrad.parallel.grid.process_grid import BATCH, MODEL

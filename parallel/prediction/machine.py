@@ -36,8 +36,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gridgrad.nn.files.json_forms import WHOLE, Each, Kind, check, is_number
-from gridgrad.nn.files.json_text import content_of
+from gridgrad.nn.files.documents import WHOLE, Each, Kind, check, content_of, is_number
 from gridgrad.nn.files.limits import read_limited
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.grid_description import GroupDescription

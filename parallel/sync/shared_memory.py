@@ -29,7 +29,7 @@ import numpy as np
 from mpi4py import MPI
 
 from gridgrad.nn.device import empty
-from gridgrad.nn.kernels.table_in_use import kernels
+from gridgrad.nn.kernels.kernel_table import kernels
 from gridgrad.parallel.grid.group import Group
 from gridgrad.parallel.grid.tally import Call
 from gridgrad.parallel.job.own_process import MARK, OURS

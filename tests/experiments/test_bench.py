@@ -15,7 +15,7 @@ from gridgrad.experiments.benchmarks.cases import StepCase
 from gridgrad.experiments.benchmarks.rounds import OutOfTime, in_minutes, ratios
 from gridgrad.experiments.common.tables import terminal
 from gridgrad.nn.zoo import network_names
-from gridgrad.nn.zoo.networks import ZOO
+from gridgrad.nn.zoo.network_names import ZOO
 from gridgrad.parallel.job.run import UserError
 from tests.experiments.common.made_up_load import BUSY, QUIET
 

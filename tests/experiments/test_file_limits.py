@@ -15,7 +15,7 @@ from gridgrad.experiments.parts.partition_files import read_hypergraph, read_par
 from gridgrad.experiments.plots import crossover, pipeline, predictions
 from gridgrad.experiments.scaling import records, settings
 from gridgrad.nn.files import limits
-from gridgrad.nn.files.json_text import content_of_file
+from gridgrad.nn.files.documents import content_of_file
 from gridgrad.parallel.checkpoint.manifest import Manifest
 from gridgrad.parallel.checkpoint.shard_file import sha256
 from gridgrad.parallel.job.run import UserError, one_line

@@ -12,9 +12,8 @@ import pytest
 from gridgrad.experiments.benchmarks.cases import StepCase
 from gridgrad.experiments.studies import kernels as program
 from gridgrad.nn.device import xp
+from gridgrad.nn.kernels.kernel_table import PLAIN, SHIPPED, use
 from gridgrad.nn.kernels.measure_table import ProductOverRows, TimedProduct
-from gridgrad.nn.kernels.shipped_tables import SHIPPED
-from gridgrad.nn.kernels.table_in_use import PLAIN, use
 
 RECORDS = json.loads((Path(__file__).parents[2] / "results" / "kernels.json").read_text())
 KINDS = {"Product": TimedProduct, "ProductOverRows": ProductOverRows}

@@ -9,7 +9,7 @@ from gridgrad.experiments.common import core_limits
 from gridgrad.experiments.plots.roofline import draw, roof
 from gridgrad.experiments.studies import roofline
 from gridgrad.nn.device import xp
-from gridgrad.nn.kernels import table_in_use
+from gridgrad.nn.kernels import kernel_table
 from tests.experiments.figures import is_figure
 from tests.experiments.programs import program
 
@@ -65,7 +65,7 @@ def test_points_count_the_operations_of_the_direct_algorithm_and_every_array_onc
 @pytest.mark.skipif(not xp.is_cpu, reason="GPUs use no Winograd")
 @pytest.mark.long
 def test_points_name_the_algorithm():
-    table_in_use.use(table_in_use.PRESET)  # which algorithm is the fastest differs between processors
+    kernel_table.use(kernel_table.PRESET)  # which algorithm is the fastest differs between processors
     layers = {kernel.name: kernel for kernel in roofline.KERNELS}
     assert len(layers) == len(roofline.KERNELS) - 4  # dense layers of three batches share names
     for name, expected in (("3x3 256-256 on 56x56", "Winograd"), ("11x11 1-96 stride 4 on 224x224", "patches")):

@@ -16,7 +16,7 @@ from gridgrad.experiments.common.machine_load import LOAD
 from gridgrad.experiments.parts.train_options import SHORT
 from gridgrad.experiments.studies import overlap
 from gridgrad.experiments.train import options as options_of_train
-from gridgrad.nn.files.json_forms import Optional, check
+from gridgrad.nn.files.documents import Optional, check
 from gridgrad.parallel.grid.process_grid import parse_grid
 from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)
 from tests.experiments.programs import assert_refused, job

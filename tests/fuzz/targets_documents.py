@@ -21,8 +21,7 @@ from gridgrad.experiments.scaling import settings as study_settings
 from gridgrad.experiments.scaling.study import Study
 from gridgrad.experiments.studies.protocols import __main__ as protocols
 from gridgrad.experiments.studies.servers import __main__ as servers
-from gridgrad.nn.kernels import table_in_use
-from gridgrad.nn.kernels.kernel_table import to_json
+from gridgrad.nn.kernels import kernel_table
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.choose import reductions, this_machine
 from gridgrad.parallel.prediction import machine
@@ -182,23 +181,24 @@ def stored_machine(path):
         price(this_machine.machine_of_text(path, text))
 
 
-def kernel_table(path):
-    with variable(table_in_use.VARIABLE, path):
-        table_in_use.named()
+def kernels_file(path):
+    with variable(kernel_table.VARIABLE, path):
+        kernel_table.named()
 
 
 def cached(path):
     """The cache folder: damaged files in it are as good as none."""
     with variable("GRIDGRAD_CACHE", path.parent):
-        path.rename(table_in_use.table_file())
-        table_in_use.stored()
-        table_in_use.table_file().rename(reductions.answers_file())
+        path.rename(kernel_table.table_file())
+        kernel_table.stored()
+        kernel_table.table_file().rename(reductions.answers_file())
         reductions.stored_answers()
 
 
 @cache
 def caches():
-    return to_json(table_in_use.PRESET).encode(), json.dumps({"auto 4 ranks": "overlap:1024", "overlap 2": "plain"}).encode()
+    answers = json.dumps({"auto 4 ranks": "overlap:1024", "overlap 2": "plain"})
+    return kernel_table.to_json(kernel_table.PRESET).encode(), answers.encode()
 
 
 def tables(path):
@@ -318,7 +318,7 @@ TARGETS = (
     ),
     document("machine file", machines, lambda path: price(machine.read(str(path))), "machine.json"),
     document("stored machine", machines, stored_machine, "machine.json"),
-    document("kernel table", lambda: (to_json(table_in_use.PRESET).encode(),), kernel_table, "kernels.json"),
+    document("kernel table", lambda: (kernel_table.to_json(kernel_table.PRESET).encode(),), kernels_file, "kernels.json"),
     document("cache files", caches, cached),
     document("old tables", partial(result, "grabaskas2018/tables.json"), tables, "tables.json", weight=DRAWN),
     document(

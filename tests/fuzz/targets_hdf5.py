@@ -10,8 +10,7 @@ import numpy as np
 
 from gridgrad import datasets
 from gridgrad.datasets import denoise, ethylene, images, labelled, rows
-from gridgrad.nn.zoo import network_names, pruned_file
-from gridgrad.nn.zoo.pruning import prune
+from gridgrad.nn.zoo import network_names, pruning
 from gridgrad.parallel.partitioning import naive
 from gridgrad.parallel.partitioning.network_hypergraph import of_network
 from gridgrad.parallel.partitioning.owner_file import read_owners, write_owners
@@ -127,6 +126,6 @@ TARGETS = (
            "ethylene/ethylene.h5", "train/y"),
     target("images hdf5", lambda path: write_images(path, 8), loaded_images, "photos-8", "test/y"),
     target("owners", write_partition, read_partition, "owners.h5", "outputs/0"),
-    target("pruned network", lambda path: pruned_file.write(path, prune(network(), 0.5), SPEC), read_pruned, "pruned.h5",
+    target("pruned network", lambda path: pruning.write(path, pruning.prune(network(), 0.5), SPEC), read_pruned, "pruned.h5",
            "0.weight"),
 )  # fmt: skip

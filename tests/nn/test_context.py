@@ -27,7 +27,7 @@ from gridgrad.nn import (
 )
 from gridgrad.nn.context import LayerContext
 from gridgrad.nn.device import to_device, to_host, xp
-from gridgrad.nn.kernels.table_in_use import kernels, use
+from gridgrad.nn.kernels.kernel_table import kernels, use
 from gridgrad.nn.observer import Observer, ObserverGroup
 
 MICRO_BATCHES = slice(0, 4), slice(4, 5), slice(5, 11)  # of a minibatch of 11

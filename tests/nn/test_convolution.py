@@ -9,12 +9,11 @@ import pytest
 
 from gridgrad.nn.device import xp
 from gridgrad.nn.kernels import winograd
-from gridgrad.nn.kernels.cook_toom import POINTS, transforms
+from gridgrad.nn.kernels.kernel_table import kernels, use
 from gridgrad.nn.kernels.patches import Patches, RowPatches
 from gridgrad.nn.kernels.row_winograd import MOST_CHANNELS, ROW_TILES, RowWinograd
-from gridgrad.nn.kernels.table_in_use import kernels, use
 from gridgrad.nn.kernels.window import Window
-from gridgrad.nn.kernels.winograd import TILES, Winograd
+from gridgrad.nn.kernels.winograd import POINTS, TILES, Winograd, transforms
 
 pytestmark = pytest.mark.skipif(not xp.is_cpu, reason="a GPU always unrolls")
 

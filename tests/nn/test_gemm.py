@@ -5,9 +5,7 @@ import pytest
 
 from gridgrad.nn.device import to_device, to_host, xp
 from gridgrad.nn.kernels import gemm
-from gridgrad.nn.kernels.kernel_table import NO_LIMIT, ORIENTATIONS, Kernels, Tiles
-from gridgrad.nn.kernels.shipped_tables import SHIPPED
-from gridgrad.nn.kernels.table_in_use import PLAIN, PRESET, use
+from gridgrad.nn.kernels.kernel_table import NO_LIMIT, ORIENTATIONS, PLAIN, PRESET, SHIPPED, Kernels, Tiles, use
 
 SHAPES = [
     (128, 784, 512),
@@ -119,8 +117,7 @@ def test_choices(table, shape, expected):
 def test_orientations_are_those_of_the_table():
     assert tuple(field.name for field in fields(Kernels) if field.type is Tiles) == ORIENTATIONS
     table = TABLES["Sapphire Rapids"]
-    use(table)
-    assert gemm.tiles_for(False, False) is table.tiles
-    assert gemm.tiles_for(True, False) is table.tiles_left_transposed
-    assert gemm.tiles_for(False, True) is table.tiles_right_transposed
-    assert gemm.tile(gemm.tiles_for(True, True), 128, 784, 512) is None
+    assert gemm.tiles_for(table, False, False) is table.tiles
+    assert gemm.tiles_for(table, True, False) is table.tiles_left_transposed
+    assert gemm.tiles_for(table, False, True) is table.tiles_right_transposed
+    assert gemm.tile(gemm.tiles_for(table, True, True), 128, 784, 512) is None

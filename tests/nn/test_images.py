@@ -23,8 +23,8 @@ from gridgrad.nn import (
 )
 from gridgrad.nn.device import to_device, to_host, xp
 from gridgrad.nn.kernels.convolution import algorithm
+from gridgrad.nn.kernels.kernel_table import PRESET, kernels, use
 from gridgrad.nn.kernels.patches import Patches, scattering_cost
-from gridgrad.nn.kernels.table_in_use import PRESET, kernels, use
 from gridgrad.nn.kernels.window import Window, matching_slices
 from tests.nn.test_layers import difference
 

@@ -12,13 +12,12 @@ import pytest
 
 from gridgrad.nn import Linear, Sequential
 from gridgrad.nn.device import xp
-from gridgrad.nn.kernels import gemm, measure_table, table_in_use
+from gridgrad.nn.kernels import gemm, kernel_table, measure_table
 from gridgrad.nn.kernels.convolution import algorithm
-from gridgrad.nn.kernels.kernel_table import ORIENTATIONS, Kernels, Tiles, from_json, to_json
+from gridgrad.nn.kernels.kernel_table import ORIENTATIONS, SHIPPED, Kernels, Tiles, from_json, generation, shipped, to_json
 from gridgrad.nn.kernels.measure_table import ProductOverRows, TimedConvolution, TimedProduct
 from gridgrad.nn.kernels.processor import Blas, Processor, parsed
 from gridgrad.nn.kernels.row_winograd import RowWinograd
-from gridgrad.nn.kernels.shipped_tables import SHIPPED, generation, shipped
 from gridgrad.nn.kernels.winograd import Winograd
 from tests.clock import Clock
 
@@ -26,19 +25,19 @@ AVX512 = {"avx2", "avx512f"}
 OPENBLAS = Blas("openblas", "0.3.31", "SkylakeX", 1)
 
 
-@pytest.mark.parametrize("table", [*SHIPPED.values(), table_in_use.PLAIN, table_in_use.PRESET])
+@pytest.mark.parametrize("table", [*SHIPPED.values(), kernel_table.PLAIN, kernel_table.PRESET])
 def test_tables_pass_through_json(table):
     assert from_json(to_json(table)) == table
 
 
 def test_plain_is_the_plain_call_everywhere():
-    assert Kernels("plain") == table_in_use.PLAIN
-    assert not any(getattr(table_in_use.PLAIN, name) for name in ("group_rows", "row_winograd", "winograd_3x3", "winograd_5x5"))
-    assert all(getattr(table_in_use.PLAIN, name) == Tiles() for name in ORIENTATIONS)
+    assert Kernels("plain") == kernel_table.PLAIN
+    assert not any(getattr(kernel_table.PLAIN, name) for name in ("group_rows", "row_winograd", "winograd_3x3", "winograd_5x5"))
+    assert all(getattr(kernel_table.PLAIN, name) == Tiles() for name in ORIENTATIONS)
 
 
 def damaged(**changes):
-    content = asdict(table_in_use.PLAIN)
+    content = asdict(kernel_table.PLAIN)
     for key, value in changes.items():
         entry, _, inner = key.partition("__")
         if inner:
@@ -53,8 +52,8 @@ def damaged(**changes):
     [
         ("", "it is not JSON"),
         ("[" * 100_000, "it is not JSON"),
-        ("[]", "it must have exactly the entries name, tiles"),
-        ("{}", "it must have exactly the entries name, tiles"),
+        ("[]", "it must be an object"),
+        ("{}", "it has no entry name"),
         (damaged(more=1), "it must have exactly the entries name, tiles"),
         (damaged(name=3), "name must be a text, not 3"),
         (damaged(block_bytes=0), "block_bytes must be a whole number from 1 to 2^40, not 0"),
@@ -63,13 +62,14 @@ def damaged(**changes):
         (damaged(chunk=1 << 60), "chunk must be a whole number from 1 to 2^40"),
         (damaged(winograd_3x3=-1), "winograd_3x3 must be a whole number from 0"),
         (damaged(group_rows="many"), "group_rows must be a whole number from 0 to 2^40, not 'many'"),
-        (damaged(tiles=7), "tiles: it must have exactly the entries few_columns, shapes"),
-        (damaged(tiles__few_columns=[1, 2]), "tiles: few_columns must be three numbers"),
-        (damaged(tiles__few_columns=[1, 2, None]), "tiles: few_columns must be a whole number"),
-        (damaged(tiles__most_k=-1), "tiles: most_k must be a whole number"),
-        (damaged(tiles_left_transposed__shapes=[[0, 16]]), "tiles_left_transposed: shapes must be pairs of numbers from 1"),
-        (damaged(tiles_left_transposed__shapes=[[16]]), "tiles_left_transposed: shapes must be pairs"),
-        (damaged(tiles_left_transposed__shapes=3), "tiles_left_transposed: shapes must be pairs"),
+        (damaged(tiles=7), "tiles must be an object"),
+        (damaged(tiles__more=1), "tiles must have exactly the entries few_columns, shapes"),
+        (damaged(tiles__few_columns=[1, 2]), "tiles.few_columns must be three whole numbers"),
+        (damaged(tiles__few_columns=[1, 2, None]), "tiles.few_columns must be three whole numbers"),
+        (damaged(tiles__most_k=-1), "tiles.most_k must be a whole number"),
+        (damaged(tiles_left_transposed__shapes=[[0, 16]]), "tiles_left_transposed.shapes[0] must be a pair of numbers from 1"),
+        (damaged(tiles_left_transposed__shapes=[[16]]), "tiles_left_transposed.shapes[0] must be a pair"),
+        (damaged(tiles_left_transposed__shapes=3), "tiles_left_transposed.shapes must be a list"),
     ],
 )
 def test_damaged_tables_are_refused(text, message, tmp_path, monkeypatch):
@@ -80,19 +80,19 @@ def test_damaged_tables_are_refused(text, message, tmp_path, monkeypatch):
     path.write_text(text)
     monkeypatch.setenv("GRIDGRAD_KERNELS", str(path))
     with pytest.raises(ValueError, match="GRIDGRAD_KERNELS: .*table.json is no table of kernels: "):
-        table_in_use.known()
+        kernel_table.known()
 
 
 def test_the_variable_names_a_table(tmp_path, monkeypatch):
     monkeypatch.setenv("GRIDGRAD_KERNELS", "plain")
-    assert table_in_use.known() == table_in_use.PLAIN
+    assert kernel_table.known() == kernel_table.PLAIN
     path = tmp_path / "table.json"
     path.write_text(to_json(SHIPPED["Zen 4"]))
     monkeypatch.setenv("GRIDGRAD_KERNELS", str(path))
-    assert table_in_use.known() == replace(SHIPPED["Zen 4"], name=str(path))
+    assert kernel_table.known() == replace(SHIPPED["Zen 4"], name=str(path))
     monkeypatch.setenv("GRIDGRAD_KERNELS", str(tmp_path / "nothing"))
     with pytest.raises(ValueError, match="can not read .*nothing"):
-        table_in_use.known()
+        kernel_table.known()
 
 
 @pytest.mark.parametrize(
@@ -148,20 +148,20 @@ def test_what_the_system_says_is_read():
 def pretend(monkeypatch, threads=1, **processor):
     """A processor that no table fits, with an OpenBLAS of so many threads."""
     monkeypatch.delenv("GRIDGRAD_KERNELS", raising=False)
-    for module in table_in_use, measure_table:
+    for module in kernel_table, measure_table:
         monkeypatch.setattr(module, "processor", lambda: Processor("pretended", **processor))
         monkeypatch.setattr(module, "blas", lambda: replace(OPENBLAS, threads=threads))
 
 
 def test_with_several_threads_products_are_not_cut(monkeypatch):
     pretend(monkeypatch, threads=2, vendor="AuthenticAMD", family=25, flags=frozenset(AVX512))
-    table = table_in_use.known()
+    table = kernel_table.known()
     assert all(getattr(table, name) == Tiles() for name in ORIENTATIONS) and not table.group_rows
     assert table.winograd_3x3 == SHIPPED["Zen 4"].winograd_3x3
-    uncut = table_in_use.without_tiles(SHIPPED["Sapphire Rapids"])
+    uncut = kernel_table.without_tiles(SHIPPED["Sapphire Rapids"])
     assert SHIPPED["Sapphire Rapids"].small_batch and not uncut.small_batch and not uncut.group_rows
     pretend(monkeypatch, threads=2)
-    assert table_in_use.known().winograd_3x3 == table_in_use.PRESET.winograd_3x3 and table_in_use.known() != table_in_use.PRESET
+    assert kernel_table.known().winograd_3x3 == kernel_table.PRESET.winograd_3x3 and kernel_table.known() != kernel_table.PRESET
 
 
 @pytest.mark.skipif(not xp.is_cpu, reason="tables are for CPUs")
@@ -170,19 +170,19 @@ def test_an_unknown_processor_is_measured_once(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("GRIDGRAD_CACHE", str(tmp_path))
     monkeypatch.setattr(measure_table, "seconds", lambda task, table: Simulated(0).true(task, table))
     monkeypatch.setattr(measure_table, "time", Clock())  # it stands still, so there is time for all
-    table_in_use.use(None)
-    assert table_in_use.kernels() == table_in_use.PRESET
+    kernel_table.use(None)
+    assert kernel_table.kernels() == kernel_table.PRESET
     Sequential([Linear(2, 3)]).allocate()
-    table = table_in_use.kernels()
+    table = kernel_table.kernels()
     assert table.name.startswith("measured quickly on pretended, openblas") and table.tiles.few_columns[0]
     assert capsys.readouterr().err.count("\n") == 1
-    assert from_json(table_in_use.table_file().read_text()) == table
-    table_in_use.use(None)
-    assert table_in_use.kernels() == table
-    table_in_use.table_file().write_text("{")  # a damaged file is measured again
-    table_in_use.use(None)
+    assert from_json(kernel_table.table_file().read_text()) == table
+    kernel_table.use(None)
+    assert kernel_table.kernels() == table
+    kernel_table.table_file().write_text("{")  # a damaged file is measured again
+    kernel_table.use(None)
     Sequential([Linear(2, 3)]).allocate()
-    assert table_in_use.stored() == table_in_use.kernels() == table
+    assert kernel_table.stored() == kernel_table.kernels() == table
     assert "measuring" in capsys.readouterr().err
 
 
@@ -195,7 +195,7 @@ class Simulated:
 
     def true(self, task, table):
         """The seconds without noise."""
-        table_in_use.use(table)
+        kernel_table.use(table)
         if isinstance(task, TimedProduct):
             tile = gemm.tile(getattr(table, task.orientation), task.m, task.k, task.n)
             work = 2 * task.m * task.k * task.n
@@ -258,10 +258,10 @@ def test_the_budget_bounds_a_measurement(slowness, monkeypatch):
     if slowness == 1:
         assert (
             all(getattr(table, name) != Tiles() for name in ORIENTATIONS)
-            and table.winograd_5x5 != table_in_use.PRESET.winograd_5x5
+            and table.winograd_5x5 != kernel_table.PRESET.winograd_5x5
         )
     if slowness == 10_000:
-        assert table == replace(table_in_use.PRESET, name=table.name) and table.name.startswith(measure_table.QUICKLY)
+        assert table == replace(kernel_table.PRESET, name=table.name) and table.name.startswith(measure_table.QUICKLY)
 
 
 def test_all_steps_are_weighed_together():
@@ -278,6 +278,6 @@ def test_all_steps_are_weighed_together():
     [*(TimedProduct(name, 64, 28, 32) for name in ORIENTATIONS), ProductOverRows(128, 28, 32), TimedConvolution(3, 4, 4, 1, 4)],
 )
 def test_what_is_timed_runs(task):
-    assert measure_table.seconds(task, table_in_use.PRESET) >= 0
+    assert measure_table.seconds(task, kernel_table.PRESET) >= 0
     if isinstance(task, TimedProduct):
         assert (task.arrays[2] == task.k).all()

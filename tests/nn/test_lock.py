@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from gridgrad.nn.files.lock import MARK, Lock
+from gridgrad.nn.files.whole_files import MARK, Lock
 
-TAKE = "import sys; from gridgrad.nn.files.lock import Lock; lock = Lock(sys.argv[1], 'taken', 'wait'); "
+TAKE = "import sys; from gridgrad.nn.files.whole_files import Lock; lock = Lock(sys.argv[1], 'taken', 'wait'); "
 
 
 def taken(path, then="print('got', flush=True); sys.stdin.read()", **environment):

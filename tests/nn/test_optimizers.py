@@ -6,7 +6,7 @@ import pytest
 
 from gridgrad.nn import OPTIMIZERS, SGD, Adadelta, Adagrad, Adam, Linear, Sequential
 from gridgrad.nn.device import to_device, to_host, xp
-from gridgrad.nn.kernels.table_in_use import kernels, use
+from gridgrad.nn.kernels.kernel_table import kernels, use
 from gridgrad.nn.optimizers import schedules
 from gridgrad.nn.optimizers.optimizer import Optimizer
 

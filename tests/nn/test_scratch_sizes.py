@@ -6,9 +6,8 @@ import pytest
 from gridgrad.nn import AvgPool2d, BatchNorm, Context, Conv2d, Linear, MaxPool2d, ReLU, Sequential
 from gridgrad.nn.device import xp
 from gridgrad.nn.kernels import scratch_sizes
-from gridgrad.nn.kernels.kernel_table import Kernels
+from gridgrad.nn.kernels.kernel_table import PRESET, Kernels, use
 from gridgrad.nn.kernels.pool_space import space_for
-from gridgrad.nn.kernels.table_in_use import PRESET, use
 from gridgrad.nn.kernels.workspace import scratch
 
 pytestmark = pytest.mark.skipif(not xp.is_cpu, reason="what is counted are the kernels of CPUs")

@@ -26,7 +26,7 @@ from gridgrad.nn import (
     TiedAutoencoder,
 )
 from gridgrad.nn.sequence import leaves, output_shape
-from gridgrad.nn.zoo.networks import inception, residual_block
+from gridgrad.nn.zoo.network_names import inception, residual_block
 
 BRANCHING = "Residual", "Concat"
 OF_THE_ZOO = {"Inception", "ResidualBlock"}  # branches of given layers, of images; see `wider.py`

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gridgrad.nn.kernels.table_in_use import kernels, use
+from gridgrad.nn.kernels.kernel_table import kernels, use
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from gridgrad.experiments.papers.eserol2019.search import EPSILON, SearchCase
 from gridgrad.experiments.papers.eserol2019.vgg16 import KNOWN
 from gridgrad.experiments.papers.parts import SHORT, USUAL, PaperPart
 from gridgrad.experiments.plots import eserol2019 as figures
-from gridgrad.nn.files.json_text import content_of_file
+from gridgrad.nn.files.documents import content_of_file
 
 SHORT_RANKS, SHORT_OTHERS = (2, 4, 8), (2,)  # in a short measurement; with the imbalances of appendix A
 STAR = "star: by way of a root, as the thesis counts; connectivity-1: from the owners, as the hypergraph counts, also in MiB"

@@ -4,7 +4,7 @@ If each of two cores has a cache of its own in which half of a matrix fits, but 
 its arithmetic: the whole then takes more than twice as long as a half on one core, too, and two processes that share nothing
 but have half of the matrix each are as fast as two threads. Speed-ups above 2 at other sizes have other causes, and so have
 those that two processes do not show. Where a layer shows them and NumPy's product alone does not, it is how the layer computes
-products with one thread, see `nn/kernels/table_in_use.py`. Figure 4 may be of another processor, with other caches: then this
+products with one thread, see `nn/kernels/kernel_table.py`. Figure 4 may be of another processor, with other caches: then this
 says nothing of its ratios.
 """
 

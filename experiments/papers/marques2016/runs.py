@@ -14,8 +14,7 @@ from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.launching.start_ranks import mpiexec, slots
 from gridgrad.experiments.plots.figures import VERSIONS, measured_on
 from gridgrad.nn.files import limits
-from gridgrad.nn.files.json_forms import AT_LEAST_0, COUNT, TEXT, check
-from gridgrad.nn.files.json_text import content_of
+from gridgrad.nn.files.documents import AT_LEAST_0, COUNT, TEXT, check, content_of
 from gridgrad.parallel.job.run import UserError
 
 NETWORKS = ("50:500", "150:800", "300:1000", "500:1500")

@@ -14,8 +14,7 @@ from gridgrad.experiments.papers.marques2016.scaling import MIB, said, seconds_o
 from gridgrad.experiments.papers.other_results import kept as kept_in
 from gridgrad.experiments.papers.other_results import where
 from gridgrad.experiments.plots.figures import VERSIONS, measured_on
-from gridgrad.nn.files.json_forms import AT_LEAST_0, COUNT, TEXT, check
-from gridgrad.nn.files.json_text import content_of_file
+from gridgrad.nn.files.documents import AT_LEAST_0, COUNT, TEXT, check, content_of_file
 
 FILE = Path("results/marques2016/unequal.json")
 COMMAND = f"study laptops --out {FILE}"

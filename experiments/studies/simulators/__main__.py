@@ -19,7 +19,7 @@ from gridgrad.experiments.common.tables import terminal
 from gridgrad.experiments.studies.simulators.document import document
 from gridgrad.experiments.studies.simulators.measured import rows
 from gridgrad.experiments.studies.simulators.points import SENT, Point, collective, compared, grids
-from gridgrad.nn.files.json_text import content_of_file
+from gridgrad.nn.files.documents import content_of_file
 from gridgrad.parallel.job.run import run_launcher
 from gridgrad.parallel.prediction import machine as machines
 

@@ -19,7 +19,7 @@ from gridgrad.experiments.common.machine_load import (
     load_of_process,
     verdict_of,
 )
-from gridgrad.nn.files.json_forms import Optional, check
+from gridgrad.nn.files.documents import Optional, check
 from tests.mpi import mpi
 
 START = Counters(100.0, 5.0, {1: 3.0, 7: 0.5}, 1.0, 10, {0: (50.0, 1.0), 1: (60.0, 2.0)}, 7.0, 0.5, 2400.0, "performance")

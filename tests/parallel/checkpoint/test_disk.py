@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gridgrad.nn import SGD, Linear, Sequential, Tanh
-from gridgrad.nn.files.lock import MARK
+from gridgrad.nn.files.whole_files import MARK
 from gridgrad.parallel import ProcessGrid
 from gridgrad.parallel.checkpoint import manifest
 from gridgrad.parallel.checkpoint.manifest import NAME, found_in

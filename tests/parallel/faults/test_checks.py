@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gridgrad.nn import SGD, BatchNorm, Conv2d, Flatten, Linear, ReLU, Sequential, SoftmaxCrossEntropy
-from gridgrad.nn.optimizers.adaptive import Adam
+from gridgrad.nn.optimizers.optimizer import Adam
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.faults.finite import FiniteCheck
 from gridgrad.parallel.faults.replicas import ReplicaCheck, checksum, odd_ones

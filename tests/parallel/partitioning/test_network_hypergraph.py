@@ -21,7 +21,7 @@ from gridgrad.nn import (
     network_summary,
 )
 from gridgrad.nn.zoo import network_names
-from gridgrad.nn.zoo.networks import ZOO
+from gridgrad.nn.zoo.network_names import ZOO
 from gridgrad.parallel.partitioning.network_hypergraph import of_network
 from gridgrad.parallel.placement.layer_kinds import PLACES, ByChannel
 from gridgrad.parallel.plans.hypergraph import Owners

@@ -23,7 +23,7 @@ from gridgrad.nn import (
     Tanh,
 )
 from gridgrad.nn.kernels import gemm
-from gridgrad.nn.kernels.table_in_use import kernels
+from gridgrad.nn.kernels.kernel_table import kernels
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
 from gridgrad.parallel.grid.devices import use_device
 from gridgrad.parallel.grid.group import Transfer

@@ -5,16 +5,15 @@ import numpy as np
 import pytest
 
 from gridgrad.nn import Linear, ReLU, SparseLinear
-from gridgrad.nn.zoo import network_names, pruned_file
-from gridgrad.nn.zoo.pruning import prune
+from gridgrad.nn.zoo import network_names, pruning
 
 
 @pytest.fixture
 def written(tmp_path):
     """(the path of a file, the network in it)."""
-    net = prune(network_names.build("mlp:9,relu", 6, 4, seed=3), 0.6)
+    net = pruning.prune(network_names.build("mlp:9,relu", 6, 4, seed=3), 0.6)
     path = tmp_path / "pruned.h5"
-    pruned_file.write(path, net, "mlp:9,relu")
+    pruning.write(path, net, "mlp:9,relu")
     return path, net
 
 
