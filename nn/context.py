@@ -157,6 +157,8 @@ class Context(dict[Any, Any]):
         result = getattr(layer, phase)(array, self)
         self.observer.end(observed, phase, self)
         self.observer.computed(observed, phase, array, result, self)
+        if phase == "gradients" and layer.parameters:
+            self.observer.written(observed)
         return result
 
     def begin_pass(self, layer: Any, phase: str) -> None:

@@ -160,8 +160,8 @@ class Layer:
     `input_gradient` returns the gradient of the input. A network skips a half that nobody needs, and a schedule may
     postpone one. Both may overwrite `dy`, and `input_gradient` may return it or a view of it, if `overwrites_gradient` is true.
 
-    `backward` does both halves, and calls `context.written` when the gradients of the parameters are final. Layers with
-    `has_fused_backward` override it, because the halves share work or because communication can overlap with one of them.
+    `backward` does both halves. A layer overrides it if the halves share work, or if communication can overlap with one of
+    them; then it calls `context.written` when the gradients of the parameters are final.
 
     Examples
     --------
@@ -189,12 +189,7 @@ class Layer:
     takes_images = False  # whether the input must be images: (n, height, width, channels)
     kind = ""  # "linear", "conv" or "autoencoder" if there are weights that can be sharded; else empty
     inputs: int  # of a layer that has a `kind`: the features or channels of its input
-    has_fused_backward = False  # whether `backward` computes both halves at once instead of calling one after the other
-
-    @property
-    def children(self) -> Sequence[list["Layer"]]:
-        """The branches of a layer that contains other layers: one list of layers for each branch."""
-        return ()
+    children: Sequence[list["Layer"]] = ()  # the layers of each branch, if this layer has branches
 
     def placed(self, **layouts: Any) -> Self:
         """A new layer, without a name and memory, that computes as this one with blocks of its parameters and buffers.
@@ -236,13 +231,8 @@ class Layer:
 
     def backward(self, dy: Array, context: Context) -> Array:
         """Both halves: write the gradients of the parameters and return the gradient of the input."""
-        if context.observer is None:  # as below, without the cost of `run`
-            if self.parameters:
-                self.gradients(dy, context)
-            return self.input_gradient(dy, context)
         if self.parameters:
             context.run(self, "gradients", dy)
-            context.written(self)
         return context.run(self, "input_gradient", dy)
 
     def has_own_output(self, before: "Layer | None") -> bool:

@@ -15,21 +15,10 @@ from gridgrad.nn.divergence import Diverged, explain_divergence
 from gridgrad.nn.flat_parameters import FlatParameters
 from gridgrad.nn.kernels.measure_table import ensure_measured
 from gridgrad.nn.layer import Buffer, Layer, Parameter
-from gridgrad.nn.layers.fusion import fuse
 from gridgrad.nn.losses import Loss
 from gridgrad.nn.minibatch_checks import checked_minibatch, checked_samples
 from gridgrad.nn.observer import Observable, observed
-from gridgrad.nn.sequence import (
-    backward,
-    backward_without_input,
-    forward,
-    input_gradients,
-    input_gradients_without_input,
-    leaves,
-    name_and_order,
-    output_shape,
-    parameter_gradients,
-)
+from gridgrad.nn.sequence import Chunk, leaves, name_and_order, output_shape
 
 
 class HasStep(Protocol):
@@ -97,12 +86,12 @@ class Sequential(Observable):
     def set_layers(self, layers: Sequence[Layer]) -> None:
         """Begin anew with these layers, which have no memory yet. What was derived from earlier ones is forgotten."""
         self.accepted_minibatch: Any = None, None, 0  # what `nn/minibatch_checks.py` knows about the last minibatch
-        for derived in ("context", "executed_layers"):
+        for derived in ("context", "passes"):
             vars(self).pop(derived, None)
         self.layers = self.arrange(layers)
 
     def arrange(self, layers: Sequence[Layer]) -> list[Layer]:
-        """Name the layers by their positions, and return them in the order in which they run: see `nn/sequence.py`."""
+        """Name the layers by their positions, and return them in the order in which they run."""
         return name_and_order(layers)
 
     def allocate(self) -> None:
@@ -186,7 +175,7 @@ class Sequential(Observable):
             context.training = False
         context.begin(self.seed, self.step, len(inputs) if batch_size is None else batch_size, first, minibatch_size)
         self._attach_observer(context)
-        return forward(self.executed_layers, inputs, context)
+        return self.passes.forward(inputs, context)
 
     def _attach_observer(self, context):
         """Connect the observer to a context, if that is for training: evaluations are not observed."""
@@ -194,9 +183,9 @@ class Sequential(Observable):
         context.progress = context.observer and context.observer.progress
 
     @cached_property
-    def executed_layers(self) -> list[Layer]:
-        """The layers that the passes call: `layers`, with some pairs replaced by one layer (`nn/layers/fusion.py`)."""
-        return fuse(self.layers)
+    def passes(self) -> Chunk:
+        """The passes through all layers."""
+        return Chunk(self.layers)
 
     def backward(self, dy: Array, context: Context, input_gradient: bool = False) -> Array | None:
         """Write the gradients of all parameters to `grads`.
@@ -206,10 +195,7 @@ class Sequential(Observable):
         overwrites. Otherwise None is returned, and its computation saved.
         """
         self._attach_observer(context)
-        if input_gradient:
-            return backward(self.executed_layers, dy, context)
-        backward_without_input(self.executed_layers, dy, context)
-        return None
+        return self.passes.backward(dy, context, input_gradient)
 
     def input_gradients(self, dy: Array, context: Context, input_gradient: bool = False) -> Array | None:
         """One half of `backward`: compute the gradients of the layers' inputs, but not those of the parameters.
@@ -218,15 +204,12 @@ class Sequential(Observable):
         stores the gradients of the layers' outputs until then.
         """
         self._attach_observer(context)
-        if input_gradient:
-            return input_gradients(self.executed_layers, dy, context)
-        input_gradients_without_input(self.executed_layers, dy, context)
-        return None
+        return self.passes.input_gradients(dy, context, input_gradient)
 
     def parameter_gradients(self, context: Context) -> None:
         """The other half of `backward`: write the gradients of the parameters, after `input_gradients` in the same context."""
         self._attach_observer(context)
-        parameter_gradients(self.executed_layers, context)
+        self.passes.parameter_gradients(context)
 
     def learn(self, x: npt.ArrayLike, y: npt.ArrayLike, loss: Loss, optimizer: HasStep) -> float:
         """Train for one step on a global minibatch; returns the mean loss over it, before the update.

@@ -46,7 +46,6 @@ class Conv2d(WeightedLayer):
 
     takes_images = True
     kind = "conv"
-    has_fused_backward = True
 
     def __init__(
         self, inputs: int, outputs: int, kernel: Pixels, stride: Pixels = 1, padding: Padding = 0, bias: bool = True

@@ -26,7 +26,6 @@ class PooledConv2d(Layer):
 
     output_may_be_overwritten = True
     overwrites_gradient = False
-    has_fused_backward = True
 
     def __init__(self, conv, pool):
         self.conv, self.pool, self.name, self.parameters = conv, pool, conv.name, conv.parameters

@@ -247,7 +247,7 @@ class _Walk:
     def residual(self, layer, array, shape):
         """A Residual: the channels of the shortcut travel to where those of the branch are."""
         array = array.after(array.shape)  # what stands around it gets the channels that it needs by itself
-        branch, shortcut = self.through(layer.branch, array), self.through(layer.shortcut, array)
+        branch, shortcut = (self.through(branch, array) for branch in layer.children)
         if branch.is_free and shortcut.is_free:
             return branch.after(shape)
         owners = _owned(layer, branch)
@@ -259,7 +259,7 @@ class _Walk:
     def concat(self, layer, array, shape):
         """A Concat: each channel stays where its branch has made it."""
         array = array.after(array.shape)
-        ends = [self.through(branch, array) for branch in layer.branches]
+        ends = [self.through(branch, array) for branch in layer.children]
         if all(end.is_free for end in ends):
             return _Array(layer.name, shape, np.full(shape[-1], FREE), prod(shape[:-1]))
         owners = [_owned(layer, end) for end in ends]

@@ -20,7 +20,6 @@ class GatheredLinear(Layer):
     """
 
     output_may_be_overwritten = True
-    has_fused_backward = True
 
     def __init__(self, move, linear):
         self.move, self.linear, self.group, self.parameters = move, linear, move.group, linear.parameters
@@ -66,7 +65,6 @@ class GatheredLinear(Layer):
     def backward(self, dy, context):
         self._start(dy, context)
         context.run(self, "gradients", dy)
-        context.written(self)
         return self._finish(context)
 
     def _start(self, dy, context):

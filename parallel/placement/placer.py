@@ -262,12 +262,12 @@ class Placer:
 
     def residual(self, layer):
         """A Residual: both branches end in the same placement, so that they can be added."""
-        branch, shortcut = self._branches((layer.branch, layer.shortcut), layer.name)
+        branch, shortcut = self._branches(layer.children, layer.name)
         self._append_whole(Residual(branch.layers, shortcut.layers), layer.name)
 
     def concat(self, layer):
         """A Concat: all branches end in the same placement, with all channels on each rank, or with those that it owns."""
-        branches = self._branches(layer.branches, layer.name, whole_channels=True)
+        branches = self._branches(layer.children, layer.name, whole_channels=True)
         for axis, plan in self.of_axis.items():
             plan.join(self, axis, branches, layer.name)
         self._append_whole(Concat(*(branch.layers for branch in branches)), layer.name)

@@ -334,7 +334,7 @@ class Workload:
     def residual(self, layer):
         self.branches(layer)
         self.both("add", prod(self.shape), 3)
-        if layer.branch and layer.branch[-1].overwrites_gradient:
+        if layer.children[0] and layer.children[0][-1].overwrites_gradient:
             self.keep(prod(self.shape))  # the gradient, which the shortcut needs too
 
     def concat(self, layer):

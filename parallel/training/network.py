@@ -15,7 +15,6 @@ from gridgrad.nn.kernels.window import put
 from gridgrad.nn.layer import Layer
 from gridgrad.nn.minibatch_checks import checked_minibatch, checked_samples
 from gridgrad.nn.observer import Observer
-from gridgrad.nn.sequence import mark_in_place
 from gridgrad.nn.sequential import Sequential
 from gridgrad.parallel.grid.group import Group
 from gridgrad.parallel.grid.process_grid import BATCH, ProcessGrid
@@ -116,7 +115,7 @@ class ParallelSequential(Sequential):
 
     def arrange(self, layers: Sequence[Layer]) -> list[Layer]:
         """The layers unchanged: placing has already given them their order and the names of the serial layers."""
-        return mark_in_place(list(layers))
+        return list(layers)
 
     def input_block(self, batch_size: int) -> tuple[slice | np.ndarray, ...]:
         """The index of this rank's block of a global minibatch x of `batch_size` samples: x[net.input_block(len(x))].
