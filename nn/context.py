@@ -115,7 +115,7 @@ class Context(dict[Any, Any]):
         its own. A layer that needs a gradient for longer must copy it, or hold it while other layers run.
         """
         for buffer in self._gradients:  # before one grows: else each would grow, in turn, to the largest gradient of all
-            if not any(xp.may_share_memory(taken, array) for taken in buffer.arrays() for array in (dy, *self._held)):
+            if not overlap(buffer.arrays(), (dy, *self._held)):
                 return buffer("gradient", shape, dy.dtype)
         self._gradients.append(Workspace())
         return self._gradients[-1]("gradient", shape, dy.dtype)
@@ -179,6 +179,15 @@ class Context(dict[Any, Any]):
     def __repr__(self):
         kind = "training" if self.training else "evaluation"
         return f"Context({kind}, step {self.step}, {self.batch_size} samples from {self.first}, {self.nbytes} bytes)"
+
+
+def overlap(some, others):
+    """Whether an array of the one list may share memory with one of the other."""
+    for one in some:
+        for other in others:
+            if xp.may_share_memory(one, other):
+                return True
+    return False
 
 
 def total_bytes(arrays):

@@ -38,8 +38,8 @@ def explain_divergence(net, loss, x, context, first_not_finite=None):
     array of a list that is not finite, or the length of the list if all are. A parallel network passes one that asks all
     ranks; then this function is collective. By default the arrays of this process decide.
     """
-    suspects = [("the input", x)]
     x = as_input(x, net.dtype)
+    suspects = [("the input", x)]
     for layer in net.layers:
         for leaf in leaves([layer]):
             suspects += [(f"parameter {leaf.name}.{p.name}", p.value) for p in leaf.parameters]

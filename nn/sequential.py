@@ -100,7 +100,7 @@ class Sequential(Observable):
         It is called by everything that needs the parameters: optimizers when they are made, `forward`, `state_dict`.
         Collective in a parallel network.
         """
-        if self.allocated:
+        if self.flat.params is not None:
             return
         ensure_measured()
         self.flat.lay_out([(layer, p) for layer in self.leaves() for p in layer.parameters], self.dtype)

@@ -9,7 +9,7 @@ from gridgrad.nn.device import Array
 from gridgrad.nn.kernels.convolution import algorithm
 from gridgrad.nn.kernels.window import ROWS, Padding, Pixels, Window, along, image_output, make_window
 from gridgrad.nn.layer import Parameter
-from gridgrad.nn.layers.weighted_layer import WeightedLayer
+from gridgrad.nn.layers.linear import WeightedLayer
 
 
 class Conv2d(WeightedLayer):
