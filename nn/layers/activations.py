@@ -23,8 +23,7 @@ from gridgrad.nn.random import random_block
 class Activation(Layer):
     """An elementwise function that never decreases and whose derivative can be computed from its output y.
 
-    x, y: arrays of any one shape. The arrays are processed in pieces that stay in the cache, so that several passes over a
-    piece cost little and the temporary arrays are small. y overwrites x if `in_place`, and dx always overwrites dy.
+    Arrays are processed in pieces that stay in the cache. y overwrites x if `in_place`, and dx always overwrites dy.
     """
 
     is_monotone = True
@@ -35,10 +34,10 @@ class Activation(Layer):
 
     def forward(self, x: Array, context: Context) -> Array:
         kept = context[self]
-        kept.y = x if self.in_place else kept.workspace("y", x.shape, x.dtype)
-        for x_piece, y_piece in flat_pieces(x, kept.y, progress=context.progress):
+        kept.y = y = x if self.in_place else kept.workspace("y", x.shape, x.dtype)
+        for x_piece, y_piece in flat_pieces(x, y, progress=context.progress):
             self.activate(x_piece, y_piece)
-        return kept.y
+        return y
 
     def input_gradient(self, dy: Array, context: Context) -> Array:
         for y_piece, dy_piece in flat_pieces(context[self].y, dy, progress=context.progress):

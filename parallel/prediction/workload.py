@@ -295,7 +295,7 @@ class Workload:
         elements = self.shape[0] * rows * columns * self.shape[3] * prod(layer.window.kernel)
         name, block = ("pooled", kernels().block_bytes // self.itemsize) if joined else (type(layer).__name__.lower(), None)
         self.both(name, elements, block=block, more=(min(self.shape[3], MOST_CHANNELS),))
-        self.keep(layer.mask_bytes(self.shape) // self.itemsize)
+        self.keep(sum(map(prod, layer.mask_shapes(self.shape).values())) // self.itemsize)
         if joined:  # the output of the convolution is not kept, and its gradient not passed on
             self.keep(-prod(self.shape), scratch_sizes.of_convolution(*self.convolved, layer.window))
             self.passed[-1] = 0

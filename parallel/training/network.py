@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike
 from gridgrad.nn.context import Context
 from gridgrad.nn.device import empty, to_device, to_host, xp
 from gridgrad.nn.kernels.window import put
-from gridgrad.nn.layer import Layer
 from gridgrad.nn.minibatch_checks import checked_minibatch, checked_samples
 from gridgrad.nn.observer import Observer
 from gridgrad.nn.sequential import Sequential
@@ -112,10 +111,6 @@ class ParallelSequential(Sequential):
     def reduction(self) -> Reduction:
         """The flat buffers, and how gradients are summed."""
         return self.flat
-
-    def arrange(self, layers: Sequence[Layer]) -> list[Layer]:
-        """The layers unchanged: placing has already given them their order and the names of the serial layers."""
-        return list(layers)
 
     def input_block(self, batch_size: int) -> tuple[slice | np.ndarray, ...]:
         """The index of this rank's block of a global minibatch x of `batch_size` samples: x[net.input_block(len(x))].
