@@ -145,7 +145,7 @@ class Context(dict[Any, Any]):
         """Call a method of a layer, such as "forward", with an array, and tell the observer, if any; returns its result."""
         if self.observer is None:
             return getattr(layer, phase)(array, self)
-        observed = layer.observed_as
+        observed = layer.observed_as or layer
         self.observer.begin(observed, phase, self)
         result = getattr(layer, phase)(array, self)
         self.observer.end(observed, phase, self)
@@ -167,7 +167,7 @@ class Context(dict[Any, Any]):
     def written(self, layer: Any) -> None:
         """Tell the observer that the gradients of a layer's parameters are final."""
         if self.observer is not None:
-            self.observer.written(layer.observed_as)
+            self.observer.written(layer.observed_as or layer)
 
     def __repr__(self):
         kind = "training" if self.training else "evaluation"

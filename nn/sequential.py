@@ -28,7 +28,7 @@ class HasStep(Protocol):
 
 
 class Sequential(Observable):
-    """A network of layers that run one after another.
+    """A network of layers that run one after another. Arguments that are none of those below raise ValueError.
 
     All parameters lie in one flat buffer, `params`, and all gradients in another, `grads`; layers hold views of them. The
     buffers are allocated on first use: until then a network is only a description, and takes no memory however large it is.
@@ -50,11 +50,6 @@ class Sequential(Observable):
         The flat buffers, as an optimizer uses them.
     step : int
         The number of the next minibatch, counted from 0; dropout masks depend on it.
-
-    Raises
-    ------
-    ValueError
-        If an argument is none of these.
 
     Examples
     --------

@@ -81,7 +81,7 @@ class ReLU(Activation):
         xp.maximum(x, zeros(x.shape, x.dtype), out=y)
 
     def slope(self, y: Array, out: Array) -> None:
-        xp.copyto(out, is_positive(y))
+        out[...] = is_positive(y)
 
 
 class LeakyReLU(Activation):
@@ -90,12 +90,7 @@ class LeakyReLU(Activation):
     Parameters
     ----------
     negative_slope : float
-        In [0, 1).
-
-    Raises
-    ------
-    ValueError
-        For another slope.
+        In [0, 1), else ValueError.
 
     Examples
     --------
@@ -174,12 +169,7 @@ class Dropout(Layer):
     Parameters
     ----------
     p : float
-        The probability, in [0, 1).
-
-    Raises
-    ------
-    ValueError
-        For another probability.
+        The probability, in [0, 1), else ValueError.
 
     Examples
     --------

@@ -32,14 +32,9 @@ class BatchNorm(Layer):
     channels : int
         The number of channels or features.
     eps : float
-        Above 0.
+        Above 0, else ValueError.
     momentum : float
-        The weight of the newest minibatch in the running mean and variance, in [0, 1].
-
-    Raises
-    ------
-    ValueError
-        For values out of range.
+        The weight of the newest minibatch in the running mean and variance, in [0, 1], else ValueError.
 
     Examples
     --------
@@ -200,10 +195,7 @@ class RectifiedBatchNorm(Layer):
 
     def __init__(self, norm, relu):
         self.norm, self.relu, self.name, self.parameters, self.buffers = norm, relu, norm.name, norm.parameters, norm.buffers
-
-    @property
-    def observed_as(self) -> Layer:
-        return self.norm
+        self.observed_as = norm
 
     def forward(self, x: Array, context: Context) -> Array:
         return self.norm.forward(x, context, self.relu)

@@ -187,12 +187,8 @@ class Concat(Branching):
     Parameters
     ----------
     *branches : sequence of Layer
-        The layers of each; an empty one is the identity. All outputs must have the same height and width.
-
-    Raises
-    ------
-    ValueError
-        If there is no branch.
+        The layers of each; an empty one is the identity. All outputs must have the same height and width. ValueError if there
+        is no branch.
 
     Examples
     --------

@@ -17,7 +17,7 @@ class Conv2d(WeightedLayer):
 
     The operation is a correlation, as usual in deep learning; the formula is in `nn/kernels/convolution.py`. w is stored as
     (kh, kw, inputs, outputs); `state_dict` transposes it to PyTorch's (outputs, inputs, kh, kw). Initial weights and biases
-    are uniform in [-1/sqrt(inputs kh kw), 1/sqrt(inputs kh kw)), as in PyTorch.
+    are uniform in [-1/sqrt(inputs kh kw), 1/sqrt(inputs kh kw)), as in PyTorch. Sizes out of range raise ValueError.
 
     Parameters
     ----------
@@ -31,11 +31,6 @@ class Conv2d(WeightedLayer):
         The pixels of zeros on each side of an image.
     bias : bool
         Whether there is a b.
-
-    Raises
-    ------
-    ValueError
-        For values out of range.
 
     Examples
     --------

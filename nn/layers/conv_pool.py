@@ -17,11 +17,9 @@ from gridgrad.nn.layer import Layer
 
 
 class PooledConv2d(Layer):
-    """A Conv2d followed by a MaxPool2d: (n, H, W, inputs) -> (n, P, Q, outputs).
-
-    The two layers keep their names, and each has its own entry in the context. If the convolution's output is so small that it
-    stays in the cache, or its algorithm does not work in blocks, they run one after the other (`in_blocks` of the context's
-    entry is false). In blocks, the bias is added after the pooling, which gives the same numbers with fewer additions.
+    """A Conv2d and the MaxPool2d behind it, which keep their names and entries in the context: (n, H, W, inputs) -> (n, P, Q,
+    outputs). They run one after the other if the output of the convolution stays in the cache, or if its algorithm does not
+    work in blocks. In blocks, the bias is added after the pooling, which gives the same numbers with fewer additions.
     """
 
     output_may_be_overwritten = True
@@ -29,11 +27,7 @@ class PooledConv2d(Layer):
 
     def __init__(self, conv, pool):
         self.conv, self.pool, self.name, self.parameters = conv, pool, conv.name, conv.parameters
-
-    @property
-    def observed_as(self):
-        """The convolution. The passes of the pooling are reported as nested in those of the convolution."""
-        return self.conv
+        self.observed_as = conv  # the passes of the pooling are reported as nested in those of the convolution
 
     def forward(self, x, context):
         shape = self.conv.shape_of_output(x)
@@ -97,16 +91,13 @@ class PooledConv2d(Layer):
             yield images, part
 
     def _blocks_pay(self, shape, x):
-        """Whether working in blocks is faster. shape: that of the convolution's output for the input x."""
+        """Whether working in blocks is faster. shape: of the convolution's output for the input x."""
         size, filters = shape[0] * shape[1] * shape[2] * shape[3], self.conv.weight.size
         large = size * x.itemsize >= kernels().fused_bytes and filters > 0
         return large and xp.is_cpu and self.conv.algorithm_of(shape).goes_block_by_block
 
     def _blocks(self, x, shape):
-        """Yield (slice of images, uninitialised array for the convolution's output for them) for each block in which it works.
-
-        shape: that of the whole output for the input x.
-        """
+        """Yield (slice of images, uninitialised array for the convolution of them) for each block. shape: of the whole."""
         blocks = self.conv.algorithm_of(shape).blocks(x, shape)
         for images, _ in groupby(images for images, _ in blocks):  # one image may be cut into several blocks
             yield images, scratch("convolved", (images.stop - images.start, *shape[1:]), x.dtype)

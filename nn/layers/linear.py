@@ -44,14 +44,9 @@ class Linear(WeightedLayer):
     Parameters
     ----------
     inputs, outputs : int
-        The numbers of features.
+        The numbers of features, at least 1; else ValueError.
     bias : bool
         Whether there is a b.
-
-    Raises
-    ------
-    ValueError
-        If inputs or outputs is not a whole number above 0.
 
     Examples
     --------

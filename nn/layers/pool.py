@@ -127,12 +127,8 @@ class MaxPool2d(Pool2d):
     stride : int or (rows, columns), optional
         How far the windows are apart, in pixels; by default as far as they are large.
     padding : int, (rows, columns) or ((top, bottom), (left, right))
-        The pixels on each side of an image that are smaller than all others.
-
-    Raises
-    ------
-    ValueError
-        For values out of range. The padding may be half the kernel at most, so that no window lies completely in it.
+        The pixels on each side of an image that are smaller than all others; at most half the
+        kernel, so that no window lies completely in them, else ValueError.
 
     Examples
     --------
@@ -189,12 +185,8 @@ class AvgPool2d(Pool2d):
     stride : int or (rows, columns), optional
         How far the windows are apart, in pixels; by default as far as they are large.
     padding : int, (rows, columns) or ((top, bottom), (left, right))
-        The pixels on each side of an image that count as zeros, as in PyTorch by default.
-
-    Raises
-    ------
-    ValueError
-        For values out of range. The padding may be half the kernel at most, so that no window lies completely in it.
+        The pixels on each side of an image that count as zeros, as in PyTorch by default; at most half the
+        kernel, so that no window lies completely in them, else ValueError.
 
     Examples
     --------

@@ -27,16 +27,11 @@ class LocalResponseNorm(Layer):
     size : int
         The number of channels in a sum.
     alpha : float
-        At least 0.
+        At least 0, else ValueError.
     beta : float
         The exponent.
     k : float
-        Above 0.
-
-    Raises
-    ------
-    ValueError
-        For values out of range.
+        Above 0, else ValueError.
 
     Examples
     --------
