@@ -6,9 +6,11 @@ each with its own context, and their passes may come in any order.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from math import prod
 from typing import Any
 
-from gridgrad.nn.device import Array, xp
+from gridgrad.nn.device import Array, empty, xp
 from gridgrad.nn.kernels.workspace import Workspace
 from gridgrad.nn.observer import Observer
 
@@ -92,7 +94,7 @@ class Context(dict[Any, Any]):
         super().__init__()
         self.training = training
         self.begin(seed=0, step=0, batch_size=batch_size)
-        self._gradients: list[Workspace] = [Workspace(), Workspace()] if sharing is None else sharing._gradients
+        self._gradients: list[Array] = [] if sharing is None else sharing._gradients  # flat buffers
         self._held: list[Array] = []
 
     def begin(self, seed: int, step: int, batch_size: int | None, first: int = 0, minibatch_size: int | None = None) -> None:
@@ -110,11 +112,15 @@ class Context(dict[Any, Any]):
         All layers share a few buffers in turn, because a gradient is no longer needed once the layer before has computed its
         own. A layer that needs one for longer must copy it, or hold it (`holding`) while other layers run.
         """
-        for buffer in self._gradients:  # before one grows: else each would grow, in turn, to the largest gradient of all
-            if not overlap(buffer.arrays(), (dy, *self._held)):
-                return buffer("gradient", shape, dy.dtype)
-        self._gradients.append(Workspace())
-        return self._gradients[-1]("gradient", shape, dy.dtype)
+        size, needed = prod(shape), (dy, *self._held)
+        for number, buffer in enumerate(self._gradients):
+            if any(map(partial(xp.may_share_memory, buffer), needed)):
+                continue
+            if buffer.size < size or buffer.dtype != dy.dtype:  # the first free one grows, so that the others remain small
+                buffer = self._gradients[number] = empty(size, dy.dtype)
+            return buffer[:size].reshape(shape)
+        self._gradients.append(empty(size, dy.dtype))
+        return self._gradients[-1].reshape(shape)
 
     @contextmanager
     def holding(self, *arrays: Array) -> Iterator[None]:
@@ -128,8 +134,7 @@ class Context(dict[Any, Any]):
     @property
     def nbytes(self) -> int:
         """The bytes of all arrays of this context, workspaces included; an array that is stored twice counts once."""
-        arrays = [array for buffer in self._gradients for array in buffer.arrays()]
-        return total_bytes([*arrays, *self._stored()])
+        return total_bytes([*self._gradients, *self._stored()])
 
     @property
     def stored_bytes(self) -> int:
@@ -172,15 +177,6 @@ class Context(dict[Any, Any]):
     def __repr__(self):
         kind = "training" if self.training else "evaluation"
         return f"Context({kind}, step {self.step}, {self.batch_size} samples from {self.first}, {self.nbytes} bytes)"
-
-
-def overlap(some, others):
-    """Whether an array of the one list may share memory with one of the other."""
-    for one in some:
-        for other in others:
-            if xp.may_share_memory(one, other):
-                return True
-    return False
 
 
 def total_bytes(arrays):

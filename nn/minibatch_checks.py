@@ -23,7 +23,9 @@ def checked_minibatch(net, x, y, loss):
         if kind == _kind(x, y, loss):  # nothing had to be converted
             net.accepted_minibatch = kind, unsigned, classes
     if classes and y.view(unsigned).max() >= classes:  # viewed as unsigned, negative labels are large numbers
-        _refuse_label(y, classes)
+        place = int(((y < 0) | (y >= classes)).argmax())
+        wrong = f"the network has {classes} outputs, but that of sample {place} is {y[place]}"
+        raise ValueError(f"labels must be from 0 to {classes - 1}, as {wrong}")
     return x, y
 
 
@@ -119,12 +121,3 @@ def _targets(y, samples, outputs):
     if y.shape != (samples, outputs):
         raise ValueError(f"targets must have the shape {(samples, outputs)}, one row a sample, not {y.shape}")
     return y
-
-
-def _refuse_label(y, classes):
-    wrong = (y < 0) | (y >= classes)
-    place = int(wrong.argmax())
-    raise ValueError(
-        f"labels must be from 0 to {classes - 1}, as the network has {classes} outputs, "
-        f"but that of sample {place} is {y[place]}"
-    )
