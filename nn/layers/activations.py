@@ -61,11 +61,6 @@ def zeros(shape, dtype):
     return xp.zeros(shape if xp.is_cpu else (1,), dtype)
 
 
-def is_positive(y):
-    """Where y > 0, as a boolean array in scratch memory."""
-    return xp.greater(y, zeros(y.shape, y.dtype), out=scratch("positive", y.shape, np.bool_))
-
-
 class ReLU(Activation):
     """The activation function max(x, 0), whose derivative at 0 is 0.
 
@@ -81,7 +76,7 @@ class ReLU(Activation):
         xp.maximum(x, zeros(x.shape, x.dtype), out=y)
 
     def slope(self, y: Array, out: Array) -> None:
-        out[...] = is_positive(y)
+        out[...] = y > 0
 
 
 class LeakyReLU(Activation):
@@ -109,7 +104,7 @@ class LeakyReLU(Activation):
         xp.maximum(x, scaled, out=y)
 
     def slope(self, y: Array, out: Array) -> None:
-        xp.multiply(is_positive(y), out.dtype.type(1 - self.negative_slope), out=out)
+        xp.multiply(y > 0, out.dtype.type(1 - self.negative_slope), out=out)
         xp.add(out, out.dtype.type(self.negative_slope), out=out)
 
     def __repr__(self):
