@@ -150,11 +150,13 @@ class Context(dict[Any, Any]):
         """Call a method of a layer, such as "forward", with an array, and tell the observer, if any; returns its result."""
         if self.observer is None:
             return getattr(layer, phase)(array, self)
-        observed = layer.observed_as or layer
-        self.observer.begin(observed, phase, self)
+        observed, hears_passes = layer.observed_as or layer, self.observer.hears_passes
+        if hears_passes:
+            self.observer.begin(observed, phase, self)
         result = getattr(layer, phase)(array, self)
-        self.observer.end(observed, phase, self)
-        self.observer.computed(observed, phase, array, result, self)
+        if hears_passes:
+            self.observer.end(observed, phase, self)
+            self.observer.computed(observed, phase, array, result, self)
         if phase == "gradients" and layer.parameters:
             self.observer.written(observed)
         return result

@@ -109,10 +109,8 @@ xp: Any = ArrayLibrary()
 
 
 def use(name, number=0, tf32=False):
-    """Choose the array library: "cpu", "gpu" (ValueError if there is none), or "auto" for a GPU if there is one.
-
-    number: of the GPUs that this process sees, modulo how many these are. tf32: whether a GPU may round the factors of float32
-    products to 10 bits of mantissa (TensorFloat-32).
+    """Choose the array library: "cpu", "gpu" (ValueError if there is none), or "auto" for a GPU if there is one. number: of the
+    GPU, modulo how many there are. tf32: whether it may round factors of float32 products to 10 bits (TensorFloat-32).
     """
     global _device
     if name == "auto":

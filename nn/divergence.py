@@ -31,9 +31,8 @@ class Diverged(ArithmeticError):
 
 
 def explain_divergence(net, loss, x, context, first_not_finite=None):
-    """The message for a loss that is not finite: which input, parameter or output was the first of such values, and advice.
-    The forward pass is run again. first_not_finite: a function that returns the position of the first array of a list that is
-    not finite, or the length of the list; for a parallel network it asks all ranks.
+    """The message for a loss that is not finite: which input, parameter or output is the first of such values, and advice.
+    first_not_finite: returns the position of the first such array of a list, else its length, and may ask all ranks.
     """
     x = as_input(x, net.dtype)
     suspects = [("the input", x)]

@@ -15,7 +15,11 @@ class Observer:
     """The events of a run. Every method here does nothing; an observer overrides those that it needs."""
 
     hears_collectives = False  # whether the observer is told about communication, too
+    hears_passes = False  # whether it overrides `begin`, `end` or `computed`; others are not told, which saves time
     progress = None  # a function that layers call at progress points within their work; None for no progress points
+
+    def __init_subclass__(cls):
+        cls.hears_passes = any(getattr(cls, event) is not getattr(Observer, event) for event in ("begin", "end", "computed"))
 
     # A pass is the work of one object in one phase.
     # thing: a layer, a loss, an optimizer, an update protocol or a reader; each has a `name`.
@@ -67,7 +71,7 @@ class ObserverGroup(Observer):
     """Several observers that act as one: each event is told to all of them, in the order in which they were registered."""
 
     def __init__(self, observers):
-        self.observers = observers
+        self.observers, self.hears_passes = observers, any(observer.hears_passes for observer in observers)
         for event in EVENTS:
             setattr(self, event, partial(self._tell, event))
 
@@ -84,12 +88,9 @@ class ObserverGroup(Observer):
 
 
 class Observable:
-    """The base class of everything that can be observed: networks, and the communication of a grid.
+    """The base class of everything that can be observed: networks, and the communication of a grid."""
 
-    observer: the registered Observer, an ObserverGroup if there are several, or None if there is none.
-    """
-
-    observer: Observer | None = None
+    observer: Observer | None = None  # the registered one, or an ObserverGroup if there are several
     _observers: tuple[Observer, ...] = ()
 
     def observe(self, observer: Observer) -> None:
@@ -116,7 +117,7 @@ class Observable:
 
 def observed(observer, thing, phase, *arguments, context=None):
     """Call the method `phase` of a loss, an optimizer or a reader, as a pass that an observer, if any, is told about."""
-    if observer is None:
+    if observer is None or not observer.hears_passes:
         return getattr(thing, phase)(*arguments)
     observer.begin(thing, phase, context)
     result = getattr(thing, phase)(*arguments)

@@ -10,9 +10,8 @@ from gridgrad.nn.layers.pool import MaxPool2d
 
 
 def name_and_order(layers, prefix=""):
-    """Name each layer by its position, with `prefix`, and return the layers in the order in which they run.
-
-    ValueError for what is no layer, and for a layer that is already part of a network or occurs twice.
+    """Name each layer by its position, with `prefix`, and return the layers in the order in which they run. ValueError for what
+    is no layer, and for a layer that is already part of a network or occurs twice.
     """
     layers = list(layers)
     check_layers(layers)
@@ -73,7 +72,6 @@ def fuse(layers):
 
 class Chunk:
     """The passes of consecutive layers: those of a network, of a part of it in a pipeline, or of a branch.
-
     layers: in the order in which they run. executed: what the passes call, with some neighbours as one layer (`fuse`).
     """
 

@@ -49,11 +49,7 @@ class Flatten(Layer):
 
 
 class Branching(Layer):
-    """A layer that consists of several branches, all of which get the same input. branches: {name: list of layers}.
-
-    The gradients of the parameters inside need the gradients of the outputs of the layers inside. So if `gradients` runs
-    before `input_gradient`, it computes both halves for the branches and stores the input's gradient for `input_gradient`.
-    """
+    """A layer that consists of several branches, all of which get the same input. branches: {name: list of layers}."""
 
     output_may_be_overwritten = True
 
@@ -84,7 +80,7 @@ class Branching(Layer):
         if kept.pop("for_gradients"):
             for branch in reversed(self.chunks):
                 branch.parameter_gradients(context)
-        else:
+        else:  # these need the gradients of the outputs of the layers inside, so both halves are computed
             dx = context.run(self, "backward", dy)
             kept.for_input_gradient = kept.workspace("dx", dx.shape, dx.dtype)
             xp.copyto(kept.for_input_gradient, dx)
@@ -125,10 +121,7 @@ class Branching(Layer):
         raise NotImplementedError
 
     def _split(self, dy, kept):
-        """Yield the gradient of each branch's output from that of the layer's, as an array that the branch may overwrite.
-
-        Each may lie in the same memory as the one before, and as dy.
-        """
+        """Yield the gradient of each branch's output, which the branch may overwrite; all may lie in the memory of dy."""
         raise NotImplementedError
 
 

@@ -17,9 +17,8 @@ from gridgrad.nn.layer import Layer
 
 
 class PooledConv2d(Layer):
-    """A Conv2d and the MaxPool2d behind it, which keep their names and entries in the context: (n, H, W, inputs) -> (n, P, Q,
-    outputs). They run one after the other if the output of the convolution stays in the cache, or if its algorithm does not
-    work in blocks. In blocks, the bias is added after the pooling, which gives the same numbers with fewer additions.
+    """A Conv2d and the MaxPool2d behind it, which keep their names and entries in the context. They run one after the other if
+    the output of the convolution stays in the cache, or if its algorithm does not work in blocks.
     """
 
     output_may_be_overwritten = True
@@ -41,7 +40,7 @@ class PooledConv2d(Layer):
             chosen.forward(x[images], weight, bias[:0], part, context.progress)
             context.begin_pass(self.pool, "forward")
             self.pool.forward_block(part, y[images], images, context)
-            add_bias(y[images], bias)
+            add_bias(y[images], bias)  # gives the same numbers as before the pooling, with fewer additions
             context.end_pass(self.pool, "forward")
         return y
 

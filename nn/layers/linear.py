@@ -10,10 +10,8 @@ from gridgrad.nn.layer import Layer, Parameter
 
 
 class WeightedLayer(Layer):
-    """The base class of Linear and Conv2d, with a weight (.., inputs, outputs) and, if wanted, a bias.
-
-    If several ranks hold different inputs of the same outputs, they compute partial sums: then one of them holds and adds that
-    part of the bias, and the others an empty slice.
+    """The base class of Linear and Conv2d, with a weight (.., inputs, outputs) and, if wanted, a bias. If ranks hold different
+    inputs of the same outputs, one of them holds and adds that part of the bias, and the others an empty slice.
     """
 
     output_may_be_overwritten = True
