@@ -1,27 +1,25 @@
 """What layers store between the forward and the backward pass of one minibatch or micro-batch.
 
-A layer stores nothing about a minibatch in itself. What its backward pass needs, and the arrays in which it works, belong to
-a `Context`, which the caller owns. So several micro-batches can be in flight in one network, each with its own context,
-and their passes may come in any order.
+It belongs to a `Context`, which the caller owns, never to the layer. So several micro-batches can be in flight in one network,
+each with its own context, and their passes may come in any order.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from math import prod
 from typing import Any
 
-from gridgrad.nn.device import Array, xp
+from gridgrad.nn.device import Array, empty, xp
 from gridgrad.nn.kernels.workspace import Workspace
 from gridgrad.nn.observer import Observer
 
 
 class LayerContext:
-    """What one layer stores in one context: the attributes that the layer sets, and its workspaces.
+    """What one layer stores in one context: the attributes that the layer sets, and its workspaces."""
 
-    The two halves of a layer's backward pass may run in either order. If they share work, the half that runs first stores
-    the shared result in `for_gradients` or `for_input_gradient`, named after the half that still has to run, and that half
-    removes it with `pop`.
-    """
-
+    # The halves of a backward pass may run in either order. If they share work, the first one stores the result in the
+    # attribute that is named after the half that still has to run, and that half removes it with `pop`.
     for_gradients = for_input_gradient = None
     dy = None  # the gradient of the output, stored if the gradients of the parameters are computed later
 
@@ -96,11 +94,11 @@ class Context(dict[Any, Any]):
         super().__init__()
         self.training = training
         self.begin(seed=0, step=0, batch_size=batch_size)
-        self._gradients: list[Workspace] = [Workspace(), Workspace()] if sharing is None else sharing._gradients
+        self._gradients: list[Array] = [] if sharing is None else sharing._gradients  # flat buffers
         self._held: list[Array] = []
 
     def begin(self, seed: int, step: int, batch_size: int | None, first: int = 0, minibatch_size: int | None = None) -> None:
-        """Start the next minibatch or micro-batch: see the class for the arguments. minibatch_size: batch_size by default."""
+        """Start the next minibatch or micro-batch; the arguments are the attributes. minibatch_size: by default batch_size."""
         self.seed, self.step, self.batch_size, self.first = seed, step, batch_size, first
         self.minibatch_size = batch_size if minibatch_size is None else minibatch_size
 
@@ -111,14 +109,18 @@ class Context(dict[Any, Any]):
     def gradient_space(self, shape: tuple[int, ...], dy: Array) -> Array:
         """An uninitialised array of `shape` for the gradient of a layer's input; dy: the gradient of its output.
 
-        All layers share a few buffers in turn, because a gradient is no longer needed once the preceding layer has computed
-        its own. A layer that needs a gradient for longer must copy it, or hold it while other layers run.
+        All layers share a few buffers in turn, because a gradient is no longer needed once the layer before has computed its
+        own. A layer that needs one for longer must copy it, or hold it (`holding`) while other layers run.
         """
-        for buffer in self._gradients:  # before one grows: else each would grow, in turn, to the largest gradient of all
-            if not any(xp.may_share_memory(taken, array) for taken in buffer.arrays() for array in (dy, *self._held)):
-                return buffer("gradient", shape, dy.dtype)
-        self._gradients.append(Workspace())
-        return self._gradients[-1]("gradient", shape, dy.dtype)
+        size, needed = prod(shape), (dy, *self._held)
+        for number, buffer in enumerate(self._gradients):
+            if any(map(partial(xp.may_share_memory, buffer), needed)):
+                continue
+            if buffer.size < size or buffer.dtype != dy.dtype:  # the first free one grows, so that the others remain small
+                buffer = self._gradients[number] = empty(size, dy.dtype)
+            return buffer[:size].reshape(shape)
+        self._gradients.append(empty(size, dy.dtype))
+        return self._gradients[-1].reshape(shape)
 
     @contextmanager
     def holding(self, *arrays: Array) -> Iterator[None]:
@@ -132,8 +134,7 @@ class Context(dict[Any, Any]):
     @property
     def nbytes(self) -> int:
         """The bytes of all arrays of this context, workspaces included; an array that is stored twice counts once."""
-        arrays = [array for buffer in self._gradients for array in buffer.arrays()]
-        return total_bytes([*arrays, *self._stored()])
+        return total_bytes([*self._gradients, *self._stored()])
 
     @property
     def stored_bytes(self) -> int:
@@ -146,21 +147,22 @@ class Context(dict[Any, Any]):
     # ----- where an observer listens, every pass of a layer is a call of `run` or lies between `begin_pass` and `end_pass`
 
     def run(self, layer: Any, phase: str, array: Array) -> Any:
-        """Run one pass of a layer, and tell the observer, if there is one. Returns what the layer's method returns.
-
-        phase: the name of the method: "forward", "gradients", "input_gradient" or "backward". array: its argument.
-        """
+        """Call a method of a layer, such as "forward", with an array, and tell the observer, if any; returns its result."""
         if self.observer is None:
             return getattr(layer, phase)(array, self)
-        observed = layer.observed_as
-        self.observer.begin(observed, phase, self)
+        observed, hears_passes = layer.observed_as or layer, self.observer.hears_passes
+        if hears_passes:
+            self.observer.begin(observed, phase, self)
         result = getattr(layer, phase)(array, self)
-        self.observer.end(observed, phase, self)
-        self.observer.computed(observed, phase, array, result, self)
+        if hears_passes:
+            self.observer.end(observed, phase, self)
+            self.observer.computed(observed, phase, array, result, self)
+        if phase == "gradients" and layer.parameters:
+            self.observer.written(observed)
         return result
 
     def begin_pass(self, layer: Any, phase: str) -> None:
-        """Tell the observer that a pass begins which is not a call of `run`, such as a pooling of one block of images."""
+        """Tell the observer that a pass begins that is no call of `run`, such as a pooling of one block of images."""
         if self.observer is not None:
             self.observer.begin(layer, phase, self)
 
@@ -172,7 +174,7 @@ class Context(dict[Any, Any]):
     def written(self, layer: Any) -> None:
         """Tell the observer that the gradients of a layer's parameters are final."""
         if self.observer is not None:
-            self.observer.written(layer.observed_as)
+            self.observer.written(layer.observed_as or layer)
 
     def __repr__(self):
         kind = "training" if self.training else "evaluation"

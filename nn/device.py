@@ -23,10 +23,8 @@ BUFFER_SIZE = 512
 
 
 class ArrayLibrary:
-    """The type of `xp`. `use` copies the attributes of the chosen library into it.
-
-    They are copied because looking up `xp.add` then costs no more than looking up `np.add`. is_cpu: whether it is NumPy; use it
-    only to choose between algorithms that compute the same.
+    """The type of `xp`. `use` copies the attributes of the library into it, so that looking up `xp.add` is as fast as `np.add`.
+    is_cpu: whether it is NumPy; use it only to choose between algorithms that compute the same.
     """
 
 
@@ -111,12 +109,8 @@ xp: Any = ArrayLibrary()
 
 
 def use(name, number=0, tf32=False):
-    """Choose the array library of this process.
-
-    name: "cpu", "gpu", or "auto" for a GPU if there is one and the CPU otherwise. number: which of the GPUs that this process
-    sees, from 0; numbers beyond the last GPU begin again with the first one. tf32: whether a GPU may round the factors of
-    float32 products to 10 bits of mantissa (TensorFloat-32).
-    Raises ValueError if the name is unknown, if there is no GPU, or if CuPy or a library that it needs is missing.
+    """Choose the array library: "cpu", "gpu" (ValueError if there is none), or "auto" for a GPU if there is one. number: of the
+    GPU, modulo how many there are. tf32: whether it may round factors of float32 products to 10 bits (TensorFloat-32).
     """
     global _device
     if name == "auto":
@@ -131,10 +125,7 @@ def use(name, number=0, tf32=False):
 
 
 def gpus():
-    """The GPUs that this process sees, each by an identifier that is unique in its machine: a list.
-
-    It is empty if there is none, or if CuPy is not installed.
-    """
+    """The GPUs that this process sees, each by an identifier that is unique in its machine: a list, empty without CuPy."""
     try:
         import cupy
 
@@ -150,30 +141,24 @@ def empty(size, dtype):
 
 
 def to_device(array, out=None):
-    """Copy a host array to the device: returns an array of the library, on a CPU the same one.
-
-    out: an array on the device to copy to instead; the copy may still be in progress when the call returns.
-    """
+    """A host array as one of the device, on a CPU the same one, or copied to `out`, maybe not completely when this returns."""
     return _device.to_device(array, out)
 
 
 def to_host(array, out=None):
-    """Copy an array from the device: waits for the device and returns a NumPy array, on a CPU the same one.
-
-    out: a NumPy array to copy to instead.
-    """
+    """An array of the device, for which this waits, as one of NumPy, on a CPU the same one, or copied to `out`."""
     return _device.to_host(array, out)
 
 
 def as_input(x, dtype):
-    """x as an array of the network's dtype, on the device. Raises ValueError if it does not hold real numbers."""
+    """x as an array of the network's dtype, on the device. ValueError if it does not hold real numbers."""
     if isinstance(x, xp.ndarray) and x.dtype == dtype:
         return x
     return to_device(array_of_numbers(x, "x").astype(dtype, copy=False))
 
 
 def array_of_numbers(array, name):
-    """A list, or an array of another library, as an array of NumPy. Raises ValueError if it does not hold real numbers."""
+    """A list, or an array of another library, as an array of NumPy. ValueError if it does not hold real numbers."""
     if not isinstance(array, np.ndarray | xp.ndarray):
         try:
             array = np.asarray(array)

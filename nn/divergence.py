@@ -31,15 +31,11 @@ class Diverged(ArithmeticError):
 
 
 def explain_divergence(net, loss, x, context, first_not_finite=None):
-    """The message for a loss that is not finite: where the first value that is not finite is found, and what to do about it.
-
-    The forward pass is run again, and the input, the parameters and the output of each layer are inspected in that order.
-    x: the input. context: that of the forward pass. first_not_finite: a function that returns the position of the first
-    array of a list that is not finite, or the length of the list if all are. A parallel network passes one that asks all
-    ranks; then this function is collective. By default the arrays of this process decide.
+    """The message for a loss that is not finite: which input, parameter or output is the first of such values, and advice.
+    first_not_finite: returns the position of the first such array of a list, else its length, and may ask all ranks.
     """
-    suspects = [("the input", x)]
     x = as_input(x, net.dtype)
+    suspects = [("the input", x)]
     for layer in net.layers:
         for leaf in leaves([layer]):
             suspects += [(f"parameter {leaf.name}.{p.name}", p.value) for p in leaf.parameters]
@@ -55,7 +51,6 @@ def explain_divergence(net, loss, x, context, first_not_finite=None):
 
 
 def not_finite(step, loss, where, advice):
-    """The message for the loss of a step that is not finite. where: what was found. advice: what to do about it."""
     return f"step {step}: the loss is {loss}: {where}; {advice}"
 
 

@@ -9,9 +9,9 @@ class EarlyStopping:
     Parameters
     ----------
     patience : int
-        The number of epochs without an improvement after which to stop, at least 1.
+        The number of epochs without an improvement after which to stop, at least 1; else ValueError.
     least : float
-        A value is an improvement if it is below the best one by more than this; at least 0.
+        A value is an improvement if it is below the best one by more than this; at least 0, else ValueError.
 
     Attributes
     ----------
@@ -19,11 +19,6 @@ class EarlyStopping:
         The number of values so far.
     best, best_epoch : float, int
         The value of the last improvement and its epoch, counted from 1; infinity and 0 before the first one.
-
-    Raises
-    ------
-    ValueError
-        For values out of range.
 
     Examples
     --------

@@ -11,22 +11,19 @@ from gridgrad.nn.layer import Layer, Parameter
 
 class FlatParameters:
     """All parameters of a network in one flat array and all gradients in another; layers hold views of them.
-
-    So an update or a sum over ranks is one call on a slice. In each step an optimizer asks for each part of the slices `owned`,
-    with `ready`, before it reads the gradients, and says with `updated` that it has written the parameters; after all of them
-    it calls `end_update`. Here nothing has to be done then; a parallel network has a Reduction, which sums the gradients over
-    ranks (`parallel/sync/reduction.py`).
-
-    params, grads: the flat arrays, of the same length; None until `lay_out`.
-    places: (layer, Parameter, its slice of the flat arrays) of each parameter, in the order of the arrays.
+    params, grads: these arrays; None until `lay_out`. places: [(layer, Parameter, its slice of them)], in their order.
     """
+
+    # In each step an optimizer asks for each part of the slices `owned`, with `ready`, before it reads the gradients, and says
+    # with `updated` that it has written the parameters; after all of them it calls `end_update`. A parallel network has a
+    # Reduction, which then sums the gradients over ranks (`parallel/sync/reduction.py`).
 
     def __init__(self, params: Any = None, grads: Any = None) -> None:
         self.params, self.grads = params, grads
         self.places: list[tuple[Layer, Parameter, slice]] = []
 
     def lay_out(self, pairs: Sequence[tuple[Layer, Parameter]], dtype: npt.DTypeLike) -> None:
-        """Allocate the arrays for these (layer, Parameter) pairs, and let each Parameter view its part; gradients are zero."""
+        """Allocate the arrays for these (layer, Parameter) pairs; each Parameter views its part. Gradients are zero."""
         start = 0
         for layer, p in pairs:
             self.places.append((layer, p, slice(start, start + p.size)))

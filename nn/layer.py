@@ -13,23 +13,15 @@ from gridgrad.nn.device import Array, to_device, xp
 from gridgrad.nn.kernels.window import take
 from gridgrad.nn.random import uniform_block
 
-Part = slice | npt.NDArray[np.integer]  # the indices of one dimension of a whole array that a process holds
+Part = slice | npt.NDArray[np.integer]  # what a process holds of one dimension: a slice, or an array of increasing indices
 DRAWN_AT_ONCE = 1 << 16  # the number of initial values drawn in one call, which bounds the memory for them
 
 
 class Block:
-    """The layout of an array of which this process holds a block, whatever others hold.
-
-    index: for each dimension the indices that it holds, a slice or an increasing index array.
-    """
+    """The layout of an array of which this process holds the indices `index`, whatever others hold: a Part a dimension."""
 
     def __init__(self, index: Sequence[Part]) -> None:
         self.index = tuple(index)
-
-    @staticmethod
-    def whole(shape: Sequence[int]) -> "Block":
-        """That of an array which this process holds whole."""
-        return Block([slice(0, n) for n in shape])
 
 
 class Parameter:
@@ -79,7 +71,7 @@ class Parameter:
         fill: float = 0.0,
     ) -> None:
         self.name, self.shape, self.bound, self.fill = name, tuple(shape), bound, fill
-        self.layout = Block.whole(shape)
+        self.layout = Block([slice(0, n) for n in shape])
         self.torch_axes = torch_axes or tuple(range(len(shape)))
         self.value = self.grad = None
 
@@ -91,15 +83,12 @@ class Parameter:
 
     @property
     def index(self) -> tuple[Part, ...]:
-        """The block of the whole array that this process holds, for each dimension a slice or an increasing index array."""
+        """The block of the whole array that this process holds: for each dimension a slice or an increasing index array."""
         return self.layout.index
 
     @property
     def stored_shape(self) -> tuple[int, ...]:
-        """The shape under which a `state_dict` stores the array, before its axes are permuted.
-
-        It is another one than `shape` only if that combines some of the dimensions.
-        """
+        """The shape in a `state_dict`, before the axes are permuted: not `shape` only if that combines some dimensions."""
         return self.shape
 
     @property
@@ -115,7 +104,7 @@ class Parameter:
     def initialise(self, seed: int, stream: str) -> None:
         """Write the initial values of this block into `value`.
 
-        They depend on `seed`, on `stream` (a name that no other parameter of the network has) and on the global index only.
+        They depend on `seed`, on `stream` (a name that no other parameter has) and on the global index only.
         """
         if self.bound is None:
             self.value.fill(self.fill)
@@ -137,10 +126,7 @@ class Parameter:
 
 
 class Buffer(Parameter):
-    """An array that is saved with the parameters but not trained, such as a running mean.
-
-    It has no gradient and memory of its own, outside the network's flat buffers.
-    """
+    """An array that is saved but not trained, such as a running mean: without a gradient, and with memory of its own."""
 
     def allocate(self, dtype: npt.DTypeLike) -> None:
         """Allocate `value` and set all of it to `fill`."""
@@ -152,16 +138,16 @@ class Layer:
     """A differentiable function of a batch.
 
     The first dimension of every array is the batch, the last one the features or channels. A layer stores nothing about a
-    minibatch in itself: what its backward pass needs, and its workspaces, are in `context[self]` (see `nn/context.py`).
-    `forward` returns x, a view of x, or a workspace that the next `forward` in the same context overwrites. A backward pass
-    must follow a `forward` in the same context with `context.training` true.
+    minibatch in itself: what its backward pass needs, and its workspaces, are in `context[self]`. `forward` returns x, a view
+    of x, or a workspace that the next `forward` in the same context overwrites. A backward pass must follow a `forward` in the
+    same context with `context.training` true.
 
     The backward pass has two halves, which may run in either order: `gradients` writes the gradients of the parameters, and
     `input_gradient` returns the gradient of the input. A network skips a half that nobody needs, and a schedule may
     postpone one. Both may overwrite `dy`, and `input_gradient` may return it or a view of it, if `overwrites_gradient` is true.
 
-    `backward` does both halves, and calls `context.written` when the gradients of the parameters are final. Layers with
-    `has_fused_backward` override it, because the halves share work or because communication can overlap with one of them.
+    `backward` does both halves. A layer overrides it if the halves share work, or if communication can overlap with one of
+    them; then it calls `context.written` when the gradients of the parameters are final.
 
     Examples
     --------
@@ -189,18 +175,13 @@ class Layer:
     takes_images = False  # whether the input must be images: (n, height, width, channels)
     kind = ""  # "linear", "conv" or "autoencoder" if there are weights that can be sharded; else empty
     inputs: int  # of a layer that has a `kind`: the features or channels of its input
-    has_fused_backward = False  # whether `backward` computes both halves at once instead of calling one after the other
-
-    @property
-    def children(self) -> Sequence[list["Layer"]]:
-        """The branches of a layer that contains other layers: one list of layers for each branch."""
-        return ()
+    children: Sequence[list["Layer"]] = ()  # the layers of each branch, if this layer has branches
+    observed_as: "Layer | None" = None  # the layer that observers see in place of this one, which combines several
 
     def placed(self, **layouts: Any) -> Self:
         """A new layer, without a name and memory, that computes as this one with blocks of its parameters and buffers.
 
-        layouts: those of its arrays, by name; an array that is not named keeps its own. Raises ValueError for a name that none
-        of them has.
+        layouts: those of its arrays, by name; others keep their own. Raises ValueError for a name that no array has.
         """
         new = copy(self)
         made: dict[Parameter, Any] = {}
@@ -218,11 +199,6 @@ class Layer:
         """Set the name of this layer and of all layers in its branches."""
         self.name = name
 
-    @property
-    def observed_as(self) -> "Layer":
-        """The layer that observers see in place of this one: another one if this layer only combines several."""
-        return self
-
     def forward(self, x: Array, context: Context) -> Array:
         """The output of the layer, (n, ...), for the input x, (n, ...)."""
         raise NotImplementedError
@@ -236,13 +212,8 @@ class Layer:
 
     def backward(self, dy: Array, context: Context) -> Array:
         """Both halves: write the gradients of the parameters and return the gradient of the input."""
-        if context.observer is None:  # as below, without the cost of `run`
-            if self.parameters:
-                self.gradients(dy, context)
-            return self.input_gradient(dy, context)
         if self.parameters:
             context.run(self, "gradients", dy)
-            context.written(self)
         return context.run(self, "input_gradient", dy)
 
     def has_own_output(self, before: "Layer | None") -> bool:
@@ -259,10 +230,10 @@ class Layer:
         return shape
 
     def inputs_of(self, columns: Part) -> Part:
-        """The inputs that some outputs of a layer with weights are computed from, all of them unless its weights are sparse.
+        """The inputs that the outputs `columns` are computed from: all unless the weights are sparse, none for no outputs.
 
-        columns: the outputs, a slice or an increasing index array; of a TiedAutoencoder the hidden units. Returns a slice or an
-        increasing index array, empty where there are no outputs. Both count in the whole layer, also for a block of it.
+        Both are a slice or an increasing index array, and count in the whole layer, also for a block of it. Of a
+        TiedAutoencoder, `columns` are hidden units.
         """
         some = columns.stop > columns.start if isinstance(columns, slice) else len(columns)
         return slice(0, self.inputs if some else 0)

@@ -1,10 +1,8 @@
 """The checks of a minibatch before anything is computed, the same for serial and parallel networks.
 
 Without them a wrong minibatch would often train without an error: NumPy broadcasts targets of the wrong shape, a label of
--1 means the last class, and a rank that takes its block of the samples drops the superfluous ones.
-
-The shapes and types of an accepted minibatch are remembered in the network, so that the next minibatch of the same kind
-costs only a comparison and a pass over its labels.
+-1 means the last class, and a rank that takes its block of the samples drops the superfluous ones. The network remembers the
+shapes and types that it has accepted, so that the next such minibatch costs a comparison and a pass over its labels.
 """
 
 import numpy as np
@@ -15,11 +13,8 @@ from gridgrad.nn.losses import MSE, SoftmaxCrossEntropy
 
 
 def checked_minibatch(net, x, y, loss):
-    """(x, y) as arrays that fit the network and the loss. Raises ValueError that says what was expected and what was given.
-
-    x: the whole global minibatch, (n, ...). y: its labels or targets. loss: None if it is not known yet. Lists become arrays,
-    targets are converted to the network's dtype, and targets (n,) for a single output become (n, 1). x keeps its dtype, because
-    `forward` converts the part of it that it gets.
+    """The whole global minibatch (x, y) as arrays that fit the network and the loss (None: not known yet); else ValueError.
+    Targets get the network's dtype, and the shape (n, 1) for a single output. x keeps its dtype, since `forward` converts it.
     """
     kind = _kind(x, y, loss)
     accepted, unsigned, classes = net.accepted_minibatch
@@ -28,7 +23,9 @@ def checked_minibatch(net, x, y, loss):
         if kind == _kind(x, y, loss):  # nothing had to be converted
             net.accepted_minibatch = kind, unsigned, classes
     if classes and y.view(unsigned).max() >= classes:  # viewed as unsigned, negative labels are large numbers
-        _refuse_label(y, classes)
+        place = int(((y < 0) | (y >= classes)).argmax())
+        wrong = f"the network has {classes} outputs, but that of sample {place} is {y[place]}"
+        raise ValueError(f"labels must be from 0 to {classes - 1}, as {wrong}")
     return x, y
 
 
@@ -42,12 +39,12 @@ def checked_samples(net, x):
         except ValueError:
             if expected is None:
                 raise
-            raise ValueError(_other_shape(shape, expected)) from None
+            raise _other_shape(shape, expected) from None
     return x
 
 
 def _kind(x, y, loss):
-    """What the checks depend on, apart from the values of the labels; None if x or y is no array but a list, say."""
+    """What the checks depend on, apart from the values of the labels; None if x or y is no array."""
     try:
         return x.shape, x.dtype, y.shape, y.dtype, type(x), type(y), type(loss)
     except AttributeError:
@@ -55,9 +52,8 @@ def _kind(x, y, loss):
 
 
 def _checked_kind(net, x, y, loss):
-    """Check everything except the range of the labels. Returns (x, y, unsigned, classes).
-
-    unsigned: the unsigned dtype as which the labels can be viewed; None if y are targets. classes: their number, or 0.
+    """Check everything except the range of the labels. Returns (x, y, unsigned, classes): the unsigned dtype as which labels
+    can be viewed and the number of classes, or None and 0 for targets.
     """
     if isinstance(loss, type):
         raise ValueError(f"the loss must be an object, not the class: write {loss.__name__}()")
@@ -66,7 +62,7 @@ def _checked_kind(net, x, y, loss):
         raise ValueError("the minibatch is empty: x has no samples")
     shape, expected = x.shape[1:], _sample_shape(net)
     if expected is not None and shape != expected:
-        raise ValueError(_other_shape(shape, expected))
+        raise _other_shape(shape, expected)
     outputs = net.output_shape(shape)
     if isinstance(loss, SoftmaxCrossEntropy | MSE) and len(outputs) != 1:
         raise ValueError(f"the loss takes outputs (samples, features) but a sample's are {outputs}: put a Flatten behind them")
@@ -82,7 +78,6 @@ def _checked_kind(net, x, y, loss):
 
 
 def _samples(x):
-    """x as an array with a row for each sample; ValueError if it is not one."""
     x = array_of_numbers(x, "x")
     if x.ndim < 2:
         raise ValueError(f"x must have a row for each sample, (samples, ...), but has the shape {x.shape}")
@@ -90,7 +85,7 @@ def _samples(x):
 
 
 def _other_shape(shape, expected):
-    return f"the samples of x have the shape {shape} but the network takes {expected}"
+    return ValueError(f"the samples of x have the shape {shape} but the network takes {expected}")
 
 
 def _sample_shape(net):
@@ -110,7 +105,6 @@ def _sample_shape(net):
 
 
 def _labels(y, samples, classes):
-    """y as whole numbers of shape (samples,); ValueError if it is not."""
     if y.dtype.kind == "b":
         y = y.astype(np.intp)
     if y.dtype.kind not in "iu":
@@ -122,19 +116,8 @@ def _labels(y, samples, classes):
 
 
 def _targets(y, samples, outputs):
-    """y in the shape (samples, outputs); ValueError if it has another one."""
     if outputs == 1 and y.shape == (samples,):
         return y.reshape(samples, 1)
     if y.shape != (samples, outputs):
         raise ValueError(f"targets must have the shape {(samples, outputs)}, one row a sample, not {y.shape}")
     return y
-
-
-def _refuse_label(y, classes):
-    """Raise the ValueError for the first label that is not in [0, classes)."""
-    wrong = (y < 0) | (y >= classes)
-    place = int(wrong.argmax())
-    raise ValueError(
-        f"labels must be from 0 to {classes - 1}, as the network has {classes} outputs, "
-        f"but that of sample {place} is {y[place]}"
-    )

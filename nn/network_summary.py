@@ -11,11 +11,7 @@ from gridgrad.nn.sequence import shapes
 
 @dataclass
 class SummaryRow:
-    """One layer.
-
-    shape: the shape of one output sample. parameters: their number. flops: the floating-point operations of the layer's
-    matrix products in a forward pass of one sample.
-    """
+    """One layer. shape: of one output sample. parameters: their number. flops: see `flops`, for one sample."""
 
     name: str
     layer: str
@@ -30,9 +26,8 @@ class SummaryRow:
 
 
 def rows(net, shape):
-    """A Row for each layer, for input samples of `shape`; a branching layer follows the layers in its branches.
-
-    Raises ValueError if the network cannot take samples of this shape.
+    """[SummaryRow] for input samples of `shape`; a branching layer follows the layers in its branches. ValueError if the
+    network cannot take such samples.
     """
     return [
         SummaryRow(layer.name, layer.description, after, sum(p.size for p in layer.parameters), flops(layer, after))
@@ -50,10 +45,7 @@ def flops(layer, shape):
 
 
 def table(net, shape, batch_size):
-    """The rows as a text table, with the operations and the bytes of the outputs for a forward pass of `batch_size` samples.
-
-    A training step costs about three times as many operations.
-    """
+    """The rows as a text table, with the operations and the bytes of the outputs of a forward pass of `batch_size` samples."""
     lines = [("layer", "", "output", "parameters", "GFLOP", "output MiB")]
     total = rows(net, shape)
     for row in total:

@@ -7,20 +7,25 @@ a parallel network, for every collective. They are not called for evaluations.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from inspect import isfunction
 
 
 class Observer:
-    """The events of a run. Every method here does nothing; an observer overrides those that it needs.
-
-    A *pass* is the work of one object in one phase.
-    thing: the object: a layer, a loss, an optimizer, an update protocol or a reader. Each has a `name`.
-    phase: "forward", "gradients", "input_gradient" or "backward" (both halves at once) for a layer; "forward" or "backward"
-    for a loss; "step" for an optimizer or a protocol; "load" for a reader.
-    context: the Context of the pass; None for an optimizer and a reader.
-    """
+    """The events of a run. Every method here does nothing; an observer overrides those that it needs."""
 
     hears_collectives = False  # whether the observer is told about communication, too
+    hears_passes = False  # whether it overrides `begin`, `end` or `computed`; others are not told, which saves time
     progress = None  # a function that layers call at progress points within their work; None for no progress points
+
+    def __init_subclass__(cls):
+        cls.hears_passes = any(getattr(cls, event) is not getattr(Observer, event) for event in ("begin", "end", "computed"))
+
+    # A pass is the work of one object in one phase.
+    # thing: a layer, a loss, an optimizer, an update protocol or a reader; each has a `name`.
+    # phase: "forward", "gradients", "input_gradient" or "backward" (both halves at once) of a layer; "forward" or "backward" of
+    # a loss; "step" of an optimizer or a protocol; "load" of a reader.
+    # context: the Context of the pass; None for an optimizer and a reader.
 
     def begin(self, thing, phase, context):
         """A pass begins. Passes can be nested: those of the layers in a branch lie within the pass of the branching layer."""
@@ -35,10 +40,7 @@ class Observer:
         """The gradients of a layer's parameters are final: this backward pass does not write them again."""
 
     def relocated(self, relocation):
-        """A parallel network has other shares from now on, and so other layers. Collective.
-
-        relocation: moves arrays that are laid out as its parameters and buffers, see `parallel/training/relocation.py`.
-        """
+        """A parallel network has other layers from now on. relocation: of `parallel/training/relocation.py`. Collective."""
 
     # ----- a pipeline. instruction: of its schedule; as text, such as "2F0", it says what is computed or sent.
 
@@ -62,67 +64,33 @@ class Observer:
         """A non-blocking collective was in flight from `start` to `stop`."""
 
 
+EVENTS = [name for name, of in vars(Observer).items() if isfunction(of)]
+
+
 class ObserverGroup(Observer):
-    """Several observers that act as one. They are told in the order in which they were registered."""
+    """Several observers that act as one: each event is told to all of them, in the order in which they were registered."""
 
     def __init__(self, observers):
-        self.observers = observers
+        self.observers, self.hears_passes = observers, any(observer.hears_passes for observer in observers)
+        for event in EVENTS:
+            setattr(self, event, partial(self._tell, event))
+
+    def _tell(self, event, *arguments):
+        for observer in self.observers:
+            getattr(observer, event)(*arguments)
 
     @property
     def progress(self):
-        functions = [function for function in (observer.progress for observer in self.observers) if function]
+        functions = [observer.progress for observer in self.observers if observer.progress]
         if len(functions) < 2:
             return functions[0] if functions else None
         return lambda: [function() for function in functions]
 
-    def begin(self, thing, phase, context):
-        for observer in self.observers:
-            observer.begin(thing, phase, context)
-
-    def end(self, thing, phase, context):
-        for observer in self.observers:
-            observer.end(thing, phase, context)
-
-    def computed(self, layer, phase, taken, result, context):
-        for observer in self.observers:
-            observer.computed(layer, phase, taken, result, context)
-
-    def written(self, layer):
-        for observer in self.observers:
-            observer.written(layer)
-
-    def relocated(self, relocation):
-        for observer in self.observers:
-            observer.relocated(relocation)
-
-    def begin_instruction(self, instruction):
-        for observer in self.observers:
-            observer.begin_instruction(instruction)
-
-    def end_instruction(self, instruction):
-        for observer in self.observers:
-            observer.end_instruction(instruction)
-
-    def collective(self, *event):
-        for observer in self.observers:
-            observer.collective(*event)
-
-    def advanced(self, *event):
-        for observer in self.observers:
-            observer.advanced(*event)
-
-    def flight(self, *event):
-        for observer in self.observers:
-            observer.flight(*event)
-
 
 class Observable:
-    """The base class of everything that can be observed: networks, and the communication of a grid.
+    """The base class of everything that can be observed: networks, and the communication of a grid."""
 
-    observer: the registered Observer, an ObserverGroup if there are several, or None if there is none.
-    """
-
-    observer: Observer | None = None
+    observer: Observer | None = None  # the registered one, or an ObserverGroup if there are several
     _observers: tuple[Observer, ...] = ()
 
     def observe(self, observer: Observer) -> None:
@@ -148,11 +116,8 @@ class Observable:
 
 
 def observed(observer, thing, phase, *arguments, context=None):
-    """Call the method `phase` of a loss, an optimizer or a reader with `arguments`, and return its result.
-
-    The observer, unless it is None, is told about the call as one pass.
-    """
-    if observer is None:
+    """Call the method `phase` of a loss, an optimizer or a reader, as a pass that an observer, if any, is told about."""
+    if observer is None or not observer.hears_passes:
         return getattr(thing, phase)(*arguments)
     observer.begin(thing, phase, context)
     result = getattr(thing, phase)(*arguments)

@@ -15,19 +15,16 @@ CHUNK_BYTES = 1 << 23  # rows are drawn in chunks of this size, which bounds the
 
 
 def _philox(seed, stream, step, count=0):
-    """The generator for (`seed`, `stream`, `step`), whose next output is that of counter `count`."""
     # Without the dtype, numbers from 2^63 on would become floats.
     key = np.array([seed, zlib.crc32(stream.encode())], np.uint64)
     return np.random.Philox(key=key, counter=np.array([count, 0, step, 0], np.uint64))
 
 
 def random_block(seed, stream, width, rows, columns, dtype, step=0):
-    """The rows `rows` and columns `columns` of a global array of random integers: (len(rows), len(columns)).
-
-    The global array has `width` columns and an unlimited number of rows. rows, columns: slices or index arrays.
-    dtype: an unsigned integer type. seed, stream (a name) and step select the array. Each row starts at a new Philox
-    counter, so a block is drawn without drawing the rows before it.
+    """Some rows and columns, slices or index arrays, of a global array of random integers: (len(rows), len(columns)).
+    seed, stream (a name) and step select that array, which has `width` columns and endless rows of an unsigned `dtype`.
     """
+    # Each row starts at a new Philox counter, so a block is drawn without drawing the rows before it.
     itemsize = np.dtype(dtype).itemsize
     counts = -(-width * itemsize // (8 * WORDS_PER_COUNT))  # Philox counters per row
     drawn = counts * WORDS_PER_COUNT * 8 // itemsize  # columns drawn per row, padded to whole counters
@@ -47,10 +44,7 @@ def random_block(seed, stream, width, rows, columns, dtype, step=0):
 
 
 def uniform_block(seed, stream, width, rows, columns, bound):
-    """A block of a global matrix of numbers that are uniform in [-bound, bound), as float64.
-
-    The arguments are those of `random_block`. Before they are scaled by `bound`, the numbers have 24 significant bits.
-    """
+    """A block, as in `random_block`, of a global matrix of uniform numbers in [-bound, bound): float64 with 24 random bits."""
     integers = random_block(seed, stream, width, rows, columns, np.uint32)
     return ((integers >> 8) * 2.0**-23 - 1.0) * bound
 

@@ -1,28 +1,31 @@
-"""Functions on a list of layers that run one after another: a network, or one branch of a branching layer."""
+"""Layers that run one after another: their order, their passes, and which of them run as one."""
 
 from gridgrad.nn.device import xp
 from gridgrad.nn.layer import Layer
+from gridgrad.nn.layers.activations import ReLU
+from gridgrad.nn.layers.batch_norm import BatchNorm, RectifiedBatchNorm
+from gridgrad.nn.layers.conv import Conv2d
+from gridgrad.nn.layers.conv_pool import PooledConv2d
+from gridgrad.nn.layers.pool import MaxPool2d
 
 
 def name_and_order(layers, prefix=""):
-    """Name each layer by its position, with `prefix`, and return the layers in the order in which they run.
-
-    A monotone activation in front of a max-pooling runs after it: the result is bitwise the same, and the activation has
-    fewer elements to compute. Raises ValueError for a layer that is already part of a network, or that occurs twice.
+    """Name each layer by its position, with `prefix`, and return the layers in the order in which they run. ValueError for what
+    is no layer, and for a layer that is already part of a network or occurs twice.
     """
     layers = list(layers)
     check_layers(layers)
     for position, layer in enumerate(layers):
         layer.give_name(f"{prefix}{position}")
     for i in range(len(layers) - 1):
+        # A maximum of an activation that never decreases is the activation of the maximum, of fewer elements.
         if layers[i].is_monotone and layers[i + 1].is_max_pooling:
             layers[i : i + 2] = layers[i + 1], layers[i]
-    return mark_in_place(layers)
+    return layers
 
 
 def check_layers(layers):
-    """Raise ValueError for an object that is not a layer, a layer that is already in a network, or one that occurs twice."""
-    places = {}  # for the id of each layer: the position in the list where it, or the layer that contains it, first occurs
+    places = {}  # {id of a layer: the first position in the list of it, or of the layer whose branch it is in}
     for position, outer in enumerate(layers):
         for layer in with_branches([outer]):
             if not isinstance(layer, Layer):
@@ -43,26 +46,9 @@ def with_branches(layers):
             yield from with_branches(branch)
 
 
-def mark_in_place(layers):
-    """Set `in_place` of each layer, in branches too, and return the layers.
-
-    A layer may overwrite its input if the preceding layer does not need its output for the backward pass.
-    """
-    for i, layer in enumerate(layers):
-        layer.in_place = i > 0 and layers[i - 1].output_may_be_overwritten
-        for branch in layer.children:
-            mark_in_place(branch)
-    return layers
-
-
 def leaves(layers):
     """All layers that have no branches: a branching layer is replaced by the layers in its branches."""
-    for layer in layers:
-        if layer.children:
-            for branch in layer.children:
-                yield from leaves(branch)
-        else:
-            yield layer
+    return (layer for layer in with_branches(layers) if not layer.children)
 
 
 def has_parameters(layer):
@@ -70,89 +56,104 @@ def has_parameters(layer):
     return any(leaf.parameters for leaf in leaves([layer]))
 
 
-def forward(layers, x, context):
-    """The output of the last layer for the input x of the first."""
-    if context.observer is None:  # as below, without the cost of `run`
-        for layer in layers:
-            x = layer.forward(x, context)
-        return x
+def fuse(layers):
+    """The layers as they run: neighbours become one layer where an array need not be written to memory between them."""
+    fused = []
     for layer in layers:
-        x = context.run(layer, "forward", x)
-    return x
+        before = fused[-1] if fused else None
+        if type(layer) is MaxPool2d and type(before) is Conv2d:
+            fused[-1] = PooledConv2d(before, layer)
+        elif type(layer) is ReLU and isinstance(before, BatchNorm):
+            fused[-1] = RectifiedBatchNorm(before, layer)
+        else:
+            fused.append(layer)
+    return fused
 
 
-def backward(layers, dy, context):
-    """Both halves of the backward pass of all layers; returns the gradient of the first layer's input."""
-    if context.observer is None:
-        for layer in reversed(layers):
-            dy = layer.backward(dy, context)
-        return dy
-    for layer in reversed(layers):
-        dy = context.run(layer, "backward", dy) if layer.has_fused_backward else layer.backward(dy, context)
-    return dy
-
-
-def backward_without_input(layers, dy, context):
-    """Write the gradients of all parameters of the layers, but do not compute the gradient of the first layer's input."""
-    first, behind = split_at_first_parameters(layers)
-    for layer in first:
-        dy = backward(behind, dy, context)
-        if layer.children:
-            context.begin_pass(layer, "gradients")
-            layer.backward_without_input(dy, context)
-            context.end_pass(layer, "gradients")
-            return
-        context.run(layer, "gradients", dy)
-        context.written(layer)
-
-
-def split_at_first_parameters(layers):
-    """(the first layer that has parameters, as a list of one; the layers behind it). Both are empty if no layer has any.
-
-    Without parameters in front of that layer, its input's gradient may not be needed.
+class Chunk:
+    """The passes of consecutive layers: those of a network, of a part of it in a pipeline, or of a branch.
+    layers: in the order in which they run. executed: what the passes call, with some neighbours as one layer (`fuse`).
     """
-    first = next((i for i, layer in enumerate(layers) if has_parameters(layer)), len(layers))
-    return layers[first : first + 1], layers[first + 1 :]
+
+    def __init__(self, layers):
+        self.layers, self.executed = layers, fuse(layers)
+        for i, layer in enumerate(layers):  # a layer may overwrite its input if the one before does not need that in backward
+            layer.in_place = i > 0 and layers[i - 1].output_may_be_overwritten
+        self._trained = [layer for layer in reversed(self.executed) if has_parameters(layer)]
+        # Nobody may need the gradient of the input: then a backward pass ends with the first layer that has parameters.
+        self._first = self._trained[-1] if self._trained else None
+        behind = self.executed[self.executed.index(self._first) + 1 :] if self._trained else []
+        self._backwards, self._behind = self.executed[::-1], behind[::-1]
+        self._passes, self._passes_behind = _backward_passes(self._backwards), _backward_passes(self._behind)
+
+    def forward(self, x, context):
+        """The output of the last layer for the input x of the first."""
+        for layer in self.executed:
+            x = layer.forward(x, context) if context.observer is None else context.run(layer, "forward", x)
+        return x
+
+    def backward(self, dy, context, input_gradient=True):
+        """Both halves: write the gradients of the parameters; returns the gradient of the input, or None if not wanted."""
+        for layer, phase in self._passes if input_gradient else self._passes_behind:
+            result = getattr(layer, phase)(dy, context) if context.observer is None else context.run(layer, phase, dy)
+            if phase != "gradients":
+                dy = result
+        if input_gradient:
+            return dy
+        if self._first and self._first.children:
+            self._enter_branches("gradients", "backward", dy, context)
+        elif self._first:
+            context.run(self._first, "gradients", dy)
+        return None
+
+    def input_gradients(self, dy, context, input_gradient=True):
+        """One half: returns the gradient of the input, or None, and keeps in the context what `parameter_gradients` needs."""
+        for layer in self._backwards if input_gradient else self._behind:
+            keep_gradient(layer, dy, context)
+            dy = context.run(layer, "input_gradient", dy)
+        if input_gradient:
+            return dy
+        if self._first:
+            keep_gradient(self._first, dy, context)
+            if self._first.children:  # the layers in its branches need the gradients of their outputs as well
+                self._enter_branches("input_gradient", "input_gradients", dy, context)
+        return None
+
+    def parameter_gradients(self, context):
+        """The other half: write the gradients of the parameters."""
+        for layer in self._trained:  # the layers in branches have kept the gradients of their own outputs
+            context.run(layer, "gradients", context[layer].dy)
+
+    def _enter_branches(self, phase, branch_phase, dy, context):
+        """Call a pass of the branches of the first layer, without the gradient of the input. phase: for observers."""
+        context.begin_pass(self._first, phase)
+        self._first.without_input(branch_phase, dy, context)
+        context.end_pass(self._first, phase)
+
+    @property
+    def size(self):
+        """How many elements of the parameters this process holds."""
+        return sum(p.size for leaf in leaves(self.layers) for p in leaf.parameters)
 
 
-def input_gradients(layers, dy, context):
-    """One half of the backward pass: returns the gradient of the first layer's input.
-
-    The context then holds what `parameter_gradients` needs for the other half.
-    """
-    for layer in reversed(layers):
-        keep_gradient(layer, dy, context)
-        dy = context.run(layer, "input_gradient", dy)
-    return dy
-
-
-def input_gradients_without_input(layers, dy, context):
-    """`input_gradients` without computing the gradient of the first layer's input."""
-    first, behind = split_at_first_parameters(layers)
-    for layer in first:
-        dy = input_gradients(behind, dy, context)
-        keep_gradient(layer, dy, context)
-        if layer.children:  # the layers in its branches need the gradients of their outputs as well
-            context.begin_pass(layer, "input_gradient")
-            layer.input_gradients_without_input(dy, context)
-            context.end_pass(layer, "input_gradient")
+def _backward_passes(layers):
+    """[(layer, name of a method)]: what a backward pass calls, both halves at once where a layer has a method for that."""
+    passes = []
+    for layer in layers:
+        if type(layer).backward is not Layer.backward:
+            passes.append((layer, "backward"))
+        else:
+            passes += [(layer, "gradients")] if layer.parameters else []
+            passes.append((layer, "input_gradient"))
+    return passes
 
 
 def keep_gradient(layer, dy, context):
-    """Store a copy of the gradient of a layer's output for `parameter_gradients`: the preceding layers overwrite the array."""
+    """Keep a copy of the gradient of a layer's output for `parameter_gradients`: the layers before it overwrite the array."""
     if layer.parameters:
         kept = context[layer]
         kept.dy = kept.workspace("kept gradient", dy.shape, dy.dtype)
         xp.copyto(kept.dy, dy)
-
-
-def parameter_gradients(layers, context):
-    """The other half, after `input_gradients`: writes the gradients of all parameters."""
-    for layer in reversed(layers):
-        if has_parameters(layer):  # the layers in branches have stored the gradients of their own outputs
-            context.run(layer, "gradients", context[layer].dy)
-        if layer.parameters:
-            context.written(layer)
 
 
 def output_shape(layers, shape):

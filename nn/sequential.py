@@ -15,36 +15,23 @@ from gridgrad.nn.divergence import Diverged, explain_divergence
 from gridgrad.nn.flat_parameters import FlatParameters
 from gridgrad.nn.kernels.measure_table import ensure_measured
 from gridgrad.nn.layer import Buffer, Layer, Parameter
-from gridgrad.nn.layers.fusion import fuse
 from gridgrad.nn.losses import Loss
 from gridgrad.nn.minibatch_checks import checked_minibatch, checked_samples
 from gridgrad.nn.observer import Observable, observed
-from gridgrad.nn.sequence import (
-    backward,
-    backward_without_input,
-    forward,
-    input_gradients,
-    input_gradients_without_input,
-    leaves,
-    name_and_order,
-    output_shape,
-    parameter_gradients,
-)
+from gridgrad.nn.sequence import Chunk, leaves, name_and_order, output_shape
 
 
 class HasStep(Protocol):
     """What `learn` needs of an optimizer. The update protocols of `parallel` have it, too."""
 
-    def step(self) -> object:
-        """Update the parameters from the gradients."""
+    def step(self) -> object: ...
 
 
 class Sequential(Observable):
-    """A network of layers that run one after another.
+    """A network of layers that run one after another. Arguments that are none of those below raise ValueError.
 
-    All parameters lie in one flat buffer, `params`, and all gradients in another, `grads`; layers hold views of them
-    (`nn/flat_parameters.py`). The buffers are allocated on first use: until then a network is only a description, and takes no
-    memory however large it is.
+    All parameters lie in one flat buffer, `params`, and all gradients in another, `grads`; layers hold views of them. The
+    buffers are allocated on first use: until then a network is only a description, and takes no memory however large it is.
 
     Parameters
     ----------
@@ -63,11 +50,6 @@ class Sequential(Observable):
         The flat buffers, as an optimizer uses them.
     step : int
         The number of the next minibatch, counted from 0; dropout masks depend on it.
-
-    Raises
-    ------
-    ValueError
-        If an argument is none of these.
 
     Examples
     --------
@@ -92,26 +74,21 @@ class Sequential(Observable):
     ) -> None:
         self.seed, self.dtype, self.input_shape = seed_number(seed), network_dtype(dtype), sample_shape(input_shape)
         self.step, self.flat = 0, FlatParameters()
-        self.set_layers(layers)
+        self.set_layers(name_and_order(layers))
 
     def set_layers(self, layers: Sequence[Layer]) -> None:
-        """Begin anew with these layers, which have no memory yet. What was derived from earlier ones is forgotten."""
+        """Begin anew with these layers, in the order in which they run. What was derived from earlier ones is forgotten."""
         self.accepted_minibatch: Any = None, None, 0  # what `nn/minibatch_checks.py` knows about the last minibatch
-        for derived in ("context", "executed_layers"):
+        for derived in ("context", "passes"):
             vars(self).pop(derived, None)
-        self.layers = self.arrange(layers)
-
-    def arrange(self, layers: Sequence[Layer]) -> list[Layer]:
-        """Name the layers by their positions, and return them in the order in which they run: see `nn/sequence.py`."""
-        return name_and_order(layers)
+        self.layers = list(layers)
 
     def allocate(self) -> None:
-        """Allocate the parameters and draw their initial values, unless this has been done before.
+        """Allocate the parameters and draw their initial values, unless this has been done. Collective in a parallel network.
 
         It is called by everything that needs the parameters: optimizers when they are made, `forward`, `state_dict`.
-        Collective in a parallel network.
         """
-        if self.allocated:
+        if self.flat.params is not None:
             return
         ensure_measured()
         self.flat.lay_out([(layer, p) for layer in self.leaves() for p in layer.parameters], self.dtype)
@@ -174,10 +151,8 @@ class Sequential(Observable):
     ) -> Array:
         """The output of the network, (n, outputs), for x, (n, ...).
 
-        context: a Context in which to store what `backward` needs. By default this is an evaluation in the network's own one.
-        batch_size: the number of samples of the global minibatch (by default n) or, if it is split, of the global micro-batch.
-        first: the index in the global minibatch of the micro-batch's first sample. minibatch_size: the number of samples of
-        the whole global minibatch, by default batch_size.
+        context: where to store what `backward` needs. By default this is an evaluation in the network's own Context.
+        batch_size, first, minibatch_size: see the attributes of Context; by default n, 0 and batch_size.
         """
         self.allocate()
         inputs = as_input(x, self.dtype)
@@ -186,55 +161,47 @@ class Sequential(Observable):
             context.training = False
         context.begin(self.seed, self.step, len(inputs) if batch_size is None else batch_size, first, minibatch_size)
         self._attach_observer(context)
-        return forward(self.executed_layers, inputs, context)
+        return self.passes.forward(inputs, context)
 
     def _attach_observer(self, context):
-        """Connect the observer to a context, if that is for training: evaluations are not observed."""
+        """Connect the observer to a context that is for training: evaluations are not observed."""
         context.observer = self.observer if context.training else None
         context.progress = context.observer and context.observer.progress
 
     @cached_property
-    def executed_layers(self) -> list[Layer]:
-        """The layers that the passes call: `layers`, with some pairs replaced by one layer (`nn/layers/fusion.py`)."""
-        return fuse(self.layers)
+    def passes(self) -> Chunk:
+        """The passes through all layers."""
+        return Chunk(self.layers)
 
     def backward(self, dy: Array, context: Context, input_gradient: bool = False) -> Array | None:
         """Write the gradients of all parameters to `grads`.
 
         dy: the gradient of the output, (n, outputs); it is overwritten. context: that of the forward pass.
-        input_gradient: whether to return the gradient of the input, an array that the next backward pass in this context
-        overwrites. Otherwise None is returned, and its computation saved.
+        input_gradient: whether to compute and return the gradient of the input, too, an array that the next backward pass in
+        this context overwrites. Otherwise None is returned.
         """
         self._attach_observer(context)
-        if input_gradient:
-            return backward(self.executed_layers, dy, context)
-        backward_without_input(self.executed_layers, dy, context)
-        return None
+        return self.passes.backward(dy, context, input_gradient)
 
     def input_gradients(self, dy: Array, context: Context, input_gradient: bool = False) -> Array | None:
-        """One half of `backward`: compute the gradients of the layers' inputs, but not those of the parameters.
+        """One half of `backward`, with its arguments and result: compute the gradients of the layers' inputs.
 
-        The arguments and the result are as in `backward`. `parameter_gradients` may follow at any later time: the context
-        stores the gradients of the layers' outputs until then.
+        `parameter_gradients` may follow at any later time: until then the context stores the gradients of the layers' outputs.
         """
         self._attach_observer(context)
-        if input_gradient:
-            return input_gradients(self.executed_layers, dy, context)
-        input_gradients_without_input(self.executed_layers, dy, context)
-        return None
+        return self.passes.input_gradients(dy, context, input_gradient)
 
     def parameter_gradients(self, context: Context) -> None:
         """The other half of `backward`: write the gradients of the parameters, after `input_gradients` in the same context."""
         self._attach_observer(context)
-        parameter_gradients(self.executed_layers, context)
+        self.passes.parameter_gradients(context)
 
     def learn(self, x: npt.ArrayLike, y: npt.ArrayLike, loss: Loss, optimizer: HasStep) -> float:
         """Train for one step on a global minibatch; returns the mean loss over it, before the update.
 
-        x: the samples, (n, ...). y: their labels, (n,), or targets, (n, outputs). loss: an object such as
-        SoftmaxCrossEntropy(). optimizer: one that was made for this network. A parallel network is called in the same way,
-        with the whole minibatch on every rank, and each rank takes its own part.
-        Raises ValueError if the arguments do not fit together (`nn/minibatch_checks.py`), Diverged if the loss is not finite.
+        x: the samples, (n, ...). y: their labels, (n,), or targets, (n, outputs). optimizer: one made for this network. A
+        parallel network takes the same whole minibatch on every rank, and each rank uses its own part.
+        Raises ValueError if the arguments do not fit together, Diverged if the loss is not finite.
         """
         self.check_own(optimizer)
         samples, targets = (to_device(array) for array in checked_minibatch(self, x, y, loss))
@@ -271,16 +238,14 @@ class Sequential(Observable):
     def state_dict(self, everywhere: bool = False) -> dict[str, npt.NDArray[Any]] | Any:
         """{name: host array} with copies of all parameters and buffers, under PyTorch's names and in its layout.
 
-        Collective in a parallel network: rank 0 gets the dictionary and the other ranks None, or all ranks get it if
-        `everywhere` is true.
+        Collective in a parallel network: rank 0 gets it and the other ranks None, or all ranks get it if `everywhere` is true.
         """
         state = dict(self.global_parameters(everywhere))
         return None if any(value is None for value in state.values()) else state
 
     def global_parameters(self, everywhere: bool = False) -> Iterator[tuple[str, npt.NDArray[Any] | Any]]:
-        """Yield (name, array) for each entry of `state_dict`, one at a time, so that one global array is in memory at a time.
-
-        The array is None on a rank that does not get it. Collective in a parallel network.
+        """Yield each (name, array) of `state_dict`, so that one global array is in memory at a time. It is None on a rank
+        that does not get it. Collective in a parallel network.
         """
         self.allocate()
         for layer, p in self.parameters + self.buffers:
@@ -296,15 +261,13 @@ class Sequential(Observable):
     def load_state_dict(self, state: Mapping[str, npt.ArrayLike], strict: bool = True) -> None:
         """Set all parameters and buffers from a `state_dict`, of this library or PyTorch's: {name: host array of global shape}.
 
-        strict: as in PyTorch. If it is false, parameters that the state does not name keep their values, and entries of other
-        names are left out.
+        strict: if it is false, parameters that the state does not name keep their values, and other names are left out.
         Raises ValueError, which names the entry, if names or shapes differ, or if there are numbers that the type of the
-        parameters can not hold, or none; nothing is changed then.
+        parameters can not hold, or no numbers; nothing is changed then.
         """
         self.allocate()
         pairs = {f"{layer.name}.{p.name}": p for layer, p in self.parameters + self.buffers}
-        only_in_torch = ".num_batches_tracked"
-        state = {name: value for name, value in state.items() if not name.endswith(only_in_torch)}
+        state = {name: value for name, value in state.items() if not name.endswith(".num_batches_tracked")}  # PyTorch's own
         if strict and pairs.keys() != state.keys():
             raise ValueError(f"state_dict: names differ: {sorted(pairs.keys() ^ state.keys())}")
         values = {}

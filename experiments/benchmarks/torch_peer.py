@@ -111,8 +111,8 @@ MODULES = {
     "LeakyReLU": lambda layer: torch.nn.LeakyReLU(layer.negative_slope),
     "Tanh": lambda layer: torch.nn.Tanh(),
     "Sigmoid": lambda layer: torch.nn.Sigmoid(),
-    "Residual": lambda layer: Residual(layer.branch, layer.shortcut),
-    "Concat": lambda layer: Concat(layer.branches),
+    "Residual": lambda layer: Residual(*layer.children),
+    "Concat": lambda layer: Concat(layer.children),
 }
 
 

@@ -6,8 +6,8 @@ takes three times as long as with an array of zeros.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -21,10 +21,8 @@ from gridgrad.nn.random import random_block
 
 
 class Activation(Layer):
-    """An elementwise function that never decreases and whose derivative can be computed from its output y.
-
-    x, y: arrays of any one shape. The arrays are processed in pieces that stay in the cache, so that several passes over a
-    piece cost little and the temporary arrays are small. y overwrites x if `in_place`, and dx always overwrites dy.
+    """An elementwise function that never decreases and whose derivative can be computed from its output y. It works in pieces
+    that stay in the cache. y overwrites x if `in_place`, and dx always overwrites dy.
     """
 
     is_monotone = True
@@ -35,10 +33,10 @@ class Activation(Layer):
 
     def forward(self, x: Array, context: Context) -> Array:
         kept = context[self]
-        kept.y = x if self.in_place else kept.workspace("y", x.shape, x.dtype)
-        for x_piece, y_piece in flat_pieces(x, kept.y, progress=context.progress):
+        kept.y = y = x if self.in_place else kept.workspace("y", x.shape, x.dtype)
+        for x_piece, y_piece in flat_pieces(x, y, progress=context.progress):
             self.activate(x_piece, y_piece)
-        return kept.y
+        return y
 
     def input_gradient(self, dy: Array, context: Context) -> Array:
         for y_piece, dy_piece in flat_pieces(context[self].y, dy, progress=context.progress):
@@ -56,21 +54,10 @@ class Activation(Layer):
         raise NotImplementedError
 
 
+@lru_cache(maxsize=64)
 def zeros(shape, dtype):
     """Read-only zeros: of `shape` on a CPU, where broadcasting a single one would be slow; on a GPU a single one."""
-    shape = shape if xp.is_cpu else (1,)
-    key = dtype, prod(shape)
-    if key not in _zeros:
-        _zeros[key] = xp.zeros(key[1], dtype)
-    return _zeros[key].reshape(shape)
-
-
-_zeros: dict[tuple[Any, int], Array] = {}
-
-
-def is_positive(y):
-    """Where y > 0, as a boolean array in scratch memory."""
-    return xp.greater(y, zeros(y.shape, y.dtype), out=scratch("positive", y.shape, np.bool_))
+    return xp.zeros(shape if xp.is_cpu else (1,), dtype)
 
 
 class ReLU(Activation):
@@ -88,7 +75,7 @@ class ReLU(Activation):
         xp.maximum(x, zeros(x.shape, x.dtype), out=y)
 
     def slope(self, y: Array, out: Array) -> None:
-        xp.copyto(out, is_positive(y))
+        out[...] = y > 0
 
 
 class LeakyReLU(Activation):
@@ -97,12 +84,7 @@ class LeakyReLU(Activation):
     Parameters
     ----------
     negative_slope : float
-        In [0, 1).
-
-    Raises
-    ------
-    ValueError
-        For another slope.
+        In [0, 1), else ValueError.
 
     Examples
     --------
@@ -121,7 +103,7 @@ class LeakyReLU(Activation):
         xp.maximum(x, scaled, out=y)
 
     def slope(self, y: Array, out: Array) -> None:
-        xp.multiply(is_positive(y), out.dtype.type(1 - self.negative_slope), out=out)
+        xp.multiply(y > 0, out.dtype.type(1 - self.negative_slope), out=out)
         xp.add(out, out.dtype.type(self.negative_slope), out=out)
 
     def __repr__(self):
@@ -181,12 +163,7 @@ class Dropout(Layer):
     Parameters
     ----------
     p : float
-        The probability, in [0, 1).
-
-    Raises
-    ------
-    ValueError
-        For another probability.
+        The probability, in [0, 1), else ValueError.
 
     Examples
     --------

@@ -31,14 +31,9 @@ class BatchNorm(Layer):
     channels : int
         The number of channels or features.
     eps : float
-        Above 0.
+        Above 0, else ValueError.
     momentum : float
-        The weight of the newest minibatch in the running mean and variance, in [0, 1].
-
-    Raises
-    ------
-    ValueError
-        For values out of range.
+        The weight of the newest minibatch in the running mean and variance, in [0, 1], else ValueError.
 
     Examples
     --------
@@ -69,10 +64,7 @@ class BatchNorm(Layer):
         """
         return sums
 
-    def forward(self, x: Array, context: Context) -> Array:
-        return self.normalise(x, context)
-
-    def normalise(self, x: Array, context: Context, relu: ReLU | None = None) -> Array:
+    def forward(self, x: Array, context: Context, relu: ReLU | None = None) -> Array:
         """The output for x. relu: a ReLU layer to apply to it; the backward pass then goes through that, too."""
         kept = context[self]
         kept.for_gradients = kept.for_input_gradient = kept.x = None
@@ -90,23 +82,15 @@ class BatchNorm(Layer):
             xp.add(y_piece, shift, out=y_piece)
             if relu:
                 relu.activate(y_piece, y_piece)
-        if relu:
-            self._report(relu, "forward", context)
+        if relu:  # its time is part of that of the BatchNorm
+            context.begin_pass(relu, "forward")
+            context.end_pass(relu, "forward")
         return y
 
-    @staticmethod
-    def _report(relu, phase, context):
-        """Tell the observer about a pass of the ReLU; its time is part of that of the BatchNorm."""
-        context.begin_pass(relu, phase)
-        context.end_pass(relu, phase)
-
     def _statistics(self, x, kept):
-        """The mean and the variance of the global minibatch for each channel, float64. Updates the running ones.
-
-        The squares are those of the differences from the mean of the first piece, which is near the mean of all pieces.
-        """
+        """The mean and the variance of the global minibatch for each channel, float64. Updates the running ones."""
         channels = x.shape[-1]
-        near = self._near_mean(x)
+        near = self._near_mean(x)  # squares of differences from it round less than those of x
         found = sums_of_pieces(x, 2)
         for number, (x_piece, near_piece) in enumerate(pieces((x,), (near,))):
             difference = scratch("difference", x_piece.shape, x.dtype)
@@ -135,7 +119,6 @@ class BatchNorm(Layer):
         return channel_sums(some, xp.empty(x.shape[-1], x.dtype)) / prod(some.shape[:-1])
 
     def _update_running(self, mean, variance):
-        """Update the running mean and variance. variance: the unbiased one of the newest minibatch."""
         for buffer, newest in ((self.mean, mean), (self.variance, variance)):
             old = buffer.value * (1 - self.momentum)
             buffer.value[...] = old + self.momentum * newest.astype(old.dtype)
@@ -149,10 +132,8 @@ class BatchNorm(Layer):
         xp.copyto(self.gamma.grad, sums[1].astype(dy.dtype))
 
     def _sums(self, dy, context):
-        """The sums over the local rows of dy and of dy times the normalised x: (2, channels), float64.
-
-        They are the gradients of beta and gamma. `input_gradient` needs them, too, summed over the ranks. If there is a
-        ReLU, dy becomes the gradient of the output before that: 0 where the output is 0.
+        """The sums over the local rows of dy and of dy times the normalised x, the gradients of beta and gamma: (2, channels),
+        float64. If there is a ReLU, dy becomes the gradient of the output before that: 0 where the output is 0.
         """
         kept = context[self]
         self.check_trained(kept.x)
@@ -169,7 +150,8 @@ class BatchNorm(Layer):
             channel_sums(dy_piece, found[0, number])
             channel_sums(product, found[1, number])
         if kept.relu:
-            self._report(kept.relu, "input_gradient", context)
+            context.begin_pass(kept.relu, "input_gradient")
+            context.end_pass(kept.relu, "input_gradient")
             if contiguous is not dy:
                 xp.copyto(dy, contiguous)
         sums = found.sum(axis=1, dtype=xp.float64)
@@ -206,19 +188,16 @@ class BatchNorm(Layer):
 
 
 class RectifiedBatchNorm(Layer):
-    """A BatchNorm and the ReLU behind it, which keep their names and have entries of their own in the context."""
+    """A BatchNorm and the ReLU behind it, in the same passes over memory. Both keep their names."""
 
     output_may_be_overwritten = True
 
     def __init__(self, norm, relu):
         self.norm, self.relu, self.name, self.parameters, self.buffers = norm, relu, norm.name, norm.parameters, norm.buffers
-
-    @property
-    def observed_as(self) -> Layer:
-        return self.norm
+        self.observed_as = norm
 
     def forward(self, x: Array, context: Context) -> Array:
-        return self.norm.normalise(x, context, self.relu)
+        return self.norm.forward(x, context, self.relu)
 
     def gradients(self, dy: Array, context: Context) -> None:
         self.norm.gradients(dy, context)
@@ -231,10 +210,8 @@ class RectifiedBatchNorm(Layer):
 
 
 def keep_where_positive(x, scale, minus_shift, dy):
-    """Set dy to 0 in place except where x * scale - minus_shift > 0. All arrays are pieces that fit each other.
-
-    The sign bit of minus_shift - x * scale becomes a mask, because NumPy multiplies by booleans more slowly.
-    """
+    """Set dy to 0 in place except where x * scale - minus_shift > 0. All arrays are pieces that fit each other."""
+    # The sign bit of minus_shift - x * scale becomes a mask, because NumPy multiplies by booleans more slowly.
     sign = scratch("sign", x.shape, x.dtype)
     xp.multiply(x, scale, out=sign)
     xp.subtract(minus_shift, sign, out=sign)

@@ -8,17 +8,7 @@ from math import prod
 from gridgrad.nn.context import Context
 from gridgrad.nn.device import Array, xp
 from gridgrad.nn.layer import Layer
-from gridgrad.nn.layers.fusion import fuse
-from gridgrad.nn.sequence import (
-    backward,
-    backward_without_input,
-    forward,
-    input_gradients,
-    input_gradients_without_input,
-    name_and_order,
-    output_shape,
-    parameter_gradients,
-)
+from gridgrad.nn.sequence import Chunk, name_and_order, output_shape
 
 
 class Flatten(Layer):
@@ -59,71 +49,64 @@ class Flatten(Layer):
 
 
 class Branching(Layer):
-    """A layer that consists of several branches, which are lists of layers. All get the same input.
-
-    The gradients of the parameters inside need the gradients of the outputs of the layers inside. So if `gradients` runs
-    before `input_gradient`, it computes both halves for the branches and stores the input's gradient for `input_gradient`.
-    """
+    """A layer that consists of several branches, all of which get the same input. branches: {name: list of layers}."""
 
     output_may_be_overwritten = True
-    has_fused_backward = True
+
+    def __init__(self, branches: dict[str, Sequence[Layer]]) -> None:
+        self._names, self.children = list(branches), [list(branch) for branch in branches.values()]
+
+    def give_name(self, name: str) -> None:
+        self.name = name
+        self.children = [
+            name_and_order(branch, f"{name}.{own}.") for own, branch in zip(self._names, self.children, strict=True)
+        ]
 
     @cached_property
-    def executed_branches(self) -> list[list[Layer]]:
-        """The layers of the branches as they run: see `nn/layers/fusion.py`."""
-        return [fuse(branch) for branch in self.children]
+    def chunks(self) -> list[Chunk]:
+        """The passes of each branch."""
+        return [Chunk(branch) for branch in self.children]
 
     def forward(self, x: Array, context: Context) -> Array:
         kept = context[self]
         kept.for_gradients = kept.for_input_gradient = None
-        return self._join([forward(branch, x, context) for branch in self.executed_branches], kept)
+        return self._join([branch.forward(x, context) for branch in self.chunks], kept)
 
     def backward(self, dy: Array, context: Context) -> Array:
-        return self._through_branches(dy, context, backward)
+        return self._through_branches("backward", dy, context)
 
     def gradients(self, dy: Array, context: Context) -> None:
         kept = context[self]
         if kept.pop("for_gradients"):
-            for branch in reversed(self.executed_branches):
-                parameter_gradients(branch, context)
-        else:
+            for branch in reversed(self.chunks):
+                branch.parameter_gradients(context)
+        else:  # these need the gradients of the outputs of the layers inside, so both halves are computed
             dx = context.run(self, "backward", dy)
             kept.for_input_gradient = kept.workspace("dx", dx.shape, dx.dtype)
             xp.copyto(kept.for_input_gradient, dx)
-
-    def backward_without_input(self, dy: Array, context: Context) -> None:
-        """Write the gradients of all parameters in the branches, but do not compute the gradient of the input."""
-        self._through_branches_without_input(dy, context, backward_without_input)
-
-    def input_gradients_without_input(self, dy: Array, context: Context) -> None:
-        """Compute the gradients of the outputs of the layers in the branches, but not that of the input."""
-        context[self].for_gradients = True
-        self._through_branches_without_input(dy, context, input_gradients_without_input)
-
-    def _through_branches_without_input(self, dy, context, branch_backward):
-        """branch_backward: the function of `nn/sequence.py` to call for each branch."""
-        for branch, piece in zip(self.executed_branches, self._split(dy, context[self])):
-            with context.holding(dy):
-                branch_backward(branch, piece, context)
 
     def input_gradient(self, dy: Array, context: Context) -> Array:
         kept = context[self]
         dx = kept.pop("for_input_gradient")
         if dx is None:
             kept.for_gradients = True
-            dx = self._through_branches(dy, context, input_gradients)
+            dx = self._through_branches("input_gradients", dy, context)
         return dx
 
-    def _through_branches(self, dy, context, branch_backward):
-        """The gradient of the input: the sum of those that the branches return.
+    def without_input(self, phase: str, dy: Array, context: Context) -> None:
+        """`backward` or `input_gradients` of the branches, as `phase` says, without the gradient of the input."""
+        context[self].for_gradients = phase == "input_gradients"
+        for branch, piece in zip(self.chunks, self._split(dy, context[self])):
+            with context.holding(dy):
+                getattr(branch, phase)(piece, context, input_gradient=False)
 
-        branch_backward: the function that computes it for one branch, `backward` or `input_gradients` of `nn/sequence.py`.
-        """
-        total, branches = None, self.executed_branches
+    def _through_branches(self, phase, dy, context):
+        """The gradient of the input: the sum of those that the branches return. phase: their method that is called."""
+        total, branches = None, self.chunks
         for number, (branch, piece) in enumerate(zip(branches, self._split(dy, context[self])), 1):
             needed = [] if number == len(branches) else [dy]
             with context.holding(*needed, *([] if total is None else [total])):
-                gradient = branch_backward(branch, piece, context)
+                gradient = getattr(branch, phase)(piece, context)
                 if total is not None:
                     xp.add(total, gradient, out=total)
                 elif needed and xp.may_share_memory(gradient, piece):  # the next branch's piece may be in that memory
@@ -138,10 +121,7 @@ class Branching(Layer):
         raise NotImplementedError
 
     def _split(self, dy, kept):
-        """Yield the gradient of each branch's output from that of the layer's, as an array that the branch may overwrite.
-
-        Each may lie in the same memory as the one before, and as dy.
-        """
+        """Yield the gradient of each branch's output, which the branch may overwrite; all may lie in the memory of dy."""
         raise NotImplementedError
 
 
@@ -162,29 +142,20 @@ class Residual(Branching):
     """
 
     def __init__(self, branch: Sequence[Layer], shortcut: Sequence[Layer] = ()) -> None:
-        self.branch, self.shortcut = list(branch), list(shortcut)
-
-    @property
-    def children(self) -> Sequence[list[Layer]]:
-        return self.branch, self.shortcut
-
-    def give_name(self, name: str) -> None:
-        self.name = name
-        self.branch = name_and_order(self.branch, f"{name}.branch.")
-        self.shortcut = name_and_order(self.shortcut, f"{name}.shortcut.")
+        super().__init__({"branch": branch, "shortcut": shortcut})
 
     def has_own_output(self, before: Layer | None) -> bool:
         return not any(branch and branch[-1].output_may_be_overwritten for branch in self.children)
 
     def _join(self, pieces, kept):
         a, b = pieces
-        for branch, piece in zip(self.executed_branches, pieces):
-            if branch and branch[-1].output_may_be_overwritten:
+        for branch, piece in zip(self.chunks, pieces):
+            if branch.executed and branch.executed[-1].output_may_be_overwritten:
                 return xp.add(a, b, out=piece)
         return xp.add(a, b, out=kept.workspace("y", a.shape, a.dtype))
 
     def _split(self, dy, kept):
-        branch, _ = self.executed_branches
+        branch = self.chunks[0].executed
         if branch and branch[-1].overwrites_gradient:
             copied = kept.workspace("dy", dy.shape, dy.dtype)
             xp.copyto(copied, dy)
@@ -194,13 +165,13 @@ class Residual(Branching):
         yield dy
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        a, b = output_shape(self.branch, shape), output_shape(self.shortcut, shape)
+        a, b = (output_shape(branch, shape) for branch in self.children)
         if a != b:
             raise ValueError(f"layer {self.name} {type(self).__name__}: the branch gives {a}, the shortcut {b}")
         return a
 
     def __repr__(self):
-        return f"Residual(branch {self.branch}, shortcut {self.shortcut})"
+        return "Residual(branch {}, shortcut {})".format(*self.children)
 
 
 class Concat(Branching):
@@ -209,12 +180,8 @@ class Concat(Branching):
     Parameters
     ----------
     *branches : sequence of Layer
-        The layers of each; an empty one is the identity. All outputs must have the same height and width.
-
-    Raises
-    ------
-    ValueError
-        If there is no branch.
+        The layers of each; an empty one is the identity. All outputs must have the same height and width. ValueError if there
+        is no branch.
 
     Examples
     --------
@@ -226,15 +193,7 @@ class Concat(Branching):
     def __init__(self, *branches: Sequence[Layer]) -> None:
         if not branches:
             raise ValueError("Concat: there must be at least one branch")
-        self.branches = [list(branch) for branch in branches]
-
-    @property
-    def children(self) -> Sequence[list[Layer]]:
-        return tuple(self.branches)
-
-    def give_name(self, name: str) -> None:
-        self.name = name
-        self.branches = [name_and_order(branch, f"{name}.branches.{number}.") for number, branch in enumerate(self.branches)]
+        super().__init__({f"branches.{number}": branch for number, branch in enumerate(branches)})
 
     def _join(self, pieces, kept):
         kept.widths = [piece.shape[-1] for piece in pieces]
@@ -250,13 +209,13 @@ class Concat(Branching):
             yield piece
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        shapes = [output_shape(branch, shape) for branch in self.branches]
+        shapes = [output_shape(branch, shape) for branch in self.children]
         if len({s[:-1] for s in shapes}) > 1:
             raise ValueError(f"layer {self.name} {type(self).__name__}: the branches give {shapes}, which do not fit together")
         return (*shapes[0][:-1], sum(s[-1] for s in shapes))
 
     def __repr__(self):
-        return f"Concat({', '.join(map(str, self.branches))})"
+        return f"Concat({', '.join(map(str, self.children))})"
 
 
 def parts(widths):

@@ -9,7 +9,7 @@ from gridgrad.nn.device import Array
 from gridgrad.nn.kernels.convolution import algorithm
 from gridgrad.nn.kernels.window import ROWS, Padding, Pixels, Window, along, image_output, make_window
 from gridgrad.nn.layer import Parameter
-from gridgrad.nn.layers.weighted_layer import WeightedLayer
+from gridgrad.nn.layers.linear import WeightedLayer
 
 
 class Conv2d(WeightedLayer):
@@ -17,7 +17,7 @@ class Conv2d(WeightedLayer):
 
     The operation is a correlation, as usual in deep learning; the formula is in `nn/kernels/convolution.py`. w is stored as
     (kh, kw, inputs, outputs); `state_dict` transposes it to PyTorch's (outputs, inputs, kh, kw). Initial weights and biases
-    are uniform in [-1/sqrt(inputs kh kw), 1/sqrt(inputs kh kw)), as in PyTorch.
+    are uniform in [-1/sqrt(inputs kh kw), 1/sqrt(inputs kh kw)), as in PyTorch. Sizes out of range raise ValueError.
 
     Parameters
     ----------
@@ -32,11 +32,6 @@ class Conv2d(WeightedLayer):
     bias : bool
         Whether there is a b.
 
-    Raises
-    ------
-    ValueError
-        For values out of range.
-
     Examples
     --------
     >>> from gridgrad.nn import Conv2d
@@ -46,7 +41,6 @@ class Conv2d(WeightedLayer):
 
     takes_images = True
     kind = "conv"
-    has_fused_backward = True
 
     def __init__(
         self, inputs: int, outputs: int, kernel: Pixels, stride: Pixels = 1, padding: Padding = 0, bias: bool = True

@@ -16,24 +16,16 @@ from gridgrad.nn.layer import Layer
 
 
 class PooledConv2d(Layer):
-    """A Conv2d followed by a MaxPool2d: (n, H, W, inputs) -> (n, P, Q, outputs).
-
-    The two layers keep their names, and each has its own entry in the context. If the convolution's output is so small that it
-    stays in the cache, or its algorithm does not work in blocks, they run one after the other (`in_blocks` of the context's
-    entry is false). In blocks, the bias is added after the pooling, which gives the same numbers with fewer additions.
+    """A Conv2d and the MaxPool2d behind it, which keep their names and entries in the context. They run one after the other if
+    the output of the convolution stays in the cache, or if its algorithm does not work in blocks.
     """
 
     output_may_be_overwritten = True
     overwrites_gradient = False
-    has_fused_backward = True
 
     def __init__(self, conv, pool):
         self.conv, self.pool, self.name, self.parameters = conv, pool, conv.name, conv.parameters
-
-    @property
-    def observed_as(self):
-        """The convolution. The passes of the pooling are reported as nested in those of the convolution."""
-        return self.conv
+        self.observed_as = conv  # the passes of the pooling are reported as nested in those of the convolution
 
     def forward(self, x, context):
         shape = self.conv.shape_of_output(x)
@@ -47,7 +39,7 @@ class PooledConv2d(Layer):
             chosen.forward(x[images], weight, bias[:0], part, context.progress)
             context.begin_pass(self.pool, "forward")
             self.pool.forward_block(part, y[images], images, context)
-            add_bias(y[images], bias)
+            add_bias(y[images], bias)  # gives the same numbers as before the pooling, with fewer additions
             context.end_pass(self.pool, "forward")
         return y
 
@@ -97,16 +89,13 @@ class PooledConv2d(Layer):
             yield images, part
 
     def _blocks_pay(self, shape, x):
-        """Whether working in blocks is faster. shape: that of the convolution's output for the input x."""
+        """Whether working in blocks is faster. shape: of the convolution's output for the input x."""
         size, filters = shape[0] * shape[1] * shape[2] * shape[3], self.conv.weight.size
         large = size * x.itemsize >= kernels().fused_bytes and filters > 0
         return large and xp.is_cpu and self.conv.algorithm_of(shape).goes_block_by_block
 
     def _blocks(self, x, shape):
-        """Yield (slice of images, uninitialised array for the convolution's output for them) for each block in which it works.
-
-        shape: that of the whole output for the input x.
-        """
+        """Yield (slice of images, uninitialised array for the convolution of them) for each block. shape: of the whole."""
         blocks = self.conv.algorithm_of(shape).blocks(x, shape)
         for images, _ in groupby(images for images, _ in blocks):  # one image may be cut into several blocks
             yield images, scratch("convolved", (images.stop - images.start, *shape[1:]), x.dtype)

@@ -1,4 +1,4 @@
-"""The fully connected layer."""
+"""The fully connected layer, and what it has in common with a convolution."""
 
 import math
 
@@ -7,8 +7,31 @@ from gridgrad.nn.context import Context
 from gridgrad.nn.device import Array, xp
 from gridgrad.nn.kernels.gemm import matmul
 from gridgrad.nn.kernels.workspace import column_sums
-from gridgrad.nn.layer import Parameter
-from gridgrad.nn.layers.weighted_layer import WeightedLayer
+from gridgrad.nn.layer import Layer, Parameter
+
+
+class WeightedLayer(Layer):
+    """The base class of Linear and Conv2d, with a weight (.., inputs, outputs) and, if wanted, a bias. If ranks hold different
+    inputs of the same outputs, one of them holds and adds that part of the bias, and the others an empty slice.
+    """
+
+    output_may_be_overwritten = True
+    overwrites_gradient = False
+
+    def __init__(self, weight: Parameter, bias: bool) -> None:
+        self.weight, self.has_bias = weight, bool(bias)
+        self.bias = Parameter("bias", weight.shape[-1:], weight.bound)
+        self.parameters = (self.weight, self.bias) if bias else (self.weight,)
+
+    @property
+    def bias_value(self) -> Array:
+        """The bias; an empty array if there is none."""
+        return self.bias.value if self.has_bias else self.weight.value.reshape(-1)[:0]
+
+    @property
+    def bias_gradient(self) -> Array:
+        """The array for its gradient; an empty one if there is no bias."""
+        return self.bias.grad if self.has_bias else self.weight.grad.reshape(-1)[:0]
 
 
 class Linear(WeightedLayer):
@@ -20,14 +43,9 @@ class Linear(WeightedLayer):
     Parameters
     ----------
     inputs, outputs : int
-        The numbers of features.
+        The numbers of features, at least 1; else ValueError.
     bias : bool
         Whether there is a b.
-
-    Raises
-    ------
-    ValueError
-        If inputs or outputs is not a whole number above 0.
 
     Examples
     --------
@@ -47,17 +65,14 @@ class Linear(WeightedLayer):
     def forward(self, x: Array, context: Context) -> Array:
         kept = context[self]
         kept.x = x
-        w, b = self.weight.value, self.bias_value
-        y = kept.workspace("y", (len(x), w.shape[1]), w.dtype)
-        matmul(x, w, y, context.progress)
-        if b.size:
-            xp.add(y, b, out=y)
-        return y
+        w, b = self.weight.value, self.bias.value
+        y = matmul(x, w, kept.workspace("y", (len(x), w.shape[1]), w.dtype), context.progress)
+        return xp.add(y, b, out=y) if self.has_bias and b.size else y
 
     def gradients(self, dy: Array, context: Context) -> None:
         matmul(context[self].x.T, dy, self.weight.grad, context.progress)
-        if self.bias_gradient.size:
-            column_sums(dy, self.bias_gradient)
+        if self.has_bias and self.bias.grad.size:
+            column_sums(dy, self.bias.grad)
 
     def input_gradient(self, dy: Array, context: Context) -> Array:
         w = self.weight.value

@@ -6,7 +6,6 @@ rows of an image are such runs. Its columns are first copied apart: one array ha
 windows, the next one those at the second place, until a place of one window is the first place of the next window.
 """
 
-from collections.abc import Sequence
 from math import prod
 
 import numpy.typing as npt
@@ -37,38 +36,30 @@ class Pool2d(Layer):
         return y
 
     def begin_forward(self, shape: tuple[int, ...], dtype: npt.DTypeLike, context: Context) -> Array:
-        """Prepare a forward pass for inputs of this shape; returns the uninitialised array for the output.
-
-        The caller then calls `forward_block` for each block of images.
-        """
-        kept = context[self]
+        """The uninitialised array for the output for inputs of this shape; `forward_block` then fills it block by block."""
+        kept, masks = context[self], self.mask_shapes(shape)
         kept.shape = shape
-        (n, _, width, channels), (p, q) = shape, self.window.output(*shape[1:3])
-        self.prepare_backward((n, p, width, channels), (n, p, q, channels), context)
-        return kept.workspace("y", (n, p, q, channels), dtype)
+        kept.larger = {a: kept.workspace(a, of, xp.bool_) for a, of in masks.items()} if context.training else None
+        return kept.workspace("y", (shape[0], *self.window.output(*shape[1:3]), shape[3]), dtype)
 
     def input_gradient(self, dy: Array, context: Context) -> Array:
         dx = context.gradient_space(context[self].shape, dy)
         self.backward_block(dy, dx, slice(0, len(dy)), context)
         return dx
 
-    def prepare_backward(self, halfway: tuple[int, ...], output: tuple[int, ...], context: Context) -> None:
-        """Allocate what the backward pass needs. halfway: the shape after pooling the rows. output: that of the output."""
-
-    def mask_bytes(self, shape: tuple[int, ...]) -> int:
-        """The bytes that `prepare_backward` allocates for inputs of this shape."""
-        return 0
+    def mask_shapes(self, shape: tuple[int, ...]) -> dict[int, tuple[int, ...]]:
+        """The shapes of the booleans that a context keeps for inputs of this shape: {ROWS or COLUMNS: shape}."""
+        return {}
 
     def forward_block(self, x: Array, y: Array, images: slice, context: Context) -> None:
         """Write the pooling of x to y. images: the slice of the batch to which x and y belong."""
         for some, rows, places, space in self._row_blocks(x, y, context):
             where = slice(images.start + some.start, images.start + some.stop), rows
-            self.reduce([x[some, part] for part in places.values()], space.halfway, ROWS, min(places), where, context)
+            self._reduce([x[some, part] for part in places.values()], space.halfway, ROWS, min(places), where, context)
             space.take_apart(self.in_padding)
-            if space.wide is None:
-                self.reduce(space.places, y[some, rows], COLUMNS, 0, where, context)
-            else:
-                self.reduce(space.places, space.wide, COLUMNS, 0, where, context)
+            target = y[some, rows] if space.wide is None else space.wide
+            self._reduce(space.places, target, COLUMNS, 0, where, context)
+            if space.wide is not None:
                 copy_runs(y[some, rows], space.wide[:, :, : y.shape[2]])
 
     def backward_block(self, dy: Array, dx: Array, images: slice, context: Context) -> None:
@@ -85,40 +76,24 @@ class Pool2d(Layer):
             # Of all windows with some row or column in them, the first one has it at its last place, and is written first.
             targets = [(target, i + column_stride >= columns) for i, target in enumerate(space.places)]
             space.clear_first()
-            self.spread(gradient, targets, COLUMNS, 0, where, context)
+            self._spread(gradient, targets, COLUMNS, 0, where, context)
             space.put_together()
             targets = [(dx[some, part], i + stride >= k) for i, part in places.items()]
-            self.spread(space.halfway, targets, ROWS, min(places), where, context)
+            self._spread(space.halfway, targets, ROWS, min(places), where, context)
 
-    def reduce(
-        self, places: Sequence[Array], y: Array, axis: int, first: int, where: tuple[slice, slice], context: Context
-    ) -> None:
-        """Write the reduction of some arrays of equal shape, one for each place in the window, to y.
-
-        axis: ROWS or COLUMNS. first: the first of these places; those before it lie in the padding. where: the slices
-        (images, rows) of the whole output to which this belongs.
+    def _reduce(self, places, y, axis, first, where, context):
+        """Write the reduction of arrays of equal shape, one for each place in a window, to y. axis: ROWS or COLUMNS.
+        first: the first of these places; others lie in the padding. where: the slices (images, rows) of the whole output.
         """
         raise NotImplementedError
 
-    def spread(
-        self,
-        dy: Array,
-        targets: Sequence[tuple[Array, bool]],
-        axis: int,
-        first: int,
-        where: tuple[slice, slice],
-        context: Context,
-    ) -> None:
-        """Write or add the gradient of each place: the adjoint of `reduce`.
-
-        targets: for each place (the array for its gradient, whether to overwrite it rather than add to it).
-        """
+    def _spread(self, dy, targets, axis, first, where, context):
+        """The adjoint of `_reduce`. targets: for each place (the array for its gradient, whether to overwrite or to add)."""
         raise NotImplementedError
 
     def _row_blocks(self, x, y, context):
-        """Yield (images, output rows, {place: its rows of x}, Space) for blocks that together cover y, from top to bottom.
-
-        All windows in a block have the same places in the image and not in the padding.
+        """Yield (images, output rows, {place: its rows of x}, Space) for blocks that together cover y, from top to bottom. All
+        windows in a block have the same places in the image and not in the padding.
         """
         _, stride, before = self.window.along(ROWS)
         row_bytes = stride * prod(x.shape[2:]) * x.itemsize
@@ -151,12 +126,8 @@ class MaxPool2d(Pool2d):
     stride : int or (rows, columns), optional
         How far the windows are apart, in pixels; by default as far as they are large.
     padding : int, (rows, columns) or ((top, bottom), (left, right))
-        The pixels on each side of an image that are smaller than all others.
-
-    Raises
-    ------
-    ValueError
-        For values out of range. The padding may be half the kernel at most, so that no window lies completely in it.
+        The pixels on each side of an image that are smaller than all others; at most half the
+        kernel, so that no window lies completely in them, else ValueError.
 
     Examples
     --------
@@ -171,23 +142,13 @@ class MaxPool2d(Pool2d):
     is_max_pooling = True
     in_padding = -float("inf")
 
-    def prepare_backward(self, halfway: tuple[int, ...], output: tuple[int, ...], context: Context) -> None:
-        kept, shapes = context[self], self._mask_shapes(halfway, output)
-        kept.larger = {a: kept.workspace(a, shape, xp.bool_) for a, shape in shapes.items()} if context.training else None
-
-    def _mask_shapes(self, halfway, output):
-        """{ROWS or COLUMNS: the shape of the array that says of each place but the first whether it is larger}."""
-        (rows, columns), (n, p, q, channels) = self.window.kernel, output
+    def mask_shapes(self, shape: tuple[int, ...]) -> dict[int, tuple[int, ...]]:
+        (rows, columns), (p, q) = self.window.kernel, self.window.output(*shape[1:3])
+        n, _, width, channels = shape
         wide = q + (columns - 1) // self.window.stride[1]
-        return {ROWS: (rows - 1, *halfway), COLUMNS: (columns - 1, n, p, wide, channels)}
+        return {ROWS: (rows - 1, n, p, width, channels), COLUMNS: (columns - 1, n, p, wide, channels)}
 
-    def mask_bytes(self, shape: tuple[int, ...]) -> int:
-        (n, _, width, channels), (p, q) = shape, self.window.output(*shape[1:3])
-        return sum(map(prod, self._mask_shapes((n, p, width, channels), (n, p, q, channels)).values()))
-
-    def reduce(
-        self, places: Sequence[Array], y: Array, axis: int, first: int, where: tuple[slice, slice], context: Context
-    ) -> None:
+    def _reduce(self, places, y, axis, first, where, context):
         larger = context[self].larger
         held = places[0]
         for i, place in enumerate(places[1:], first):
@@ -197,15 +158,7 @@ class MaxPool2d(Pool2d):
         if held is not y:
             xp.copyto(y, held)
 
-    def spread(
-        self,
-        dy: Array,
-        targets: Sequence[tuple[Array, bool]],
-        axis: int,
-        first: int,
-        where: tuple[slice, slice],
-        context: Context,
-    ) -> None:
+    def _spread(self, dy, targets, axis, first, where, context):
         """Each gradient goes to the last place that was larger than all before it, and is taken from what is left."""
         larger = context[self].larger
         self.check_trained(larger)
@@ -231,12 +184,8 @@ class AvgPool2d(Pool2d):
     stride : int or (rows, columns), optional
         How far the windows are apart, in pixels; by default as far as they are large.
     padding : int, (rows, columns) or ((top, bottom), (left, right))
-        The pixels on each side of an image that count as zeros, as in PyTorch by default.
-
-    Raises
-    ------
-    ValueError
-        For values out of range. The padding may be half the kernel at most, so that no window lies completely in it.
+        The pixels on each side of an image that count as zeros, as in PyTorch by default; at most half the
+        kernel, so that no window lies completely in them, else ValueError.
 
     Examples
     --------
@@ -265,22 +214,16 @@ class AvgPool2d(Pool2d):
         xp.multiply(dy, dy.dtype.type(self._weight), out=scaled)
         copy_runs(dx, scaled)
 
-    def reduce(
-        self, places: Sequence[Array], y: Array, axis: int, first: int, where: tuple[slice, slice], context: Context
-    ) -> None:
-        add_up(places, y)
+    def _reduce(self, places, y, axis, first, where, context):
+        total = places[0]
+        for place in places[1:]:
+            total = xp.add(total, place, out=y)
+        if total is not y:
+            xp.copyto(y, total)
         if axis == COLUMNS:
             xp.multiply(y, y.dtype.type(self._weight), out=y)
 
-    def spread(
-        self,
-        dy: Array,
-        targets: Sequence[tuple[Array, bool]],
-        axis: int,
-        first: int,
-        where: tuple[slice, slice],
-        context: Context,
-    ) -> None:
+    def _spread(self, dy, targets, axis, first, where, context):
         if axis == COLUMNS:
             dy = xp.multiply(dy, dy.dtype.type(self._weight), out=scratch("scaled", dy.shape, dy.dtype))
         for target, overwrites in reversed(targets):
@@ -294,16 +237,6 @@ class AvgPool2d(Pool2d):
     def _weight(self):
         """1 / (the number of pixels in a window)."""
         return 1 / prod(self.window.kernel)
-
-
-def add_up(arrays, out):
-    """Write the sum of arrays of equal shape to `out`."""
-    if len(arrays) == 1:
-        xp.copyto(out, arrays[0])
-        return
-    total = arrays[0]
-    for array in arrays[1:]:
-        total = xp.add(total, array, out=out)
 
 
 def put(gradient, target, overwrites):

@@ -27,16 +27,11 @@ class LocalResponseNorm(Layer):
     size : int
         The number of channels in a sum.
     alpha : float
-        At least 0.
+        At least 0, else ValueError.
     beta : float
         The exponent.
     k : float
-        Above 0.
-
-    Raises
-    ------
-    ValueError
-        For values out of range.
+        Above 0, else ValueError.
 
     Examples
     --------
@@ -125,9 +120,8 @@ class LocalResponseNorm(Layer):
         return xp.divide(base.dtype.type(1), power, out=power)
 
     def _padded(self, pixels, channels, dtype):
-        """Zeros in scratch memory with size - 1 more columns than channels: (flat, with as many zeros behind, as a matrix).
-
-        So the sum of the elements from one on never includes channels of another pixel, if it is that of a channel.
+        """Zeros in scratch memory with size - 1 more columns than channels, so that a window never reaches into another pixel:
+        (flat, with as many zeros behind, as a matrix).
         """
         wide = channels + self.size - 1
         flat = scratch("padded", (pixels * wide + self.size - 1,), dtype)
@@ -135,9 +129,8 @@ class LocalResponseNorm(Layer):
         return flat, flat[: pixels * wide].reshape(pixels, wide)
 
     def _window_sums(self, flat, shape):
-        """For each element of the padded matrix of this shape the sum of `size` elements from this one on.
-
-        All of it is one run of memory, as NumPy is slow in loops over the channels of one pixel.
+        """For each element of the padded matrix of this shape the sum of `size` elements from this one on. All is one run of
+        memory, as NumPy is slow in loops over the channels of one pixel.
         """
         sums = scratch("sums", shape, flat.dtype)
         out = sums.reshape(-1)
@@ -152,8 +145,7 @@ class LocalResponseNorm(Layer):
 
 def pieces(*arrays, progress=None):
     """Yield corresponding pieces, (pixels, channels), of arrays (.., channels), on a CPU so small that they stay in the cache.
-
-    progress: a function that is called after each piece, or None.
+    progress: a function to call after each piece, or None.
     """
     count = prod(arrays[0].shape[:-1])
     rows = [array.reshape(count, array.shape[-1]) for array in arrays]

@@ -14,9 +14,7 @@ from gridgrad.nn.layers.linear import Linear
 
 
 class SparseLinear(Linear):
-    """A Linear layer whose weights are zero, and stay so in training, outside of a pattern.
-
-    Weights of the pattern start with the values that those of a Linear would have.
+    """A Linear layer whose weights are zero, and stay so in training, outside of a pattern. The others start as in a Linear.
 
     The products are those of a dense array: with a tenth of the weights they take about as long as those of SciPy's sparse
     matrices in the forward pass, and SciPy has none that computes x^T dy at some places only. What the zeros save is
@@ -25,14 +23,9 @@ class SparseLinear(Linear):
     Parameters
     ----------
     pattern : array of bool, (inputs, outputs)
-        True where a weight may be other than zero.
+        True where a weight may be other than zero. ValueError if it is no such array.
     bias : bool
         Whether there is one.
-
-    Raises
-    ------
-    ValueError
-        If the pattern is no such array.
 
     Examples
     --------

@@ -25,14 +25,9 @@ class TiedAutoencoder(Layer):
     Parameters
     ----------
     inputs : int
-        The number of features that are encoded.
+        The number of features that are encoded, at least 1; else ValueError.
     hidden : int
-        The number of features that encode them.
-
-    Raises
-    ------
-    ValueError
-        If inputs or hidden is not a whole number above 0.
+        The number of features that encode them, at least 1; else ValueError.
 
     Examples
     --------

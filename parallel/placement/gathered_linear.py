@@ -16,7 +16,6 @@ class GatheredLinear(Layer):
 
     kind = "linear"
     output_may_be_overwritten = True
-    has_fused_backward = True
 
     def __init__(self, move, linear):
         self.move, self.linear, self.group, self.parameters = move, linear, move.group, linear.parameters
@@ -64,7 +63,6 @@ class GatheredLinear(Layer):
         """Computes the gradient of the weights during the reduce-scatter of the partial sums dy W_r^T."""
         self._start(dy, context)
         context.run(self, "gradients", dy)
-        context.written(self)
         return self._finish(context)
 
     def _start(self, dy, context):

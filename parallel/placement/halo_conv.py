@@ -15,7 +15,6 @@ class HaloConv2d(Layer):
 
     kind = "conv"
     output_may_be_overwritten = True
-    has_fused_backward = True
 
     def __init__(self, conv, halo):
         self.conv, self.halo, self.parameters, self.dim = conv, halo, conv.parameters, halo.source.dim
@@ -66,7 +65,6 @@ class HaloConv2d(Layer):
         context.end_pass(self, "input_gradient")
         transfer = self._start_back(extended, context)
         context.run(self, "gradients", dy)
-        context.written(self)
         return self._finish_back(extended, transfer, context)
 
     def _start_back(self, extended, context):

@@ -175,7 +175,7 @@ class Pooling(ByChannel):
         if joined:
             name, block = "pooled", kernels().block_bytes // workload.itemsize
         workload.both(name, elements, block=block, more=(min(channels, MOST_CHANNELS),))
-        workload.keep(layer.mask_bytes(workload.shape) // workload.itemsize)
+        workload.keep(sum(map(prod, layer.mask_shapes(workload.shape).values())) // workload.itemsize)
         if joined:  # the output of the convolution is not kept, and its gradient not passed on
             workload.keep(-prod(workload.shape), scratch_sizes.of_convolution(*workload.convolved, layer.window))
             workload.passed[-1] = 0
@@ -298,19 +298,19 @@ class Added(LayerKind):
     """A Residual: both branches end in the same placement, so that they can be added."""
 
     def place(self, placer, layer):
-        branch, shortcut = placer.branches((layer.branch, layer.shortcut), layer.name)
+        branch, shortcut = placer.branches(layer.children, layer.name)
         placer.append_whole(nn.Residual(branch.layers, shortcut.layers), layer.name)
 
     def work(self, workload, layer):
         workload.branches(layer)
         workload.both("add", prod(workload.shape), 3)
-        if layer.branch and layer.branch[-1].overwrites_gradient:
+        if layer.children[0] and layer.children[0][-1].overwrites_gradient:
             workload.keep(prod(workload.shape))  # the gradient, which the shortcut needs too
 
     def channels(self, walk, layer, array, shape):
         """The channels of the shortcut travel to where those of the branch are."""
         array = array.after(array.shape)  # what stands around it gets the channels that it needs by itself
-        branch, shortcut = walk.through(layer.branch, array), walk.through(layer.shortcut, array)
+        branch, shortcut = (walk.through(branch, array) for branch in layer.children)
         if branch.is_free and shortcut.is_free:
             return branch.after(shape)
         owners = branch.owned(layer)
@@ -323,7 +323,7 @@ class SideBySide(LayerKind):
     """A Concat: all branches end in the same placement, with all channels on each rank, or with those that it owns."""
 
     def place(self, placer, layer):
-        branches = placer.branches(layer.branches, layer.name, whole_channels=True)
+        branches = placer.branches(layer.children, layer.name, whole_channels=True)
         for axis, plan in placer.of_axis.items():
             plan.join(placer, axis, branches, layer.name)
         placer.append_whole(nn.Concat(*(branch.layers for branch in branches)), layer.name)
@@ -337,7 +337,7 @@ class SideBySide(LayerKind):
     def channels(self, walk, layer, array, shape):
         """Each channel stays where its branch has made it."""
         array = array.after(array.shape)
-        ends = [walk.through(branch, array) for branch in layer.branches]
+        ends = [walk.through(branch, array) for branch in layer.children]
         is_free = all(end.is_free for end in ends)
         owners = [end.owners_of_features if is_free else end.owned(layer) for end in ends]
         return walk.made_by(layer, shape, np.concatenate(owners))

@@ -85,7 +85,6 @@ class HandedConv2d(Layer):
     kind = "conv"
     output_may_be_overwritten = True
     overwrites_gradient = False
-    has_fused_backward = True
 
     def __init__(self, weight, conv, kernels):
         self.weight, self.conv, self.kernels, self.parameters = weight, conv, kernels, (weight,)

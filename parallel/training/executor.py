@@ -223,7 +223,7 @@ class Executor:
             dy = observed(driver.observer, driver.loss, "backward", chunk_pass.context, context=chunk_pass.context)
         else:
             dy = self._joined("backward", chunk, number)
-        dx = compute(dy, chunk_pass.context)
+        dx = compute(dy, chunk_pass.context, input_gradient=chunk > 0)
         if chunk > 0:
             self._made("backward", chunk, number, dx)
         self._give_back(chunk_pass, "backward")

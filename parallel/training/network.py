@@ -11,10 +11,8 @@ from numpy.typing import ArrayLike
 
 from gridgrad.nn.context import Context
 from gridgrad.nn.device import to_device, to_host, xp
-from gridgrad.nn.layer import Layer
 from gridgrad.nn.minibatch_checks import checked_minibatch, checked_samples
 from gridgrad.nn.observer import Observer
-from gridgrad.nn.sequence import mark_in_place
 from gridgrad.nn.sequential import Sequential
 from gridgrad.parallel.grid.group import Group
 from gridgrad.parallel.grid.process_grid import BATCH, ProcessGrid
@@ -111,10 +109,6 @@ class ParallelSequential(Sequential):
     def reduction(self) -> Reduction:
         """The flat buffers, and how gradients are summed."""
         return self.flat
-
-    def arrange(self, layers: Sequence[Layer]) -> list[Layer]:
-        """The layers unchanged: placing has already given them their order and the names of the serial layers."""
-        return mark_in_place(list(layers))
 
     def input_block(self, batch_size: int) -> tuple[slice | np.ndarray, ...]:
         """The index of this rank's block of a global minibatch x, which `forward` takes: x[net.input_block(len(x))]."""

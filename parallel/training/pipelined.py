@@ -2,8 +2,8 @@
 
 from functools import cached_property
 
-from gridgrad.nn.chunk import Chunk
 from gridgrad.nn.device import xp
+from gridgrad.nn.sequence import Chunk
 from gridgrad.parallel.pipeline.simulate import simulate
 from gridgrad.parallel.training.executor import Executor, MicroBatch, WeightVersions
 from gridgrad.parallel.training.messages import BufferPool, MpiTransport
@@ -23,7 +23,7 @@ class PipelinedSequential(ParallelSequential):
         self.stage_map, self.named, self.pipeline, self.micro_batches = stage_map, named, named.name, micro_batches
         super().__init__(placed, grid, seed, dtype, make_reduction)
         self.route, self.place = stage_map.route, grid.coordinates[stage_map.axis]  # `place`: among the ranks of the pipeline
-        self.chunks = {number: Chunk(layers, number == 0) for number, layers in stage_map.chunks.items()}
+        self.chunks = {number: Chunk(layers) for number, layers in stage_map.chunks.items()}
         self.last, self._trainer, self._schedules = self.route.chunks - 1, None, {}
         self.steps_under_way = named.in_flight or 1
         self.interrupted = False  # whether a training step ended with an exception
@@ -129,7 +129,7 @@ class PipelinedSequential(ParallelSequential):
             raise ValueError("this trainer of the pipeline is no longer the newest: use the one that net.trainer(..) returns")
 
     @property
-    def executed_layers(self):
+    def passes(self):
         raise ValueError("no rank of a pipeline has all layers: use net.learn(..), net.trainer(..) or net.predict(..)")
 
     def __repr__(self):

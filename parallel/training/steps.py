@@ -164,7 +164,7 @@ class Trainer:
         total, first = 0.0, 0
         context.training = True
         for x, y, samples in micro_batches:
-            x, y, last = to_device(x), to_device(y), first + samples == batch_size
+            y, last = to_device(y), first + samples == batch_size
             outputs = net.forward(x, context, samples, first, batch_size)
             partial_loss = observed(net.observer, loss, "forward", outputs, y, context, context=context)
             loss_sum = LossSum(net, partial_loss, samples)

@@ -18,7 +18,7 @@ FEW_RANDOM = tuple(f"tests/random_networks/test_random_networks.py::test_a_few_c
 NETWORKS = "tests/parallel/training/test_network.py", "tests/parallel/training/test_images.py"  # others
 LADDER = {  # folder: (quick rungs, further rungs), each rung of test files, folders with all their test files, or single tests
     "nn": (
-        (("tests/nn/test_layers.py", "tests/nn/test_images.py", "tests/nn/test_chunk.py"), RANDOM),
+        (("tests/nn/test_layers.py", "tests/nn/test_images.py", "tests/nn/test_sequence.py"), RANDOM),
         (
             ("tests/nn/test_checks.py", "tests/nn/test_convolution.py", "tests/nn/test_gemm.py", "tests/nn/test_optimizers.py"),
             ("tests/test_device.py::test_the_suite_passes_on_the_stand_in",),

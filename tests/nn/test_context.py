@@ -201,10 +201,7 @@ def test_the_halves_of_backward_come_in_either_order(name):
 @pytest.mark.parametrize("name", NETWORKS)
 def test_contexts_share_no_memory(name):
     training = Training(name).run("F0 F1 F2 I0 I1 I2 W0 W1 W2")
-    held = [
-        [a for kept in c.values() for a in kept.arrays()] + [a for g in c._gradients for a in g.arrays()]
-        for c in training.contexts
-    ]
+    held = [[a for kept in c.values() for a in kept.arrays()] + c._gradients for c in training.contexts]
     outputs = [[y] for y in training.outputs.values()]
     for some in (held, outputs):
         for i, mine in enumerate(some):

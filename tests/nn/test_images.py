@@ -309,7 +309,7 @@ def test_a_pooled_convolution_is_the_two_layers(monkeypatch, first):
         x = np.random.default_rng(0).standard_normal((7, 17, 16, 3))
         y = to_host(net.forward(to_device(x), context)).copy()
         dx = net.backward(to_device(np.random.default_rng(1).standard_normal(y.shape)), context, input_gradient=not first)
-        assert context[net.executed_layers[0]].in_blocks == (large == 1 and xp.is_cpu)
+        assert context[net.passes.executed[0]].in_blocks == (large == 1 and xp.is_cpu)
         found[large] = [y, to_host(net.grads).copy(), *([] if first else [to_host(dx).copy()])]
         assert np.array_equal(to_host(net.forward(to_device(x))), y)
     for a, b in zip(*found.values(), strict=True):

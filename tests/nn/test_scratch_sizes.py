@@ -78,7 +78,7 @@ def test_a_batch_norm():
 def test_an_activation():
     found = asked_for([ReLU()], np.ones((40, 5000), np.float32))
     expected = scratch_sizes.of_activation(200_000)
-    assert found["slope"] == expected["slope"] and found["positive"] == 4 * expected["positive"]  # a byte each
+    assert found["slope"] == expected["slope"] == 4 * expected["positive"]  # where it is positive is a byte each
 
 
 @pytest.mark.usefixtures("_table")

@@ -80,7 +80,7 @@ BLOCKS = (
     lambda rng: ("ResidualBlock", rng.choice((1, 2, 3, 5)), rng.choice((1, 2))),
     lambda rng: ("LocalResponseNorm", 5, 1e-4, 0.75, 2.0),  # AlexNet's
 )
-PAIRS = {  # what runs as one layer with the one before it: see `nn/layers/fusion.py`
+PAIRS = {  # what runs as one layer with the one before it: see `fuse` in `nn/sequence.py`
     "Conv2d": lambda rng: ("MaxPool2d", *pooling(rng)),
     "BatchNorm": lambda rng: ("ReLU",),
 }

@@ -1,7 +1,7 @@
 """A reader of encoded samples: they are encoded anew for each minibatch, on the grid, so that no rank stores them all."""
 
 from gridgrad.nn.device import to_device
-from gridgrad.nn.sequence import forward
+from gridgrad.nn.sequence import Chunk
 from gridgrad.parallel.placement.placements import N
 from gridgrad.parallel.placement.placer import Placer
 
@@ -25,7 +25,7 @@ class EncodedReader:
         placer = Placer(net.grid, plans, encoder.output.sample_shape, net.splits, start=start)
         for axis, placement in net.input.placements.items():
             placer.move(axis, placement, "encodings")
-        self.moves = placer.layers
+        self.moves = Chunk(placer.layers)
 
     def load(self, indices):
         """(x, y) of this rank for a global minibatch: both are arrays that the next call overwrites. Collective.
@@ -34,4 +34,4 @@ class EncodedReader:
         """
         samples, _ = self.reader.load(indices)
         y = self.encoder.forward(to_device(samples), batch_size=len(indices))
-        return forward(self.moves, y, self.encoder.context), y
+        return self.moves.forward(y, self.encoder.context), y

@@ -415,7 +415,7 @@ def test_what_a_layer_takes_is_counted_once(comm, monkeypatch):
                     by_name.setdefault(layer.name, layer)
             inner, norm = by_name["3.branches.0.0"], by_name["4.branch.1"]
             slow(clock, getattr(inner, "conv", inner), "gradients" if hasattr(inner, "conv") else "backward", 0.05)
-            slow(clock, norm, "normalise", 0.06)  # of both passes, its own and with the ReLU
+            slow(clock, norm, "forward", 0.06)  # of both passes, its own and with the ReLU
             training.steps(1)
             grid.tally.clear()
             with Profile(training.net) as profile:

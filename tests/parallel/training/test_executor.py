@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from gridgrad.nn import LOSSES, SGD, Context
-from gridgrad.nn.chunk import Chunk
-from gridgrad.nn.sequence import output_shape
+from gridgrad.nn.sequence import Chunk, output_shape
 from gridgrad.parallel.grid.group import TAGS
 from gridgrad.parallel.grid.process_grid import AXES
 from gridgrad.parallel.pipeline import schedule_names
@@ -69,7 +68,7 @@ class OneProcess:
         self.net.allocate()
         for part in parts:
             shapes.append(output_shape(part, shapes[-1]))
-        self.chunks = [Chunk(part, number == 0) for number, part in enumerate(parts)]
+        self.chunks = [Chunk(part) for part in parts]
         stops = np.cumsum([chunk.size for chunk in self.chunks]).tolist()
         self.slices = [slice(stop - chunk.size, stop) for stop, chunk in zip(stops, self.chunks, strict=True)]
         self.sums, self.updated = np.zeros_like(self.net.grads), []

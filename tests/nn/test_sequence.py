@@ -19,8 +19,8 @@ from gridgrad.nn import (
     Sequential,
     Tanh,
 )
-from gridgrad.nn.chunk import Chunk
 from gridgrad.nn.device import to_device, to_host
+from gridgrad.nn.sequence import Chunk
 
 SHAPE = 8, 6, 2
 
@@ -40,7 +40,7 @@ def network():
 
 def chunks_of(net, cuts):
     bounds = [0, *cuts, len(net.layers)]
-    return [Chunk(net.layers[start:stop], not start) for start, stop in zip(bounds, bounds[1:], strict=False)]
+    return [Chunk(net.layers[start:stop]) for start, stop in zip(bounds, bounds[1:], strict=False)]
 
 
 @pytest.mark.parametrize("halves", (False, True))
@@ -54,19 +54,18 @@ def test_passes_of_chunks_are_those_of_the_network(halves):
         net = network()
         chunks, shared = chunks_of(net, cuts), Context()
         contexts = [Context(sharing=shared) for _ in chunks]
-        assert sum(chunk.size for chunk in chunks) == net.size == sum(p.size for chunk in chunks for p in chunk.parameters)
+        assert sum(chunk.size for chunk in chunks) == net.size
         between = x
         for chunk, mine in zip(chunks, contexts, strict=True):
             mine.begin(net.seed, net.step, 5)
             between = chunk.forward(between, mine)
         assert np.array_equal(to_host(between), to_host(y)), cuts
         gradient = dy.copy()
-        for chunk, mine in zip(reversed(chunks), reversed(contexts), strict=True):
-            gradient = (chunk.input_gradients if halves else chunk.backward)(gradient, mine)
-            assert (gradient is None) == chunk.is_first
-            if chunk.is_first:
-                break
-            gradient = gradient.copy()
+        for number in reversed(range(len(chunks))):
+            compute = chunks[number].input_gradients if halves else chunks[number].backward
+            gradient = compute(gradient, contexts[number], input_gradient=number > 0)
+            assert (gradient is None) == (number == 0)
+            gradient = gradient if gradient is None else gradient.copy()
         if halves:
             for chunk, mine in zip(chunks, contexts, strict=True):
                 if chunk.layers:
@@ -78,9 +77,8 @@ def test_passes_of_chunks_are_those_of_the_network(halves):
 
 def test_an_empty_chunk_passes_everything_on():
     x, context = np.ones((2, 3)), Context()
-    for first in (True, False):
-        chunk = Chunk([], first)
-        assert chunk.forward(x, context) is x and chunk.size == 0 and chunk.parameters == []
-        for gradient in (chunk.backward(x, context), chunk.input_gradients(x, context)):
-            assert gradient is (None if first else x)
-        chunk.parameter_gradients(context)
+    chunk = Chunk([])
+    assert chunk.forward(x, context) is x and chunk.size == 0
+    for compute in (chunk.backward, chunk.input_gradients):
+        assert compute(x, context) is x and compute(x, context, input_gradient=False) is None
+    chunk.parameter_gradients(context)
