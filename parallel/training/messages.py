@@ -110,7 +110,7 @@ class ExchangeBoundary:
         step, array = self.step(way, samples), xp.ascontiguousarray(array)
         messages = {rank: take(count) for rank, count in self.counts(way, samples).items()}
         for rank, message in messages.items():
-            step.pack(array, rank, message)
+            step.sent_blocks.pack_one(array, rank, message)
         return messages
 
     def receives(self, way, samples, out, take):
@@ -121,7 +121,7 @@ class ExchangeBoundary:
         step = self.step(way, samples)
         step.keep(own, out)
         for rank, message in sorted(received.items()):
-            step.unpack(message, rank, out)
+            step.received_blocks.unpack_one(message, rank, out, step.adds)
 
 
 class BufferPool:

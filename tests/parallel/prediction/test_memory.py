@@ -10,7 +10,6 @@ import numpy as np
 from gridgrad.nn import SGD, SoftmaxCrossEntropy
 from gridgrad.nn.kernels.pool_space import space_for
 from gridgrad.nn.kernels.workspace import scratch
-from gridgrad.nn.layers import activations
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.grid.grid_description import GridDescription
@@ -32,8 +31,7 @@ def taken(serial, sizes, comm):
     """(bytes at the peak of the second training step of this rank, what is predicted for it)."""
     rng = np.random.default_rng(1)
     x, y = rng.random((SAMPLES, *serial.input_shape), np.float32), rng.integers(0, 10, SAMPLES)
-    for shared in (scratch._spaces, activations._zeros):  # what tests before this one have left in this process
-        shared.clear()
+    scratch._spaces.clear()  # what tests before this one have left in this process
     space_for.cache_clear()
     with ProcessGrid(comm, **sizes) as grid:
         tracemalloc.start()
