@@ -10,8 +10,7 @@ from gridgrad.parallel.placement.partition import positions, size
 
 class HaloConv2d(Layer):
     """A Conv2d of a rank's rows or columns of images, padded as within the whole images. halo: the Redistribute from those that
-    each rank owns to those that its outputs need. All passes are collective over its group.
-    """
+    each rank owns to those that its outputs need. All passes are collective over its group."""
 
     kind = "conv"
     output_may_be_overwritten = True

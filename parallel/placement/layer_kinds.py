@@ -30,8 +30,7 @@ PER_CHANNEL = 6  # numbers that a BatchNorm keeps of each channel
 
 class LayerKind:
     """A kind of layer, whose three answers here are those of one that works element by element. place: a function instead of
-    the method `place`.
-    """
+    the method `place`."""
 
     has_pairs = True  # whether the owners of a layer with weights may divide its pairs of inputs and outputs
 

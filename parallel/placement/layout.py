@@ -67,8 +67,7 @@ class Layout:
     def part(self, dim: int, coordinates: Mapping[str, int], inside: str | None = None) -> slice | np.ndarray:
         """The indices of dimension `dim` that the rank at `coordinates` holds, a slice or an index array.
 
-        inside: if given, the name of an axis: only the axes before it divide the dimension.
-        """
+        inside: if given, the name of an axis: only the axes before it divide the dimension."""
         dim %= len(self.shape)
         held: slice | np.ndarray = slice(0, self.shape[dim])
         for axis, placement in self.placements.items():
@@ -104,8 +103,7 @@ class Layout:
     def summed(self) -> tuple[str, ...]:
         """The axes along which the gradient of the array has to be summed: every rank holds the array and a partial sum of it.
 
-        Along the others, where the array is Invariant, every rank has the whole gradient.
-        """
+        Along the others, where the array is Invariant, every rank has the whole gradient."""
         return self._placed(Replicate())
 
     @property

@@ -72,8 +72,7 @@ class Partition:
         """The Partition of another dimension, of `length` indices, in which each rank holds function(its part of this one).
 
         The parts are computed when they are asked for. The function must turn slices into slices, and an empty part into an
-        empty one: such as from the rows of an output to those of the input from which they are computed.
-        """
+        empty one: such as from the rows of an output to those of the input from which they are computed."""
         return _Mapped(self, length, function)
 
     def grouped(self, unit: int) -> "Partition":
@@ -130,8 +129,7 @@ class Partition:
     def weighted(length: int, weights: tuple[float, ...]) -> "Partition":
         """Consecutive parts whose sizes are proportional to `weights`, a tuple with one number of at least 0 for each rank.
 
-        Sizes are rounded by the largest remainder. ValueError for weights that are negative, not finite, or all 0.
-        """
+        Sizes are rounded by the largest remainder. ValueError for weights that are negative, not finite, or all 0."""
         if not all(w >= 0 and isfinite(w) for w in weights) or sum(weights) <= 0:
             raise ValueError(f"weights {weights} must be finite, at least 0, and not all 0")
         exact = [length * w / sum(weights) for w in weights]

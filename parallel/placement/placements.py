@@ -26,6 +26,7 @@ from gridgrad.parallel.placement.partition import Partition, Split
 
 N, H, W, C = 0, 1, 2, -1  # dimensions of activations: samples, image rows, image columns; the last one is features or channels
 PIXELS = H, W  # the dimensions that only images have
+MASTER = 0  # the rank that holds what is AtMaster
 
 
 @dataclass(frozen=True)

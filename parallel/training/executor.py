@@ -25,8 +25,7 @@ WAY_OF = {"RECV_F": "forward", "RECV_B": "backward", "SEND_F": "forward", "SEND_
 @dataclass
 class MicroBatch:
     """The part of a minibatch that passes through the pipeline as one. x, y: this rank's blocks. samples, first: the number of
-    its samples on all ranks, the index of the first one in the global minibatch. step: the number of the training step.
-    """
+    its samples on all ranks, the index of the first one in the global minibatch. step: the number of the training step."""
 
     x: np.ndarray
     y: np.ndarray
@@ -84,8 +83,7 @@ class WeightVersions:
 
 class Executor:
     """Carries out the instructions of one rank for its `driver`, a PipelineTrainer. chunks, boundaries: see StageMap. last: the
-    number of the network's last chunk. versions: WeightVersions, or None where backward uses the newest weights.
-    """
+    number of the network's last chunk. versions: WeightVersions, or None where backward uses the newest weights."""
 
     def __init__(self, chunks, boundaries, last, transport, pool, versions):
         self.chunks, self.boundaries, self.last, self.transport = chunks, boundaries, last, transport
@@ -274,8 +272,7 @@ class Executor:
 
     def evaluate(self, micro_batch, context):
         """Pass a MicroBatch forward through this rank's chunks, in a Context that has begun; returns what the last of them
-        computes: on the rank of the network's last chunk the outputs.
-        """
+        computes: on the rank of the network's last chunk the outputs."""
         number, y, taken = EVALUATED, None, []
         self.micro_batches[number] = micro_batch
         for chunk in sorted(self.chunks):

@@ -29,8 +29,7 @@ LEAST_TAGS = 32768  # how many message tags every MPI library has
 
 class StageBoundary:
     """Between two chunks, each on one rank of the axis `stage`. layout: of the activations along the other axes. coordinates:
-    of this rank. source, target: the ranks, along the axis, of the chunks before and behind it. rank: this one.
-    """
+    of this rank. source, target: the ranks, along the axis, of the chunks before and behind it. rank: this one."""
 
     def __init__(self, layout, coordinates, source, target, rank):
         self.layout, self.coordinates, self.rank = layout, coordinates, rank
@@ -56,8 +55,7 @@ class StageBoundary:
 
     def sends(self, way, array, samples, take):
         """{rank: flat array} of the messages from this rank, which must not change before they have left. array: what this rank
-        has before the way. take: returns a flat array of a size.
-        """
+        has before the way. take: returns a flat array of a size."""
         return {self.ends[way][1]: array.reshape(-1)}
 
     def receives(self, way, samples, out, take):
@@ -72,8 +70,7 @@ class StageBoundary:
 
 class ExchangeBoundary:
     """Between two chunks of a network that a hypergraph partition divides. exchange: a Redistribute of channels, which is not
-    run as a layer then.
-    """
+    run as a layer then."""
 
     def __init__(self, exchange):
         self.exchange, self.rank = exchange, exchange.group.rank

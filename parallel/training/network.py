@@ -98,8 +98,7 @@ class ParallelSequential(Sequential):
     def adopt(self, placed: Placed) -> None:
         """Take the layers of another placing of the same network, which have no memory yet.
 
-        Observers stay, and so does the kind of reduction. `parallel/training/relocation.py` moves the arrays.
-        """
+        Observers stay, and so does the kind of reduction. `parallel/training/relocation.py` moves the arrays."""
         if isinstance(self.reduction, Observer):
             self.forget(self.reduction)
         self._place(placed)
@@ -121,8 +120,7 @@ class ParallelSequential(Sequential):
     def output_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """The shape of one output, as in Sequential.
 
-        ValueError unless `shape` is that of the samples it was placed for, where ranks divide more than the samples.
-        """
+        ValueError unless `shape` is that of the samples it was placed for, where ranks divide more than the samples."""
         if tuple(shape) != self.input.sample_shape:
             if self.grid.size == self.grid.sizes[BATCH]:
                 return super().output_shape(tuple(shape))
@@ -151,8 +149,7 @@ class ParallelSequential(Sequential):
 
         In `with net.reduction.backward():` they are summed afterwards over the ranks that hold the same parameters. With
         `input_gradient` it returns the gradient of this rank's input block (see `input_block`), summed over the ranks that hold
-        the same block; otherwise None.
-        """
+        the same block; otherwise None."""
         return self._summed(super().backward(dy, context, input_gradient))
 
     def input_gradients(self, dy: np.ndarray, context: Context, input_gradient: bool = False) -> np.ndarray | None:
@@ -170,8 +167,7 @@ class ParallelSequential(Sequential):
     def learn(self, x: ArrayLike, y: ArrayLike, loss: Any, optimizer: Any) -> float:
         """One training step; returns the mean loss over the global minibatch. Collective.
 
-        x, y: the whole global minibatch, the same on all ranks; each takes its part. loss, optimizer: as in Sequential.
-        """
+        x, y: the whole global minibatch, the same on all ranks; each takes its part. loss, optimizer: as in Sequential."""
         trainer = self.trainer(loss, optimizer)
         inputs, targets = checked_minibatch(self, x, y, loss)
         parts = (part for part in Partition.even(len(inputs), self.micro_batches).parts if size(part))
@@ -181,8 +177,7 @@ class ParallelSequential(Sequential):
     def blocks(self, x: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray, int]:
         """(this rank's block of x, its targets, the number of samples) of a global micro-batch, which every rank passes whole.
 
-        ValueError if they do not fit the network, or the loss of its newest trainer: `blocks` makes the checks of `learn`.
-        """
+        ValueError if they do not fit the network, or the loss of its newest trainer: `blocks` makes the checks of `learn`."""
         return self._blocks(*checked_minibatch(self, x, y, self.loss))
 
     def _blocks(self, x, y):
@@ -204,8 +199,7 @@ class ParallelSequential(Sequential):
         """Load global arrays, as in Sequential; every rank copies its blocks. Collective.
 
         state: on rank 0 what `state_dict` returned; on the other ranks the same or None. If any rank has None, all ranks use
-        the state of rank 0. strict: as in Sequential. ValueError, on all ranks, if rank 0 has no state.
-        """
+        the state of rank 0. strict: as in Sequential. ValueError, on all ranks, if rank 0 has no state."""
         meet(self.grid.comm, "a state, which may be read on rank 0 alone")
         missing = self.grid.comm.allreduce(state is None, MPI.LOR)
         whole: Any = self._of_first_rank(state) if missing else state
@@ -235,8 +229,7 @@ class ParallelSequential(Sequential):
         """The outputs for this rank's block of x (see `input_block`), as in Sequential; see `output_rows`. Collective.
 
         batch_size: samples of the global minibatch, which cannot be told from the block. ValueError if it is missing on several
-        ranks.
-        """
+        ranks."""
         if batch_size is None and self.grid.size > 1:
             raise ValueError("forward takes a rank's block of x: say how many samples there are on all ranks, batch_size=.., "
                              "or use predict, which takes x whole")  # fmt: skip
@@ -245,8 +238,7 @@ class ParallelSequential(Sequential):
     def predict(self, x: ArrayLike) -> np.ndarray | None:
         """The outputs for x, as in Sequential, on rank 0; None elsewhere. x: the same whole array on every rank. Collective.
 
-        ValueError, on all ranks, if the network does not take such samples, or the ranks pass different numbers of them.
-        """
+        ValueError, on all ranks, if the network does not take such samples, or the ranks pass different numbers of them."""
         samples, refused = None, None
         try:
             samples = checked_samples(self, x)
@@ -265,8 +257,7 @@ class ParallelSequential(Sequential):
     def gather_outputs(self, outputs: np.ndarray, batch_size: int) -> np.ndarray | None:
         """Gather the outputs of a global minibatch, (batch_size, ...), on rank 0; returns None elsewhere. Collective.
 
-        outputs: those that this rank's `forward` returned.
-        """
+        outputs: those that this rank's `forward` returned."""
         layout = replace(self.output, shape=(batch_size, *outputs.shape[1:]))
         whole = gather_blocks(self.grid, xp.ascontiguousarray(outputs), layout, "prediction")
         return None if whole is None else np.array(to_host(whole))  # a copy, since one rank's outputs are in a workspace
@@ -288,6 +279,5 @@ class ParallelSequential(Sequential):
     def global_value(self, parameter: Any, everywhere: bool = False) -> np.ndarray | None:
         """Gather the global array of which `parameter` holds this rank's block. Collective.
 
-        It is returned on rank 0 or, with `everywhere`, on all ranks; elsewhere the result is None.
-        """
+        It is returned on rank 0 or, with `everywhere`, on all ranks; elsewhere the result is None."""
         return gather_blocks(self.grid, parameter.value, parameter.layout, "state", everywhere)

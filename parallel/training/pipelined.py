@@ -13,8 +13,7 @@ from gridgrad.parallel.training.pipeline_trainer import AsynchronousTrainer, Syn
 
 class PipelinedSequential(ParallelSequential):
     """A ParallelSequential cut into chunks, through which micro-batches pass in the order of a schedule. named: what
-    `schedule_names.parse` returns. ValueError if it has other stages or micro-batches; Unsound if ranks can not follow it.
-    """
+    `schedule_names.parse` returns. ValueError if it has other stages or micro-batches; Unsound if ranks can not follow it."""
 
     # With stages, a rank has the layers of all chunks, but empty blocks of the parameters of those of other ranks. Inputs come
     # to the rank of the first chunk, and outputs are on that of the last one.
@@ -62,8 +61,7 @@ class PipelinedSequential(ParallelSequential):
 
     def pipeline_report(self):
         """What a report says of the pipeline: a dict on rank 0, None elsewhere. Collective. open: the most micro-batches under
-        way in each chunk. bytes: the most that these stored, with the versions of the weights.
-        """
+        way in each chunk. bytes: the most that these stored, with the versions of the weights."""
         executor = self.executor
         ranks = self.grid.gather({
             "open": executor.open_at_most, "versions": executor.versions_at_most,
@@ -76,8 +74,7 @@ class PipelinedSequential(ParallelSequential):
 
     def trainer(self, loss, optimizer, context=None):
         """The PipelineTrainer for the schedule. ValueError for another loss or optimizer while steps are under way, and for a
-        context: a pipeline has its own ones.
-        """
+        context: a pipeline has its own ones."""
         if context is not None:
             raise ValueError("a pipeline has a context for each micro-batch under way: leave the context out")
         if self._trainer is None or (self._trainer.loss, self._trainer.optimizer) != (loss, optimizer):
@@ -87,8 +84,7 @@ class PipelinedSequential(ParallelSequential):
 
     def forward(self, x, context=None, batch_size=None, first=0, minibatch_size=None):
         """The outputs for this rank's block of x in an evaluation. Collective. ValueError for a context that is for training,
-        and while training steps are under way.
-        """
+        and while training steps are under way."""
         self._check_flushed()
         if context is not None and context.training:
             raise ValueError("a pipeline is trained by net.learn(..) or by net.trainer(loss, optimizer), not by single passes")

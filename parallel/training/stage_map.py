@@ -47,8 +47,7 @@ def by_stages(placed, grid, route, cuts):
 
 def by_exchanges(placed, grid):
     """The StageMap of a Placed network with the plan "hypergraph". Collective. Work is counted in floating-point operations, by
-    which the ranks agree in what order to compute. ValueError as in `between_exchanges`.
-    """
+    which the ranks agree in what order to compute. ValueError as in `between_exchanges`."""
     chunks, exchanges = between_exchanges(placed.layers)
     boundaries = {number: ExchangeBoundary(exchange) for number, exchange in enumerate(exchanges, 1)}
     group = grid.group(MODEL)
@@ -61,8 +60,7 @@ def by_exchanges(placed, grid):
 
 def balanced_cuts(net, chunks):
     """The positions in `net.layers` at which to begin the second and later chunks so that they take about the same time: by
-    floating-point operations and memory traffic. ValueError unless `net` has an input shape or begins with a Linear layer.
-    """
+    floating-point operations and memory traffic. ValueError unless `net` has an input shape or begins with a Linear layer."""
     return cuts_of(layer_work(net), chunks)
 
 
