@@ -59,7 +59,7 @@ class PipelineTrainer(Trainer):
         return losses
 
     def _take_over(self):
-        """Let the executor carry out the steps of this trainer. ValueError if the network has a newer one."""
+        """Let the executor carry out this trainer's steps. ValueError if the network has a newer trainer."""
         self.net.check_free(self)
         self.executor.driver = self
 
@@ -84,13 +84,11 @@ class PipelineTrainer(Trainer):
     # ----- what the Executor calls, besides `begins` before the gradients of a chunk are computed, and `computed` afterwards
 
     def prepare(self, context, micro_batch):
-        """Begin a context for a micro-batch."""
         context.training = True
         context.begin(self.net.seed, micro_batch.step, micro_batch.samples, micro_batch.first, micro_batch.minibatch_size)
         self.net._attach_observer(context)
 
     def resume(self, context):
-        """Called before a backward pass in a context."""
         self.net._attach_observer(context)
 
     def loss_known(self):
