@@ -82,8 +82,8 @@ class WeightVersions:
 
 
 class Executor:
-    """Carries out the instructions of one rank for its `driver`, a PipelineTrainer. chunks, boundaries: see StageMap. last: the
-    number of the network's last chunk. versions: WeightVersions, or None where backward uses the newest weights."""
+    """Carries out a rank's instructions for its `driver`, a PipelineTrainer. chunks, boundaries: see StageMap. last: the number of
+    the network's last chunk. versions: WeightVersions, or None where backward uses the newest weights."""
 
     def __init__(self, chunks, boundaries, last, transport, pool, versions):
         self.chunks, self.boundaries, self.last, self.transport = chunks, boundaries, last, transport
@@ -118,7 +118,7 @@ class Executor:
         self.transport.expect(way, behind(way, chunk), number, chunk_pass.received[way])
 
     def receive(self, instruction):
-        """Yield until the messages have arrived."""
+        """Yields until the messages have arrived."""
         way = WAY_OF[instruction.op]
         while not self.transport.arrived(way, behind(way, instruction.chunk), instruction.micro_batch):
             yield
@@ -198,7 +198,6 @@ class Executor:
         return self._joined("forward", chunk, number)
 
     def backward(self, instruction):
-        """Both halves of the backward pass."""
         with self._gradients(instruction) as chunk_pass:
             self._input_gradient(instruction, chunk_pass, self.chunks[instruction.chunk].backward)
 
@@ -246,7 +245,6 @@ class Executor:
         return self.versions.used(chunk_pass.version) if self.versions else nullcontext()
 
     def update(self, instruction):
-        """Update this rank's parameters."""
         if self.versions:
             open_ones = (one for one in self._passes.values() if one.context is not None)
             self.versions.before_update({one.version for one in open_ones})

@@ -8,9 +8,9 @@ backward it brings the gradient of the chunk's input back. What a rank has itsel
 | `StageBoundary`    | each on one rank of the axis `stage`                        | the whole array, from rank to rank    |
 | `ExchangeBoundary` | parts of both on all ranks of the axis `model`              | the channels that other ranks need    |
 
-All their methods have an argument `way`, "forward" or "backward", and `samples`, those of the global micro-batch. A message is
-known by its way, the number of the chunk behind the boundary that it crosses, and its micro-batch. Sends do not block, and a
-rank may announce the messages that it will receive before they are sent.
+Their methods take a `way`, "forward" or "backward", and the `samples` of the global micro-batch. A message is known by its way,
+the number of the chunk behind the boundary that it crosses, and its micro-batch. Sends do not block, and a rank may announce
+the messages that it will receive before they are sent.
 """
 
 from collections import defaultdict, deque
@@ -40,12 +40,10 @@ class StageBoundary:
         return self.layout.of(samples).local_shape(self.coordinates)
 
     def is_sender(self, way):
-        """Whether this rank sends something."""
         source, target = self.ends[way]
         return source == self.rank != target
 
     def is_receiver(self, way):
-        """Whether this rank receives something."""
         source, target = self.ends[way]
         return target == self.rank != source
 
@@ -77,7 +75,7 @@ class ExchangeBoundary:
         self.before = {way: source.partition for way, (source, _) in exchange.ways.items()}
 
     def step(self, way, samples):
-        """The Move of the exchange on a way."""
+        """The Move."""
         rows = size(self.exchange.rows(samples))
         here = (rows, *self.exchange.shape[:-1], self.before[way].size(self.rank))
         return self.exchange.step(way, here, samples)
@@ -112,7 +110,7 @@ class ExchangeBoundary:
 
     def receives(self, way, samples, out, take):
         step = self.step(way, samples)
-        return {rank: take(count) for rank, count in enumerate(step.received_counts) if count}
+        return {rank: take(count) for rank, count in enumerate(step.received_blocks.counts) if count}
 
     def join(self, way, own, received, out, samples):
         step = self.step(way, samples)
@@ -133,14 +131,12 @@ class BufferPool:
         return free.pop() if free else empty(size, self.dtype)
 
     def give_back(self, array):
-        """Return an array that `take` has returned."""
         self._free[array.size].append(array)
 
 
 class MpiTransport(Observer):
-    """Messages between the ranks of a Group, through MPI. chunks: of the pipeline. pool: a BufferPool. It observes the network:
-    within long layers the MPI library is called now and then, as most libraries move a long message only while they are called.
-    """
+    """Messages between the ranks of a Group. chunks: of the pipeline. pool: a BufferPool. As an observer of the network it calls
+    MPI now and then within long layers, because most libraries move a long message only while they are called."""
 
     def __init__(self, group, chunks, pool):
         self.group, self.chunks, self.pool = group, chunks, pool

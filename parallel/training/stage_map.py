@@ -46,8 +46,8 @@ def by_stages(placed, grid, route, cuts):
 
 
 def by_exchanges(placed, grid):
-    """The StageMap of a Placed network with the plan "hypergraph". Collective. Work is counted in floating-point operations, by
-    which the ranks agree in what order to compute. ValueError as in `between_exchanges`."""
+    """The StageMap of a Placed network with the plan "hypergraph"; the order of computing follows from floating-point operations.
+    Collective. ValueError as in `between_exchanges`."""
     chunks, exchanges = between_exchanges(placed.layers)
     boundaries = {number: ExchangeBoundary(exchange) for number, exchange in enumerate(exchanges, 1)}
     group = grid.group(MODEL)
@@ -59,8 +59,8 @@ def by_exchanges(placed, grid):
 
 
 def balanced_cuts(net, chunks):
-    """The positions in `net.layers` at which to begin the second and later chunks so that they take about the same time: by
-    floating-point operations and memory traffic. ValueError unless `net` has an input shape or begins with a Linear layer."""
+    """The positions in `net.layers` at which chunks begin that take about the same time, by floating-point operations and memory
+    traffic. ValueError unless `net` has an input shape or begins with a Linear layer."""
     return cuts_of(layer_work(net), chunks)
 
 
