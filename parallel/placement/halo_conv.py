@@ -67,7 +67,6 @@ class HaloConv2d(Layer):
         return self._finish_back(extended, transfer, context)
 
     def _start_back(self, extended, context):
-        """The transfer that brings the gradients of the halo back to the ranks that own its rows."""
         step = self._step("backward", extended, context)
         return step.start(extended, self.halo.space("backward", context), self.name)
 

@@ -20,9 +20,8 @@ from gridgrad.parallel.placement.placements import AtRank, Copies, Invariant, Pa
 
 
 class Move:
-    """One move on one rank, for arrays of one shape: `here` before the move and `there` after it.
-
-    group: anything with a `size` and a `rank`. source, target: placements. samples: those that the group holds together."""
+    """One move on one rank, for arrays of one shape: `here` before the move and `there` after it. group: anything with a `size`
+    and a `rank`. source, target: placements. samples: those that the group holds together."""
 
     kind: str | None = None  # the name of the collective; None where nothing is sent
     most = 0  # that any rank sends or receives, which the move ends with; 0 where the cost follows from `sent`
@@ -41,9 +40,8 @@ class Move:
         self.there = there
 
     def run(self, x, space, layer):
-        """Move x, this rank's array; returns the new array. Collective over the group.
-
-        space: a Workspace. layer: the name under which the bytes are counted."""
+        """Move x, this rank's array; returns the new array. Collective over the group. space: a Workspace. layer: the name
+        under which the bytes are counted."""
         raise NotImplementedError
 
     def in_place(self, flat, space, layer):
@@ -63,14 +61,12 @@ class Move:
 
     @cached_property
     def sent(self):
-        """Elements that this rank sends."""
         return 0 if self.kind is None else COLLECTIVES[self.kind].sent(self.group, *self.buffer)
 
     @property
     def copies(self):
-        """What is packed into message buffers, and unpacked from them: two dicts {length of a run in memory: elements}.
-
-        Here all of an array is copied, unless its blocks for the ranks lie one after another."""
+        """What is packed into message buffers, and unpacked from them: two dicts {length of a run in memory: elements}. Here
+        all of an array is copied, unless its blocks for the ranks lie one after another."""
         return tuple(
             {prod(shape[shard.dim :]) // self.group.size: prod(shape)} if self.kind and shard.dim not in (None, 0) else {}
             for shard, shape in ((self.target, self.here), (self.source, self.there))
@@ -110,9 +106,8 @@ class Move:
 
 
 class Blocks:
-    """How an array of a shape is cut along a dimension into `parts`, one for each rank, which lie in a flat buffer.
-
-    apart: whether the buffer has memory of its own even if the array has the blocks one after another, as `is_flat` says."""
+    """How an array of a shape is cut along a dimension into `parts`, one for each rank, which lie in a flat buffer. apart:
+    whether the buffer has memory of its own even if the array has the blocks one after another, as `is_flat` says."""
 
     def __init__(self, shape, dim, parts, apart=False):
         shapes = [resized(shape, dim, size(part)) for part in parts]
@@ -240,7 +235,6 @@ class AllToAll(Move):
 
 class Exchange(Move):
     """Each rank is sent the elements that it needs and others hold, point to point; partial sums of an element are added.
-
     Halos, changes of a partition and owner maps are exchanges. Computing can overlap between `start` and `finish`."""
 
     kind = "exchange"

@@ -40,8 +40,8 @@ class Placer:
         self.of_axis = {axis: Plan() if plan.mixes else plan for axis, plan in firsts.items()}  # where all layers have one
         self.stage, self.layers = 0, []
         if start is None:
-            self.at = {}
-            self.at |= {axis: plan.start(self, axis) for axis, plan in firsts.items()}
+            self.at = {}  # so far, for the plans
+            self.at = {axis: plan.start(self, axis) for axis, plan in firsts.items()}
             self.order = tuple(axis for axis, placement in self.at.items() if placement.dim == N)
         else:
             self.at, self.order = dict(start[0]), start[1]
@@ -77,7 +77,8 @@ class Placer:
 
     def rows_along(self, axis):
         """A function of a batch size: the slice of such a global minibatch that the ranks along an axis hold together now."""
-        return partial(_rows_of_group, self.layout, axis, self.grid.coordinates)
+        layout, coordinates = self.layout, self.grid.coordinates  # of this moment
+        return lambda batch_size: layout.of(batch_size).part(0, coordinates, inside=axis)
 
     # ----- moving the activations, and appending layers
 
@@ -224,10 +225,6 @@ class Placer:
                 self.move(axis, Replicate(), name)
             for axis in other.order:
                 self.move(axis, other.at[axis], name)
-
-
-def _rows_of_group(layout, axis, coordinates, batch_size):
-    return layout.of(batch_size).part(0, coordinates, inside=axis)
 
 
 @lru_cache(maxsize=1024)  # the planner asks for the same one again and again, and compares the results

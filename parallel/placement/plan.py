@@ -149,5 +149,4 @@ def weighted(net):
 
 
 def weighted_in(layers):
-    """`weighted` of a list of layers."""
     return [leaf for leaf in leaves(layers) if leaf.kind]

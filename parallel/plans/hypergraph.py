@@ -74,7 +74,6 @@ class Owners:
                 raise ValueError(f"owners: layer {name} {layer!r} has {layer.inputs} inputs, not {len(pairs)}")
 
     def partition(self, name):
-        """The Partition of the outputs of a layer."""
         if name not in self._partitions:
             self._partitions[name] = Partition.owned(self.outputs[name], self.ranks)
         return self._partitions[name]

@@ -182,7 +182,6 @@ class EachWhole:
     working: tuple
 
     def of_length(self, length):
-        """The Partition of so many indices."""
         return Partition.of(length, tuple(slice(0, length) if works else EMPTY for works in self.working))
 
 

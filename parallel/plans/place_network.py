@@ -76,7 +76,7 @@ def check_cuts(cuts, layers):
 
 
 def cut(layers, cuts):
-    """The chunks of a list of layers. cuts: where each chunk but the first begins."""
+    """The chunks of a list of layers. cuts: where each chunk after the first begins."""
     bounds = [0, *cuts, len(layers)]
     return [layers[start:stop] for start, stop in zip(bounds, bounds[1:])]
 

@@ -40,8 +40,8 @@ class ShardOutputs(Plan):
 
 
 class ShardInputs(Plan):
-    """A rank has some inputs, rows of the weight, and computes a partial sum of all outputs. The first rank with inputs adds
-    the bias."""
+    """A rank has some inputs, rows of the weight, and computes partial sums of all outputs. The first with inputs adds the
+    bias."""
 
     word, use, is_candidate = "in", "split the weights", True
     input, output, weight = C, Partial(), INPUTS

@@ -31,6 +31,8 @@ def distribute(
 ) -> ParallelSequential:
     """Place a serial network on a grid, with everything given: nothing is chosen or measured. Collective.
 
+    ValueError if the plan, the shares, the owners, the pipeline or the cuts do not fit the network or the grid.
+
     Parameters
     ----------
     net : Sequential
@@ -47,11 +49,6 @@ def distribute(
     Returns
     -------
     This rank's part of the network. It has no memory yet, unless `net` has: then it gets the values of `net`.
-
-    Raises
-    ------
-    ValueError
-        If the plan, the shares, the owners, the pipeline or the cuts do not fit the network or the grid.
 
     Examples
     --------

@@ -82,8 +82,8 @@ class WeightVersions:
 
 
 class Executor:
-    """Carries out a rank's instructions for its `driver`, a PipelineTrainer. chunks, boundaries: see StageMap. last: the number of
-    the network's last chunk. versions: WeightVersions, or None where backward uses the newest weights."""
+    """Carries out a rank's instructions for its `driver`, a PipelineTrainer. chunks, boundaries: see StageMap. last: the number
+    of the network's last chunk. versions: WeightVersions, or None where backward uses the newest weights."""
 
     def __init__(self, chunks, boundaries, last, transport, pool, versions):
         self.chunks, self.boundaries, self.last, self.transport = chunks, boundaries, last, transport

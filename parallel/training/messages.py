@@ -3,11 +3,6 @@
 A boundary lies before a chunk. In forward it brings the outputs of the chunk before it to where the chunk takes them; in
 backward it brings the gradient of the chunk's input back. What a rank has itself is not sent.
 
-| class              | where the chunks are                                        | what is sent                          |
-|--------------------|-------------------------------------------------------------|---------------------------------------|
-| `StageBoundary`    | each on one rank of the axis `stage`                        | the whole array, from rank to rank    |
-| `ExchangeBoundary` | parts of both on all ranks of the axis `model`              | the channels that other ranks need    |
-
 Their methods take a `way`, "forward" or "backward", and the `samples` of the global micro-batch. A message is known by its way,
 the number of the chunk behind the boundary that it crosses, and its micro-batch. Sends do not block, and a rank may announce
 the messages that it will receive before they are sent.
@@ -28,8 +23,8 @@ LEAST_TAGS = 32768  # how many message tags every MPI library has
 
 
 class StageBoundary:
-    """Between two chunks, each on one rank of the axis `stage`. layout: of the activations along the other axes. coordinates:
-    of this rank. source, target: the ranks, along the axis, of the chunks before and behind it. rank: this one."""
+    """Between two chunks, each on one rank of the axis `stage`: it sends the whole array. layout: of the activations along the
+    other axes. coordinates: of this rank. source, target: the ranks, along the axis, of the chunks before and behind it."""
 
     def __init__(self, layout, coordinates, source, target, rank):
         self.layout, self.coordinates, self.rank = layout, coordinates, rank
@@ -67,8 +62,8 @@ class StageBoundary:
 
 
 class ExchangeBoundary:
-    """Between two chunks of a network that a hypergraph partition divides. exchange: a Redistribute of channels, which is not
-    run as a layer then."""
+    """Between two chunks of a hypergraph partition, with parts of both on all ranks of the axis `model`: it sends the channels
+    that other ranks need. exchange: a Redistribute, which is not run as a layer then."""
 
     def __init__(self, exchange):
         self.exchange, self.rank = exchange, exchange.group.rank
@@ -135,8 +130,8 @@ class BufferPool:
 
 
 class MpiTransport(Observer):
-    """Messages between the ranks of a Group. chunks: of the pipeline. pool: a BufferPool. As an observer of the network it calls
-    MPI now and then within long layers, because most libraries move a long message only while they are called."""
+    """Messages between the ranks of a Group. chunks: of the pipeline. pool: a BufferPool. As an observer of the network it
+    calls MPI now and then within long layers, because most libraries move a long message only while they are called."""
 
     def __init__(self, group, chunks, pool):
         self.group, self.chunks, self.pool = group, chunks, pool

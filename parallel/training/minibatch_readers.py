@@ -24,7 +24,7 @@ class Reader(Protocol):
 
 
 class EachRankReads:
-    """Every rank reads what it needs of a `gridgrad.datasets.Part`. ValueError if its samples have another shape than the net's."""
+    """Every rank reads what it needs of a `gridgrad.datasets.Part`. ValueError for samples of another shape than the net's."""
 
     def __init__(self, net: ParallelSequential, part: Any) -> None:
         self.net, self.part = net, fitting(part, net)

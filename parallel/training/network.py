@@ -114,8 +114,8 @@ class ParallelSequential(Sequential):
         return self.output.rows(batch_size, self.grid.coordinates)
 
     def output_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """The shape of one output, as in Sequential. ValueError for samples of another shape than those it was placed for, where
-        ranks divide more than the samples."""
+        """The shape of one output, as in Sequential. ValueError for samples of another shape than those it was placed for,
+        where ranks divide more than the samples."""
         if tuple(shape) != self.input.sample_shape:
             if self.grid.size == self.grid.sizes[BATCH]:
                 return super().output_shape(tuple(shape))
@@ -185,8 +185,8 @@ class ParallelSequential(Sequential):
         return Trainer(self, loss, optimizer, context)
 
     def load_state_dict(self, state: Mapping[str, ArrayLike] | None, strict: bool = True) -> None:
-        """Load global arrays, as in Sequential; every rank copies its blocks. If the state is None on some rank, all take that of
-        rank 0; ValueError, on all ranks, if that is None too. Collective."""
+        """Load global arrays, as in Sequential; every rank copies its blocks. If the state is None on some rank, all take that
+        of rank 0; ValueError, on all ranks, if that is None too. Collective."""
         meet(self.grid.comm, "a state, which may be read on rank 0 alone")
         missing = self.grid.comm.allreduce(state is None, MPI.LOR)
         whole: Any = self._of_first_rank(state) if missing else state
@@ -239,7 +239,7 @@ class ParallelSequential(Sequential):
         return self.gather_outputs(self.forward(to_device(np.ascontiguousarray(mine)), batch_size=count), count)
 
     def gather_outputs(self, outputs: np.ndarray, batch_size: int) -> np.ndarray | None:
-        """The outputs of a global minibatch, (batch_size, ...), from those of `forward`, on rank 0; None elsewhere. Collective."""
+        """The minibatch's outputs, (batch_size, ...), from those of `forward`, on rank 0; None elsewhere. Collective."""
         layout = replace(self.output, shape=(batch_size, *outputs.shape[1:]))
         whole = gather_blocks(self.grid, xp.ascontiguousarray(outputs), layout, "prediction")
         return None if whole is None else np.array(to_host(whole))  # a copy, since one rank's outputs are in a workspace

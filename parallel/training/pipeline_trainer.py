@@ -1,9 +1,4 @@
-"""Training steps of a pipeline.
-
-| class                 | what a step is                                                                                     |
-|-----------------------|----------------------------------------------------------------------------------------------------|
-| `SynchronousTrainer`  | the micro-batches of one minibatch pass through the pipeline; one update, as without a pipeline    |
-| `AsynchronousTrainer` | a minibatch enters the pipeline while others are under way; each rank updates after each of them   |
+"""Training steps of a pipeline, synchronous and asynchronous.
 
 In neither is there a barrier between two steps: a rank goes on to the next one as soon as it has done its part, and the loss of
 a step is known only some steps later.
@@ -147,7 +142,7 @@ class PipelineTrainer(Trainer):
 
 
 class SynchronousTrainer(PipelineTrainer):
-    """Steps with one update after all micro-batches."""
+    """The micro-batches of one minibatch pass through the pipeline; then one update, as without a pipeline."""
 
     def __init__(self, net, loss, optimizer):
         super().__init__(net, loss, optimizer, lag=1)
@@ -183,8 +178,9 @@ class SynchronousTrainer(PipelineTrainer):
 
 
 class AsynchronousTrainer(PipelineTrainer):
-    """Steps that overlap, each with its own update (Eserol 2019, section 4.2). At most `in_flight` minibatches are under way on
-    a rank, and at most `bound` updates come between forward and backward of one. With stashing, both use the same weights."""
+    """A minibatch enters the pipeline while others are under way, and has its own update (Eserol 2019, section 4.2). At most
+    `in_flight` are under way on a rank, with at most `bound` updates between forward and backward of one. With stashing, both
+    use the same weights."""
 
     def __init__(self, net, loss, optimizer):
         super().__init__(net, loss, optimizer, lag=net.named.in_flight)

@@ -58,8 +58,8 @@ class PipelinedSequential(ParallelSequential):
         return -(-simulate(self.schedule(self.micro_batches)).peak_open[self.place] // len(self.chunks)), 1
 
     def pipeline_report(self):
-        """A dict for a report, on rank 0; None elsewhere. Collective. open: the most micro-batches under way in each chunk. bytes:
-        the most that these stored, with the versions of the weights."""
+        """A dict for a report, on rank 0; None elsewhere. Collective. open: the most micro-batches under way in each chunk.
+        bytes: the most that these stored, with the versions of the weights."""
         executor = self.executor
         ranks = self.grid.gather({
             "open": executor.open_at_most, "versions": executor.versions_at_most,

@@ -8,8 +8,8 @@ from gridgrad.parallel.placement.partition import size
 
 
 def relocate(net, optimizer, placed):
-    """Change a ParallelSequential to another placing, with the same plan on the same grid. Collective. Earlier contexts are of no
-    use then. For a moment a rank holds parameters and optimizer's state twice, the latter whole."""
+    """Change a ParallelSequential to another placing, with the same plan on the same grid. Collective. Earlier contexts are of
+    no use then. For a moment a rank holds parameters and optimizer's state twice, the latter whole."""
     params, buffers = net.params, [buffer.value for _, buffer in net.buffers]
     state, numbers = whole_state(net, optimizer), optimizer.state_numbers()
     relocation = Relocation(net)

@@ -77,7 +77,8 @@ def train_step(
 ) -> float:
     """One training step, on this rank's part of a global minibatch. Collective.
 
-    `ParallelSequential.learn` does the same for whoever has the whole minibatch on every rank.
+    `ParallelSequential.learn` does the same for whoever has the whole minibatch on every rank. All ranks raise ValueError,
+    before the update, if not all of them say the same `batch_size`, and Diverged if the loss is NaN or infinite.
 
     Parameters
     ----------
@@ -95,13 +96,6 @@ def train_step(
     Returns
     -------
     The mean loss over the global minibatch, before the update.
-
-    Raises
-    ------
-    Diverged
-        On all ranks, if the loss is NaN or infinite.
-    ValueError
-        On all ranks, before the update, if not all of them say the same `batch_size`.
 
     Examples
     --------
@@ -223,6 +217,8 @@ def first_not_finite(grid, arrays):
 def evaluate(net: "ParallelSequential", part: Any, loss_name: str, reader: "Reader", batch_size: int) -> dict[str, Any]:
     """Evaluate a network on all samples of a part of a data set. Collective.
 
+    All ranks raise Diverged if an output is not finite.
+
     Parameters
     ----------
     net : ParallelSequential
@@ -241,11 +237,6 @@ def evaluate(net: "ParallelSequential", part: Any, loss_name: str, reader: "Read
     The same dict on every rank: for classes "loss" and "accuracy", otherwise "loss", "mse" and "rmse". loss: the mean over all
     samples of the loss that training minimises, without weight penalties. accuracy: in percent. mse: the mean over samples and
     outputs, in units of the standardised targets. rmse: a list with one number for each output, in the units of the data set.
-
-    Raises
-    ------
-    Diverged
-        On all ranks, if an output is not finite.
 
     Examples
     --------
