@@ -251,11 +251,6 @@ class Exchange(Move):
         mine = self.incoming.part(self.group.rank)
         return [common(part, mine) for part in self.outgoing.parts]
 
-    @cached_property
-    def sent_counts(self):
-        """For each rank, the elements of the message to it."""
-        return self._counts(self.sent_parts)
-
     def _counts(self, parts):
         return [0 if rank == self.group.rank else size(part) * self.row for rank, part in enumerate(parts)]
 
@@ -324,15 +319,15 @@ class Exchange(Move):
 
     @property
     def held(self):
-        return prod(self.there) + sum(self.sent_counts) + sum(self._counts(self.received_parts))
+        return prod(self.there) + sum(self.messages) + sum(self._counts(self.received_parts))
 
     @property
     def most(self):
         return exchanged(self.outgoing, self.incoming, self.group.rank)[1] * self.row
 
-    @property
+    @cached_property
     def messages(self):
-        return self.sent_counts
+        return self._counts(self.sent_parts)
 
     @property
     def copies(self):

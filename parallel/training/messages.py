@@ -94,7 +94,7 @@ class ExchangeBoundary:
         return [0 if rank == self.rank else size(part) for rank, part in enumerate(parts)]
 
     def counts(self, way, samples):
-        return {rank: count for rank, count in enumerate(self.step(way, samples).sent_counts) if count}
+        return {rank: count for rank, count in enumerate(self.step(way, samples).messages) if count}
 
     def sends(self, way, array, samples, take):
         step, array = self.step(way, samples), xp.ascontiguousarray(array)
