@@ -25,12 +25,12 @@ from gridgrad.nn.sequence import leaves, shapes
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import BATCH, HEIGHT, MODEL
 from gridgrad.parallel.placement.gathered_linear import GatheredLinear
-from gridgrad.parallel.placement.moves import MASTER, HandOut, move_between
+from gridgrad.parallel.placement.moves import move_between
 from gridgrad.parallel.placement.partition import Partition, resized
-from gridgrad.parallel.placement.placements import C, H, Shard
+from gridgrad.parallel.placement.placements import MASTER, C, H, Shard
 from gridgrad.parallel.placement.plan import INPUTS, OUTPUTS, weighted
 from gridgrad.parallel.placement.redistribute import Redistribute
-from gridgrad.parallel.plans.marques import HandedConv2d
+from gridgrad.parallel.plans.marques import HandedConv2d, HandOut
 from gridgrad.parallel.plans.place_network import place, splits
 from gridgrad.parallel.plans.plans import PLANS
 from gridgrad.parallel.prediction.workload import Workload

@@ -11,8 +11,7 @@ from gridgrad.parallel.placement.partition import size
 
 class GatheredLinear(Layer):
     """A Redistribute `Shard(C) -> Replicate`, `move`, and this rank's block of the Linear behind it as one layer. It sums in
-    another order, y = sum_r x_r W_r, each block from the buffer in which it arrived. All passes are collective.
-    """
+    another order, y = sum_r x_r W_r, each block from the buffer in which it arrived. All passes are collective."""
 
     kind = "linear"
     output_may_be_overwritten = True

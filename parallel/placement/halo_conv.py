@@ -10,8 +10,7 @@ from gridgrad.parallel.placement.partition import positions, size
 
 class HaloConv2d(Layer):
     """A Conv2d of a rank's rows or columns of images, padded as within the whole images. halo: the Redistribute from those that
-    each rank owns to those that its outputs need. All passes are collective over its group.
-    """
+    each rank owns to those that its outputs need. All passes are collective over its group."""
 
     kind = "conv"
     output_may_be_overwritten = True
@@ -68,7 +67,6 @@ class HaloConv2d(Layer):
         return self._finish_back(extended, transfer, context)
 
     def _start_back(self, extended, context):
-        """The transfer that brings the gradients of the halo back to the ranks that own its rows."""
         step = self._step("backward", extended, context)
         return step.start(extended, self.halo.space("backward", context), self.name)
 

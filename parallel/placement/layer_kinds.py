@@ -1,8 +1,7 @@
 """What is known of each kind of layer: how it is placed on ranks, what a rank computes in it, and where its channels travel.
 
-`PLACES` has one row for each class; a subclass has that of its base class. A new layer needs one row and nothing else: a
-LayerKind, or a function of a Placer and the layer that places it. Layers that stand for others on a rank, such as HaloConv2d,
-say their work themselves, by a method `work`.
+`PLACES` has one row for each class, also for its subclasses: a LayerKind, or a function of a Placer and the layer that places
+it. A new layer needs nothing else. Layers that stand for others on a rank, such as HaloConv2d, have a method `work` themselves.
 """
 
 from copy import copy
@@ -29,9 +28,7 @@ PER_CHANNEL = 6  # numbers that a BatchNorm keeps of each channel
 
 
 class LayerKind:
-    """A kind of layer, whose three answers here are those of one that works element by element. place: a function instead of
-    the method `place`.
-    """
+    """A kind of layer; here one that works element by element. place: a function instead of the method `place`."""
 
     has_pairs = True  # whether the owners of a layer with weights may divide its pairs of inputs and outputs
 
@@ -171,9 +168,8 @@ class Pooling(ByChannel):
         # Fused with the convolution in front, see `nn/layers/conv_pool.py`.
         joined = workload.streams and isinstance(layer, nn.MaxPool2d) and type(workload.before) is nn.Conv2d
         elements = n * rows * columns * channels * prod(layer.window.kernel)
-        name, block = type(layer).__name__.lower(), None
-        if joined:
-            name, block = "pooled", kernels().block_bytes // workload.itemsize
+        name = "pooled" if joined else type(layer).__name__.lower()
+        block = kernels().block_bytes // workload.itemsize if joined else None
         workload.both(name, elements, block=block, more=(min(channels, MOST_CHANNELS),))
         workload.keep(sum(map(prod, layer.mask_shapes(workload.shape).values())) // workload.itemsize)
         if joined:  # the output of the convolution is not kept, and its gradient not passed on

@@ -1,8 +1,7 @@
 """The layout of an array: its placement along every axis of the grid, from which all else about it follows.
 
 A `Layout` says for any rank, without communication, which block it holds, which ranks hold the same block, who counts it in a
-sum over the grid, and along which axes its gradient has to be summed. `move_block` brings blocks from one layout to another,
-and `gather_blocks` makes the whole array of them.
+sum over the grid, and along which axes its gradient has to be summed.
 """
 
 from collections.abc import Mapping
@@ -67,8 +66,7 @@ class Layout:
     def part(self, dim: int, coordinates: Mapping[str, int], inside: str | None = None) -> slice | np.ndarray:
         """The indices of dimension `dim` that the rank at `coordinates` holds, a slice or an index array.
 
-        inside: if given, the name of an axis: only the axes before it divide the dimension.
-        """
+        inside: if given, the name of an axis: only the axes before it divide the dimension."""
         dim %= len(self.shape)
         held: slice | np.ndarray = slice(0, self.shape[dim])
         for axis, placement in self.placements.items():
@@ -104,8 +102,7 @@ class Layout:
     def summed(self) -> tuple[str, ...]:
         """The axes along which the gradient of the array has to be summed: every rank holds the array and a partial sum of it.
 
-        Along the others, where the array is Invariant, every rank has the whole gradient.
-        """
+        Along the others, where the array is Invariant, every rank has the whole gradient."""
         return self._placed(Replicate())
 
     @property
@@ -127,14 +124,13 @@ class Layout:
 
 
 def move_block(grid, block, source, target, layer):
-    """This rank's block in the Layout `target` of a parameter, from its block in the Layout `source`. Collective.
-
-    It is one move of the table along each axis where they differ, of arrays of which no two axes shard the same dimension."""
+    """This rank's block in the Layout `target` of a parameter, from its block in the Layout `source`. Collective. It is one
+    move of the table along each axis where they differ, of arrays of which no two axes shard the same dimension."""
     for axis in grid.sizes:
         before, behind = (_placement(layout, axis) for layout in (source, target))
         if before != behind:
             move = move_between(grid.group(axis), before, behind, block.shape)
-            block = move.run(xp.ascontiguousarray(block), _new_array, layer)
+            block = move.run(xp.ascontiguousarray(block), lambda name, shape, dtype: xp.empty(shape, dtype), layer)
     return block
 
 
@@ -144,14 +140,9 @@ def _placement(layout, axis):
     return placement if placement.dim is None else replace(placement, dim=placement.dim % len(layout.shape))
 
 
-def _new_array(name, shape, dtype):
-    return xp.empty(shape, dtype)
-
-
 def gather_blocks(grid, block, layout, layer, everywhere=False):
-    """The whole array, on rank 0 or `everywhere`, from each rank's block in a Layout; None elsewhere. Collective.
-
-    One gather brings each block once; where a rank has all, its block itself is returned."""
+    """The whole array, on rank 0 or `everywhere`, from each rank's block in a Layout; None elsewhere. Collective. One gather
+    brings each block once; where a rank has all, its block itself is returned."""
     if not everywhere and not layout.is_counted(grid.coordinates):
         return None
     group = grid.group(*layout.sharded)

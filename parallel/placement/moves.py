@@ -16,24 +16,12 @@ from gridgrad.nn.kernels.window import along
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.grid_description import GroupDescription
 from gridgrad.parallel.placement.partition import EMPTY, common, exchanged, positions, resized, size
-from gridgrad.parallel.placement.placements import (
-    AtMaster,
-    AtRank,
-    Copies,
-    Invariant,
-    Partial,
-    PartialShard,
-    Replicate,
-    Shard,
-)
-
-MASTER = 0
+from gridgrad.parallel.placement.placements import AtRank, Copies, Invariant, Partial, PartialShard, Replicate, Shard
 
 
 class Move:
-    """One move on one rank, for arrays of one shape: `here` before the move and `there` after it.
-
-    group: anything with a `size` and a `rank`. source, target: placements. samples: those that the group holds together."""
+    """One move on one rank, for arrays of one shape: `here` before the move and `there` after it. group: anything with a `size`
+    and a `rank`. source, target: placements. samples: those that the group holds together."""
 
     kind: str | None = None  # the name of the collective; None where nothing is sent
     most = 0  # that any rank sends or receives, which the move ends with; 0 where the cost follows from `sent`
@@ -52,9 +40,8 @@ class Move:
         self.there = there
 
     def run(self, x, space, layer):
-        """Move x, this rank's array; returns the new array. Collective over the group.
-
-        space: a Workspace. layer: the name under which the bytes are counted."""
+        """Move x, this rank's array; returns the new array. Collective over the group. space: a Workspace. layer: the name
+        under which the bytes are counted."""
         raise NotImplementedError
 
     def in_place(self, flat, space, layer):
@@ -74,14 +61,12 @@ class Move:
 
     @cached_property
     def sent(self):
-        """Elements that this rank sends."""
         return 0 if self.kind is None else COLLECTIVES[self.kind].sent(self.group, *self.buffer)
 
     @property
     def copies(self):
-        """What is packed into message buffers, and unpacked from them: two dicts {length of a run in memory: elements}.
-
-        Here all of an array is copied, unless its blocks for the ranks lie one after another."""
+        """What is packed into message buffers, and unpacked from them: two dicts {length of a run in memory: elements}. Here
+        all of an array is copied, unless its blocks for the ranks lie one after another."""
         return tuple(
             {prod(shape[shard.dim :]) // self.group.size: prod(shape)} if self.kind and shard.dim not in (None, 0) else {}
             for shard, shape in ((self.target, self.here), (self.source, self.there))
@@ -121,9 +106,8 @@ class Move:
 
 
 class Blocks:
-    """How an array of a shape is cut along a dimension into `parts`, one for each rank, which lie in a flat buffer.
-
-    apart: whether the buffer has memory of its own even if the array has the blocks one after another, as `is_flat` says."""
+    """How an array of a shape is cut along a dimension into `parts`, one for each rank, which lie in a flat buffer. apart:
+    whether the buffer has memory of its own even if the array has the blocks one after another, as `is_flat` says."""
 
     def __init__(self, shape, dim, parts, apart=False):
         shapes = [resized(shape, dim, size(part)) for part in parts]
@@ -251,7 +235,6 @@ class AllToAll(Move):
 
 class Exchange(Move):
     """Each rank is sent the elements that it needs and others hold, point to point; partial sums of an element are added.
-
     Halos, changes of a partition and owner maps are exchanges. Computing can overlap between `start` and `finish`."""
 
     kind = "exchange"
@@ -267,16 +250,6 @@ class Exchange(Move):
         """For each rank, the indices of the whole dimension that this rank receives from it."""
         mine = self.incoming.part(self.group.rank)
         return [common(part, mine) for part in self.outgoing.parts]
-
-    @cached_property
-    def sent_counts(self):
-        """For each rank, the elements of the message to it."""
-        return self._counts(self.sent_parts)
-
-    @cached_property
-    def received_counts(self):
-        """For each rank, the elements of the message from it."""
-        return self._counts(self.received_parts)
 
     def _counts(self, parts):
         return [0 if rank == self.group.rank else size(part) * self.row for rank, part in enumerate(parts)]
@@ -346,15 +319,15 @@ class Exchange(Move):
 
     @property
     def held(self):
-        return prod(self.there) + sum(self.sent_counts) + sum(self.received_counts)
+        return prod(self.there) + sum(self.messages) + sum(self._counts(self.received_parts))
 
     @property
     def most(self):
         return exchanged(self.outgoing, self.incoming, self.group.rank)[1] * self.row
 
-    @property
+    @cached_property
     def messages(self):
-        return self.sent_counts
+        return self._counts(self.sent_parts)
 
     @property
     def copies(self):
@@ -369,14 +342,10 @@ class Exchange(Move):
         return packed, unpacked
 
 
-class LocalMove(Move):
-    """A move without memory of its own: its output is a part of what the rank has, or all of it."""
-
-    held = 0
-
-
-class TakePart(LocalMove):
+class TakePart(Move):
     """A rank keeps some of the indices that it holds."""
+
+    held = 0  # the output is a view of the input
 
     @cached_property
     def place(self):
@@ -402,133 +371,22 @@ class PutIntoZeros(Move):
         return out
 
 
-class FirstRankKeeps(LocalMove):
+class FirstRankKeeps(Move):
     """All ranks have the array; as terms of a sum, the first one keeps it and the others have zeros."""
+
+    held = 0
 
     def run(self, x, space, layer):
         return x if self.group.rank == 0 else xp.zeros_like(x)
 
 
-class Unchanged(LocalMove):
-    """What a rank holds is what it needs."""
+class Unchanged(Move):
+    """What a rank holds is what it needs. Where one rank has the whole array, the others get an empty one of another shape."""
 
-    def run(self, x, space, layer):
-        return x
-
-
-class SameRank(LocalMove):
-    """One rank holds the whole array before and after; the others hold nothing, in another shape."""
+    held = 0
 
     def run(self, x, space, layer):
         return x if x.shape == self.there else xp.empty(self.there, x.dtype)
-
-
-class MasterMove(Move):
-    """Through the master, the first rank: it sends or receives all that is sent. A rank that needs nothing is sent nothing."""
-
-    @property
-    def handed(self):
-        """(the Partition of what the ranks are sent or send, the dimension)."""
-        raise NotImplementedError
-
-    @property
-    def row(self):
-        """How many elements the whole array has for one index of that dimension."""
-        whole = resized(resized(self.here, self.source.dim, self.outgoing.length), self.target.dim, self.incoming.length)
-        return prod(resized(whole, self.handed[1], 1))
-
-    @property
-    def counts(self):
-        """For each rank, the elements of the message between it and the master."""
-        parts, _ = self.handed
-        return [0, *(self.row * length for length in parts.sizes[1:])]
-
-    @property
-    def most(self):
-        return sum(self.counts)
-
-    @property
-    def buffer(self):
-        return sum(self.messages), 0
-
-    def exchange(self, x, outgoing, incoming, layer):
-        """Send and receive {rank: array}, arrays of the kind of x."""
-        nothing = x.reshape(-1)[:0]
-        lists = [[some.get(rank, nothing) for rank in range(self.group.size)] for some in (outgoing, incoming)]
-        self.group.start_point_to_point(*lists, layer, self.kind).wait()
-
-
-class HandOut(MasterMove):
-    """The master, which has the whole array, sends each rank its part of the target. No rank sends anything else."""
-
-    kind = "hand out"
-
-    @property
-    def handed(self):
-        return self.incoming, self.target.dim
-
-    def run(self, x, space, layer):
-        if self.group.rank != MASTER:
-            out = space("out", self.there, x.dtype)
-            self.exchange(x, {}, {MASTER: out}, layer)
-            return out
-        dim, sent = self.target.dim, {}
-        for rank, part in enumerate(self.incoming.parts):
-            sent[rank] = x
-            if size(part) < x.shape[dim]:
-                block = x[place_of(dim, part)]
-                sent[rank] = space(f"to {rank}", block.shape, block.dtype)
-                sent[rank][...] = block
-        self.exchange(x, sent, {}, layer)
-        return sent[MASTER]
-
-    @property
-    def held(self):
-        return self.most if self.group.rank == MASTER else prod(self.there)
-
-    @property
-    def messages(self):
-        return self.counts if self.group.rank == MASTER else [0] * self.group.size
-
-
-class HandIn(MasterMove):
-    """Each rank sends its part of the source to the master, which joins them, or adds them where they overlap."""
-
-    kind = "hand in"
-
-    @property
-    def handed(self):
-        return self.outgoing, self.source.dim
-
-    def run(self, x, space, layer):
-        group, dim, parts = self.group, self.source.dim, self.outgoing.parts
-        out = space("out", self.there, x.dtype)
-        if group.rank != MASTER:
-            self.exchange(x, {MASTER: x}, {}, layer)
-            return out
-        blocks = {MASTER: x}
-        for rank in range(1, group.size):
-            blocks[rank] = space(f"of {rank}", resized(self.there, dim, size(parts[rank])), x.dtype)
-        self.exchange(x, {}, blocks, layer)
-        if self.adds:
-            out.fill(0)
-        for rank, block in blocks.items():
-            if not size(parts[rank]):  # a rank without kernels has no samples either, so that its block does not fit
-                continue
-            where = place_of(dim, parts[rank])
-            if self.adds:
-                out[where] += block
-            else:
-                out[where] = block
-        return out
-
-    @property
-    def held(self):
-        return prod(self.there) + (self.most if self.group.rank == MASTER else 0)
-
-    @property
-    def messages(self):
-        return [self.counts[self.group.rank], *[0] * (self.group.size - 1)]
 
 
 def place_of(dim, part):
@@ -562,12 +420,9 @@ MOVES: dict[tuple, type[Move]] = {  # {(source, target): row}; backward is the r
     (Replicate, Invariant): Unchanged,
     (Invariant, Partial): FirstRankKeeps,
     # one rank holds all
-    (Shard, AtRank): SameRank,
-    (AtRank, Shard): SameRank,
-    (AtMaster, Shard): HandOut,
-    (AtMaster, Copies): HandOut,
-    (Shard, AtMaster): HandIn,
-    (PartialShard, AtMaster): HandIn,
+    (Shard, AtRank): Unchanged,
+    (AtRank, Shard): Unchanged,
+    # the rows of AtMaster are in `parallel/plans/marques.py`
 }
 
 

@@ -72,8 +72,7 @@ class Partition:
         """The Partition of another dimension, of `length` indices, in which each rank holds function(its part of this one).
 
         The parts are computed when they are asked for. The function must turn slices into slices, and an empty part into an
-        empty one: such as from the rows of an output to those of the input from which they are computed.
-        """
+        empty one: such as from the rows of an output to those of the input from which they are computed."""
         return _Mapped(self, length, function)
 
     def grouped(self, unit: int) -> "Partition":
@@ -130,8 +129,7 @@ class Partition:
     def weighted(length: int, weights: tuple[float, ...]) -> "Partition":
         """Consecutive parts whose sizes are proportional to `weights`, a tuple with one number of at least 0 for each rank.
 
-        Sizes are rounded by the largest remainder. ValueError for weights that are negative, not finite, or all 0.
-        """
+        Sizes are rounded by the largest remainder. ValueError for weights that are negative, not finite, or all 0."""
         if not all(w >= 0 and isfinite(w) for w in weights) or sum(weights) <= 0:
             raise ValueError(f"weights {weights} must be finite, at least 0, and not all 0")
         exact = [length * w / sum(weights) for w in weights]
@@ -231,8 +229,6 @@ class _Mapped(Partition):
 
 
 class _Explicit(Partition):
-    """A Partition that stores its parts."""
-
     def __init__(self, length, parts):
         self.length, self.ranks, self._parts = length, len(parts), parts
 
@@ -269,7 +265,6 @@ def size(part: slice | np.ndarray) -> int:
 
 
 def equal(a, b):
-    """Whether two parts hold the same indices."""
     if isinstance(a, slice) or isinstance(b, slice):  # the normal form of a part is unique
         return isinstance(a, slice) and isinstance(b, slice) and a == b
     return np.array_equal(a, b)
@@ -284,7 +279,6 @@ def common(a, b):
 
 
 def union(parts):
-    """The indices that any of several parts holds."""
     if not any(map(size, parts)):
         return EMPTY
     return _normal(np.unique(np.concatenate([indices(part) for part in parts])))
@@ -300,7 +294,6 @@ def positions(part, held):
 
 
 def indices(part):
-    """A part as an array of its indices."""
     return np.arange(part.start, part.stop) if isinstance(part, slice) else part
 
 
@@ -313,9 +306,8 @@ def within(part, inner):
 
 @lru_cache(maxsize=4096)
 def exchanged(outgoing, incoming, rank):
-    """(indices that this rank sends, the most that any rank sends or receives) in an exchange between two Partitions.
-
-    Time and memory are linear in the length of the dimension and the number of ranks that hold any index."""
+    """(indices that this rank sends, the most that any rank sends or receives) in an exchange between two Partitions. Time and
+    memory are linear in the length of the dimension and the number of ranks that hold any index."""
     needed, held = copies_before(incoming), copies_before(outgoing)
     sent, most = 0, 0
     for other in range(max(outgoing.occupied, incoming.occupied)):
@@ -341,7 +333,6 @@ def copies_of(part, before):
 
 
 def resized(shape, dim, length):
-    """`shape` with another length of one dimension."""
     shape = list(shape)
     shape[dim] = length
     return tuple(shape)

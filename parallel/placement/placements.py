@@ -26,6 +26,7 @@ from gridgrad.parallel.placement.partition import Partition, Split
 
 N, H, W, C = 0, 1, 2, -1  # dimensions of activations: samples, image rows, image columns; the last one is features or channels
 PIXELS = H, W  # the dimensions that only images have
+MASTER = 0  # the rank that holds what is AtMaster
 
 
 @dataclass(frozen=True)
@@ -72,9 +73,8 @@ class Shard:
 
 
 class Copies(Shard):
-    """Each rank holds its part of one dimension, and the parts may overlap: ranks have copies of what others own.
-
-    Such are a halo, and the channels from which a rank computes its filters."""
+    """Each rank holds its part of one dimension, and the parts may overlap: ranks have copies of what others own. Such are a
+    halo, and the channels from which a rank computes its filters."""
 
     @property
     def adjoint(self):
@@ -100,7 +100,6 @@ class AtMaster(Shard):
 @dataclass(frozen=True)
 class Tile:
     """Of a weight: each rank holds a rectangle, its part of the inputs and of the outputs, which are the last two dimensions.
-
     The rectangles do not overlap, but their sides may. What no rectangle covers is zero."""
 
     inputs: Partition

@@ -17,9 +17,8 @@ from gridgrad.parallel.placement.gathered_linear import GatheredLinear
 from gridgrad.parallel.placement.halo_conv import HaloConv2d
 from gridgrad.parallel.placement.layer_kinds import kind_of
 from gridgrad.parallel.placement.layout import Layout
-from gridgrad.parallel.placement.moves import MASTER
 from gridgrad.parallel.placement.partition import Partition, Split
-from gridgrad.parallel.placement.placements import PIXELS, AtMaster, AtRank, C, N, Partial, Replicate, Shard
+from gridgrad.parallel.placement.placements import MASTER, PIXELS, AtMaster, AtRank, C, N, Partial, Replicate, Shard
 from gridgrad.parallel.placement.plan import Plan
 from gridgrad.parallel.placement.redistribute import Redistribute
 
@@ -41,8 +40,8 @@ class Placer:
         self.of_axis = {axis: Plan() if plan.mixes else plan for axis, plan in firsts.items()}  # where all layers have one
         self.stage, self.layers = 0, []
         if start is None:
-            self.at = {}
-            self.at |= {axis: plan.start(self, axis) for axis, plan in firsts.items()}
+            self.at = {}  # so far, for the plans
+            self.at = {axis: plan.start(self, axis) for axis, plan in firsts.items()}
             self.order = tuple(axis for axis, placement in self.at.items() if placement.dim == N)
         else:
             self.at, self.order = dict(start[0]), start[1]
@@ -78,14 +77,14 @@ class Placer:
 
     def rows_along(self, axis):
         """A function of a batch size: the slice of such a global minibatch that the ranks along an axis hold together now."""
-        return partial(_rows_of_group, self.layout, axis, self.grid.coordinates)
+        layout, coordinates = self.layout, self.grid.coordinates  # of this moment
+        return lambda batch_size: layout.of(batch_size).part(0, coordinates, inside=axis)
 
     # ----- moving the activations, and appending layers
 
     def move(self, axis, target, name, kind=Redistribute):
         """Append what brings the activations to a placement along an axis. name: of the layer that needs them, under which the
-        bytes are counted. kind: Redistribute or a subclass.
-        """
+        bytes are counted. kind: Redistribute or a subclass."""
         source = self.at[axis]
         if source == target:
             return
@@ -180,8 +179,7 @@ class Placer:
 
     def windowed(self, window):
         """(the window of this rank's outputs, {axis: Shard} of them, [a halo, ..]), where images are sharded. A halo brings the
-        rows or columns that the windows cover; the second one also sends what the first has brought: the corners.
-        """
+        rows or columns that the windows cover; the second one also sends what the first has brought: the corners."""
         mine, parts, halos = window, {}, []
         for axis in self.sharding(*PIXELS):
             dim = self.at[axis].dim
@@ -197,8 +195,7 @@ class Placer:
 
     def branches(self, branches, name, whole_channels=False):
         """Place the branches of a layer: a Placer for each, which end as the first does, without partial sums. whole_channels:
-        they end with all channels on every rank, unless the plan leaves those of each branch at their owners.
-        """
+        they end with all channels on every rank, unless the plan leaves those of each branch at their owners."""
         axes = self.of_axis.items()
         begins = {axis: plan.starts_of_branches(self, axis, branches, name, not whole_channels) for axis, plan in axes}
         apart = {axis for axis, plan in axes if whole_channels and plan.divides_apart}
@@ -230,10 +227,6 @@ class Placer:
                 self.move(axis, other.at[axis], name)
 
 
-def _rows_of_group(layout, axis, coordinates, batch_size):
-    return layout.of(batch_size).part(0, coordinates, inside=axis)
-
-
 @lru_cache(maxsize=1024)  # the planner asks for the same one again and again, and compares the results
 def needed_part(window, outputs, dim, length):
     """The Partition of the input, `length` long in dim H or W, that ranks need for their parts of the output, with halos."""
@@ -250,8 +243,7 @@ def at_stage(layout, stage):
 
 class EmptyLayer(Layer):
     """What another rank has in place of a layer that runs on the master alone: it passes on empty arrays. layer: with an empty
-    block of the parameters. before, after: the shapes of an input and of an output sample.
-    """
+    block of the parameters. before, after: the shapes of an input and of an output sample."""
 
     def __init__(self, layer, before, after):
         self.before, self.after = before, after

@@ -58,8 +58,7 @@ class Plan:
 
     def checked_owners(self, owners, layers, grid):
         """{name of a layer: Partition of its outputs}, for a Placer; ValueError if one does not fit its layer or the grid.
-        owners: the same or lists with the owner of each output, or None. layers: those with weights.
-        """
+        owners: the same or lists with the owner of each output, or None. layers: those with weights."""
         if owners is not None and not isinstance(owners, Mapping):
             raise ValueError(f"owners: with '{self.word}' they are a dict {{name of a layer: Partition}}; an Owners is for the "
                              "plan hypergraph")  # fmt: skip
@@ -94,8 +93,7 @@ class Plan:
 
     def divide(self, placer, axis, layer):
         """({name of an array of the layer: its placement}, placement of the output) along an axis, once the input is as wanted.
-        An array that is not named is Replicate. The placement of the output is of the kind that `output` says.
-        """
+        An array that is not named is Replicate. The placement of the output is of the kind that `output` says."""
         return {}, placer.at[axis]
 
     def behind(self, placer, axis, layer):
@@ -109,8 +107,7 @@ class Plan:
 
     def starts_of_branches(self, placer, axis, branches, name, added):
         """Bring what branches need of the array that they all take; returns the placement in which each begins. name: of the
-        layer with the branches. added: whether their outputs are added, and not concatenated.
-        """
+        layer with the branches. added: whether their outputs are added, and not concatenated."""
         return [placer.at[axis]] * len(branches)
 
     def join(self, placer, axis, branches, name):
@@ -152,5 +149,4 @@ def weighted(net):
 
 
 def weighted_in(layers):
-    """`weighted` of a list of layers."""
     return [leaf for leaf in leaves(layers) if leaf.kind]

@@ -21,7 +21,8 @@ class Redistribute(Layer):
     """Moves `source -> target` in forward and `target* -> source*` in backward, where * is the adjoint placement.
 
     `placements.py` defines the adjoint, and `moves.py` says which collective each move is. Arrays are (samples, features) or
-    (samples, height, width, channels). All passes are collective over the group.
+    (samples, height, width, channels). All passes are collective over the group; KeyError in them if the table of moves has no
+    row for these placements.
 
     Parameters
     ----------
@@ -34,11 +35,6 @@ class Redistribute(Layer):
     rows : function, optional
         A function from the global batch size to the slice of the global minibatch that the ranks of the group hold together.
         By default they hold the whole minibatch.
-
-    Raises
-    ------
-    KeyError
-        In a pass, if the table of moves has no row for these placements.
 
     Examples
     --------

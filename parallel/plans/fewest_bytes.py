@@ -16,8 +16,7 @@ from gridgrad.parallel.plans.plans import PLANS, candidates
 
 def fewest_bytes(sizes, ranks, allowed=None):
     """The word for each layer of the plan that sends the fewest bytes: a shortest path over the layers, without halos, branches
-    one after another. sizes: (features in, out) of a sample at each layer. allowed: words for each, by default `candidates`.
-    """
+    one after another. sizes: (features in, out) of a sample at each layer. allowed: words for each, by default `candidates`."""
     allowed = allowed or [candidates("linear")] * len(sizes)
     if all(len(words) == 1 for words in allowed):
         return [word for (word,) in allowed]
@@ -35,8 +34,7 @@ def fewest_bytes(sizes, ranks, allowed=None):
 
     def between(choice, kind, leaving, entering):
         """Elements sent between a layer and the next. Partial sums are reduced where there are `leaving` features; all else
-        moves just before the next layer, where there are `entering` features (fewer after pooling).
-        """
+        moves just before the next layer, where there are `entering` features (fewer after pooling)."""
         target = placement(kind, entering)
         left = PLANS[choice].output
         if left != Partial():

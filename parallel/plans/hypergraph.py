@@ -74,7 +74,6 @@ class Owners:
                 raise ValueError(f"owners: layer {name} {layer!r} has {layer.inputs} inputs, not {len(pairs)}")
 
     def partition(self, name):
-        """The Partition of the outputs of a layer."""
         if name not in self._partitions:
             self._partitions[name] = Partition.owned(self.outputs[name], self.ranks)
         return self._partitions[name]
@@ -109,8 +108,7 @@ class Pairs(Parameter):
 
 class Product:
     """A rectangle of inputs and outputs that a rank multiplies at once, with zeros for pairs of other ranks. needed, made: the
-    inputs and outputs of all its rectangles. held: its pairs, as increasing flat indices.
-    """
+    inputs and outputs of all its rectangles. held: its pairs, as increasing flat indices."""
 
     def __init__(self, layer, inputs, outputs, needed, made, held):
         kernel = [slice(0, n) for n in layer.weight.shape[:-2]]
@@ -219,8 +217,7 @@ class PairedLayer(Layer):
 
 def rectangles(owned):
     """At most MOST_PRODUCTS rectangles [(rows, columns), ..] that cover `owned`, booleans (inputs, outputs): outputs with the
-    same inputs, and then again and again those two joined that multiply the fewest zeros.
-    """
+    same inputs, and then again and again those two joined that multiply the fewest zeros."""
     columns = np.flatnonzero(owned.any(0))
     patterns, group = np.unique(owned[:, columns].T, axis=0, return_inverse=True)
     if len(patterns) > MOST_PRODUCTS**2:  # there is no structure
@@ -292,8 +289,7 @@ class PartitionOfNetwork(Plan):
 
     def starts_of_branches(self, placer, axis, branches, name, added):
         """A channel is sent to a rank once for all branches. One that begins with weights needs the inputs of that layer; an
-        empty one, added to the first, what the first ends with; any other begins with what is owned.
-        """
+        empty one, added to the first, what the first ends with; any other begins with what is owned."""
         owned = placer.at[axis]
         if owned == Replicate():
             return [owned] * len(branches)

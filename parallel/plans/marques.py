@@ -10,8 +10,9 @@ every rank computes the output maps of its kernels, and the slaves hand them in.
 | kernels (a parameter)    | `AtMaster(-1)`        | `Shard(-1, shares)`                      |
 | output                   | `AtMaster(N)`         | `Shard(C, shares)`                       |
 
-Each change of placement is a Redistribute, and backward is its adjoint. Biases are not sent (equation 5.1 of the paper has
-none): the master adds them. A rank without kernels, which may be the master, sends and receives nothing.
+Each change of placement is a Redistribute, and backward is its adjoint; the moves join the table of `moves.py`. Biases are not
+sent (equation 5.1 of the paper has none): the master adds them. A rank without kernels, which may be the master, sends and
+receives nothing.
 """
 
 from dataclasses import dataclass
@@ -23,11 +24,119 @@ from gridgrad.nn.kernels.workspace import column_sums
 from gridgrad.nn.layer import Block, Layer
 from gridgrad.nn.layers.conv import Conv2d
 from gridgrad.parallel.grid.process_grid import BATCH, MODEL
-from gridgrad.parallel.placement.moves import MASTER
-from gridgrad.parallel.placement.partition import EMPTY, Partition, Split
-from gridgrad.parallel.placement.placements import AtMaster, C, Copies, N, Shard
+from gridgrad.parallel.placement.moves import MOVES, Move, place_of
+from gridgrad.parallel.placement.partition import EMPTY, Partition, Split, resized, size
+from gridgrad.parallel.placement.placements import MASTER, AtMaster, C, Copies, N, PartialShard, Shard
 from gridgrad.parallel.placement.plan import OUTPUTS, Plan, output_columns
 from gridgrad.parallel.placement.redistribute import Redistribute
+
+
+class MasterMove(Move):
+    """The master sends or receives all that is sent; a rank that needs nothing is sent nothing. A subclass has `handed`: (the
+    Partition of what the ranks are sent or send, the dimension)."""
+
+    @property
+    def row(self):
+        """How many elements the whole array has for one index of that dimension."""
+        whole = resized(resized(self.here, self.source.dim, self.outgoing.length), self.target.dim, self.incoming.length)
+        return prod(resized(whole, self.handed[1], 1))
+
+    @property
+    def counts(self):
+        """For each rank, the elements of the message between it and the master."""
+        return [0, *(self.row * length for length in self.handed[0].sizes[1:])]
+
+    @property
+    def most(self):
+        return sum(self.counts)
+
+    @property
+    def buffer(self):
+        return sum(self.messages), 0
+
+    def exchange(self, x, outgoing, incoming, layer):
+        """Send and receive {rank: array}, arrays of the kind of x."""
+        nothing = x.reshape(-1)[:0]
+        lists = [[some.get(rank, nothing) for rank in range(self.group.size)] for some in (outgoing, incoming)]
+        self.group.start_point_to_point(*lists, layer, self.kind).wait()
+
+
+class HandOut(MasterMove):
+    """The master, which has the whole array, sends each rank its part of the target. No rank sends anything else."""
+
+    kind = "hand out"
+
+    @property
+    def handed(self):
+        return self.incoming, self.target.dim
+
+    def run(self, x, space, layer):
+        if self.group.rank != MASTER:
+            out = space("out", self.there, x.dtype)
+            self.exchange(x, {}, {MASTER: out}, layer)
+            return out
+        dim, sent = self.target.dim, {}
+        for rank, part in enumerate(self.incoming.parts):
+            sent[rank] = x
+            if size(part) < x.shape[dim]:
+                block = x[place_of(dim, part)]
+                sent[rank] = space(f"to {rank}", block.shape, block.dtype)
+                sent[rank][...] = block
+        self.exchange(x, sent, {}, layer)
+        return sent[MASTER]
+
+    @property
+    def held(self):
+        return self.most if self.group.rank == MASTER else prod(self.there)
+
+    @property
+    def messages(self):
+        return self.counts if self.group.rank == MASTER else [0] * self.group.size
+
+
+class HandIn(MasterMove):
+    """Each rank sends its part of the source to the master, which joins them, or adds them where they overlap."""
+
+    kind = "hand in"
+
+    @property
+    def handed(self):
+        return self.outgoing, self.source.dim
+
+    def run(self, x, space, layer):
+        group, dim, parts = self.group, self.source.dim, self.outgoing.parts
+        out = space("out", self.there, x.dtype)
+        if group.rank != MASTER:
+            self.exchange(x, {MASTER: x}, {}, layer)
+            return out
+        blocks = {MASTER: x}
+        for rank in range(1, group.size):
+            blocks[rank] = space(f"of {rank}", resized(self.there, dim, size(parts[rank])), x.dtype)
+        self.exchange(x, {}, blocks, layer)
+        if self.adds:
+            out.fill(0)
+        for rank, block in blocks.items():
+            if not size(parts[rank]):  # a rank without kernels has no samples either, so that its block does not fit
+                continue
+            where = place_of(dim, parts[rank])
+            if self.adds:
+                out[where] += block
+            else:
+                out[where] = block
+        return out
+
+    @property
+    def held(self):
+        return prod(self.there) + (self.most if self.group.rank == MASTER else 0)
+
+    @property
+    def messages(self):
+        return [self.counts[self.group.rank], *[0] * (self.group.size - 1)]
+
+
+MOVES.update({
+    (AtMaster, Shard): HandOut, (AtMaster, Copies): HandOut, (Shard, AtMaster): HandIn, (PartialShard, AtMaster): HandIn,
+})  # fmt: skip
 
 
 class AddBias(Layer):
@@ -73,14 +182,12 @@ class EachWhole:
     working: tuple
 
     def of_length(self, length):
-        """The Partition of so many indices."""
         return Partition.of(length, tuple(slice(0, length) if works else EMPTY for works in self.working))
 
 
 class HandedConv2d(Layer):
     """A convolution (n, H, W, inputs) -> (n, P, Q, this rank's kernels) without bias, `conv`, whose weight the Redistribute
-    `kernels` brings from the master. All passes except `input_gradient` are collective.
-    """
+    `kernels` brings from the master. All passes except `input_gradient` are collective."""
 
     kind = "conv"
     output_may_be_overwritten = True

@@ -43,8 +43,7 @@ class Placed:
 
 def place(net, grid, plan, shares=None, owners=None, cuts=(), places=(0,)):
     """Placed: a serial Sequential on a rank of a ProcessGrid or GridDescription, without memory. cuts: positions where chunks
-    begin. places: the rank of each chunk. The rest is as in `parallelize`. ValueError if something does not fit.
-    """
+    begin. places: the rank of each chunk. The rest is as in `parallelize`. ValueError if something does not fit."""
     layers, shape = checked(net)
     words = chosen_words(plan, layers, feature_sizes(net, shape), grid.sizes[MODEL])
     for word in dict.fromkeys(words):
@@ -77,7 +76,7 @@ def check_cuts(cuts, layers):
 
 
 def cut(layers, cuts):
-    """The chunks of a list of layers. cuts: where each chunk but the first begins."""
+    """The chunks of a list of layers. cuts: where each chunk after the first begins."""
     bounds = [0, *cuts, len(layers)]
     return [layers[start:stop] for start, stop in zip(bounds, bounds[1:])]
 

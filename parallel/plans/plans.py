@@ -40,9 +40,8 @@ class ShardOutputs(Plan):
 
 
 class ShardInputs(Plan):
-    """A rank has some inputs, rows of the weight, and computes a partial sum of all outputs. The first rank with inputs adds
-    the bias.
-    """
+    """A rank has some inputs, rows of the weight, and computes partial sums of all outputs. The first with inputs adds the
+    bias."""
 
     word, use, is_candidate = "in", "split the weights", True
     input, output, weight = C, Partial(), INPUTS
@@ -55,8 +54,7 @@ class ShardInputs(Plan):
 
 class ShardHiddenUnits(Plan):
     """For a TiedAutoencoder: each rank has the whole input, computes some hidden units, and from them a partial sum of the
-    output. The first rank with hidden units adds the bias of the decoder.
-    """
+    output. The first rank with hidden units adds the bias of the decoder."""
 
     word, use, kinds, is_candidate = "hidden", "split the weights", ("autoencoder",), True
     input, output, weight = Replicate(), Partial(), OUTPUTS
@@ -83,8 +81,7 @@ class ReplicateWeights(Plan):
 
 class ComputeRedundantly(Plan):
     """Every rank computes the whole layer for all samples, so no gradient of the weights is summed. It pays for small layers
-    and minibatches of one sample; Grabaskas 2018 does so with layers that are not split.
-    """
+    and minibatches of one sample; Grabaskas 2018 does so with layers that are not split."""
 
     word, use = "redundant", "hold whole weights, and all compute the same"
     input = output = Invariant()
@@ -121,8 +118,7 @@ HEIGHT, WIDTH = ShardPixels("height", H, "rows"), ShardPixels("width", W, "colum
 
 class GatherEveryLayer(ShardOutputs):
     """Laugier et al. 2018, Algorithms 2 and 3: "out" with an all-gather behind each layer, for comparison. A rank sends
-    3 (P-1)/P of a layer's activations; all-gather and reduce-scatter would send 2 (P-1)/P.
-    """
+    3 (P-1)/P of a layer's activations; all-gather and reduce-scatter would send 2 (P-1)/P."""
 
     word, is_candidate, mixes = "laugier", False, False
     output = Invariant()

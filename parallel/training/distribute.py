@@ -29,9 +29,9 @@ def distribute(
     micro_batches: int | None = None,
     cuts: Sequence[int] | None = None,
 ) -> ParallelSequential:
-    """Place a serial network on a grid, with everything given. Collective.
+    """Place a serial network on a grid, with everything given: nothing is chosen or measured. Collective.
 
-    Unlike `parallelize`, it chooses nothing and measures nothing.
+    ValueError if the plan, the shares, the owners, the pipeline or the cuts do not fit the network or the grid.
 
     Parameters
     ----------
@@ -42,18 +42,13 @@ def distribute(
     plan : str
         As in `parallelize`.
     reduction : function
-        A function that returns a Reduction for a parallel network, such as one of the classes.
+        Returns a Reduction for a parallel network, such as one of the classes.
     shares, owners, pipeline, micro_batches, cuts
         As in `parallelize`; shares are numbers.
 
     Returns
     -------
     This rank's part of the network. It has no memory yet, unless `net` has: then it gets the values of `net`.
-
-    Raises
-    ------
-    ValueError
-        If the plan, the shares, the owners, the pipeline or the cuts do not fit the network or the grid.
 
     Examples
     --------
@@ -92,14 +87,13 @@ def make_parallel(net, grid, placing, reduction):
 
 
 def staged(net, grid, placing, named):
-    """(the Placed network, its StageMap) of a pipeline on the axis `stage`. named: its schedule, a parsed name."""
+    """(Placed, StageMap) of a pipeline on the axis `stage`. named: its schedule, a parsed name."""
     stages, cuts = grid.sizes[STAGE], placing.pipelines and placing.pipelines.cuts
     route = named.route(stages)
     cuts = balanced_cuts(net, route.chunks) if cuts is None else cuts
     check_cuts(cuts, net.layers)
     named.check_cuts(cuts, stages)
-    places = [place for (place,) in route.places]
-    placed = place(net, grid, placing.plan, placing.shares, placing.owners, cuts, places)
+    placed = place(net, grid, placing.plan, placing.shares, placing.owners, cuts, [rank for (rank,) in route.places])
     return placed, by_stages(placed, grid, route, cuts)
 
 

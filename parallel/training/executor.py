@@ -25,8 +25,7 @@ WAY_OF = {"RECV_F": "forward", "RECV_B": "backward", "SEND_F": "forward", "SEND_
 @dataclass
 class MicroBatch:
     """The part of a minibatch that passes through the pipeline as one. x, y: this rank's blocks. samples, first: the number of
-    its samples on all ranks, the index of the first one in the global minibatch. step: the number of the training step.
-    """
+    its samples on all ranks, the index of the first one in the global minibatch. step: the number of the training step."""
 
     x: np.ndarray
     y: np.ndarray
@@ -83,9 +82,8 @@ class WeightVersions:
 
 
 class Executor:
-    """Carries out the instructions of one rank for its `driver`, a PipelineTrainer. chunks, boundaries: see StageMap. last: the
-    number of the network's last chunk. versions: WeightVersions, or None where backward uses the newest weights.
-    """
+    """Carries out a rank's instructions for its `driver`, a PipelineTrainer. chunks, boundaries: see StageMap. last: the number
+    of the network's last chunk. versions: WeightVersions, or None where backward uses the newest weights."""
 
     def __init__(self, chunks, boundaries, last, transport, pool, versions):
         self.chunks, self.boundaries, self.last, self.transport = chunks, boundaries, last, transport
@@ -120,7 +118,7 @@ class Executor:
         self.transport.expect(way, behind(way, chunk), number, chunk_pass.received[way])
 
     def receive(self, instruction):
-        """Yield until the messages have arrived."""
+        """Yields until the messages have arrived."""
         way = WAY_OF[instruction.op]
         while not self.transport.arrived(way, behind(way, instruction.chunk), instruction.micro_batch):
             yield
@@ -200,7 +198,6 @@ class Executor:
         return self._joined("forward", chunk, number)
 
     def backward(self, instruction):
-        """Both halves of the backward pass."""
         with self._gradients(instruction) as chunk_pass:
             self._input_gradient(instruction, chunk_pass, self.chunks[instruction.chunk].backward)
 
@@ -248,7 +245,6 @@ class Executor:
         return self.versions.used(chunk_pass.version) if self.versions else nullcontext()
 
     def update(self, instruction):
-        """Update this rank's parameters."""
         if self.versions:
             open_ones = (one for one in self._passes.values() if one.context is not None)
             self.versions.before_update({one.version for one in open_ones})
@@ -274,8 +270,7 @@ class Executor:
 
     def evaluate(self, micro_batch, context):
         """Pass a MicroBatch forward through this rank's chunks, in a Context that has begun; returns what the last of them
-        computes: on the rank of the network's last chunk the outputs.
-        """
+        computes: on the rank of the network's last chunk the outputs."""
         number, y, taken = EVALUATED, None, []
         self.micro_batches[number] = micro_batch
         for chunk in sorted(self.chunks):

@@ -3,14 +3,9 @@
 A boundary lies before a chunk. In forward it brings the outputs of the chunk before it to where the chunk takes them; in
 backward it brings the gradient of the chunk's input back. What a rank has itself is not sent.
 
-| class              | where the chunks are                                        | what is sent                          |
-|--------------------|-------------------------------------------------------------|---------------------------------------|
-| `StageBoundary`    | each on one rank of the axis `stage`                        | the whole array, from rank to rank    |
-| `ExchangeBoundary` | parts of both on all ranks of the axis `model`              | the channels that other ranks need    |
-
-All their methods have an argument `way`, "forward" or "backward", and `samples`, those of the global micro-batch. A message is
-known by its way, the number of the chunk behind the boundary that it crosses, and its micro-batch. Sends do not block, and a
-rank may announce the messages that it will receive before they are sent.
+Their methods take a `way`, "forward" or "backward", and the `samples` of the global micro-batch. A message is known by its way,
+the number of the chunk behind the boundary that it crosses, and its micro-batch. Sends do not block, and a rank may announce
+the messages that it will receive before they are sent.
 """
 
 from collections import defaultdict, deque
@@ -28,9 +23,8 @@ LEAST_TAGS = 32768  # how many message tags every MPI library has
 
 
 class StageBoundary:
-    """Between two chunks, each on one rank of the axis `stage`. layout: of the activations along the other axes. coordinates:
-    of this rank. source, target: the ranks, along the axis, of the chunks before and behind it. rank: this one.
-    """
+    """Between two chunks, each on one rank of the axis `stage`: it sends the whole array. layout: of the activations along the
+    other axes. coordinates: of this rank. source, target: the ranks, along the axis, of the chunks before and behind it."""
 
     def __init__(self, layout, coordinates, source, target, rank):
         self.layout, self.coordinates, self.rank = layout, coordinates, rank
@@ -41,12 +35,10 @@ class StageBoundary:
         return self.layout.of(samples).local_shape(self.coordinates)
 
     def is_sender(self, way):
-        """Whether this rank sends something."""
         source, target = self.ends[way]
         return source == self.rank != target
 
     def is_receiver(self, way):
-        """Whether this rank receives something."""
         source, target = self.ends[way]
         return target == self.rank != source
 
@@ -56,8 +48,7 @@ class StageBoundary:
 
     def sends(self, way, array, samples, take):
         """{rank: flat array} of the messages from this rank, which must not change before they have left. array: what this rank
-        has before the way. take: returns a flat array of a size.
-        """
+        has before the way. take: returns a flat array of a size."""
         return {self.ends[way][1]: array.reshape(-1)}
 
     def receives(self, way, samples, out, take):
@@ -71,16 +62,15 @@ class StageBoundary:
 
 
 class ExchangeBoundary:
-    """Between two chunks of a network that a hypergraph partition divides. exchange: a Redistribute of channels, which is not
-    run as a layer then.
-    """
+    """Between two chunks of a hypergraph partition, with parts of both on all ranks of the axis `model`: it sends the channels
+    that other ranks need. exchange: a Redistribute, which is not run as a layer then."""
 
     def __init__(self, exchange):
         self.exchange, self.rank = exchange, exchange.group.rank
         self.before = {way: source.partition for way, (source, _) in exchange.ways.items()}
 
     def step(self, way, samples):
-        """The Move of the exchange on a way."""
+        """The Move."""
         rows = size(self.exchange.rows(samples))
         here = (rows, *self.exchange.shape[:-1], self.before[way].size(self.rank))
         return self.exchange.step(way, here, samples)
@@ -104,7 +94,7 @@ class ExchangeBoundary:
         return [0 if rank == self.rank else size(part) for rank, part in enumerate(parts)]
 
     def counts(self, way, samples):
-        return {rank: count for rank, count in enumerate(self.step(way, samples).sent_counts) if count}
+        return {rank: count for rank, count in enumerate(self.step(way, samples).messages) if count}
 
     def sends(self, way, array, samples, take):
         step, array = self.step(way, samples), xp.ascontiguousarray(array)
@@ -115,7 +105,7 @@ class ExchangeBoundary:
 
     def receives(self, way, samples, out, take):
         step = self.step(way, samples)
-        return {rank: take(count) for rank, count in enumerate(step.received_counts) if count}
+        return {rank: take(count) for rank, count in enumerate(step.received_blocks.counts) if count}
 
     def join(self, way, own, received, out, samples):
         step = self.step(way, samples)
@@ -136,14 +126,12 @@ class BufferPool:
         return free.pop() if free else empty(size, self.dtype)
 
     def give_back(self, array):
-        """Return an array that `take` has returned."""
         self._free[array.size].append(array)
 
 
 class MpiTransport(Observer):
-    """Messages between the ranks of a Group, through MPI. chunks: of the pipeline. pool: a BufferPool. It observes the network:
-    within long layers the MPI library is called now and then, as most libraries move a long message only while they are called.
-    """
+    """Messages between the ranks of a Group. chunks: of the pipeline. pool: a BufferPool. As an observer of the network it
+    calls MPI now and then within long layers, because most libraries move a long message only while they are called."""
 
     def __init__(self, group, chunks, pool):
         self.group, self.chunks, self.pool = group, chunks, pool

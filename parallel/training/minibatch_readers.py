@@ -24,9 +24,7 @@ class Reader(Protocol):
 
 
 class EachRankReads:
-    """Every rank reads what it needs of a `gridgrad.datasets.Part`.
-
-    ValueError if its samples have another shape than those for which the network was placed."""
+    """Every rank reads what it needs of a `gridgrad.datasets.Part`. ValueError for samples of another shape than the net's."""
 
     def __init__(self, net: ParallelSequential, part: Any) -> None:
         self.net, self.part = net, fitting(part, net)
@@ -48,7 +46,6 @@ class MicroBatchReader:
         self.clear()
 
     def clear(self):
-        """Set `seconds` to zero."""
         self.seconds = 0.0
 
     def parts(self, indices, number):

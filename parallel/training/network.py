@@ -52,8 +52,6 @@ class ParallelSequential(Sequential):
         The Layouts of the minibatch that `forward` takes and of what it returns.
     is_counted
         Whether this rank's outputs count in sums over the grid; otherwise they are copies of another rank's outputs.
-    reduction
-        The flat buffers, and how gradients are summed.
 
     Examples
     --------
@@ -96,10 +94,7 @@ class ParallelSequential(Sequential):
         self.is_counted = self.output.is_counted(self.grid.coordinates)
 
     def adopt(self, placed: Placed) -> None:
-        """Take the layers of another placing of the same network, which have no memory yet.
-
-        Observers stay, and so does the kind of reduction. `parallel/training/relocation.py` moves the arrays.
-        """
+        """Take the layers of another placing of the same network, without memory. Observers and the kind of reduction stay."""
         if isinstance(self.reduction, Observer):
             self.forget(self.reduction)
         self._place(placed)
@@ -119,10 +114,8 @@ class ParallelSequential(Sequential):
         return self.output.rows(batch_size, self.grid.coordinates)
 
     def output_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """The shape of one output, as in Sequential.
-
-        ValueError unless `shape` is that of the samples it was placed for, where ranks divide more than the samples.
-        """
+        """The shape of one output, as in Sequential. ValueError for samples of another shape than those it was placed for,
+        where ranks divide more than the samples."""
         if tuple(shape) != self.input.sample_shape:
             if self.grid.size == self.grid.sizes[BATCH]:
                 return super().output_shape(tuple(shape))
@@ -147,12 +140,8 @@ class ParallelSequential(Sequential):
         self.grid.tally.forget(observer)
 
     def backward(self, dy: np.ndarray, context: Context, input_gradient: bool = False) -> np.ndarray | None:
-        """Write this rank's partial sums of the gradients, as in Sequential. Collective.
-
-        In `with net.reduction.backward():` they are summed afterwards over the ranks that hold the same parameters. With
-        `input_gradient` it returns the gradient of this rank's input block (see `input_block`), summed over the ranks that hold
-        the same block; otherwise None.
-        """
+        """Write this rank's partial sums of the gradients, as in Sequential; `with net.reduction.backward():` they are summed.
+        With `input_gradient` it returns the summed gradient of this rank's input block, otherwise None. Collective."""
         return self._summed(super().backward(dy, context, input_gradient))
 
     def input_gradients(self, dy: np.ndarray, context: Context, input_gradient: bool = False) -> np.ndarray | None:
@@ -168,10 +157,7 @@ class ParallelSequential(Sequential):
         return dx
 
     def learn(self, x: ArrayLike, y: ArrayLike, loss: Any, optimizer: Any) -> float:
-        """One training step; returns the mean loss over the global minibatch. Collective.
-
-        x, y: the whole global minibatch, the same on all ranks; each takes its part. loss, optimizer: as in Sequential.
-        """
+        """One training step on the whole global minibatch x, y, the same on all ranks; returns its mean loss. Collective."""
         trainer = self.trainer(loss, optimizer)
         inputs, targets = checked_minibatch(self, x, y, loss)
         parts = (part for part in Partition.even(len(inputs), self.micro_batches).parts if size(part))
@@ -180,9 +166,7 @@ class ParallelSequential(Sequential):
 
     def blocks(self, x: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray, int]:
         """(this rank's block of x, its targets, the number of samples) of a global micro-batch, which every rank passes whole.
-
-        ValueError if they do not fit the network, or the loss of its newest trainer: `blocks` makes the checks of `learn`.
-        """
+        ValueError if they do not fit the network, or the loss of its newest trainer."""
         return self._blocks(*checked_minibatch(self, x, y, self.loss))
 
     def _blocks(self, x, y):
@@ -201,11 +185,8 @@ class ParallelSequential(Sequential):
         return Trainer(self, loss, optimizer, context)
 
     def load_state_dict(self, state: Mapping[str, ArrayLike] | None, strict: bool = True) -> None:
-        """Load global arrays, as in Sequential; every rank copies its blocks. Collective.
-
-        state: on rank 0 what `state_dict` returned; on the other ranks the same or None. If any rank has None, all ranks use
-        the state of rank 0. strict: as in Sequential. ValueError, on all ranks, if rank 0 has no state.
-        """
+        """Load global arrays, as in Sequential; every rank copies its blocks. If the state is None on some rank, all take that
+        of rank 0; ValueError, on all ranks, if that is None too. Collective."""
         meet(self.grid.comm, "a state, which may be read on rank 0 alone")
         missing = self.grid.comm.allreduce(state is None, MPI.LOR)
         whole: Any = self._of_first_rank(state) if missing else state
@@ -232,11 +213,8 @@ class ParallelSequential(Sequential):
         first: int = 0,
         minibatch_size: int | None = None,
     ) -> np.ndarray:
-        """The outputs for this rank's block of x (see `input_block`), as in Sequential; see `output_rows`. Collective.
-
-        batch_size: samples of the global minibatch, which cannot be told from the block. ValueError if it is missing on several
-        ranks.
-        """
+        """The outputs (see `output_rows`) for this rank's block of x (see `input_block`), as in Sequential. Collective.
+        batch_size: samples of the global minibatch. ValueError if it is missing on several ranks."""
         if batch_size is None and self.grid.size > 1:
             raise ValueError("forward takes a rank's block of x: say how many samples there are on all ranks, batch_size=.., "
                              "or use predict, which takes x whole")  # fmt: skip
@@ -244,9 +222,7 @@ class ParallelSequential(Sequential):
 
     def predict(self, x: ArrayLike) -> np.ndarray | None:
         """The outputs for x, as in Sequential, on rank 0; None elsewhere. x: the same whole array on every rank. Collective.
-
-        ValueError, on all ranks, if the network does not take such samples, or the ranks pass different numbers of them.
-        """
+        ValueError, on all ranks, if the network does not take such samples, or the ranks pass different numbers of them."""
         samples, refused = None, None
         try:
             samples = checked_samples(self, x)
@@ -263,10 +239,7 @@ class ParallelSequential(Sequential):
         return self.gather_outputs(self.forward(to_device(np.ascontiguousarray(mine)), batch_size=count), count)
 
     def gather_outputs(self, outputs: np.ndarray, batch_size: int) -> np.ndarray | None:
-        """Gather the outputs of a global minibatch, (batch_size, ...), on rank 0; returns None elsewhere. Collective.
-
-        outputs: those that this rank's `forward` returned.
-        """
+        """The minibatch's outputs, (batch_size, ...), from those of `forward`, on rank 0; None elsewhere. Collective."""
         layout = replace(self.output, shape=(batch_size, *outputs.shape[1:]))
         whole = gather_blocks(self.grid, xp.ascontiguousarray(outputs), layout, "prediction")
         return None if whole is None else np.array(to_host(whole))  # a copy, since one rank's outputs are in a workspace
@@ -286,8 +259,5 @@ class ParallelSequential(Sequential):
         return self.grid.group(*set.intersection(*shared))
 
     def global_value(self, parameter: Any, everywhere: bool = False) -> np.ndarray | None:
-        """Gather the global array of which `parameter` holds this rank's block. Collective.
-
-        It is returned on rank 0 or, with `everywhere`, on all ranks; elsewhere the result is None.
-        """
+        """The global array of which `parameter` holds this rank's block, on rank 0 or `everywhere`, else None. Collective."""
         return gather_blocks(self.grid, parameter.value, parameter.layout, "state", everywhere)

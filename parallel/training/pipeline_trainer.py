@@ -1,9 +1,4 @@
-"""Training steps of a pipeline.
-
-| class                 | what a step is                                                                                     |
-|-----------------------|----------------------------------------------------------------------------------------------------|
-| `SynchronousTrainer`  | the micro-batches of one minibatch pass through the pipeline; one update, as without a pipeline    |
-| `AsynchronousTrainer` | a minibatch enters the pipeline while others are under way; each rank updates after each of them   |
+"""Training steps of a pipeline, synchronous and asynchronous.
 
 In neither is there a barrier between two steps: a rank goes on to the next one as soon as it has done its part, and the loss of
 a step is known only some steps later.
@@ -23,8 +18,7 @@ from gridgrad.parallel.training.steps import NOT_ALL, Diverged, LossSum, Trainer
 
 class PipelineTrainer(Trainer):
     """What both kinds have in common. lag: how many steps later the loss of a step is known. staleness: Counter of minibatches
-    by the updates of this rank between their forward and their backward pass; empty where training is synchronous.
-    """
+    by the updates of this rank between their forward and their backward pass; empty where training is synchronous."""
 
     def __init__(self, net, loss, optimizer, lag):
         super().__init__(net, loss, optimizer)
@@ -39,8 +33,7 @@ class PipelineTrainer(Trainer):
 
     def step(self, micro_batches, batch_size):
         """Begin a training step, see `accumulated_step`; returns the mean losses that are known now, in the order of the steps.
-        Raises Diverged, on all ranks, if one is NaN or infinite. Collective.
-        """
+        Raises Diverged, on all ranks, if one is NaN or infinite. Collective."""
         self._take_over()
         if not self.submitted:
             self.begin()
@@ -61,7 +54,7 @@ class PipelineTrainer(Trainer):
         return losses
 
     def _take_over(self):
-        """Let the executor carry out the steps of this trainer. ValueError if the network has a newer one."""
+        """Let the executor carry out this trainer's steps. ValueError if the network has a newer trainer."""
         self.net.check_free(self)
         self.executor.driver = self
 
@@ -86,13 +79,11 @@ class PipelineTrainer(Trainer):
     # ----- what the Executor calls, besides `begins` before the gradients of a chunk are computed, and `computed` afterwards
 
     def prepare(self, context, micro_batch):
-        """Begin a context for a micro-batch."""
         context.training = True
         context.begin(self.net.seed, micro_batch.step, micro_batch.samples, micro_batch.first, micro_batch.minibatch_size)
         self.net._attach_observer(context)
 
     def resume(self, context):
-        """Called before a backward pass in a context."""
         self.net._attach_observer(context)
 
     def loss_known(self):
@@ -140,8 +131,7 @@ class PipelineTrainer(Trainer):
 
     def _explained(self, step, loss, inputs, targets):
         """The message for a loss that is not finite. Collective. inputs, targets: this rank's blocks, lists of equal lengths on
-        all ranks. The parameters have been updated since, and activations are gone.
-        """
+        all ranks. The parameters have been updated since, and activations are gone."""
         suspects = [("first not finite: the input", DATA, to_device(x)) for x in inputs]
         suspects += [("first not finite: the targets", DATA, to_device(y)) for y in targets]
         for layer, p in self.net.parameters:
@@ -152,7 +142,7 @@ class PipelineTrainer(Trainer):
 
 
 class SynchronousTrainer(PipelineTrainer):
-    """Steps with one update after all micro-batches."""
+    """The micro-batches of one minibatch pass through the pipeline; then one update, as without a pipeline."""
 
     def __init__(self, net, loss, optimizer):
         super().__init__(net, loss, optimizer, lag=1)
@@ -188,9 +178,9 @@ class SynchronousTrainer(PipelineTrainer):
 
 
 class AsynchronousTrainer(PipelineTrainer):
-    """Steps that overlap, each with its own update (Eserol 2019, section 4.2). At most `in_flight` minibatches are under way on
-    a rank, and at most `bound` updates come between forward and backward of one. With stashing, both use the same weights.
-    """
+    """A minibatch enters the pipeline while others are under way, and has its own update (Eserol 2019, section 4.2). At most
+    `in_flight` are under way on a rank, with at most `bound` updates between forward and backward of one. With stashing, both
+    use the same weights."""
 
     def __init__(self, net, loss, optimizer):
         super().__init__(net, loss, optimizer, lag=net.named.in_flight)
@@ -235,8 +225,7 @@ class AsynchronousTrainer(PipelineTrainer):
 
     def loss_known(self):
         """Begin the sums of the losses that this rank knows, in the order of the steps. Another rank may wait for them before
-        it goes on with what this one waits for next.
-        """
+        it goes on with what this one waits for next."""
         losses, has_loss = self.executor.losses, self.net.last in self.net.chunks
         while self._unsummed <= self.submitted and (self._unsummed in losses or not has_loss):
             self.add_losses(self._unsummed, losses.pop(self._unsummed, 0.0))

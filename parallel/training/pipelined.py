@@ -13,8 +13,7 @@ from gridgrad.parallel.training.pipeline_trainer import AsynchronousTrainer, Syn
 
 class PipelinedSequential(ParallelSequential):
     """A ParallelSequential cut into chunks, through which micro-batches pass in the order of a schedule. named: what
-    `schedule_names.parse` returns. ValueError if it has other stages or micro-batches; Unsound if ranks can not follow it.
-    """
+    `schedule_names.parse` returns. ValueError if it has other stages or micro-batches; Unsound if ranks can not follow it."""
 
     # With stages, a rank has the layers of all chunks, but empty blocks of the parameters of those of other ranks. Inputs come
     # to the rank of the first chunk, and outputs are on that of the last one.
@@ -35,9 +34,7 @@ class PipelinedSequential(ParallelSequential):
         pool = BufferPool(self.dtype)
         transport = MpiTransport(self.grid.group(self.stage_map.axis), self.route.chunks, pool)
         self.observe(transport)
-        versions = None
-        if self.named.in_flight and self.named.stash:
-            versions = WeightVersions(self.flat_with_memory())
+        versions = WeightVersions(self.flat_with_memory()) if self.named.in_flight and self.named.stash else None
         return Executor(self.chunks, self.stage_map.boundaries, self.last, transport, pool, versions)
 
     def slice_of(self, chunk):
@@ -61,23 +58,20 @@ class PipelinedSequential(ParallelSequential):
         return -(-simulate(self.schedule(self.micro_batches)).peak_open[self.place] // len(self.chunks)), 1
 
     def pipeline_report(self):
-        """What a report says of the pipeline: a dict on rank 0, None elsewhere. Collective. open: the most micro-batches under
-        way in each chunk. bytes: the most that these stored, with the versions of the weights.
-        """
+        """A dict for a report, on rank 0; None elsewhere. Collective. open: the most micro-batches under way in each chunk.
+        bytes: the most that these stored, with the versions of the weights."""
         executor = self.executor
         ranks = self.grid.gather({
             "open": executor.open_at_most, "versions": executor.versions_at_most,
             "bytes": executor.peak_bytes(self.params.nbytes), "staleness": dict(executor.stale),
         })  # fmt: skip
-        cuts = {} if self.stage_map.cuts is None else {"cuts": list(self.stage_map.cuts)}
         if ranks is None:
             return None
+        cuts = {} if self.stage_map.cuts is None else {"cuts": list(self.stage_map.cuts)}
         return {"pipeline": self.pipeline, "micro_batches": self.micro_batches, **cuts, "pipeline_ranks": ranks}
 
     def trainer(self, loss, optimizer, context=None):
-        """The PipelineTrainer for the schedule. ValueError for another loss or optimizer while steps are under way, and for a
-        context: a pipeline has its own ones.
-        """
+        """The PipelineTrainer for the schedule. ValueError for another loss or optimizer while steps are under way."""
         if context is not None:
             raise ValueError("a pipeline has a context for each micro-batch under way: leave the context out")
         if self._trainer is None or (self._trainer.loss, self._trainer.optimizer) != (loss, optimizer):
@@ -87,8 +81,7 @@ class PipelinedSequential(ParallelSequential):
 
     def forward(self, x, context=None, batch_size=None, first=0, minibatch_size=None):
         """The outputs for this rank's block of x in an evaluation. Collective. ValueError for a context that is for training,
-        and while training steps are under way.
-        """
+        and while training steps are under way."""
         self._check_flushed()
         if context is not None and context.training:
             raise ValueError("a pipeline is trained by net.learn(..) or by net.trainer(loss, optimizer), not by single passes")
@@ -104,12 +97,10 @@ class PipelinedSequential(ParallelSequential):
         return xp.empty(self.output.of(batch_size).local_shape(self.grid.coordinates), self.dtype)
 
     def global_value(self, parameter, everywhere=False):
-        """As in ParallelSequential. ValueError while training steps are under way."""
         self._check_flushed()
         return super().global_value(parameter, everywhere)
 
     def load_state_dict(self, state, strict=True):
-        """As in ParallelSequential. ValueError while training steps are under way."""
         self._check_flushed()
         super().load_state_dict(state, strict)
 

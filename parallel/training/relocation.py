@@ -8,9 +8,8 @@ from gridgrad.parallel.placement.partition import size
 
 
 def relocate(net, optimizer, placed):
-    """Change a ParallelSequential from one placing to another, with the same plan on the same grid. Collective.
-
-    Earlier contexts are of no use then. For a moment a rank holds parameters and optimizer's state twice, the latter whole."""
+    """Change a ParallelSequential to another placing, with the same plan on the same grid. Collective. Earlier contexts are of
+    no use then. For a moment a rank holds parameters and optimizer's state twice, the latter whole."""
     params, buffers = net.params, [buffer.value for _, buffer in net.buffers]
     state, numbers = whole_state(net, optimizer), optimizer.state_numbers()
     relocation = Relocation(net)
@@ -30,9 +29,8 @@ def relocate(net, optimizer, placed):
 
 
 class Relocation:
-    """Moves arrays that are laid out as the parameters or the buffers of a network were when this was made.
-
-    They are moved to the layouts that the network has when a method is called. All methods are collective."""
+    """Moves arrays that are laid out as the parameters or buffers of a network were when this was made, to the layouts that the
+    network has when a method is called. All methods are collective."""
 
     def __init__(self, net):
         self.net = net

@@ -1,10 +1,4 @@
-"""How the ranks of a pipeline share a network: where it is cut, the chunks of this rank, and what travels between chunks.
-
-| function       | chunks                                                         | axis    |
-|----------------|----------------------------------------------------------------|---------|
-| `by_stages`    | consecutive layers, each chunk on one rank of the axis         | `stage` |
-| `by_exchanges` | the layers between two exchanges of a hypergraph partition; every rank has its part of each chunk | `model` |
-"""
+"""How the ranks of a pipeline share a network: where it is cut, the chunks of this rank, and what travels between chunks."""
 
 from dataclasses import dataclass
 from itertools import accumulate
@@ -36,7 +30,7 @@ class StageMap:
 
 
 def by_stages(placed, grid, route, cuts):
-    """The StageMap of a Placed network whose chunks are on the axis `stage`."""
+    """The StageMap of a Placed network with each chunk of consecutive layers on one rank of the axis `stage`."""
     here, places = grid.coordinates[STAGE], [place for (place,) in route.places]
     boundaries = {
         number: StageBoundary(placed.between[number], grid.coordinates, *places[number - 1 : number + 1], here)
@@ -46,9 +40,8 @@ def by_stages(placed, grid, route, cuts):
 
 
 def by_exchanges(placed, grid):
-    """The StageMap of a Placed network with the plan "hypergraph". Collective. Work is counted in floating-point operations, by
-    which the ranks agree in what order to compute. ValueError as in `between_exchanges`.
-    """
+    """The StageMap of a Placed network with the plan "hypergraph": every rank has its part of each chunk, the layers between
+    two exchanges. The order of computing follows from floating-point operations. ValueError within branches. Collective."""
     chunks, exchanges = between_exchanges(placed.layers)
     boundaries = {number: ExchangeBoundary(exchange) for number, exchange in enumerate(exchanges, 1)}
     group = grid.group(MODEL)
@@ -60,9 +53,8 @@ def by_exchanges(placed, grid):
 
 
 def balanced_cuts(net, chunks):
-    """The positions in `net.layers` at which to begin the second and later chunks so that they take about the same time: by
-    floating-point operations and memory traffic. ValueError unless `net` has an input shape or begins with a Linear layer.
-    """
+    """The positions in `net.layers` at which chunks begin that take about the same time, by floating-point operations and
+    memory traffic. ValueError unless `net` has an input shape or begins with a Linear layer."""
     return cuts_of(layer_work(net), chunks)
 
 

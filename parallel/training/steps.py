@@ -38,10 +38,8 @@ def minibatch_indices(count: int, batch_size: int, seed: int, step: int) -> tupl
 
     Parameters
     ----------
-    count : int
-        How many samples there are.
-    batch_size : int
-        The samples in a global minibatch.
+    count, batch_size : int
+        How many samples there are, and how many in a global minibatch.
     seed : int
         Of the order.
     step : int
@@ -62,7 +60,6 @@ def minibatch_indices(count: int, batch_size: int, seed: int, step: int) -> tupl
 
 
 def steps_per_epoch(count: int, batch_size: int) -> int:
-    """The number of minibatches in an epoch of `count` samples; the last one may be smaller."""
     return -(-count // batch_size)
 
 
@@ -80,7 +77,8 @@ def train_step(
 ) -> float:
     """One training step, on this rank's part of a global minibatch. Collective.
 
-    `ParallelSequential.learn` does the same for whoever has the whole minibatch on every rank.
+    `ParallelSequential.learn` does the same for whoever has the whole minibatch on every rank. All ranks raise ValueError,
+    before the update, if not all of them say the same `batch_size`, and Diverged if the loss is NaN or infinite.
 
     Parameters
     ----------
@@ -98,13 +96,6 @@ def train_step(
     Returns
     -------
     The mean loss over the global minibatch, before the update.
-
-    Raises
-    ------
-    Diverged
-        On all ranks, if the loss is NaN or infinite.
-    ValueError
-        On all ranks, before the update, if not all of them say the same `batch_size`.
 
     Examples
     --------
@@ -133,14 +124,12 @@ def accumulated_step(
 ) -> float:
     """A `train_step` on micro-batches, whose gradients are added: (x, y, samples) of each, samples on all ranks. Collective.
 
-    They add up to `batch_size`. The statistics of BatchNorm are taken over each micro-batch separately."""
+    They add up to `batch_size`. BatchNorm takes its statistics over each micro-batch separately."""
     return net.trainer(loss, optimizer, context).complete_step(micro_batches, batch_size)
 
 
 class Trainer:
-    """Trains a network step by step; each step is complete when it returns. Pipelines have other trainers.
-
-    context: holds what backward needs; by default the network's own."""
+    """Trains a network; each step is complete when it returns. Pipelines have other trainers. context: the net's by default."""
 
     submitted = 0  # steps that are under way
     staleness: Counter[int] = Counter()  # see PipelineTrainer: empty, because here no update comes between forward and backward
@@ -188,12 +177,12 @@ class Trainer:
         return [total]
 
     def flush(self) -> list[float]:
-        """Finish steps that are under way; returns the list of the losses that were not known yet: here there are none."""
+        """Finish steps that are under way; returns the losses that were not known yet: here there are none."""
         return []
 
 
 class LossSum:
-    """This rank's part of a loss, which is summed over all ranks from now on. samples: of the minibatch, alike on all ranks."""
+    """The sum of a loss over all ranks, from now on. value: this rank's part. samples: of the minibatch, alike on all ranks."""
 
     def __init__(self, net, value, samples):
         self.world, self.samples, digits = net.grid.world, samples, samples % DIGITS
@@ -228,6 +217,8 @@ def first_not_finite(grid, arrays):
 def evaluate(net: "ParallelSequential", part: Any, loss_name: str, reader: "Reader", batch_size: int) -> dict[str, Any]:
     """Evaluate a network on all samples of a part of a data set. Collective.
 
+    All ranks raise Diverged if an output is not finite.
+
     Parameters
     ----------
     net : ParallelSequential
@@ -247,11 +238,6 @@ def evaluate(net: "ParallelSequential", part: Any, loss_name: str, reader: "Read
     samples of the loss that training minimises, without weight penalties. accuracy: in percent. mse: the mean over samples and
     outputs, in units of the standardised targets. rmse: a list with one number for each output, in the units of the data set.
 
-    Raises
-    ------
-    Diverged
-        On all ranks, if an output is not finite.
-
     Examples
     --------
     >>> from mpi4py import MPI
@@ -270,8 +256,7 @@ def evaluate(net: "ParallelSequential", part: Any, loss_name: str, reader: "Read
     sums = np.zeros(2 if classes else part.target_width, np.float64)
     finite = True
     for outputs, y, _ in _forward_passes(net, part, reader, batch_size):
-        y = to_device(y)
-        finite = finite and bool(xp.isfinite(outputs).all())
+        y, finite = to_device(y), finite and bool(xp.isfinite(outputs).all())
         if not net.is_counted or not len(outputs):
             continue
         if classes:
@@ -290,7 +275,7 @@ def evaluate(net: "ParallelSequential", part: Any, loss_name: str, reader: "Read
 
 
 def predict(net: "ParallelSequential", part: Any, reader: "Reader", batch_size: int) -> np.ndarray | None:
-    """The outputs of a network for all samples of a part of a data set. Collective.
+    """The outputs of a network for all samples of a part of a data set, (samples, outputs). Collective.
 
     Parameters
     ----------
@@ -299,7 +284,7 @@ def predict(net: "ParallelSequential", part: Any, reader: "Reader", batch_size: 
 
     Returns
     -------
-    On rank 0 an array (samples, outputs), None elsewhere.
+    An array on rank 0, None elsewhere.
 
     Examples
     --------
@@ -316,14 +301,11 @@ def predict(net: "ParallelSequential", part: Any, reader: "Reader", batch_size: 
     """
     passes = _forward_passes(net, part, reader, batch_size)
     pieces = [net.gather_outputs(outputs, samples) for outputs, _, samples in passes]
-    found = [piece for piece in pieces if piece is not None]
-    return np.concatenate(found) if net.grid.rank == 0 else None
+    return np.concatenate([piece for piece in pieces if piece is not None]) if net.grid.rank == 0 else None
 
 
 def _forward_passes(net, part, reader, batch_size):
-    """Yield (this rank's outputs, their targets, samples on all ranks) of forward passes over all samples of `part`, in order.
-
-    Collective: every rank must take all results."""
+    """Yield (this rank's outputs, their targets, samples on all ranks) of passes over all samples, in order. Collective."""
     for start in range(0, len(part), batch_size):
         indices = np.arange(start, min(start + batch_size, len(part)))
         x, y = reader.load(indices)

@@ -25,9 +25,8 @@ from gridgrad.nn.sequence import shapes
 from gridgrad.parallel import ProcessGrid, Redistribute, Trace, parallelize, train_step
 from gridgrad.parallel.grid.devices import use_device
 from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.placement.moves import MASTER
 from gridgrad.parallel.placement.partition import Partition
-from gridgrad.parallel.placement.placements import AtMaster, C, Copies, N, Shard
+from gridgrad.parallel.placement.placements import MASTER, AtMaster, C, Copies, N, Shard
 from gridgrad.parallel.plans.marques import KERNELS, EachWhole, at_master
 from gridgrad.parallel.prediction.cost import Cost, slowest_rank
 from gridgrad.parallel.prediction.machine import read
