@@ -1,31 +1,22 @@
-"""The array library of this process: NumPy, or CuPy on a GPU. Layers use it as `xp`, whichever it is.
-
-    from gridgrad.nn.device import xp
+"""The array library of this process: `xp` is NumPy, or CuPy on a GPU.
 
 Every process starts with NumPy; call `use` to change that before any network is made. `nn` and `parallel` use only what
 means the same in both libraries: no `where=`, no methods of ufuncs, and `out=` only with the dtype of the result.
 """
 
 import os
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-# An array of the library in use, in type hints. These name NumPy's; on a GPU the arrays are CuPy's, with the same methods,
-# though no type checker knows it.
-Array = npt.NDArray[Any]
+Array = npt.NDArray[Any]  # of the library in use, in type hints; CuPy's arrays have the same methods
 
 ALIGNMENT = 64  # bytes: the size of a cache line and of the widest vector registers
-# The elements of NumPy's buffers. It copies operands whose rows are not contiguous to its buffers if several rows fit. With the
-# usual 8192 elements, operations on rows of some hundred elements take two to three times as long as with this many.
+# The elements of NumPy's buffers, to which it copies rows that are not contiguous if several fit: with the usual 8192,
+# operations on rows of some hundred elements take two to three times as long.
 BUFFER_SIZE = 512
-
-
-class ArrayLibrary:
-    """The type of `xp`. `use` copies the attributes of the library into it, so that looking up `xp.add` is as fast as `np.add`.
-    is_cpu: whether it is NumPy; use it only to choose between algorithms that compute the same.
-    """
 
 
 NO_TF32 = "--tf32 is for the products of a GPU: use --device gpu with it"  # on a CPU
@@ -77,9 +68,8 @@ class Gpu:
             (probe @ probe).get()  # fails if the compiler or cuBLAS is missing, as in a CuPy without a toolkit
         except ModuleNotFoundError as error:
             missing = "CuPy" if error.name in ("cupy", "cupyx") else f"CuPy's {error.name}"
-            raise ValueError(
-                f'--device gpu: {missing} is not installed: pip install "cupy-cuda13x[ctk]", or use --device cpu'
-            ) from None
+            advice = 'pip install "cupy-cuda13x[ctk]", or use --device cpu'
+            raise ValueError(f"--device gpu: {missing} is not installed: {advice}") from None
         except Exception as error:  # the driver, the runtime, the compiler and cuBLAS each raise a type of their own
             words = " ".join(str(error).split())[:200]
             raise ValueError(f"--device gpu: CuPy can not use a GPU here ({words}): use --device cpu") from None
@@ -105,7 +95,9 @@ class Gpu:
 
 
 KINDS = {"cpu": Cpu, "gpu": Gpu}
-xp: Any = ArrayLibrary()
+# `use` copies the attributes of the library into `xp`, so that looking up `xp.add` is as fast as `np.add`. `xp.is_cpu` is for
+# choosing between algorithms that compute the same.
+xp: Any = SimpleNamespace()
 
 
 def use(name, number=0, tf32=False):

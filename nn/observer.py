@@ -1,8 +1,7 @@
 """Observers: how traces, profiles and overlapped communication follow what a network does.
 
-An observer is registered with a network (`net.observe(observer)`, or `with net.observed_by(observer):`). Its methods are
-then called for every pass of every layer in training, for the loss, the optimizer and the reader of a training step and, in
-a parallel network, for every collective. They are not called for evaluations.
+The methods of an observer that is registered with a network are called in training, not in evaluations: for every pass of
+every layer, for the loss, the optimizer and the reader and, in a parallel network, for every collective.
 """
 
 from collections.abc import Iterator
@@ -103,7 +102,7 @@ class Observable:
 
     @contextmanager
     def observed_by(self, observer: Observer) -> Iterator[Observer]:
-        """A context manager: the observer is registered within its block."""
+        """Register an observer for a block: `with net.observed_by(observer):`."""
         self.observe(observer)
         try:
             yield observer

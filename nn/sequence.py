@@ -79,11 +79,11 @@ class Chunk:
         self.layers, self.executed = layers, fuse(layers)
         for i, layer in enumerate(layers):  # a layer may overwrite its input if the one before does not need that in backward
             layer.in_place = i > 0 and layers[i - 1].output_may_be_overwritten
-        self._trained = [layer for layer in reversed(self.executed) if has_parameters(layer)]
+        self._backwards = self.executed[::-1]
+        self._trained = [layer for layer in self._backwards if has_parameters(layer)]
         # Nobody may need the gradient of the input: then a backward pass ends with the first layer that has parameters.
         self._first = self._trained[-1] if self._trained else None
-        behind = self.executed[self.executed.index(self._first) + 1 :] if self._trained else []
-        self._backwards, self._behind = self.executed[::-1], behind[::-1]
+        self._behind = self._backwards[: self._backwards.index(self._first)] if self._trained else []
         self._passes, self._passes_behind = _backward_passes(self._backwards), _backward_passes(self._behind)
 
     def forward(self, x, context):

@@ -1,8 +1,8 @@
 """Batch normalisation, and the ReLU that follows it in the same passes over the memory.
 
-The arrays are larger than the caches and little is computed for each element, so what counts is how often memory is read and
-written. So they are processed in pieces that stay in the cache (`nn/kernels/workspace.py`): forward reads x twice, for the
-statistics and to write the output; backward reads x and dy, too, twice. Sums over a piece are products with ones.
+What takes time is to read and write arrays that are larger than the caches. So they are processed in pieces that stay in the
+cache (`nn/kernels/workspace.py`): forward reads x twice, backward reads x and dy twice. Sums over a piece are products with
+ones.
 """
 
 from math import prod
@@ -22,9 +22,8 @@ class BatchNorm(Layer):
     """Batch normalisation, y = gamma (x - mean) / sqrt(variance + eps) + beta for each channel.
 
     This is algorithm 1 of Ioffe and Szegedy 2015, for x of shape (n, features) or (n, H, W, channels). In training, mean and
-    variance are those of the *global* minibatch, over samples and pixels. In evaluation they are the running mean and
-    variance: exponential moving averages over the minibatches, updated as running <- (1 - momentum) running + momentum newest.
-    As in PyTorch, the running variance averages the unbiased variances.
+    variance are those of the *global* minibatch, over samples and pixels. In evaluation they are running averages over the
+    minibatches, running <- (1 - momentum) running + momentum newest; of the variance, as in PyTorch, of the unbiased one.
 
     Parameters
     ----------
@@ -58,14 +57,11 @@ class BatchNorm(Layer):
         self.parameters, self.buffers = (self.gamma, self.beta), (self.mean, self.variance)
 
     def sum_over_ranks(self, sums: Array) -> Array:
-        """Sum `sums`, a float64 array, in place over the ranks that hold other samples or pixels; returns it.
-
-        Here there are no other ranks; a parallel network replaces this by an all-reduce.
-        """
+        """Sum `sums`, float64, in place over the ranks that hold other samples or pixels, here none; returns it."""
         return sums
 
     def forward(self, x: Array, context: Context, relu: ReLU | None = None) -> Array:
-        """The output for x. relu: a ReLU layer to apply to it; the backward pass then goes through that, too."""
+        """The output for x. relu: a layer to apply to it; the backward pass then goes through that, too."""
         kept = context[self]
         kept.for_gradients = kept.for_input_gradient = kept.x = None
         if context.training:
@@ -140,8 +136,7 @@ class BatchNorm(Layer):
         found = sums_of_pieces(dy, 2)
         contiguous = xp.ascontiguousarray(dy)
         vectors = kept.mean, kept.scale, -kept.shift
-        for number, piece in enumerate(pieces((kept.x, contiguous), vectors)):
-            x_piece, dy_piece, mean, scale, minus_shift = piece
+        for number, (x_piece, dy_piece, mean, scale, minus_shift) in enumerate(pieces((kept.x, contiguous), vectors)):
             if kept.relu:
                 keep_where_positive(x_piece, scale, minus_shift, dy_piece)
             product = scratch("product", dy_piece.shape, dy.dtype)

@@ -58,9 +58,7 @@ class Branching(Layer):
 
     def give_name(self, name: str) -> None:
         self.name = name
-        self.children = [
-            name_and_order(branch, f"{name}.{own}.") for own, branch in zip(self._names, self.children, strict=True)
-        ]
+        self.children = [name_and_order(branch, f"{name}.{own}.") for own, branch in zip(self._names, self.children)]
 
     @cached_property
     def chunks(self) -> list[Chunk]:
@@ -86,10 +84,9 @@ class Branching(Layer):
             xp.copyto(kept.for_input_gradient, dx)
 
     def input_gradient(self, dy: Array, context: Context) -> Array:
-        kept = context[self]
-        dx = kept.pop("for_input_gradient")
+        dx = context[self].pop("for_input_gradient")
         if dx is None:
-            kept.for_gradients = True
+            context[self].for_gradients = True
             dx = self._through_branches("input_gradients", dy, context)
         return dx
 
@@ -155,13 +152,11 @@ class Residual(Branching):
         return xp.add(a, b, out=kept.workspace("y", a.shape, a.dtype))
 
     def _split(self, dy, kept):
-        branch = self.chunks[0].executed
+        branch, first = self.chunks[0].executed, dy
         if branch and branch[-1].overwrites_gradient:
-            copied = kept.workspace("dy", dy.shape, dy.dtype)
-            xp.copyto(copied, dy)
-            yield copied
-        else:
-            yield dy
+            first = kept.workspace("dy", dy.shape, dy.dtype)
+            xp.copyto(first, dy)
+        yield first
         yield dy
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -180,8 +175,7 @@ class Concat(Branching):
     Parameters
     ----------
     *branches : sequence of Layer
-        The layers of each; an empty one is the identity. All outputs must have the same height and width. ValueError if there
-        is no branch.
+        At least one, else ValueError; an empty one is the identity. All outputs must have the same height and width.
 
     Examples
     --------

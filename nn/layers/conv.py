@@ -15,9 +15,9 @@ from gridgrad.nn.layers.linear import WeightedLayer
 class Conv2d(WeightedLayer):
     """A convolution of images, y = x * w + b, for x of shape (n, H, W, inputs) and y of shape (n, P, Q, outputs).
 
-    The operation is a correlation, as usual in deep learning; the formula is in `nn/kernels/convolution.py`. w is stored as
-    (kh, kw, inputs, outputs); `state_dict` transposes it to PyTorch's (outputs, inputs, kh, kw). Initial weights and biases
-    are uniform in [-1/sqrt(inputs kh kw), 1/sqrt(inputs kh kw)), as in PyTorch. Sizes out of range raise ValueError.
+    The operation is a correlation (`nn/kernels/convolution.py`). w is stored as (kh, kw, inputs, outputs); `state_dict`
+    transposes it to PyTorch's (outputs, inputs, kh, kw). Initial weights and biases are uniform in
+    [-1/sqrt(inputs kh kw), 1/sqrt(inputs kh kw)), as in PyTorch. Sizes out of range raise ValueError.
 
     Parameters
     ----------

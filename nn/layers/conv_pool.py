@@ -1,9 +1,7 @@
 """A convolution fused with the max-pooling that follows it, computed for one block of images at a time.
 
 The output of the convolution is the largest array of many networks, and nobody needs it after the pooling, which stores
-itself which pixel of each window had the maximum. So the output, and in the backward pass its gradient, are computed and
-consumed one block of images after another and never leave the cache. That saves memory traffic, for which the cores of a
-machine compete.
+which pixel of each window had the maximum. In blocks it and its gradient never leave the cache, which saves memory traffic.
 """
 
 from itertools import groupby

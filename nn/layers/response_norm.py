@@ -63,10 +63,9 @@ class LocalResponseNorm(Layer):
         return y
 
     def input_gradient(self, dy: Array, context: Context) -> Array:
-        """dx_c = dy_c base_c^-beta - 2 alpha beta / size x_c sum_c' dy_c' x_c' base_c'^(-beta - 1).
+        """dx_c = dy_c base_c^-beta - 2 alpha beta / size x_c sum_c' dy_c' x_c' base_c'^(-beta - 1), over dy without a halo.
 
-        base is the denominator k + alpha / size * sum x^2; c' are the channels whose window contains c.
-        dx overwrites dy if there is no halo.
+        base is k + alpha / size * sum x^2; c' are the channels whose window contains c.
         """
         x = context[self].x
         dx = dy if dy.shape == x.shape and dy.flags.c_contiguous else context.gradient_space(x.shape, dy)

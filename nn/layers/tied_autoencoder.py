@@ -7,27 +7,23 @@ from gridgrad.nn.context import Context
 from gridgrad.nn.device import Array, xp
 from gridgrad.nn.kernels.gemm import matmul
 from gridgrad.nn.kernels.workspace import column_sums
-from gridgrad.nn.layer import Layer, Parameter
+from gridgrad.nn.layer import Parameter
 from gridgrad.nn.layers.activations import Sigmoid
+from gridgrad.nn.layers.linear import WeightedLayer
 
 
-class TiedAutoencoder(Layer):
+class TiedAutoencoder(WeightedLayer):
     """An autoencoder with tied weights, y = h W^T + c with h = sigmoid(x W + b), for x, y (n, inputs) and h (n, hidden).
 
-    A Sigmoid behind it and the mean squared error from x complete the autoencoder of Marques 2016, Appendix A. W is stored as
-    (inputs, hidden). `state_dict` has the names and shapes of a `Linear(inputs, hidden)`, "weight" and "bias", so that these
-    two move into the network that is trained further, and "decoder_bias" for c. W and b start like those of a `Linear`, c
-    starts at 0.
-
-    Where several ranks hold blocks with different hidden units, their outputs are partial sums: then one rank holds and adds
-    all of c, and the others an empty slice.
+    A Sigmoid behind it and the mean squared error from x complete the autoencoder of Marques 2016, Appendix A. W, (inputs,
+    hidden), and b have the initial values, and in a `state_dict` the names and shapes, of a `Linear(inputs, hidden)`, so that
+    they move into the network that is trained further. c is the "decoder_bias" and starts at 0; where ranks hold blocks of
+    the hidden units, one holds and adds all of c, and the others an empty slice.
 
     Parameters
     ----------
-    inputs : int
-        The number of features that are encoded, at least 1; else ValueError.
-    hidden : int
-        The number of features that encode them, at least 1; else ValueError.
+    inputs, hidden : int
+        The numbers of features that are encoded and that encode them, at least 1; else ValueError.
 
     Examples
     --------
@@ -42,19 +38,14 @@ class TiedAutoencoder(Layer):
     >>> encoder.load_state_dict(net.state_dict(), strict=False)
     """
 
-    output_may_be_overwritten = True
     kind = "autoencoder"
-    overwrites_gradient = False
 
     def __init__(self, inputs: int, hidden: int) -> None:
         inputs, hidden = whole_number(inputs, "TiedAutoencoder: inputs"), whole_number(hidden, "TiedAutoencoder: hidden")
-        self.inputs = self.outputs = inputs
-        self.hidden = hidden
-        bound = 1 / math.sqrt(inputs)
-        self.weight = Parameter("weight", (inputs, hidden), bound, torch_axes=(1, 0))
-        self.bias = Parameter("bias", (hidden,), bound)
+        super().__init__(Parameter("weight", (inputs, hidden), 1 / math.sqrt(inputs), torch_axes=(1, 0)), bias=True)
+        self.inputs, self.outputs, self.hidden = inputs, inputs, hidden
         self.decoder_bias = Parameter("decoder_bias", (inputs,))
-        self.parameters = (self.weight, self.bias, self.decoder_bias)
+        self.parameters = (*self.parameters, self.decoder_bias)
         self.activation = Sigmoid()
         self.activation.in_place = True  # x W + b is needed nowhere else
 
