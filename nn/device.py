@@ -101,8 +101,8 @@ xp: Any = SimpleNamespace()
 
 
 def use(name, number=0, tf32=False):
-    """Choose the array library: "cpu", "gpu" (ValueError if there is none), or "auto" for a GPU if there is one. number: of the
-    GPU, modulo how many there are. tf32: whether it may round factors of float32 products to 10 bits (TensorFloat-32).
+    """Choose the library: "cpu", "gpu" (ValueError if there is none), or "auto" for a GPU if there is one.
+    number: of the GPU, modulo how many there are. tf32: whether it may round factors of float32 products to 10 bits.
     """
     global _device
     if name == "auto":

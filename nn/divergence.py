@@ -36,14 +36,12 @@ def all_finite(array):
 
 
 def first_of(arrays):
-    """The position of the first array with a value that is not finite; their number if there is none."""
+    """The position of the first array with a value that is not finite, else their number."""
     return next((position for position, array in enumerate(arrays) if not all_finite(array)), len(arrays))
 
 
 def explain_divergence(net, loss, x, context, first_not_finite=first_of):
-    """The message for a loss that is not finite: which input, parameter or output is the first of such values, and advice.
-    first_not_finite: like `first_of`; it may ask all ranks.
-    """
+    """The message for a loss that is not finite. first_not_finite: as `first_of`, but it may ask all ranks."""
     x = as_input(x, net.dtype)
     suspects = [("the input", x)]
     for layer in net.layers:

@@ -30,7 +30,7 @@ class Parameter:
     Parameters
     ----------
     name : str
-        Its name within the layer, as `state_dict` and PyTorch use it ("weight", "bias").
+        As `state_dict` and PyTorch use it, such as "weight" or "bias".
     shape : sequence of int
         That of the whole array.
     bound : float, optional
@@ -43,8 +43,8 @@ class Parameter:
     Attributes
     ----------
     layout : Block or Layout
-        Which block of the whole array this process holds, its `index`. In a parallel network it is a Layout
-        (`parallel/placement/layout.py`), which also says what other processes hold.
+        Its `index` says which block of the whole array this process holds. A Layout, of `parallel/placement/layout.py`, also
+        says what other processes hold.
     value, grad : array
         That block and the gradient of it; None until the network allocates them.
 
@@ -173,10 +173,7 @@ class Layer:
     observed_as: "Layer | None" = None  # the layer that observers see in place of this one, which combines several
 
     def placed(self, **layouts: Any) -> Self:
-        """A new layer, without a name and memory, that computes as this one with blocks of its parameters and buffers.
-
-        layouts: those of its arrays, by name; others keep their own. ValueError for a name that no array has.
-        """
+        """A new layer, without a name and memory, with arrays in these layouts, by name, or ValueError; others keep theirs."""
         new = copy(self)
         made: dict[Parameter, Any] = {}
         for attribute, p in vars(self).items():
@@ -224,10 +221,7 @@ class Layer:
         return shape
 
     def inputs_of(self, columns: Part) -> Part:
-        """The inputs that the outputs `columns` are computed from: all unless the weights are sparse, none for no outputs.
-
-        Both count in the whole layer, also for a block of it. Of a TiedAutoencoder, `columns` are hidden units.
-        """
+        """The inputs that some outputs, or hidden units of a TiedAutoencoder, need. Both are indices of the whole layer."""
         some = columns.stop > columns.start if isinstance(columns, slice) else len(columns)
         return slice(0, self.inputs if some else 0)
 
@@ -241,9 +235,7 @@ class Layer:
 
 
 class FlatParameters:
-    """All parameters of a network in one flat array and all gradients in another; layers hold views of them.
-    params, grads: these arrays; None until `lay_out`. places: [(layer, Parameter, its slice of them)], in their order.
-    """
+    """The flat arrays of a network, None until `lay_out`. places: [(layer, Parameter, its slice of them)], in their order."""
 
     # In each step an optimizer asks for each part of the slices `owned`, with `ready`, before it reads the gradients, and says
     # with `updated` that it has written the parameters; after all of them it calls `end_update`. A parallel network has a

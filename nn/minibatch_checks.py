@@ -51,9 +51,7 @@ def _kind(x, y, loss):
 
 
 def _checked_kind(net, x, y, loss):
-    """Check everything except the range of the labels. Returns (x, y, unsigned, classes): the unsigned dtype as which labels
-    can be viewed and the number of classes, or None and 0 for targets.
-    """
+    """(x, y, unsigned dtype of labels, number of classes), the last ones None and 0 for targets. Labels may be out of range."""
     if isinstance(loss, type):
         raise ValueError(f"the loss must be an object, not the class: write {loss.__name__}()")
     x, y = _samples(x), array_of_numbers(y, "y")

@@ -26,9 +26,7 @@ class SummaryRow:
 
 
 def rows(net, shape):
-    """[SummaryRow] for input samples of `shape`; a branching layer follows the layers in its branches. ValueError if the
-    network cannot take such samples.
-    """
+    """[SummaryRow] for input samples of `shape`; a branching layer follows its branches. ValueError for an unfit shape."""
     return [
         SummaryRow(layer.name, layer.description, after, sum(p.size for p in layer.parameters), flops(layer, after))
         for layer, _, after in shapes(net.layers, shape)

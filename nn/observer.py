@@ -20,11 +20,9 @@ class Observer:
     def __init_subclass__(cls):
         cls.hears_passes = any(getattr(cls, event) is not getattr(Observer, event) for event in ("begin", "end", "computed"))
 
-    # A pass is the work of one object in one phase.
-    # thing: a layer, a loss, an optimizer, an update protocol or a reader; each has a `name`.
-    # phase: "forward", "gradients", "input_gradient" or "backward" (both halves at once) of a layer; "forward" or "backward" of
-    # a loss; "step" of an optimizer or a protocol; "load" of a reader.
-    # context: the Context of the pass; None for an optimizer and a reader.
+    # A pass is the work of one thing in one phase, in a Context or None: of a layer "forward", "gradients", "input_gradient" or
+    # "backward" (both halves at once), of a loss "forward" or "backward", of an optimizer or an update protocol "step", of a
+    # reader "load". Each thing has a `name`.
 
     def begin(self, thing, phase, context):
         """A pass begins. Passes can be nested: those of the layers in a branch lie within the pass of the branching layer."""
@@ -39,7 +37,7 @@ class Observer:
         """The gradients of a layer's parameters are final: this backward pass does not write them again."""
 
     def relocated(self, relocation):
-        """A parallel network has other layers from now on. relocation: of `parallel/training/relocation.py`. Collective."""
+        """A parallel network has other layers from now on (`parallel/training/relocation.py`). Collective."""
 
     # ----- a pipeline. instruction: of its schedule; as text, such as "2F0", it says what is computed or sent.
 
@@ -49,9 +47,8 @@ class Observer:
     def end_instruction(self, instruction):
         """This rank has carried out the instruction that it began last."""
 
-    # ----- communication, if `hears_collectives`
-    # group: the group of ranks. layer: the name under which the collective is counted. kind: the operation. bytes_sent: by
-    # this rank. start, stop: times in seconds.
+    # ----- communication, if `hears_collectives`. layer: the name under which it is counted. bytes_sent: by this rank. start,
+    # stop: times in seconds.
 
     def collective(self, group, layer, kind, bytes_sent, start, stop):
         """This rank spent the time from `start` to `stop` in a collective: in its first call, if it is non-blocking."""

@@ -83,10 +83,7 @@ class Sequential(Observable):
         self.layers = list(layers)
 
     def allocate(self) -> None:
-        """Allocate the parameters and draw their initial values, unless this has been done. Collective in a parallel network.
-
-        Everything that needs the parameters calls it: optimizers when they are made, `forward`, `state_dict`.
-        """
+        """Allocate the parameters and draw their initial values, unless it is done. Collective in a parallel network."""
         if self.flat.params is not None:
             return
         ensure_measured()
@@ -182,10 +179,7 @@ class Sequential(Observable):
         return self.passes.backward(dy, context, input_gradient)
 
     def input_gradients(self, dy: Array, context: Context, input_gradient: bool = False) -> Array | None:
-        """One half of `backward`, with its arguments and result: compute the gradients of the layers' inputs.
-
-        `parameter_gradients` may follow at any later time: until then the context stores the gradients of the layers' outputs.
-        """
+        """One half of `backward`, with its arguments and result. The context stores gradients until the other half runs."""
         self._attach_observer(context)
         return self.passes.input_gradients(dy, context, input_gradient)
 
@@ -220,10 +214,7 @@ class Sequential(Observable):
             raise ValueError(f"{which}: make it of the network that learns, after `parallelize`")
 
     def predict(self, x: npt.ArrayLike) -> npt.NDArray[Any] | Any:
-        """The outputs for samples x (n, ...), as a host array of its own: (n, outputs). No minibatch may be under way.
-
-        ValueError if the network does not take such samples.
-        """
+        """The outputs for samples x (n, ...), a new host array; ValueError for unfit ones. No minibatch may be under way."""
         return np.array(to_host(self.forward(checked_samples(self, x))))
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -239,9 +230,7 @@ class Sequential(Observable):
         return None if any(value is None for value in state.values()) else state
 
     def global_parameters(self, everywhere: bool = False) -> Iterator[tuple[str, npt.NDArray[Any] | Any]]:
-        """Yield each (name, array) of `state_dict`, so that one global array is in memory at a time. It is None on a rank
-        that does not get it. Collective in a parallel network.
-        """
+        """Yield each (name, array, or None on a rank that does not get it) of `state_dict`, one array in memory at a time."""
         self.allocate()
         for layer, p in self.parameters + self.buffers:
             whole = self.global_value(p, everywhere)
@@ -266,8 +255,8 @@ class Sequential(Observable):
         if strict and pairs.keys() != state.keys():
             raise ValueError(f"state_dict: names differ: {sorted(pairs.keys() ^ state.keys())}")
         loaded = []
-        for name, p in ((name, p) for name, p in pairs.items() if name in state):
-            value = np.asarray(state[name])
+        for name in [name for name in pairs if name in state]:
+            p, value = pairs[name], np.asarray(state[name])
             expected = tuple(p.stored_shape[axis] for axis in p.torch_axes)
             if value.shape != expected:
                 raise ValueError(f"state_dict: {name} has shape {value.shape}, expected {expected}")

@@ -190,16 +190,17 @@ class Concat(Branching):
         super().__init__({f"branches.{number}": branch for number, branch in enumerate(branches)})
 
     def _join(self, pieces, kept):
-        kept.widths = [piece.shape[-1] for piece in pieces]
-        y = kept.workspace("y", (*pieces[0].shape[:-1], sum(kept.widths)), pieces[0].dtype)
-        for piece, part in zip(pieces, parts(kept.widths)):
-            y[..., part] = piece
+        stops = list(accumulate(piece.shape[-1] for piece in pieces))
+        kept.channels = [slice(stop - piece.shape[-1], stop) for stop, piece in zip(stops, pieces)]
+        y = kept.workspace("y", (*pieces[0].shape[:-1], stops[-1]), pieces[0].dtype)
+        for piece, channels in zip(pieces, kept.channels):
+            y[..., channels] = piece
         return y
 
     def _split(self, dy, kept):
-        for width, part in zip(kept.widths, parts(kept.widths)):
-            piece = kept.workspace("dy", (*dy.shape[:-1], width), dy.dtype)
-            piece[...] = dy[..., part]
+        for channels in kept.channels:
+            piece = kept.workspace("dy", (*dy.shape[:-1], channels.stop - channels.start), dy.dtype)
+            piece[...] = dy[..., channels]
             yield piece
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -210,8 +211,3 @@ class Concat(Branching):
 
     def __repr__(self):
         return f"Concat({', '.join(map(str, self.children))})"
-
-
-def parts(widths):
-    """Consecutive slices whose lengths are `widths`; the first starts at 0."""
-    return [slice(stop - width, stop) for stop, width in zip(accumulate(widths), widths)]

@@ -17,8 +17,8 @@ from gridgrad.nn.layer import Layer, Parameter, Part
 
 
 class WeightedLayer(Layer):
-    """A layer with a weight (.., inputs, outputs) and, if wanted, a bias. If ranks hold different inputs of the same outputs, one
-    of them holds and adds that part of the bias, and the others an empty slice.
+    """A layer with a weight (.., inputs, outputs) and, if wanted, a bias. If ranks hold different inputs of the same outputs,
+    one of them holds and adds that part of the bias, and the others an empty slice.
     """
 
     output_may_be_overwritten = True
@@ -122,7 +122,8 @@ class SparseLinear(Linear):
         pattern = np.asarray(pattern)
         if pattern.ndim != 2 or pattern.dtype != bool:
             raise ValueError(f"SparseLinear: pattern must be boolean (inputs, outputs), not {pattern.dtype} {pattern.shape}")
-        super().__init__(*pattern.shape, bias)
+        inputs, outputs = pattern.shape
+        super().__init__(inputs, outputs, bias)
         self.pattern = pattern
         self.weight: SparseWeight = SparseWeight(pattern, self.weight.bound)
         self.parameters = (self.weight, *self.parameters[1:])

@@ -92,9 +92,7 @@ class Pool2d(Layer):
         raise NotImplementedError
 
     def _row_blocks(self, x, y, context):
-        """Yield (images, output rows, {place: its rows of x}, Space) for blocks that together cover y, from top to bottom. All
-        windows in a block have the same places in the image and not in the padding.
-        """
+        """Yield (images, output rows, {place: its rows of x}, Space) for blocks that cover y. No place is in the padding."""
         _, stride, before = self.window.along(ROWS)
         row_bytes = stride * prod(x.shape[2:]) * x.itemsize
         for run, places in runs(*self.window.along(ROWS), y.shape[1], x.shape[1]):

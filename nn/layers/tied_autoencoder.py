@@ -27,14 +27,8 @@ class TiedAutoencoder(WeightedLayer):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from gridgrad.nn import Linear, MSE, SGD, Sequential, Sigmoid, TiedAutoencoder
-    >>> net, x = Sequential([TiedAutoencoder(6, 2), Sigmoid()]), np.eye(6, dtype=np.float32)
-    >>> loss, optimizer = MSE(), SGD(net, lr=0.5)
-    >>> first, *_, last = (net.learn(x, x, loss, optimizer) for _ in range(20))
-    >>> last < first
-    True
-    >>> encoder = Sequential([Linear(6, 2), Sigmoid()])
+    >>> from gridgrad.nn import Linear, Sequential, Sigmoid, TiedAutoencoder
+    >>> net, encoder = Sequential([TiedAutoencoder(6, 2), Sigmoid()]), Sequential([Linear(6, 2), Sigmoid()])
     >>> encoder.load_state_dict(net.state_dict(), strict=False)
     """
 
