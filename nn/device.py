@@ -5,7 +5,6 @@ means the same in both libraries: no `where=`, no methods of ufuncs, and `out=` 
 """
 
 import os
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,15 +16,13 @@ ALIGNMENT = 64  # bytes: the size of a cache line and of the widest vector regis
 # The elements of NumPy's buffers, to which it copies rows that are not contiguous if several fit: with the usual 8192,
 # operations on rows of some hundred elements take two to three times as long.
 BUFFER_SIZE = 512
-
-
 NO_TF32 = "--tf32 is for the products of a GPU: use --device gpu with it"  # on a CPU
 
 
 class Cpu:
     """NumPy, with arrays in the host's memory."""
 
-    library, is_cpu = np, True
+    library, is_cpu, pinned_empty = np, True, staticmethod(np.empty)
 
     def __init__(self, number=0, tf32=False):
         if tf32:
@@ -43,9 +40,6 @@ class Cpu:
 
     to_host = to_device
 
-    def pinned_empty(self, size, dtype):
-        return np.empty(size, dtype)
-
     def __str__(self):
         return "cpu"
 
@@ -61,7 +55,7 @@ class Gpu:
             import cupy
             import cupyx
 
-            self.library, self._empty_pinned = cupy, cupyx.empty_pinned
+            self.library, self.empty, self.pinned_empty = cupy, cupy.empty, cupyx.empty_pinned
             self.number = number % max(cupy.cuda.runtime.getDeviceCount(), 1)
             cupy.cuda.Device(self.number).use()
             probe = cupy.ones((2, 2), np.float32)
@@ -74,17 +68,11 @@ class Gpu:
             words = " ".join(str(error).split())[:200]
             raise ValueError(f"--device gpu: CuPy can not use a GPU here ({words}): use --device cpu") from None
 
-    def empty(self, size, dtype):
-        return self.library.empty(size, dtype)
-
     def to_device(self, array, out=None):
         return self.library.asarray(array) if out is None else out.set(array)
 
     def to_host(self, array, out=None):
         return self.library.asnumpy(array) if out is None else array.get(out=out)
-
-    def pinned_empty(self, size, dtype):
-        return self._empty_pinned(size, dtype)
 
     def synchronise(self):
         self.library.cuda.get_current_stream().synchronize()
@@ -94,10 +82,14 @@ class Gpu:
         return f"{name}, CuPy {self.library.__version__}"
 
 
+class ArrayLibrary:  # looking up attributes of a SimpleNamespace takes three times as long
+    """The type of `xp`. `use` copies the attributes of the library into it, so that looking up `xp.add` is as fast as `np.add`.
+    is_cpu: whether it is NumPy; use it only to choose between algorithms that compute the same.
+    """
+
+
 KINDS = {"cpu": Cpu, "gpu": Gpu}
-# `use` copies the attributes of the library into `xp`, so that looking up `xp.add` is as fast as `np.add`. `xp.is_cpu` is for
-# choosing between algorithms that compute the same.
-xp: Any = SimpleNamespace()
+xp: Any = ArrayLibrary()
 
 
 def use(name, number=0, tf32=False):

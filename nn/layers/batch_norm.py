@@ -30,10 +30,8 @@ class BatchNorm(Layer):
     ----------
     channels : int
         The number of channels or features.
-    eps : float
-        Above 0, else ValueError.
-    momentum : float
-        The weight of the newest minibatch in the running mean and variance, in [0, 1], else ValueError.
+    eps, momentum : float
+        The numbers of the formulas. eps must be above 0 and momentum in [0, 1], else ValueError.
 
     Examples
     --------

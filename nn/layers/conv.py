@@ -27,10 +27,8 @@ class Conv2d(WeightedLayer):
     ----------
     inputs, outputs : int
         The numbers of channels.
-    kernel : int or (rows, columns)
-        The size of the kernel, in pixels.
-    stride : int or (rows, columns)
-        How far the kernel moves from one output to the next, in pixels.
+    kernel, stride : int or (rows, columns)
+        The size of the kernel, and how far it moves from one output to the next, in pixels.
     padding : int, (rows, columns) or ((top, bottom), (left, right))
         The pixels of zeros on each side of an image.
     bias : bool

@@ -23,6 +23,7 @@ class WeightedLayer(Layer):
 
     output_may_be_overwritten = True
     overwrites_gradient = False
+    outputs: int
 
     def __init__(self, weight: Parameter, bias: bool) -> None:
         self.weight, self.has_bias = weight, bool(bias)
@@ -38,6 +39,12 @@ class WeightedLayer(Layer):
     def bias_gradient(self) -> Array:
         """The array for the gradient of the bias; an empty one if there is none."""
         return self.bias.grad if self.has_bias else self.weight.grad.reshape(-1)[:0]
+
+    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        if shape != (self.inputs,):
+            got = shape[0] if len(shape) == 1 else f"images of {shape}: put a Flatten in front"
+            raise ValueError(f"layer {self.name} {self} takes {self.inputs} features but gets {got}")
+        return (self.outputs,)
 
 
 class Linear(WeightedLayer):
@@ -83,12 +90,6 @@ class Linear(WeightedLayer):
     def input_gradient(self, dy: Array, context: Context) -> Array:
         w = self.weight.value
         return matmul(dy, w.T, context.gradient_space((len(dy), w.shape[0]), dy), context.progress)
-
-    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        if shape != (self.inputs,):
-            got = shape[0] if len(shape) == 1 else f"images of {shape}: put a Flatten in front"
-            raise ValueError(f"layer {self.name} {self} takes {self.inputs} features but gets {got}")
-        return (self.outputs,)
 
     def __repr__(self):
         held = self.weight.block_shape

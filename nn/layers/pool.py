@@ -118,10 +118,8 @@ class MaxPool2d(Pool2d):
 
     Parameters
     ----------
-    kernel : int or (rows, columns)
-        The size of a window, in pixels.
-    stride : int or (rows, columns), optional
-        How far the windows are apart, in pixels; by default as far as they are large.
+    kernel, stride : int or (rows, columns)
+        The size of a window, and how far the windows are apart, in pixels; by default as far as they are large.
     padding : int, (rows, columns) or ((top, bottom), (left, right))
         The pixels on each side that are smaller than all others; at most half the kernel, else ValueError.
 
@@ -175,10 +173,8 @@ class AvgPool2d(Pool2d):
 
     Parameters
     ----------
-    kernel : int or (rows, columns)
-        The size of a window, in pixels.
-    stride : int or (rows, columns), optional
-        How far the windows are apart, in pixels; by default as far as they are large.
+    kernel, stride : int or (rows, columns)
+        The size of a window, and how far the windows are apart, in pixels; by default as far as they are large.
     padding : int, (rows, columns) or ((top, bottom), (left, right))
         The zeros on each side, which count in the mean, as in PyTorch; at most half the kernel, else ValueError.
 

@@ -26,12 +26,8 @@ class LocalResponseNorm(Layer):
     ----------
     size : int
         The number of channels in a sum.
-    alpha : float
-        At least 0, else ValueError.
-    beta : float
-        The exponent.
-    k : float
-        Above 0, else ValueError.
+    alpha, beta, k : float
+        The numbers of the formula. alpha must be at least 0 and k above 0, else ValueError.
 
     Examples
     --------

@@ -81,12 +81,6 @@ class TiedAutoencoder(WeightedLayer):
         da = matmul(dy, self.weight.value, context[self].right[: len(dy)], context.progress)
         return self.activation.input_gradient(da, context)
 
-    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        if shape != (self.inputs,):
-            got = shape[0] if len(shape) == 1 else f"images of {shape}: put a Flatten in front"
-            raise ValueError(f"layer {self.name} {self} takes {self.inputs} features but gets {got}")
-        return shape
-
     def __repr__(self):
         held = self.weight.block_shape[1]
         block = "" if held == self.hidden else f", {held} of them here"
