@@ -14,44 +14,17 @@ from gridgrad.nn.layers.activations import Dropout, LeakyReLU, ReLU, Sigmoid, Ta
 from gridgrad.nn.layers.batch_norm import BatchNorm
 from gridgrad.nn.layers.branches import Concat, Flatten, Residual
 from gridgrad.nn.layers.conv import Conv2d
-from gridgrad.nn.layers.linear import Linear
+from gridgrad.nn.layers.linear import Linear, SparseLinear
 from gridgrad.nn.layers.pool import AvgPool2d, MaxPool2d
 from gridgrad.nn.layers.response_norm import LocalResponseNorm
-from gridgrad.nn.layers.sparse_linear import SparseLinear
 from gridgrad.nn.layers.tied_autoencoder import TiedAutoencoder
 from gridgrad.nn.losses import LOSSES, MSE, SoftmaxCrossEntropy
 from gridgrad.nn.optimizers.optimizer import OPTIMIZERS, SGD, Adadelta, Adagrad, Adam
 from gridgrad.nn.sequential import Sequential
 
 __all__ = [
-    "Adadelta",
-    "Adagrad",
-    "Adam",
-    "AvgPool2d",
-    "BatchNorm",
-    "Concat",
-    "Context",
-    "Conv2d",
-    "Diverged",
-    "Dropout",
-    "EarlyStopping",
-    "Flatten",
-    "Layer",
-    "LeakyReLU",
-    "Linear",
-    "LocalResponseNorm",
-    "LOSSES",
-    "MaxPool2d",
-    "MSE",
-    "OPTIMIZERS",
-    "Parameter",
-    "ReLU",
-    "Residual",
-    "Sequential",
-    "SGD",
-    "Sigmoid",
-    "SoftmaxCrossEntropy",
-    "SparseLinear",
-    "Tanh",
-    "TiedAutoencoder",
-]
+    "Adadelta", "Adagrad", "Adam", "AvgPool2d", "BatchNorm", "Concat", "Context", "Conv2d", "Diverged", "Dropout",
+    "EarlyStopping", "Flatten", "Layer", "LeakyReLU", "Linear", "LocalResponseNorm", "LOSSES", "MaxPool2d", "MSE",
+    "OPTIMIZERS", "Parameter", "ReLU", "Residual", "Sequential", "SGD", "Sigmoid", "SoftmaxCrossEntropy", "SparseLinear",
+    "Tanh", "TiedAutoencoder",
+]  # fmt: skip

@@ -18,8 +18,8 @@ from gridgrad.nn.observer import Observer
 class LayerContext:
     """What one layer stores in one context: the attributes that the layer sets, and its workspaces."""
 
-    # The halves of a backward pass may run in either order. If they share work, the first one stores the result in the
-    # attribute that is named after the half that still has to run, and that half removes it with `pop`.
+    # If the halves of a backward pass share work, the first one stores the result in the attribute that is named after the half
+    # that still has to run, and that half removes it with `pop`.
     for_gradients = for_input_gradient = None
     dy = None  # the gradient of the output, stored if the gradients of the parameters are computed later
 
@@ -29,8 +29,7 @@ class LayerContext:
     def pop(self, name):
         """Return the value of an attribute and set the attribute to None."""
         value = getattr(self, name)
-        if value is not None:
-            setattr(self, name, None)
+        setattr(self, name, None)
         return value
 
     def arrays(self):
@@ -54,24 +53,20 @@ class Context(dict[Any, Any]):
     batch_size : int, optional
         The number of samples of the global minibatch, for layers and losses without a network. A network sets it.
     sharing : Context, optional
-        Another one, with which it shares the buffers for gradients; no backward pass in the one may then begin within one in
-        the other.
+        One with which it shares the buffers for gradients: then no backward pass may begin within one in the other.
 
     Attributes
     ----------
     seed, step : int
         Those of the network; random numbers such as dropout masks depend on them.
-    batch_size : int
-        The number of samples of the global minibatch or, if it is split, of the global micro-batch.
-    first : int
-        The index in the global minibatch of the micro-batch's first sample.
+    batch_size, first : int
+        The number of samples of the global minibatch or micro-batch, and the index in the minibatch of the first of them.
     minibatch_size : int
         The number of samples of the whole global minibatch, over which losses take the mean.
     observer : Observer
         It is told about the passes of the layers, see `nn/observer.py`; None if nobody observes.
     progress : function
-        Layers call it at progress points within long computations, such as one that lets non-blocking communication advance.
-        If it is None, layers do not split their work to make progress points.
+        What layers call within long computations, so that non-blocking communication advances; None: work is not split for it.
 
     Examples
     --------
@@ -109,8 +104,8 @@ class Context(dict[Any, Any]):
     def gradient_space(self, shape: tuple[int, ...], dy: Array) -> Array:
         """An uninitialised array of `shape` for the gradient of a layer's input; dy: the gradient of its output.
 
-        All layers share a few buffers in turn, because a gradient is no longer needed once the layer before has computed its
-        own. A layer that needs one for longer must copy it, or hold it (`holding`) while other layers run.
+        All layers share a few buffers in turn. A layer that needs a gradient after the layer before has computed its own must
+        copy it, or hold it (`holding`) while other layers run.
         """
         size, needed = prod(shape), (dy, *self._held)
         for number, buffer in enumerate(self._gradients):
@@ -134,15 +129,12 @@ class Context(dict[Any, Any]):
     @property
     def nbytes(self) -> int:
         """The bytes of all arrays of this context, workspaces included; an array that is stored twice counts once."""
-        return total_bytes([*self._gradients, *self._stored()])
+        return self.stored_bytes + total_bytes(self._gradients)
 
     @property
     def stored_bytes(self) -> int:
         """The bytes of the arrays that layers store in it, without the buffers for gradients that layers share."""
-        return total_bytes(self._stored())
-
-    def _stored(self):
-        return [array for kept in self.values() for array in kept.arrays()]
+        return total_bytes(array for kept in self.values() for array in kept.arrays())
 
     # ----- where an observer listens, every pass of a layer is a call of `run` or lies between `begin_pass` and `end_pass`
 

@@ -1,6 +1,4 @@
-"""The array library of this process: NumPy, or CuPy on a GPU. Layers use it as `xp`, whichever it is.
-
-    from gridgrad.nn.device import xp
+"""The array library of this process: `xp` is NumPy, or CuPy on a GPU.
 
 Every process starts with NumPy; call `use` to change that before any network is made. `nn` and `parallel` use only what
 means the same in both libraries: no `where=`, no methods of ufuncs, and `out=` only with the dtype of the result.
@@ -12,29 +10,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-# An array of the library in use, in type hints. These name NumPy's; on a GPU the arrays are CuPy's, with the same methods,
-# though no type checker knows it.
-Array = npt.NDArray[Any]
+Array = npt.NDArray[Any]  # of the library in use, in type hints; CuPy's arrays have the same methods
 
 ALIGNMENT = 64  # bytes: the size of a cache line and of the widest vector registers
-# The elements of NumPy's buffers. It copies operands whose rows are not contiguous to its buffers if several rows fit. With the
-# usual 8192 elements, operations on rows of some hundred elements take two to three times as long as with this many.
+# The elements of NumPy's buffers, to which it copies rows that are not contiguous if several fit: with the usual 8192,
+# operations on rows of some hundred elements take two to three times as long.
 BUFFER_SIZE = 512
-
-
-class ArrayLibrary:
-    """The type of `xp`. `use` copies the attributes of the library into it, so that looking up `xp.add` is as fast as `np.add`.
-    is_cpu: whether it is NumPy; use it only to choose between algorithms that compute the same.
-    """
-
-
 NO_TF32 = "--tf32 is for the products of a GPU: use --device gpu with it"  # on a CPU
 
 
 class Cpu:
     """NumPy, with arrays in the host's memory."""
 
-    library, is_cpu = np, True
+    library, is_cpu, pinned_empty = np, True, staticmethod(np.empty)
 
     def __init__(self, number=0, tf32=False):
         if tf32:
@@ -52,9 +40,6 @@ class Cpu:
 
     to_host = to_device
 
-    def pinned_empty(self, size, dtype):
-        return np.empty(size, dtype)
-
     def __str__(self):
         return "cpu"
 
@@ -70,31 +55,24 @@ class Gpu:
             import cupy
             import cupyx
 
-            self.library, self._empty_pinned = cupy, cupyx.empty_pinned
+            self.library, self.empty, self.pinned_empty = cupy, cupy.empty, cupyx.empty_pinned
             self.number = number % max(cupy.cuda.runtime.getDeviceCount(), 1)
             cupy.cuda.Device(self.number).use()
             probe = cupy.ones((2, 2), np.float32)
             (probe @ probe).get()  # fails if the compiler or cuBLAS is missing, as in a CuPy without a toolkit
         except ModuleNotFoundError as error:
             missing = "CuPy" if error.name in ("cupy", "cupyx") else f"CuPy's {error.name}"
-            raise ValueError(
-                f'--device gpu: {missing} is not installed: pip install "cupy-cuda13x[ctk]", or use --device cpu'
-            ) from None
+            advice = 'pip install "cupy-cuda13x[ctk]", or use --device cpu'
+            raise ValueError(f"--device gpu: {missing} is not installed: {advice}") from None
         except Exception as error:  # the driver, the runtime, the compiler and cuBLAS each raise a type of their own
             words = " ".join(str(error).split())[:200]
             raise ValueError(f"--device gpu: CuPy can not use a GPU here ({words}): use --device cpu") from None
-
-    def empty(self, size, dtype):
-        return self.library.empty(size, dtype)
 
     def to_device(self, array, out=None):
         return self.library.asarray(array) if out is None else out.set(array)
 
     def to_host(self, array, out=None):
         return self.library.asnumpy(array) if out is None else array.get(out=out)
-
-    def pinned_empty(self, size, dtype):
-        return self._empty_pinned(size, dtype)
 
     def synchronise(self):
         self.library.cuda.get_current_stream().synchronize()
@@ -104,13 +82,19 @@ class Gpu:
         return f"{name}, CuPy {self.library.__version__}"
 
 
+class ArrayLibrary:  # looking up attributes of a SimpleNamespace takes three times as long
+    """The type of `xp`. `use` copies the attributes of the library into it, so that looking up `xp.add` is as fast as `np.add`.
+    is_cpu: whether it is NumPy; use it only to choose between algorithms that compute the same.
+    """
+
+
 KINDS = {"cpu": Cpu, "gpu": Gpu}
 xp: Any = ArrayLibrary()
 
 
 def use(name, number=0, tf32=False):
-    """Choose the array library: "cpu", "gpu" (ValueError if there is none), or "auto" for a GPU if there is one. number: of the
-    GPU, modulo how many there are. tf32: whether it may round factors of float32 products to 10 bits (TensorFloat-32).
+    """Choose the library: "cpu", "gpu" (ValueError if there is none), or "auto" for a GPU if there is one.
+    number: of the GPU, modulo how many there are. tf32: whether it may round factors of float32 products to 10 bits.
     """
     global _device
     if name == "auto":

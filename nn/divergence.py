@@ -30,10 +30,18 @@ class Diverged(ArithmeticError):
         super().__init__(message)
 
 
-def explain_divergence(net, loss, x, context, first_not_finite=None):
-    """The message for a loss that is not finite: which input, parameter or output is the first of such values, and advice.
-    first_not_finite: returns the position of the first such array of a list, else its length, and may ask all ranks.
-    """
+def all_finite(array):
+    """Whether no element of the array is NaN or infinite."""
+    return bool(xp.isfinite(array).all())
+
+
+def first_of(arrays):
+    """The position of the first array with a value that is not finite, else their number."""
+    return next((position for position, array in enumerate(arrays) if not all_finite(array)), len(arrays))
+
+
+def explain_divergence(net, loss, x, context, first_not_finite=first_of):
+    """The message for a loss that is not finite. first_not_finite: as `first_of`, but it may ask all ranks."""
     x = as_input(x, net.dtype)
     suspects = [("the input", x)]
     for layer in net.layers:
@@ -41,7 +49,7 @@ def explain_divergence(net, loss, x, context, first_not_finite=None):
             suspects += [(f"parameter {leaf.name}.{p.name}", p.value) for p in leaf.parameters]
         x = layer.forward(x, context)
         suspects.append((f"the output of layer {layer.name} ({layer.description})", x.copy()))
-    position = (first_not_finite or _first_not_finite)([array for _, array in suspects])
+    position = first_not_finite([array for _, array in suspects])
     if position == len(suspects):
         where, advice = "the outputs are finite, the loss of them is not", f"look at the targets, or {RATE}"
     else:
@@ -52,12 +60,3 @@ def explain_divergence(net, loss, x, context, first_not_finite=None):
 
 def not_finite(step, loss, where, advice):
     return f"step {step}: the loss is {loss}: {where}; {advice}"
-
-
-def all_finite(array):
-    """Whether no element of the array is NaN or infinite."""
-    return bool(xp.isfinite(array).all())
-
-
-def _first_not_finite(arrays):
-    return next((position for position, array in enumerate(arrays) if not all_finite(array)), len(arrays))

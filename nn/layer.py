@@ -1,4 +1,4 @@
-"""The base classes of all layers and of the arrays that layers own: parameters and buffers."""
+"""The base class of all layers, and the arrays that layers own: parameters, which lie in flat buffers, and other arrays."""
 
 from collections.abc import Sequence
 from copy import copy
@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gridgrad.nn.context import Context
-from gridgrad.nn.device import Array, to_device, xp
+from gridgrad.nn.device import Array, empty, to_device, xp
 from gridgrad.nn.kernels.window import take
 from gridgrad.nn.random import uniform_block
 
@@ -30,9 +30,9 @@ class Parameter:
     Parameters
     ----------
     name : str
-        Its name within the layer, as `state_dict` and PyTorch use it ("weight", "bias").
+        As `state_dict` and PyTorch use it, such as "weight" or "bias".
     shape : sequence of int
-        The shape of the whole array.
+        That of the whole array.
     bound : float, optional
         Initial values are drawn uniformly from [-bound, bound), by their global index. Without it all values start as `fill`.
     torch_axes : sequence of int, optional
@@ -43,8 +43,8 @@ class Parameter:
     Attributes
     ----------
     layout : Block or Layout
-        Which block of the whole array this process holds, its `index`. In a parallel network it is a Layout
-        (`parallel/placement/layout.py`), which also says what other processes hold.
+        Its `index` says which block of the whole array this process holds. A Layout, of `parallel/placement/layout.py`, also
+        says what other processes hold.
     value, grad : array
         That block and the gradient of it; None until the network allocates them.
 
@@ -83,7 +83,7 @@ class Parameter:
 
     @property
     def index(self) -> tuple[Part, ...]:
-        """The block of the whole array that this process holds: for each dimension a slice or an increasing index array."""
+        """The block of the whole array that this process holds: a Part for each dimension."""
         return self.layout.index
 
     @property
@@ -102,10 +102,7 @@ class Parameter:
         return prod(self.block_shape)
 
     def initialise(self, seed: int, stream: str) -> None:
-        """Write the initial values of this block into `value`.
-
-        They depend on `seed`, on `stream` (a name that no other parameter has) and on the global index only.
-        """
+        """Write the initial values of this block into `value`: functions of `seed`, `stream` (a name) and the global index."""
         if self.bound is None:
             self.value.fill(self.fill)
             return
@@ -137,17 +134,14 @@ class Buffer(Parameter):
 class Layer:
     """A differentiable function of a batch.
 
-    The first dimension of every array is the batch, the last one the features or channels. A layer stores nothing about a
-    minibatch in itself: what its backward pass needs, and its workspaces, are in `context[self]`. `forward` returns x, a view
-    of x, or a workspace that the next `forward` in the same context overwrites. A backward pass must follow a `forward` in the
-    same context with `context.training` true.
+    A layer stores nothing about a minibatch in itself: what its backward pass needs, and its workspaces, are in
+    `context[self]`. `forward` returns x, a view of x, or a workspace that the next `forward` in the same context overwrites.
+    A backward pass must follow a `forward` in the same context with `context.training` true.
 
-    The backward pass has two halves, which may run in either order: `gradients` writes the gradients of the parameters, and
-    `input_gradient` returns the gradient of the input. A network skips a half that nobody needs, and a schedule may
-    postpone one. Both may overwrite `dy`, and `input_gradient` may return it or a view of it, if `overwrites_gradient` is true.
-
-    `backward` does both halves. A layer overrides it if the halves share work, or if communication can overlap with one of
-    them; then it calls `context.written` when the gradients of the parameters are final.
+    The backward pass has two halves, in either order: `gradients` writes the gradients of the parameters, `input_gradient`
+    returns that of the input. Both may overwrite `dy`, and `input_gradient` may return it or a view of it, if
+    `overwrites_gradient` is true. `backward` does both. A layer overrides it if the halves share work or communication can
+    overlap with one; then it calls `context.written` when the gradients of the parameters are final.
 
     Examples
     --------
@@ -179,10 +173,7 @@ class Layer:
     observed_as: "Layer | None" = None  # the layer that observers see in place of this one, which combines several
 
     def placed(self, **layouts: Any) -> Self:
-        """A new layer, without a name and memory, that computes as this one with blocks of its parameters and buffers.
-
-        layouts: those of its arrays, by name; others keep their own. Raises ValueError for a name that no array has.
-        """
+        """A new layer, without a name and memory, with arrays in these layouts, by name, or ValueError; others keep theirs."""
         new = copy(self)
         made: dict[Parameter, Any] = {}
         for attribute, p in vars(self).items():
@@ -230,11 +221,7 @@ class Layer:
         return shape
 
     def inputs_of(self, columns: Part) -> Part:
-        """The inputs that the outputs `columns` are computed from: all unless the weights are sparse, none for no outputs.
-
-        Both are a slice or an increasing index array, and count in the whole layer, also for a block of it. Of a
-        TiedAutoencoder, `columns` are hidden units.
-        """
+        """The inputs that some outputs, or hidden units of a TiedAutoencoder, need. Both are indices of the whole layer."""
         some = columns.stop > columns.start if isinstance(columns, slice) else len(columns)
         return slice(0, self.inputs if some else 0)
 
@@ -245,3 +232,44 @@ class Layer:
 
     def __repr__(self):
         return type(self).__name__
+
+
+class FlatParameters:
+    """The flat arrays of a network, None until `lay_out`. places: [(layer, Parameter, its slice of them)], in their order."""
+
+    # In each step an optimizer asks for each part of the slices `owned`, with `ready`, before it reads the gradients, and says
+    # with `updated` that it has written the parameters; after all of them it calls `end_update`. A parallel network has a
+    # Reduction, which then sums the gradients over ranks (`parallel/sync/reduction.py`).
+
+    def __init__(self, params: Any = None, grads: Any = None) -> None:
+        self.params, self.grads = params, grads
+        self.places: list[tuple[Layer, Parameter, slice]] = []
+
+    def lay_out(self, pairs: Sequence[tuple[Layer, Parameter]], dtype: npt.DTypeLike) -> None:
+        """Allocate the arrays for these (layer, Parameter) pairs; each Parameter views its part. Gradients are zero."""
+        start = 0
+        for layer, p in pairs:
+            self.places.append((layer, p, slice(start, start + p.size)))
+            start += p.size
+        self.params, self.grads = self.memory(start, dtype)
+        self.grads.fill(0)
+        for _, p, where in self.places:
+            p.value, p.grad = (flat[where].reshape(p.block_shape) for flat in (self.params, self.grads))
+
+    def memory(self, size: int, dtype: npt.DTypeLike) -> tuple[Array, Array]:
+        """(parameters, gradients): new arrays of `size` elements each."""
+        return empty(size, dtype), empty(size, dtype)
+
+    @property
+    def owned(self) -> list[slice]:
+        """The slices that the optimizer of this process updates, in ascending order: here one, everything."""
+        return [slice(0, self.params.size)]
+
+    def ready(self, where: slice) -> None:
+        """Return when the gradients of the slice `where`, which lies in one of `owned`, are final."""
+
+    def updated(self, where: slice) -> None:
+        """Called when the optimizer has written the parameters of the slice `where`."""
+
+    def end_update(self) -> None:
+        """Called when the optimizer has written all its slices."""

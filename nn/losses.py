@@ -1,8 +1,7 @@
 """Losses: means over the *global* minibatch.
 
-Each rank returns its partial sum of the mean: the sum over its own samples, divided by the global number of samples, which
-is `minibatch_size` of the context. So the global loss is the sum of the ranks' values. A loss stores what its backward
-pass needs in the context, as layers do.
+Each rank returns the sum over its own samples, divided by the global number of samples, `minibatch_size` of the context. So
+the global loss is the sum of the ranks' values.
 """
 
 import numpy as np

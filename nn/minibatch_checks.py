@@ -1,8 +1,7 @@
 """The checks of a minibatch before anything is computed, the same for serial and parallel networks.
 
 Without them a wrong minibatch would often train without an error: NumPy broadcasts targets of the wrong shape, a label of
--1 means the last class, and a rank that takes its block of the samples drops the superfluous ones. The network remembers the
-shapes and types that it has accepted, so that the next such minibatch costs a comparison and a pass over its labels.
+-1 means the last class, and a rank that takes its block of the samples drops the superfluous ones.
 """
 
 import numpy as np
@@ -16,7 +15,7 @@ def checked_minibatch(net, x, y, loss):
     """The whole global minibatch (x, y) as arrays that fit the network and the loss (None: not known yet); else ValueError.
     Targets get the network's dtype, and the shape (n, 1) for a single output. x keeps its dtype, since `forward` converts it.
     """
-    kind = _kind(x, y, loss)
+    kind = _kind(x, y, loss)  # the network remembers the one that it has accepted, so that the next such minibatch costs little
     accepted, unsigned, classes = net.accepted_minibatch
     if kind is None or kind != accepted:
         x, y, unsigned, classes = _checked_kind(net, x, y, loss)
@@ -52,9 +51,7 @@ def _kind(x, y, loss):
 
 
 def _checked_kind(net, x, y, loss):
-    """Check everything except the range of the labels. Returns (x, y, unsigned, classes): the unsigned dtype as which labels
-    can be viewed and the number of classes, or None and 0 for targets.
-    """
+    """(x, y, unsigned dtype of labels, number of classes), the last ones None and 0 for targets. Labels may be out of range."""
     if isinstance(loss, type):
         raise ValueError(f"the loss must be an object, not the class: write {loss.__name__}()")
     x, y = _samples(x), array_of_numbers(y, "y")
@@ -71,7 +68,9 @@ def _checked_kind(net, x, y, loss):
         y = _labels(y, len(x), outputs[0])
         return x, y, np.dtype(f"u{y.dtype.itemsize}").newbyteorder(y.dtype.byteorder), outputs[0]
     if isinstance(loss, MSE):
-        y = _targets(y, len(x), outputs[0]).astype(net.dtype, copy=False)
+        if y.shape != (len(x), *outputs) and (y.shape, outputs) != ((len(x),), (1,)):
+            raise ValueError(f"targets must have the shape {(len(x), *outputs)}, one row a sample, not {y.shape}")
+        y = y.reshape(len(x), *outputs).astype(net.dtype, copy=False)
     elif y.ndim == 0 or len(y) != len(x):
         raise ValueError(f"y must have a row for each of the {len(x)} samples, but has the shape {y.shape}")
     return x, y, None, 0
@@ -96,12 +95,11 @@ def _sample_shape(net):
     first = next((leaf for leaf in leaves if isinstance(leaf, Linear)), None)
     if first is None or any(leaf.takes_images for leaf in leaves):
         return None
-    shape = (first.inputs,)
     try:
-        net.output_shape(shape)
+        net.output_shape((first.inputs,))
     except ValueError:  # a layer before the first Linear changes the number of features
         return None
-    return shape
+    return (first.inputs,)
 
 
 def _labels(y, samples, classes):
@@ -112,12 +110,4 @@ def _labels(y, samples, classes):
     if y.shape != (samples,):
         hint = f": write y.argmax(axis=1) for one-hot rows of the {classes} classes" if y.shape == (samples, classes) else ""
         raise ValueError(f"labels must have the shape {(samples,)}, one a sample, not {y.shape}{hint}")
-    return y
-
-
-def _targets(y, samples, outputs):
-    if outputs == 1 and y.shape == (samples,):
-        return y.reshape(samples, 1)
-    if y.shape != (samples, outputs):
-        raise ValueError(f"targets must have the shape {(samples, outputs)}, one row a sample, not {y.shape}")
     return y

@@ -26,9 +26,7 @@ class SummaryRow:
 
 
 def rows(net, shape):
-    """[SummaryRow] for input samples of `shape`; a branching layer follows the layers in its branches. ValueError if the
-    network cannot take such samples.
-    """
+    """[SummaryRow] for input samples of `shape`; a branching layer follows its branches. ValueError for an unfit shape."""
     return [
         SummaryRow(layer.name, layer.description, after, sum(p.size for p in layer.parameters), flops(layer, after))
         for layer, _, after in shapes(net.layers, shape)
@@ -46,17 +44,17 @@ def flops(layer, shape):
 
 def table(net, shape, batch_size):
     """The rows as a text table, with the operations and the bytes of the outputs of a forward pass of `batch_size` samples."""
+    mebibytes = net.dtype.itemsize / 2**20  # of a number
+
+    def numbers(some):
+        flops, elements = sum(row.flops for row in some) * batch_size, sum(row.elements for row in some) * batch_size
+        return f"{sum(row.parameters for row in some):,}", f"{flops / 1e9:.3f}", f"{elements * mebibytes:.2f}"
+
+    layers = rows(net, shape)
     lines = [("layer", "", "output", "parameters", "GFLOP", "output MiB")]
-    total = rows(net, shape)
-    for row in total:
-        mebibytes = row.elements * batch_size * net.dtype.itemsize / 2**20
-        lines.append((row.name, row.layer, "x".join(map(str, row.shape)), f"{row.parameters:,}",
-                      f"{row.flops * batch_size / 1e9:.3f}", f"{mebibytes:.2f}"))  # fmt: skip
-    parameters = sum(row.parameters for row in total)
-    mebibytes = sum(row.elements for row in total) * batch_size * net.dtype.itemsize / 2**20
-    lines.append(("total", f"{parameters * net.dtype.itemsize / 2**20:.1f} MiB of parameters", "", f"{parameters:,}",
-                  f"{sum(row.flops for row in total) * batch_size / 1e9:.3f}", f"{mebibytes:.2f}"))  # fmt: skip
-    return aligned(lines, "<<>>>>")
+    lines += [(row.name, row.layer, "x".join(map(str, row.shape)), *numbers([row])) for row in layers]
+    parameters = f"{sum(row.parameters for row in layers) * mebibytes:.1f} MiB of parameters"
+    return aligned([*lines, ("total", parameters, "", *numbers(layers))], "<<>>>>")
 
 
 def aligned(lines, sides):

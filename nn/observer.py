@@ -1,8 +1,7 @@
 """Observers: how traces, profiles and overlapped communication follow what a network does.
 
-An observer is registered with a network (`net.observe(observer)`, or `with net.observed_by(observer):`). Its methods are
-then called for every pass of every layer in training, for the loss, the optimizer and the reader of a training step and, in
-a parallel network, for every collective. They are not called for evaluations.
+The methods of an observer that is registered with a network are called in training, not in evaluations: for every pass of
+every layer, for the loss, the optimizer and the reader and, in a parallel network, for every collective.
 """
 
 from collections.abc import Iterator
@@ -21,11 +20,9 @@ class Observer:
     def __init_subclass__(cls):
         cls.hears_passes = any(getattr(cls, event) is not getattr(Observer, event) for event in ("begin", "end", "computed"))
 
-    # A pass is the work of one object in one phase.
-    # thing: a layer, a loss, an optimizer, an update protocol or a reader; each has a `name`.
-    # phase: "forward", "gradients", "input_gradient" or "backward" (both halves at once) of a layer; "forward" or "backward" of
-    # a loss; "step" of an optimizer or a protocol; "load" of a reader.
-    # context: the Context of the pass; None for an optimizer and a reader.
+    # A pass is the work of one thing in one phase, in a Context or None: of a layer "forward", "gradients", "input_gradient" or
+    # "backward" (both halves at once), of a loss "forward" or "backward", of an optimizer or an update protocol "step", of a
+    # reader "load". Each thing has a `name`.
 
     def begin(self, thing, phase, context):
         """A pass begins. Passes can be nested: those of the layers in a branch lie within the pass of the branching layer."""
@@ -40,7 +37,7 @@ class Observer:
         """The gradients of a layer's parameters are final: this backward pass does not write them again."""
 
     def relocated(self, relocation):
-        """A parallel network has other layers from now on. relocation: of `parallel/training/relocation.py`. Collective."""
+        """A parallel network has other layers from now on (`parallel/training/relocation.py`). Collective."""
 
     # ----- a pipeline. instruction: of its schedule; as text, such as "2F0", it says what is computed or sent.
 
@@ -50,9 +47,8 @@ class Observer:
     def end_instruction(self, instruction):
         """This rank has carried out the instruction that it began last."""
 
-    # ----- communication, if `hears_collectives`
-    # group: the group of ranks. layer: the name under which the collective is counted. kind: the operation. bytes_sent: by
-    # this rank. start, stop: times in seconds.
+    # ----- communication, if `hears_collectives`. layer: the name under which it is counted. bytes_sent: by this rank. start,
+    # stop: times in seconds.
 
     def collective(self, group, layer, kind, bytes_sent, start, stop):
         """This rank spent the time from `start` to `stop` in a collective: in its first call, if it is non-blocking."""
@@ -103,7 +99,7 @@ class Observable:
 
     @contextmanager
     def observed_by(self, observer: Observer) -> Iterator[Observer]:
-        """A context manager: the observer is registered within its block."""
+        """Register an observer for a block: `with net.observed_by(observer):`."""
         self.observe(observer)
         try:
             yield observer

@@ -1,9 +1,8 @@
 """Counter-based random numbers: every draw is a function of the seed and of *global* indices.
 
-A rank that holds a block of a weight matrix or of a dropout mask draws exactly that block, and gets the numbers that a
-single process would have drawn there. So all grids start from the same network, drop the same activations and see the same
-minibatches. The generator is Philox 4x64 (Salmon et al., SC 2011), which computes its n-th output as fast as its first.
-The numbers are drawn on the host, so that they are the same for every device; the caller copies them to the device.
+A rank that holds a block of a weight matrix or of a dropout mask draws exactly that block of the serial one. So all grids
+start from the same network, drop the same activations and see the same minibatches. The generator is Philox 4x64 (Salmon et
+al., SC 2011), which computes its n-th output as fast as its first, on the host, so that all devices get the same numbers.
 """
 
 import zlib

@@ -3,16 +3,13 @@
 from gridgrad.nn.device import xp
 from gridgrad.nn.layer import Layer
 from gridgrad.nn.layers.activations import ReLU
-from gridgrad.nn.layers.batch_norm import BatchNorm, RectifiedBatchNorm
-from gridgrad.nn.layers.conv import Conv2d
-from gridgrad.nn.layers.conv_pool import PooledConv2d
+from gridgrad.nn.layers.batch_norm import BatchNorm
+from gridgrad.nn.layers.conv import Conv2d, PooledConv2d
 from gridgrad.nn.layers.pool import MaxPool2d
 
 
 def name_and_order(layers, prefix=""):
-    """Name each layer by its position, with `prefix`, and return the layers in the order in which they run. ValueError for what
-    is no layer, and for a layer that is already part of a network or occurs twice.
-    """
+    """The layers, named by their positions, with `prefix`, in the order in which they run; ValueError as `check_layers`."""
     layers = list(layers)
     check_layers(layers)
     for position, layer in enumerate(layers):
@@ -25,6 +22,7 @@ def name_and_order(layers, prefix=""):
 
 
 def check_layers(layers):
+    """ValueError for what is no layer, and for a layer that is already part of a network or occurs twice."""
     places = {}  # {id of a layer: the first position in the list of it, or of the layer whose branch it is in}
     for position, outer in enumerate(layers):
         for layer in with_branches([outer]):
@@ -63,8 +61,8 @@ def fuse(layers):
         before = fused[-1] if fused else None
         if type(layer) is MaxPool2d and type(before) is Conv2d:
             fused[-1] = PooledConv2d(before, layer)
-        elif type(layer) is ReLU and isinstance(before, BatchNorm):
-            fused[-1] = RectifiedBatchNorm(before, layer)
+        elif type(layer) is ReLU and isinstance(before, BatchNorm) and before.relu is None:
+            fused[-1] = before.rectified(layer)
         else:
             fused.append(layer)
     return fused
@@ -79,11 +77,11 @@ class Chunk:
         self.layers, self.executed = layers, fuse(layers)
         for i, layer in enumerate(layers):  # a layer may overwrite its input if the one before does not need that in backward
             layer.in_place = i > 0 and layers[i - 1].output_may_be_overwritten
-        self._trained = [layer for layer in reversed(self.executed) if has_parameters(layer)]
+        self._backwards = self.executed[::-1]
+        self._trained = [layer for layer in self._backwards if has_parameters(layer)]
         # Nobody may need the gradient of the input: then a backward pass ends with the first layer that has parameters.
         self._first = self._trained[-1] if self._trained else None
-        behind = self.executed[self.executed.index(self._first) + 1 :] if self._trained else []
-        self._backwards, self._behind = self.executed[::-1], behind[::-1]
+        self._behind = self._backwards[: self._backwards.index(self._first)] if self._trained else []
         self._passes, self._passes_behind = _backward_passes(self._backwards), _backward_passes(self._behind)
 
     def forward(self, x, context):

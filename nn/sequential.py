@@ -12,9 +12,8 @@ from gridgrad.nn.arguments import network_dtype, sample_shape, seed_number
 from gridgrad.nn.context import Context
 from gridgrad.nn.device import Array, as_input, to_device, to_host
 from gridgrad.nn.divergence import Diverged, explain_divergence
-from gridgrad.nn.flat_parameters import FlatParameters
 from gridgrad.nn.kernels.measure_table import ensure_measured
-from gridgrad.nn.layer import Buffer, Layer, Parameter
+from gridgrad.nn.layer import Buffer, FlatParameters, Layer, Parameter
 from gridgrad.nn.losses import Loss
 from gridgrad.nn.minibatch_checks import checked_minibatch, checked_samples
 from gridgrad.nn.observer import Observable, observed
@@ -30,13 +29,13 @@ class HasStep(Protocol):
 class Sequential(Observable):
     """A network of layers that run one after another. Arguments that are none of those below raise ValueError.
 
-    All parameters lie in one flat buffer, `params`, and all gradients in another, `grads`; layers hold views of them. The
-    buffers are allocated on first use: until then a network is only a description, and takes no memory however large it is.
+    All parameters lie in one flat buffer, `params`, and all gradients in another, `grads`; layers hold views of them. They
+    are allocated on first use: until then a network is only a description, and takes no memory.
 
     Parameters
     ----------
     layers : sequence of Layer
-        The layers, each a new one.
+        Each a new one.
     seed : int
         A whole number in [0, 2^64), for the initial weights and dropout masks.
     dtype : dtype
@@ -84,10 +83,7 @@ class Sequential(Observable):
         self.layers = list(layers)
 
     def allocate(self) -> None:
-        """Allocate the parameters and draw their initial values, unless this has been done. Collective in a parallel network.
-
-        It is called by everything that needs the parameters: optimizers when they are made, `forward`, `state_dict`.
-        """
+        """Allocate the parameters and draw their initial values, unless it is done. Collective in a parallel network."""
         if self.flat.params is not None:
             return
         ensure_measured()
@@ -177,17 +173,13 @@ class Sequential(Observable):
         """Write the gradients of all parameters to `grads`.
 
         dy: the gradient of the output, (n, outputs); it is overwritten. context: that of the forward pass.
-        input_gradient: whether to compute and return the gradient of the input, too, an array that the next backward pass in
-        this context overwrites. Otherwise None is returned.
+        input_gradient: whether to return that of the input, too, which the next backward pass in this context overwrites.
         """
         self._attach_observer(context)
         return self.passes.backward(dy, context, input_gradient)
 
     def input_gradients(self, dy: Array, context: Context, input_gradient: bool = False) -> Array | None:
-        """One half of `backward`, with its arguments and result: compute the gradients of the layers' inputs.
-
-        `parameter_gradients` may follow at any later time: until then the context stores the gradients of the layers' outputs.
-        """
+        """One half of `backward`, with its arguments and result. The context stores gradients until the other half runs."""
         self._attach_observer(context)
         return self.passes.input_gradients(dy, context, input_gradient)
 
@@ -199,9 +191,8 @@ class Sequential(Observable):
     def learn(self, x: npt.ArrayLike, y: npt.ArrayLike, loss: Loss, optimizer: HasStep) -> float:
         """Train for one step on a global minibatch; returns the mean loss over it, before the update.
 
-        x: the samples, (n, ...). y: their labels, (n,), or targets, (n, outputs). optimizer: one made for this network. A
-        parallel network takes the same whole minibatch on every rank, and each rank uses its own part.
-        Raises ValueError if the arguments do not fit together, Diverged if the loss is not finite.
+        x: the samples, (n, ...). y: their labels, (n,), or targets, (n, outputs). optimizer: one made for this network.
+        ValueError if the arguments do not fit together, Diverged if the loss is not finite.
         """
         self.check_own(optimizer)
         samples, targets = (to_device(array) for array in checked_minibatch(self, x, y, loss))
@@ -219,16 +210,11 @@ class Sequential(Observable):
     def check_own(self, optimizer: object) -> None:
         """Raise ValueError if an optimizer was made for another network."""
         if getattr(optimizer, "net", self) is not self:
-            raise ValueError(
-                f"this {type(optimizer).__name__} was made for another network and would leave this one as it is: "
-                "make it of the network that learns, after `parallelize`"
-            )
+            which = f"this {type(optimizer).__name__} was made for another network and would leave this one as it is"
+            raise ValueError(f"{which}: make it of the network that learns, after `parallelize`")
 
     def predict(self, x: npt.ArrayLike) -> npt.NDArray[Any] | Any:
-        """The outputs for samples x (n, ...), as a host array of its own: (n, outputs). No minibatch may be under way.
-
-        ValueError if the network does not take such samples.
-        """
+        """The outputs for samples x (n, ...), a new host array; ValueError for unfit ones. No minibatch may be under way."""
         return np.array(to_host(self.forward(checked_samples(self, x))))
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -244,9 +230,7 @@ class Sequential(Observable):
         return None if any(value is None for value in state.values()) else state
 
     def global_parameters(self, everywhere: bool = False) -> Iterator[tuple[str, npt.NDArray[Any] | Any]]:
-        """Yield each (name, array) of `state_dict`, so that one global array is in memory at a time. It is None on a rank
-        that does not get it. Collective in a parallel network.
-        """
+        """Yield each (name, array, or None on a rank that does not get it) of `state_dict`, one array in memory at a time."""
         self.allocate()
         for layer, p in self.parameters + self.buffers:
             whole = self.global_value(p, everywhere)
@@ -262,18 +246,17 @@ class Sequential(Observable):
         """Set all parameters and buffers from a `state_dict`, of this library or PyTorch's: {name: host array of global shape}.
 
         strict: if it is false, parameters that the state does not name keep their values, and other names are left out.
-        Raises ValueError, which names the entry, if names or shapes differ, or if there are numbers that the type of the
-        parameters can not hold, or no numbers; nothing is changed then.
+        ValueError, which names the entry, if names or shapes differ, or if the type of the parameters can not hold some number;
+        nothing is changed then.
         """
         self.allocate()
         pairs = {f"{layer.name}.{p.name}": p for layer, p in self.parameters + self.buffers}
         state = {name: value for name, value in state.items() if not name.endswith(".num_batches_tracked")}  # PyTorch's own
         if strict and pairs.keys() != state.keys():
             raise ValueError(f"state_dict: names differ: {sorted(pairs.keys() ^ state.keys())}")
-        values = {}
-        pairs = {name: p for name, p in pairs.items() if name in state}
-        for name, p in pairs.items():
-            value = np.asarray(state[name])
+        loaded = []
+        for name in [name for name in pairs if name in state]:
+            p, value = pairs[name], np.asarray(state[name])
             expected = tuple(p.stored_shape[axis] for axis in p.torch_axes)
             if value.shape != expected:
                 raise ValueError(f"state_dict: {name} has shape {value.shape}, expected {expected}")
@@ -282,9 +265,9 @@ class Sequential(Observable):
             with np.errstate(over="ignore"):
                 if not np.isfinite(value.astype(p.value.dtype, copy=False)).all():
                     raise ValueError(f"state_dict: {name} has numbers that are not finite in {p.value.dtype}")
-            values[name] = value.transpose(np.argsort(p.torch_axes)).reshape(p.shape)
-        for name, p in pairs.items():
-            p.load(values[name])
+            loaded.append((p, value.transpose(np.argsort(p.torch_axes)).reshape(p.shape)))
+        for p, value in loaded:
+            p.load(value)
 
     def __repr__(self):
         return "\n".join(f"{layer.name:>4}  {layer!r}" for layer in self.layers)

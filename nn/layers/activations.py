@@ -1,8 +1,7 @@
 """Elementwise layers: activations and dropout.
 
-Each is a few whole-array operations that write to workspaces. Slow operations of NumPy are avoided: `np.where`, boolean
-indexing and `copyto(where=)` take 10 to 25 times as long as a plain pass over the array, and `np.maximum` with the scalar 0
-takes three times as long as with an array of zeros.
+They avoid slow operations of NumPy: `np.where`, boolean indexing and `copyto(where=)` take 10 to 25 times as long as a plain
+pass over the array, and `np.maximum` with the scalar 0 takes three times as long as with an array of zeros.
 """
 
 from collections.abc import Sequence
@@ -132,8 +131,6 @@ class Tanh(Activation):
 class Sigmoid(Activation):
     """The activation function 1 / (1 + exp(-x)).
 
-    It is computed as (1 + tanh(x / 2)) / 2, because NumPy's tanh is vectorised and cannot overflow.
-
     Examples
     --------
     >>> import numpy as np
@@ -143,6 +140,7 @@ class Sigmoid(Activation):
     """
 
     def activate(self, x: Array, y: Array) -> None:
+        # (1 + tanh(x / 2)) / 2, because NumPy's tanh is vectorised and cannot overflow
         xp.multiply(x, x.dtype.type(0.5), out=y)
         xp.tanh(y, out=y)
         xp.add(y, y.dtype.type(1), out=y)
@@ -157,8 +155,7 @@ class Dropout(Layer):
     """In training, set each activation to zero with probability p, and scale the others by 1 / (1 - p) to keep the mean.
 
     The mask is a function of the seed, the step, the layer's name, the row in the global minibatch and the global feature,
-    so it is the same on every grid. 16 random bits decide about each element: p is rounded to a multiple of 2^-16, and the
-    scale uses the rounded value.
+    so it is the same on every grid. 16 random bits decide about each element, so p is rounded to a multiple of 2^-16.
 
     Parameters
     ----------

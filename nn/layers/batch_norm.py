@@ -1,10 +1,11 @@
 """Batch normalisation, and the ReLU that follows it in the same passes over the memory.
 
-The arrays are larger than the caches and little is computed for each element, so what counts is how often memory is read and
-written. So they are processed in pieces that stay in the cache (`nn/kernels/workspace.py`): forward reads x twice, for the
-statistics and to write the output; backward reads x and dy, too, twice. Sums over a piece are products with ones.
+What takes time is to read and write arrays that are larger than the caches. So they are processed in pieces that stay in the
+cache (`nn/kernels/workspace.py`): forward reads x twice, backward reads x and dy twice. Sums over a piece are products with
+ones.
 """
 
+from copy import copy
 from math import prod
 
 import numpy as np
@@ -22,18 +23,15 @@ class BatchNorm(Layer):
     """Batch normalisation, y = gamma (x - mean) / sqrt(variance + eps) + beta for each channel.
 
     This is algorithm 1 of Ioffe and Szegedy 2015, for x of shape (n, features) or (n, H, W, channels). In training, mean and
-    variance are those of the *global* minibatch, over samples and pixels. In evaluation they are the running mean and
-    variance: exponential moving averages over the minibatches, updated as running <- (1 - momentum) running + momentum newest.
-    As in PyTorch, the running variance averages the unbiased variances.
+    variance are those of the *global* minibatch, over samples and pixels. In evaluation they are running averages over the
+    minibatches, running <- (1 - momentum) running + momentum newest; of the variance, as in PyTorch, of the unbiased one.
 
     Parameters
     ----------
     channels : int
         The number of channels or features.
-    eps : float
-        Above 0, else ValueError.
-    momentum : float
-        The weight of the newest minibatch in the running mean and variance, in [0, 1], else ValueError.
+    eps, momentum : float
+        The numbers of the formulas. eps must be above 0 and momentum in [0, 1], else ValueError.
 
     Examples
     --------
@@ -45,6 +43,7 @@ class BatchNorm(Layer):
 
     output_may_be_overwritten = True
     overwrites_gradient = False
+    relu: ReLU | None = None  # the layer behind, if both run in the same passes over memory
 
     def __init__(self, channels: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
         channels = whole_number(channels, "BatchNorm: channels")
@@ -58,18 +57,20 @@ class BatchNorm(Layer):
         self.parameters, self.buffers = (self.gamma, self.beta), (self.mean, self.variance)
 
     def sum_over_ranks(self, sums: Array) -> Array:
-        """Sum `sums`, a float64 array, in place over the ranks that hold other samples or pixels; returns it.
-
-        Here there are no other ranks; a parallel network replaces this by an all-reduce.
-        """
+        """Sum `sums`, float64, in place over the ranks that hold other samples or pixels, here none; returns it."""
         return sums
 
-    def forward(self, x: Array, context: Context, relu: ReLU | None = None) -> Array:
-        """The output for x. relu: a ReLU layer to apply to it; the backward pass then goes through that, too."""
+    def rectified(self, relu: ReLU) -> "BatchNorm":
+        """This layer and the ReLU behind it, in the same passes over memory."""
+        both = copy(self)
+        both.relu, both.observed_as, both.overwrites_gradient = relu, self, True
+        return both
+
+    def forward(self, x: Array, context: Context) -> Array:
         kept = context[self]
         kept.for_gradients = kept.for_input_gradient = kept.x = None
         if context.training:
-            kept.x, kept.relu = x, relu
+            kept.x = x
             kept.mean, variance = self._statistics(x, kept)
         else:
             kept.mean, variance = (buffer.value.astype(xp.float64) for buffer in self.buffers)
@@ -80,11 +81,11 @@ class BatchNorm(Layer):
         for x_piece, y_piece, scale, shift in pieces((x, y), (kept.scale, kept.shift)):
             xp.multiply(x_piece, scale, out=y_piece)
             xp.add(y_piece, shift, out=y_piece)
-            if relu:
-                relu.activate(y_piece, y_piece)
-        if relu:  # its time is part of that of the BatchNorm
-            context.begin_pass(relu, "forward")
-            context.end_pass(relu, "forward")
+            if self.relu:
+                self.relu.activate(y_piece, y_piece)
+        if self.relu:  # its time is part of that of the BatchNorm
+            context.begin_pass(self.relu, "forward")
+            context.end_pass(self.relu, "forward")
         return y
 
     def _statistics(self, x, kept):
@@ -132,26 +133,23 @@ class BatchNorm(Layer):
         xp.copyto(self.gamma.grad, sums[1].astype(dy.dtype))
 
     def _sums(self, dy, context):
-        """The sums over the local rows of dy and of dy times the normalised x, the gradients of beta and gamma: (2, channels),
-        float64. If there is a ReLU, dy becomes the gradient of the output before that: 0 where the output is 0.
-        """
+        """The gradients of beta and gamma, sums over the local rows: (2, channels), float64. A ReLU sets dy to 0 where y is."""
         kept = context[self]
         self.check_trained(kept.x)
         found = sums_of_pieces(dy, 2)
         contiguous = xp.ascontiguousarray(dy)
         vectors = kept.mean, kept.scale, -kept.shift
-        for number, piece in enumerate(pieces((kept.x, contiguous), vectors)):
-            x_piece, dy_piece, mean, scale, minus_shift = piece
-            if kept.relu:
+        for number, (x_piece, dy_piece, mean, scale, minus_shift) in enumerate(pieces((kept.x, contiguous), vectors)):
+            if self.relu:
                 keep_where_positive(x_piece, scale, minus_shift, dy_piece)
             product = scratch("product", dy_piece.shape, dy.dtype)
             xp.subtract(x_piece, mean, out=product)
             xp.multiply(product, dy_piece, out=product)
             channel_sums(dy_piece, found[0, number])
             channel_sums(product, found[1, number])
-        if kept.relu:
-            context.begin_pass(kept.relu, "input_gradient")
-            context.end_pass(kept.relu, "input_gradient")
+        if self.relu:
+            context.begin_pass(self.relu, "input_gradient")
+            context.end_pass(self.relu, "input_gradient")
             if contiguous is not dy:
                 xp.copyto(dy, contiguous)
         sums = found.sum(axis=1, dtype=xp.float64)
@@ -185,28 +183,6 @@ class BatchNorm(Layer):
     def __repr__(self):
         held = self.gamma.size
         return f"BatchNorm({self.channels}{'' if held == self.channels else f', block of {held}'})"
-
-
-class RectifiedBatchNorm(Layer):
-    """A BatchNorm and the ReLU behind it, in the same passes over memory. Both keep their names."""
-
-    output_may_be_overwritten = True
-
-    def __init__(self, norm, relu):
-        self.norm, self.relu, self.name, self.parameters, self.buffers = norm, relu, norm.name, norm.parameters, norm.buffers
-        self.observed_as = norm
-
-    def forward(self, x: Array, context: Context) -> Array:
-        return self.norm.forward(x, context, self.relu)
-
-    def gradients(self, dy: Array, context: Context) -> None:
-        self.norm.gradients(dy, context)
-
-    def input_gradient(self, dy: Array, context: Context) -> Array:
-        return self.norm.input_gradient(dy, context)
-
-    def __repr__(self):
-        return f"{self.norm!r}, {self.relu!r}"
 
 
 def keep_where_positive(x, scale, minus_shift, dy):

@@ -58,9 +58,7 @@ class Branching(Layer):
 
     def give_name(self, name: str) -> None:
         self.name = name
-        self.children = [
-            name_and_order(branch, f"{name}.{own}.") for own, branch in zip(self._names, self.children, strict=True)
-        ]
+        self.children = [name_and_order(branch, f"{name}.{own}.") for own, branch in zip(self._names, self.children)]
 
     @cached_property
     def chunks(self) -> list[Chunk]:
@@ -86,10 +84,9 @@ class Branching(Layer):
             xp.copyto(kept.for_input_gradient, dx)
 
     def input_gradient(self, dy: Array, context: Context) -> Array:
-        kept = context[self]
-        dx = kept.pop("for_input_gradient")
+        dx = context[self].pop("for_input_gradient")
         if dx is None:
-            kept.for_gradients = True
+            context[self].for_gradients = True
             dx = self._through_branches("input_gradients", dy, context)
         return dx
 
@@ -155,13 +152,11 @@ class Residual(Branching):
         return xp.add(a, b, out=kept.workspace("y", a.shape, a.dtype))
 
     def _split(self, dy, kept):
-        branch = self.chunks[0].executed
+        branch, first = self.chunks[0].executed, dy
         if branch and branch[-1].overwrites_gradient:
-            copied = kept.workspace("dy", dy.shape, dy.dtype)
-            xp.copyto(copied, dy)
-            yield copied
-        else:
-            yield dy
+            first = kept.workspace("dy", dy.shape, dy.dtype)
+            xp.copyto(first, dy)
+        yield first
         yield dy
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -180,8 +175,7 @@ class Concat(Branching):
     Parameters
     ----------
     *branches : sequence of Layer
-        The layers of each; an empty one is the identity. All outputs must have the same height and width. ValueError if there
-        is no branch.
+        At least one, else ValueError; an empty one is the identity. All outputs must have the same height and width.
 
     Examples
     --------
@@ -196,16 +190,17 @@ class Concat(Branching):
         super().__init__({f"branches.{number}": branch for number, branch in enumerate(branches)})
 
     def _join(self, pieces, kept):
-        kept.widths = [piece.shape[-1] for piece in pieces]
-        y = kept.workspace("y", (*pieces[0].shape[:-1], sum(kept.widths)), pieces[0].dtype)
-        for piece, part in zip(pieces, parts(kept.widths)):
-            y[..., part] = piece
+        stops = list(accumulate(piece.shape[-1] for piece in pieces))
+        kept.channels = [slice(stop - piece.shape[-1], stop) for stop, piece in zip(stops, pieces)]
+        y = kept.workspace("y", (*pieces[0].shape[:-1], stops[-1]), pieces[0].dtype)
+        for piece, channels in zip(pieces, kept.channels):
+            y[..., channels] = piece
         return y
 
     def _split(self, dy, kept):
-        for width, part in zip(kept.widths, parts(kept.widths)):
-            piece = kept.workspace("dy", (*dy.shape[:-1], width), dy.dtype)
-            piece[...] = dy[..., part]
+        for channels in kept.channels:
+            piece = kept.workspace("dy", (*dy.shape[:-1], channels.stop - channels.start), dy.dtype)
+            piece[...] = dy[..., channels]
             yield piece
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -216,8 +211,3 @@ class Concat(Branching):
 
     def __repr__(self):
         return f"Concat({', '.join(map(str, self.children))})"
-
-
-def parts(widths):
-    """Consecutive slices whose lengths are `widths`; the first starts at 0."""
-    return [slice(stop - width, stop) for stop, width in zip(accumulate(widths), widths)]

@@ -1,9 +1,9 @@
 """Pooling: the maximum or the mean of each window.
 
-Both are separable: they reduce over the rows of a window first and over its columns then, in blocks of output rows that stay
-in the cache. NumPy is slow in loops over the few channels of a pixel, so all calculations are on long runs of memory. The
-rows of an image are such runs. Its columns are first copied apart: one array has the columns at the first place of all
-windows, the next one those at the second place, until a place of one window is the first place of the next window.
+Both reduce over the rows of a window first and over its columns then, in blocks of output rows that stay in the cache. NumPy
+is slow in loops over the few channels of a pixel, so all calculations are on long runs of memory. The rows of an image are
+such runs. Its columns are first copied apart: one array has the columns at the first place of all windows, the next one those
+at the second place, until a place of one window is the first place of the next window.
 """
 
 from math import prod
@@ -92,9 +92,7 @@ class Pool2d(Layer):
         raise NotImplementedError
 
     def _row_blocks(self, x, y, context):
-        """Yield (images, output rows, {place: its rows of x}, Space) for blocks that together cover y, from top to bottom. All
-        windows in a block have the same places in the image and not in the padding.
-        """
+        """Yield (images, output rows, {place: its rows of x}, Space) for blocks that cover y. No place is in the padding."""
         _, stride, before = self.window.along(ROWS)
         row_bytes = stride * prod(x.shape[2:]) * x.itemsize
         for run, places in runs(*self.window.along(ROWS), y.shape[1], x.shape[1]):
@@ -116,18 +114,14 @@ class MaxPool2d(Pool2d):
     """The maximum of each window: (n, H, W, C) -> (n, P, Q, C). Windows may overlap.
 
     If several pixels have the maximum, the gradient goes to the first column that contains one, and there to the first row.
-    For the backward pass the context stores one bit for each place in a window: whether the value there is larger than all
-    values before it. The last place with this bit has the maximum.
+    For the backward pass the context stores for each place in a window whether the value there is larger than all before it.
 
     Parameters
     ----------
-    kernel : int or (rows, columns)
-        The size of a window, in pixels.
-    stride : int or (rows, columns), optional
-        How far the windows are apart, in pixels; by default as far as they are large.
+    kernel, stride : int or (rows, columns)
+        The size of a window, and how far the windows are apart, in pixels; by default as far as they are large.
     padding : int, (rows, columns) or ((top, bottom), (left, right))
-        The pixels on each side of an image that are smaller than all others; at most half the
-        kernel, so that no window lies completely in them, else ValueError.
+        The pixels on each side that are smaller than all others; at most half the kernel, else ValueError.
 
     Examples
     --------
@@ -179,13 +173,10 @@ class AvgPool2d(Pool2d):
 
     Parameters
     ----------
-    kernel : int or (rows, columns)
-        The size of a window, in pixels.
-    stride : int or (rows, columns), optional
-        How far the windows are apart, in pixels; by default as far as they are large.
+    kernel, stride : int or (rows, columns)
+        The size of a window, and how far the windows are apart, in pixels; by default as far as they are large.
     padding : int, (rows, columns) or ((top, bottom), (left, right))
-        The pixels on each side of an image that count as zeros, as in PyTorch by default; at most half the
-        kernel, so that no window lies completely in them, else ValueError.
+        The zeros on each side, which count in the mean, as in PyTorch; at most half the kernel, else ValueError.
 
     Examples
     --------

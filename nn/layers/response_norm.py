@@ -1,7 +1,7 @@
 """Normalisation over neighbouring channels.
 
-The arrays are processed in pieces that stay in the cache, and the backward pass computes the denominators again: that takes
-less time than reading them from memory, and they need none.
+The arrays are processed in pieces that stay in the cache, and the backward pass computes the denominators again, which is
+faster than reading them from memory.
 """
 
 from math import prod
@@ -26,12 +26,8 @@ class LocalResponseNorm(Layer):
     ----------
     size : int
         The number of channels in a sum.
-    alpha : float
-        At least 0, else ValueError.
-    beta : float
-        The exponent.
-    k : float
-        Above 0, else ValueError.
+    alpha, beta, k : float
+        The numbers of the formula. alpha must be at least 0 and k above 0, else ValueError.
 
     Examples
     --------
@@ -63,10 +59,9 @@ class LocalResponseNorm(Layer):
         return y
 
     def input_gradient(self, dy: Array, context: Context) -> Array:
-        """dx_c = dy_c base_c^-beta - 2 alpha beta / size x_c sum_c' dy_c' x_c' base_c'^(-beta - 1).
+        """dx_c = dy_c base_c^-beta - 2 alpha beta / size x_c sum_c' dy_c' x_c' base_c'^(-beta - 1), over dy without a halo.
 
-        base is the denominator k + alpha / size * sum x^2; c' are the channels whose window contains c.
-        dx overwrites dy if there is no halo.
+        base is k + alpha / size * sum x^2; c' are the channels whose window contains c.
         """
         x = context[self].x
         dx = dy if dy.shape == x.shape and dy.flags.c_contiguous else context.gradient_space(x.shape, dy)
@@ -120,20 +115,16 @@ class LocalResponseNorm(Layer):
         return xp.divide(base.dtype.type(1), power, out=power)
 
     def _padded(self, pixels, channels, dtype):
-        """Zeros in scratch memory with size - 1 more columns than channels, so that a window never reaches into another pixel:
-        (flat, with as many zeros behind, as a matrix).
-        """
+        """Scratch zeros, flat and as a matrix, with size - 1 more columns, so that no window reaches into another pixel."""
         wide = channels + self.size - 1
         flat = scratch("padded", (pixels * wide + self.size - 1,), dtype)
         flat.fill(0)
         return flat, flat[: pixels * wide].reshape(pixels, wide)
 
     def _window_sums(self, flat, shape):
-        """For each element of the padded matrix of this shape the sum of `size` elements from this one on. All is one run of
-        memory, as NumPy is slow in loops over the channels of one pixel.
-        """
+        """For each element of the padded matrix of this shape the sum of `size` elements from this one on."""
         sums = scratch("sums", shape, flat.dtype)
-        out = sums.reshape(-1)
+        out = sums.reshape(-1)  # one run of memory, as NumPy is slow in loops over the channels of one pixel
         xp.copyto(out, flat[: out.size])
         for i in range(1, self.size):
             xp.add(out, flat[i : i + out.size], out=out)
@@ -144,9 +135,7 @@ class LocalResponseNorm(Layer):
 
 
 def pieces(*arrays, progress=None):
-    """Yield corresponding pieces, (pixels, channels), of arrays (.., channels), on a CPU so small that they stay in the cache.
-    progress: a function to call after each piece, or None.
-    """
+    """Yield pieces, (pixels, channels), of arrays (.., channels), that stay in the cache; `progress` is called after each."""
     count = prod(arrays[0].shape[:-1])
     rows = [array.reshape(count, array.shape[-1]) for array in arrays]
     many = max(1, PIECE // max(1, arrays[0].shape[-1])) if xp.is_cpu else max(1, count)

@@ -7,54 +7,39 @@ from gridgrad.nn.context import Context
 from gridgrad.nn.device import Array, xp
 from gridgrad.nn.kernels.gemm import matmul
 from gridgrad.nn.kernels.workspace import column_sums
-from gridgrad.nn.layer import Layer, Parameter
+from gridgrad.nn.layer import Parameter
 from gridgrad.nn.layers.activations import Sigmoid
+from gridgrad.nn.layers.linear import WeightedLayer
 
 
-class TiedAutoencoder(Layer):
+class TiedAutoencoder(WeightedLayer):
     """An autoencoder with tied weights, y = h W^T + c with h = sigmoid(x W + b), for x, y (n, inputs) and h (n, hidden).
 
-    A Sigmoid behind it and the mean squared error from x complete the autoencoder of Marques 2016, Appendix A. W is stored as
-    (inputs, hidden). `state_dict` has the names and shapes of a `Linear(inputs, hidden)`, "weight" and "bias", so that these
-    two move into the network that is trained further, and "decoder_bias" for c. W and b start like those of a `Linear`, c
-    starts at 0.
-
-    Where several ranks hold blocks with different hidden units, their outputs are partial sums: then one rank holds and adds
-    all of c, and the others an empty slice.
+    A Sigmoid behind it and the mean squared error from x complete the autoencoder of Marques 2016, Appendix A. W, (inputs,
+    hidden), and b have the initial values, and in a `state_dict` the names and shapes, of a `Linear(inputs, hidden)`, so that
+    they move into the network that is trained further. c is the "decoder_bias" and starts at 0; where ranks hold blocks of
+    the hidden units, one holds and adds all of c, and the others an empty slice.
 
     Parameters
     ----------
-    inputs : int
-        The number of features that are encoded, at least 1; else ValueError.
-    hidden : int
-        The number of features that encode them, at least 1; else ValueError.
+    inputs, hidden : int
+        The numbers of features that are encoded and that encode them, at least 1; else ValueError.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from gridgrad.nn import Linear, MSE, SGD, Sequential, Sigmoid, TiedAutoencoder
-    >>> net, x = Sequential([TiedAutoencoder(6, 2), Sigmoid()]), np.eye(6, dtype=np.float32)
-    >>> loss, optimizer = MSE(), SGD(net, lr=0.5)
-    >>> first, *_, last = (net.learn(x, x, loss, optimizer) for _ in range(20))
-    >>> last < first
-    True
-    >>> encoder = Sequential([Linear(6, 2), Sigmoid()])
+    >>> from gridgrad.nn import Linear, Sequential, Sigmoid, TiedAutoencoder
+    >>> net, encoder = Sequential([TiedAutoencoder(6, 2), Sigmoid()]), Sequential([Linear(6, 2), Sigmoid()])
     >>> encoder.load_state_dict(net.state_dict(), strict=False)
     """
 
-    output_may_be_overwritten = True
     kind = "autoencoder"
-    overwrites_gradient = False
 
     def __init__(self, inputs: int, hidden: int) -> None:
         inputs, hidden = whole_number(inputs, "TiedAutoencoder: inputs"), whole_number(hidden, "TiedAutoencoder: hidden")
-        self.inputs = self.outputs = inputs
-        self.hidden = hidden
-        bound = 1 / math.sqrt(inputs)
-        self.weight = Parameter("weight", (inputs, hidden), bound, torch_axes=(1, 0))
-        self.bias = Parameter("bias", (hidden,), bound)
+        super().__init__(Parameter("weight", (inputs, hidden), 1 / math.sqrt(inputs), torch_axes=(1, 0)), bias=True)
+        self.inputs, self.outputs, self.hidden = inputs, inputs, hidden
         self.decoder_bias = Parameter("decoder_bias", (inputs,))
-        self.parameters = (self.weight, self.bias, self.decoder_bias)
+        self.parameters = (*self.parameters, self.decoder_bias)
         self.activation = Sigmoid()
         self.activation.in_place = True  # x W + b is needed nowhere else
 
@@ -95,12 +80,6 @@ class TiedAutoencoder(Layer):
         """da, the gradient of x W + b, (n, hidden units held here). The half of backward that runs first computes it."""
         da = matmul(dy, self.weight.value, context[self].right[: len(dy)], context.progress)
         return self.activation.input_gradient(da, context)
-
-    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        if shape != (self.inputs,):
-            got = shape[0] if len(shape) == 1 else f"images of {shape}: put a Flatten in front"
-            raise ValueError(f"layer {self.name} {self} takes {self.inputs} features but gets {got}")
-        return shape
 
     def __repr__(self):
         held = self.weight.block_shape[1]

@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from gridgrad.nn.files.hdf5_arrays import made_in_memory, read_array, reading
-from gridgrad.nn.layers.linear import Linear
-from gridgrad.nn.layers.sparse_linear import SparseLinear
+from gridgrad.nn.layers.linear import Linear, SparseLinear
 from gridgrad.nn.sequential import Sequential
 
 

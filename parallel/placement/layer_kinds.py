@@ -165,7 +165,7 @@ class Pooling(ByChannel):
     def work(self, workload, layer):
         n, height, width, channels = workload.shape
         rows, columns = layer.window.output(height, width)
-        # Fused with the convolution in front, see `nn/layers/conv_pool.py`.
+        # Fused with the convolution in front, see `nn/layers/conv.py`.
         joined = workload.streams and isinstance(layer, nn.MaxPool2d) and type(workload.before) is nn.Conv2d
         elements = n * rows * columns * channels * prod(layer.window.kernel)
         name = "pooled" if joined else type(layer).__name__.lower()

@@ -22,7 +22,7 @@ from math import prod
 import numpy as np
 
 from gridgrad.nn.device import to_device, xp
-from gridgrad.nn.flat_parameters import FlatParameters
+from gridgrad.nn.layer import FlatParameters
 from gridgrad.parallel.grid.group import COMPLETE
 from gridgrad.parallel.protocols.protocol import UPDATE, Message, Protocol, Traffic, WorkOfStep
 

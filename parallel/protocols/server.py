@@ -33,7 +33,7 @@ from functools import partial
 import numpy as np
 
 from gridgrad.nn.device import to_device, xp
-from gridgrad.nn.flat_parameters import FlatParameters
+from gridgrad.nn.layer import FlatParameters
 from gridgrad.nn.optimizers.optimizer import SGD
 from gridgrad.parallel.checkpoint.state import OptimizerState
 from gridgrad.parallel.job.run import Death

@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gridgrad.nn.device import xp
-from gridgrad.nn.flat_parameters import FlatParameters
 from gridgrad.nn.kernels.workspace import Workspace
+from gridgrad.nn.layer import FlatParameters
 from gridgrad.parallel.grid.group import COMPLETE, MAX_ELEMENTS, Group
 from gridgrad.parallel.placement.moves import move_between, move_of
 from gridgrad.parallel.placement.partition import Partition, common, size, within
