@@ -140,9 +140,8 @@ class ScheduleSpec:
         """ValueError unless there is a cut between any two chunks."""
         chunks = self.route(stages).chunks
         if len(cuts) != chunks - 1:
-            raise ValueError(
-                f"{len(cuts)} cuts make {len(cuts) + 1} chunks, but pipeline {self.name} on {stages} stages has {chunks}"
-            )
+            needs = f"pipeline {self.name} on {stages} stages has {chunks}"
+            raise ValueError(f"{len(cuts)} cuts make {len(cuts) + 1} chunks, but {needs}")
 
     def schedule_on(self, route, micro_batches, times=None):
         """The Schedule on a Route of parts of chunks, in an order by `times`. ValueError for one of whole chunks."""
