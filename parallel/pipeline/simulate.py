@@ -6,7 +6,7 @@ from functools import partial
 from typing import NamedTuple
 
 from gridgrad.parallel.grid.virtual_time import Cores, Network, VirtualTime
-from gridgrad.parallel.pipeline.schedule import Instruction, Schedule, check, other_end, peers
+from gridgrad.parallel.pipeline.schedule import MESSAGES, Instruction, Schedule, check, other_end, peers
 
 
 class Times:
@@ -197,55 +197,50 @@ def simulate(schedule: Schedule, times: Times | None = None, memory: Memory | No
     (18, (4, 4, 4))
     """
     check(schedule)
-    play = _Play(schedule, times or UnitTimes(), crowd)
+    events = _play(schedule, times or UnitTimes(), crowd)
     found = (kept(rank, row, schedule.route.held(rank), memory or Memory()) for rank, row in enumerate(schedule.rows))
-    return Simulation(schedule, tuple(map(tuple, play.events)), tuple(found))
+    return Simulation(schedule, tuple(map(tuple, events)), tuple(found))
 
 
-class _Play:
-    """The ranks while they follow their rows. events: for each rank, its Events."""
+def _play(schedule, times, crowd):
+    """For each rank, its Events while all ranks follow their rows."""
+    clock = VirtualTime()
+    network, cores = Network(clock), Cores(clock, len(schedule.rows), crowd)
+    arrived, waiting = Counter(), {}  # messages by (rank, receive); {the same: how many the rank waits for}
+    events = [[] for _ in schedule.rows]
 
-    def __init__(self, schedule, times, crowd):
-        self.schedule, self.times, self.clock = schedule, times, VirtualTime()
-        self.network, self.cores = Network(self.clock), Cores(self.clock, len(schedule.rows), crowd)
-        self.arrived, self.waiting = Counter(), {}  # messages by (rank, receive); {the same: how many the rank waits for}
-        self.events = [[] for _ in schedule.rows]
-        self.ranks = [partial(next, self._live(rank), None) for rank in range(len(schedule.rows))]
-        for go_on in self.ranks:
-            go_on()
-        while self.clock.go_on():
-            pass
-
-    def _live(self, rank):
+    def live(rank):
         """A generator of what a rank does, which yields while the rank waits or is busy."""
-        route, clock = self.schedule.route, self.clock
-        for instruction in self.schedule.rows[rank]:
-            if instruction.op.startswith("RECV"):
-                needed = len(peers(route, rank, instruction))
-                if self.arrived[rank, instruction] < needed:
-                    self.waiting[rank, instruction] = needed
-                    yield
-            start, seconds = clock.time, self.times.seconds(rank, instruction)
-            if seconds:
-                self.cores.compute(seconds, self.ranks[rank])
+        for instruction in schedule.rows[rank]:
+            others = peers(schedule.route, rank, instruction) if instruction.op in MESSAGES else ()
+            if instruction.op.startswith("RECV") and arrived[rank, instruction] < len(others):
+                waiting[rank, instruction] = len(others)
                 yield
-            self.events[rank].append(Event(instruction, start, clock.time))
+            start, seconds = clock.time, times.seconds(rank, instruction)
+            if seconds:
+                cores.compute(seconds, ranks[rank])
+                yield
+            events[rank].append(Event(instruction, start, clock.time))
             if instruction.op.startswith("SEND"):
-                received = other_end(instruction)
-                for receiver in peers(route, rank, instruction):
-                    times = self.times.message(rank, receiver, instruction)
-                    self.network.send(rank, receiver, times, self._arrive, receiver, received)
+                for receiver in others:
+                    flight = times.message(rank, receiver, instruction)
+                    network.send(rank, receiver, flight, arrive, receiver, other_end(instruction))
 
-    def _arrive(self, receiver, received):
-        self.arrived[receiver, received] += 1
-        if self.arrived[receiver, received] == self.waiting.get((receiver, received)):
-            self.ranks[receiver]()
+    def arrive(receiver, received):
+        arrived[receiver, received] += 1
+        if arrived[receiver, received] == waiting.get((receiver, received)):
+            ranks[receiver]()
+
+    ranks = [partial(next, live(rank), None) for rank in range(len(schedule.rows))]
+    for go_on in ranks:
+        go_on()
+    while clock.go_on():
+        pass
+    return events
 
 
 def draw(simulation: Simulation, unit: float | None = None, columns: int = 40) -> str:
-    """Draw a schedule in virtual time as text: a line a rank, time to the right.
-
-    What a rank does stands in the first column of its time, and - in the others; a rank waits in those with a dot.
+    """Draw a schedule in virtual time: a line a rank, time to the right, - where an instruction goes on, a dot for waiting.
 
     Parameters
     ----------
