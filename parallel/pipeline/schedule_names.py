@@ -39,8 +39,7 @@ def to_csv(schedule: Schedule) -> str:
 
 
 def from_csv(text, name="csv"):
-    """The Schedule in a text, not yet complete. A chunk is on the rank whose row has its forwards. ValueError with row and
-    column, from 1."""
+    """The Schedule in a text, not yet complete: a chunk is where its forwards are. ValueError with row and column, from 1."""
     if len(text) > MOST_CHARACTERS:
         raise ValueError(f"a schedule may have {MOST_CHARACTERS} characters, not {len(text)}")
     lines = text.rstrip().split("\n")

@@ -64,8 +64,7 @@ def draw(labels, indices, order, worker, draws):
 
 
 def cuts_of(group, drawn, held, draws, strata):
-    """The increasing labels with which all strata except the first begin; the first worker decides. Collective. A drawn label
-    counts as many times as its worker has samples for each that it drew."""
+    """The increasing labels with which all strata except the first begin, as the first worker decides. Collective."""
     numbers = np.minimum(held, draws)
     everything = np.empty(numbers.sum(), DRAWN) if group.rank == 0 else None
     received = everything.view(np.uint8) if group.rank == 0 else None
@@ -73,6 +72,7 @@ def cuts_of(group, drawn, held, draws, strata):
     cuts = np.zeros(strata - 1)
     if group.rank == 0 and len(everything):
         merged = np.sort(everything, order=["label", "index"], kind="stable")  # a merge sort: the lists are sorted already
+        # a drawn label counts as many times as its worker has samples for each that it drew
         below = np.cumsum((held / np.maximum(numbers, 1))[merged["worker"]])
         cuts[:] = merged["label"][np.searchsorted(below, below[-1] * np.arange(1, strata) / strata)]
     group.broadcast(cuts, "shuffle: cuts")
@@ -98,8 +98,8 @@ def deal(group, arrays, destinations):
 
 
 def exchanged(group, array, chosen, table):
-    """The rows that come to this worker, those of the first worker first. Collective. chosen: for each worker, the indices of
-    the rows for it. table: rows from each worker to each."""
+    """The rows that come here, in the order of the workers. Collective. chosen: the indices of those for each worker. table:
+    rows from each worker to each."""
     sent, received = table[group.rank], table[:, group.rank]
     out = np.empty((received.sum(), *array.shape[1:]), array.dtype)
     starts, row = np.cumsum(received) - received, array.itemsize * prod(array.shape[1:])
@@ -192,8 +192,7 @@ class ParallelSGD(LocalSGD):
         self._epoch, self.together, self._held = None, 0, None
 
     def hold(self, held):
-        """Note the samples that this worker has instead of its stripe, as many: their indices, or a collective function of the
-        epoch that returns them, such as an Exchanged."""
+        """Note the samples that this worker has instead of its stripe: their indices, or a collective function of the epoch."""
         self._held = held if callable(held) or held is None else lambda epoch: held
 
     def shares(self, count, batch_size, seed):

@@ -179,8 +179,7 @@ class Protocol:
 
     @staticmethod
     def traffic(served: Sequence[int], **values: Any) -> Traffic:
-        """The Traffic of a step, here with a sum of all gradients. served: parameters that each worker serves, together all.
-        values: those of the protocol."""
+        """The Traffic of a step. served: parameters that each worker serves, together all. values: those of the protocol."""
         return Traffic([WorkOfStep([sum(served)] * len(served), UPDATE)], [(sum(served), 1)])
 
     def shares(self, count: int, batch_size: int, seed: int) -> Any:
@@ -232,10 +231,7 @@ class Protocol:
         """Called at the end of each turn, with or without samples, by `step` and `without_samples`."""
 
     def finish(self) -> None:
-        """Called after the last turn: afterwards all workers hold the same parameters and buffers. Collective.
-
-        Buffers, such as running statistics, become their means, weighted by samples.
-        """
+        """Called after the last turn: then all workers hold the same parameters and the mean of their buffers. Collective."""
         if self.workers.size == 1:
             return
         total = np.array([self.samples], np.float64)

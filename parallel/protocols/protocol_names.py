@@ -16,8 +16,7 @@ MOST = 2**31 - 1  # of a whole number
 
 
 def at_least(least, kind=int, below=math.inf):
-    """A function that reads a number from a text, with the attribute `words` of ProtocolForm. ValueError if it is not in the
-    range, OverflowError for a whole number above MOST."""
+    """A function that reads a number from a text. ValueError outside the range, OverflowError for a whole number above MOST."""
 
     def read(text):
         number = kind(text)
@@ -133,16 +132,12 @@ def parse(text: str) -> Callable[..., Protocol]:
     Parameters
     ----------
     text : str
-        As the option `--protocol` takes it: "sync", "local:8", "server:ssp:2", .., see PROTOCOLS.
+        As the option `--protocol` takes it: "sync", "local:8", "server:ssp:2", .., see PROTOCOLS. ValueError if it names no
+        protocol, or its values are none.
 
     Returns
     -------
     A function (net, workers, make_optimizer) that makes the Protocol, with the arguments of Protocol; there is an example.
-
-    Raises
-    ------
-    ValueError
-        If the text names no protocol, or its values are none.
 
     Examples
     --------

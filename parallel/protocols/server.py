@@ -417,8 +417,7 @@ class Downpour(ParameterServer):
         super().__init__(net, workers, make_optimizer, owners=owners)
         self.periods = (fetch, push) if workers.size > 1 else (1, 1)  # alone, it is serial training
         self.local, self.interval = SGD(net, self.optimizer.lr), min(self.periods)
-        self._sum, self._summed, self._turns = self.counted.pack(net.grads), 0, 0
-        self._sum.fill(0)
+        self._sum, self._summed, self._turns = xp.zeros_like(self._packed), 0, 0
 
     @staticmethod
     def traffic(served, fetch=1, push=1, **values):

@@ -63,8 +63,7 @@ class Simulation:
         self.serve_seconds = serve_seconds if callable(serve_seconds) else lambda kind, size: size * serve_seconds
 
     def run(self, function):
-        """Call function(workers) for each worker, as a coroutine; return their results. If one raises, the others are stopped
-        and this raises the same. RuntimeError for a deadlock."""
+        """The results of function(workers), a coroutine for each one. If one raises, this does. RuntimeError for a deadlock."""
         self.clock, self.unhandled = VirtualTime(), Counter()  # kinds of messages that came when their receiver had ended
         self.all_reduces = {}  # {number: a VirtualAllReduce that not all have begun}
         self.ring = Link()  # what does them in turn
