@@ -40,8 +40,7 @@ from gridgrad.parallel.protocols.protocol import BETWEEN_WORKERS, UPDATE, Messag
 
 
 class ServerShard(FlatParameters):
-    """The parameters that a rank serves: a network for its optimizer, which is set afterwards. staleness: as in Protocol.
-    leads: a Counter of answers to workers, by the steps that these were ahead of the slowest."""
+    """The parameters that a rank serves: a network for its optimizer, which is set afterwards. staleness: as in Protocol."""
 
     asynchronous = True  # whether a worker takes the next share that is free, or its own share of each global minibatch
 
@@ -50,7 +49,7 @@ class ServerShard(FlatParameters):
         self.workers, self.bound, self.optimizer = workers, bound, None
         self.version, self.turns = 0, step * workers  # gradients applied, and the turns of which they are sums
         self.clocks, self.training = [0] * workers, set(range(workers))  # gradients pushed by each; who will push more
-        self.staleness, self.leads = Counter(), Counter()
+        self.staleness = Counter()
 
     def begin_at(self, step):
         """Go on after some steps, in each of which every worker has pushed a gradient."""
@@ -96,16 +95,8 @@ class ServerShard(FlatParameters):
         self.training.discard(worker)
 
     def may_answer(self, worker):
-        """Whether a worker may have the parameters now."""
-        clock = self.clocks[worker]
-        if not self.is_ready_for(clock):
-            return False
-        self.leads[clock - self.slowest()] += 1
-        return True
-
-    def is_ready_for(self, clock):
-        """Whether all gradients are applied that a worker with this clock must see."""
-        return self.slowest() >= clock - self.bound
+        """Whether all gradients are applied that a worker must see in the parameters that it gets."""
+        return self.slowest() >= self.clocks[worker] - self.bound
 
     # ----- what an optimizer wants of a network
 
@@ -139,8 +130,8 @@ class BulkServerShard(ServerShard):
         super().left(worker)
         self._end_round()
 
-    def is_ready_for(self, clock):
-        return self._rounds >= clock
+    def may_answer(self, worker):
+        return self._rounds >= self.clocks[worker]
 
     def _end_round(self):
         """Apply the gradients if those of all workers are here."""
