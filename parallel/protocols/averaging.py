@@ -47,6 +47,10 @@ class LocalSGD(Protocol):
     def effective_batch(self, batch_size):
         return batch_size * self.period
 
+    def load(self, state):
+        super().load(state)
+        self.seen = np.array(self.seen, np.int64).reshape(self.workers.size).tolist()  # ValueError if they do not fit
+
     def begin(self, turn, shares):
         super().begin(turn, shares)
         self.seen = np.add(self.seen, shares.sizes(turn.step)).tolist()
@@ -179,6 +183,8 @@ class StreamingDiLoCo(DiLoCo):
 
     def load(self, state):
         super().load(state)
+        shape = len(self.fragments), self.workers.size
+        self.seen_when_sent = np.array(self.seen_when_sent, np.int64).reshape(shape).tolist()
         number = state.numbers["under_way"]
         if number is not None:
             sent, mean = (to_device(state.arrays[name][0][self.fragments[number]].copy()) for name in ("sent", "mean"))
