@@ -30,12 +30,7 @@ def complete(schedule: Schedule) -> Schedule:
     Returns
     -------
     The schedule with a receive before each instruction that needs one, a send after each that makes something to send, and an
-    update at the end of each row that has none. What is there already stays where it is.
-
-    Raises
-    ------
-    Unsound
-        If ranks could not follow it.
+    update at the end of each row that has none. What is there already stays where it is. Unsound if ranks could not follow it.
 
     Examples
     --------
@@ -48,7 +43,7 @@ def complete(schedule: Schedule) -> Schedule:
 
 
 def with_messages(schedule):
-    """With a receive before each instruction that needs one, and a send after it; those that are there stay."""
+    """A schedule with a receive before each instruction that needs one, and a send after it; those that are there stay."""
     rows = []
     for rank, row in enumerate(schedule.rows):
         there = set(row)
@@ -69,7 +64,7 @@ def around(route, rank, instruction):
 
 
 def with_updates(schedule):
-    """With an update at the end of each row that has none."""
+    """A schedule with an update at the end of each row that has none."""
     last = update(schedule.micro_batches - 1)
     rows = (row if any(one.op == "U" for one in row) else (*row, last) for row in schedule.rows)
     return replace(schedule, rows=rows)
@@ -77,23 +72,19 @@ def with_updates(schedule):
 
 def first_micro_batches(schedule, number):
     """A schedule with one update a rank, without the micro-batches from this number on; sound if the whole one is."""
+    if number >= schedule.micro_batches:
+        return schedule
+    last = update(number - 1)
     rows = (
-        [one if one.op != "U" else update(number - 1) for one in row if one.op == "U" or one.micro_batch < number]
-        for row in schedule.rows
+        [last if one.op == "U" else one for one in row if one.op == "U" or one.micro_batch < number] for row in schedule.rows
     )
-    return schedule if number >= schedule.micro_batches else replace(schedule, rows=rows)
+    return replace(schedule, rows=rows)
 
 
 def repeat(schedule, steps):
     """A complete schedule so many times in a row, without a barrier; the numbers of micro-batches go on."""
-    rows = (
-        [
-            Instruction(op, chunk, step * schedule.micro_batches + micro_batch)
-            for step in range(steps)
-            for op, chunk, micro_batch in row
-        ]
-        for row in schedule.rows
-    )
+    firsts = range(0, steps * schedule.micro_batches, schedule.micro_batches)
+    rows = ([one._replace(micro_batch=first + one.micro_batch) for first in firsts for one in row] for row in schedule.rows)
     return replace(schedule, rows=rows)
 
 
@@ -116,9 +107,8 @@ def one_f_one_b(stages, micro_batches):
 
 
 def interleaved(stages, micro_batches, per_rank):
-    """1F1B with per_rank chunks on each rank, dealt out in turn (Narayanan et al. 2021, section 2.2), in groups of `stages`
-    micro-batches, the last perhaps smaller. Time, if stages divides micro_batches: 3 (per_rank micro_batches + stages - 1)
-    units of 1 / per_rank of a stage."""
+    """1F1B with per_rank chunks on each rank, dealt out in turn, in groups of `stages` micro-batches (Narayanan et al. 2021,
+    section 2.2): 3 (per_rank micro_batches + stages - 1) units of 1 / per_rank of a stage, if stages divides micro_batches."""
     route = Route.looped(stages, per_rank)
     groups = range(0, micro_batches, stages)
     rows = []
@@ -151,9 +141,9 @@ def zb_h1(stages, micro_batches):
 
 
 def zbv(stages, micro_batches):
-    """Two chunks on each rank in the shape of a V, with weights' gradients apart (ZB-V of Qi et al. 2024). It takes
-    6 M + stages - 1 units of half a stage for M micro-batches, or 4 (M + stages) - 2 if that is more; a rank keeps at most
-    2 * stages contexts. With M < 2 * stages - 1 the order is that of 2 * stages - 1, and ranks wait between steps."""
+    """Two chunks on each rank in the shape of a V, with weights' gradients apart (ZB-V of Qi et al. 2024): for M micro-batches
+    the larger of 6 M + stages - 1 and 4 (M + stages) - 2 units of half a stage; a rank keeps at most 2 * stages contexts.
+    With M < 2 * stages - 1 the order is that of 2 * stages - 1, and ranks wait between steps."""
     route, many = Route.v_shaped(stages), max(micro_batches, 2 * stages - 1)
     rows = []
     for rank in range(stages):

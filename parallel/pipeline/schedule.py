@@ -19,7 +19,7 @@ class Route:
     """The ranks of each chunk of a pipeline, and the messages between one chunk and the next.
 
     A rank that also holds the chunk before needs its own outputs too, without a message. The backward pass sends gradients of
-    the same outputs the other way. `contiguous`, `looped`, `v_shaped` and `of_stages` make routes of whole chunks.
+    the same outputs the other way.
 
     Parameters
     ----------
@@ -28,12 +28,7 @@ class Route:
     senders : sequence of dicts
         For each chunk {rank: other ranks whose outputs of the chunk before it needs}; of chunk 0 {}.
     ranks : int
-        The number of ranks.
-
-    Raises
-    ------
-    ValueError
-        If a rank holds nothing, or if the senders do not fit the places.
+        The number of ranks. ValueError if one holds nothing, or if the senders do not fit the places.
 
     Examples
     --------
@@ -48,9 +43,8 @@ class Route:
 
     def __post_init__(self):
         object.__setattr__(self, "places", tuple(tuple(sorted(ranks)) for ranks in self.places))
-        object.__setattr__(
-            self, "senders", tuple({rank: tuple(sorted(found)) for rank, found in of.items() if found} for of in self.senders)
-        )
+        senders = ({rank: tuple(sorted(found)) for rank, found in of.items() if found} for of in self.senders)
+        object.__setattr__(self, "senders", tuple(senders))
         idle = set(range(self.ranks)).difference(*self.places) if self.places else {0}
         if idle:
             raise ValueError(f"rank {min(idle)} of the pipeline holds no chunk of the network")
@@ -156,9 +150,8 @@ class Instruction(NamedTuple):
     ----------
     op : str
         F forward; B backward, or its halves I, the gradient of the input, and W, that of the parameters. SEND_F sends the
-        outputs of the chunk on, RECV_F receives its inputs; SEND_B sends the gradient of its inputs back, RECV_B receives that
-        of its outputs. U updates the rank's parameters with the gradients of all micro-batches up to `micro_batch` that no
-        update has taken.
+        outputs on, RECV_F receives the inputs; SEND_B sends the gradient of the inputs back, RECV_B receives that of the
+        outputs. U updates with the gradients of all micro-batches up to `micro_batch` that no update has taken.
     chunk : int or None
         The number of the chunk; None for an update.
     micro_batch : int
@@ -193,13 +186,13 @@ def update(micro_batch):
 
 
 def peers(route, rank, message):
-    """The ranks to which a rank sends in a SEND, or from which it receives in a RECV."""
+    """The ranks to which a SEND goes, or from which a RECV comes."""
     forth = message.op in ("SEND_F", "RECV_B")
     return (route.receivers if forth else route.sources)(message.chunk, rank)
 
 
 def other_end(message):
-    """The RECV with which its peers receive what a rank sends in a SEND, and the other way round."""
+    """The RECV of the peers for a SEND of a rank, and the other way round."""
     op, chunk, micro_batch = message
     at_peers = op.replace("SEND", "RECV") if op.startswith("SEND") else op.replace("RECV", "SEND")
     return Instruction(at_peers, chunk + 1 if op in ("SEND_F", "RECV_B") else chunk - 1, micro_batch)
@@ -225,14 +218,9 @@ class Schedule:
     rows : sequence of sequences of Instruction
         For each rank its Instructions, in order.
     route : Route
-        Which rank has which chunk of the network.
+        Which rank has which chunk of the network; ValueError if it has another number of ranks.
     name : str
         For people.
-
-    Raises
-    ------
-    ValueError
-        If the rows do not fit the route.
 
     Examples
     --------
@@ -267,9 +255,7 @@ class Schedule:
 
 
 class Unsound(ValueError):
-    """Ranks that follow a schedule would compute something wrong, or wait for ever.
-
-    The message is one line; a note of the exception shows the rows around the places that are marked.
+    """Ranks that follow a schedule would compute something wrong, or wait for ever; a note shows the rows around the marks.
 
     Parameters
     ----------
@@ -278,7 +264,7 @@ class Unsound(ValueError):
     rows : sequence of sequences of Instruction
         Those of the schedule.
     marks : dict
-        {rank: position in its row}.
+        {rank: position in its row} of what is marked.
 
     Examples
     --------
@@ -357,13 +343,10 @@ def execution(schedule):
     if blocked:
         (rank, *_), (at, needed) = min((ranks, need) for need, ranks in waiting.items())
         what = schedule.rows[rank][position[rank]]
-        whose = "which" if at == rank else f"which rank {at}"
-        raise Unsound(
-            f"ranks wait for ever: {what} of rank {rank} needs {needed}, {whose} never {'comes' if at == rank else 'does'}"
-            f" before it; waiting: {', '.join(f'rank {r} at {schedule.rows[r][at]}' for r, at in sorted(blocked.items())[:8])}",
-            schedule.rows,
-            blocked,
-        )
+        whose = "which never comes" if at == rank else f"which rank {at} never does"
+        others = ", ".join(f"rank {r} at {schedule.rows[r][place]}" for r, place in sorted(blocked.items())[:8])
+        line = f"ranks wait for ever: {what} of rank {rank} needs {needed}, {whose} before it; waiting: {others}"
+        raise Unsound(line, schedule.rows, blocked)
 
 
 def check(schedule):
@@ -404,13 +387,12 @@ def _check_row(schedule, rank):
             raise Unsound(f"rank {rank} does {taken} too late", schedule.rows, {rank: position[taken]})
         begin = taken.micro_batch + 1
     if begin < schedule.micro_batches or not updates:
-        raise Unsound(
-            f"rank {rank} never updates its parameters after micro-batch {begin}", schedule.rows, {rank: len(row) - 1}
-        )
+        line = f"rank {rank} never updates its parameters after micro-batch {begin}"
+        raise Unsound(line, schedule.rows, {rank: len(row) - 1})
 
 
 def _check_chunk(schedule, rank, chunk, micro_batch, position):
-    """The Instruction that completes the gradients of a chunk and a micro-batch; Unsound unless the rank does all before."""
+    """The Instruction that completes the gradients of a chunk and a micro-batch; Unsound unless the rank does all of it."""
 
     def there(op):
         return Instruction(op, chunk, micro_batch) in position
@@ -429,16 +411,15 @@ def _check_chunk(schedule, rank, chunk, micro_batch, position):
 
 
 def shortest(layers, chunks, seconds):
-    """Where the second and later chunks begin so that the longest is shortest, the last one as early as it can; None if no cuts
-    are finite. seconds(chunk, first layer, the one behind its last): of a chunk, which may be empty, or inf."""
+    """Where the second and later chunks begin so that the longest is shortest, the last one as early as it can; None if all
+    are inf. seconds(chunk, first layer, the one behind its last): of a chunk, which may be empty, or inf."""
     best = [(seconds(0, 0, end), None) for end in range(layers + 1)]  # (the longest chunk, where the last one begins)
     tables = [best]
     for chunk in range(1, chunks):
         before, best = best, []
         for end in range(layers + 1):
-            options = (
-                (max(before[start][0], seconds(chunk, start, end)), start) for start in range(end + 1) if before[start][0] < inf
-            )
+            starts = (start for start in range(end + 1) if before[start][0] < inf)
+            options = ((max(before[start][0], seconds(chunk, start, end)), start) for start in starts)
             best.append(min(options, default=(inf, 0)))
         tables.append(best)
     if best[layers][0] == inf:

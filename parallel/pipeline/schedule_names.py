@@ -1,26 +1,12 @@
-"""Schedules as text: names such as `1f1b`, `interleaved:2`, `async:4:bound=2`, and the CSV files that PyTorch reads and writes:
-a row is a rank, a cell an instruction.
-"""
+"""Schedules as text: names such as `interleaved:2` or `async:4:bound=2`, and CSV files in the format of PyTorch."""
 
 import re
 from dataclasses import dataclass
 from functools import partial
 
 from gridgrad.nn.files import limits
-from gridgrad.parallel.pipeline.generators import (
-    asynchronous,
-    complete,
-    first_micro_batches,
-    gpipe,
-    gpipe_anywhere,
-    interleaved,
-    one_f_one_b,
-    one_f_one_b_anywhere,
-    sequential,
-    with_updates,
-    zb_h1,
-    zbv,
-)
+from gridgrad.parallel.pipeline import generators
+from gridgrad.parallel.pipeline.generators import asynchronous, complete, with_updates
 from gridgrad.parallel.pipeline.schedule import Instruction, Route, Schedule, Unsound
 
 MOST_CHARACTERS = 2**24
@@ -34,16 +20,11 @@ def to_csv(schedule: Schedule) -> str:
     Parameters
     ----------
     schedule : Schedule
-        A schedule whose chunks are whole.
+        A schedule whose chunks are whole; ValueError for one with parts of chunks.
 
     Returns
     -------
     The text: a row a rank, a cell an instruction.
-
-    Raises
-    ------
-    ValueError
-        For a schedule with parts of chunks.
 
     Examples
     --------
@@ -58,8 +39,7 @@ def to_csv(schedule: Schedule) -> str:
 
 
 def from_csv(text, name="csv"):
-    """The Schedule in a text, not yet complete or checked. A chunk is on the rank whose row has its forwards; empty cells are
-    skipped. ValueError in one line, with row and column from 1."""
+    """The Schedule in a text, not yet complete: a chunk is where its forwards are. ValueError with row and column, from 1."""
     if len(text) > MOST_CHARACTERS:
         raise ValueError(f"a schedule may have {MOST_CHARACTERS} characters, not {len(text)}")
     lines = text.rstrip().split("\n")
@@ -72,18 +52,17 @@ def from_csv(text, name="csv"):
         if chunk is not None and places.get(chunk, (None,))[0] != at[0]:
             where = f"row {places[chunk][0] + 1} has its forwards" if chunk in places else "no row has its forwards"
             raise _error(*at, f"{key} is of chunk {chunk}, but {where}")
-    missing = next((chunk for chunk in range(len(places)) if chunk not in places), None)
-    if missing is not None or not places:
-        last = max(places, default=None)
-        raise _error(
-            *places.get(last, (0, 0)),
-            f"no row has forwards of chunk {missing or 0}" + (f", but here are some of chunk {last}" if places else ""),
-        )
+    if not places:
+        raise _error(0, 0, "no row has forwards of chunk 0")
+    last = max(places)
+    for chunk in range(last):
+        if chunk not in places:
+            raise _error(*places[last], f"no row has forwards of chunk {chunk}, but here are some of chunk {last}")
     return Schedule(rows, Route.of_stages(places[chunk][0] for chunk in range(len(places))), name)
 
 
 def _row(row, line, cells, places):
-    """The Instructions of a line. Enters these in `cells`, and in `places` the chunks whose F it has."""
+    """The Instructions of a line; empty cells are skipped. Also enters them in `cells`, and the chunks of its F in `places`."""
     found = []
     for column, cell in enumerate(line.split(",")):
         if not cell.strip():
@@ -110,8 +89,11 @@ def _error(row, column, what):
     return ValueError(f"row {row + 1}, column {column + 1}: {what}")
 
 
-_SIMPLE = {"sequential": sequential, "gpipe": gpipe, "1f1b": one_f_one_b, "zb-h1": zb_h1, "zbv": zbv}
-_ANYWHERE = {"gpipe": gpipe_anywhere, "1f1b": one_f_one_b_anywhere}
+_SIMPLE = {
+    "sequential": generators.sequential, "gpipe": generators.gpipe, "1f1b": generators.one_f_one_b,
+    "zb-h1": generators.zb_h1, "zbv": generators.zbv,
+}  # fmt: skip
+_ANYWHERE = {"gpipe": generators.gpipe_anywhere, "1f1b": generators.one_f_one_b_anywhere}
 NAMES = *_SIMPLE, "interleaved:V", "async:K", "FILE.csv"
 MOST_CHUNKS = 4096  # of a network, so that messages have different tags in every MPI library
 MICRO_BATCHES = 4  # of a minibatch, for each rank of a pipeline: the ranks are then idle for less than a fifth of the time
@@ -120,15 +102,14 @@ _ASYNC = re.compile(r"async:([1-9]\d{0,3})(?::(?:bound=(\d{1,6})|(nostash))){0,2
 
 @dataclass(frozen=True)
 class ScheduleSpec:
-    """A schedule that a user asked for. per_rank: chunks on each rank. in_flight, bound, stash: of asynchronous training;
-    in_flight is None otherwise. file: the Schedule of a file, or None."""
+    """A schedule that a user asked for."""
 
     name: str
-    per_rank: int = 1
-    in_flight: int | None = None
+    per_rank: int = 1  # chunks on each rank
+    in_flight: int | None = None  # of asynchronous training, as are bound and stash; else None
     bound: int | None = None
     stash: bool = True
-    file: Schedule | None = None
+    file: Schedule | None = None  # that of a file
 
     def route(self, stages):
         """The Route for so many ranks. ValueError if a file is for another number."""
@@ -143,7 +124,7 @@ class ScheduleSpec:
         return Route.looped(stages, self.per_rank)
 
     def micro_batches(self, ranks, wanted=None):
-        """Into how many micro-batches a minibatch is cut, `wanted` or the default. ValueError if there can not be as many."""
+        """The micro-batches of a minibatch: `wanted`, or the default. ValueError if there can not be as many."""
         if self.in_flight and (wanted or 1) > 1:
             raise ValueError(f"pipeline {self.name} updates after each minibatch: leave it whole, without micro-batches")
         if self.file and not with_updates(self.file).synchronous:
@@ -158,12 +139,11 @@ class ScheduleSpec:
         """ValueError unless there is a cut between any two chunks."""
         chunks = self.route(stages).chunks
         if len(cuts) != chunks - 1:
-            raise ValueError(
-                f"{len(cuts)} cuts make {len(cuts) + 1} chunks, but pipeline {self.name} on {stages} stages has {chunks}"
-            )
+            needs = f"pipeline {self.name} on {stages} stages has {chunks}"
+            raise ValueError(f"{len(cuts)} cuts make {len(cuts) + 1} chunks, but {needs}")
 
     def schedule_on(self, route, micro_batches, times=None):
-        """The Schedule on a Route of parts of chunks, in an order by `times`. ValueError if it is for whole chunks."""
+        """The Schedule on a Route of parts of chunks, in an order by `times`. ValueError for one of whole chunks."""
         if self.in_flight:
             return asynchronous(route, self.in_flight, micro_batches, self.bound, times)
         if self.name not in _ANYWHERE:
@@ -171,16 +151,16 @@ class ScheduleSpec:
         return _ANYWHERE[self.name](route, micro_batches, times=times)
 
     def schedule(self, stages, micro_batches, times=None):
-        """The Schedule on stages; an asynchronous one in an order by `times`, a file's without further micro-batches.
-        ValueError if a file is for another number of ranks or for fewer micro-batches."""
+        """The Schedule on stages; an asynchronous one in an order by `times`. ValueError for a file for other ranks or too few
+        micro-batches; what it has beyond these is left out."""
         route = self.route(stages)
         if self.file:
             if self.file.micro_batches < micro_batches:
                 raise ValueError(f"{self.name} is a schedule for {self.file.micro_batches} micro-batches, not {micro_batches}")
-            return first_micro_batches(with_updates(self.file), micro_batches)
+            return generators.first_micro_batches(with_updates(self.file), micro_batches)
         if self.in_flight:
             return asynchronous(route, self.in_flight, micro_batches, self.bound, times)
-        make = _SIMPLE.get(self.name) or partial(interleaved, per_rank=self.per_rank)
+        make = _SIMPLE.get(self.name) or partial(generators.interleaved, per_rank=self.per_rank)
         return make(stages, micro_batches)
 
     def complete(self, schedule):

@@ -6,14 +6,14 @@ from functools import partial
 from typing import NamedTuple
 
 from gridgrad.parallel.grid.virtual_time import Cores, Network, VirtualTime
-from gridgrad.parallel.pipeline.schedule import Instruction, Schedule, check, other_end, peers
+from gridgrad.parallel.pipeline.schedule import MESSAGES, Instruction, Schedule, check, other_end, peers
 
 
 class Times:
     """How long instructions take. Subclasses define `seconds`, and `message` if messages take time."""
 
     def seconds(self, rank, instruction):
-        """Seconds that the rank is busy with an Instruction; of a SEND or RECV without the flight of the message."""
+        """Seconds that a rank is busy with an Instruction; of a SEND or RECV without the flight of the message."""
         raise NotImplementedError
 
     def message(self, sender, receiver, instruction):
@@ -81,7 +81,6 @@ def kept(rank, row, chunks, memory):
     """The KeptMemory of a rank that holds `chunks` and follows `row`, a row of a sound schedule."""
     version, opened = 0, {}  # opened: {(chunk, micro-batch): the version at its F}
     users = {chunk: Counter() for chunk in chunks}  # {version: how many contexts are open of it}
-    open_now = Counter()
     most_of, most_versions = dict.fromkeys(chunks, 0), dict.fromkeys(chunks, 1)
     level = sum(memory.weights.get((rank, chunk), 0) for chunk in chunks)
     most, most_open, staleness = level, 0, {}
@@ -94,9 +93,8 @@ def kept(rank, row, chunks, memory):
         if op == "F":
             opened[chunk, micro_batch] = version
             users[chunk][version] += 1
-            open_now[chunk] += 1
-            most_of[chunk] = max(most_of[chunk], open_now[chunk])
-            most_open = max(most_open, open_now.total())
+            most_of[chunk] = max(most_of[chunk], users[chunk].total())
+            most_open = max(most_open, len(opened))
             level += memory.contexts.get(place, 0)
         elif op == "U":
             before = {chunk: versions(chunk) for chunk in chunks}
@@ -114,7 +112,6 @@ def kept(rank, row, chunks, memory):
             users[chunk][then] -= 1
             if not users[chunk][then]:
                 del users[chunk][then]
-            open_now[chunk] -= 1
             level += (versions(chunk) - before) * memory.weights.get(place, 0) - memory.contexts.get(place, 0)
             level -= memory.between.get(place, 0) if op == "W" else 0
     return KeptMemory(most_open, most_of, most_versions, most, staleness)
@@ -130,11 +127,11 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True)
 class Simulation:
-    """A schedule in virtual time. events: for each rank its Events. kept: for each rank its KeptMemory."""
+    """A schedule in virtual time. What it says of each rank is a tuple."""
 
     schedule: Schedule
-    events: tuple
-    kept: tuple
+    events: tuple  # of each rank: its Events
+    kept: tuple  # of each rank: its KeptMemory
 
     @property
     def makespan(self):
@@ -143,12 +140,12 @@ class Simulation:
 
     @property
     def busy(self):
-        """For each rank, the seconds in which it does something."""
+        """Seconds in which each rank does something."""
         return tuple(sum(event.stop - event.start for event in row) for row in self.events)
 
     @property
     def idle(self):
-        """For each rank, the seconds of the makespan in which it waits or has ended."""
+        """Seconds of the makespan in which each rank waits or has ended."""
         return tuple(self.makespan - busy for busy in self.busy)
 
     @property
@@ -158,12 +155,12 @@ class Simulation:
 
     @property
     def peak_open(self):
-        """For each rank, the most contexts that are open at a time."""
+        """The most contexts that each rank has open at a time."""
         return tuple(of.open for of in self.kept)
 
     @property
     def peak_memory(self):
-        """For each rank, the most bytes that it keeps at a time."""
+        """The most bytes that each rank keeps at a time."""
         return tuple(of.bytes for of in self.kept)
 
     @property
@@ -189,12 +186,7 @@ def simulate(schedule: Schedule, times: Times | None = None, memory: Memory | No
     Returns
     -------
     A Simulation: `makespan`, the seconds until the last rank has done everything; `idle`, those in which each rank waits;
-    `peak_open`, the most micro-batches that each rank keeps at a time.
-
-    Raises
-    ------
-    Unsound
-        If ranks could not follow the schedule, such as where they wait for each other for ever.
+    `peak_open`, the most micro-batches that each rank keeps at a time. Unsound if ranks could not follow the schedule.
 
     Examples
     --------
@@ -205,55 +197,50 @@ def simulate(schedule: Schedule, times: Times | None = None, memory: Memory | No
     (18, (4, 4, 4))
     """
     check(schedule)
-    play = _Play(schedule, times or UnitTimes(), crowd)
+    events = _play(schedule, times or UnitTimes(), crowd)
     found = (kept(rank, row, schedule.route.held(rank), memory or Memory()) for rank, row in enumerate(schedule.rows))
-    return Simulation(schedule, tuple(map(tuple, play.events)), tuple(found))
+    return Simulation(schedule, tuple(map(tuple, events)), tuple(found))
 
 
-class _Play:
-    """The ranks while they follow their rows. events: for each rank, its Events."""
+def _play(schedule, times, crowd):
+    """For each rank, its Events while all ranks follow their rows."""
+    clock = VirtualTime()
+    network, cores = Network(clock), Cores(clock, len(schedule.rows), crowd)
+    arrived, waiting = Counter(), {}  # messages by (rank, receive); {the same: how many the rank waits for}
+    events = [[] for _ in schedule.rows]
 
-    def __init__(self, schedule, times, crowd):
-        self.schedule, self.times, self.clock = schedule, times, VirtualTime()
-        self.network, self.cores = Network(self.clock), Cores(self.clock, len(schedule.rows), crowd)
-        self.arrived, self.waiting = Counter(), {}  # messages by (rank, receive); {the same: how many the rank waits for}
-        self.events = [[] for _ in schedule.rows]
-        self.ranks = [partial(next, self._live(rank), None) for rank in range(len(schedule.rows))]
-        for go_on in self.ranks:
-            go_on()
-        while self.clock.go_on():
-            pass
-
-    def _live(self, rank):
+    def live(rank):
         """A generator of what a rank does, which yields while the rank waits or is busy."""
-        route, clock = self.schedule.route, self.clock
-        for instruction in self.schedule.rows[rank]:
-            if instruction.op.startswith("RECV"):
-                needed = len(peers(route, rank, instruction))
-                if self.arrived[rank, instruction] < needed:
-                    self.waiting[rank, instruction] = needed
-                    yield
-            start, seconds = clock.time, self.times.seconds(rank, instruction)
-            if seconds:
-                self.cores.compute(seconds, self.ranks[rank])
+        for instruction in schedule.rows[rank]:
+            others = peers(schedule.route, rank, instruction) if instruction.op in MESSAGES else ()
+            if instruction.op.startswith("RECV") and arrived[rank, instruction] < len(others):
+                waiting[rank, instruction] = len(others)
                 yield
-            self.events[rank].append(Event(instruction, start, clock.time))
+            start, seconds = clock.time, times.seconds(rank, instruction)
+            if seconds:
+                cores.compute(seconds, ranks[rank])
+                yield
+            events[rank].append(Event(instruction, start, clock.time))
             if instruction.op.startswith("SEND"):
-                received = other_end(instruction)
-                for receiver in peers(route, rank, instruction):
-                    times = self.times.message(rank, receiver, instruction)
-                    self.network.send(rank, receiver, times, self._arrive, receiver, received)
+                for receiver in others:
+                    flight = times.message(rank, receiver, instruction)
+                    network.send(rank, receiver, flight, arrive, receiver, other_end(instruction))
 
-    def _arrive(self, receiver, received):
-        self.arrived[receiver, received] += 1
-        if self.arrived[receiver, received] == self.waiting.get((receiver, received)):
-            self.ranks[receiver]()
+    def arrive(receiver, received):
+        arrived[receiver, received] += 1
+        if arrived[receiver, received] == waiting.get((receiver, received)):
+            ranks[receiver]()
+
+    ranks = [partial(next, live(rank), None) for rank in range(len(schedule.rows))]
+    for go_on in ranks:
+        go_on()
+    while clock.go_on():
+        pass
+    return events
 
 
 def draw(simulation: Simulation, unit: float | None = None, columns: int = 40) -> str:
-    """Draw a schedule in virtual time as text: a line a rank, time to the right.
-
-    What a rank does stands in the first column of its time, and - in the others; a rank waits in those with a dot.
+    """Draw a schedule in virtual time: a line a rank, time to the right, - where an instruction goes on, a dot for waiting.
 
     Parameters
     ----------
@@ -276,12 +263,10 @@ def draw(simulation: Simulation, unit: float | None = None, columns: int = 40) -
     rank 0: 0F0 .   .   .   0B0 -
     rank 1: .   1F0 1B0 -
     """
-    computed = [
-        [event for event in row if event.stop > event.start and event.instruction.op in "FBIWU"] for row in simulation.events
-    ]
-    unit = unit or min((event.stop - event.start for row in computed for event in row), default=1)
+    rows = [[one for one in row if one.stop > one.start and one.instruction.op in "FBIWU"] for row in simulation.events]
+    unit = unit or min((event.stop - event.start for row in rows for event in row), default=1)
     lines = []
-    for row in computed:
+    for row in rows:
         cells: list[str] = []
         for event in row:
             begin, end = round(event.start / unit), round(event.stop / unit)
@@ -291,6 +276,5 @@ def draw(simulation: Simulation, unit: float | None = None, columns: int = 40) -
                 break
         lines.append([*cells[:columns], *[".."] * (len(cells) > columns)])
     width = max((len(cell) for cells in lines for cell in cells), default=1)
-    return "\n".join(
-        f"rank {rank}: {' '.join(cell.ljust(width) for cell in cells)}".rstrip() for rank, cells in enumerate(lines)
-    )
+    padded = [" ".join(cell.ljust(width) for cell in cells) for cells in lines]
+    return "\n".join(f"rank {rank}: {line}".rstrip() for rank, line in enumerate(padded))

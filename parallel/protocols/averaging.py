@@ -29,16 +29,16 @@ from gridgrad.parallel.protocols.protocol import UPDATE, Message, Protocol, Traf
 
 class LocalSGD(Protocol):
     """Every `period` steps all workers take their mean; until step `start` after every step: post-local SGD (Lin et al. 2018,
-    section 3). Period 1 with plain SGD equals synchronous training, except statistics of BatchNorm; optimizers stay apart.
-    """
+    section 3). Period 1 with plain SGD equals synchronous training, except statistics of BatchNorm; optimizers stay apart."""
 
     agreement = 1  # additions and multiplications on each parameter, where the workers agree: a scaling
+    own_numbers: tuple[str, ...] = ("seen",)
 
     def __init__(self, net, workers, make_optimizer, period, start=0):
         super().__init__(net, workers, make_optimizer)
         self.period = self.interval = period
         self.start = start
-        self._seen = np.zeros(workers.size, np.int64)  # samples of each worker since the last exchange
+        self.seen = [0] * workers.size  # samples of each worker since the last exchange
 
     @classmethod
     def traffic(cls, served, period=1, **values):
@@ -47,18 +47,13 @@ class LocalSGD(Protocol):
     def effective_batch(self, batch_size):
         return batch_size * self.period
 
-    def state(self):
-        state = super().state()
-        state.numbers["seen"] = self._seen.tolist()
-        return state
-
     def load(self, state):
         super().load(state)
-        self._seen[:] = state.numbers["seen"]
+        self.seen = np.array(self.seen, np.int64).reshape(self.workers.size).tolist()  # ValueError if they do not fit
 
     def begin(self, turn, shares):
         super().begin(turn, shares)
-        self._seen += shares.sizes(turn.step)
+        self.seen = np.add(self.seen, shares.sizes(turn.step)).tolist()
 
     def after_step(self):
         if self.is_due(self.turn.step + 1):
@@ -69,14 +64,14 @@ class LocalSGD(Protocol):
         return done <= self.start or (done - self.start) % self.period == 0
 
     def finish(self):
-        if self._seen.any():
+        if any(self.seen):
             self._exchange()
         super().finish()
 
     def _exchange(self):
         if self.workers.size > 1:
             self.exchange()
-        self._seen[:] = 0
+        self.seen = [0] * self.workers.size
 
     def exchange(self):
         """Let the workers agree. Collective over all workers, of which there are several."""
@@ -84,13 +79,13 @@ class LocalSGD(Protocol):
 
     def mean(self, packed):
         """The mean over the workers of an array shaped as `counted.pack` returns it, which is overwritten. Collective."""
-        packed *= self.portion(self._seen)
+        packed *= self.portion(self.seen)
         self.workers.all_reduce(packed)
         return packed
 
     def portion(self, seen):
         """The weight of this worker in a mean. seen: samples of each worker."""
-        return float(seen[self.workers.rank] / seen.sum())
+        return seen[self.workers.rank] / sum(seen)
 
 
 def agreed(served, period, operations):
@@ -101,8 +96,7 @@ def agreed(served, period, operations):
 
 class SlowMo(LocalSGD):
     """Momentum `beta`, in [0, 1), on what the mean moves by. With beta 0 and rate 1 it is local SGD. Where the learning rate is
-    0, the momentum stays and the workers take their mean.
-    """
+    0, the momentum stays and the workers take their mean."""
 
     agreement = 7
 
@@ -163,15 +157,16 @@ class DiLoCo(LocalSGD):
 
 class StreamingDiLoCo(DiLoCo):
     """Fragment f of F is sent after steps floor((f + 1) H / F), + H, .. of H = `period`, and arrives when the next one is sent:
-    x_w <- x_w + (x - x_sent) (the paper mixes both in a fixed ratio). At the end all are sent again, and all workers take x.
-    """
+    x_w <- x_w + (x - x_sent) (the paper mixes both in a fixed ratio). At the end all are sent again, and all workers take x."""
+
+    own_numbers = ("seen", "seen_when_sent")
 
     def __init__(self, net, workers, make_optimizer, period, fragments, lr=0.7, momentum=0.9):
         if fragments > period:
             raise ValueError(f"diloco: {fragments} fragments need a period of at least {fragments} steps, not {period}")
         super().__init__(net, workers, make_optimizer, period, lr, momentum)
         self.fragments = fragments_of(net, self.counted, fragments)
-        self._seen_when_sent = np.zeros((fragments, workers.size), np.int64)  # samples of each worker
+        self.seen_when_sent = [[0] * workers.size] * fragments  # `seen` when each fragment was sent
         self._sent_at = {number * period // fragments % period: number - 1 for number in range(1, fragments + 1)}
         self._under_way = None  # (number of a fragment, its parameters when it was sent, their mean, the Transfer of the mean)
 
@@ -183,12 +178,13 @@ class StreamingDiLoCo(DiLoCo):
             transfer.wait()
             sent[self.fragments[number]], mean[self.fragments[number]] = arrays
         state.arrays |= {"sent": (sent, self.counted.slices), "mean": (mean, self.counted.slices)}
-        state.numbers |= {"under_way": number, "seen_when_sent": self._seen_when_sent.tolist()}
+        state.numbers["under_way"] = number
         return state
 
     def load(self, state):
         super().load(state)
-        self._seen_when_sent[:] = state.numbers["seen_when_sent"]
+        shape = len(self.fragments), self.workers.size
+        self.seen_when_sent = np.array(self.seen_when_sent, np.int64).reshape(shape).tolist()
         number = state.numbers["under_way"]
         if number is not None:
             sent, mean = (to_device(state.arrays[name][0][self.fragments[number]].copy()) for name in ("sent", "mean"))
@@ -209,7 +205,7 @@ class StreamingDiLoCo(DiLoCo):
         """The exchange at the end."""
         self._receive()
         for number in range(len(self.fragments)):
-            if (self._seen > self._seen_when_sent[number]).any():
+            if np.greater(self.seen, self.seen_when_sent[number]).any():
                 self._send(number)
                 self._receive()
         self.replace(self.agreed)
@@ -217,9 +213,9 @@ class StreamingDiLoCo(DiLoCo):
     def _send(self, number):
         """Begin to sum a fragment over the workers."""
         sent = self.counted.pack(self.net.params)[self.fragments[number]].copy()
-        mean = sent * self.portion(self._seen - self._seen_when_sent[number])
+        mean = sent * self.portion(np.subtract(self.seen, self.seen_when_sent[number]).tolist())
         self._under_way = number, sent, mean, self.workers.start_all_reduce(mean)
-        self._seen_when_sent[number] = self._seen
+        self.seen_when_sent = [*self.seen_when_sent[:number], self.seen, *self.seen_when_sent[number + 1 :]]
 
     def _receive(self):
         """Wait for the fragment that is under way, if there is one, and apply it."""
@@ -235,8 +231,7 @@ class StreamingDiLoCo(DiLoCo):
 
 def fragments_of(net, counted, number):
     """`number` slices of what `counted.pack` returns: consecutive whole parameters of the serial network, so that results do
-    not depend on how a worker is spread. A slice may be empty, as beside a very large parameter.
-    """
+    not depend on how a worker is spread. A slice may be empty, as beside a very large parameter."""
     sizes = [prod(p.shape) for _, p in net.parameters]
     total, parts = sum(sizes), {}
     for (layer, p), length, stop in zip(net.parameters, sizes, accumulate(sizes)):
@@ -257,8 +252,7 @@ def admm(net, workers, make_optimizer, period, rho=None):
 
 class ConsensusADMM(LocalSGD):
     """Instead of the argmin, x_w is what `period` steps make of it, with rho (x_w - z + u_w) added to the gradient. The mean is
-    weighted by samples; a worker without any keeps u_w. At the end every worker takes z.
-    """
+    weighted by samples; a worker without any keeps u_w. At the end every worker takes z."""
 
     def __init__(self, net, workers, make_optimizer, period, rho):
         net.allocate()
@@ -280,7 +274,7 @@ class ConsensusADMM(LocalSGD):
     def exchange(self):
         own = self.counted.pack(self.net.params)
         self.consensus = self.mean(own + self.dual)
-        if self._seen[self.workers.rank]:
+        if self.seen[self.workers.rank]:
             self.dual += own - self.consensus
         self.counted.unpack(self.consensus - self.dual, self.target)
 
@@ -314,8 +308,7 @@ class _Penalised(FlatParameters):
 
 class EASGD(Protocol):
     """Every `period`-th step, except the first, workers and a centre attract each other by `alpha` of their distance. All keep
-    the centre and take it at the end. ValueError if alpha x workers is above 1, since the centre would overshoot.
-    """
+    the centre and take it at the end. ValueError if alpha x workers is above 1, since the centre would overshoot."""
 
     def __init__(self, net, workers, make_optimizer, period, alpha):
         if alpha * workers.size > 1:

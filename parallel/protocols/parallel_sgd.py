@@ -1,20 +1,17 @@
 """ParallelSGD: each worker trains on its own part of the samples. How samples may move between workers, before and meanwhile.
 
 **Shuffling** (Hegde and Usmani 2016, section 5.1.1, Algorithm 2). Samples are often stored by label, and the mean of workers
-that see a few classes each is of no use. So first they move, so that each worker has a representative subset:
+that see a few classes each is of no use. So first they move, so that each of the k workers has a representative subset:
 
 1. Each worker draws some of its samples, and sends their labels and whereabouts to the first worker.
-2. The first worker merges these sorted lists (a k-way merge), which is the distribution of the labels, and cuts it into strata
-   of about equal numbers of samples: classes, or ranges of a real-valued target.
+2. The first worker merges these sorted lists, which is the distribution of the labels, cuts it into strata of about equal
+   numbers of samples, classes or ranges of a real-valued target, and sends the cuts.
 3. Each worker counts its samples in each stratum, and all learn all these counts. So everybody knows the place of each sample
    in the order stratum by stratum, within that worker by worker, within that by label.
-4. The samples are dealt in this order like cards: the one at place i goes to worker i mod k.
-5. What has to be communicated of this decision are the cuts and the counts: the places follow from them.
-6. The samples themselves, with their indices, go where they belong in an all-to-all.
+4. The samples are dealt in this order like cards, with their indices: the one at place i goes to worker i mod k.
 
-With k workers, the numbers of samples of any two of them differ by at most 1, in each stratum too, and those of a class by at
-most k, or by 1 if no other class is in its stratum. If all labels are drawn, each class of more than 1/strata of the samples
-begins a stratum.
+The numbers of samples of any two workers differ by at most 1, in each stratum too, and those of a class by at most k, or by 1
+if no other class is in its stratum. If all labels are drawn, each class of more than 1/strata of the samples begins a stratum.
 
 **Exchanging halves** (same section): between two epochs the workers meet in pairs, as in a tournament where each meets each
 other one once in k - 1 rounds, or in k rounds if k is odd: then one worker in each round has no partner. Both of a pair send
@@ -39,8 +36,7 @@ MOST_BYTES = 1 << 30  # that a worker sends in one all-to-all: some MPI librarie
 
 def shuffle(group, inputs, targets, indices, seed, epoch=0, draws=DRAWS, strata=STRATA):
     """The (inputs, targets, global indices) of a representative subset, in exchange for this worker's samples: host arrays with
-    samples first. Collective over the Group of workers. draws: samples drawn by each. strata: most of them.
-    """
+    samples first. Collective over the Group of workers. draws: samples drawn by each. strata: most of them."""
     if group.size == 1:
         return inputs, targets, indices
     held = gathered(group, [len(indices)], "shuffle: sizes")[:, 0]
@@ -68,9 +64,7 @@ def draw(labels, indices, order, worker, draws):
 
 
 def cuts_of(group, drawn, held, draws, strata):
-    """The increasing labels with which all strata except the first begin; the first worker decides. Collective. A drawn label
-    counts as many times as its worker has samples for each that it drew.
-    """
+    """The increasing labels with which all strata except the first begin, as the first worker decides. Collective."""
     numbers = np.minimum(held, draws)
     everything = np.empty(numbers.sum(), DRAWN) if group.rank == 0 else None
     received = everything.view(np.uint8) if group.rank == 0 else None
@@ -78,6 +72,7 @@ def cuts_of(group, drawn, held, draws, strata):
     cuts = np.zeros(strata - 1)
     if group.rank == 0 and len(everything):
         merged = np.sort(everything, order=["label", "index"], kind="stable")  # a merge sort: the lists are sorted already
+        # a drawn label counts as many times as its worker has samples for each that it drew
         below = np.cumsum((held / np.maximum(numbers, 1))[merged["worker"]])
         cuts[:] = merged["label"][np.searchsorted(below, below[-1] * np.arange(1, strata) / strata)]
     group.broadcast(cuts, "shuffle: cuts")
@@ -96,16 +91,15 @@ def places_of(group, labels, order, cuts):
 
 
 def deal(group, arrays, destinations):
-    """Send each sample to its destination; return the arrays of those that come here. Collective."""
+    """The arrays of the samples that come here when each goes to its destination. Collective."""
     chosen = [np.flatnonzero(destinations == worker) for worker in range(group.size)]
     table = gathered(group, [len(some) for some in chosen], "shuffle: messages")
     return tuple(exchanged(group, array, chosen, table) for array in arrays)
 
 
 def exchanged(group, array, chosen, table):
-    """The rows that come to this worker, those of the first worker first. Collective. chosen: for each worker, the indices of
-    the rows for it. table: rows from each worker to each.
-    """
+    """The rows that come here, in the order of the workers. Collective. chosen: the indices of those for each worker. table:
+    rows from each worker to each."""
     sent, received = table[group.rank], table[:, group.rank]
     out = np.empty((received.sum(), *array.shape[1:]), array.dtype)
     starts, row = np.cumsum(received) - received, array.itemsize * prod(array.shape[1:])
@@ -114,10 +108,8 @@ def exchanged(group, array, chosen, table):
         going, coming = (np.clip(counts - first, 0, rows) for counts in (sent, received))
         block = array[np.concatenate([some[first : first + rows] for some in chosen])]
         arrived = np.empty((coming.sum(), *array.shape[1:]), array.dtype)
-        group.all_to_all(
-            bytes_of(np.ascontiguousarray(block)), (going * row).tolist(), bytes_of(arrived), (coming * row).tolist(),
-            "shuffle: samples",
-        )  # fmt: skip
+        counts = (going * row).tolist(), (coming * row).tolist()
+        group.all_to_all(bytes_of(np.ascontiguousarray(block)), counts[0], bytes_of(arrived), counts[1], "shuffle: samples")
         for start, some in zip(starts + first, np.split(arrived, np.cumsum(coming)[:-1]), strict=True):
             out[start : start + len(some)] = some
     return out
@@ -142,8 +134,7 @@ def pairs(workers, seed, round):
 
 def exchange_halves(group, inputs, targets, indices, seed, round):
     """The (inputs, targets, indices) of a worker after it has exchanged half of its samples with the partner of this round: as
-    many as before; the indices increase. Collective over the Group of workers.
-    """
+    many as before; the indices increase. Collective over the Group of workers."""
     arrays = inputs, targets, np.asarray(indices, np.int64)
     sizes = gathered(group, [len(indices)], "exchange: sizes")[:, 0]
     moved = {pair: int(min(sizes[list(pair)])) // 2 for pair in pairs(group.size, seed, round)}
@@ -161,8 +152,7 @@ def exchange_halves(group, inputs, targets, indices, seed, round):
 
 def swapped(group, array, chosen, partner, most):
     """A copy of an array in which the chosen samples are replaced by as many of the partner. Collective. most: samples that any
-    worker sends, so that all take equally many turns of at most MOST_BYTES.
-    """
+    worker sends, so that all take equally many turns of at most MOST_BYTES."""
     out, row = array.copy(), array.itemsize * prod(array.shape[1:])
     rows = max(1, MOST_BYTES // max(1, row))
     for first in range(0, most, rows):
@@ -192,10 +182,9 @@ class Exchanged:
 
 class ParallelSGD(LocalSGD):
     """Workers train apart on stripes of the samples and take their mean at the end, or after each epoch (Zinkevich et al. 2010,
-    Algorithm 3; Hegde and Usmani, Algorithm 1). together: the most samples seen by all workers before an exchange.
-    """
+    Algorithm 3; Hegde and Usmani, Algorithm 1). together: the most samples seen by all workers before an exchange."""
 
-    own_numbers = ("together",)
+    own_numbers = ("seen", "together")
 
     def __init__(self, net, workers, make_optimizer, each_epoch=False, shuffles=False, exchanges=False):
         super().__init__(net, workers, make_optimizer, period=None)
@@ -203,9 +192,7 @@ class ParallelSGD(LocalSGD):
         self._epoch, self.together, self._held = None, 0, None
 
     def hold(self, held):
-        """Note the samples that this worker has instead of its stripe, as many: their indices, or a collective function of the
-        epoch that returns them, such as an Exchanged.
-        """
+        """Note the samples that this worker has instead of its stripe: their indices, or a collective function of the epoch."""
         self._held = held if callable(held) or held is None else lambda epoch: held
 
     def shares(self, count, batch_size, seed):
@@ -223,14 +210,13 @@ class ParallelSGD(LocalSGD):
         return self.each_epoch and done % self._epoch == 0
 
     def exchange(self):
-        self.together = max(self.together, int(self._seen.sum()))
+        self.together = max(self.together, sum(self.seen))
         super().exchange()
 
 
 class Stripes:
     """Shares of samples that stay with their workers: a worker's stripe, or held(epoch), in random order. Samples are dealt to
-    the workers in turn, and the next step goes on where one ended: all take equally many. For one worker they are Shares.
-    """
+    the workers in turn, and the next step goes on where one ended: all take equally many. For one worker they are Shares."""
 
     def __init__(self, count, batch_size, seed, workers, held=None):
         self.count, self.batch_size, self.seed, self.held = count, batch_size, seed, held

@@ -1,11 +1,9 @@
 """What all update protocols have in common.
 
 A *worker* is the ranks that hold one copy of a network together. An update protocol says when gradients or parameters travel
-between workers, and whose are the newest. It takes the place of the optimizer: a trainer calls its `step` when the gradients of
-a minibatch of this worker are final. Everything else of a training step does not know that there are other workers.
-
-A protocol works on the flat buffers of a network, element by element, between the ranks that hold the same blocks in all
-workers. So it does not matter over which axes a worker is spread.
+between workers, and whose are the newest. It takes the place of the optimizer, and nothing else of a training step knows that
+there are other workers. It works on the flat buffers of a network, element by element, between the ranks that hold the same
+blocks in all workers. So it does not matter over which axes a worker is spread.
 """
 
 from collections import Counter
@@ -70,14 +68,12 @@ class Traffic(NamedTuple):
 
 @dataclass(frozen=True)
 class Turn:
-    """One minibatch of a worker: share number `share` of the global minibatch `step`, which has `whole` samples. indices: the
-    samples of the share.
-    """
+    """One minibatch of a worker: a share of a global minibatch, whose number is `step`."""
 
     step: int
     share: int
-    indices: np.ndarray
-    whole: int
+    indices: np.ndarray  # the samples of the share
+    whole: int  # samples of the global minibatch
 
     @property
     def samples(self) -> int:
@@ -85,7 +81,7 @@ class Turn:
 
     @property
     def weight(self) -> float:
-        """The factor of this share's gradient with which the sum over all shares is that of the global minibatch."""
+        """The factor of this share's gradient in the sum that is the gradient of the global minibatch."""
         return self.samples / self.whole
 
 
@@ -130,8 +126,8 @@ class Protocol:
     samples
         How many samples it has trained on.
     staleness
-        A Counter {staleness: gradients that this rank applied with it}: 2 if two gradients of other workers were applied after
-        the parameters were fetched and before the gradient was applied. Empty where workers are in step.
+        A Counter {staleness: gradients that this rank applied with it}: 2 if two gradients of other workers were applied
+        between fetching the parameters and applying the gradient. Empty where workers are in step.
 
     Examples
     --------
@@ -183,18 +179,15 @@ class Protocol:
 
     @staticmethod
     def traffic(served: Sequence[int], **values: Any) -> Traffic:
-        """The Traffic of a step; here of synchronous training, which sums the gradients in each step.
-
-        served: how many parameters each worker serves, together all. values: those of the protocol.
-        """
+        """The Traffic of a step. served: parameters that each worker serves, together all. values: those of the protocol."""
         return Traffic([WorkOfStep([sum(served)] * len(served), UPDATE)], [(sum(served), 1)])
 
     def shares(self, count: int, batch_size: int, seed: int) -> Any:
-        """The Shares, or what takes their place, of which `turns` takes the turns of this worker."""
+        """The Shares, or what takes their place, for `turns`."""
         return Shares(count, batch_size, seed, self.workers.size)
 
     def effective_batch(self, batch_size: int) -> float:
-        """How many samples' gradients make one update of the parameters that workers agree on. batch_size: the global one."""
+        """Samples whose gradients make one update of the parameters that workers agree on. batch_size: the global one."""
         return batch_size
 
     def updated_here(self) -> Any:
@@ -202,11 +195,8 @@ class Protocol:
         return self.net
 
     def turns(self, shares: Any, steps: int, between: Callable[[int], None] = lambda step: None) -> Iterator[Turn]:
-        """The turns of this worker until all `steps` global minibatches are trained on: a generator.
-
-        A worker trains on each turn before it asks for the next one; shares without samples are dealt with here. shares: a
-        result of `shares`. between: called before each turn with the number of the global minibatch.
-        """
+        """Yield the turns of this worker until all `steps` global minibatches are trained on. It trains on each before it asks
+        for the next one. shares: of `shares`. between: called before each turn with the number of the global minibatch."""
         for place in self.places(steps):
             between(place[0])
             self.begin(shares.turn(*place), shares)
@@ -216,7 +206,7 @@ class Protocol:
                 self.without_samples()
 
     def places(self, steps: int) -> Iterator[tuple[int, int]]:
-        """(step, share) of each turn of this worker until all `steps` global minibatches are trained on: a generator."""
+        """Yield (step, share) of each turn of this worker until all `steps` global minibatches are trained on."""
         for step in range(self.net.step, steps):
             yield step, self.workers.rank
 
@@ -241,8 +231,17 @@ class Protocol:
         """Called at the end of each turn, with or without samples, by `step` and `without_samples`."""
 
     def finish(self) -> None:
-        """Called after the last turn: afterwards all workers hold the same parameters and buffers. Collective."""
-        self.average_buffers()
+        """Called after the last turn: then all workers hold the same parameters and the mean of their buffers. Collective."""
+        if self.workers.size == 1:
+            return
+        total = np.array([self.samples], np.float64)
+        self.workers.all_reduce(total)
+        if not total[0]:
+            return
+        for _, buffer in self.net.buffers:
+            mean = buffer.value * buffer.value.dtype.type(self.samples / total[0])
+            self.workers.all_reduce(mean)
+            buffer.value[...] = mean
 
     # ----- what optimizers tell a report
 
@@ -262,10 +261,7 @@ class Protocol:
     # ----- what checkpoints hold
 
     def state(self) -> State:
-        """What this rank needs to go on with the next step, when all workers have completed the same ones.
-
-        ValueError for a protocol that has no state between steps.
-        """
+        """What this rank needs to go on when all workers have completed the same steps. ValueError if there is no such time."""
         optimizer = self.optimizer_state().state()
         numbers = {"samples": self.samples, "staleness": list(self.staleness.items())} | of_optimizer(optimizer.numbers)
         numbers |= {name: getattr(self, name) for name in self.own_numbers}
@@ -288,36 +284,21 @@ class Protocol:
         return OptimizerState(self.net, self.optimizer)
 
     def arrays_between_steps(self) -> dict[str, tuple[np.ndarray, list[slice]]]:
-        """{name: (array, slices of the flat buffers)} of what the protocol itself keeps from step to step; see State."""
+        """{name: (array, slices of the flat buffers)} of what the protocol itself keeps from step to step."""
         return {name: (array, self.counted.slices) for name, array in self.own_arrays().items()}
-
-    # ----- what protocols are made of
 
     def replace(self, params: np.ndarray) -> None:
         """Write new parameters, shaped as `counted.pack` returns them, to the network of this worker. Collective over it."""
         self.counted.unpack(params, self.net.params)
 
-    def average_buffers(self) -> None:
-        """Replace the buffers of all workers, such as running statistics, by their means, weighted by samples. Collective."""
-        if self.workers.size == 1:
-            return
-        total = np.array([self.samples], np.float64)
-        self.workers.all_reduce(total)
-        if not total[0]:
-            return
-        for _, buffer in self.net.buffers:
-            mean = buffer.value * buffer.value.dtype.type(self.samples / total[0])
-            self.workers.all_reduce(mean)
-            buffer.value[...] = mean
-
 
 def of_optimizer(values):
-    """A dict with names that say that its values are of the optimizer."""
+    """A dict whose names begin with OPTIMIZER."""
     return {f"{OPTIMIZER}{name}": value for name, value in values.items()}
 
 
 def optimizers(values):
-    """Those values of a dict that are of the optimizer, with the names that they have there."""
+    """What `of_optimizer` was given, from a dict that has more."""
     return {name.removeprefix(OPTIMIZER): value for name, value in values.items() if name.startswith(OPTIMIZER)}
 
 

@@ -16,9 +16,7 @@ MOST = 2**31 - 1  # of a whole number
 
 
 def at_least(least, kind=int, below=math.inf):
-    """A function that reads a number from a text, with the attribute `words` of ProtocolForm. ValueError if it is too small or
-    too large, OverflowError for a whole number above MOST.
-    """
+    """A function that reads a number from a text. ValueError outside the range, OverflowError for a whole number above MOST."""
 
     def read(text):
         number = kind(text)
@@ -40,12 +38,12 @@ class ProtocolForm:
     Parameters
     ----------
     make : class or function
-        A class or function, called with (net, workers, make_optimizer) and keywords.
+        Called with (net, workers, make_optimizer) and keywords.
     help : str
         A line about it, for `--help`.
     values : dict
-        {keyword: function that reads it from a text} of the values that must be there, in their order. Each has an attribute
-        `words`, such as "a whole number of at least 1", for errors; those of other rows can be used again.
+        {keyword: function that reads it from a text} of the values that must be there, in their order. Each function has an
+        attribute `words` for errors, such as "a whole number of at least 1".
     words : dict
         {word: keywords that it stands for}, which may be there.
     options : dict
@@ -113,9 +111,7 @@ FORMS: dict[str, ProtocolForm] = {
         partial(ParameterServer, shard=BulkServerShard), "server:bsp, parameter servers in step", {}, OWNERS,
         traffic=ParameterServer.traffic,
     ),
-    "server:asp": ProtocolForm(
-        ParameterServer, "server:asp, asynchronous", {}, OWNERS, traffic=ASYNCHRONOUS,
-    ),
+    "server:asp": ProtocolForm(ParameterServer, "server:asp, asynchronous", {}, OWNERS, traffic=ASYNCHRONOUS),
     "server:ssp": ProtocolForm(
         ParameterServer, "server:ssp:S, stale synchronous: a worker waits where it is more than S steps ahead",
         {"bound": at_least(0)}, OWNERS, traffic=ASYNCHRONOUS,
@@ -136,38 +132,19 @@ def parse(text: str) -> Callable[..., Protocol]:
     Parameters
     ----------
     text : str
-        As the option `--protocol` takes it: "sync", "local:8", "server:ssp:2", .., see PROTOCOLS.
+        As the option `--protocol` takes it: "sync", "local:8", "server:ssp:2", .., see PROTOCOLS. ValueError if it names no
+        protocol, or its values are none.
 
     Returns
     -------
-    A function (net, workers, make_optimizer) that makes the Protocol; its arguments are those of Protocol.
-
-    Raises
-    ------
-    ValueError
-        If the text names no protocol, or its values are none.
+    A function (net, workers, make_optimizer) that makes the Protocol, with the arguments of Protocol; there is an example.
 
     Examples
     --------
-    Workers train alone, and their mean replaces them after every second step:
-
-    >>> import numpy as np
-    >>> from mpi4py import MPI
-    >>> from gridgrad.nn import MSE, SGD, Linear, Sequential
-    >>> from gridgrad.parallel import ProcessGrid, distribute, divide, parse_protocol
-    >>> x, y = np.ones((6, 3)), np.zeros((6, 2))
-    >>> with ProcessGrid(MPI.COMM_WORLD, batch=MPI.COMM_WORLD.size) as grid:
-    ...     own, workers = divide(grid)
-    ...     net = distribute(Sequential([Linear(3, 2)], dtype=np.float64), own)
-    ...     protocol = parse_protocol("local:2")(net, workers, lambda updated: SGD(updated, lr=0.1))
-    ...     trainer = net.trainer(MSE(), protocol)
-    ...     for turn in protocol.turns(protocol.shares(count=6, batch_size=4, seed=0), steps=4):
-    ...         losses = trainer.step([net.blocks(x[turn.indices], y[turn.indices])], turn.samples)
-    ...     protocol.finish()  # now all workers have the same network
-    ...     print(net.step, protocol.interval)
-    ...     workers.comm.Free()
-    ...     own.free()
-    4 2
+    >>> from gridgrad.parallel import parse_protocol
+    >>> make = parse_protocol("server:ssp:2")
+    >>> make.func.__name__, make.keywords
+    ('ParameterServer', {'bound': 2})
     """
     if text == SYNC:
         return Protocol

@@ -2,14 +2,12 @@
 
 Each rank is a worker, and it serves some of the parameters beside (Eserol 2019, section 5.2.3, "distributed parameter server";
 Li et al. 2014); a single server is the first worker, which owns all of them. There is no thread for serving: `workers.py` says
-when messages are handled. Ranks of a worker push the gradients of their own blocks to the ranks that have the same blocks in
-other workers.
+when messages are handled. Ranks of a worker push the gradients of their own blocks to the ranks with the same blocks elsewhere.
 
-Where a single server keeps all parameters, and each worker is one rank, the others go on if any worker except the first one
-dies and the MPI library lets them: see `parallel/job/run.py`. Shares that it had only drawn are lost, those that it had
-pushed are kept.
+With a single server and workers of one rank, the others go on if any worker except the first one dies and the MPI library lets
+them: see `parallel/job/run.py`. Shares that it had only drawn are lost, those that it had pushed are kept.
 
-Three ways in which a server keeps workers together:
+A server keeps workers together in one of three ways:
 
 |     | class                  | a pushed gradient is applied    | a worker gets the parameters                                |
 |-----|------------------------|---------------------------------|-------------------------------------------------------------|
@@ -21,9 +19,9 @@ BSP is bulk synchronous (Valiant 1990), ASP asynchronous (Dean et al. 2012), SSP
 see also Eserol 2019, section 2.6.1. The *clock* of a worker is the number of gradients that it has pushed. With SSP a worker
 with clock c sees all gradients that workers pushed before their clock c - bound; with bound 0 and plain SGD it equals BSP.
 
-Where a server is spread over the workers, a function of OWNERSHIPS says who serves which parameter (Eserol 2019, section
-5.2.3): (sizes, in the order of the network; number of servers) -> the owner of each. A parameter is never divided, so the
-largest one bounds how even any choice can be: the first fully connected layer of VGG16 has 103 of its 138 million parameters.
+A function of OWNERSHIPS says who serves which parameter: (sizes, in the order of the network; number of servers) -> the owner
+of each. A parameter is never divided, so the largest one bounds how even any choice can be: the first fully connected layer of
+VGG16 has 103 of its 138 million parameters.
 """
 
 import math
@@ -42,9 +40,7 @@ from gridgrad.parallel.protocols.protocol import BETWEEN_WORKERS, UPDATE, Messag
 
 
 class ServerShard(FlatParameters):
-    """The parameters that a rank serves; for its optimizer, which is set afterwards, they are the network. staleness: as in
-    Protocol. leads: Counter of parameters sent, by how many steps their worker was ahead of the slowest.
-    """
+    """The parameters that a rank serves: a network for its optimizer, which is set afterwards. staleness: as in Protocol."""
 
     asynchronous = True  # whether a worker takes the next share that is free, or its own share of each global minibatch
 
@@ -53,7 +49,7 @@ class ServerShard(FlatParameters):
         self.workers, self.bound, self.optimizer = workers, bound, None
         self.version, self.turns = 0, step * workers  # gradients applied, and the turns of which they are sums
         self.clocks, self.training = [0] * workers, set(range(workers))  # gradients pushed by each; who will push more
-        self.staleness, self.leads = Counter(), Counter()
+        self.staleness = Counter()
 
     def begin_at(self, step):
         """Go on after some steps, in each of which every worker has pushed a gradient."""
@@ -62,7 +58,7 @@ class ServerShard(FlatParameters):
             self.staleness[0] = self.turns
 
     def of_others(self, worker):
-        """The number of applied gradients that other workers pushed: all that `worker` pushed are applied when it fetches."""
+        """The applied gradients that other workers pushed; when a worker fetches, all of its own are applied."""
         return self.version - self.clocks[worker]
 
     def pushed(self, worker, gradient, of_others, turns):
@@ -76,7 +72,7 @@ class ServerShard(FlatParameters):
         self.apply([pushed])
 
     def apply(self, pushed):
-        """Update the parameters with the sum of some gradients. pushed: a list, see `take`."""
+        """Update the parameters with the sum of what `take` got, a list."""
         (first, _), *others = pushed
         self.grads[...] = first
         for gradient, _ in others:
@@ -86,7 +82,7 @@ class ServerShard(FlatParameters):
         self.turns += sum(turns for _, turns in pushed)
 
     def pass_by(self):
-        """Keep in step with other servers that have applied the gradients of all workers, where nothing is served here."""
+        """Keep in step with servers that have applied the gradients of all workers, where nothing is served here."""
         self.optimizer.step()
         self.turns += self.workers
 
@@ -99,16 +95,8 @@ class ServerShard(FlatParameters):
         self.training.discard(worker)
 
     def may_answer(self, worker):
-        """Whether a worker may have the parameters now."""
-        clock = self.clocks[worker]
-        if not self.is_ready_for(clock):
-            return False
-        self.leads[clock - self.slowest()] += 1
-        return True
-
-    def is_ready_for(self, clock):
-        """Whether all gradients are applied that a worker with this clock must see."""
-        return self.slowest() >= clock - self.bound
+        """Whether all gradients are applied that a worker must see in the parameters that it gets."""
+        return self.slowest() >= self.clocks[worker] - self.bound
 
     # ----- what an optimizer wants of a network
 
@@ -142,8 +130,8 @@ class BulkServerShard(ServerShard):
         super().left(worker)
         self._end_round()
 
-    def is_ready_for(self, clock):
-        return self._rounds >= clock
+    def may_answer(self, worker):
+        return self._rounds >= self.clocks[worker]
 
     def _end_round(self):
         """Apply the gradients if those of all workers are here."""
@@ -165,9 +153,8 @@ def round_robin(sizes, servers):
 
 
 def greedy(sizes, servers):
-    """Each parameter in turn goes to the first worker that serves the smallest sum of sizes: on VGG16 with 2 servers at most
-    1.58 times the mean; Graham's LPT, the largest first, would have 1.49. With 16 servers both have 11.88.
-    """
+    """Each parameter in turn goes to the first worker with the smallest sum of sizes: on VGG16 at most 1.58 times the mean with
+    2 servers, 11.88 times with 16. Graham's LPT, the largest first, would have 1.49 and 11.88."""
     loads, owners = [0] * servers, []
     for elements in sizes:
         owners.append(loads.index(min(loads)))
@@ -179,9 +166,8 @@ OWNERSHIPS = {"single": single, "round-robin": round_robin, "greedy": greedy}
 
 
 class ParameterServer(Protocol):
-    """A worker pushes the gradient of each turn, weighted by its share, and fetches the parameters for the next. shard: the
-    class, with its options, of what a rank serves. owners: of OWNERSHIPS. lost: workers dead at the end.
-    """
+    """A worker pushes the gradient of each turn, weighted by its share, and fetches the parameters for the next. shard: a class
+    of what a rank serves, with its options. owners: of OWNERSHIPS. lost: workers dead at the end."""
 
     def __init__(self, net, workers, make_optimizer, shard=ServerShard, owners=greedy, **options):
         if net.reduction.sharded or net.reduction.sharers > 1:
@@ -203,9 +189,8 @@ class ParameterServer(Protocol):
 
     @staticmethod
     def traffic(served, fetch=1, push=1, local=0, asynchronous=False, **values):
-        """See Protocol. local: operations on each parameter of a worker's own step between fetches. A push also asks for
-        parameters; a fetch without one is a message. Asynchronous workers ask the first one in each step for a share.
-        """
+        """local: operations on each parameter of a worker's own step between fetches. A push also asks for parameters; a fetch
+        without one is a message. Asynchronous workers ask the first one in each step for a share."""
         workers = range(len(served))
         pairs = [(worker, server) for worker in workers for server in workers if worker != server and served[server]]
         pushed = [Message(worker, server, served[server], 1 / push) for worker, server in pairs]
@@ -270,7 +255,9 @@ class ParameterServer(Protocol):
             return
         number, end = self.net.step * self.workers.size + self.workers.rank, steps * self.workers.size
         while number < end:
-            self._draw()
+            if self.net.grid.rank == 0:  # it asks for the next share of its worker, which comes while the turn is computed
+                self._drawn = None
+                self.workers.send(0, "draw")
             yield divmod(number, self.workers.size)
             number = self._drawn
 
@@ -302,9 +289,8 @@ class ParameterServer(Protocol):
             self.shard.pass_by()
 
     def push(self, gradient, turns=1, fetch=False, of_others=None):
-        """Send a gradient, the sum of some turns. fetch: ask for the parameters in the same message, since another one could
-        come when others have pushed again. of_others: {server: number}, see ServerShard, by default those fetched last.
-        """
+        """Send a gradient, the sum of some turns. fetch: ask for the parameters too; in a message of its own that could come
+        when others have pushed again. of_others: {server: number}, see ServerShard, by default those fetched last."""
         self.clock += 1
         self._missing, of_others = set(self.parts if fetch else ()), of_others or self._of_others
         for server in self.parts:
@@ -330,12 +316,6 @@ class ParameterServer(Protocol):
             self.net.grid.world.broadcast(number, BETWEEN_WORKERS)
             self._drawn = int(number[0])
 
-    def _draw(self):
-        """Ask for the number of the next share, which comes while the turn is computed. The first rank of a worker asks."""
-        if self.net.grid.rank == 0:
-            self._drawn = None
-            self.workers.send(0, "draw")
-
     def finish(self):
         for worker in range(self.workers.size):
             self.workers.send(worker, "done", (self.clock if self.parts else 0,))
@@ -348,7 +328,7 @@ class ParameterServer(Protocol):
 
     @property
     def _all_served(self):
-        """Whether all workers that live have said that they are done, and have the last parameters of this server."""
+        """Whether all living workers are done, and have the last parameters of this server."""
         served = self.done & self.answered if self.shard.params.size else self.done
         return len(served.union(self.workers.dead)) == self.workers.size
 
@@ -422,15 +402,13 @@ class ParameterServer(Protocol):
 
 class Downpour(ParameterServer):
     """Workers fetch a copy every `fetch` turns, train it by plain SGD with the server's learning rate, and push the sum of
-    their gradients every `push` turns (Dean et al. 2012, section 4.1). With periods of 1 it equals an asynchronous server.
-    """
+    their gradients every `push` turns (Dean et al. 2012, section 4.1). With both 1 it equals an asynchronous server."""
 
     def __init__(self, net, workers, make_optimizer, fetch, push, owners=greedy):
         super().__init__(net, workers, make_optimizer, owners=owners)
         self.periods = (fetch, push) if workers.size > 1 else (1, 1)  # alone, it is serial training
         self.local, self.interval = SGD(net, self.optimizer.lr), min(self.periods)
-        self._sum, self._summed, self._turns = self.counted.pack(net.grads), 0, 0
-        self._sum.fill(0)
+        self._sum, self._summed, self._turns = xp.zeros_like(self._packed), 0, 0
 
     @staticmethod
     def traffic(served, fetch=1, push=1, **values):

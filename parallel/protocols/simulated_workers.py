@@ -1,9 +1,9 @@
 """Workers in virtual time: any number of them in one process, for any times of computing, sending and serving.
 
-Each worker is a coroutine, of which exactly one runs at a time. The numbers that they train are real, but time is virtual: it
-passes only while a worker waits for something. What happens at the same time happens in the order of the workers, and random
-numbers are functions of the seed. So a run is the same whenever it is repeated, to the last bit. A worker serves others while
-it computes, but never in the middle of its own Python code.
+Each worker is a coroutine, of which exactly one runs at a time. What they train is real, but time is virtual: it passes only
+while a worker waits for something. What happens at the same time happens in the order of the workers, and random numbers are
+functions of the seed: a run is the same whenever it is repeated, to the last bit. A worker serves others while it computes, but
+never in the middle of its own Python code.
 
 What is assumed of the machine:
 - Every worker has one core. What it serves while it computes makes the computation longer.
@@ -48,8 +48,7 @@ DRAWN = 256  # random numbers that are drawn at a time
 
 class Simulation:
     """A machine in virtual time, in seconds. straggler: {worker: factor}. jitter: factors from 1 to 1 + jitter. delayed: (share
-    of messages, delay). serve_seconds: for each byte, or a function (kind, bytes). ValueError for bad numbers.
-    """
+    of messages, delay). serve_seconds: for each byte, or a function (kind, bytes). ValueError for bad numbers."""
 
     def __init__(
         self, workers, latency=0.0, byte_seconds=0.0, straggler=None, jitter=0.0, delayed=(0.0, 0.0), serve_seconds=0.0, seed=0
@@ -64,9 +63,7 @@ class Simulation:
         self.serve_seconds = serve_seconds if callable(serve_seconds) else lambda kind, size: size * serve_seconds
 
     def run(self, function):
-        """Call function(workers) for each worker, as a coroutine; return their results. If one raises, the others are stopped
-        and this raises the same. RuntimeError for a deadlock.
-        """
+        """The results of function(workers), a coroutine for each one. If one raises, this does. RuntimeError for a deadlock."""
         self.clock, self.unhandled = VirtualTime(), Counter()  # kinds of messages that came when their receiver had ended
         self.all_reduces = {}  # {number: a VirtualAllReduce that not all have begun}
         self.ring = Link()  # what does them in turn
@@ -83,7 +80,7 @@ class Simulation:
                 workers.stop()
         return [workers.result for workers in self.workers]
 
-    def at(self, time, worker, action):
+    def at(self, time, worker, action=lambda: None):
         """Let action() happen at a time, and then see whether the worker (or all, for ALL) can go on."""
         self.clock.at(time, self._happen, worker, action, place=worker)
 
@@ -102,15 +99,10 @@ class Simulation:
         """The virtual time in seconds."""
         return self.clock.time
 
-    def now(self):
-        """The same, as the clock of the tallies."""
-        return self.time
-
 
 class SimulatedWorkers(Workers):
     """The Workers of one rank in virtual time. Messages are handled in order once they are served, also while it computes. A
-    handler may send but not wait: RuntimeError. A loop around `test` of a transfer never ends, since no time passes in it.
-    """
+    handler may send but not wait: RuntimeError. A loop around `test` of a transfer never ends, since no time passes in it."""
 
     progress = None
     all_sent = True  # what is sent needs its sender no more
@@ -119,7 +111,7 @@ class SimulatedWorkers(Workers):
     def __init__(self, simulation, rank):
         self.simulation, self.size, self.rank = simulation, simulation.size, rank
         self.tally = Tally()
-        self.tally.clock = simulation
+        self.tally.clock = SimpleNamespace(now=lambda: simulation.time)
         self.kinds, self.handlers = [], {}
         self._begun = 0  # all-reduces
         self._computed = 0.0  # when the last computation ends
@@ -134,7 +126,7 @@ class SimulatedWorkers(Workers):
         """Call function(self) when time passes, as a coroutine, which can pause anywhere in what it calls."""
         self._coroutine = greenlet(partial(function, self))
         self._coroutine.gr_context = copy_context()  # it sees the context variables of its maker
-        self.simulation.at(0.0, self.rank, _nothing)
+        self.simulation.at(0.0, self.rank)
 
     @property
     def ended(self):
@@ -182,7 +174,7 @@ class SimulatedWorkers(Workers):
 
     def _extend(self, until):
         self._computed = until
-        self.simulation.at(until, self.rank, _nothing)
+        self.simulation.at(until, self.rank)
 
     # ----- messages
 
@@ -239,7 +231,7 @@ class SimulatedWorkers(Workers):
         self._begun += 1
         one = simulation.all_reduces.setdefault(number, VirtualAllReduce(simulation, number, layer))
         one.add(self.rank, array)
-        request = SimpleNamespace(Test=one.is_done, Wait=lambda: self.sleep(one.is_done, one.__str__))  # as of MPI
+        request = SimpleNamespace(Test=lambda: one.done, Wait=lambda: self.sleep(lambda: one.done, one.__str__))  # as of MPI
         sent = COLLECTIVES["all-reduce"].sent(self, array.size, 0) * array.itemsize
         return Transfer(self, layer, "all-reduce", sent, iter([request]))
 
@@ -254,19 +246,15 @@ class VirtualAllReduce:
         """Note that a worker begins it. ValueError if the arrays of the workers differ in size or type."""
         first, like = next(iter(self.arrays.items()), (worker, array))
         if (like.shape, like.dtype) != (array.shape, array.dtype):
-            raise ValueError(
-                f"all-reduce {self.number} ({self.layer}): worker {worker} has an array of shape {array.shape} and type "
-                f"{array.dtype}, but worker {first} one of shape {like.shape} and type {like.dtype}"
-            )
+            one, other = (f"of shape {each.shape} and type {each.dtype}" for each in (array, like))
+            what = f"worker {worker} has an array {one}, but worker {first} one {other}"
+            raise ValueError(f"all-reduce {self.number} ({self.layer}): {what}")
         self.arrays[worker] = array
         simulation, size = self.simulation, self.simulation.size
         if len(self.arrays) == size:
             del simulation.all_reduces[self.number]
             seconds = 2 * (size - 1) * (simulation.latency + array.nbytes / size * simulation.byte_seconds)
             simulation.at(simulation.ring.take(simulation.time, seconds), ALL, self.finish)
-
-    def is_done(self):
-        return self.done
 
     def finish(self):
         """Write the sum, in the order of the workers, to the arrays of all."""
@@ -288,10 +276,6 @@ def uniform(seed, stream):
         yield from (0.5 + uniform_block(seed, stream, DRAWN, slice(row, row + 1), slice(None), 0.5)[0]).tolist()
 
 
-def _nothing():
-    """The action of an event that only lets a worker go on."""
-
-
 def _place(function):
     """The name of a function and where it is defined."""
     name, code = getattr(function, "__qualname__", repr(function)), getattr(function, "__code__", None)
@@ -311,69 +295,58 @@ class SimulatedGroup:
 
     def all_to_all(self, blocks, counts, out, out_counts, layer):
         parts = np.split(blocks, np.cumsum(counts)[:-1])
-        _fill(out, self._exchanged(dict(enumerate(parts)), range(self.size)))
+        self._exchange(dict(enumerate(parts)), range(self.size), out)
 
     def start_exchange(self, blocks, counts, out, out_counts, layer):
         parts = {worker: part for worker, part in enumerate(pieces(blocks, counts)) if part.size}
-        arrived = self._exchanged(parts, [worker for worker, count in enumerate(out_counts) if count])
-        if arrived:
-            _fill(out, arrived)
+        self._exchange(parts, [worker for worker, count in enumerate(out_counts) if count], out)
         return COMPLETE
 
     def all_gather(self, block, out, counts, layer):
-        _fill(out, self._exchanged(dict.fromkeys(range(self.size), block), range(self.size)))
+        self._exchange(dict.fromkeys(range(self.size), block), range(self.size), out)
 
     def gather(self, block, out, counts, layer):
-        arrived = self._exchanged({0: block}, range(self.size) if self.rank == 0 else ())
-        if self.rank == 0:
-            _fill(out, arrived)
+        self._exchange({0: block}, range(self.size) if self.rank == 0 else (), out)
 
     def broadcast(self, array, layer):
-        parts = dict.fromkeys(range(self.size), array) if self.rank == 0 else {}
-        _fill(array, self._exchanged(parts, (0,)))
+        self._exchange(dict.fromkeys(range(self.size), array) if self.rank == 0 else {}, (0,), array)
 
-    def _exchanged(self, parts, sources):
-        """Send parts, {worker: array}; return what the workers `sources` have sent in the same exchange, as raw bytes."""
+    def _exchange(self, parts, sources, out):
+        """Send parts, {worker: array}; write to `out` what the workers `sources` have sent in the same exchange."""
         number, self._begun = self._begun, self._begun + 1
         for to, part in parts.items():
             self.workers.send(to, PART, (number,), part)
         arrived = self._arrived[number]
         self.workers.wait_until(lambda: len(arrived) == len(sources))
         del self._arrived[number]
-        return [arrived[source] for source in sources]
+        if arrived:
+            out[...] = np.concatenate([arrived[source] for source in sources]).view(out.dtype)
 
     def _keep(self, source, numbers, content):
         self._arrived[numbers[0]][source] = content
-
-
-def _fill(out, contents):
-    """Write blocks of raw bytes to an array, one after another."""
-    out[...] = np.concatenate(contents).view(out.dtype)
 
 
 # ----- training
 
 
 class Trained(NamedTuple):
-    """A turn that has ended. seconds: when. worker: whose. step: the global minibatch. loss: the mean over the samples."""
+    """A turn that has ended."""
 
-    seconds: float
-    worker: int
-    step: int
+    seconds: float  # when
+    worker: int  # whose
+    step: int  # of the global minibatch
     samples: int
-    loss: float
+    loss: float  # the mean over the samples
 
 
 @dataclass(frozen=True)
 class Training:
-    """history: all Trained turns, in the order of their ends. protocols, states: of each worker the Protocol and the state_dict
-    of its network at the end. seconds: the virtual time at the end.
-    """
+    """What `train` returns."""
 
-    history: list
-    protocols: list
-    states: list
-    seconds: float
+    history: list  # all Trained turns, in the order of their ends
+    protocols: list  # of each worker, at the end
+    states: list  # the state_dict of each worker's network, at the end
+    seconds: float  # of virtual time
 
     @property
     def staleness(self):
@@ -383,24 +356,21 @@ class Training:
 
 @dataclass(frozen=True)
 class Task:
-    """What is trained, whatever the protocol: a copy of `serial` on each worker. x, y: the training data. batch_size, steps: of
-    global minibatches. seed: of the order of samples.
-    """
+    """What is trained, whatever the protocol."""
 
-    serial: Sequential
+    serial: Sequential  # of which each worker has a copy
     make_optimizer: Callable
     loss: Any
-    x: np.ndarray
+    x: np.ndarray  # the training data
     y: np.ndarray
-    batch_size: int
+    batch_size: int  # of a global minibatch
     steps: int
-    seed: int = 0
+    seed: int = 0  # of the order of samples
 
 
 def train(simulation, task, make_protocol, seconds, watch=None, every=1):
-    """The Training of a Task in a Simulation. make_protocol: as `parse_protocol` returns. seconds: function of the samples in a
-    minibatch. watch: called as watch(seconds, samples, nets), in no virtual time, every `every` samples or somewhat more.
-    """
+    """The Training of a Task in a Simulation. make_protocol: from `parse_protocol`. seconds: of the samples in a minibatch, a
+    function. watch: called as watch(seconds, samples, nets), in no virtual time, every `every` samples or somewhat more."""
     history, nets, x, y, trained = [], [None] * simulation.size, task.x, task.y, 0
 
     def note(turn, workers, loss):

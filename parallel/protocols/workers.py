@@ -1,9 +1,8 @@
 """How the workers of an update protocol reach each other, through MPI; and from a process grid to its workers.
 
 `Workers` are the ranks that hold the same blocks of a network, one of each worker. Besides collectives they send each other
-messages that nobody waits for: the receiver calls a function for each kind of message, whenever it looks for messages. It does
-so at the progress points of its layers and while it waits for something itself. So a rank that owns some parameters serves
-them beside its own training, without a thread and without a core of its own.
+messages that nobody waits for: the receiver calls a function for each kind of message when it looks for messages, at the
+progress points of its layers and while it waits. So a rank that owns some parameters serves them without a thread or a core.
 """
 
 import time
@@ -28,9 +27,8 @@ TAG = 1
 
 
 class Workers(Observer):
-    """The ranks of all workers that hold the same blocks. Making one is collective. comm: theirs, not Cartesian, which would
-    not survive deaths. inside: the communicator of this worker.
-    """
+    """The ranks of all workers that hold the same blocks. Making one is collective. comm: theirs; a Cartesian one would not
+    survive deaths. inside: the communicator of this worker."""
 
     def __init__(self, comm, inside, tally):
         self.group, self.inside, self.tally = Group(comm, tally), inside, tally
@@ -54,8 +52,7 @@ class Workers(Observer):
 
     def handle(self, kind, function):
         """Call function(source, numbers, array) for each message of a kind: five whole numbers, and raw bytes of what `send`
-        got. All workers name all kinds in one order.
-        """
+        got. All workers name all kinds in one order."""
         self.kinds.append(kind)
         self.handlers[kind] = function
 
@@ -157,12 +154,10 @@ INSIDE = (STAGE, *(axis for axis in LAYER_AXES if axis != BATCH))  # the axes ov
 def divide(grid: ProcessGrid) -> tuple[ProcessGrid, Workers]:
     """The workers of an update protocol: each coordinate along the axis `batch` of a grid is one. Collective.
 
-    What ranks send each other within a worker and between workers is counted in the tally of `grid`.
-
     Parameters
     ----------
     grid : ProcessGrid
-        The grid of all ranks.
+        The grid of all ranks. Its tally counts what they send, within a worker and between workers.
 
     Returns
     -------
@@ -181,8 +176,7 @@ def divide(grid: ProcessGrid) -> tuple[ProcessGrid, Workers]:
     """
     own = ProcessGrid(grid.group(*INSIDE).comm, **{axis: grid.sizes[axis] for axis in INSIDE})
     own.count_in(grid.tally)
-    comm = grid.comm.Split(own.rank, grid.coordinates[BATCH])  # no Cartesian communicator: see Workers
-    return own, Workers(comm, own.comm, grid.tally)
+    return own, Workers(grid.comm.Split(own.rank, grid.coordinates[BATCH]), own.comm, grid.tally)
 
 
 def one_worker(grid):

@@ -38,7 +38,7 @@ def test_every_protocol_is_explored():
 def test_each_order_that_is_named_is_that_order():
     """A break of the bound that one order alone shows is found, and shown again by the choices that are printed."""
     row = Row("server:ssp:0:single --workers 2")
-    with mock.patch.object(ServerShard, "is_ready_for", lambda self, clock: self.slowest() >= clock - 1):
+    with mock.patch.object(ServerShard, "may_answer", lambda self, worker: self.slowest() >= self.clocks[worker] - 1):
         _, _, wrong = row.explored()
         (words, command), *_ = (lines.split("\n") for lines in wrong)
         choices, said = numbers(command.split()[-1]), []
