@@ -71,8 +71,7 @@ def seconds(timer, action):
 
 def seconds_between(timer, action):
     """Seconds of one call of a collective behind a matrix product, so that ranks arrive at different times as in training.
-    The mean over the ranks counts, which includes waiting. Normalised as `seconds`. Collective.
-    """
+    The mean over the ranks counts, which includes waiting. Normalised as `seconds`. Collective."""
     comm, found = timer.comm, []
     a, b, c = random(256, 256), random(256, 256), np.empty((256, 256), np.float32)
     comm.Barrier()
@@ -109,8 +108,7 @@ def core(timer):
 
 def tables(timer, progress=iter, limit=None):
     """({operation: {"axes", "seconds"}} of a machine file, (how many sizes were measured, how many there are)). Collective.
-    progress: wraps the list of measurements, to show it. limit: a TimeLimit at which measuring stops.
-    """
+    progress: wraps the list of measurements, to show it. limit: a TimeLimit at which measuring stops."""
     found, limit, done = {}, limit or TimeLimit(timer.comm), 0
     points = [(linear, LINEAR, sizes) for sizes in product(*LINEAR)]
     points += [(convolution, CONVOLUTION, (kernel, *sizes)) for kernel in TABLED_KERNELS for sizes in product(*CONVOLUTION)]
@@ -258,8 +256,7 @@ def trials():
 
 def collectives(timer, progress=iter, limit=None):
     """{kind: {ranks: [[bytes sent, seconds], ..]}} for groups of every size that divides the number of ranks. Collective.
-    limit: a TimeLimit, after which only the lengths of `ALWAYS` are still measured, once each. The rest is as for `tables`.
-    """
+    limit: a TimeLimit, after which only the lengths of `ALWAYS` are still measured, once each. The rest is as for `tables`."""
     curves, comm, limit = {}, timer.comm, limit or TimeLimit(timer.comm)
     for members in [n for n in range(2, comm.size + 1) if comm.size % n == 0]:
         with ProcessGrid(comm, batch=comm.size // members, model=members) as grid:
@@ -283,8 +280,7 @@ def collectives(timer, progress=iter, limit=None):
 
 def link(curve, ranks, core):
     """{"alpha": seconds per message, "beta": seconds per byte}, from the curve of the all-reduce over `ranks` ranks; for a
-    single rank, which has no curve, of a copy in memory. core: the entry `core` of the machine file.
-    """
+    single rank, which has no curve, of a copy in memory. core: the entry `core` of the machine file."""
     if not curve:
         return {"alpha": core["call"], "beta": 2 / core["bandwidth"]}
     (_, least), (sent, most) = curve[0], curve[-1]

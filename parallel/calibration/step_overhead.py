@@ -65,8 +65,7 @@ def problems(ranks):
 
 def measured_steps(timer, progress=iter, limit=None):
     """Measured seconds of a step, (passes, problems). Collective. timer: a NormalisedTimer. progress: wraps the list of
-    measurements, to show it. limit: a TimeLimit after which no further pass begins; the first pass is always made.
-    """
+    measurements, to show it. limit: a TimeLimit after which no further pass begins; the first pass is always made."""
     every, limit = list(problems(timer.comm.size)), limit or TimeLimit(timer.comm)
     passes = []
     for number in range(PASSES):
@@ -78,8 +77,7 @@ def measured_steps(timer, progress=iter, limit=None):
 
 def fitted(passes, machine, ranks):
     """{"step", "wait"} in seconds, fitted to the fastest pass of each problem. passes: of `measured_steps`. machine: predicts
-    the rest of each step. ranks: of the job.
-    """
+    the rest of each step. ranks: of the job."""
     every, seconds = list(problems(ranks)), passes.min(axis=0)
     costs = [cost_of_slowest_rank(make(), PlacementRequest(sizes, PLAN), size, machine) for make, size, sizes in every]
     each, collectives = 1 / seconds, [cost.prediction.bounding.collectives for cost in costs] / seconds

@@ -31,8 +31,7 @@ NORM = 8  # "largest": the sum of what the ranks send and receive to this power 
 @dataclass(frozen=True, eq=False)
 class Chain:
     """Layers, each of which reads the outputs of the layer before it and of no other. An input that someone owns is a first
-    layer of one filter without work, and a loss at some rank is a last one.
-    """
+    layer of one filter without work, and a loss at some rank is a last one."""
 
     filters: np.ndarray  # how many each layer has
     works: np.ndarray  # of one filter of each layer, in any unit
@@ -94,8 +93,7 @@ def capacities(chain, speeds, epsilon):
 
 def chain_of(net, seconds=None):
     """(the Chain of a network, the names of its layers with weights), or None if it has branches or sparse layers. The last
-    layer of the chain is the loss. seconds: as for `of_network`.
-    """
+    layer of the chain is the loss. seconds: as for `of_network`."""
     whole = of_network(net, filter_blocks=1, neuron_blocks=1, seconds=seconds)  # one vertex for each layer
     graph, layers = whole.hypergraph, {layer.name: layer for layer in net.leaves() if layer.kind}
     sizes = np.array([*(layers[name].outputs for name in whole.outputs), 1])
@@ -120,8 +118,7 @@ class TooFull(ValueError):
 
 def search(chain, speeds, epsilon=0.1, objective="volume", seed=0, moves=None):
     """Counts (layers, ranks) of small cost, in which no rank has more work than `capacities` says; TooFull if none was found.
-    moves: how many to try, by default enough for VGG16. The same arguments give the same counts.
-    """
+    moves: how many to try, by default enough for VGG16. The same arguments give the same counts."""
     most = capacities(chain, speeds, epsilon)
     if objective not in ENERGIES:
         raise ValueError(f"objective: {', '.join(ENERGIES)}, not {objective}")
@@ -138,8 +135,7 @@ def search(chain, speeds, epsilon=0.1, objective="volume", seed=0, moves=None):
 
 def in_order(chain, most):
     """Counts that fill one rank after another with the filters in their order, each up to its share of the work. A filter that
-    is heavier than its rank may have changes places, with all that its rank has, with a rank that may have it.
-    """
+    is heavier than its rank may have changes places, with all that its rank has, with a rank that may have it."""
     shares = np.cumsum(most) / most.sum() * chain.work
     middle = np.repeat(chain.works, chain.filters)
     middle = np.cumsum(middle) - middle / 2
@@ -272,8 +268,7 @@ ENERGIES = {"volume": Volume, "messages": Messages, "largest": Largest}
 
 def anneal(state, energy, price, moves, random):
     """The counts of least energy in which no rank is too full that `moves` moves from `state` come upon; None if there are
-    none. price: energy for a unit of work that a rank has above its capacity. random: a Random.
-    """
+    none. price: energy for a unit of work that a rank has above its capacity. random: a Random."""
     uniform, layers, ranks = random.random, range(len(state.counts)), len(state.loads)
     counts, owners, loads, most, works = state.counts, state.owners, state.loads, state.most, state.works
     temperature, cooling = FIRST, (LAST / FIRST) ** (1 / moves)

@@ -112,8 +112,7 @@ class PartitionSearch:
 
 def fine_search(contracted, ranks, epsilon=0.1, speeds=None, objective="volume", seed=0, blocks=FINE_BLOCKS, moves=FINE_MOVES):
     """The best Owners found in the fine grain, in which no rank has more work than `limits_of` says; Overfilled if none was
-    found. contracted: a function of the number of blocks to the NetworkHypergraph. blocks: the numbers of blocks to try.
-    """
+    found. contracted: a function of the number of blocks to the NetworkHypergraph. blocks: the numbers of blocks to try."""
     best, owners, failure = None, None, None
     for count in blocks:
         made, candidates = contracted(count), []
@@ -139,8 +138,7 @@ def fine_search(contracted, ranks, epsilon=0.1, speeds=None, objective="volume",
 
 def partition(net, ranks, grain="coarse", speeds=None, **options):
     """The Owners of a network, so that little is sent and no rank has more work than it should. options: of a PartitionSearch.
-    The same arguments give the same partition. ValueError, in one line, for bad ones, and without a partitioner.
-    """
+    The same arguments give the same partition. ValueError, in one line, for bad ones, and without a partitioner."""
     if grain not in GRAINS:
         raise ValueError(f"grain '{grain}' is unknown: use {' or '.join(GRAINS)}")
     search = PartitionSearch(net, ranks, speeds, **options)

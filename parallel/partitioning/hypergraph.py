@@ -108,8 +108,7 @@ class Hypergraph:
 
     def traffic(self, parts, k):
         """The elements that part p sends to part q for each group: int64 (groups, k, k), each entry above 0 one message, 0 on
-        the diagonals. Backward the same travels in the opposite direction.
-        """
+        the diagonals. Backward the same travels in the opposite direction."""
         parts = np.asarray(parts, np.int64)
         total = np.zeros((len(self.group_names), k, k), np.int64)
         for start, table in self._presence(parts, k):
@@ -151,8 +150,7 @@ def _refuse(wrong, kind, words):
 
 def limits_of(weights, k, epsilon, speeds=None):
     """(the most work of each of k parts, float (k,); the part that a vertex must be in, or -1, int64 (V,)): 1 + epsilon times a
-    part's share of all work, by speeds or evenly. ValueError for bad arguments.
-    """
+    part's share of all work, by speeds or evenly. ValueError for bad arguments."""
     speeds = np.ones(k) if speeds is None else np.asarray(speeds, float)
     if speeds.shape != (k,) or not (np.isfinite(speeds) & (speeds > 0)).all():
         raise ValueError(f"speeds must be {k} numbers above 0, one for each part")

@@ -33,8 +33,7 @@ class NotInstalled(ValueError):
 
 def partition(graph, k, epsilon=0.1, speeds=None, seed=0, preset="DETERMINISTIC", cycles=0, limit_s=600):
     """The part of each vertex, int64 (V,), so that the volume is small and no part has more work than `limits_of` says. Equal
-    arguments give the same partition. ValueError for bad ones or if it fails; NotInstalled, or Overfilled, are among them.
-    """
+    arguments give the same partition. ValueError for bad ones or if it fails; NotInstalled, or Overfilled, are among them."""
     graph.check()
     limits, fixed = limits_of(graph.weights, k, epsilon, speeds)
     if k == 1:

@@ -57,8 +57,7 @@ class NetworkHypergraph:
 
     def parts(self, owners):
         """The part of each vertex, int64 (V,); the minibatch is where most of those who need it are. ValueError for Owners of
-        another network, or that divide a block of filters, neurons or channels that is one vertex here.
-        """
+        another network, or that divide a block of filters, neurons or channels that is one vertex here."""
         if set(owners.outputs) != set(self.outputs):
             raise ValueError(f"owners: they are of the layers {', '.join(owners.outputs)}, but the network has the layers "
                              f"{', '.join(self.outputs)}")  # fmt: skip
@@ -112,8 +111,7 @@ def of_network(net, grain="coarse", filter_blocks=None, neuron_blocks=64, second
 @dataclass(eq=False)
 class _Array:
     """The activations between two layers. A Flatten turns each channel into several features, which follow one another: the
-    owners stay those of the channels.
-    """
+    owners stay those of the channels."""
 
     name: str  # of the layer that owns them
     shape: tuple  # of a sample
@@ -149,8 +147,7 @@ class _Array:
 
 class _Walk:
     """Goes through the layers, makes the vertices, and keeps for each array which vertices need it. fine: whether convolutions
-    are divided into channels of filters. The rest is as for `of_network`.
-    """
+    are divided into channels of filters. The rest is as for `of_network`."""
 
     def __init__(self, fine, filter_blocks, neuron_blocks, seconds):
         self.fine, self.filter_blocks, self.neuron_blocks, self.seconds = fine, filter_blocks, neuron_blocks, seconds
@@ -166,8 +163,7 @@ class _Walk:
 
     def needs(self, array, users):
         """Note that vertices need channels of an array. users: a function of it that returns two arrays of equal length:
-        positions in array.sources, and the vertices that need the channels of these sources.
-        """
+        positions in array.sources, and the vertices that need the channels of these sources."""
         if not array.users and not array.is_free:
             self.sent.append(lambda: _nets_of_array(array))
         array.users.append(users)

@@ -13,8 +13,7 @@ SUFFIX = ".h5"  # of the names of such files
 
 def write_owners(owners, path):
     """Write Owners: attributes `format`, `ranks` and `loss`, and an array for each layer in `outputs` and in `pairs`. The file
-    appears whole or not at all.
-    """
+    appears whole or not at all."""
     kind = np.min_scalar_type(owners.ranks)
     with made_in_memory(path) as file:
         file.attrs.update({"format": FORMAT, "ranks": owners.ranks, "loss": owners.loss})
@@ -49,8 +48,7 @@ def _number(file, name):
 
 def _arrays(file, group, layers, shape):
     """{name: array} of a group of a file. shape: a function of a layer to the shape of its array. ValueError, before it is
-    read, for an array that has another shape or is in another file.
-    """
+    read, for an array that has another shape or is in another file."""
     folder, found = own(file, group, h5py.Group), {}
     for name in folder:
         if name not in layers:

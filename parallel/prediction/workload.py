@@ -172,8 +172,7 @@ class Workload:
 
     def both(self, name, elements, arrays=2, block=None, more=()):
         """Add forward and backward of a layer that only passes over its elements. arrays: of that size, which forward reads
-        and writes; backward has one more. block: elements processed at a time, or all. more: further sizes of its table.
-        """
+        and writes; backward has one more. block: elements processed at a time, or all. more: further sizes of its table."""
         sizes, scale = (block or elements, *more), elements / block if block else 1.0
         self.compute("forward", f"{name}.forward", sizes, 0, arrays * elements, scale)
         if not self.first:
@@ -192,8 +191,7 @@ class Workload:
 
     def branches(self, layer):
         """Add the work of the branches of a layer; returns the shapes of their outputs. Each begins as the layer does: it needs
-        a gradient of the input only if the layer does.
-        """
+        a gradient of the input only if the layer does."""
         before, first, shapes, self.buffers = self.shape, self.first, [], GRADIENT_BUFFERS + 1
         for branch in layer.children:
             self.shape, self.first = before, first
@@ -210,8 +208,7 @@ class Workload:
 
     def moved(self, direction, move, shape=None, phase=None):
         """Add one direction of a Redistribute; returns the shape of the block after it. shape: of the block before it, by
-        default the current one. phase: of its Works, by default the direction.
-        """
+        default the current one. phase: of its Works, by default the direction."""
         phase, shape = phase or direction, self.shape if shape is None else shape
         step = move.step(direction, shape, self.batch_size)
         if step is None:
