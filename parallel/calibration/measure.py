@@ -36,15 +36,9 @@ LENGTHS = [1 << k for k in (1, 6, 10, 12, 14, 16, 18, 20, 22)]  # elements of th
 ALWAYS = [LENGTHS[0], 1 << 14, LENGTHS[-1]]  # measured however little time there is
 LONGEST = 1 << 24  # elements of the longest all-reduce, as for the gradients of a large network
 LAYERS = {
-    "relu": nn.ReLU,
-    "leakyrelu": nn.LeakyReLU,
-    "tanh": nn.Tanh,
-    "sigmoid": nn.Sigmoid,
-    "dropout": lambda: nn.Dropout(0.5),
-    "batchnorm": lambda: nn.BatchNorm(32),
-    "localresponsenorm": lambda: nn.LocalResponseNorm(5),
-    "flatten": nn.Flatten,
-}
+    "relu": nn.ReLU, "leakyrelu": nn.LeakyReLU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid, "dropout": lambda: nn.Dropout(0.5),
+    "batchnorm": lambda: nn.BatchNorm(32), "localresponsenorm": lambda: nn.LocalResponseNorm(5), "flatten": nn.Flatten,
+}  # fmt: skip
 POOLINGS = {"maxpool2d": nn.MaxPool2d, "pooled": nn.MaxPool2d, "avgpool2d": nn.AvgPool2d}
 
 
@@ -88,7 +82,6 @@ def seconds_between(timer, action):
 
 
 def random(*shape):
-    """A float32 array of random numbers."""
     return np.random.default_rng(0).standard_normal(shape, np.float32)
 
 
@@ -108,7 +101,7 @@ def core(timer):
 
 def tables(timer, progress=iter, limit=None):
     """({operation: {"axes", "seconds"}} of a machine file, (how many sizes were measured, how many there are)). Collective.
-    progress: wraps the list of measurements, to show it. limit: a TimeLimit at which measuring stops."""
+    progress: wraps the list of measurements. limit: a TimeLimit at which measuring stops."""
     found, limit, done = {}, limit or TimeLimit(timer.comm), 0
     points = [(linear, LINEAR, sizes) for sizes in product(*LINEAR)]
     points += [(convolution, CONVOLUTION, (kernel, *sizes)) for kernel in TABLED_KERNELS for sizes in product(*CONVOLUTION)]
@@ -249,18 +242,14 @@ def completed(table):
 # ----- collectives
 
 
-def trials():
-    """{kind: trial} of all collectives that are calibrated."""
-    return {kind: collective.trial for kind, collective in COLLECTIVES.items() if collective.trial}
-
-
 def collectives(timer, progress=iter, limit=None):
     """{kind: {ranks: [[bytes sent, seconds], ..]}} for groups of every size that divides the number of ranks. Collective.
     limit: a TimeLimit, after which only the lengths of `ALWAYS` are still measured, once each. The rest is as for `tables`."""
     curves, comm, limit = {}, timer.comm, limit or TimeLimit(timer.comm)
+    kinds = [kind for kind, collective in COLLECTIVES.items() if collective.trial]
     for members in [n for n in range(2, comm.size + 1) if comm.size % n == 0]:
         with ProcessGrid(comm, batch=comm.size // members, model=members) as grid:
-            points = [*product(trials(), LENGTHS), ("all-reduce", LONGEST)]
+            points = [*product(kinds, LENGTHS), ("all-reduce", LONGEST)]
             least = [(kind, length) for kind, length in points if length in ALWAYS]
             rest = [point for point in points if point not in least]
             for number, (kind, length) in enumerate(progress(least + rest + points * (PASSES - 1))):
@@ -279,8 +268,8 @@ def collectives(timer, progress=iter, limit=None):
 
 
 def link(curve, ranks, core):
-    """{"alpha": seconds per message, "beta": seconds per byte}, from the curve of the all-reduce over `ranks` ranks; for a
-    single rank, which has no curve, of a copy in memory. core: the entry `core` of the machine file."""
+    """{"alpha": seconds per message, "beta": seconds per byte}, from the curve of the all-reduce over `ranks` ranks; without a
+    curve, on a single rank, of a copy in memory. core: the entry of the machine file."""
     if not curve:
         return {"alpha": core["call"], "beta": 2 / core["bandwidth"]}
     (_, least), (sent, most) = curve[0], curve[-1]

@@ -5,9 +5,8 @@ an autoencoder, or the kernels that the master of the plan "marques" hands out. 
 as they are divided belongs to the layer before. Along the axis `batch` it is the samples of a minibatch, and along the axis
 `height` the rows of the images, or where there are no images the samples again.
 
-How long a block of a layer takes is measured by running it, or predicted by the cost model. Marques 2016 (section 4.1.2) times
-one convolution on every device, and takes its speed to be a constant. Here blocks of several sizes are timed, because kernels
-have steps: twice the share seldom takes exactly twice the time.
+How long a block of a layer takes is measured by running it, or predicted by the cost model. Blocks of several sizes are tried:
+kernels have steps, and twice the share seldom takes exactly twice the time.
 """
 
 import time
@@ -53,7 +52,9 @@ class LayerSeconds:
         rows: the part of the rows of its images, of a layer without images of the samples."""
         key = layer, inputs, outputs, samples, rows
         if key not in self._known:
-            block, shape = block_of(layer, inputs, outputs), (*self.inputs[layer][:-1], inputs)
+            held, kernel = slice(0, outputs), [slice(0, n) for n in layer.weight.shape[:-2]]
+            block = layer.placed(weight=Block((*kernel, slice(0, inputs), held)), bias=Block((held,)))
+            shape = (*self.inputs[layer][:-1], inputs)
             if layer.takes_images:
                 here = layer.window.outputs(H, shape[0])
                 shape = (shape[0] - (here - round(here * rows)) * layer.window.stride[0], *shape[1:])
@@ -64,14 +65,8 @@ class LayerSeconds:
         return self._known[key]
 
     def of_block(self, block, shape, is_first):
-        """What `seconds` returns. shape: of the input. is_first: a layer that computes no gradient of its input."""
+        """`seconds` of a block. shape: of its input. is_first: it computes no gradient of its input."""
         raise NotImplementedError
-
-
-def block_of(layer, inputs, outputs):
-    """A new layer: the block of a layer with weights with so many inputs, and outputs or hidden units."""
-    held, kernel = slice(0, outputs), [slice(0, n) for n in layer.weight.shape[:-2]]
-    return layer.placed(weight=Block((*kernel, slice(0, inputs), held)), bias=Block((held,)))
 
 
 class MeasuredSeconds(LayerSeconds):
@@ -181,11 +176,10 @@ class RankCosts:
 
     def _all_layers(self, samples, rows):
         """Seconds of this rank's blocks of all layers with weights, for so many samples and a part of the rows."""
-        total, ranks = 0.0, self.grid.sizes[MODEL]
+        total = 0.0
         for name, layer in self.layers.items():
             plan = PLANS[self.words[name]]
-            shares = plan.weight is None and plan.shares_work  # the ranks of the axis share the samples
-            part = ranks if shares else 1
+            part = self.grid.sizes[MODEL] if plan.weight is None and plan.shares_work else 1  # of the samples
             total += self.layer_seconds.seconds(layer, *self.blocks[name], samples, rows / part)
         return total
 
@@ -237,7 +231,9 @@ class RankCosts:
         if move is None:
             return 0.0
         total, group = self.units(name), move.group
-        parts = with_share(total, group.size, group.rank, share).grouped(move.source.partition.length // total)
+        rest = Partition.even(total - share, max(1, group.size - 1)).sizes  # of the other ranks
+        sizes = [*rest[: group.rank], share, *rest[group.rank :]][: group.size]
+        parts = Partition.of_sizes(sizes).grouped(move.source.partition.length // total)
         moved = [[Shard(C, parts) if placement.dim == C else placement for placement in way] for way in move.ways.values()]
         return sum(self._seconds(move, *way, self.samples) for way in moved)
 
@@ -267,9 +263,3 @@ def move_in(layer):
     """The Redistribute that a placed layer is or contains, or None."""
     move = layer.move if isinstance(layer, GatheredLinear) else layer
     return move if isinstance(move, Redistribute) else None
-
-
-def with_share(total, ranks, rank, share):
-    """The Partition of `total` indices in which a rank has `share` of them, and the others have the rest evenly."""
-    rest = Partition.even(total - share, max(1, ranks - 1)).sizes
-    return Partition.of_sizes([*rest[:rank], share, *rest[rank:]][:ranks])

@@ -17,11 +17,10 @@ from mpi4py import MPI
 from gridgrad.nn.files import whole_files
 from gridgrad.nn.files.documents import content_of
 from gridgrad.nn.files.limits import read_limited
-from gridgrad.nn.files.whole_files import write_text
 from gridgrad.parallel.calibration import measure, probe
 from gridgrad.parallel.calibration.core_speed import NormalisedTimer, on_machine
 from gridgrad.parallel.calibration.turns import TimeLimit
-from gridgrad.parallel.choose.reductions import transport
+from gridgrad.parallel.choose.reductions import store, transport
 from gridgrad.parallel.grid.process_grid import ProcessGrid
 from gridgrad.parallel.job.own_process import LINK
 from gridgrad.parallel.prediction import machine
@@ -40,7 +39,7 @@ def machine_of_job(comm):
                   f"minutes: mpiexec -n {comm.size} gridgrad calibrate", file=sys.stderr, flush=True)  # fmt: skip
         content = comm.bcast(json.dumps(measure_quickly(comm)))
         if comm.rank == 0:
-            store(path, content)
+            store(path, content, "the next run measures again, and may choose another grid")
     return machine_of_text(path, content)
 
 
@@ -58,15 +57,6 @@ def stored_text(path):
         return read_limited(path).decode()
     except (OSError, ValueError):
         return None
-
-
-def store(path, content):
-    """Store the text of a machine file. If that fails, warn: the next run measures again."""
-    try:
-        write_text(path, content)
-    except OSError as error:
-        print(f"can not write {path} ({error.strerror}): the next run measures again, and may choose another grid",
-              file=sys.stderr)  # fmt: skip
 
 
 def machine_file(comm):
@@ -105,14 +95,12 @@ def measure_thoroughly(comm, progress=iter, limit=None):
 
 
 def machine_content(comm, core, link, how, tables=None, curves=None):
-    """The content, a dict, of a machine file for the ranks of `comm`. Collective. link: of every entry of "links". how: words
-    for the entry "source". curves: the entry "collectives"."""
+    """The content, a dict, of a machine file for the ranks of `comm`. Collective. link: of every entry of "links". curves: the
+    entry "collectives"."""
     ranks = ranks_of_node(comm)
     memory = memory_of_machine() * ranks / max(on_machine(comm))
     return {
-        "name": ", ".join(
-            [f"{comm.size} rank{'s' * (comm.size > 1)}", f"{ranks} a node", os.environ.get(LINK, platform.machine())]
-        ),
+        "name": f"{comm.size} rank{'s' * (comm.size > 1)}, {ranks} a node, {os.environ.get(LINK, platform.machine())}",
         "source": f"{how} on {comm.size} ranks; {' '.join(map(str, MPI.get_vendor()))}",
         "core": core,
         "node": {"ranks": ranks, "bandwidth": core["bandwidth"] * ranks, "memory": memory},

@@ -1,8 +1,8 @@
 """How many filters of each layer each rank owns: partitions of a chain of layers, what they cost, and good ones by annealing.
 
-Every filter of a convolution (every neuron of a dense layer) reads all maps of the layer before it, and has as much work as
-the others of its layer. So it does not matter *which* filters a rank owns, but how many: a partition in the coarse grain is a
-matrix of counts with a row for each layer and a column for each rank.
+Every filter of a convolution (every neuron of a dense layer) reads all maps of the layer before it, and all filters of a layer
+have the same work. So only the number of filters that a rank owns matters: a coarse partition is a matrix of counts
+with a row for each layer and a column for each rank.
 
 A map is sent once from its owner to each other rank that owns any filter of the next layer. With n filters in a layer, n_r of
 them at rank r, and the R ranks of the set S owning the next layer, the layer sends n R - (the sum of n_r over r in S) maps.
@@ -40,10 +40,6 @@ class Chain:
     def __post_init__(self):
         for name, kind in (("filters", int), ("works", float), ("costs", float)):
             object.__setattr__(self, name, np.asarray(getattr(self, name), kind))
-        if not len(self.filters) == len(self.works) == len(self.costs):
-            raise ValueError("a chain of layers: as many filters, works and costs as layers")
-        if (self.filters < 1).any() or (self.works < 0).any() or (self.costs < 0).any():
-            raise ValueError("a chain of layers: every layer has filters, and works and costs are not below zero")
 
     @property
     def work(self):
@@ -87,7 +83,7 @@ class Chain:
 
 
 def capacities(chain, speeds, epsilon):
-    """The most work that each rank may have, (ranks,), by `limits_of`. speeds: one for each rank. ValueError for bad ones."""
+    """The most work that each rank may have, (ranks,), by `limits_of`."""
     return limits_of(np.repeat(chain.works, chain.filters), len(speeds), epsilon, speeds)[0]
 
 

@@ -101,11 +101,10 @@ class PartitionSearch:
                 neurons = {name: min(most, self.neuron_blocks or most) for name, most in blocks.items()}
                 model = of_network(self.net, its_grain, blocks, neurons, self.seconds)
                 yield from ((model, method(model, self.ranks, self.speeds)) for method in (naive.layer_wise, naive.incremental))
+                given = model.hypergraph, self.ranks, self.epsilon, self.speeds, self.seed
                 for preset in mt_kahypar.PRESETS:
                     try:
-                        yield model, mt_kahypar.partition(
-                            model.hypergraph, self.ranks, self.epsilon, self.speeds, self.seed, preset
-                        )  # fmt: skip
+                        yield model, mt_kahypar.partition(*given, preset)
                     except mt_kahypar.Overfilled as overfilled:
                         yield model, overfilled.parts
 
@@ -116,16 +115,15 @@ def fine_search(contracted, ranks, epsilon=0.1, speeds=None, objective="volume",
     best, owners, failure = None, None, None
     for count in blocks:
         made, candidates = contracted(count), []
+        graph = made.hypergraph
         for attempt in range(SEEDS * seed, SEEDS * (seed + 1)):
             try:
-                candidates.append(mt_kahypar.partition(
-                    made.hypergraph, ranks, epsilon, speeds, attempt, preset="HIGHEST_QUALITY", cycles=CYCLES
-                ))  # fmt: skip
+                candidates.append(mt_kahypar.partition(graph, ranks, epsilon, speeds, attempt, "HIGHEST_QUALITY", CYCLES))
             except mt_kahypar.Overfilled as error:  # a part became too large, as it does where blocks are large: others may fit
                 failure = error
         if candidates and ranks > 1 and moves:
-            least = min(candidates, key=lambda parts: made.hypergraph.volume(parts, ranks))
-            candidates.append(refine(made.hypergraph, least, ranks, epsilon, speeds, seed, moves))
+            least = min(candidates, key=lambda parts: graph.volume(parts, ranks))
+            candidates.append(refine(graph, least, ranks, epsilon, speeds, seed, moves))
         for parts in candidates:
             measures = measure(made, parts, ranks, speeds)
             found = getattr(measures, OBJECTIVES[objective]), measures.volume
@@ -158,9 +156,7 @@ def owners_of_plan(plan, net, ranks, speeds=None):
     if plan.endswith(SUFFIX):
         owners = read_owners(plan, net)
         if owners.ranks != ranks:
-            raise ValueError(
-                f"{plan}: it is for {owners.ranks} ranks along the axis model, not for {ranks}: make one for {ranks}"
-            )
+            raise ValueError(f"{plan}: it is for {owners.ranks} ranks along the axis model: make one for {ranks}")
         return owners
     _, _, grain = plan.partition(":")
     return partition(net, ranks, grain or "coarse", speeds)

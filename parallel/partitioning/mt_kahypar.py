@@ -70,9 +70,8 @@ def _in_process(given, limit_s):
             command = [sys.executable, "-P", str(PROCESS), *map(str, files)]
             finished = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, errors="replace")
         except subprocess.TimeoutExpired:
-            raise ValueError(
-                f"Mt-KaHyPar did not end within {limit_s:g} seconds: divide the work into fewer vertices"
-            ) from None
+            words = f"Mt-KaHyPar did not end within {limit_s:g} seconds: divide the work into fewer vertices"
+            raise ValueError(words) from None
         if finished.returncode or not files[1].exists():
             lines = (finished.stderr or finished.stdout).strip().splitlines() or ["it said nothing"]
             raise ValueError(f"Mt-KaHyPar failed with status {finished.returncode}: {lines[-1][:200]}")

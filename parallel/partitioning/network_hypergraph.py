@@ -49,11 +49,8 @@ class NetworkHypergraph:
         parts = self.hypergraph.check_parts(parts, ranks)
         outputs = {name: parts[vertices] for name, vertices in self.outputs.items()}
         pairs = {name: parts[table][rows[:, None], columns] for name, (rows, columns, table) in self.pairs.items()}
-        if self.loss is not None:
-            loss = int(parts[self.loss])
-        else:  # where most outputs are
-            loss = int(np.bincount(outputs[list(outputs)[-1]], minlength=ranks).argmax())
-        return Owners(ranks, outputs, pairs, loss)
+        at_most_outputs = np.bincount(outputs[list(outputs)[-1]], minlength=ranks).argmax()
+        return Owners(ranks, outputs, pairs, int(at_most_outputs if self.loss is None else parts[self.loss]))
 
     def parts(self, owners):
         """The part of each vertex, int64 (V,); the minibatch is where most of those who need it are. ValueError for Owners of
@@ -110,8 +107,7 @@ def of_network(net, grain="coarse", filter_blocks=None, neuron_blocks=64, second
 
 @dataclass(eq=False)
 class _Array:
-    """The activations between two layers. A Flatten turns each channel into several features, which follow one another: the
-    owners stay those of the channels."""
+    """The activations between two layers. A Flatten turns each channel into consecutive features; its owner stays."""
 
     name: str  # of the layer that owns them
     shape: tuple  # of a sample
@@ -144,6 +140,13 @@ class _Array:
         """What a layer makes of it that keeps each channel where it is. shape: of a sample of its output."""
         return _Array(self.name, shape, self.owners, self.unpooled)
 
+    def nets(self):
+        """The _Nets of its channels, one for each vertex that owns some."""
+        found = [(np.arange(len(self.sources)), self.sources)] + [users(self) for users in self.users]
+        numbers, pins = (np.concatenate(some) for some in zip(*found))
+        channels, elements = np.bincount(self.source_of_channel), prod(self.shape) // len(self.owners)
+        return _Nets(self.name, numbers, pins, channels * elements, channels * self.unpooled, self.sources, False)
+
 
 class _Walk:
     """Goes through the layers, makes the vertices, and keeps for each array which vertices need it. fine: whether convolutions
@@ -162,10 +165,10 @@ class _Walk:
         return np.arange(self.count - len(weights), self.count)
 
     def needs(self, array, users):
-        """Note that vertices need channels of an array. users: a function of it that returns two arrays of equal length:
-        positions in array.sources, and the vertices that need the channels of these sources."""
+        """Note that vertices need channels of an array. users: a function of it that returns positions in array.sources, and as
+        many vertices that need the channels of these sources."""
         if not array.users and not array.is_free:
-            self.sent.append(lambda: _nets_of_array(array))
+            self.sent.append(array.nets)
         array.users.append(users)
 
     def through(self, layers, array):
@@ -191,7 +194,9 @@ class _Walk:
         table = self.vertices((work * share).ravel()).reshape(share.shape)
         self.pairs[layer.name] = row, column, table
         self.needs(array, lambda _: (np.repeat(np.arange(len(table)), table.shape[1]), table.ravel()))
-        self.sent.append(lambda: _nets_of_sums(layer.name, vertices, table, sizes * prod(shape[:-1])))
+        filters, costs = np.arange(len(vertices)), sizes * prod(shape[:-1])
+        numbers, pins = (np.concatenate(some) for some in ((filters, np.tile(filters, len(table))), (vertices, table.ravel())))
+        self.sent.append(lambda: _Nets(f"{layer.name} sums", numbers, pins, costs, costs, vertices, True))
         return self.outputs_at(layer, shape, vertices[column])
 
     def outputs_at(self, layer, shape, vertices):
@@ -221,10 +226,7 @@ class _Walk:
         sent = [nets() for nets in self.sent]
         counts, pins = (np.array([len(getattr(nets, name)) for nets in sent], int) for name in ("roots", "pins"))
         first = np.repeat(np.cumsum(counts) - counts, pins)
-
-        def all_of(name):
-            return np.concatenate([np.zeros(0, np.int64), *(getattr(nets, name) for nets in sent)])
-
+        all_of = lambda name: np.concatenate([np.zeros(0, np.int64), *(getattr(nets, name) for nets in sent)])  # noqa: E731
         graph = from_pairs(
             np.rint(np.concatenate(self.weights)).astype(np.int64), all_of("costs"), all_of("numbers") + first, all_of("pins"),
             roots=all_of("roots"), reduces=np.repeat(np.array([nets.are_sums for nets in sent], bool), counts),
@@ -243,22 +245,6 @@ class _Nets(NamedTuple):
     unpooled: np.ndarray  # as for NetworkHypergraph
     roots: np.ndarray
     are_sums: bool
-
-
-def _nets_of_array(array):
-    """The _Nets of the channels of an array, one for each vertex that owns some."""
-    sources = array.sources
-    found = [(np.arange(len(sources)), sources)] + [users(array) for users in array.users]
-    numbers, pins = (np.concatenate(some) for some in zip(*found))
-    channels, elements = np.bincount(array.source_of_channel), prod(array.shape) // len(array.owners)
-    return _Nets(array.name, numbers, pins, channels * elements, channels * array.unpooled, sources, False)
-
-
-def _nets_of_sums(name, vertices, table, costs):
-    """The _Nets of the partial sums of a layer of the fine grain, one for each block of filters."""
-    columns = np.arange(len(vertices))
-    numbers = np.concatenate((columns, np.tile(columns, len(table))))
-    return _Nets(f"{name} sums", numbers, np.concatenate((vertices, table.ravel())), costs, costs, vertices, True)
 
 
 def _all_by_all(sources, vertices):
