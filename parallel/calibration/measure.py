@@ -100,8 +100,7 @@ def core(timer):
 
 
 def tables(timer, progress=iter, limit=None):
-    """({operation: {"axes", "seconds"}} of a machine file, (how many sizes were measured, how many there are)). Collective.
-    progress: wraps the list of measurements. limit: a TimeLimit at which measuring stops."""
+    """({operation: {"axes", "seconds"}}, (how many sizes were measured, of how many)), until a TimeLimit. Collective."""
     found, limit, done = {}, limit or TimeLimit(timer.comm), 0
     points = [(linear, LINEAR, sizes) for sizes in product(*LINEAR)]
     points += [(convolution, CONVOLUTION, (kernel, *sizes)) for kernel in TABLED_KERNELS for sizes in product(*CONVOLUTION)]

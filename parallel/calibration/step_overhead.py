@@ -61,8 +61,7 @@ def problems(ranks):
 
 
 def measured_steps(timer, progress=iter, limit=None):
-    """Measured seconds of a step, (passes, problems). Collective. timer: a NormalisedTimer. progress: wraps the list of
-    measurements. limit: a TimeLimit after which no second or later pass begins."""
+    """Measured seconds of a step, (passes, problems); after a TimeLimit no second or later pass begins. Collective."""
     every, limit = list(problems(timer.comm.size)), limit or TimeLimit(timer.comm)
     passes = []
     for number in range(PASSES):

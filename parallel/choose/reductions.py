@@ -1,10 +1,9 @@
 """Which reduction sums the gradients: the one that a text such as the value of `--reduction` names, or the fastest one here.
 
-What is fastest is measured once, in `SECONDS` at the most or one turn, and stored, so that a repeated run repeats bit by bit.
-So that two measurements agree, "plain" is preferred unless another way is clearly faster, and sizes of buckets are powers of
-two. The answers are in the file `reductions.json` of the cache folder (`nn/files/whole_files.py`); without it they are measured
-again. An answer is valid for jobs that agree in the MPI library, the kind of processor, the number of cores, the grid, the
-ranks on each node, the type of the gradients and roughly their number, and the network settings.
+What is fastest is measured once, in `SECONDS` at the most or one turn, and stored in the file `reductions.json` of the cache
+folder (`nn/files/whole_files.py`), so that a repeated run repeats bit by bit. So that two measurements agree, "plain" is
+preferred unless another way is clearly faster, and sizes of buckets are powers of two. An answer is valid for jobs that agree
+in all that its key names (`fastest_reduction`): the machine, the grid, the gradients and the settings of the network.
 """
 
 import contextlib
@@ -46,8 +45,7 @@ def check_name(text):
 
 
 def named_reduction(net, reduction="auto", update=None, reduce_dtype="same"):
-    """The Reduction for a ParallelSequential, from arguments of `parallelize`, of which `check_name` has seen the first.
-    Collective. ValueError if it can not be used there."""
+    """The Reduction of a checked name for a ParallelSequential. Collective. ValueError if it can not be used there."""
     if reduction == "auto" and (not net.grid.on_cpus or net.pipeline):
         reduction = "plain"
     if reduction in ("auto", "overlap"):

@@ -40,7 +40,8 @@ BUDGET = 5.0  # seconds of all blocks together, after which each is run as seldo
 
 
 class LayerSeconds:
-    """Seconds of the passes over blocks of the layers with weights: the base of what measures and what predicts them."""
+    """Seconds of the passes over blocks of the layers with weights. A subclass says by `of_block(block, shape, is_first)` what
+    one takes. shape: of its input. is_first: it computes no gradient of its input."""
 
     def __init__(self, net, shape):
         self.net, self.layers = net, weighted(net)
@@ -64,14 +65,9 @@ class LayerSeconds:
             self._known[key] = 0.0 if empty else self.of_block(block, (samples, *shape), layer is self.layers[0])
         return self._known[key]
 
-    def of_block(self, block, shape, is_first):
-        """`seconds` of a block. shape: of its input. is_first: it computes no gradient of its input."""
-        raise NotImplementedError
-
 
 class MeasuredSeconds(LayerSeconds):
-    """Measured by running the blocks on random numbers, at the same time on ranks that train at the same time. memory: bytes; a
-    block that needs more takes infinitely long."""
+    """Measured by running the blocks on random numbers; a block that needs more bytes than `memory` takes infinitely long."""
 
     def __init__(self, net, shape, handicap=None, memory=inf):
         super().__init__(net, shape)
@@ -129,9 +125,8 @@ class SharedWork:
 
 
 class RankCosts:
-    """Each SharedWork from the point of view of one rank, whose shares are even until others are given. Not counted are layers
-    without weights, halos, moves inside of branches, and the sums of gradients, which take the same time whatever the shares.
-    same_work: the seconds that this rank would compute with the even shares of the first rank of the grid."""
+    """Each SharedWork from the point of view of one rank. Not counted are layers without weights, halos, moves inside of
+    branches, and sums of gradients. same_work: seconds that this rank would compute with the even shares of the first rank."""
 
     def __init__(self, net, grid, plan, batch_size, machine, layer_seconds):
         self.net, self.plan, self.batch_size, self.machine = net, plan, batch_size, machine

@@ -159,8 +159,7 @@ def measured_shares(net, grid, placing, batch_size, machine, handicap=None):
 
 
 def predicted_shares(net, sizes, plan, batch_size, machine, speeds):
-    """The Balance for a grid of these sizes {axis: ranks} on a Machine, without a job. speeds: for each rank, how many times as
-    fast it computes as the machine file says."""
+    """The Balance for a grid {axis: ranks}, without a job. speeds: of each rank, times those of the machine file."""
     _, shape = checked(net)
     costs = []
     for at, speed in zip(places(sizes), speeds, strict=True):

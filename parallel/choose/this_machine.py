@@ -1,9 +1,8 @@
 """The Machine that this job runs on.
 
-`gridgrad calibrate` measures it in minutes; where that was not done, a probe measures it in less than three seconds
-(`parallel/calibration/probe.py`). Either is stored as a machine file in the cache folder (`nn/files/whole_files.py`), one for
-each number of ranks and of ranks on a node, so that the planner gives the same answer when a run is repeated. A calibration
-takes the place of a probe, whose file has the entry `core.uncertainty`. A deleted file is measured again.
+`gridgrad calibrate` measures it in minutes, and else a probe in less than three seconds (`parallel/calibration/probe.py`).
+Either is stored as a machine file in the cache folder (`nn/files/whole_files.py`), one for each number of ranks and of ranks on
+a node, so that the planner gives the same answer when a run is repeated. A calibration takes the place of a probe.
 """
 
 import json
@@ -29,8 +28,7 @@ TABLES_SHARE = 0.8  # the share of a time limit within which the tables have to 
 
 
 def machine_of_job(comm):
-    """The Machine of the ranks of `comm`, from its stored file, else probed now and stored. Collective. ValueError if the file
-    is damaged."""
+    """The Machine of these ranks, stored or probed now. Collective. ValueError if its file is damaged."""
     path = machine_file(comm)
     content = comm.bcast(stored_text(path) if comm.rank == 0 else None)
     if content is None:
@@ -95,8 +93,7 @@ def measure_thoroughly(comm, progress=iter, limit=None):
 
 
 def machine_content(comm, core, link, how, tables=None, curves=None):
-    """The content, a dict, of a machine file for the ranks of `comm`. Collective. link: of every entry of "links". curves: the
-    entry "collectives"."""
+    """The content of a machine file. Collective. link: of every entry of "links". curves: the entry "collectives"."""
     ranks = ranks_of_node(comm)
     memory = memory_of_machine() * ranks / max(on_machine(comm))
     return {

@@ -2,10 +2,9 @@
 
 In a chain of layers the filters of a layer are interchangeable, so a search over their numbers finds the best partitions of the
 coarse grain. For other networks and the fine grain there is a partitioner of hypergraphs. It finds better partitions where the
-filters of each layer are joined to a few blocks, although the full hypergraph allows all of these partitions, and more: a large
-network has millions of channels of filters, but a good partition gives a rank some consecutive filters of a layer with some
-channels. A contracted hypergraph counts exactly what its partitions send and is partitioned in about a second, so several
-numbers of blocks and seeds are tried, and the best partition is refined by annealing.
+filters of each layer are joined to a few blocks: of millions of channels of filters a good partition gives a rank some
+consecutive filters with some channels. Such a contracted hypergraph counts exactly what its partitions send and takes
+about a second, so several numbers of blocks and seeds are tried, and the best partition is refined by annealing.
 """
 
 from contextlib import suppress

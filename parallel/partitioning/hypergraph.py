@@ -101,8 +101,7 @@ class Hypergraph:
         return int(self.costs @ (self.connectivity(parts, k) - 1))
 
     def traffic(self, parts, k):
-        """The elements that part p sends to part q for each group: int64 (groups, k, k), each entry above 0 one message, 0 on
-        the diagonals. Backward the same travels in the opposite direction."""
+        """The elements that part p sends to part q forward, int64 (groups, k, k): each entry above 0 is one message."""
         parts = np.asarray(parts, np.int64)
         total = np.zeros((len(self.group_names), k, k), np.int64)
         for start, table in self._presence(parts, k):

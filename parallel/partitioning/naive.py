@@ -10,8 +10,7 @@ from gridgrad.parallel.placement.partition import Partition
 
 
 def layer_wise(model, ranks, speeds=None):
-    """Every layer is at one rank, and those of a rank follow one another. The largest work of a rank is the least possible; of
-    several such partitions it is the most even one."""
+    """Every layer is at one rank, and those of a rank follow one another; the division is that of `_contiguous`."""
     speeds = _shares(ranks, speeds)
     vertices = _by_layer(model)
     work = np.array([model.hypergraph.weights[some].sum() for some in vertices])

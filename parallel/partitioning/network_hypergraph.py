@@ -149,8 +149,7 @@ class _Array:
 
 
 class _Walk:
-    """Goes through the layers, makes the vertices, and keeps for each array which vertices need it. fine: whether convolutions
-    are divided into channels of filters. The rest is as for `of_network`."""
+    """Goes through the layers, makes the vertices, and keeps for each array which vertices need it. fine: the grain."""
 
     def __init__(self, fine, filter_blocks, neuron_blocks, seconds):
         self.fine, self.filter_blocks, self.neuron_blocks, self.seconds = fine, filter_blocks, neuron_blocks, seconds

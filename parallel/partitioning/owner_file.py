@@ -12,8 +12,7 @@ SUFFIX = ".h5"  # of the names of such files
 
 
 def write_owners(owners, path):
-    """Write Owners: attributes `format`, `ranks` and `loss`, and an array for each layer in `outputs` and in `pairs`. The file
-    appears whole or not at all."""
+    """Write attributes `format`, `ranks`, `loss`, and an array for each layer in `outputs` and `pairs`; whole or not at all."""
     kind = np.min_scalar_type(owners.ranks)
     with made_in_memory(path) as file:
         file.attrs.update({"format": FORMAT, "ranks": owners.ranks, "loss": owners.loss})

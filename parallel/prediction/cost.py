@@ -15,8 +15,7 @@ from gridgrad.parallel.prediction.workload import Workload
 
 class Cost:
     """The works of one rank, usually the `slowest_rank`, in a training step with the reduction "plain", and what they cost.
-    executed: the works in the order of execution. is_even: whether all ranks have equal shares, as far as that goes. ValueError
-    if plan, shares or owners do not fit. `results/predictions.md` compares predictions with measured steps."""
+    executed: the works in the order of execution. ValueError if plan, shares or owners do not fit."""
 
     def __init__(self, net, grid, plan, batch_size, machine, shares=None, owners=None):
         self.net, self.grid, self.batch_size, self.machine = net, grid, batch_size, machine

@@ -76,8 +76,7 @@ class PipelineWork:
     copies: dict = field(default_factory=dict)  # {(rank, op, chunk): seconds} of copies into messages and out of them
 
     def step(self, named, make, micro_batches, cuts=None, gradients=0):
-        """The PipelinePrediction of a ScheduleSpec. make(micro_batches): its Schedule without messages. gradients: how many of
-        all parameters a rank keeps of other minibatches."""
+        """The PipelinePrediction of a ScheduleSpec. gradients: of all parameters, kept of other minibatches."""
         ranks = self.sizes.get(self.axis, 1)
         if named.in_flight:
             settled = ranks + min(named.in_flight, 4 * ranks)  # minibatches until the pipeline is full, or drains again
@@ -92,9 +91,8 @@ class PipelineWork:
         gradients += gradients_kept(micro_batches)
         found = tuple(self._rank_step(rank, played, seconds, micro_batches, gradients) for rank in range(ranks))
         parts = self._parts(max(range(ranks), key=lambda rank: found[rank].busy), found, micro_batches)
-        return PipelinePrediction(
-            seconds, found, parts, named.name, micro_batches, cuts, self.chunks, schedule, times, played, counted
-        )
+        how = named.name, micro_batches, cuts, self.chunks, schedule
+        return PipelinePrediction(seconds, found, parts, *how, times, played, counted)
 
     def held(self, rank):
         """The ChunkCosts of a rank."""
@@ -182,12 +180,11 @@ def stage_work(net, asked, samples, machine, cuts, route, at=None):
 
 @dataclass(frozen=True)
 class Pipelines:
-    """What is asked for of a pipeline: the name of a schedule, micro-batches of a minibatch, and the positions in `net.layers`
-    at which new chunks begin. What is None is chosen."""
+    """What is asked for of a pipeline; what is None is chosen."""
 
-    pipeline: str | None = None
-    micro_batches: int | None = None
-    cuts: Sequence[int] | None = None
+    pipeline: str | None = None  # the name of a schedule
+    micro_batches: int | None = None  # of a minibatch
+    cuts: Sequence[int] | None = None  # the positions in `net.layers` at which new chunks begin
 
     @property
     def is_asked_for(self):
@@ -248,8 +245,7 @@ def partition_step_time(net, asked, batch_size, machine):
 
 
 def partition_work(net, asked, samples, machine, grids):
-    """(PipelineWork, Route, for each rank the `chunk_works`) of a network whose parts have owners. samples: of a global
-    micro-batch. grids: the GridDescription of each rank along the axis `model`."""
+    """(PipelineWork, Route, [`chunk_works` of each rank]) of parts with owners. samples: of a global micro-batch."""
     parts, senders, copies, sent, works = {}, {}, {}, {}, []
     for rank, grid in enumerate(grids):
         work, costs, exchanged = _of_rank(net, grid, asked, samples, machine)

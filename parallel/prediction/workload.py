@@ -43,7 +43,7 @@ class Work:
 
     @property
     def is_exchange(self):
-        """Whether ranks send each other messages, and each waits for its own alone."""
+        """Whether each rank waits only for messages of its own."""
         return self.name == "exchange"
 
     def messages(self, itemsize=4):
@@ -183,15 +183,13 @@ class Workload:
         self.compute(phase, "pack", (elements, min(max(run, 1), LONGEST_RUN)), 0, 2 * elements)
 
     def all_reduce_doubles(self, phase, numbers, group, behind=()):
-        self.communicate(
-            phase, "all-reduce", group, all_reduce_elements(numbers, group.size, group.rank) * 8 / self.itemsize, behind
-        )
+        elements = all_reduce_elements(numbers, group.size, group.rank) * 8 / self.itemsize
+        self.communicate(phase, "all-reduce", group, elements, behind)
 
     # ----- adding layers that are made of others, or only communicate
 
     def branches(self, layer):
-        """Add the work of the branches of a layer; returns the shapes of their outputs. Each begins as the layer does: it needs
-        a gradient of the input only if the layer does."""
+        """Add the work of branches, each of which begins as their layer does; returns the shapes of their outputs."""
         before, first, shapes, self.buffers = self.shape, self.first, [], GRADIENT_BUFFERS + 1
         for branch in layer.children:
             self.shape, self.first = before, first
