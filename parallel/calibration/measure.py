@@ -44,8 +44,8 @@ POOLINGS = {"maxpool2d": nn.MaxPool2d, "pooled": nn.MaxPool2d, "avgpool2d": nn.A
 
 def seconds(timer, action):
     """Seconds of one call of an action that all ranks run, normalised to an unloaded core by a NormalisedTimer. Collective."""
-    # The median of `RUNS` runs. A run repeats the action, equally often on all ranks, for about `SAMPLE` seconds. The time of
-    # the slowest rank counts, because in training the others wait for it.
+    # The median of `RUNS` runs, each of which repeats the action equally often on all ranks. The slowest rank counts, because
+    # in training the others wait for it.
     comm = timer.comm
     comm.Barrier()
     start = time.perf_counter()
@@ -224,8 +224,7 @@ def rest(elements):
 def completed(table):
     """The table with its gaps filled in proportion to measured sizes, as nested lists; no time is above a larger size's."""
     values = table["seconds"]
-    # Sizes that were too large follow from the next smaller number of samples, which is the first axis; those for which there
-    # was no time from the nearest ones.
+    # What was too large follows from fewer samples, the first axis; what there was no time for, from the nearest sizes.
     for i, (fewer, more) in enumerate(pairwise(table["axes"][0])):
         values[i + 1] = np.where(np.isnan(values[i + 1]), values[i] * more / fewer, values[i + 1])
     logs = np.stack(np.meshgrid(*map(np.log, table["axes"]), indexing="ij"), axis=-1)
@@ -267,8 +266,7 @@ def collectives(timer, progress=iter, limit=None):
 
 
 def link(curve, ranks, core):
-    """{"alpha": seconds per message, "beta": seconds per byte}, from the curve of the all-reduce over `ranks` ranks; without a
-    curve, on a single rank, of a copy in memory. core: the entry of the machine file."""
+    """{"alpha": seconds per message, "beta": seconds per byte} of the all-reduce's curve; if empty, of a copy in memory."""
     if not curve:
         return {"alpha": core["call"], "beta": 2 / core["bandwidth"]}
     (_, least), (sent, most) = curve[0], curve[-1]

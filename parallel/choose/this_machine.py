@@ -79,8 +79,7 @@ def measure_quickly(comm):
 
 
 def measure_thoroughly(comm, progress=iter, limit=None):
-    """The content of a machine file with tables of operations, measured in minutes. Collective. progress: wraps the iterables
-    over which the measurement loops. limit: a TimeLimit."""
+    """The content of a machine file with tables, measured in minutes or until a TimeLimit. Collective."""
     timer, limit = NormalisedTimer(comm), limit or TimeLimit(comm)
     tables, (done, sizes) = measure.tables(timer, progress, limit.share(TABLES_SHARE))
     curves = measure.collectives(timer, progress, limit)

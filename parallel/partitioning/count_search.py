@@ -30,8 +30,7 @@ NORM = 8  # "largest": the sum of what the ranks send and receive to this power 
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """Layers, each of which reads the outputs of the layer before it and of no other. An input that someone owns is a first
-    layer of one filter without work, and a loss at some rank is a last one."""
+    """Layers that each read the one before. An owned input is a layer of one filter without work; a loss is a last layer."""
 
     filters: np.ndarray  # how many each layer has
     works: np.ndarray  # of one filter of each layer, in any unit
@@ -88,8 +87,7 @@ def capacities(chain, speeds, epsilon):
 
 
 def chain_of(net, seconds=None):
-    """(the Chain of a network, the names of its layers with weights), or None if it has branches or sparse layers. The last
-    layer of the chain is the loss. seconds: as for `of_network`."""
+    """(its Chain, with the loss as last layer, names of layers with weights), or None for branches or sparse layers."""
     whole = of_network(net, filter_blocks=1, neuron_blocks=1, seconds=seconds)  # one vertex for each layer
     graph, layers = whole.hypergraph, {layer.name: layer for layer in net.leaves() if layer.kind}
     sizes = np.array([*(layers[name].outputs for name in whole.outputs), 1])
@@ -263,8 +261,7 @@ ENERGIES = {"volume": Volume, "messages": Messages, "largest": Largest}
 
 
 def anneal(state, energy, price, moves, random):
-    """The counts of least energy in which no rank is too full that `moves` moves from `state` come upon; None if there are
-    none. price: energy for a unit of work that a rank has above its capacity. random: a Random."""
+    """The counts of least energy in which no rank is too full, or None. price: energy of a unit of work above a capacity."""
     uniform, layers, ranks = random.random, range(len(state.counts)), len(state.loads)
     counts, owners, loads, most, works = state.counts, state.owners, state.loads, state.most, state.works
     temperature, cooling = FIRST, (LAST / FIRST) ** (1 / moves)

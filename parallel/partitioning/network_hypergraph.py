@@ -12,9 +12,8 @@ plan "hypergraph" (`parallel/plans/hypergraph.py`) sends forward for a sample; b
 - A filter of a fine grain whose channels are apart is added where the filter is: its partial sums travel before any pooling.
 - The outputs of the network travel to where the loss is computed, a vertex without work.
 
-The traffic of a LocalResponseNorm is only estimated: each owner of a channel is taken to need the neighbouring channels. That
-is exact if each rank has consecutive channels. If not, the plan first moves channels so that they are consecutive; and behind a
-Flatten it sends only the nearest features.
+The traffic of a LocalResponseNorm is estimated: each owner of a channel is taken to need the neighbouring channels. That is
+exact if each rank has consecutive channels; else the plan first makes them so, and behind a Flatten sends the nearest features.
 """
 
 from dataclasses import dataclass, field

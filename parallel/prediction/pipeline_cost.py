@@ -13,9 +13,8 @@ rank has its part of it (`partition_step_time`). All times are those of the rank
 are not divided by a barrier, as in training. Messages travel over the links of their sender and their receiver, and ranks share
 cores, as in `parallel/grid/virtual_time.py`; no sender waits for a message.
 
-For the planner `Pipelines.times` compares the schedules `1f1b`, `zb-h1` and, where there are layers enough, `interleaved:2`,
-with as many micro-batches as there are stages, and 2 and 4 times as many. Those with the lowest bounds are played first, until
-no other can be faster: passes that are spread evenly over the ranks, or the longest layer alone, are a lower bound.
+The planner compares, by `Pipelines.times`, `SCHEDULES` with `MULTIPLES` of micro-batches. Those with the lowest bounds come
+first, until no other can be faster: passes spread evenly over the ranks, or the longest layer alone, are a lower bound.
 """
 
 from collections.abc import Sequence

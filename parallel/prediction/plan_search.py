@@ -24,8 +24,7 @@ from gridgrad.parallel.prediction.workload import Workload
 
 
 class PlanProblem:
-    """What the searches on all grids share. shape: of a sample. flops: for each segment the floating-point operations of the
-    forward pass of one sample. parameters: how many the layers with weights have together."""
+    """What the searches on all grids share. shape: of a sample. flops: of each segment, forward for a sample."""
 
     def __init__(self, net, shape, batch_size, machine, shares=None):
         self.net, self.shape, self.batch_size, self.machine, self.shares = net, shape, batch_size, machine, shares

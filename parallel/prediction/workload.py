@@ -205,8 +205,7 @@ class Workload:
             self.moved("backward", move, self.shape)
 
     def moved(self, direction, move, shape=None, phase=None):
-        """Add one direction of a Redistribute; returns the shape of the block after it. shape: of the block before it, by
-        default the current one. phase: of its Works, by default the direction."""
+        """Add one direction of a Redistribute to the current block or one of this shape; returns the shape after it."""
         phase, shape = phase or direction, self.shape if shape is None else shape
         step = move.step(direction, shape, self.batch_size)
         if step is None:
