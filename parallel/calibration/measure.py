@@ -36,22 +36,16 @@ LENGTHS = [1 << k for k in (1, 6, 10, 12, 14, 16, 18, 20, 22)]  # elements of th
 ALWAYS = [LENGTHS[0], 1 << 14, LENGTHS[-1]]  # measured however little time there is
 LONGEST = 1 << 24  # elements of the longest all-reduce, as for the gradients of a large network
 LAYERS = {
-    "relu": nn.ReLU,
-    "leakyrelu": nn.LeakyReLU,
-    "tanh": nn.Tanh,
-    "sigmoid": nn.Sigmoid,
-    "dropout": lambda: nn.Dropout(0.5),
-    "batchnorm": lambda: nn.BatchNorm(32),
-    "localresponsenorm": lambda: nn.LocalResponseNorm(5),
-    "flatten": nn.Flatten,
-}
+    "relu": nn.ReLU, "leakyrelu": nn.LeakyReLU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid, "dropout": lambda: nn.Dropout(0.5),
+    "batchnorm": lambda: nn.BatchNorm(32), "localresponsenorm": lambda: nn.LocalResponseNorm(5), "flatten": nn.Flatten,
+}  # fmt: skip
 POOLINGS = {"maxpool2d": nn.MaxPool2d, "pooled": nn.MaxPool2d, "avgpool2d": nn.AvgPool2d}
 
 
 def seconds(timer, action):
     """Seconds of one call of an action that all ranks run, normalised to an unloaded core by a NormalisedTimer. Collective."""
-    # The median of `RUNS` runs. A run repeats the action, equally often on all ranks, for about `SAMPLE` seconds. The time of
-    # the slowest rank counts, because in training the others wait for it.
+    # The median of `RUNS` runs, each of which repeats the action equally often on all ranks. The slowest rank counts, because
+    # in training the others wait for it.
     comm = timer.comm
     comm.Barrier()
     start = time.perf_counter()
@@ -71,8 +65,7 @@ def seconds(timer, action):
 
 def seconds_between(timer, action):
     """Seconds of one call of a collective behind a matrix product, so that ranks arrive at different times as in training.
-    The mean over the ranks counts, which includes waiting. Normalised as `seconds`. Collective.
-    """
+    The mean over the ranks counts, which includes waiting. Normalised as `seconds`. Collective."""
     comm, found = timer.comm, []
     a, b, c = random(256, 256), random(256, 256), np.empty((256, 256), np.float32)
     comm.Barrier()
@@ -89,7 +82,6 @@ def seconds_between(timer, action):
 
 
 def random(*shape):
-    """A float32 array of random numbers."""
     return np.random.default_rng(0).standard_normal(shape, np.float32)
 
 
@@ -108,9 +100,7 @@ def core(timer):
 
 
 def tables(timer, progress=iter, limit=None):
-    """({operation: {"axes", "seconds"}} of a machine file, (how many sizes were measured, how many there are)). Collective.
-    progress: wraps the list of measurements, to show it. limit: a TimeLimit at which measuring stops.
-    """
+    """({operation: {"axes", "seconds"}}, (how many sizes were measured, of how many)), until a TimeLimit. Collective."""
     found, limit, done = {}, limit or TimeLimit(timer.comm), 0
     points = [(linear, LINEAR, sizes) for sizes in product(*LINEAR)]
     points += [(convolution, CONVOLUTION, (kernel, *sizes)) for kernel in TABLED_KERNELS for sizes in product(*CONVOLUTION)]
@@ -234,8 +224,7 @@ def rest(elements):
 def completed(table):
     """The table with its gaps filled in proportion to measured sizes, as nested lists; no time is above a larger size's."""
     values = table["seconds"]
-    # Sizes that were too large follow from the next smaller number of samples, which is the first axis; those for which there
-    # was no time from the nearest ones.
+    # What was too large follows from fewer samples, the first axis; what there was no time for, from the nearest sizes.
     for i, (fewer, more) in enumerate(pairwise(table["axes"][0])):
         values[i + 1] = np.where(np.isnan(values[i + 1]), values[i] * more / fewer, values[i + 1])
     logs = np.stack(np.meshgrid(*map(np.log, table["axes"]), indexing="ij"), axis=-1)
@@ -251,19 +240,14 @@ def completed(table):
 # ----- collectives
 
 
-def trials():
-    """{kind: trial} of all collectives that are calibrated."""
-    return {kind: collective.trial for kind, collective in COLLECTIVES.items() if collective.trial}
-
-
 def collectives(timer, progress=iter, limit=None):
     """{kind: {ranks: [[bytes sent, seconds], ..]}} for groups of every size that divides the number of ranks. Collective.
-    limit: a TimeLimit, after which only the lengths of `ALWAYS` are still measured, once each. The rest is as for `tables`.
-    """
+    limit: a TimeLimit, after which only the lengths of `ALWAYS` are still measured, once each. The rest is as for `tables`."""
     curves, comm, limit = {}, timer.comm, limit or TimeLimit(timer.comm)
+    kinds = [kind for kind, collective in COLLECTIVES.items() if collective.trial]
     for members in [n for n in range(2, comm.size + 1) if comm.size % n == 0]:
         with ProcessGrid(comm, batch=comm.size // members, model=members) as grid:
-            points = [*product(trials(), LENGTHS), ("all-reduce", LONGEST)]
+            points = [*product(kinds, LENGTHS), ("all-reduce", LONGEST)]
             least = [(kind, length) for kind, length in points if length in ALWAYS]
             rest = [point for point in points if point not in least]
             for number, (kind, length) in enumerate(progress(least + rest + points * (PASSES - 1))):
@@ -282,9 +266,7 @@ def collectives(timer, progress=iter, limit=None):
 
 
 def link(curve, ranks, core):
-    """{"alpha": seconds per message, "beta": seconds per byte}, from the curve of the all-reduce over `ranks` ranks; for a
-    single rank, which has no curve, of a copy in memory. core: the entry `core` of the machine file.
-    """
+    """{"alpha": seconds per message, "beta": seconds per byte} of the all-reduce's curve; if empty, of a copy in memory."""
     if not curve:
         return {"alpha": core["call"], "beta": 2 / core["bandwidth"]}
     (_, least), (sent, most) = curve[0], curve[-1]

@@ -24,13 +24,10 @@ PLAN = "fewest-bytes"
 
 
 def dense(width):
-    """A network of Linear layers. width: of the hidden layers."""
-    layers = [Linear(96, width), Tanh(), Linear(width, width), ReLU(), Linear(width, CLASSES)]
-    return Sequential(layers, input_shape=(96,))
+    return Sequential([Linear(96, width), Tanh(), Linear(width, width), ReLU(), Linear(width, CLASSES)], input_shape=(96,))
 
 
 def images():
-    """A small convolutional network."""
     front = [Conv2d(3, 16, 3), MaxPool2d(2), ReLU(), Conv2d(16, 48, 3, padding=1), ReLU()]
     return Sequential([*front, Flatten(), Linear(48 * 9 * 9, CLASSES)], input_shape=(20, 20, 3))
 
@@ -64,9 +61,7 @@ def problems(ranks):
 
 
 def measured_steps(timer, progress=iter, limit=None):
-    """Measured seconds of a step, (passes, problems). Collective. timer: a NormalisedTimer. progress: wraps the list of
-    measurements, to show it. limit: a TimeLimit after which no further pass begins; the first pass is always made.
-    """
+    """Measured seconds of a step, (passes, problems); after a TimeLimit no second or later pass begins. Collective."""
     every, limit = list(problems(timer.comm.size)), limit or TimeLimit(timer.comm)
     passes = []
     for number in range(PASSES):
@@ -77,9 +72,7 @@ def measured_steps(timer, progress=iter, limit=None):
 
 
 def fitted(passes, machine, ranks):
-    """{"step", "wait"} in seconds, fitted to the fastest pass of each problem. passes: of `measured_steps`. machine: predicts
-    the rest of each step. ranks: of the job.
-    """
+    """{"step", "wait"} in seconds, fitted to the fastest of the `passes`. machine: predicts the rest of each step."""
     every, seconds = list(problems(ranks)), passes.min(axis=0)
     costs = [cost_of_slowest_rank(make(), PlacementRequest(sizes, PLAN), size, machine) for make, size, sizes in every]
     each, collectives = 1 / seconds, [cost.prediction.bounding.collectives for cost in costs] / seconds

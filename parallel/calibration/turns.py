@@ -36,9 +36,7 @@ def timed(action, times=1, clock=time.perf_counter):
 
 
 def in_turns(comm, trials, limit, most=None):
-    """The seconds of the slowest rank, (turns, trials), of trials that all ranks run together in turns. Collective.
-    trials: see `timed`. limit: a TimeLimit at which no further turn begins, after the first. most: turns.
-    """
+    """Seconds of the slowest rank, (turns, trials), of `timed` trials, until a TimeLimit or `most` turns. Collective."""
     turns = []
     while not turns or len(turns) != most and not limit.is_over():
         turn = []

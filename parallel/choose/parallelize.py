@@ -150,7 +150,10 @@ def parallelize(
     auto_shares = isinstance(shares, str) and shares == AUTO
     if auto_shares and isinstance(plan, str) and is_partition(plan):
         raise ValueError(f"plan '{plan}' has no shares that are measured: give shares as numbers, or another plan")
-    check_serial(net)
+    if isinstance(net, ParallelSequential):
+        raise ValueError("the network is parallel already: pass the serial network to parallelize, and only once")
+    if not isinstance(net, Sequential):
+        raise ValueError(f"parallelize takes a Sequential, not a {type(net).__name__}: put the layers into Sequential([..])")
     sizes, pipelines = sizes_of(grid, MPI.COMM_WORLD.size), Pipelines(pipeline, micro_batches, cuts)
     numbers: Any = None if auto_shares else shares
     asked = PlacementRequest(sizes, open_plan(plan, sizes), numbers, owners, pipelines, memory)
@@ -167,14 +170,6 @@ def parallelize(
     if allocate:
         parallel.allocate()
     return parallel
-
-
-def check_serial(net):
-    """Raise ValueError unless `net` is a serial Sequential."""
-    if isinstance(net, ParallelSequential):
-        raise ValueError("the network is parallel already: pass the serial network to parallelize, and only once")
-    if not isinstance(net, Sequential):
-        raise ValueError(f"parallelize takes a Sequential, not a {type(net).__name__}: put the layers into Sequential([..])")
 
 
 def completed(net, asked, grid=None, batch_size=BATCH_SIZE, machine=None, alternatives=ALTERNATIVES):
@@ -220,8 +215,7 @@ def planned(net, asked, comm, batch_size, machine, alternatives):
 
 
 def of_first(comm, decide):
-    """What `decide` returns on the first rank, on all ranks, which sleep meanwhile; ValueError on all if it raises that or
-    OSError. Collective."""
+    """What `decide` returns on the first rank, on all ranks; ValueError on all if it raises that or OSError. Collective."""
     found = message = None
     if comm.rank == 0:
         try:

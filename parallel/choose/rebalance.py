@@ -28,8 +28,7 @@ GAIN = 1.1  # the least ratio of the predicted times of the old and the new shar
 
 
 class LayerTimes(SpanObserver):
-    """The seconds that this rank computes in layers with weights (names), of each step on the largest minibatch so far. The
-    first step is left out, because it allocates workspaces."""
+    """The seconds that this rank computes in the layers `names`. The first step, which allocates workspaces, does not count."""
 
     def __init__(self, net, names):
         super().__init__(net)
@@ -43,7 +42,7 @@ class LayerTimes(SpanObserver):
 
     @property
     def seconds(self):
-        """[of each step that counts]."""
+        """[of each step that counts], on the largest minibatch so far."""
         steps = [found for step, found in self._steps.items() if step > self.first]
         largest = max((samples for _, samples in steps), default=0)
         return [seconds for seconds, samples in steps if samples == largest]
@@ -149,8 +148,7 @@ class Rebalancer:
         return total
 
     def _move(self, shares, owners):
-        """Move the network to other shares: (seconds of the slowest rank, bytes that all ranks sent), which the tally forgets.
-        Collective."""
+        """Move the network: (seconds of the slowest rank, bytes of all ranks), which the tally forgets. Collective."""
         tally, comm = self.net.grid.tally, self.net.grid.comm
         start = tally.clock.now()
         relocate(self.net, self.optimizer, self._placed(shares, owners))

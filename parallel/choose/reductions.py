@@ -1,10 +1,9 @@
 """Which reduction sums the gradients: the one that a text such as the value of `--reduction` names, or the fastest one here.
 
-What is fastest is measured once, in `SECONDS` at the most or one turn, and stored, so that a repeated run repeats bit by bit.
-So that two measurements agree, "plain" is preferred unless another way is clearly faster, and sizes of buckets are powers of
-two. The answers are in the file `reductions.json` of the cache folder (`nn/files/whole_files.py`); without it they are measured
-again. An answer is valid for jobs that agree in the MPI library, the kind of processor, the number of cores, the grid, the
-ranks on each node, the type of the gradients and roughly their number, and the network settings.
+What is fastest is measured once, in `SECONDS` at the most or one turn, and stored in the file `reductions.json` of the cache
+folder (`nn/files/whole_files.py`), so that a repeated run repeats bit by bit. So that two measurements agree, "plain" is
+preferred unless another way is clearly faster, and sizes of buckets are powers of two. An answer is valid for jobs that agree
+in all that its key names (`fastest_reduction`): the machine, the grid, the gradients and the settings of the network.
 """
 
 import contextlib
@@ -46,12 +45,14 @@ def check_name(text):
 
 
 def named_reduction(net, reduction="auto", update=None, reduce_dtype="same"):
-    """The Reduction for a ParallelSequential, from arguments of `parallelize`, of which `check_name` has seen the first.
-    Collective. ValueError if it can not be used there."""
+    """The Reduction of a checked name for a ParallelSequential. Collective. ValueError if it can not be used there."""
     if reduction == "auto" and (not net.grid.on_cpus or net.pipeline):
         reduction = "plain"
     if reduction in ("auto", "overlap"):
-        reduction = _measured_choice(net, "overlap" if reduce_dtype == "float16" else reduction)
+        question = "overlap" if reduce_dtype == "float16" else reduction
+        reduction = fastest_reduction(net, question)
+        if question == "auto" and reduction == "shared" and not has_room(net):
+            reduction = fastest_reduction(net, "overlap") if net.grid.node.size < net.grid.size else "plain"
     kind, _, number = reduction.partition(":")
     update = update or (SHARDED if kind == "shared" else WHOLE)
     if kind == "overlap":
@@ -64,14 +65,6 @@ def named_reduction(net, reduction="auto", update=None, reduce_dtype="same"):
         raise ValueError("the reduction shared makes all ranks of a node wait for each other, which ranks of a pipeline do "
                          "not: use plain or overlap")  # fmt: skip
     return SharedMemoryReduction(net, update, reduce_dtype)
-
-
-def _measured_choice(net, question):
-    """The answer of `fastest_reduction`, without shared memory where that does not fit on every node. Collective."""
-    answer = fastest_reduction(net, question)
-    if question == "auto" and answer == "shared" and not has_room(net):
-        answer = fastest_reduction(net, "overlap") if net.grid.node.size < net.grid.size else "plain"
-    return answer
 
 
 def fastest_reduction(net, question):
@@ -107,8 +100,7 @@ def transport(environ=os.environ):
 
 
 def measure_fastest(grid, group, elements, dtype, question, several_nodes):
-    """The answer for `fastest_reduction`, measured now with sums of `elements` gradients over `group`; the other groups of the
-    grid sum at the same time. Collective."""
+    """The answer for `fastest_reduction`, measured now; the other groups of the grid sum at the same time. Collective."""
     # without computation beside the sums: one that overlaps with backward takes no less of the cores' time
     array = np.ones(elements, dtype)
     ways = {"plain": lambda: group.comm.Allreduce(MPI.IN_PLACE, array)}
@@ -163,9 +155,13 @@ def stored_answers():
 
 
 def store_answer(key, answer):
-    """Store an answer. If that fails, warn: the next run measures again, and may get another answer."""
+    without = f"this run uses --reduction {answer}; name it to repeat the run bit by bit"
+    store(answers_file(), json.dumps(stored_answers() | {key: answer}, indent=1), without)
+
+
+def store(path, text, without):
+    """Write a file of measurements; where that fails, print a warning. without: what follows for the user."""
     try:
-        write_text(answers_file(), json.dumps(stored_answers() | {key: answer}, indent=1))
+        write_text(path, text)
     except OSError as error:
-        print(f"can not write {answers_file()} ({error.strerror}): this run uses --reduction {answer}; name it to repeat "
-              f"the run bit by bit", file=sys.stderr)  # fmt: skip
+        print(f"can not write {path} ({error.strerror}): {without}", file=sys.stderr)

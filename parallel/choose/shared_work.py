@@ -5,9 +5,8 @@ an autoencoder, or the kernels that the master of the plan "marques" hands out. 
 as they are divided belongs to the layer before. Along the axis `batch` it is the samples of a minibatch, and along the axis
 `height` the rows of the images, or where there are no images the samples again.
 
-How long a block of a layer takes is measured by running it, or predicted by the cost model. Marques 2016 (section 4.1.2) times
-one convolution on every device, and takes its speed to be a constant. Here blocks of several sizes are timed, because kernels
-have steps: twice the share seldom takes exactly twice the time.
+How long a block of a layer takes is measured by running it, or predicted by the cost model. Blocks of several sizes are tried:
+kernels have steps, and twice the share seldom takes exactly twice the time.
 """
 
 import time
@@ -41,7 +40,8 @@ BUDGET = 5.0  # seconds of all blocks together, after which each is run as seldo
 
 
 class LayerSeconds:
-    """Seconds of the passes over blocks of the layers with weights: the base of what measures and what predicts them."""
+    """Seconds of the passes over blocks of the layers with weights. A subclass says by `of_block(block, shape, is_first)` what
+    one takes. shape: of its input. is_first: it computes no gradient of its input."""
 
     def __init__(self, net, shape):
         self.net, self.layers = net, weighted(net)
@@ -53,7 +53,9 @@ class LayerSeconds:
         rows: the part of the rows of its images, of a layer without images of the samples."""
         key = layer, inputs, outputs, samples, rows
         if key not in self._known:
-            block, shape = block_of(layer, inputs, outputs), (*self.inputs[layer][:-1], inputs)
+            held, kernel = slice(0, outputs), [slice(0, n) for n in layer.weight.shape[:-2]]
+            block = layer.placed(weight=Block((*kernel, slice(0, inputs), held)), bias=Block((held,)))
+            shape = (*self.inputs[layer][:-1], inputs)
             if layer.takes_images:
                 here = layer.window.outputs(H, shape[0])
                 shape = (shape[0] - (here - round(here * rows)) * layer.window.stride[0], *shape[1:])
@@ -63,20 +65,9 @@ class LayerSeconds:
             self._known[key] = 0.0 if empty else self.of_block(block, (samples, *shape), layer is self.layers[0])
         return self._known[key]
 
-    def of_block(self, block, shape, is_first):
-        """What `seconds` returns. shape: of the input. is_first: a layer that computes no gradient of its input."""
-        raise NotImplementedError
-
-
-def block_of(layer, inputs, outputs):
-    """A new layer: the block of a layer with weights with so many inputs, and outputs or hidden units."""
-    held, kernel = slice(0, outputs), [slice(0, n) for n in layer.weight.shape[:-2]]
-    return layer.placed(weight=Block((*kernel, slice(0, inputs), held)), bias=Block((held,)))
-
 
 class MeasuredSeconds(LayerSeconds):
-    """Measured by running the blocks on random numbers, at the same time on ranks that train at the same time. memory: bytes; a
-    block that needs more takes infinitely long."""
+    """Measured by running the blocks on random numbers; a block that needs more bytes than `memory` takes infinitely long."""
 
     def __init__(self, net, shape, handicap=None, memory=inf):
         super().__init__(net, shape)
@@ -134,9 +125,8 @@ class SharedWork:
 
 
 class RankCosts:
-    """Each SharedWork from the point of view of one rank, whose shares are even until others are given. Not counted are layers
-    without weights, halos, moves inside of branches, and the sums of gradients, which take the same time whatever the shares.
-    same_work: the seconds that this rank would compute with the even shares of the first rank of the grid."""
+    """Each SharedWork from the point of view of one rank. Not counted are layers without weights, halos, moves inside of
+    branches, and sums of gradients. same_work: seconds that this rank would compute with the even shares of the first rank."""
 
     def __init__(self, net, grid, plan, batch_size, machine, layer_seconds):
         self.net, self.plan, self.batch_size, self.machine = net, plan, batch_size, machine
@@ -181,11 +171,10 @@ class RankCosts:
 
     def _all_layers(self, samples, rows):
         """Seconds of this rank's blocks of all layers with weights, for so many samples and a part of the rows."""
-        total, ranks = 0.0, self.grid.sizes[MODEL]
+        total = 0.0
         for name, layer in self.layers.items():
             plan = PLANS[self.words[name]]
-            shares = plan.weight is None and plan.shares_work  # the ranks of the axis share the samples
-            part = ranks if shares else 1
+            part = self.grid.sizes[MODEL] if plan.weight is None and plan.shares_work else 1  # of the samples
             total += self.layer_seconds.seconds(layer, *self.blocks[name], samples, rows / part)
         return total
 
@@ -237,7 +226,9 @@ class RankCosts:
         if move is None:
             return 0.0
         total, group = self.units(name), move.group
-        parts = with_share(total, group.size, group.rank, share).grouped(move.source.partition.length // total)
+        rest = Partition.even(total - share, max(1, group.size - 1)).sizes  # of the other ranks
+        sizes = [*rest[: group.rank], share, *rest[group.rank :]][: group.size]
+        parts = Partition.of_sizes(sizes).grouped(move.source.partition.length // total)
         moved = [[Shard(C, parts) if placement.dim == C else placement for placement in way] for way in move.ways.values()]
         return sum(self._seconds(move, *way, self.samples) for way in moved)
 
@@ -267,9 +258,3 @@ def move_in(layer):
     """The Redistribute that a placed layer is or contains, or None."""
     move = layer.move if isinstance(layer, GatheredLinear) else layer
     return move if isinstance(move, Redistribute) else None
-
-
-def with_share(total, ranks, rank, share):
-    """The Partition of `total` indices in which a rank has `share` of them, and the others have the rest evenly."""
-    rest = Partition.even(total - share, max(1, ranks - 1)).sizes
-    return Partition.of_sizes([*rest[:rank], share, *rest[rank:]][:ranks])

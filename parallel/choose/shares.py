@@ -45,7 +45,6 @@ class Chosen:
 
     @property
     def what(self):
-        """In words."""
         return NOUNS.get(self.axis) or f"outputs of layer {self.name}"
 
     def at(self, seconds, shares):
@@ -160,14 +159,13 @@ def measured_shares(net, grid, placing, batch_size, machine, handicap=None):
 
 
 def predicted_shares(net, sizes, plan, batch_size, machine, speeds):
-    """The Balance for a grid of these sizes {axis: ranks} on a Machine, without a job. speeds: for each rank, how many times as
-    fast it computes as the machine file says."""
+    """The Balance for a grid {axis: ranks}, without a job. speeds: of each rank, times those of the machine file."""
     _, shape = checked(net)
-    grids = [GridDescription(sizes, at, machine.node["ranks"]) for at in places(sizes)]
-    costs = [
-        RankCosts(net, grid, plan, batch_size, machine, PredictedSeconds(net, shape, machine, len(speeds), speed))
-        for grid, speed in zip(grids, speeds, strict=True)
-    ]
+    costs = []
+    for at, speed in zip(places(sizes), speeds, strict=True):
+        predicted = PredictedSeconds(net, shape, machine, len(speeds), speed)
+        grid = GridDescription(sizes, at, machine.node["ranks"])
+        costs.append(RankCosts(net, grid, plan, batch_size, machine, predicted))
     return balance(costs, lambda rows: rows, lambda decision: decision)
 
 
@@ -190,8 +188,7 @@ def balance(costs, gather, agree):
                 shares[axis] = tuple(chosen[-1].function)
         for one in costs:
             one.give(shares, owners)
-    given = {one.name: one.function for one in chosen}
-    return Balance(costs[0].machine, chosen, given, speeds, all_coordinates)
+    return Balance(costs[0].machine, chosen, {one.name: one.function for one in chosen}, speeds, all_coordinates)
 
 
 def change(now, then):
@@ -222,9 +219,8 @@ def solution(problems, coordinates, gather, agree):
         wanted = {*function, *constant, *(step * BLAS_STEP for step in steps if step * BLAS_STEP <= total)}
         if wanted <= known.keys():
             break
-    return Chosen(
-        problem.axis, problem.name, total, problem.layers, coordinates, computing, sending, even, constant, function
-    )  # fmt: skip
+    what = problem.axis, problem.name, total, problem.layers
+    return Chosen(*what, coordinates, computing, sending, even, constant, function)
 
 
 def interpolated(known, what, total):

@@ -1,9 +1,8 @@
 """The Machine that this job runs on.
 
-`gridgrad calibrate` measures it in minutes; where that was not done, a probe measures it in less than three seconds
-(`parallel/calibration/probe.py`). Either is stored as a machine file in the cache folder (`nn/files/whole_files.py`), one for
-each number of ranks and of ranks on a node, so that the planner gives the same answer when a run is repeated. A calibration
-takes the place of a probe, whose file has the entry `core.uncertainty`. A deleted file is measured again.
+`gridgrad calibrate` measures it in minutes, and else a probe in less than three seconds (`parallel/calibration/probe.py`).
+Either is stored as a machine file in the cache folder (`nn/files/whole_files.py`), one for each number of ranks and of ranks on
+a node, so that the planner gives the same answer when a run is repeated. A calibration takes the place of a probe.
 """
 
 import json
@@ -17,11 +16,10 @@ from mpi4py import MPI
 from gridgrad.nn.files import whole_files
 from gridgrad.nn.files.documents import content_of
 from gridgrad.nn.files.limits import read_limited
-from gridgrad.nn.files.whole_files import write_text
 from gridgrad.parallel.calibration import measure, probe
 from gridgrad.parallel.calibration.core_speed import NormalisedTimer, on_machine
 from gridgrad.parallel.calibration.turns import TimeLimit
-from gridgrad.parallel.choose.reductions import transport
+from gridgrad.parallel.choose.reductions import store, transport
 from gridgrad.parallel.grid.process_grid import ProcessGrid
 from gridgrad.parallel.job.own_process import LINK
 from gridgrad.parallel.prediction import machine
@@ -30,8 +28,7 @@ TABLES_SHARE = 0.8  # the share of a time limit within which the tables have to 
 
 
 def machine_of_job(comm):
-    """The Machine of the ranks of `comm`, from its stored file, else probed now and stored. Collective. ValueError if the file
-    is damaged."""
+    """The Machine of these ranks, stored or probed now. Collective. ValueError if its file is damaged."""
     path = machine_file(comm)
     content = comm.bcast(stored_text(path) if comm.rank == 0 else None)
     if content is None:
@@ -40,7 +37,7 @@ def machine_of_job(comm):
                   f"minutes: mpiexec -n {comm.size} gridgrad calibrate", file=sys.stderr, flush=True)  # fmt: skip
         content = comm.bcast(json.dumps(measure_quickly(comm)))
         if comm.rank == 0:
-            store(path, content)
+            store(path, content, "the next run measures again, and may choose another grid")
     return machine_of_text(path, content)
 
 
@@ -58,15 +55,6 @@ def stored_text(path):
         return read_limited(path).decode()
     except (OSError, ValueError):
         return None
-
-
-def store(path, content):
-    """Store the text of a machine file. If that fails, warn: the next run measures again."""
-    try:
-        write_text(path, content)
-    except OSError as error:
-        print(f"can not write {path} ({error.strerror}): the next run measures again, and may choose another grid",
-              file=sys.stderr)  # fmt: skip
 
 
 def machine_file(comm):
@@ -91,8 +79,7 @@ def measure_quickly(comm):
 
 
 def measure_thoroughly(comm, progress=iter, limit=None):
-    """The content of a machine file with tables of operations, measured in minutes. Collective. progress: wraps the iterables
-    over which the measurement loops. limit: a TimeLimit."""
+    """The content of a machine file with tables, measured in minutes or until a TimeLimit. Collective."""
     timer, limit = NormalisedTimer(comm), limit or TimeLimit(comm)
     tables, (done, sizes) = measure.tables(timer, progress, limit.share(TABLES_SHARE))
     curves = measure.collectives(timer, progress, limit)
@@ -105,14 +92,11 @@ def measure_thoroughly(comm, progress=iter, limit=None):
 
 
 def machine_content(comm, core, link, how, tables=None, curves=None):
-    """The content, a dict, of a machine file for the ranks of `comm`. Collective. link: of every entry of "links". how: words
-    for the entry "source". curves: the entry "collectives"."""
+    """The content of a machine file. Collective. link: of every entry of "links". curves: the entry "collectives"."""
     ranks = ranks_of_node(comm)
     memory = memory_of_machine() * ranks / max(on_machine(comm))
     return {
-        "name": ", ".join(
-            [f"{comm.size} rank{'s' * (comm.size > 1)}", f"{ranks} a node", os.environ.get(LINK, platform.machine())]
-        ),
+        "name": f"{comm.size} rank{'s' * (comm.size > 1)}, {ranks} a node, {os.environ.get(LINK, platform.machine())}",
         "source": f"{how} on {comm.size} ranks; {' '.join(map(str, MPI.get_vendor()))}",
         "core": core,
         "node": {"ranks": ranks, "bandwidth": core["bandwidth"] * ranks, "memory": memory},

@@ -1,8 +1,8 @@
 """How many filters of each layer each rank owns: partitions of a chain of layers, what they cost, and good ones by annealing.
 
-Every filter of a convolution (every neuron of a dense layer) reads all maps of the layer before it, and has as much work as
-the others of its layer. So it does not matter *which* filters a rank owns, but how many: a partition in the coarse grain is a
-matrix of counts with a row for each layer and a column for each rank.
+Every filter of a convolution (every neuron of a dense layer) reads all maps of the layer before it, and all filters of a layer
+have the same work. So only the number of filters that a rank owns matters: a coarse partition is a matrix of counts
+with a row for each layer and a column for each rank.
 
 A map is sent once from its owner to each other rank that owns any filter of the next layer. With n filters in a layer, n_r of
 them at rank r, and the R ranks of the set S owning the next layer, the layer sends n R - (the sum of n_r over r in S) maps.
@@ -30,9 +30,7 @@ NORM = 8  # "largest": the sum of what the ranks send and receive to this power 
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """Layers, each of which reads the outputs of the layer before it and of no other. An input that someone owns is a first
-    layer of one filter without work, and a loss at some rank is a last one.
-    """
+    """Layers that each read the one before. An owned input is a layer of one filter without work; a loss is a last layer."""
 
     filters: np.ndarray  # how many each layer has
     works: np.ndarray  # of one filter of each layer, in any unit
@@ -41,10 +39,6 @@ class Chain:
     def __post_init__(self):
         for name, kind in (("filters", int), ("works", float), ("costs", float)):
             object.__setattr__(self, name, np.asarray(getattr(self, name), kind))
-        if not len(self.filters) == len(self.works) == len(self.costs):
-            raise ValueError("a chain of layers: as many filters, works and costs as layers")
-        if (self.filters < 1).any() or (self.works < 0).any() or (self.costs < 0).any():
-            raise ValueError("a chain of layers: every layer has filters, and works and costs are not below zero")
 
     @property
     def work(self):
@@ -88,14 +82,12 @@ class Chain:
 
 
 def capacities(chain, speeds, epsilon):
-    """The most work that each rank may have, (ranks,), by `limits_of`. speeds: one for each rank. ValueError for bad ones."""
+    """The most work that each rank may have, (ranks,), by `limits_of`."""
     return limits_of(np.repeat(chain.works, chain.filters), len(speeds), epsilon, speeds)[0]
 
 
 def chain_of(net, seconds=None):
-    """(the Chain of a network, the names of its layers with weights), or None if it has branches or sparse layers. The last
-    layer of the chain is the loss. seconds: as for `of_network`.
-    """
+    """(its Chain, with the loss as last layer, names of layers with weights), or None for branches or sparse layers."""
     whole = of_network(net, filter_blocks=1, neuron_blocks=1, seconds=seconds)  # one vertex for each layer
     graph, layers = whole.hypergraph, {layer.name: layer for layer in net.leaves() if layer.kind}
     sizes = np.array([*(layers[name].outputs for name in whole.outputs), 1])
@@ -120,8 +112,7 @@ class TooFull(ValueError):
 
 def search(chain, speeds, epsilon=0.1, objective="volume", seed=0, moves=None):
     """Counts (layers, ranks) of small cost, in which no rank has more work than `capacities` says; TooFull if none was found.
-    moves: how many to try, by default enough for VGG16. The same arguments give the same counts.
-    """
+    moves: how many to try, by default enough for VGG16. The same arguments give the same counts."""
     most = capacities(chain, speeds, epsilon)
     if objective not in ENERGIES:
         raise ValueError(f"objective: {', '.join(ENERGIES)}, not {objective}")
@@ -138,8 +129,7 @@ def search(chain, speeds, epsilon=0.1, objective="volume", seed=0, moves=None):
 
 def in_order(chain, most):
     """Counts that fill one rank after another with the filters in their order, each up to its share of the work. A filter that
-    is heavier than its rank may have changes places, with all that its rank has, with a rank that may have it.
-    """
+    is heavier than its rank may have changes places, with all that its rank has, with a rank that may have it."""
     shares = np.cumsum(most) / most.sum() * chain.work
     middle = np.repeat(chain.works, chain.filters)
     middle = np.cumsum(middle) - middle / 2
@@ -271,9 +261,7 @@ ENERGIES = {"volume": Volume, "messages": Messages, "largest": Largest}
 
 
 def anneal(state, energy, price, moves, random):
-    """The counts of least energy in which no rank is too full that `moves` moves from `state` come upon; None if there are
-    none. price: energy for a unit of work that a rank has above its capacity. random: a Random.
-    """
+    """The counts of least energy in which no rank is too full, or None. price: energy of a unit of work above a capacity."""
     uniform, layers, ranks = random.random, range(len(state.counts)), len(state.loads)
     counts, owners, loads, most, works = state.counts, state.owners, state.loads, state.most, state.works
     temperature, cooling = FIRST, (LAST / FIRST) ** (1 / moves)

@@ -2,10 +2,9 @@
 
 In a chain of layers the filters of a layer are interchangeable, so a search over their numbers finds the best partitions of the
 coarse grain. For other networks and the fine grain there is a partitioner of hypergraphs. It finds better partitions where the
-filters of each layer are joined to a few blocks, although the full hypergraph allows all of these partitions, and more: a large
-network has millions of channels of filters, but a good partition gives a rank some consecutive filters of a layer with some
-channels. A contracted hypergraph counts exactly what its partitions send and is partitioned in about a second, so several
-numbers of blocks and seeds are tried, and the best partition is refined by annealing.
+filters of each layer are joined to a few blocks: of millions of channels of filters a good partition gives a rank some
+consecutive filters with some channels. Such a contracted hypergraph counts exactly what its partitions send and takes
+about a second, so several numbers of blocks and seeds are tried, and the best partition is refined by annealing.
 """
 
 from contextlib import suppress
@@ -101,32 +100,29 @@ class PartitionSearch:
                 neurons = {name: min(most, self.neuron_blocks or most) for name, most in blocks.items()}
                 model = of_network(self.net, its_grain, blocks, neurons, self.seconds)
                 yield from ((model, method(model, self.ranks, self.speeds)) for method in (naive.layer_wise, naive.incremental))
+                given = model.hypergraph, self.ranks, self.epsilon, self.speeds, self.seed
                 for preset in mt_kahypar.PRESETS:
                     try:
-                        yield model, mt_kahypar.partition(
-                            model.hypergraph, self.ranks, self.epsilon, self.speeds, self.seed, preset
-                        )  # fmt: skip
+                        yield model, mt_kahypar.partition(*given, preset)
                     except mt_kahypar.Overfilled as overfilled:
                         yield model, overfilled.parts
 
 
 def fine_search(contracted, ranks, epsilon=0.1, speeds=None, objective="volume", seed=0, blocks=FINE_BLOCKS, moves=FINE_MOVES):
     """The best Owners found in the fine grain, in which no rank has more work than `limits_of` says; Overfilled if none was
-    found. contracted: a function of the number of blocks to the NetworkHypergraph. blocks: the numbers of blocks to try.
-    """
+    found. contracted: a function of the number of blocks to the NetworkHypergraph. blocks: the numbers of blocks to try."""
     best, owners, failure = None, None, None
     for count in blocks:
         made, candidates = contracted(count), []
+        graph = made.hypergraph
         for attempt in range(SEEDS * seed, SEEDS * (seed + 1)):
             try:
-                candidates.append(mt_kahypar.partition(
-                    made.hypergraph, ranks, epsilon, speeds, attempt, preset="HIGHEST_QUALITY", cycles=CYCLES
-                ))  # fmt: skip
+                candidates.append(mt_kahypar.partition(graph, ranks, epsilon, speeds, attempt, "HIGHEST_QUALITY", CYCLES))
             except mt_kahypar.Overfilled as error:  # a part became too large, as it does where blocks are large: others may fit
                 failure = error
         if candidates and ranks > 1 and moves:
-            least = min(candidates, key=lambda parts: made.hypergraph.volume(parts, ranks))
-            candidates.append(refine(made.hypergraph, least, ranks, epsilon, speeds, seed, moves))
+            least = min(candidates, key=lambda parts: graph.volume(parts, ranks))
+            candidates.append(refine(graph, least, ranks, epsilon, speeds, seed, moves))
         for parts in candidates:
             measures = measure(made, parts, ranks, speeds)
             found = getattr(measures, OBJECTIVES[objective]), measures.volume
@@ -139,8 +135,7 @@ def fine_search(contracted, ranks, epsilon=0.1, speeds=None, objective="volume",
 
 def partition(net, ranks, grain="coarse", speeds=None, **options):
     """The Owners of a network, so that little is sent and no rank has more work than it should. options: of a PartitionSearch.
-    The same arguments give the same partition. ValueError, in one line, for bad ones, and without a partitioner.
-    """
+    The same arguments give the same partition. ValueError, in one line, for bad ones, and without a partitioner."""
     if grain not in GRAINS:
         raise ValueError(f"grain '{grain}' is unknown: use {' or '.join(GRAINS)}")
     search = PartitionSearch(net, ranks, speeds, **options)
@@ -160,9 +155,7 @@ def owners_of_plan(plan, net, ranks, speeds=None):
     if plan.endswith(SUFFIX):
         owners = read_owners(plan, net)
         if owners.ranks != ranks:
-            raise ValueError(
-                f"{plan}: it is for {owners.ranks} ranks along the axis model, not for {ranks}: make one for {ranks}"
-            )
+            raise ValueError(f"{plan}: it is for {owners.ranks} ranks along the axis model: make one for {ranks}")
         return owners
     _, _, grain = plan.partition(":")
     return partition(net, ranks, grain or "coarse", speeds)

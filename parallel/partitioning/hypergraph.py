@@ -40,12 +40,10 @@ class Hypergraph:
 
     @property
     def vertices(self):
-        """The number of vertices."""
         return len(self.weights)
 
     @property
     def nets(self):
-        """The number of nets."""
         return len(self.costs)
 
     @cached_property
@@ -56,9 +54,7 @@ class Hypergraph:
     def check(self):
         """Raise ValueError, in one line, for a hypergraph that is none: a net without pins, or with one twice, for example."""
         if len(self.offsets) != self.nets + 1 or self.offsets[0] != 0 or self.offsets[-1] != len(self.pins):
-            raise ValueError(
-                f"hypergraph: the offsets of {self.nets} nets must go from 0 to the number of pins, {len(self.pins)}"
-            )
+            raise ValueError(f"hypergraph: the offsets of {self.nets} nets go from 0 to the number of pins, {len(self.pins)}")
         _refuse(np.diff(self.offsets) < 1, "net", "has no pins, but must have at least one")
         _refuse(self.weights < 0, "vertex", "has a negative weight")
         _refuse(self.costs < 0, "net", "has a negative cost")
@@ -86,19 +82,17 @@ class Hypergraph:
             raise ValueError(f"a partition must be {self.vertices} whole numbers, one for each vertex, not {parts.dtype} "
                              f"{parts.shape}")  # fmt: skip
         if len(parts) and not 0 <= parts.min() <= parts.max() < k:
-            raise ValueError(
-                f"a partition into {k} parts must have numbers from 0 to {k - 1}, not {parts.min()} to {parts.max()}"
-            )
+            raise ValueError(f"a partition into {k} parts has numbers from 0 to {k - 1}, not {parts.min()} to {parts.max()}")
         return parts
 
     def part_weights(self, parts, k):
-        """The work of each of k parts: an int64 array (k,). parts: the part of each vertex (V,)."""
+        """The work of each part, int64 (k,). parts: here and below, the part of each vertex, (V,)."""
         total = np.zeros(k, np.int64)
         np.add.at(total, parts, self.weights)
         return total
 
     def connectivity(self, parts, k):
-        """In how many of k parts each net has vertices: an array (E,). parts: the part of each vertex (V,)."""
+        """In how many of k parts each net has vertices, (E,)."""
         found = [np.count_nonzero(table, axis=1) for _, table in self._presence(parts, k)]
         return np.concatenate(found) if found else np.zeros(0, np.int64)
 
@@ -107,18 +101,15 @@ class Hypergraph:
         return int(self.costs @ (self.connectivity(parts, k) - 1))
 
     def traffic(self, parts, k):
-        """The elements that part p sends to part q for each group: int64 (groups, k, k), each entry above 0 one message, 0 on
-        the diagonals. Backward the same travels in the opposite direction.
-        """
+        """The elements that part p sends to part q forward, int64 (groups, k, k): each entry above 0 is one message."""
         parts = np.asarray(parts, np.int64)
         total = np.zeros((len(self.group_names), k, k), np.int64)
         for start, table in self._presence(parts, k):
             nets, others = np.nonzero(table)
             nets += start
-            owners = parts[self.roots[nets]]
-            away = owners != others
-            nets, owners, others = nets[away], owners[away], others[away]
-            reduces = self.reduces[nets]
+            away = parts[self.roots[nets]] != others
+            nets, others = nets[away], others[away]
+            owners, reduces = parts[self.roots[nets]], self.reduces[nets]
             sources, targets = np.where(reduces, others, owners), np.where(reduces, owners, others)
             np.add.at(total, (self.groups[nets], sources, targets), self.costs[nets])
         return total
@@ -151,8 +142,7 @@ def _refuse(wrong, kind, words):
 
 def limits_of(weights, k, epsilon, speeds=None):
     """(the most work of each of k parts, float (k,); the part that a vertex must be in, or -1, int64 (V,)): 1 + epsilon times a
-    part's share of all work, by speeds or evenly. ValueError for bad arguments.
-    """
+    part's share of all work, by speeds or evenly. ValueError for bad arguments."""
     speeds = np.ones(k) if speeds is None else np.asarray(speeds, float)
     if speeds.shape != (k,) or not (np.isfinite(speeds) & (speeds > 0)).all():
         raise ValueError(f"speeds must be {k} numbers above 0, one for each part")

@@ -22,8 +22,7 @@ class Measures:
     @cached_property
     def star(self):
         """The elements that travel if each divided array is gathered, as its layer makes it, at the best rank for that, and
-        then sent whole, after pooling, to each rank that needs any of it; None for a fine grain.
-        """
+        then sent whole, after pooling, to each rank that needs any of it; None for a fine grain."""
         model, parts, ranks = self.partition
         return None if model.pairs else star(model, parts, ranks)
 

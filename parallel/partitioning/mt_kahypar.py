@@ -33,8 +33,7 @@ class NotInstalled(ValueError):
 
 def partition(graph, k, epsilon=0.1, speeds=None, seed=0, preset="DETERMINISTIC", cycles=0, limit_s=600):
     """The part of each vertex, int64 (V,), so that the volume is small and no part has more work than `limits_of` says. Equal
-    arguments give the same partition. ValueError for bad ones or if it fails; NotInstalled, or Overfilled, are among them.
-    """
+    arguments give the same partition. ValueError for bad ones or if it fails; NotInstalled, or Overfilled, are among them."""
     graph.check()
     limits, fixed = limits_of(graph.weights, k, epsilon, speeds)
     if k == 1:
@@ -71,9 +70,8 @@ def _in_process(given, limit_s):
             command = [sys.executable, "-P", str(PROCESS), *map(str, files)]
             finished = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, errors="replace")
         except subprocess.TimeoutExpired:
-            raise ValueError(
-                f"Mt-KaHyPar did not end within {limit_s:g} seconds: divide the work into fewer vertices"
-            ) from None
+            words = f"Mt-KaHyPar did not end within {limit_s:g} seconds: divide the work into fewer vertices"
+            raise ValueError(words) from None
         if finished.returncode or not files[1].exists():
             lines = (finished.stderr or finished.stdout).strip().splitlines() or ["it said nothing"]
             raise ValueError(f"Mt-KaHyPar failed with status {finished.returncode}: {lines[-1][:200]}")

@@ -10,9 +10,7 @@ from gridgrad.parallel.placement.partition import Partition
 
 
 def layer_wise(model, ranks, speeds=None):
-    """Every layer is at one rank, and those of a rank follow one another. The largest work of a rank is the least possible; of
-    several such partitions it is the most even one.
-    """
+    """Every layer is at one rank, and those of a rank follow one another; the division is that of `_contiguous`."""
     speeds = _shares(ranks, speeds)
     vertices = _by_layer(model)
     work = np.array([model.hypergraph.weights[some].sum() for some in vertices])
@@ -87,8 +85,7 @@ def _with_ends(model, parts, ranks):
 
 def _contiguous(work, speeds):
     """Where the layers of each rank end, int (ranks,). work: of each layer. The largest work / speed is the least; of several
-    such divisions it is the one with the least sum of work^2 / speed.
-    """
+    such divisions it is the one with the least sum of work^2 / speed."""
     before = np.concatenate(([0], np.cumsum(work, dtype=float)))
 
     def best(cost, join):

@@ -12,9 +12,8 @@ plan "hypergraph" (`parallel/plans/hypergraph.py`) sends forward for a sample; b
 - A filter of a fine grain whose channels are apart is added where the filter is: its partial sums travel before any pooling.
 - The outputs of the network travel to where the loss is computed, a vertex without work.
 
-The traffic of a LocalResponseNorm is only estimated: each owner of a channel is taken to need the neighbouring channels. That
-is exact if each rank has consecutive channels. If not, the plan first moves channels so that they are consecutive; and behind a
-Flatten it sends only the nearest features.
+The traffic of a LocalResponseNorm is estimated: each owner of a channel is taken to need the neighbouring channels. That is
+exact if each rank has consecutive channels; else the plan first makes them so, and behind a Flatten sends the nearest features.
 """
 
 from dataclasses import dataclass, field
@@ -49,16 +48,12 @@ class NetworkHypergraph:
         parts = self.hypergraph.check_parts(parts, ranks)
         outputs = {name: parts[vertices] for name, vertices in self.outputs.items()}
         pairs = {name: parts[table][rows[:, None], columns] for name, (rows, columns, table) in self.pairs.items()}
-        if self.loss is not None:
-            loss = int(parts[self.loss])
-        else:  # where most outputs are
-            loss = int(np.bincount(outputs[list(outputs)[-1]], minlength=ranks).argmax())
-        return Owners(ranks, outputs, pairs, loss)
+        at_most_outputs = np.bincount(outputs[list(outputs)[-1]], minlength=ranks).argmax()
+        return Owners(ranks, outputs, pairs, int(at_most_outputs if self.loss is None else parts[self.loss]))
 
     def parts(self, owners):
         """The part of each vertex, int64 (V,); the minibatch is where most of those who need it are. ValueError for Owners of
-        another network, or that divide a block of filters, neurons or channels that is one vertex here.
-        """
+        another network, or that divide a block of filters, neurons or channels that is one vertex here."""
         if set(owners.outputs) != set(self.outputs):
             raise ValueError(f"owners: they are of the layers {', '.join(owners.outputs)}, but the network has the layers "
                              f"{', '.join(self.outputs)}")  # fmt: skip
@@ -111,9 +106,7 @@ def of_network(net, grain="coarse", filter_blocks=None, neuron_blocks=64, second
 
 @dataclass(eq=False)
 class _Array:
-    """The activations between two layers. A Flatten turns each channel into several features, which follow one another: the
-    owners stay those of the channels.
-    """
+    """The activations between two layers. A Flatten turns each channel into consecutive features; its owner stays."""
 
     name: str  # of the layer that owns them
     shape: tuple  # of a sample
@@ -146,11 +139,16 @@ class _Array:
         """What a layer makes of it that keeps each channel where it is. shape: of a sample of its output."""
         return _Array(self.name, shape, self.owners, self.unpooled)
 
+    def nets(self):
+        """The _Nets of its channels, one for each vertex that owns some."""
+        found = [(np.arange(len(self.sources)), self.sources)] + [users(self) for users in self.users]
+        numbers, pins = (np.concatenate(some) for some in zip(*found))
+        channels, elements = np.bincount(self.source_of_channel), prod(self.shape) // len(self.owners)
+        return _Nets(self.name, numbers, pins, channels * elements, channels * self.unpooled, self.sources, False)
+
 
 class _Walk:
-    """Goes through the layers, makes the vertices, and keeps for each array which vertices need it. fine: whether convolutions
-    are divided into channels of filters. The rest is as for `of_network`.
-    """
+    """Goes through the layers, makes the vertices, and keeps for each array which vertices need it. fine: the grain."""
 
     def __init__(self, fine, filter_blocks, neuron_blocks, seconds):
         self.fine, self.filter_blocks, self.neuron_blocks, self.seconds = fine, filter_blocks, neuron_blocks, seconds
@@ -165,11 +163,10 @@ class _Walk:
         return np.arange(self.count - len(weights), self.count)
 
     def needs(self, array, users):
-        """Note that vertices need channels of an array. users: a function of it that returns two arrays of equal length:
-        positions in array.sources, and the vertices that need the channels of these sources.
-        """
+        """Note that vertices need channels of an array. users: a function of it that returns positions in array.sources, and as
+        many vertices that need the channels of these sources."""
         if not array.users and not array.is_free:
-            self.sent.append(lambda: _nets_of_array(array))
+            self.sent.append(array.nets)
         array.users.append(users)
 
     def through(self, layers, array):
@@ -195,7 +192,9 @@ class _Walk:
         table = self.vertices((work * share).ravel()).reshape(share.shape)
         self.pairs[layer.name] = row, column, table
         self.needs(array, lambda _: (np.repeat(np.arange(len(table)), table.shape[1]), table.ravel()))
-        self.sent.append(lambda: _nets_of_sums(layer.name, vertices, table, sizes * prod(shape[:-1])))
+        filters, costs = np.arange(len(vertices)), sizes * prod(shape[:-1])
+        numbers, pins = (np.concatenate(some) for some in ((filters, np.tile(filters, len(table))), (vertices, table.ravel())))
+        self.sent.append(lambda: _Nets(f"{layer.name} sums", numbers, pins, costs, costs, vertices, True))
         return self.outputs_at(layer, shape, vertices[column])
 
     def outputs_at(self, layer, shape, vertices):
@@ -225,10 +224,7 @@ class _Walk:
         sent = [nets() for nets in self.sent]
         counts, pins = (np.array([len(getattr(nets, name)) for nets in sent], int) for name in ("roots", "pins"))
         first = np.repeat(np.cumsum(counts) - counts, pins)
-
-        def all_of(name):
-            return np.concatenate([np.zeros(0, np.int64), *(getattr(nets, name) for nets in sent)])
-
+        all_of = lambda name: np.concatenate([np.zeros(0, np.int64), *(getattr(nets, name) for nets in sent)])  # noqa: E731
         graph = from_pairs(
             np.rint(np.concatenate(self.weights)).astype(np.int64), all_of("costs"), all_of("numbers") + first, all_of("pins"),
             roots=all_of("roots"), reduces=np.repeat(np.array([nets.are_sums for nets in sent], bool), counts),
@@ -247,22 +243,6 @@ class _Nets(NamedTuple):
     unpooled: np.ndarray  # as for NetworkHypergraph
     roots: np.ndarray
     are_sums: bool
-
-
-def _nets_of_array(array):
-    """The _Nets of the channels of an array, one for each vertex that owns some."""
-    sources = array.sources
-    found = [(np.arange(len(sources)), sources)] + [users(array) for users in array.users]
-    numbers, pins = (np.concatenate(some) for some in zip(*found))
-    channels, elements = np.bincount(array.source_of_channel), prod(array.shape) // len(array.owners)
-    return _Nets(array.name, numbers, pins, channels * elements, channels * array.unpooled, sources, False)
-
-
-def _nets_of_sums(name, vertices, table, costs):
-    """The _Nets of the partial sums of a layer of the fine grain, one for each block of filters."""
-    columns = np.arange(len(vertices))
-    numbers = np.concatenate((columns, np.tile(columns, len(table))))
-    return _Nets(f"{name} sums", numbers, np.concatenate((vertices, table.ravel())), costs, costs, vertices, True)
 
 
 def _all_by_all(sources, vertices):

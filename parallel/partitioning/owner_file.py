@@ -12,9 +12,7 @@ SUFFIX = ".h5"  # of the names of such files
 
 
 def write_owners(owners, path):
-    """Write Owners: attributes `format`, `ranks` and `loss`, and an array for each layer in `outputs` and in `pairs`. The file
-    appears whole or not at all.
-    """
+    """Write attributes `format`, `ranks`, `loss`, and an array for each layer in `outputs` and `pairs`; whole or not at all."""
     kind = np.min_scalar_type(owners.ranks)
     with made_in_memory(path) as file:
         file.attrs.update({"format": FORMAT, "ranks": owners.ranks, "loss": owners.loss})
@@ -33,28 +31,21 @@ def read_owners(path, net):
     with reading(path, "not the owners of this network", "write it anew, for example by the program partition") as file:
         if file.attrs.get("format") != FORMAT:
             raise ValueError(f"it does not say that it is '{FORMAT}'")
-        ranks, loss = _number(file, "ranks"), _number(file, "loss")
-        owners = Owners(ranks, *(_arrays(file, group, layers, shape) for group, shape in shapes.items()), loss)
+        for name in ("ranks", "loss"):
+            if not isinstance(file.attrs.get(name), np.integer):
+                raise ValueError(f"the attribute {name} must be a whole number")
+        outputs, pairs = (_arrays(file, group, layers, shape) for group, shape in shapes.items())
+        owners = Owners(int(file.attrs["ranks"]), outputs, pairs, int(file.attrs["loss"]))
         owners.check(layers.values())
     return owners
 
 
-def _number(file, name):
-    """The attribute of this name, as an int. ValueError for any other than a whole number."""
-    value = file.attrs.get(name)
-    if not isinstance(value, np.integer):
-        raise ValueError(f"the attribute {name} must be a whole number")
-    return int(value)
-
-
 def _arrays(file, group, layers, shape):
-    """{name: array} of a group of a file. shape: a function of a layer to the shape of its array. ValueError, before it is
-    read, for an array that has another shape or is in another file.
-    """
+    """{name: array} of a group of a file. shape: a function of a layer. ValueError for a wrong array, before it is read."""
     folder, found = own(file, group, h5py.Group), {}
     for name in folder:
         if name not in layers:
             raise ValueError(f"there is no layer {name} with weights")
-        layer = layers[name]
-        found[name] = read_array(folder, name, shape(layer), "iu", f"the {group} of layer {name} {layer!r}")
+        what = f"the {group} of layer {name} {layers[name]!r}"
+        found[name] = read_array(folder, name, shape(layers[name]), "iu", what)
     return found

@@ -20,8 +20,7 @@ TOLERANCE = 1e-6  # of sums that were rounded
 
 def refine(graph, parts, k, epsilon=0.1, speeds=None, seed=0, moves=1_000_000):
     """The part of each vertex, int64 (V,), with at most the volume of `parts`. It keeps `limits_of`; a part that has more work
-    at the beginning gets no more. The same arguments give the same partition. moves: some microseconds each.
-    """
+    at the beginning gets no more. The same arguments give the same partition. moves: some microseconds each."""
     parts = graph.check_parts(parts, k)
     limits, _ = limits_of(graph.weights, k, epsilon, speeds)
     limits = np.maximum(limits, graph.part_weights(parts, k))

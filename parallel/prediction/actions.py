@@ -15,7 +15,8 @@ A collective stands where its rank waits for it; only the sum of the value of th
 moved behind the sums of gradients, where it is waited for. What else overlaps with computing does not overlap here.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import AXES, MODEL, STAGE, places
@@ -81,15 +82,13 @@ def step_actions(net, asked, batch_size, machine):
     if asked.owners is not None and asked.pipelines is not None and asked.pipelines.pipeline is not None:
         return _of_pipeline(net, asked, batch_size, machine, grids, MODEL)
     first = Cost(net, grids[0], asked.plan, batch_size, machine, asked.shares, asked.owners)
-    asked = replace(asked, plan=first.placed.plan)  # so that it is chosen once, and not for each rank
-    return [_of_layers(Cost(net, grid, asked.plan, batch_size, machine, asked.shares, asked.owners)) for grid in grids]
-
-
-def _of_layers(cost):
-    """The actions of the rank of a Cost, which goes through the whole network."""
-    *works, update = filter(is_awaited, cost.executed)
-    loss = [work for work in cost.executed if not is_awaited(work)]
-    return list(_of_works([*works, *loss, update], cost.grid, cost.machine, cost.itemsize, cost.seconds_of))
+    plan, actions = first.placed.plan, []  # the plan is chosen once, and not for each rank
+    for grid in grids:
+        cost = Cost(net, grid, plan, batch_size, machine, asked.shares, asked.owners)
+        *works, update = filter(is_awaited, cost.executed)
+        loss = [work for work in cost.executed if not is_awaited(work)]
+        actions.append(list(_of_works([*works, *loss, update], grid, machine, cost.itemsize, cost.seconds_of)))
+    return actions
 
 
 def _of_works(works, grid, machine, itemsize, seconds_of):
@@ -126,9 +125,7 @@ def _of_pipeline(net, asked, batch_size, machine, grids, axis):
 def _of_row(found, work, axis, grid):
     """Yield the actions of one rank of a pipeline. work: the PipelineWork of the ranks beside it along the axis."""
     rank, route, machine = grid.coordinates[axis], found.schedule.route, work.machine
-
-    def priced(one):
-        return seconds_of_micro_batch(one, machine, grid.size, work.itemsize)
+    priced = partial(seconds_of_micro_batch, machine=machine, ranks=grid.size, itemsize=work.itemsize)
 
     def received(instruction):
         """Yield (rank, bytes, tag) of the messages of a RECV_F or RECV_B."""

@@ -40,7 +40,7 @@ class ChunkCost:
 
     @property
     def computed(self):
-        """Seconds of the passes for one micro-batch."""
+        """Seconds of the passes."""
         return sum(self.seconds[op] for op in "FIW")
 
     def works_of(self, op):
@@ -78,7 +78,7 @@ def cost_of(workload, chunk, grid, machine, is_last):
     if is_last:
         workload.loss(grid)
     workload.update(chunk, grid)
-    seconds, moving, sums, collectives, sent = dict.fromkeys("FIWU", 0.0), 0.0, 0.0, [0, 0], [0, 0]
+    seconds, moving, collectives, sent = dict.fromkeys("FIWU", 0.0), [0.0, 0.0], [0, 0], [0, 0]  # in the passes, in U
     works = [work for work in workload.works if is_awaited(work)]
     for work in works:
         op, price = OPS[work.phase], seconds_of_micro_batch(work, machine, grid.size, itemsize)
@@ -86,28 +86,16 @@ def cost_of(workload, chunk, grid, machine, is_last):
         if work.group:
             collectives[op == "U"] += 1
             sent[op == "U"] += work.nbytes
-            moving += price if op != "U" else 0.0
-            sums += price if op == "U" else 0.0
+            moving[op == "U"] += price
     parameters, added = workload.parameters, 0.0
     if parameters:
         nbytes = 3 * parameters * itemsize
         added = machine.operation_seconds("add.forward", (parameters,), 1.0, 0, nbytes, itemsize, grid.size)
+    flops = sum(work.flops for work in works if work.phase != "update")
     return ChunkCost(
-        seconds,
-        sums,
-        moving,
-        added,
-        tuple(collectives),
-        tuple(sent),
-        parameters,
-        workload.elements,
-        workload.postponed,
-        workload.shared,
-        taken,
-        made,
-        flops=sum(work.flops for work in works if work.phase != "update"),
-        works=tuple(work for work in workload.executed if is_awaited(work)),
-    )
+        seconds, moving[1], moving[0], added, tuple(collectives), tuple(sent), parameters, workload.elements,
+        workload.postponed, workload.shared, taken, made, flops, tuple(filter(is_awaited, workload.executed)),
+    )  # fmt: skip
 
 
 def is_awaited(work):

@@ -15,8 +15,7 @@ from gridgrad.parallel.prediction.workload import Workload
 
 class Cost:
     """The works of one rank, usually the `slowest_rank`, in a training step with the reduction "plain", and what they cost.
-    executed: the works in the order of execution. is_even: whether all ranks have equal shares, as far as that goes. ValueError
-    if plan, shares or owners do not fit. `results/predictions.md` compares predictions with measured steps."""
+    executed: the works in the order of execution. ValueError if plan, shares or owners do not fit."""
 
     def __init__(self, net, grid, plan, batch_size, machine, shares=None, owners=None):
         self.net, self.grid, self.batch_size, self.machine = net, grid, batch_size, machine
@@ -77,12 +76,11 @@ def cost_of_slowest_rank(net, asked, batch_size, machine):
 def slowest_rank(net, asked, ranks_per_node=None, ranks_per_core=1):
     """The GridDescription of the rank with the most work, for which the others wait: the one with the largest share on every
     axis. A plan may name the rank of the axis model, whatever its share. asked: a PlacementRequest with grid and plan."""
-    # On the axis height with even shards it is the first rank, where that has more rows of a layer than the second one. Else
-    # it is the second rank, if that has neighbours on both sides, because it exchanges two halos. Where ranks share a core,
-    # more rows do not count: ranks that wait leave their cores to the one that has more to do.
+    # On the axis height with even shards it is the first rank, where that has more rows of a layer than the second one: where
+    # one row is left over. Else it is the second rank, if that has neighbours on both sides, because it exchanges two halos.
+    # Where ranks share a core, more rows do not count: ranks that wait leave their cores to the one that has more to do.
     height = asked.grid.get(HEIGHT, 1)
     outputs = [shape for _, _, shape in shapes(net.layers, net.input_shape)] if net.input_shape else ()
-    # an even split gives the rows that are left over to the first ranks, one each: the first one has more where one is left
     has_more_rows = any(shape[0] % height == 1 for shape in outputs if len(shape) == 3)
     is_first = height <= 2 or (ranks_per_core == 1 and has_more_rows)
     place = {HEIGHT: 0 if is_first else 1}

@@ -41,8 +41,7 @@ UNCONFIRMED = 64  # bytes of a message for which its sender does not wait
 
 
 def step_time(net, asked, batch_size, machine):
-    """The StepPrediction of a network, with "plain" reductions. asked: a PlacementRequest with grid and plan. ValueError if
-    they do not fit each other."""
+    """The StepPrediction, reductions "plain". asked: a PlacementRequest with grid and plan. ValueError if it does not fit."""
     return played(costs_of_ranks(net, asked, batch_size, machine))
 
 

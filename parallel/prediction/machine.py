@@ -113,30 +113,27 @@ class Machine:
         """Seconds of one collective of a group (a GroupDescription) in a job of `ranks` ranks. sent: bytes from this rank."""
         if group.size == 1:
             return 0.0
-        if kind in self._curves:
-            return self._measured(self._curves[kind], group.size, sent)
+        if curves := self._curves.get(kind):
+            if group.size in curves:
+                return interpolated(curves[group.size], sent)
+            known = max((p for p in curves if p <= group.size), default=min(curves))
+            latency = curves[known][0][1]
+            return latency * math.log2(group.size) / math.log2(known) + interpolated(curves[known], sent) - latency
         within, between = self.links["node"], self.links["network"]
-        through_memory = max(within["beta"], ACCESSES / self.bandwidth(ranks))
+        through_memory, rounds = max(within["beta"], ACCESSES / self.bandwidth(ranks)), COLLECTIVES[kind].rounds(group.size)
         if group.size <= group.on_node:
-            return COLLECTIVES[kind].rounds(group.size) * within["alpha"] + sent * through_memory
+            return rounds * within["alpha"] + sent * through_memory
         # What the groups of a node send goes through its one connection; what they send each other, through its memory.
         beta = between["beta"] * min(self.node["ranks"], ranks) / group.on_node
         if group.on_node > 1:
             beta = max(beta, through_memory)
-        return COLLECTIVES[kind].rounds(group.size) * between["alpha"] + sent * beta
+        return rounds * between["alpha"] + sent * beta
 
     def message_seconds(self, near, nbytes, ranks):
         """(latency, seconds on the links) of an exchange between two ranks in a job of so many. near: whether on one node."""
         pair = GroupDescription(2, 0, 2 if near else 1)
         latency, whole = (self.collective_seconds("exchange", pair, ranks, sent) for sent in (0, nbytes))
         return latency, max(0.0, whole - latency)
-
-    def _measured(self, curves, ranks, sent):
-        if ranks in curves:
-            return interpolated(curves[ranks], sent)
-        known = max((p for p in curves if p <= ranks), default=min(curves))
-        latency = curves[known][0][1]
-        return latency * math.log2(ranks) / math.log2(known) + interpolated(curves[known], sent) - latency
 
 
 def interpolated(points, x):
@@ -201,8 +198,7 @@ def read(name):
     """The Machine of a shipped name or of a file. ValueError if there is no such file or it is no machine file."""
     path = SHIPPED / f"{name}.json" if name in names() else Path(name)
     if not path.is_file():
-        shipped = ", ".join(names())
-        raise ValueError(f"machine '{name}': no such file; use one that the program calibrate wrote, or {shipped}")
+        raise ValueError(f"machine '{name}': no such file; use one that the program calibrate wrote, or {', '.join(names())}")
     try:
         return checked(content_of(read_limited(path)))
     except ValueError as error:
@@ -230,9 +226,9 @@ MEASURED = ("calm", "step", "wait", "crowd", "uncertainty")  # numbers that core
 def checked(content):
     """A Machine of what a file holds. ValueError that names the entry which is missing or wrong."""
     check(content, FORM)
-    if unknown := set(content) - {entry.name for entry in fields(Machine)}:
-        known = ", ".join(entry.name for entry in fields(Machine))
-        raise ValueError(f"there is an unknown entry {sorted(unknown)[0]}: a machine file has {known}")
+    known = [entry.name for entry in fields(Machine)]
+    if unknown := set(content).difference(known):
+        raise ValueError(f"there is an unknown entry {sorted(unknown)[0]}: a machine file has {', '.join(known)}")
     check({name: content["core"][name] for name in MEASURED if name in content["core"]}, Each(POSITIVE), "core")
     tables, collectives = content.get("tables", {}), content.get("collectives", {})
     check(tables, Each({}), "tables")

@@ -13,9 +13,8 @@ rank has its part of it (`partition_step_time`). All times are those of the rank
 are not divided by a barrier, as in training. Messages travel over the links of their sender and their receiver, and ranks share
 cores, as in `parallel/grid/virtual_time.py`; no sender waits for a message.
 
-For the planner `Pipelines.times` compares the schedules `1f1b`, `zb-h1` and, where there are layers enough, `interleaved:2`,
-with as many micro-batches as there are stages, and 2 and 4 times as many. Those with the lowest bounds are played first, until
-no other can be faster: passes that are spread evenly over the ranks, or the longest layer alone, are a lower bound.
+The planner compares, by `Pipelines.times`, `SCHEDULES` with `MULTIPLES` of micro-batches. Those with the lowest bounds come
+first, until no other can be faster: passes spread evenly over the ranks, or the longest layer alone, are a lower bound.
 """
 
 from collections.abc import Sequence
@@ -76,8 +75,7 @@ class PipelineWork:
     copies: dict = field(default_factory=dict)  # {(rank, op, chunk): seconds} of copies into messages and out of them
 
     def step(self, named, make, micro_batches, cuts=None, gradients=0):
-        """The PipelinePrediction of a ScheduleSpec. make(micro_batches): its Schedule without messages. gradients: how many of
-        all parameters a rank keeps of other minibatches."""
+        """The PipelinePrediction of a ScheduleSpec. gradients: of all parameters, kept of other minibatches."""
         ranks = self.sizes.get(self.axis, 1)
         if named.in_flight:
             settled = ranks + min(named.in_flight, 4 * ranks)  # minibatches until the pipeline is full, or drains again
@@ -92,9 +90,8 @@ class PipelineWork:
         gradients += gradients_kept(micro_batches)
         found = tuple(self._rank_step(rank, played, seconds, micro_batches, gradients) for rank in range(ranks))
         parts = self._parts(max(range(ranks), key=lambda rank: found[rank].busy), found, micro_batches)
-        return PipelinePrediction(
-            seconds, found, parts, named.name, micro_batches, cuts, self.chunks, schedule, times, played, counted
-        )
+        how = named.name, micro_batches, cuts, self.chunks, schedule
+        return PipelinePrediction(seconds, found, parts, *how, times, played, counted)
 
     def held(self, rank):
         """The ChunkCosts of a rank."""
@@ -182,12 +179,11 @@ def stage_work(net, asked, samples, machine, cuts, route, at=None):
 
 @dataclass(frozen=True)
 class Pipelines:
-    """What is asked for of a pipeline: the name of a schedule, micro-batches of a minibatch, and the positions in `net.layers`
-    at which new chunks begin. What is None is chosen."""
+    """What is asked for of a pipeline; what is None is chosen."""
 
-    pipeline: str | None = None
-    micro_batches: int | None = None
-    cuts: Sequence[int] | None = None
+    pipeline: str | None = None  # the name of a schedule
+    micro_batches: int | None = None  # of a minibatch
+    cuts: Sequence[int] | None = None  # the positions in `net.layers` at which new chunks begin
 
     @property
     def is_asked_for(self):
@@ -248,8 +244,7 @@ def partition_step_time(net, asked, batch_size, machine):
 
 
 def partition_work(net, asked, samples, machine, grids):
-    """(PipelineWork, Route, for each rank the `chunk_works`) of a network whose parts have owners. samples: of a global
-    micro-batch. grids: the GridDescription of each rank along the axis `model`."""
+    """(PipelineWork, Route, [`chunk_works` of each rank]) of parts with owners. samples: of a global micro-batch."""
     parts, senders, copies, sent, works = {}, {}, {}, {}, []
     for rank, grid in enumerate(grids):
         work, costs, exchanged = _of_rank(net, grid, asked, samples, machine)

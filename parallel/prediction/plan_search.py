@@ -5,8 +5,7 @@ segment as a whole. Between segments the search has a *state*: the shape of the 
 and the order of the axes that shard the samples. Each choice for the next segment leads to one other state, at the price of the
 rank's work in between: redistributions, layers, and sums of gradients.
 
-After each segment the search knows a lower bound for the time of every plan on its grid, so the planner can drop a grid as soon
-as its first layers show that it cannot be the fastest.
+After each segment the search knows a lower bound for all plans on its grid, so that the planner drops a grid early.
 """
 
 from dataclasses import dataclass
@@ -25,8 +24,7 @@ from gridgrad.parallel.prediction.workload import Workload
 
 
 class PlanProblem:
-    """What the searches on all grids share. shape: of a sample. flops: for each segment the floating-point operations of the
-    forward pass of one sample. parameters: how many the layers with weights have together."""
+    """What the searches on all grids share. shape: of a sample. flops: of each segment, forward for a sample."""
 
     def __init__(self, net, shape, batch_size, machine, shares=None):
         self.net, self.shape, self.batch_size, self.machine, self.shares = net, shape, batch_size, machine, shares
@@ -39,13 +37,12 @@ class PlanProblem:
 
 @dataclass(frozen=True)
 class SegmentCost:
-    """The cost of a segment with one choice from one state. seconds: with sums of gradients and update; seconds_alone: without.
-    memory: in bytes. after: the state after the segment."""
+    """The cost of a segment with one choice from one state."""
 
-    seconds: float
-    seconds_alone: float
-    memory: float
-    after: tuple
+    seconds: float  # with sums of gradients and update
+    seconds_alone: float  # without
+    memory: float  # in bytes
+    after: tuple  # the state after the segment
 
 
 class PlanSearch:
@@ -61,7 +58,6 @@ class PlanSearch:
 
     @property
     def is_complete(self):
-        """Whether all segments are done."""
         return self._done == len(self.problem.segments)
 
     def advance(self):
@@ -117,17 +113,13 @@ class PlanSearch:
     def _ahead(self, index, state):
         """Yield (choice, SegmentCost) for each choice for the segment with this index. state: before it."""
         segment = self.problem.segments[index]
-        for choice in self._choices(segment):
+        kinds = {layer.kind for layer in weighted_in(segment)}
+        words = [word for word, plan in PLANS.items() if plan.is_tried(kinds, self.sizes, self.problem.shape)]
+        for choice in words[:1] if self.sizes[MODEL] == 1 else words:  # on one rank of the axis model all are the same
             key = index, choice, state
             if key not in self._costs:
                 self._costs[key] = self._cost(segment, choice, state)
             yield choice, self._costs[key]
-
-    def _choices(self, segment):
-        """The words of the plans that are tried for a segment; with one rank on the axis model all are the same."""
-        kinds = {layer.kind for layer in weighted_in(segment)}
-        words = [word for word, plan in PLANS.items() if plan.is_tried(kinds, self.sizes, self.problem.shape)]
-        return words[:1] if self.sizes[MODEL] == 1 else words
 
     def _cost(self, segment, choice, state):
         """The SegmentCost of a segment with a choice, from a state. An empty segment brings the outputs to the loss."""

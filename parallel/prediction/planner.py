@@ -6,9 +6,8 @@ bound, until the plans that are complete are faster than every other grid can be
 `parallel/placement/placer.py` and priced by `parallel/prediction/cost.py`, as it would run. Where a plan needs more memory than
 a rank may have, bytes are given a price, which is raised until they fit.
 
-The plan "hypergraph" is found by a partitioner, in seconds, for each number of ranks along the axis `model`; its step takes the
-critical path through all ranks. It can win only by sending less, so it is looked at only where the fastest other plan spends
-more than half of its step, and more than `WORTH` seconds, with communication.
+The plan "hypergraph" takes a partitioner seconds for each number of ranks along the axis `model`. It can win only by sending
+less, so it is looked at only where the fastest other plan mostly sends (`mostly_sends`).
 
 Pipelines are looked at if the caller asks for that. The ranks of a stage have the grid and the plan that are the best for so
 many ranks alone; `parallel/prediction/pipeline_cost.py` compares schedules, micro-batches and cuts. Micro-batches have other
@@ -103,9 +102,8 @@ class NoRoom(ValueError):
 
 
 class Planner:
-    """Finds the grid and the plan with the fastest predicted step; ValueError as `parallelize` raises it. asked: a
-    PlacementRequest, by default with a rank's share of the node's memory, for parameters, gradients, SGD with momentum that is
-    not sharded, and activations. partition(ranks): Owners; without it there is no plan "hypergraph"."""
+    """Finds the grid and the plan with the fastest predicted step. asked: a PlacementRequest, by default with a rank's share of
+    the node's memory, for `memory_of`. partition(ranks): Owners; without it there is no plan "hypergraph"."""
 
     def __init__(self, net, ranks, batch_size, machine, asked=OPEN, partition=None):
         self.layers, self.shape = checked(net)
@@ -129,9 +127,8 @@ class Planner:
         elif any(plan.needs_owners for plan in self.plans):
             candidates = list(self._partitioned())
             if not candidates:
-                raise ValueError(
-                    f"plan '{self.plan}' needs a grid with several ranks along the axis model and none along height"
-                )
+                where = "a grid with several ranks along the axis model and none along height"
+                raise ValueError(f"plan '{self.plan}' needs {where}")
         else:
             candidates = self._searched(shown, progress)
         return self._ranked(candidates)
@@ -206,11 +203,9 @@ class Planner:
         """The best Candidate for the ranks of one of so many stages, if they had the whole network."""
         rest = self.grid and self.grid | {STAGE: 1}
         for memory in (self.memory * stages, math.inf):  # more micro-batches than stages need less than the first
+            asked = PlacementRequest(rest, self.plan, self.shares, memory=memory)
             with suppress(NoRoom):
-                ranks = self.ranks // stages
-                asked = PlacementRequest(rest, self.plan, self.shares, memory=memory)
-                inner = Planner(self.net, ranks, self.batch_size, self.machine, asked)
-                return inner.best(shown=0)[0]
+                return Planner(self.net, self.ranks // stages, self.batch_size, self.machine, asked).best(shown=0)[0]
 
     @property
     def _must_be_pipeline(self):
@@ -225,11 +220,10 @@ class Planner:
             return [self.grid[STAGE]] if self._must_be_pipeline else []
         most = min(len(self.layers), MOST_STAGES)
         found = [stages for stages in range(2, most + 1) if self.ranks % stages == 0]
+        if self._must_be_pipeline and not found:
+            words = f"the number of stages must divide it, and be from 2 to {most} here"
+            raise ValueError(f"no pipeline for {self.ranks} ranks: {words}")
         if self._must_be_pipeline:
-            if not found:
-                raise ValueError(
-                    f"no pipeline for {self.ranks} ranks: the number of stages must divide it, and be from 2 to {most} here"
-                )
             return found
         suitable = self.pipelines and self.plan is None and not self.shares and self.ranks <= MOST_RANKS
         return found if suitable and not any(isinstance(leaf, BatchNorm) for leaf in self.net.leaves()) else []
@@ -266,10 +260,9 @@ class Planner:
 
     def _grids(self):
         """Yield the sizes of all grids that leave no rank without work; if there are none, of all."""
-        has_images = any(layer.kind == "conv" for layer in self.layers)
         columns = (layer.weight.shape[OUTPUTS] for layer in self.layers)
         most = {BATCH: self.batch_size, MODEL: max(self.batch_size, *columns)}
-        if has_images:
+        if any(layer.kind == "conv" for layer in self.layers):
             most[HEIGHT] = self.shape[0]
         every = list(every_grid(self.ranks, tuple(most)))
         useful = [sizes for sizes in every if all(size <= most[axis] for axis, size in sizes.items())]

@@ -43,7 +43,7 @@ class Work:
 
     @property
     def is_exchange(self):
-        """Whether ranks send each other messages, and each waits for its own alone."""
+        """Whether each rank waits only for messages of its own."""
         return self.name == "exchange"
 
     def messages(self, itemsize=4):
@@ -172,8 +172,7 @@ class Workload:
 
     def both(self, name, elements, arrays=2, block=None, more=()):
         """Add forward and backward of a layer that only passes over its elements. arrays: of that size, which forward reads
-        and writes; backward has one more. block: elements processed at a time, or all. more: further sizes of its table.
-        """
+        and writes; backward has one more. block: elements processed at a time, or all. more: further sizes of its table."""
         sizes, scale = (block or elements, *more), elements / block if block else 1.0
         self.compute("forward", f"{name}.forward", sizes, 0, arrays * elements, scale)
         if not self.first:
@@ -184,16 +183,13 @@ class Workload:
         self.compute(phase, "pack", (elements, min(max(run, 1), LONGEST_RUN)), 0, 2 * elements)
 
     def all_reduce_doubles(self, phase, numbers, group, behind=()):
-        self.communicate(
-            phase, "all-reduce", group, all_reduce_elements(numbers, group.size, group.rank) * 8 / self.itemsize, behind
-        )
+        elements = all_reduce_elements(numbers, group.size, group.rank) * 8 / self.itemsize
+        self.communicate(phase, "all-reduce", group, elements, behind)
 
     # ----- adding layers that are made of others, or only communicate
 
     def branches(self, layer):
-        """Add the work of the branches of a layer; returns the shapes of their outputs. Each begins as the layer does: it needs
-        a gradient of the input only if the layer does.
-        """
+        """Add the work of branches, each of which begins as their layer does; returns the shapes of their outputs."""
         before, first, shapes, self.buffers = self.shape, self.first, [], GRADIENT_BUFFERS + 1
         for branch in layer.children:
             self.shape, self.first = before, first
@@ -209,9 +205,7 @@ class Workload:
             self.moved("backward", move, self.shape)
 
     def moved(self, direction, move, shape=None, phase=None):
-        """Add one direction of a Redistribute; returns the shape of the block after it. shape: of the block before it, by
-        default the current one. phase: of its Works, by default the direction.
-        """
+        """Add one direction of a Redistribute to the current block or one of this shape; returns the shape after it."""
         phase, shape = phase or direction, self.shape if shape is None else shape
         step = move.step(direction, shape, self.batch_size)
         if step is None:

@@ -6,7 +6,6 @@ import numpy as np
 
 from gridgrad.nn import SGD, Linear, ReLU, Sequential
 from gridgrad.parallel import PLANS, ProcessGrid
-from gridgrad.parallel.calibration.measure import trials
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.observe.timeline import last_needed
 from tests.mpi import mpi
@@ -51,7 +50,7 @@ def test_its_bytes_are_those_that_are_priced(comm, monkeypatch):
 def test_it_is_calibrated(comm, monkeypatch):
     know(monkeypatch)
     with ProcessGrid(comm, model=comm.size) as grid:
-        trials()[ring_layer.KIND](grid.group("model"), 11)()
+        COLLECTIVES[ring_layer.KIND].trial(grid.group("model"), 11)()
         sent = sum(record.bytes for (_, kind), record in grid.tally.records.items() if kind == ring_layer.KIND)
         assert comm.allreduce(sent) == 4 * 11 * (comm.size - 1)
 
