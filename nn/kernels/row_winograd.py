@@ -39,9 +39,8 @@ class RowWinograd:
 
     def pixels_computed(self, rows, columns):
         """The work for an output of this size, as a number of pixels for the cost model: see `Winograd.pixels_computed`."""
-        kh = self.window.kernel[0]
-        outputs = ROW_TILES[kh][0]
-        return self.products(rows, columns) * outputs / (outputs + kh - 1)
+        outputs = ROW_TILES[self.window.kernel[0]][0]
+        return self.products(rows, columns) * outputs / (outputs + self.window.kernel[0] - 1)
 
     def input_gradient_cost(self, images, height, width, channels, filters):
         """The cost of `input_gradient`, as a multiple of the cost of the forward pass: by the pixels of input and output."""
@@ -111,9 +110,8 @@ class RowWinograd:
         points = rows_of_tiles("points", self.n, len(block) * down, columns + kw - 1, channels, x.dtype)
         points[:, :, :left] = 0
         points[:, :, right:] = 0
-        for tiles, rows_inside, matrix in self._tiles(
-            block, rows.start - top, points[:, :, left:right], self._matrix(INPUT, x)
-        ):
+        inside = points[:, :, left:right]
+        for tiles, rows_inside, matrix in self._tiles(block, rows.start - top, inside, self._matrix(INPUT, x)):
             xp.matmul(matrix, rows_inside, out=tiles)
         i, t, q, c = points.strides
         return xp.lib.stride_tricks.as_strided(points, (self.n, columns, len(block) * down, kw * channels), (i, q, t, c))
@@ -141,8 +139,7 @@ class RowWinograd:
     def _add_products(self, windows, gradients, total):
         """Add the sums over tiles and columns of windows, (n, columns, kw C, tiles), @ the gradients of products, (n, columns,
         tiles, F), to `total`, (n, kw C F)."""
-        _, columns, pixels, _ = windows.shape
-        filters = gradients.shape[3]
+        (_, columns, pixels, _), filters = windows.shape, gradients.shape[3]
         at_once = min(columns, max(1, kernels().winograd_bytes // (pixels * filters * total.itemsize)))
         products = scratch("products of columns", (at_once, pixels, filters), total.dtype)
         sums = scratch("sums of products", (pixels * filters,), total.dtype)
@@ -157,8 +154,7 @@ class RowWinograd:
 def cut_tiles(tiles, first, step, size, length):
     """Which rows of each tile lie in the image: [(slice of tiles, slice of their rows, or None if there are none)].
     Tiles of `size` rows start at the row `first` of the image, and each `step` rows further. length: the rows of the image."""
-    starts = [first + tile * step for tile in range(tiles)]
-    inside = [(max(0, -start), min(size, length - start)) for start in starts]
+    inside = [(max(0, -start), min(size, length - start)) for start in range(first, first + tiles * step, step)]
     cuts = [(pair, [tile for tile, _ in some]) for pair, some in groupby(enumerate(inside), key=lambda entry: entry[1])]
     return [(slice(some[0], some[-1] + 1), slice(*pair) if pair[0] < pair[1] else None) for pair, some in cuts]
 

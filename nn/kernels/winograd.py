@@ -94,8 +94,8 @@ class Winograd:
         return prod(self._tile_grid(slice(0, rows), columns)) * self.points
 
     def pixels_computed(self, rows, columns):
-        """The work for an output of this size, as a number of pixels for the cost model, whose tables were measured with images
-        that the largest tiles fit: the pixels for which those need as many products."""
+        """The work for an output of this size, as a number of pixels for the cost model: for so many, the largest tiles, which
+        fit the images of its measurements, need as many products."""
         kernel = self.window.kernel
         outputs = TILES[kernel[0]][0]
         return self.products(rows, columns) * prod(outputs) / prod(m + r - 1 for m, r in zip(outputs, kernel))
@@ -119,7 +119,9 @@ class Winograd:
         """Write the gradients of the kernel, of the bias if db has elements, and of the input unless dx is None."""
         kernel = None if dx is None else self._kernel(w)
         left, right = (g.T for g in self._matrices(KERNEL, w.dtype))
-        kernel_gradient = scratch("kernel gradient", (self.points, *w.shape[2:]), w.dtype) if self._is_small(w) else None
+        # Gradients of small transformed kernels are added up over all blocks; of large ones each block's is transformed back.
+        transformed = self.points, *w.shape[2:]
+        kernel_gradient = scratch("kernel gradient", transformed, w.dtype) if prod(transformed) <= GRADIENTS_AT_ONCE else None
         (dw if kernel_gradient is None else kernel_gradient).fill(0)
         sums = scratch("column sums", db.shape, db.dtype)
         db.fill(0)
@@ -138,10 +140,6 @@ class Winograd:
                 self._to_pixels(products, kernel, images, rows, dx)
         if kernel_gradient is not None:
             transform_kernels(left, right, kernel_gradient, dw)
-
-    def _is_small(self, w):
-        """Whether the gradient of the transformed kernel is added up over all blocks; else each block's is transformed back."""
-        return self.points * prod(w.shape[2:]) <= GRADIENTS_AT_ONCE
 
     def input_gradient(self, dy, w, dx, progress=None):
         """Write the gradient of the input to dx."""
@@ -184,7 +182,6 @@ class Winograd:
 
     def _transformed(self, pair, block, down, across, name):
         """left @ tile @ right.T for the tiles that start at every m-th pixel: (*n, images, down, across, channels), as `name`.
-
         pair: (left, right), with as many columns as a tile has rows and columns. block: (images, rows, columns, channels)."""
         (left, right), (images, _, columns, channels) = pair, block.shape
         (height, width), (m_rows, m_columns) = (left.shape[1], right.shape[1]), self.m
@@ -265,9 +262,8 @@ def multiply(points, kernel, out, at_once):
 
 
 def add_products(points, products, kernel_gradient, at_once):
-    """Add points.T @ products to the gradient of the transformed kernel, (points, C, F), for `at_once` points at a time.
-
-    points: (points, tiles, C). products: (points, tiles, F)."""
+    """Add points.T @ products, (points, tiles, C) and (points, tiles, F), to the gradient of the transformed kernel,
+    (points, C, F), for `at_once` points at a time."""
     partial_sum = scratch("products of some points", (at_once, *kernel_gradient.shape[1:]), points.dtype)
     for start in range(0, len(points), at_once):
         some = slice(start, start + at_once)
@@ -277,7 +273,6 @@ def add_products(points, products, kernel_gradient, at_once):
 
 def add_kernel_gradient(points, products, left, right, dw):
     """Add left @ (points.T @ products) @ right.T to dw, (kh, kw, C, F), for some channels at a time, which takes little memory.
-
     points: (points, tiles, C). products: (points, tiles, F). left, right: (kh, n) and (kw, n)."""
     channels, filters = dw.shape[2:]
     at_once = max(1, GRADIENTS_AT_ONCE // (len(points) * filters) // 16 * 16)
@@ -292,7 +287,6 @@ def add_kernel_gradient(points, products, left, right, dw):
 
 def transform_kernels(left, right, kernels, out):
     """Write left (p, kh) @ kernel @ right.T (kw, q) to out, (p, q, C, F), for each input channel and filter.
-
     kernels: (kh, kw, C, F). The first two dimensions of both may be joined."""
     (p, kh), (q, kw) = left.shape, right.shape
     kernels, out = kernels.reshape(kh, kw, -1), out.reshape(p, q, -1)
