@@ -215,8 +215,8 @@ class RowPatches(Patches):
 
 def unrolling(window, channels):
     """The way to unroll patches for a window, and images with so many channels: a Patches or RowPatches object."""
-    kh, few = window.kernel[0], FEW_CHANNELS < channels <= kernels().row_channels
-    return RowPatches(window) if xp.is_cpu and kh > 1 and window.stride[0] == 1 and few else Patches(window)
+    several = xp.is_cpu and window.kernel[0] > 1 and window.stride[0] == 1
+    return RowPatches(window) if several and FEW_CHANNELS < channels <= kernels().row_channels else Patches(window)
 
 
 def scattering_cost(channels, filters):
