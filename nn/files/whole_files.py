@@ -200,7 +200,7 @@ def is_of_disk(error):
     return isinstance(error, NotWritten) or isinstance(error, OSError) and error.errno in FULL
 
 
-class Lock:
+class Lock(contextlib.AbstractContextManager):
     """Locks something against other processes until `release` or the end of this one, by the system's lock (fcntl): no child
     inherits it, and shared file systems know it. The file is never deleted, since two processes could then lock two files of
     one name: it means nothing by being there. A file of somebody else stays as it is."""
@@ -255,9 +255,6 @@ class Lock:
         if not self._file.closed:
             self._say(b"")
             self._file.close()
-
-    def __enter__(self):
-        return self
 
     def __exit__(self, *exception):
         self.release()

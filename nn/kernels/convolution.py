@@ -14,8 +14,8 @@ All work on blocks of images and rows, in memory that all layers share: blocks o
 for `Winograd` up to two transformed kernels, up to four times as large as the kernel. Its largest errors relative to the
 largest element are 2.5e-6 in float32, and 1e-6 with `Patches`; float64 always unrolls.
 
-All classes have the same methods, but only those with `goes_block_by_block` let others work in their `blocks`. Their
-argument `progress` is a function that is called after each block, or None.
+All classes have the methods of `Patches`, where they are described, but only those with `goes_block_by_block` let others work
+in their `blocks`. Their argument `progress` is a function that is called after each block, or None.
 """
 
 from functools import lru_cache

@@ -85,12 +85,11 @@ PRESET = Kernels("preset", row_winograd=5, winograd_3x3=24, winograd_5x5=24)
 # All were measured with one thread of OpenBLAS 0.3.31 and its kernels for SkylakeX, which it uses on all these processors.
 #
 # - Zen 4 and Zen 5: tiles are 1.05 to 1.4 times as fast as the plain call for batches of some hundred samples.
-# - Skylake-X: tiles of 16 x 64 reach a third of the plain call in wide products (128 x 784 x 512: 27 to 36 GFLOP/s instead of
-#   84 to 100), and are faster only where k is small (4096 x 75 x 64: 88 to 119 instead of 45 to 88). Products with a transposed
-#   operand were not measured there: their limits are lower than those of Sapphire Rapids.
+# - Skylake-X: tiles of 16 x 64 reach a third of the plain call in wide products (128 x 784 x 512: 27 to 36 GFLOP/s, not 84 to
+#   100), and are faster only where k is small (4096 x 75 x 64: 88 to 119, not 45 to 88). Products with a transposed operand
+#   were not measured: their limits are lower than those of Sapphire Rapids.
 # - Sapphire Rapids: tiles are 1.1 to 1.5 times as fast with few columns or small k, and slower in wide products with k of some
-#   hundreds. They need rows that begin at cache lines, as those of the memory that layers allocate mostly do.
-#   `results/kernels.json` has the measurements.
+#   hundreds (`results/kernels.json`). They need rows that begin at cache lines, as mostly those of layers do.
 
 SHIPPED_BLAS = "openblas", "SkylakeX"  # the name and the kernels of that library
 
