@@ -42,6 +42,8 @@ def algorithm(window, channels, filters, rows, columns, dtype, images):
 def _cheapest(table, window, channels, filters, rows, columns, images):
     """The algorithm with the least costs of a training step, for the arguments of `algorithm`."""
     shape, (fewest, most), (kh, kw) = (channels, filters, rows, columns, images), sorted((channels, filters)), window.kernel
+    if not fewest:  # this process has no channels, or no filters
+        return unrolling(window, channels)
     choices = [(direct_cost(table, window, *shape), unrolling(window, channels))]
     if 0 < table.row_winograd <= fewest:
         considered = [RowWinograd(window, m) for m in ROW_TILES.get(kh, ())]

@@ -134,7 +134,7 @@ def measured(budget=inf):
     """The table for this processor, measured now, for at most so many seconds."""
     before, how = kernels(), "measured" if budget == inf else QUICKLY
     try:
-        return _measured(f"{how} on {processor().title}, {blas()}", Comparisons(budget).ratios)
+        return _measured(f"{how} on {processor().title}, {blas()}", comparisons(budget))
     finally:
         use(before)
 
@@ -143,25 +143,26 @@ class BudgetSpent(Exception):
     pass
 
 
-class Comparisons:
-    """The comparisons of a measurement of so many seconds, each of which may take an equal part of the time that is left."""
+def comparisons(budget):
+    """The function `ratios` of a measurement of so many seconds; each call may take an equal part of the time that is left."""
+    end, left = time.monotonic() + budget, COMPARISONS
 
-    def __init__(self, budget):
-        self.end, self.left = time.monotonic() + budget, COMPARISONS
-
-    def ratios(self, tasks, plain, tables):
+    def ratios(tasks, plain, tables):
         """[seconds of the tasks with each of `tables`, relative to those with the table `plain`]. Or BudgetSpent."""
+        nonlocal left
         now = time.monotonic()
-        if now >= self.end:
+        if now >= end:
             raise BudgetSpent
-        part = now + (self.end - now) / self.left
-        self.left = max(1, self.left - 1)
+        part = now + (end - now) / left
+        left = max(1, left - 1)
         base, *others = times(tasks, [plain, *tables], end=part)
         return [other / base for other in others]
 
+    return ratios
+
 
 def _measured(name, ratios):
-    """A measured Kernels with this name; another one is in use afterwards. ratios: of Comparisons."""
+    """A measured Kernels with this name; another one is in use afterwards. ratios: of `comparisons`."""
     table = replace(PRESET, name=name)
     with suppress(BudgetSpent):
         for orientation in ORIENTATIONS:
@@ -186,7 +187,7 @@ def _measured(name, ratios):
 
 
 def best_tiles(orientation, plain, ratios):
-    """The Tiles that are fastest for products of one orientation. plain: a table without tiles. ratios: of Comparisons."""
+    """The Tiles that are fastest for products of one orientation. plain: a table without tiles. ratios: of `comparisons`."""
 
     def depth(depths, m, n, tiles):
         """(k, gain) of `last_that_pays` for these tiles. m: the rows of the products; None: so many that they fill a block."""

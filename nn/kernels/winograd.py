@@ -93,7 +93,7 @@ class Winograd:
         return prod(self._tile_grid(slice(0, rows), columns)) * self.points
 
     def pixels_computed(self, rows, columns):
-        """By the products: for so many pixels the largest tiles need as many, with which the cost model was measured."""
+        """The pixels for which the largest tiles, with which the cost model was measured, need as many products."""
         kernel = self.window.kernel
         outputs = TILES[kernel[0]][0]
         return self.products(rows, columns) * prod(outputs) / prod(m + r - 1 for m, r in zip(outputs, kernel))
