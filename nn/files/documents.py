@@ -24,9 +24,8 @@ GREATEST = 1e18  # of a measured number
 
 
 def content_of(text):
-    """The content of a JSON text, of str or bytes. Raises ValueError, with one line, for any other text.
-
-    So it does for lists or objects within so many others that Python does not read them, and for more than it should hold."""
+    """The content of a JSON text, of str or bytes. ValueError, with one line, for any other text, for lists or objects within
+    too many others, and for more than it should hold."""
     counts = {mark: text.count(mark if isinstance(text, str) else mark.encode()) for mark in BYTES_OF}
     held = len(text) + sum(BYTES_OF[mark] * count for mark, count in counts.items())
     if held > 4 * limits.BUDGET:
@@ -42,7 +41,7 @@ def content_of(text):
 
 
 def content_of_file(path):
-    """The content of a JSON file. Raises ValueError, which names the file, if it is none, and OSError if it can not be read."""
+    """The content of a JSON file. ValueError, which names the file, if it is none; OSError if it can not be read."""
     text = limits.read_limited(path)
     try:
         return content_of(text)

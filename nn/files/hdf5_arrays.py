@@ -87,8 +87,7 @@ def early_and_unfilled():
 
 
 def own(folder, name, kind):
-    """The Group or Dataset (`kind`, a class of h5py) of this name in a group; ValueError if there is none, or only a link
-    elsewhere."""
+    """The Group or Dataset (`kind`, a class of h5py) of this name in a group; ValueError if none or only a link is there."""
     if not isinstance(folder.get(name, getlink=True), h5py.HardLink) or not isinstance(folder[name], kind):
         raise ValueError(f"it has no {kind.__name__.lower()} {name} of its own")
     return folder[name]

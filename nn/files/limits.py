@@ -45,8 +45,8 @@ def read_limited(path, most=None):
 
 
 def lines_of(file, path, most=None):
-    """Yields the lines of an open file. ValueError, with the number of the line, for one of more than `most` characters: by
-    default half of BUDGET, since a line is held twice while it is read."""
+    """Yields the lines of an open file. ValueError, with its number, for a line of more than `most` characters: by default half
+    of BUDGET, since a line is held twice while it is read."""
     number, most = 0, BUDGET // 2 if most is None else most
     while line := file.readline(most + 1):
         number += 1

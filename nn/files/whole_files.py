@@ -61,22 +61,25 @@ def written_whole(path):
             raise OSError(f"can not write to {path}: it is no ordinary file; give another name")
         with _beside(path, _new_file) as beside:
             yield beside
-            os.chmod(beside, 0o666 & ~_umask())
+            mask = os.umask(0)
+            os.umask(mask)
+            os.chmod(beside, 0o666 & ~mask)
             os.replace(beside, path)
 
 
 @contextlib.contextmanager
 def folder_written_whole(path, anchor):
-    """The path of a folder beside `path`, for the block to make; it takes the place of `path` only if the block succeeds.
-    anchor: a file that is in all folders of this kind: only such a folder, or an empty one, is replaced. Files of other names
-    in it stay. OSError if anything else is there; NotWritten if it can not be written."""
+    """The path of a folder beside `path`, for the block to make; it takes the place of `path` only if the block succeeds. Only
+    a folder with the file `anchor`, or an empty one, is replaced, else OSError; files of other names in it stay. NotWritten if
+    it can not be written."""
     path = resolved(path)
     with _reported(path):
-        check_replaceable(path, anchor)
+        if path.exists() and not (path.is_dir() and ((path / anchor).is_file() or not any(path.iterdir()))):
+            raise OSError(f"can not write to {path}: it is no folder with {anchor}; give another name")
         with _beside(path, tempfile.mkdtemp) as beside:
             yield beside / path.name
             if path.exists():
-                copy_others(path, beside / path.name)
+                _copy_others(path, beside / path.name)
                 os.rename(path, beside / "replaced")
             os.rename(beside / path.name, path)
 
@@ -158,7 +161,7 @@ def _delete(path):
             path.unlink()
 
 
-def copy_others(old, new):
+def _copy_others(old, new):
     """Copy what is in the folder `old` to the folder `new`, but no file that is named as one in `new`, whatever its numbers."""
     kind = lambda path, folder: re.sub("[0-9]+", "0", str(path.relative_to(folder)))  # noqa: E731
     made = {kind(path, new) for path in new.rglob("*")}
@@ -169,16 +172,8 @@ def copy_others(old, new):
             shutil.copy2(path, beside, follow_symlinks=False)
 
 
-def check_replaceable(path, anchor):
-    """Raise OSError if at `path` is anything that a folder with the file `anchor` must not replace."""
-    path = Path(path)
-    if path.exists() and not (path.is_dir() and ((path / anchor).is_file() or not any(path.iterdir()))):
-        raise OSError(f"can not write to {path}: it is no folder with {anchor}; give another name")
-
-
 def write_text(path, text, errors="backslashreplace"):
-    """Write a text in UTF-8; the file appears whole or not at all. errors: as for `open`; "surrogateescape" writes the bytes of
-    names that are not UTF-8."""
+    """Write a text in UTF-8, whole or not at all. errors: "surrogateescape" writes the bytes of names that are not UTF-8."""
     with written_whole(path) as beside:
         beside.write_text(text, encoding="utf-8", errors=errors)
 
@@ -205,16 +200,10 @@ def is_of_disk(error):
     return isinstance(error, NotWritten) or isinstance(error, OSError) and error.errno in FULL
 
 
-def _umask():
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
-class Lock:
-    """Locks something against other processes until `release` or the end of this one. A file of somebody else stays as it is.
-    It is the system's lock (fcntl): no child inherits it, and file systems that several hosts share know it. The file is never
-    deleted, since two processes could then lock two files of one name: it means nothing by being there."""
+class Lock(contextlib.AbstractContextManager):
+    """Locks something against other processes until `release` or the end of this one, by the system's lock (fcntl): no child
+    inherits it, and shared file systems know it. The file is never deleted, since two processes could then lock two files of
+    one name: it means nothing by being there. A file of somebody else stays as it is."""
 
     def __init__(self, path, taken, remedy):
         """taken, remedy: of the ValueError where another process has the lock; one, too, if `path` is no ordinary file."""
@@ -240,7 +229,7 @@ class Lock:
         for _ in range(LOOKS):
             try:
                 fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return self._say(MARK + f"{this_process()}\n".encode())
+                return self._say(MARK + f"{_this_process()}\n".encode())
             except OSError as error:
                 if error.errno not in HELD:
                     raise
@@ -267,9 +256,6 @@ class Lock:
             self._say(b"")
             self._file.close()
 
-    def __enter__(self):
-        return self
-
     def __exit__(self, *exception):
         self.release()
 
@@ -279,7 +265,7 @@ def opened(path, flags):
     return os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
 
 
-def this_process():
+def _this_process():
     """This process in words: its number, its job and its host."""
     job = next((f" of {name} job {os.environ[variable]}" for variable, name in JOBS.items() if os.environ.get(variable)), "")
     return f"process {os.getpid()}{job} on {os.uname().nodename}"

@@ -27,7 +27,6 @@ LONG_PRODUCT = 1 << 27  # the m n k between two progress points: one or two mill
 @lru_cache(maxsize=4096)
 def tile(tiles, m, k, n):
     """The tile (rows, columns) for an (m, k) x (k, n) product, or None for one plain call. tiles: of the table, a Tiles.
-
     The columns divide n. If the rows do not divide m, what is left is one plain call."""
     if n <= 64 and k <= tiles.few_columns[0 if n <= 16 else 1 if n <= 32 else 2]:
         most = min(MOST_ROWS, SMALL_PRODUCT // (k * n), m)
@@ -45,7 +44,6 @@ def tile(tiles, m, k, n):
 @lru_cache(maxsize=4096)
 def tile_of_large_operand(m, k, n, right_transposed):
     """The tile for a product of a small batch and a large array, neither of which is then packed; None if there is none.
-
     right_transposed: whether it is dy @ W.T, with m samples; else it is x.T @ dy, with k samples."""
     if right_transposed:
         columns = divisor(n, min(64, SMALL_PRODUCT // (m * k)))
@@ -75,7 +73,6 @@ def group_of(fewest, rows, m, n):
 
 def product_over_rows(a, b, out, progress=None):
     """Write a.T @ b to `out` and return it, for matrices with many rows. a: (rows, m), b: (rows, n), out: (m, n).
-
     The products of groups of rows, small enough for OpenBLAS not to pack, are summed. progress: as for `matmul`."""
     (rows, m), n = a.shape, b.shape[1]
     group = group_of(kernels().group_rows, rows, m, n) if xp.is_cpu and a.dtype == np.float32 else 0
@@ -94,7 +91,6 @@ def product_over_rows(a, b, out, progress=None):
 
 def matmul(a, b, out, progress=None):
     """Write a @ b to `out` and return it. a: (m, k), b: (k, n), out: (m, n), row-major.
-
     progress: a function to call at progress points: a long product is computed in several pieces, with a call after each."""
     (m, k), n = a.shape, b.shape[1]
     if progress and m * n * k > LONG_PRODUCT:
@@ -148,7 +144,6 @@ def _large_product(a, b, out):
 
 def _sum_of_products(a, b, out):
     """Write a @ b to `out` and return it, for a small batch a, (m, k), and a large b, (k, n), both row-major.
-
     k is divided, so that b is read once, in place, by products that OpenBLAS does not pack. Their results are then added."""
     (m, k), n = a.shape, b.shape[1]
     depth = 64 if m <= 8 else 128

@@ -14,7 +14,6 @@ import os
 import sys
 import zlib
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
 
 from gridgrad.nn.files.documents import Kind, check, content_of
 from gridgrad.nn.files.limits import read_limited
@@ -50,9 +49,7 @@ class Kernels:
     tiles_left_transposed: Tiles = Tiles()
     tiles_right_transposed: Tiles = Tiles()
     group_rows: int = 0  # products over many rows are sums of groups of at least so many; 0: never
-    small_batch: int = (
-        0  # products of at most so many samples and a matrix larger than the caches are cut, so as not to pack it
-    )
+    small_batch: int = 0  # products of at most so many samples and a matrix larger than the caches are cut, not to pack it
     # The input and output channels from which Winograd's algorithm is considered, in one dimension and in two; 0: never.
     row_winograd: int = 0
     winograd_3x3: int = 0
@@ -88,71 +85,48 @@ PRESET = Kernels("preset", row_winograd=5, winograd_3x3=24, winograd_5x5=24)
 # All were measured with one thread of OpenBLAS 0.3.31 and its kernels for SkylakeX, which it uses on all these processors.
 #
 # - Zen 4 and Zen 5: tiles are 1.05 to 1.4 times as fast as the plain call for batches of some hundred samples.
-# - Skylake-X: tiles of 16 x 64 reach a third of the plain call in wide products (128 x 784 x 512: 27 to 36 GFLOP/s instead of
-#   84 to 100), and are faster only where k is small (4096 x 75 x 64: 88 to 119 instead of 45 to 88). Products with a transposed
-#   operand were not measured there: their limits are lower than those of Sapphire Rapids.
+# - Skylake-X: tiles of 16 x 64 reach a third of the plain call in wide products (128 x 784 x 512: 27 to 36 GFLOP/s, not 84 to
+#   100), and are faster only where k is small (4096 x 75 x 64: 88 to 119, not 45 to 88). Products with a transposed operand
+#   were not measured: their limits are lower than those of Sapphire Rapids.
 # - Sapphire Rapids: tiles are 1.1 to 1.5 times as fast with few columns or small k, and slower in wide products with k of some
-#   hundreds. They need rows that begin at cache lines, as those of the memory that layers allocate mostly do.
-#   `results/kernels.json` has the measurements.
+#   hundreds (`results/kernels.json`). They need rows that begin at cache lines, as mostly those of layers do.
 
 SHIPPED_BLAS = "openblas", "SkylakeX"  # the name and the kernels of that library
 
-ZEN: dict[str, Any] = {
-    "tiles": Tiles(
+ZEN = replace(
+    PRESET,
+    tiles=Tiles(
         few_columns=(NO_LIMIT,) * 3,
         shapes=(*((rows, 64) for rows in (16, 32, 20, 24)), *((rows, 32) for rows in (50, 48, 32))),
         most_k=NO_LIMIT,
         most_k_few_rows=NO_LIMIT,
     ),
-    "tiles_left_transposed": Tiles(
-        few_columns=(NO_LIMIT,) * 3,
-        shapes=tuple((rows, 32) for rows in (64, 32, 16)),
-        most_k=256,
-        most_k_few_rows=256,
-    ),
-    "tiles_right_transposed": Tiles(
+    tiles_left_transposed=Tiles((NO_LIMIT,) * 3, tuple((rows, 32) for rows in (64, 32, 16)), most_k=256, most_k_few_rows=256),
+    tiles_right_transposed=Tiles(
         few_columns=(NO_LIMIT,) * 3,
         shapes=tuple((rows, 16) for rows in (64, 50, 48, 40, 32, 25, 20, 16)),
         most_k=800,
         most_k_few_rows=NO_LIMIT,
     ),
-    "group_rows": 48,
-    "row_winograd": 5,
-    "winograd_3x3": 24,
-    "winograd_5x5": 24,
-}
-
-SHIPPED = {
-    "Zen 4": Kernels("Zen 4 (shipped)", **ZEN),
-    "Zen 5": Kernels("Zen 5 (shipped)", **ZEN),
-    "Skylake-X": replace(
-        PRESET,
-        name="Skylake-X (shipped)",
-        tiles=Tiles(few_columns=(300, 300, 300)),
-        tiles_left_transposed=Tiles(few_columns=(100, 150, 100)),
-        group_rows=48,
+    group_rows=48,
+)
+SKYLAKE_X = replace(PRESET, tiles=Tiles((300, 300, 300)), tiles_left_transposed=Tiles((100, 150, 100)), group_rows=48)
+SAPPHIRE_RAPIDS = replace(
+    PRESET,
+    tiles=Tiles(
+        few_columns=(1200, 1200, 900),
+        shapes=(*((rows, 64) for rows in (64, 32, 50, 16, 20, 24)), *((rows, 32) for rows in (64, 32, 50, 48))),
+        most_k=256,
+        most_k_few_rows=100,
     ),
-    "Sapphire Rapids": replace(
-        PRESET,
-        name="Sapphire Rapids (shipped)",
-        tiles=Tiles(
-            few_columns=(1200, 1200, 900),
-            shapes=(*((rows, 64) for rows in (64, 32, 50, 16, 20, 24)), *((rows, 32) for rows in (64, 32, 50, 48))),
-            most_k=256,
-            most_k_few_rows=100,
-        ),
-        tiles_left_transposed=Tiles(
-            few_columns=(100, 600, 450),
-            shapes=(*((rows, 64) for rows in (64, 32)), *((rows, 32) for rows in (64, 32))),
-            most_k=80,
-            most_k_few_rows=150,
-        ),
-        tiles_right_transposed=Tiles(shapes=tuple((16, columns) for columns in (64, 32, 16)), most_k_few_rows=600),
-        group_rows=40,
-        small_batch=16,
-        winograd_bytes=3 << 19,
-    ),
-}
+    tiles_left_transposed=Tiles((100, 600, 450), ((64, 64), (32, 64), (64, 32), (32, 32)), most_k=80, most_k_few_rows=150),
+    tiles_right_transposed=Tiles(shapes=((16, 64), (16, 32), (16, 16)), most_k_few_rows=600),
+    group_rows=40,
+    small_batch=16,
+    winograd_bytes=3 << 19,
+)
+MEASURED = {"Zen 4": ZEN, "Zen 5": ZEN, "Skylake-X": SKYLAKE_X, "Sapphire Rapids": SAPPHIRE_RAPIDS}
+SHIPPED = {name: replace(table, name=f"{name} (shipped)") for name, table in MEASURED.items()}
 
 
 def generation(processor):
@@ -267,8 +241,8 @@ def named():
 
 def without_tiles(table):
     """`table` for several BLAS threads, with which products are not cut."""
-    uncut = dict.fromkeys(ORIENTATIONS, Tiles()) | {"group_rows": 0, "small_batch": 0}
-    return replace(table, name=f"{table.name}, products uncut", **uncut)
+    uncut = dict.fromkeys(ORIENTATIONS, Tiles())
+    return replace(table, name=f"{table.name}, products uncut", group_rows=0, small_batch=0, **uncut)
 
 
 def table_file():

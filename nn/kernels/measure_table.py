@@ -1,9 +1,8 @@
 """Measuring the table of kernels (`nn/kernels/kernel_table.py`) on a processor for which none comes with the project.
 
 It is done once and within a budget of seconds, which the comparisons share; `gridgrad calibrate` measures without one.
-Typical products and convolutions are computed in each way in turns. What there was no time for stays as in PRESET. The plain
-call has an advantage: another way must be MARGIN times as fast. So where two measurements choose differently, one way is hardly
-faster than the other.
+Typical products and convolutions are computed in each way in turns. What there was no time for stays as in PRESET. Another way
+than the plain call must be MARGIN times as fast; so where two measurements choose differently, both ways are about as fast.
 """
 
 import sys
@@ -86,12 +85,6 @@ class ProductOverRows:
         product_over_rows(*self.arrays)
 
 
-def window_of(kernel):
-    """The Window of a convolution that keeps the size of its images."""
-    edge = kernel // 2
-    return Window((kernel, kernel), (1, 1), ((edge, edge), (edge, edge)))
-
-
 @dataclass(frozen=True)
 class TimedConvolution:
     """The forward and the backward pass of a convolution that keeps the size of its images."""
@@ -102,6 +95,11 @@ class TimedConvolution:
     images: int = 8
     size: int = 16
 
+    @property
+    def algorithm(self):
+        window = Window((self.kernel,) * 2, (1, 1), ((self.kernel // 2,) * 2,) * 2)
+        return algorithm(window, self.channels, self.filters, self.size, self.size, np.float32, self.images)
+
     @cached_property
     def arrays(self):
         """x, w, b, y and the gradients of w, b and x."""
@@ -110,9 +108,7 @@ class TimedConvolution:
         return x, ones(*w), ones(self.filters), y, ones(*w), ones(self.filters), ones(*x.shape)
 
     def __call__(self):
-        x, w, b, y, *gradients = self.arrays
-        shape = self.channels, self.filters, self.size, self.size
-        chosen = algorithm(window_of(self.kernel), *shape, x.dtype, self.images)
+        (x, w, b, y, *gradients), chosen = self.arrays, self.algorithm
         chosen.forward(x, w, b, y)
         chosen.backward(x, w, y, *gradients)
 
@@ -138,7 +134,7 @@ def measured(budget=inf):
     """The table for this processor, measured now, for at most so many seconds."""
     before, how = kernels(), "measured" if budget == inf else QUICKLY
     try:
-        return measure(f"{how} on {processor().title}, {blas()}", Comparisons(budget))
+        return _measured(f"{how} on {processor().title}, {blas()}", comparisons(budget))
     finally:
         use(before)
 
@@ -147,36 +143,36 @@ class BudgetSpent(Exception):
     pass
 
 
-class Comparisons:
-    """The comparisons of a measurement of so many seconds, each of which may take an equal part of the time that is left."""
+def comparisons(budget):
+    """The function `ratios` of a measurement of so many seconds; each call may take an equal part of the time that is left."""
+    end, left = time.monotonic() + budget, COMPARISONS
 
-    def __init__(self, budget=inf):
-        self.end, self.left = time.monotonic() + budget, COMPARISONS
-
-    def ratios(self, tasks, plain, tables):
-        """The seconds of the tasks with each of `tables`, relative to those with the table `plain`: a list. Or BudgetSpent."""
+    def ratios(tasks, plain, tables):
+        """[seconds of the tasks with each of `tables`, relative to those with the table `plain`]. Or BudgetSpent."""
+        nonlocal left
         now = time.monotonic()
-        if now >= self.end:
+        if now >= end:
             raise BudgetSpent
-        part = now + (self.end - now) / self.left
-        self.left = max(1, self.left - 1)
+        part = now + (end - now) / left
+        left = max(1, left - 1)
         base, *others = times(tasks, [plain, *tables], end=part)
         return [other / base for other in others]
 
+    return ratios
 
-def measure(name, comparisons):
-    """A measured Kernels with this name. It uses other tables than the one in use, and leaves one of them in use."""
-    table, ratios = replace(PRESET, name=name), comparisons.ratios
+
+def _measured(name, ratios):
+    """A measured Kernels with this name; another one is in use afterwards. ratios: of `comparisons`."""
+    table = replace(PRESET, name=name)
     with suppress(BudgetSpent):
         for orientation in ORIENTATIONS:
             table = replace(table, **{orientation: best_tiles(orientation, Kernels(name), ratios)})
         grouped = [ratios([ProductOverRows(*sizes)], table, [replace(table, group_rows=1)])[0] for sizes in OVER_ROWS]
         table = replace(table, group_rows=last_that_pays(GROUPS, grouped)[0])
-        small, large = SMALL_BATCH // 2, (2048, 1024)
-        few = [TimedProduct("tiles", small, *large), TimedProduct("tiles_right_transposed", small, *large)]
-        few.append(TimedProduct("tiles_left_transposed", large[0], small, large[1]))
-        if ratios(few, table, [replace(table, small_batch=SMALL_BATCH)])[0] * MARGIN < 1:
-            table = replace(table, small_batch=SMALL_BATCH)
+        small, (k, n) = SMALL_BATCH // 2, (2048, 1024)
+        few = list(map(TimedProduct, ORIENTATIONS, (small, k, small), (k, small, k), (n, n, n)))
+        cut = replace(table, small_batch=SMALL_BATCH)
+        table = cut if ratios(few, table, [cut])[0] * MARGIN < 1 else table
         unrolling = replace(table, **dict.fromkeys(WINOGRAD, 0))
         for field, kernel in WINOGRAD.items():
             winograd = replace(unrolling, **{field: 1})
@@ -191,7 +187,7 @@ def measure(name, comparisons):
 
 
 def best_tiles(orientation, plain, ratios):
-    """The Tiles that are fastest for products of one orientation. plain: a table without tiles. ratios: of Comparisons."""
+    """The Tiles that are fastest for products of one orientation. plain: a table without tiles. ratios: of `comparisons`."""
 
     def depth(depths, m, n, tiles):
         """(k, gain) of `last_that_pays` for these tiles. m: the rows of the products; None: so many that they fill a block."""
@@ -210,18 +206,16 @@ def best_tiles(orientation, plain, ratios):
 
 
 def last_that_pays(steps, found):
-    """(step, gain): up to which of the steps a candidate pays, and the logarithm of what it saves; (0, 0) if it never does.
-    found: its seconds at each step, relative to the plain way's. All steps up to the result are weighed together, so that one
-    mismeasured step does not decide."""
+    """(step, gain): up to which step a candidate pays, and the logarithm of what it saves; (0, 0) if it never does. All steps
+    up to it are weighed together: a mismeasured one does not decide. found: seconds at each, relative to the plain way's."""
     losses = accumulate(log(ratio * MARGIN) for ratio in found)
     loss, step = min([(0.0, 0), *zip(losses, steps)], key=lambda pair: pair[0])
     return step, -loss
 
 
 def times(tasks, tables, rounds=ROUNDS, end=inf):
-    """The seconds of the tasks with each table, measured in turns, the last of which stays in use: lower quartiles over the
-    rounds, because what disturbs a measurement makes it longer. No round but the first begins after the time `end` of the
-    monotonic clock."""
+    """The seconds of the tasks with each table, measured in turns; the last table stays in use. They are lower quartiles of
+    the rounds, since disturbances make a measurement longer. The rounds end at the time `end` of the monotonic clock."""
     measured = []
     while len(measured) < 2 or len(measured) <= rounds and time.monotonic() < end:
         measured.append([sum(seconds(task, table) for task in tasks) for table in tables])

@@ -16,9 +16,9 @@ FEWEST_WINDOWS = 256  # the fewest windows in a block, even if it gets larger th
 
 
 def padded(x, images, first, last, left, right, name):
-    """A block of images with padding: (images, last - first, left + W + right, C). Pixels outside the images are zero; `first`
-    and `last` - 1, its rows, may lie outside. left, right: the columns to add. It is the scratch array `name`, or a view of x
-    if nothing is to be added and the pixels of each row are contiguous in memory, which the callers rely on."""
+    """A block of images, (images, last - first, left + W + right, C), zero outside the images, where the rows `first` and
+    `last` - 1 may lie: the scratch array `name`, or a view of x if nothing is to be added and the pixels of each row are
+    contiguous in memory, which the callers rely on. left, right: the columns to add."""
     height, width = x.shape[1:3]
     inside = slice(max(first, 0), max(min(last, height), max(first, 0)))
     if inside == slice(first, last) and not left and not right and rows_are_contiguous(x):
@@ -155,9 +155,8 @@ class Patches:
             planes = scratch("planes", (channels, *block.shape[:3]), x.dtype)
             planes[...] = block.transpose(3, 0, 1, 2)
             c, b, r, q = planes.strides
-            windows = xp.lib.stride_tricks.as_strided(
-                planes, (kh, kw, channels, count, height, columns), (r, q, c, b, r * sh, q * sw)
-            )
+            shape = kh, kw, channels, count, height, columns
+            windows = xp.lib.stride_tricks.as_strided(planes, shape, (r, q, c, b, r * sh, q * sw))
             unrolled = scratch("unrolled", (pixels, count * height * columns), x.dtype)
             copy = copy_runs if sw == 1 else xp.copyto
             copy(unrolled.reshape(windows.shape), windows)
@@ -170,9 +169,8 @@ class Patches:
 
 
 class RowPatches(Patches):
-    """The convolution of a window that moves down by single rows, with patches of one row of the kernel. Each row of the kernel
-    is multiplied with the patches of its own rows of pixels, and the products are added. So copies cost less, since patches are
-    copied once, and products more: for few channels this is faster."""
+    """The convolution of a window that moves down by single rows, with patches of one row of the kernel, which are multiplied
+    with each row of the kernel. So copies cost less and products more: for few channels this is faster."""
 
     ROWS_OF_PRODUCT = 256  # about so many patches are multiplied at once
 
@@ -193,9 +191,8 @@ class RowPatches(Patches):
         copy_runs(unrolled, windows)
         group = divisor(height, max(1, self.ROWS_OF_PRODUCT // columns))
         b, r, q, c = unrolled.strides
-        return xp.lib.stride_tricks.as_strided(
-            unrolled, (kh, count, height // group, group * columns, kw * channels), (r, b, group * r, q, c)
-        )
+        shape = kh, count, height // group, group * columns, kw * channels
+        return xp.lib.stride_tricks.as_strided(unrolled, shape, (r, b, group * r, q, c))
 
     def _multiply(self, x, images, rows, w, target, progress):
         patches, (kh, kw, channels, filters) = self._row_patches(x, images, rows, target.shape[2]), w.shape
@@ -218,9 +215,8 @@ class RowPatches(Patches):
 
 def unrolling(window, channels):
     """The way to unroll patches for a window, and images with so many channels: a Patches or RowPatches object."""
-    kh, _ = window.kernel
-    one_row = xp.is_cpu and kh > 1 and window.stride[0] == 1 and FEW_CHANNELS < channels <= kernels().row_channels
-    return RowPatches(window) if one_row else Patches(window)
+    several = xp.is_cpu and window.kernel[0] > 1 and window.stride[0] == 1
+    return RowPatches(window) if several and FEW_CHANNELS < channels <= kernels().row_channels else Patches(window)
 
 
 def scattering_cost(channels, filters):

@@ -1,7 +1,6 @@
 """The scratch memory in which a pooling works on a block of images, and which of its windows have the same places in them."""
 
 from functools import lru_cache
-from itertools import groupby
 from math import prod
 
 from gridgrad.nn.kernels.window import COLUMNS, along, matching_slices
@@ -9,12 +8,10 @@ from gridgrad.nn.kernels.workspace import copy_runs, scratch
 
 
 class Space:
-    """Scratch memory for a block of images, (images, rows, width, channels), whose rows are pooled, and whose columns are not.
-
-    `places`: for each place in a window, an array with the column that each window has there."""
+    """Scratch memory for a block of images, (images, rows, width, channels), whose rows are pooled and whose columns are not,
+    to `outputs` columns. `places`: for each place in a window, an array with the column that each window has there."""
 
     def __init__(self, window, shape, outputs, dtype):
-        """outputs: the number of columns that come out."""
         self.window, self.outputs = window, outputs
         (images, rows, width, channels), (k, stride, left) = shape, window.along(COLUMNS)
         # Where windows overlap, the columns at places a stride apart are the same memory, shifted by a column. Each row then
@@ -76,9 +73,6 @@ def clear_uncovered(window, axis, dx, outputs):
 @lru_cache(maxsize=4096)
 def runs(k, stride, before, outputs, length):
     """[(slice of outputs, range of places)]: runs of outputs whose windows have the same places inside the image."""
-    inside = lambda p: range(max(0, before - p * stride), min(k, length + before - p * stride))  # noqa: E731
-    found = []
-    for places, group in groupby(range(outputs), inside):
-        group = list(group)
-        found.append((slice(group[0], group[-1] + 1), places))
-    return found
+    inside = [range(max(0, before - p * stride), min(k, length + before - p * stride)) for p in range(outputs)]
+    starts = [p for p in range(outputs) if not p or inside[p] != inside[p - 1]]
+    return [(slice(start, stop), inside[start]) for start, stop in zip(starts, [*starts[1:], outputs])]

@@ -48,16 +48,9 @@ def parsed(cpuinfo):
     """The Processor that a text like that of /proc/cpuinfo describes: the first of several."""
     first, _, _ = cpuinfo.strip().partition("\n\n")
     entries = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in first.splitlines())}
-    family, model = (
-        int(text) if text.isdecimal() else 0 for text in (entries.get(name, "") for name in ("cpu family", "model"))
-    )
-    return Processor(
-        entries.get("model name") or platform.processor() or platform.machine(),
-        entries.get("vendor_id", ""),
-        family,
-        frozenset(entries.get("flags", "").split()),
-        model,
-    )
+    name = entries.get("model name") or platform.processor() or platform.machine()
+    family, model = (int(text) if text.isdecimal() else 0 for text in map(entries.get, ("cpu family", "model"), ("", "")))
+    return Processor(name, entries.get("vendor_id", ""), family, frozenset(entries.get("flags", "").split()), model)
 
 
 def blas():

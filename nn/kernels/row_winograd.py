@@ -4,8 +4,7 @@ Down an image, m rows of outputs are computed with n = m + kh - 1 products of ro
 B^T, the kernel by G, and the products are transformed back by A^T. Each of these n products is a convolution with a kernel of
 one row. For output column q it multiplies the pixels q to q + kw - 1 of a transformed row, which lie side by side in memory,
 with a matrix (kw C, F), for the tiles of all images in a block at once. So nothing is unrolled, and the matrices have kw times
-as many columns as with tiles in two dimensions (`nn/kernels/winograd.py`), which need fewer operations, but have transforms
-that are slow for few channels.
+as many columns as with tiles in two dimensions (`nn/kernels/winograd.py`), whose transforms are slow for few channels.
 """
 
 from functools import lru_cache
@@ -38,17 +37,13 @@ class RowWinograd:
         return -(-rows // self.m) * self.n * columns
 
     def pixels_computed(self, rows, columns):
-        """The work for an output of this size, as a number of pixels for the cost model: see `Winograd.pixels_computed`."""
-        kh = self.window.kernel[0]
-        outputs = ROW_TILES[kh][0]
-        return self.products(rows, columns) * outputs / (outputs + kh - 1)
+        outputs = ROW_TILES[self.window.kernel[0]][0]
+        return self.products(rows, columns) * outputs / (outputs + self.window.kernel[0] - 1)
 
     def input_gradient_cost(self, images, height, width, channels, filters):
-        """The cost of `input_gradient`, as a multiple of the cost of the forward pass: by the pixels of input and output."""
         return height * width / max(1, prod(self.window.output(height, width)))
 
     def forward(self, x, w, b, y, progress=None):
-        """Write the convolution to y. b: may have no elements, if there is no bias."""
         (kh, kw, channels, filters), columns = w.shape, y.shape[2]
         kernel = scratch("kernel", (self.n, 1, kw * channels, filters), w.dtype)
         xp.matmul(self._matrix(KERNEL, w), w.reshape(kh, -1), out=kernel.reshape(self.n, -1))
@@ -65,7 +60,6 @@ class RowWinograd:
                 xp.copyto(part, target)
 
     def backward(self, x, w, dy, dw, db, dx=None, progress=None):
-        """Write the gradients of the kernel, of the bias if db has elements, and of the input unless dx is None."""
         (kh, kw, channels, filters), columns = w.shape, dy.shape[2]
         gradient = scratch("kernel gradient", (self.n, kw * channels * filters), w.dtype)
         gradient.fill(0)
@@ -85,16 +79,14 @@ class RowWinograd:
             self.input_gradient(dy, w, dx, progress)
 
     def input_gradient(self, dy, w, dx, progress=None):
-        """Write the gradient of the input to dx."""
         for window, gradients, turned, part in turned_convolutions(self.window, dy, w, dx):
             RowWinograd(window, self.m).forward(gradients, turned, w[0, 0, 0, :0], part, progress)
 
     def blocks(self, x, shape, progress=None):
-        """Yield slices (images, rows) of outputs whose tiles fit the cache. x: the input. shape: that of all outputs."""
         return self.blocks_of(shape, x.shape[3], x.itemsize, progress)
 
     def blocks_of(self, shape, channels, itemsize, progress=None):
-        """The same for inputs with so many channels, and numbers of so many bytes."""
+        """The `blocks` of outputs of this shape for inputs with so many channels, and numbers of so many bytes."""
         images, rows, columns, filters = shape
         row = self.n * (columns + self.window.kernel[1]) * max(channels, filters) * itemsize
         return blocks(images, rows, row // self.m, self.m, max(kernels().winograd_bytes, FEWEST_TILES * row), progress)
@@ -111,9 +103,8 @@ class RowWinograd:
         points = rows_of_tiles("points", self.n, len(block) * down, columns + kw - 1, channels, x.dtype)
         points[:, :, :left] = 0
         points[:, :, right:] = 0
-        for tiles, rows_inside, matrix in self._tiles(
-            block, rows.start - top, points[:, :, left:right], self._matrix(INPUT, x)
-        ):
+        inside = points[:, :, left:right]
+        for tiles, rows_inside, matrix in self._tiles(block, rows.start - top, inside, self._matrix(INPUT, x)):
             xp.matmul(matrix, rows_inside, out=tiles)
         i, t, q, c = points.strides
         return xp.lib.stride_tricks.as_strided(points, (self.n, columns, len(block) * down, kw * channels), (i, q, t, c))
@@ -141,8 +132,7 @@ class RowWinograd:
     def _add_products(self, windows, gradients, total):
         """Add the sums over tiles and columns of windows, (n, columns, kw C, tiles), @ the gradients of products, (n, columns,
         tiles, F), to `total`, (n, kw C F)."""
-        _, columns, pixels, _ = windows.shape
-        filters = gradients.shape[3]
+        (_, columns, pixels, _), filters = windows.shape, gradients.shape[3]
         at_once = min(columns, max(1, kernels().winograd_bytes // (pixels * filters * total.itemsize)))
         products = scratch("products of columns", (at_once, pixels, filters), total.dtype)
         sums = scratch("sums of products", (pixels * filters,), total.dtype)
@@ -157,8 +147,7 @@ class RowWinograd:
 def cut_tiles(tiles, first, step, size, length):
     """Which rows of each tile lie in the image: [(slice of tiles, slice of their rows, or None if there are none)].
     Tiles of `size` rows start at the row `first` of the image, and each `step` rows further. length: the rows of the image."""
-    starts = [first + tile * step for tile in range(tiles)]
-    inside = [(max(0, -start), min(size, length - start)) for start in starts]
+    inside = [(max(0, -start), min(size, length - start)) for start in range(first, first + tiles * step, step)]
     cuts = [(pair, [tile for tile, _ in some]) for pair, some in groupby(enumerate(inside), key=lambda entry: entry[1])]
     return [(slice(some[0], some[-1] + 1), slice(*pair) if pair[0] < pair[1] else None) for pair, some in cuts]
 

@@ -1,8 +1,8 @@
 """How much scratch memory (`nn/kernels/workspace.py`) layers work in, from shapes alone: what a prediction of memory counts.
 
-All layers share it, so that the process holds, of each name, the most that any of them asks for. Each function returns
-{name: elements} of a training step of one layer, under the names in the code that asks for them. Arrays of a few kilobytes,
-such as the sums of a bias, are left out. Sizes are those on a CPU, with the table in use.
+All layers share it: of each name the process holds the most that any of them asks for. Each function returns {name: elements}
+of a training step of one layer, by the names in the code that asks for them, on a CPU with the table in use, without arrays of
+a few kilobytes, such as the sums of a bias.
 """
 
 from functools import lru_cache
@@ -27,7 +27,7 @@ def largest(*found):
 
 
 def of_convolution(window, x, filters, dtype, needs_gradient, pooled=None):
-    """Those of a convolution. x: the shape of its input. needs_gradient: whether the input's gradient is computed. pooled: the
+    """Those of a convolution. x: the shape of its input. needs_gradient: whether that of the input is computed. pooled: the
     Window of the MaxPool2d behind it, where they work together, block by block."""
     return _of_convolution(kernels(), window, tuple(x), filters, np.dtype(dtype), needs_gradient, pooled)
 
@@ -49,22 +49,15 @@ def _of_convolution(table, window, x, filters, dtype, needs_gradient, pooled):
     if isinstance(chosen, Patches) and chosen._scattering_pays(*x.shape, filters):
         count, length = _extents(chosen.blocks(x, y.shape))
         return largest(found, {"unrolled": count * length * columns * prod(window.kernel) * channels})
-    return largest(found, *_of_phases(chosen, x, y))
-
-
-def _of_phases(chosen, x, y):
-    """Yields those of each of the convolutions that compute the gradient of the input (`window.turned_convolutions`)."""
-    channels, filters = x.shape[3], y.shape[3]
-    for _, window, gradients, part in phases_of(chosen.window, y, x):
-        if not window or not part.size:
-            continue
-        one = RowWinograd(window, chosen.m) if isinstance(chosen, RowWinograd) else unrolling(window, filters)
-        found = PASSES[type(one)](one, gradients, part, backward=False)
-        found["turned"] = prod(window.kernel) * filters * channels
-        if chosen.window.stride != (1, 1):  # the pixels do not lie side by side, so that each block is copied to its place
-            count, length = _extents(one.blocks(gradients, part.shape))
-            found["product"] = count * length * prod(part.shape[2:])
-        yield found
+    for _, phase, gradients, part in phases_of(window, y, x):  # the convolutions that compute the gradient of the input
+        if phase and part.size:
+            one = RowWinograd(phase, chosen.m) if isinstance(chosen, RowWinograd) else unrolling(phase, filters)
+            some = PASSES[type(one)](one, gradients, part, backward=False) | {"turned": prod(phase.kernel) * filters * channels}
+            if window.stride != (1, 1):  # the pixels do not lie side by side, so that each block is copied to its place
+                count, length = _extents(one.blocks(gradients, part.shape))
+                some["product"] = count * length * prod(part.shape[2:])
+            found = largest(found, some)
+    return found
 
 
 def of_pooling(window, x, dtype, is_max):
@@ -112,11 +105,8 @@ def _of_row_winograd(one, x, y, backward=True):
     count, length = _extents(one.blocks(x, y.shape))
     tiles, kernel = count * -(-length // one.m), kw * channels * filters
     row = lambda pixels, of: (pixels + (pixels * of * x.itemsize % CONFLICTING_BYTES == 0)) * of  # noqa: E731
-    found = {
-        "kernel": one.n * kernel,
-        "points": one.n * tiles * row(columns + kw - 1, channels),
-        "products": one.n * tiles * row(columns, filters),
-    }
+    points, products = (one.n * tiles * row(*size) for size in ((columns + kw - 1, channels), (columns, filters)))
+    found = {"kernel": one.n * kernel, "points": points, "products": products}
     if backward:
         at_once = min(columns, max(1, kernels().winograd_bytes // (kernel * x.itemsize)))
         found |= {"kernel gradient": one.n * kernel, "products of columns": at_once * kernel, "sums of products": kernel}
@@ -125,9 +115,8 @@ def _of_row_winograd(one, x, y, backward=True):
 
 def _of_winograd(one, x, y):
     (_, height, width, filters), channels, (n, n_columns), (m, m_columns) = y.shape, x.shape[3], one.n, one.m
-    count, length = _extents(one.blocks(x, y.shape))
+    (count, length), (kh, kw) = _extents(one.blocks(x, y.shape)), one.window.kernel
     down, across = one._tile_grid(slice(0, length), width)
-    kh, kw = one.window.kernel
     kernel, tiles, reach = one.points * channels * filters, count * down * across, -(-n_columns // m_columns) - 1
     rows, columns = count * down, across + reach
     wide = across * m_columns + kw - 1
@@ -142,7 +131,7 @@ def _of_winograd(one, x, y):
         "columns": n * rows * columns * n_columns * channels,
         "pixels": n * rows * columns * m_columns * channels,
     }
-    if (count * down * m, across * m_columns) == (count * height, width):
+    if (down * m, across * m_columns) == (height, width):
         del found["padded gradient"]
     else:
         found["whole tiles"] = count * down * m * across * m_columns * filters
@@ -151,10 +140,8 @@ def _of_winograd(one, x, y):
     if kernel <= GRADIENTS_AT_ONCE:
         return found | {"kernel gradient": kernel, "products of some points": n_columns * channels * filters}
     at_once = min(channels, max(1, GRADIENTS_AT_ONCE // (one.points * filters) // 16 * 16))
-    return found | {
-        "products of some channels": one.points * at_once * filters,
-        "share of the gradient": kh * kw * at_once * filters,
-    }
+    share = at_once * filters
+    return found | {"products of some channels": one.points * share, "share of the gradient": kh * kw * share}
 
 
 def _of_patches(one, x, y, backward=True):
@@ -168,8 +155,8 @@ def _of_patches(one, x, y, backward=True):
         found |= {"unrolled": patches * pixels, "planes": block if channels <= FEW_CHANNELS and sw <= 2 else 0}
     if backward:
         group = group_of(kernels().group_rows, patches, pixels, filters) if x.dtype == np.float32 else 0
-        found |= {"partial kernel gradient": pixels * filters}
-        found |= {"products of groups": patches // group * pixels * filters if group else 0}
+        groups = patches // group if group else 0
+        found |= {"partial kernel gradient": pixels * filters, "products of groups": groups * pixels * filters}
     return found
 
 

@@ -65,15 +65,14 @@ class Window:
 
 def make_window(kernel, stride, padding, layer):
     """A Window from the arguments of a layer: a number, (rows, columns), or for the padding ((top, bottom), (left, right)).
-
     ValueError, which names the layer, if they are not whole numbers: at least 1, or 0 for the padding."""
     name = type(layer).__name__
-    (kh, kw), (sh, sw) = _pair(kernel, 1, f"{name}: kernel"), _pair(stride, 1, f"{name}: stride")
+    kernel, stride = _pair(kernel, 1, f"{name}: kernel"), _pair(stride, 1, f"{name}: stride")
     if isinstance(padding, tuple | list) and len(padding) == 2:
         padding = tuple(_pair(pads, 0, f"{name}: padding") for pads in padding)
     else:
         padding = (_pair(padding, 0, f"{name}: padding"),) * 2
-    return Window((kh, kw), (sh, sw), padding)
+    return Window(kernel, stride, padding)
 
 
 def _pair(value, least, what):
@@ -121,8 +120,7 @@ def put(array, index, block):
 
 def matching_slices(offset, stride, outputs, length, first=0):
     """(slice of outputs, slice of inputs): output p has input p stride + offset at one place of its window, inside the image.
-    outputs, length: the numbers of outputs and of inputs. first: the number of the first output, if the outputs are a block:
-    then slices count from the start of the block and of the image."""
+    outputs, length: how many. first: the number of the first output of a block: its slices count from the block's start."""
     offset += first * stride
     start = max(0, -(offset // stride))
     stop = min(outputs, max(start, (length - 1 - offset) // stride + 1))
@@ -152,25 +150,20 @@ def turned_convolutions(window, dy, w, dx):
 def phases_of(window, dy, dx):
     """Yield (phase, window, gradients, part) of `turned_convolutions`; no window where none of the kernel sees the part."""
     for phase in product(*map(range, window.stride)):
-        rows = Phase(window, ROWS, phase[0], dx.shape[1], dy.shape[1])
-        columns = Phase(window, COLUMNS, phase[1], dx.shape[2], dy.shape[2])
-        taps, padding = (rows.taps, columns.taps), (rows.padding, columns.padding)
+        dims = (_phase(window, dim, phase[dim - ROWS], dx.shape[dim], dy.shape[dim]) for dim in (ROWS, COLUMNS))
+        taps, padding, gradients, pixels = zip(*dims)
         single = Window(taps, (1, 1), padding) if all(taps) else None
-        yield phase, single, dy[:, rows.gradients, columns.gradients], dx[:, rows.pixels, columns.pixels]
+        yield phase, single, dy[:, *gradients], dx[:, *pixels]
 
 
-class Phase:
-    """Every s-th pixel along one dimension of an image, s being the stride, and what its gradient is made of.
-
-    The windows that look at these pixels see them under every s-th row or column of the kernel: one of the `taps`."""
-
-    def __init__(self, window, dim, phase, length, outputs):
-        """phase: the first of the taps. length, outputs: those of the image and of the output along the dimension."""
-        k, stride, before = window.along(dim)
-        self.taps = len(range(phase, k, stride))  # how many
-        start = (phase - before) % stride
-        self.pixels = slice(start, length, stride)
-        first = (start + before) // stride - self.taps + 1  # the first output whose gradient reaches the first pixel
-        stop = first + len(range(start, length, stride)) + self.taps - 1
-        self.gradients = slice(max(0, first), max(0, first, min(outputs, stop)))  # of the outputs that matter
-        self.padding = max(0, -first), max(0, stop - max(outputs, first))  # the zeros to add to them (before, after)
+def _phase(window, dim, phase, length, outputs):
+    """(taps, padding, slice of outputs, slice of pixels): every s-th pixel of `length`, s being the stride, and the outputs
+    whose gradients reach them, with zeros to add (before, after). Windows see them under `taps` rows or columns of the
+    kernel, every s-th, the first of which is `phase`."""
+    k, stride, before = window.along(dim)
+    taps = len(range(phase, k, stride))
+    start = (phase - before) % stride
+    first = (start + before) // stride - taps + 1  # the first output whose gradient reaches the first pixel
+    stop = first + len(range(start, length, stride)) + taps - 1
+    padding = max(0, -first), max(0, stop - max(outputs, first))
+    return taps, padding, slice(max(0, first), max(0, first, min(outputs, stop))), slice(start, length, stride)

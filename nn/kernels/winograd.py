@@ -5,10 +5,9 @@ and the products transformed back (Lavin and Gray 2016, section 4):
 
     Y = A^T ((G g G^T) * (B^T d B)) A
 
-The elementwise products, summed over the channels, are n^2 matrix products (tiles, C) x (C, F), one for each of the n^2
-points of a transformed tile. The transforms are matrix products, too: first along the rows of the image, then along its
-columns, each with its own m. Both read overlapping tiles where they lie, as views with strides, so tiles are never copied.
-OpenBLAS does not pack the operands of such small products (`nn/kernels/gemm.py`). Backward goes by the adjoint of each step.
+The elementwise products, summed over the channels, are a matrix product (tiles, C) x (C, F) for each of the n^2 points of a
+transformed tile. The transforms are matrix products, too, first along the rows of the image, then along its columns, each with
+its own m. They read overlapping tiles where they lie, as views with strides. Backward goes by the adjoint of each step.
 """
 
 from fractions import Fraction
@@ -94,18 +93,15 @@ class Winograd:
         return prod(self._tile_grid(slice(0, rows), columns)) * self.points
 
     def pixels_computed(self, rows, columns):
-        """The work for an output of this size, as a number of pixels for the cost model, whose tables were measured with images
-        that the largest tiles fit: the pixels for which those need as many products."""
+        """The pixels for which the largest tiles, with which the cost model was measured, need as many products."""
         kernel = self.window.kernel
         outputs = TILES[kernel[0]][0]
         return self.products(rows, columns) * prod(outputs) / prod(m + r - 1 for m, r in zip(outputs, kernel))
 
     def input_gradient_cost(self, images, height, width, channels, filters):
-        """The cost of `input_gradient`, as a multiple of the cost of the forward pass: it takes the same products again."""
-        return 1
+        return 1  # it takes the same products again
 
     def forward(self, x, w, b, y, progress=None):
-        """Write the convolution to y. b: may have no elements, if there is no bias."""
         kernel = self._kernel(w)
         for images, rows in self.blocks(x, y.shape, progress):
             points = self._points(x, images, rows, y.shape[2])
@@ -116,10 +112,11 @@ class Winograd:
             add_bias(part, b)
 
     def backward(self, x, w, dy, dw, db, dx=None, progress=None):
-        """Write the gradients of the kernel, of the bias if db has elements, and of the input unless dx is None."""
         kernel = None if dx is None else self._kernel(w)
         left, right = (g.T for g in self._matrices(KERNEL, w.dtype))
-        kernel_gradient = scratch("kernel gradient", (self.points, *w.shape[2:]), w.dtype) if self._is_small(w) else None
+        # Gradients of small transformed kernels are added up over all blocks; of large ones each block's is transformed back.
+        transformed = self.points, *w.shape[2:]
+        kernel_gradient = scratch("kernel gradient", transformed, w.dtype) if prod(transformed) <= GRADIENTS_AT_ONCE else None
         (dw if kernel_gradient is None else kernel_gradient).fill(0)
         sums = scratch("column sums", db.shape, db.dtype)
         db.fill(0)
@@ -139,12 +136,7 @@ class Winograd:
         if kernel_gradient is not None:
             transform_kernels(left, right, kernel_gradient, dw)
 
-    def _is_small(self, w):
-        """Whether the gradient of the transformed kernel is added up over all blocks; else each block's is transformed back."""
-        return self.points * prod(w.shape[2:]) <= GRADIENTS_AT_ONCE
-
     def input_gradient(self, dy, w, dx, progress=None):
-        """Write the gradient of the input to dx."""
         kernel = self._kernel(w)
         dx.fill(0)
         for images, rows in self.blocks(dx, dy.shape, progress):
@@ -157,7 +149,6 @@ class Winograd:
         return kernel
 
     def blocks(self, x, shape, progress=None):
-        """Yield slices (images, rows) of outputs whose tiles fit the cache. x: the input. shape: that of all outputs."""
         tile = self.points * max(x.shape[3], shape[3]) * x.itemsize
         # Each block reads the whole transformed kernel, so a block needs enough tiles for this to be negligible.
         most = max(kernels().winograd_bytes, kernels().winograd_tiles * tile)
@@ -184,7 +175,6 @@ class Winograd:
 
     def _transformed(self, pair, block, down, across, name):
         """left @ tile @ right.T for the tiles that start at every m-th pixel: (*n, images, down, across, channels), as `name`.
-
         pair: (left, right), with as many columns as a tile has rows and columns. block: (images, rows, columns, channels)."""
         (left, right), (images, _, columns, channels) = pair, block.shape
         (height, width), (m_rows, m_columns) = (left.shape[1], right.shape[1]), self.m
@@ -193,9 +183,8 @@ class Winograd:
         halfway = scratch("halfway", (images, down, self.n[0], columns, channels), block.dtype)
         xp.matmul(left, tiles, out=halfway.reshape(images, down, self.n[0], -1))
         b, d, i, q, c = halfway.strides
-        tiles = xp.lib.stride_tricks.as_strided(
-            halfway, (self.n[0], images, down, across, width, channels), (i, b, d, m_columns * q, q, c)
-        )
+        shape = self.n[0], images, down, across, width, channels
+        tiles = xp.lib.stride_tricks.as_strided(halfway, shape, (i, b, d, m_columns * q, q, c))
         points = scratch(name, (*self.n, images, down, across, channels), block.dtype)
         xp.matmul(right, tiles, out=points.transpose(0, 2, 3, 4, 1, 5))
         return points
@@ -265,9 +254,8 @@ def multiply(points, kernel, out, at_once):
 
 
 def add_products(points, products, kernel_gradient, at_once):
-    """Add points.T @ products to the gradient of the transformed kernel, (points, C, F), for `at_once` points at a time.
-
-    points: (points, tiles, C). products: (points, tiles, F)."""
+    """Add points.T @ products, (points, tiles, C) and (points, tiles, F), to the gradient of the transformed kernel,
+    (points, C, F), for `at_once` points at a time."""
     partial_sum = scratch("products of some points", (at_once, *kernel_gradient.shape[1:]), points.dtype)
     for start in range(0, len(points), at_once):
         some = slice(start, start + at_once)
@@ -277,7 +265,6 @@ def add_products(points, products, kernel_gradient, at_once):
 
 def add_kernel_gradient(points, products, left, right, dw):
     """Add left @ (points.T @ products) @ right.T to dw, (kh, kw, C, F), for some channels at a time, which takes little memory.
-
     points: (points, tiles, C). products: (points, tiles, F). left, right: (kh, n) and (kw, n)."""
     channels, filters = dw.shape[2:]
     at_once = max(1, GRADIENTS_AT_ONCE // (len(points) * filters) // 16 * 16)
@@ -292,7 +279,6 @@ def add_kernel_gradient(points, products, left, right, dw):
 
 def transform_kernels(left, right, kernels, out):
     """Write left (p, kh) @ kernel @ right.T (kw, q) to out, (p, q, C, F), for each input channel and filter.
-
     kernels: (kh, kw, C, F). The first two dimensions of both may be joined."""
     (p, kh), (q, kw) = left.shape, right.shape
     kernels, out = kernels.reshape(kh, kw, -1), out.reshape(p, q, -1)

@@ -38,8 +38,7 @@ scratch = Workspace()  # shared by the whole process, for arrays that are needed
 
 def blocks(images, rows, row_bytes, step=1, block_bytes=None, progress=None):
     """Yield slices (images, rows) that cover a batch: several whole images or rows of one; `progress` is called after each.
-    row_bytes: what a row takes. step: of the rows in a block, except the last. block_bytes: about the size of a block on a CPU,
-    by default the table's; on a GPU it is DEVICE_BLOCK_BYTES."""
+    row_bytes: of a row. step: divides the rows of a block. block_bytes: about those of a block on a CPU, else the table's."""
     fit = max(1, (block_bytes or kernels().block_bytes if xp.is_cpu else DEVICE_BLOCK_BYTES) // max(1, row_bytes))
     if fit >= rows:
         count = -(-images // max(1, fit // max(1, rows)))
@@ -59,7 +58,6 @@ def blocks(images, rows, row_bytes, step=1, block_bytes=None, progress=None):
 
 def flat_pieces(*arrays, progress=None):
     """Tuples of flat pieces of arrays of equal size, `chunk` elements of the table each; `progress` is called after each.
-
     There is one piece, the arrays, if they are small, lie on a GPU, or if one of them is not contiguous."""
     chunk = kernels().chunk
     if arrays[0].size <= chunk or not xp.is_cpu or not all(array.flags.c_contiguous for array in arrays):
@@ -78,9 +76,8 @@ def _flat_pieces(flat, chunk, progress):
 
 
 def pieces(arrays, vectors):
-    """Yield flat pieces of about `piece` elements of the table, each with the vectors (channels,), repeated to its length. On a
-    GPU all are matrices (samples or pixels, channels). Vectors are rounded to the type of the arrays; pieces are copies where
-    arrays are not contiguous."""
+    """Yield flat pieces of about `piece` elements of the table, copies if arrays are not contiguous, each with the vectors
+    (channels,) in their type, repeated to its length. On a GPU all are matrices (samples or pixels, channels)."""
     channels, dtype = arrays[0].shape[-1], arrays[0].dtype
     if not arrays[0].size:
         return
@@ -136,7 +133,6 @@ def _ones(count, dtype):
 
 def copy_runs(target, source):
     """Copy an array to one of the same shape; in both, the elements along the last dimension lie side by side in memory.
-
     On a CPU each such run is copied as one element, which is faster where runs are short, as the channels of a pixel are."""
     if xp.is_cpu and source.shape[-1]:
         run = f"V{source.shape[-1] * source.itemsize}"

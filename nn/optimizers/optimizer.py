@@ -1,8 +1,8 @@
 """Optimizers, which work on the flat buffers of a network: SGD and, with a step size for each parameter, Adam and others.
 
-Each update is the same as PyTorch's. In the formulas, g is the gradient with the penalties: grad + l2 p + l1 sign(p). Where a
-paper uses the running mean (1 - beta) sum_i beta^i g_(t-i), the state array holds the sum without the factor (1 - beta). This
-saves one pass over the array; the factor is part of the constants of the step.
+Each update is the same as PyTorch's. In the formulas, g is the gradient with the penalties: grad + l2 p + l1 sign(p). For a
+running mean (1 - beta) sum_i beta^i g_(t-i), the state array holds the sum without (1 - beta), which is part of the constants
+of the step: this saves one pass over the array.
 """
 
 import math
@@ -95,12 +95,11 @@ class Optimizer:
         """Restore the state from what `state_arrays` and `state_numbers` returned; arrays may be copies, or on the host.
 
         ValueError, and nothing is changed, if names, shapes or the owned slices differ from those of this optimizer."""
-        fits = arrays.keys() == self._state.keys() and numbers.keys() == self.state_numbers().keys()
-        if fits and numbers["owned"] != self.owned:
+        fits = numbers.keys() == self.state_numbers().keys()
+        if fits and arrays.keys() == self._state.keys() and numbers["owned"] != self.owned:
             raise ValueError(f"state of {type(self).__name__}: it is of other slices of the parameters")
-        if not fits or any(arrays[name].shape != own.shape for name, own in self._state.items()):
-            shapes = {name: array.shape for name, array in arrays.items()}
-            expected = {name: array.shape for name, array in self._state.items()}
+        shapes, expected = ({name: array.shape for name, array in some.items()} for some in (arrays, self._state))
+        if not fits or shapes != expected:
             raise ValueError(f"state of {type(self).__name__}: got {shapes} and {sorted(numbers)}, expected {expected}")
         for name, own in self._state.items():
             own[...] = to_device(arrays[name])
@@ -119,13 +118,13 @@ class Optimizer:
 
 
 class SGD(Optimizer):
-    """Stochastic gradient descent with momentum; the update is the same as PyTorch's.
+    """Stochastic gradient descent with momentum. Values out of range raise ValueError, in all optimizers.
 
     g <- grad + l2 p + l1 sign(p);  v <- momentum v + g;  p <- p - lr v, or with Nesterov p <- p - lr (g + momentum v).
 
-    The state array `scaled_velocity` is lr v instead of v. So an update needs no array besides p, the gradient and v, and
-    moves a third fewer bytes. When lr changes, the array is rescaled by the ratio of the rates. A step with a rate of 0 moves
-    no parameter but still changes v; the array then keeps its scale, `velocity_lr`: the last rate above 0, at first 1.
+    The state array `scaled_velocity` is lr v, so an update needs no array besides p, the gradient and v, and moves a third
+    fewer bytes. When lr changes, it is rescaled by the ratio of the rates. A step with a rate of 0 moves no parameter but
+    changes v; the array then keeps its scale, `velocity_lr`: the last rate above 0, at first 1.
 
     Parameters
     ----------
@@ -140,11 +139,6 @@ class SGD(Optimizer):
     l2, l1 : float
         The weights of the penalties l2/2 |p|^2 and l1 |p| on all parameters. They add to the gradient, but not to the loss that
         is reported.
-
-    Raises
-    ------
-    ValueError
-        For values out of range.
 
     Examples
     --------
@@ -228,11 +222,6 @@ class Adam(Optimizer):
     decoupled : bool
         Whether l2 shrinks the parameters directly, p <- (1 - lr l2) p, instead of being part of g.
 
-    Raises
-    ------
-    ValueError
-        For values out of range.
-
     Examples
     --------
     >>> from gridgrad.nn import Adam, Linear, Sequential
@@ -271,9 +260,7 @@ class Adam(Optimizer):
             xp.multiply(p, shrinkage, out=p)
         xp.multiply(gradients, beta1, out=gradients)
         xp.add(gradients, g, out=gradients)
-        xp.multiply(g, g, out=g)
-        xp.multiply(squares, beta2, out=squares)
-        xp.add(squares, g, out=squares)
+        _accumulate(squares, g, beta2, g)
         _descend(p, gradients, squares, lr, eps, g)
 
 
@@ -290,11 +277,6 @@ class Adagrad(Optimizer):
         Above 0.
     l2, l1
         As in SGD.
-
-    Raises
-    ------
-    ValueError
-        For values out of range.
 
     Examples
     --------
@@ -341,11 +323,6 @@ class Adadelta(Optimizer):
     l2, l1
         As in SGD.
 
-    Raises
-    ------
-    ValueError
-        For values out of range.
-
     Examples
     --------
     >>> from gridgrad.nn import Adadelta, Linear, Sequential
@@ -356,13 +333,7 @@ class Adadelta(Optimizer):
     state_names = ("squares", "changes")
 
     def __init__(
-        self,
-        net: Sequential,
-        lr: float | Schedule = 1.0,
-        rho: float = 0.9,
-        eps: float = 1e-6,
-        l2: float = 0.0,
-        l1: float = 0.0,
+        self, net: Sequential, lr: float | Schedule = 1.0, rho: float = 0.9, eps: float = 1e-6, l2: float = 0.0, l1: float = 0.0
     ) -> None:
         _check(eps, rho=rho)
         super().__init__(net, lr, l2, l1)
@@ -375,22 +346,23 @@ class Adadelta(Optimizer):
         lr, rho, eps = constants
         squares, changes = state
         scratch = self.scratch[: len(g)]
-        self._accumulate(squares, g, rho)
+        _accumulate(squares, g, rho, scratch)
         xp.add(squares, eps, out=scratch)
         xp.sqrt(scratch, out=scratch)
         xp.divide(g, scratch, out=g)
         xp.add(changes, eps, out=scratch)
         xp.sqrt(scratch, out=scratch)
         xp.multiply(g, scratch, out=g)
-        self._accumulate(changes, g, rho)
+        _accumulate(changes, g, rho, scratch)
         xp.multiply(g, lr, out=g)
         xp.subtract(p, g, out=p)
 
-    def _accumulate(self, total, x, rho):
-        """total <- rho total + x^2."""
-        scratch = xp.multiply(x, x, out=self.scratch[: len(x)])
-        xp.multiply(total, rho, out=total)
-        xp.add(total, scratch, out=total)
+
+def _accumulate(total, x, decay, scratch):
+    """total <- decay total + x^2; scratch is overwritten and may be x."""
+    xp.multiply(x, x, out=scratch)
+    xp.multiply(total, decay, out=total)
+    xp.add(total, scratch, out=total)
 
 
 def _descend(p, direction, squares, lr, eps, scratch):

@@ -51,8 +51,7 @@ def _check(lr):
 
 
 def parse(text, lr, total_steps):
-    """The schedule for an option of the command line (HELP), for the learning rate lr; cosines reach 0 at `total_steps`.
-    ValueError says what is accepted."""
+    """The schedule of an option (HELP); cosines reach 0 at `total_steps`. ValueError says what is accepted."""
     unknown = ValueError(f"unknown schedule '{text}': use {HELP}")
 
     def number(kind, word):
@@ -76,5 +75,4 @@ def parse(text, lr, total_steps):
             return schedule
         case ["warmup", steps]:
             return warmup(schedule, number(int, steps))
-        case _:
-            raise unknown
+    raise unknown

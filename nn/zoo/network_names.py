@@ -19,7 +19,6 @@ pooling, twice, and one fully connected layer. It does not say which normalisati
 As in torchvision, googlenet has kernels of 3x3 where the paper has 5x5; it has no auxiliary classifiers.
 """
 
-from functools import partial
 from math import prod
 
 import numpy as np
@@ -145,7 +144,6 @@ def normalised(inputs, outputs, kernel, stride=1, padding=0):
 
 def residual_stages(layers, shape, outputs, channels, widths, blocks):
     """`layers`, which give so many channels, stages of residual blocks, the mean over the image, and a Linear layer.
-
     widths: the channels of each stage. blocks: how many a stage has. Every stage but the first halves height and width."""
     for width in widths:
         for block in range(blocks):
@@ -173,7 +171,6 @@ def dense(layers, shape, widths, activation, outputs, before=list, after=list):
 
 def perceptron(features, widths, activation, outputs, before=list, after=list):
     """Hidden layers of `widths`, each a Linear layer and an `activation`, and a Linear layer to the outputs.
-
     before, after: functions that make the layers to put before and after each hidden layer."""
     layers = []
     for width in widths:
@@ -182,23 +179,13 @@ def perceptron(features, widths, activation, outputs, before=list, after=list):
     return [*layers, Linear(features, outputs)]
 
 
-# name: (function from shape and outputs to the layers, whether the network takes images)
+# name: function from shape and outputs to the layers
 ZOO = {
-    "mlp2": (mlp2, False),
-    "mlp3": (mlp3, False),
-    "mnist-cnn": (mnist_cnn, True),
-    "cifar-cnn": (cifar_cnn, True),
-    "marques-50-500": (marques(50, 500), True),
-    "marques-150-800": (marques(150, 800), True),
-    "marques-300-1000": (marques(300, 1000), True),
-    "marques-500-1500": (marques(500, 1500), True),
-    "lenet5": (lenet5, True),
-    "alexnet": (alexnet, True),
-    "vgg16": (vgg16, True),
-    "resnet18": (resnet18, True),
-    "resnet20": (resnet20, True),
-    "googlenet": (googlenet, True),
-}
+    "mlp2": mlp2, "mlp3": mlp3, "mnist-cnn": mnist_cnn, "cifar-cnn": cifar_cnn, "marques-50-500": marques(50, 500),
+    "marques-150-800": marques(150, 800), "marques-300-1000": marques(300, 1000), "marques-500-1500": marques(500, 1500),
+    "lenet5": lenet5, "alexnet": alexnet, "vgg16": vgg16, "resnet18": resnet18, "resnet20": resnet20, "googlenet": googlenet,
+}  # fmt: skip
+FLAT = "mlp2", "mlp3"  # those that take features instead of images
 
 
 # ----- the network that a text describes
@@ -215,33 +202,30 @@ HELP = (
 
 def build(spec, shape, outputs, seed=0, dtype=np.float32):
     """The Sequential that a text like that of `--net` (HELP) describes; its `input_shape` is the one in which it takes samples.
-    shape: of the data set's samples, (height, width, channels) or a number of features, which is flat for networks of Linear
-    layers. ValueError says what is wrong and what is accepted."""
+    shape: of the data set's samples, (height, width, channels) or a number of features; flat for networks of Linear layers.
+    ValueError says what is wrong and what is accepted."""
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     if spec.startswith(PRUNED):
         return _pruned(spec, shape, outputs, seed, dtype)
     name, _, rest = spec.partition(",")
-    most = MOST_PIXELS if name in ZOO and ZOO[name][1] else MOST_WIDTH
+    takes_images = name in ZOO and name not in FLAT
+    most = MOST_PIXELS if takes_images else MOST_WIDTH
     if prod(shape) > most or outputs > MOST_WIDTH:
         raise ValueError(f"samples of {prod(shape)} numbers and {outputs} outputs are too large for the net '{name}': at most "
                          f"{most} and {MOST_WIDTH}")  # fmt: skip
-    if name in ZOO:
-        layers, takes_images = ZOO[name]
-        shape = shape if takes_images else (prod(shape),)
-        layers = zoo_layers(spec, layers, takes_images, rest, shape, outputs)
-    else:
-        shape = (prod(shape),)
-        layers = mlp_layers(spec, *shape, outputs)
+    if takes_images and len(shape) != 3:
+        size = "x".join(map(str, shape))
+        raise ValueError(f"net '{spec}' takes images, but the samples are of shape {size}: use another data set or net")
+    shape = shape if takes_images else (prod(shape),)
+    layers = zoo_layers(spec, name, rest, shape, outputs) if name in ZOO else mlp_layers(spec, *shape, outputs)
     return Sequential(layers, seed, dtype, shape)
 
 
-def zoo_layers(spec, layers, takes_images, rest, shape, outputs):
-    """The layers of a network of the zoo, which the function `layers` makes. rest: empty, or sets the dropout probability."""
+def zoo_layers(spec, name, rest, shape, outputs):
+    """The layers of a network of the zoo. rest: of the spec behind the name and a comma, such as dropout=0.2."""
     size = "x".join(map(str, shape))
-    if takes_images and len(shape) != 3:
-        raise ValueError(f"net '{spec}' takes images, but the samples are of shape {size}: use another data set or net")
     try:
-        layers = layers(shape, outputs)
+        layers = ZOO[name](shape, outputs)
     except ValueError as error:
         raise ValueError(f"net '{spec}' on images of {size}: {error}") from None
     if "," in spec:
@@ -280,19 +264,19 @@ def mlp_layers(spec, features, outputs):
 
 def _pruned(spec, shape, outputs, seed, dtype):
     """The network of "pruned:FILE"."""
-    net = pruning.read(spec.removeprefix(PRUNED), partial(_unpruned, seed=seed, dtype=dtype))
+
+    def unpruned(inner, features, outputs):
+        """The network that was pruned; ValueError if that is none but a pruned one itself."""
+        if inner.startswith(PRUNED):
+            raise ValueError("it names another file")
+        return build(inner, features, outputs, seed, dtype)
+
+    net = pruning.read(spec.removeprefix(PRUNED), unpruned)
     features, given = prod(shape), net.output_shape(net.input_shape)
     if net.input_shape != (features,) or given != (outputs,):
         raise ValueError(f"net '{spec}' has {net.input_shape[0]} features and {given[0]} outputs, but {features} and {outputs} "
                          "are wanted: give the data set, or the shape and the outputs, for which it was trained")  # fmt: skip
     return net
-
-
-def _unpruned(spec, features, outputs, seed, dtype):
-    """The network that was pruned; ValueError if that is none but a pruned one itself."""
-    if spec.startswith(PRUNED):
-        raise ValueError("it names another file")
-    return build(spec, features, outputs, seed, dtype)
 
 
 def _dropout(word, spec):

@@ -23,20 +23,15 @@ def prune(net, zeros, layer_by_layer=False):
     groups = [[name] for name in sizes] if layer_by_layer else [list(sizes)]
     patterns = {}
     for names in groups:
-        least = _threshold(np.concatenate([sizes[name].ravel() for name in names]), zeros)
-        patterns |= {name: sizes[name] > least for name in names}
+        together = np.concatenate([sizes[name].ravel() for name in names])
+        count = round(zeros * len(together))
+        largest_to_go = np.partition(together, count - 1)[count - 1] if count else -1.0
+        patterns |= {name: sizes[name] > largest_to_go for name in names}
     return with_patterns(net, patterns, state)
-
-
-def _threshold(sizes, zeros):
-    """The largest of the magnitudes that go, the fraction `zeros` of `sizes`, (n,); -1 if none goes."""
-    count = round(zeros * len(sizes))
-    return np.partition(sizes, count - 1)[count - 1] if count else -1.0
 
 
 def with_patterns(net, patterns, state):
     """A new Sequential with SparseLinear layers for the Linear ones of `net`, and the values of a `state_dict`.
-
     patterns: {name of a Linear layer: pattern}, for all. ValueError if other layers have weights or branches."""
     layers = []
     for layer in net.layers:
@@ -63,7 +58,6 @@ def write(path, net, spec):
 
 def read(path, make):
     """The Sequential in a file; weights that are zero there stay zero in training. ValueError names the file if it is damaged.
-
     make: a function from a name and the numbers of features and of outputs to the network that was pruned."""
     if not Path(path).is_file():
         raise ValueError(f"no file {path}: the program pruned writes it, with --out {path}")

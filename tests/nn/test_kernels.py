@@ -13,7 +13,6 @@ import pytest
 from gridgrad.nn import Linear, Sequential
 from gridgrad.nn.device import xp
 from gridgrad.nn.kernels import gemm, kernel_table, measure_table
-from gridgrad.nn.kernels.convolution import algorithm
 from gridgrad.nn.kernels.kernel_table import ORIENTATIONS, SHIPPED, Kernels, Tiles, from_json, generation, shipped, to_json
 from gridgrad.nn.kernels.measure_table import ProductOverRows, TimedConvolution, TimedProduct
 from gridgrad.nn.kernels.processor import Blas, Processor, parsed
@@ -207,12 +206,10 @@ class Simulated:
             grouped = table.group_rows and group >= table.group_rows
             return (0.8 + 20 / group if grouped else 1) * task.rows * task.m * task.n * 1e-11
         shape = task.kernel, task.channels, task.filters
-        window = measure_table.window_of(task.kernel)
-        chosen = algorithm(window, *shape[1:], task.size, task.size, np.float32, task.images)
         ratio = {
             Winograd: 0.4 + 0.6 * self.winograd_from / task.channels,
             RowWinograd: 0.6 + 0.2 * self.winograd_from / task.channels,
-        }.get(type(chosen), 1)
+        }.get(type(task.algorithm), 1)
         return ratio * np.prod(shape) * 1e-8 * (1 + 0.1 * abs(np.log2(table.block_bytes / 2**20)))
 
     def seconds(self, task, table):

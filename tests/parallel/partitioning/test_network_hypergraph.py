@@ -21,7 +21,7 @@ from gridgrad.nn import (
     network_summary,
 )
 from gridgrad.nn.zoo import network_names
-from gridgrad.nn.zoo.network_names import ZOO
+from gridgrad.nn.zoo.network_names import FLAT, ZOO
 from gridgrad.parallel.partitioning.network_hypergraph import of_network
 from gridgrad.parallel.placement.layer_kinds import PLACES, ByChannel
 from gridgrad.parallel.plans.hypergraph import Owners
@@ -135,7 +135,7 @@ def test_features_travel_to_the_neurons_that_have_a_weight_for_them():
 @pytest.mark.parametrize("name", sorted(ZOO))
 def test_every_network_of_the_zoo_has_a_hypergraph(name, grain):
     """The work is that of the summary, and owners become parts and parts owners."""
-    takes_images = ZOO[name][1]
+    takes_images = name not in FLAT
     net = network_names.build(name, (63, 63, 3) if takes_images else 64, 10)
     model = of_network(net, grain, filter_blocks=5, neuron_blocks=3)
     model.hypergraph.check()
