@@ -106,7 +106,8 @@ class Watchdog:
     def _watch(self):
         while not self._over.wait(self.period):
             self._look()
-            states = self._states()
+            now, limit = time.monotonic(), max(SILENT, 10 * self.period)
+            states = [WatchState(*member, slot[0].item(), now, limit) for member, slot in zip(self.members, self.slots)]
             fresh = [at for at, state in enumerate(states) if not state.silent]
             if fresh and fresh[0] == self.me:
                 self._judge(states)
@@ -128,11 +129,6 @@ class Watchdog:
         words = f"{where}{step}".encode()
         self.slots[self.me][0] = time.monotonic(), self._still, bool(inside or method), words
 
-    def _states(self):
-        """The WatchState of each rank of the node."""
-        now, limit = time.monotonic(), max(SILENT, 10 * self.period)
-        return [WatchState(*member, slot[0].item(), now, limit) for member, slot in zip(self.members, self.slots)]
-
     def _judge(self, states):
         """Report what is wrong on this node, once, and end the job if that does not change within GRACE seconds."""
         waiting = max((state.seconds for state in states if state.waits and not state.silent), default=0.0)
@@ -142,7 +138,7 @@ class Watchdog:
             return
         if not self._reported:
             self._reported = True
-            self._say([f"a rank has not gone on for {longest:.0f} s; the ranks on {platform.node()}:", *map(str, states)])
+            self._say([f"a rank has not gone on for {longest:.0f} s; the ranks on {platform.node()}:", *states])
         if waiting > self.seconds + GRACE:
             self._say([f"the job is ended, since a rank has waited longer than {self.seconds:g} s"])
             end_job()
