@@ -141,7 +141,11 @@ class Watchdog:
             self._say([f"a rank has not gone on for {longest:.0f} s; the ranks on {platform.node()}:", *states])
         if waiting > self.seconds + GRACE:
             self._say([f"the job is ended, since a rank has waited longer than {self.seconds:g} s"])
-            end_job()
+            sys.stdout.flush()
+            time.sleep(DRAIN)
+            threading.Thread(target=MPI.COMM_WORLD.Abort, args=(1,), daemon=True).start()
+            time.sleep(FORCE)
+            os._exit(1)
 
     def _say(self, lines):
         # in one piece, so that lines of other ranks do not come between
@@ -198,12 +202,3 @@ def place(frame):
 def in_words(ranks):
     """Some ranks in words: "ranks 0-3, 8"."""
     return f"rank{'s' * (len(ranks) > 1)} {in_short(ranks, ', ')}"
-
-
-def end_job():
-    """End the whole job from a thread while the main thread is blocked. It does not return."""
-    sys.stdout.flush()
-    time.sleep(DRAIN)
-    threading.Thread(target=MPI.COMM_WORLD.Abort, args=(1,), daemon=True).start()
-    time.sleep(FORCE)
-    os._exit(1)

@@ -53,7 +53,11 @@ def shared_arrays(comm, size, dtype, everyone=None):
     with contextlib.ExitStack() as until_all_have_opened_all:
         try:
             file = until_all_have_opened_all.enter_context(tempfile.NamedTemporaryFile(dir=folder, prefix=prefix))
-            _reserve(file, max(size * dtype.itemsize, 1))
+            nbytes = max(size * dtype.itemsize, 1)
+            if hasattr(os, "posix_fallocate"):  # a lack of memory is an OSError now, and no crash at the first write
+                os.posix_fallocate(file.fileno(), 0, nbytes)
+            else:
+                os.ftruncate(file.fileno(), nbytes)
             name = file.name
         except OSError as failure:
             error = failure.strerror
@@ -68,14 +72,6 @@ def shared_arrays(comm, size, dtype, everyone=None):
         words = next(filter(None, errors))
         raise NoSharedMemory(f"the ranks of this node can not share memory in {folder} ({words}): use --reduction plain")
     return arrays
-
-
-def _reserve(file, size):
-    """Reserve `size` bytes for a file, so that a lack of memory is an OSError now and not a crash at the first write."""
-    if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(file.fileno(), 0, size)
-    else:
-        os.ftruncate(file.fileno(), size)
 
 
 def has_room(net):
