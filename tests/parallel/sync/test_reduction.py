@@ -366,7 +366,7 @@ def test_a_layer_that_fails_leaves_no_progress_points_behind(comm):
         assert context.progress is not None and net.observer.progress is None
 
 
-def full(file, size):
+def full(*arguments):
     raise OSError(28, "full")
 
 
