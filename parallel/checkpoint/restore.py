@@ -161,7 +161,6 @@ class Sources:
         return self._shard(number).array(path)[first : first + len(piece)]
 
     def _shard(self, number):
-        """The file with a number, open."""
         if number not in self._open:
             shard = ShardFile(self.manifest.folder / self.manifest.files[number]["name"])
             self._open[number] = self._opened.enter_context(shard)

@@ -160,9 +160,8 @@ class Saver:
                 error = one_line(caught)
             value = self.program.value()
         folder, error = broadcast(self.comm, (folder, error))
-        self._writing = Writing(folder, error, step, value if value is None or np.isfinite(value) else None)
-        if folder:
-            self._writing.begin(folder / file_of(self.comm.rank), copies, table)
+        value = value if value is None or np.isfinite(value) else None
+        self._writing = Writing(folder, error, step, value, file_of(self.comm.rank), copies, table)
 
     def complete(self):
         """Wait until the checkpoint that was begun last is whole. Collective. Raises UserError, on all ranks, if that fails."""
@@ -244,30 +243,29 @@ class Agreement:
 
 
 class Writing:
-    """A checkpoint that is being written. folder: None if it could not be made. error: in words, or None."""
+    """A checkpoint that is being written. folder: None if it could not be made. error: in words, or None.
 
-    def __init__(self, folder, error, step, value):
+    name, arrays, table: of this rank's file, which a thread begins to write."""
+
+    def __init__(self, folder, error, step, value, name, arrays, table):
         self.folder, self.error, self.step, self.value = folder, error, step, value
         self.entry, self._thread = None, None
-
-    def begin(self, *arguments):
-        """Begin to write this rank's file, with the arguments of `write_shard`."""
-        self._thread = threading.Thread(target=self._write, args=arguments)
-        self._thread.start()
+        if folder:
+            self._thread = threading.Thread(target=self._write, args=(folder / name, arrays, table))
+            self._thread.start()
 
     def is_under_way(self):
         return self._thread is not None and self._thread.is_alive()
 
     def wait(self):
-        """Wait until this rank's file is written, if that was begun."""
         if self._thread:
             self._thread.join()
 
-    def _write(self, *arguments):
+    def _write(self, path, arrays, table):
         try:
-            self.entry = write_shard(*arguments)
+            self.entry = write_shard(path, arrays, table)
         except Exception as error:  # OSError or RuntimeError of h5py where a disk is full; whatever it is must be told
-            self.error = what_failed(error, arguments[0])
+            self.error = what_failed(error, path)
 
 
 def what_failed(error, path):

@@ -43,15 +43,10 @@ def chrome_trace(parts):
     for part in parts:
         shown = spans(part["rank"], part["events"], waits[part["rank"]], zero)
         found += names(part, max([FLYING, *(span["tid"] for span in shown)])) + shown
-    return {
-        "traceEvents": found,
-        "displayTimeUnit": "ms",
-        "otherData": {
-            "ranks": len(parts),
-            "clock": "that of rank 0, compared by ping-pong at both ends, linear in between",
-            "clock accuracy in microseconds": round(max(part["accuracy"] for part in parts) * 1e6, 3),
-        },
-    }
+    clock = "that of rank 0, compared by ping-pong at both ends, linear in between"
+    accuracy = round(max(part["accuracy"] for part in parts) * 1e6, 3)
+    other = {"ranks": len(parts), "clock": clock, "clock accuracy in microseconds": accuracy}
+    return {"traceEvents": found, "displayTimeUnit": "ms", "otherData": other}
 
 
 def write(path, trace):

@@ -100,14 +100,9 @@ class Trace(SpanObserver):
 
         Collective. `write` writes it to a file.
         """
-        part = {
-            "rank": MPI.COMM_WORLD.rank,
-            "coordinates": self.net.grid.coordinates,
-            "host": platform.node(),
-            "accuracy": max(error for *_, error in self.comparisons),
-            "events": self._events(),
-        }
-        parts = self.net.grid.gather(part)
+        grid, accuracy = self.net.grid, max(error for *_, error in self.comparisons)
+        part = {"rank": MPI.COMM_WORLD.rank, "coordinates": grid.coordinates, "host": platform.node(), "accuracy": accuracy}
+        parts = grid.gather(part | {"events": self._events()})
         return parts and chrome_trace(parts)
 
     def write(self, path: str | os.PathLike) -> None:

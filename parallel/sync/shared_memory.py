@@ -140,7 +140,7 @@ class UpdatedRun(NamedTuple):
     where: slice  # of this rank's flat buffers
     part: slice  # of the run, which this rank updates if the reduction is sharded
     leaders: Group | None  # the first rank of each node that holds the run, or all where each leads itself; None elsewhere
-    copies: list  # see `_copies`
+    copies: list  # views of it in the other parameter buffers of this node, which must be updated too
 
 
 class SharedMemoryReduction(Reduction):
@@ -183,7 +183,11 @@ class SharedMemoryReduction(Reduction):
             members = self.net.grid.on_node(group)
             places = [slice(starts[m][number], starts[m][number] + size(where)) for m in members]
             part = Partition.even(size(where), len(members)).part(members.index(node.rank))
-            copies = self._copies(members, places) if self.sharded else []
+            copies = []
+            if self.sharded:  # only ranks that hold the same blocks of all parameters share one buffer of them
+                others = {self._holders[m]: place for m, place in zip(members, places)}
+                others.pop(self._holders[node.rank])
+                copies = [self._parameters[holder][place] for holder, place in others.items()]
             leaders = self.net.grid.leaders(group)
             if holders is not group and self._several_nodes:
                 members, places, leaders = [node.rank], [where], group
@@ -191,14 +195,6 @@ class SharedMemoryReduction(Reduction):
             self._runs.append(UpdatedRun(shared, where, part, leaders, copies))
         sums = [run.shared for run in self._runs]
         self._read = self.grads.itemsize * sum(size(run.part) * (len(run.gradients) - 1) for run in sums)  # of other ranks
-
-    def _copies(self, members, places):
-        """Views of the same run in the other parameter buffers of this node, which must be updated too.
-
-        Only ranks that hold the same blocks of all parameters share one buffer."""
-        found = {self._holders[m]: place for m, place in zip(members, places)}
-        found.pop(self._holders[self.net.grid.node.rank])
-        return [self._parameters[holder][place] for holder, place in found.items()]
 
     @property
     def owned(self):
@@ -244,7 +240,6 @@ class SharedMemoryReduction(Reduction):
         return next(run for run in self._runs if slices_overlap(run.where, where))
 
     def _barrier(self):
-        """Wait for all ranks of the node."""
         node = self.net.grid.node
         with Call(node, "barrier", GRADIENTS, 0):
             node.comm.Barrier()
