@@ -1,8 +1,7 @@
 """Going on from a checkpoint, on any grid.
 
-All ranks together check the files of the newest checkpoint, and read the tables of the files. Then each rank puts its own
-blocks together from whatever pieces have elements of them. A checkpoint that is damaged, or can not be read, is passed over for
-the one before.
+All ranks together check the files of the newest checkpoint and read their tables; if it is damaged or unreadable, they take the
+one before. Then each rank puts its own blocks together from whatever pieces have elements of them.
 """
 
 from contextlib import ExitStack
@@ -52,8 +51,7 @@ class Checkpoint:
     def __init__(self, comm, manifest):
         self.manifest, self._comm, damage, unreadable, found = manifest, comm, "", False, []
         self.passed_over = set()  # the folders of those that `newest` could not use
-        for number in range(comm.rank, len(manifest.files), comm.size):
-            entry = manifest.files[number]
+        for number, entry in list(enumerate(manifest.files))[comm.rank :: comm.size]:
             try:
                 damage = damage or manifest.damage(entry)
                 if not damage:

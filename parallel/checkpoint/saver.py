@@ -4,9 +4,9 @@ At a *boundary*, between two steps, the ranks decide together whether to make a 
 writes, and a thread brings the copy to the disk while training goes on. When all threads are done, which the ranks find out at
 a later boundary, the first rank writes the manifest: now the checkpoint is whole, and older ones may go.
 
-The ranks agree by one all-reduce of three numbers, which is completed when they agree next, so that nobody waits for it. On
-several ranks a signal, or a clock that only the first rank looks at, therefore takes effect one boundary later. The numbers of
-the first boundary after a checkpoint was begun are older than it, and do not say whether it is under way.
+The ranks agree by an all-reduce that is completed when they agree next, so that nobody waits for it. On several ranks a signal,
+or the clock of the first rank, therefore takes effect one boundary later. What they agree on at the first boundary after a
+checkpoint was begun is older than it, and does not say whether it is under way.
 """
 
 import os

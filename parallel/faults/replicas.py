@@ -30,10 +30,8 @@ class ReplicaCheck:
     def after_step(self, step):
         """Called after training step number `step`. Collective. Raises Fault, on all ranks, if replicas differ."""
         self._steps += 1
-        if self._steps % self.every == 0:
-            self.compare(step)
-
-    def compare(self, step):
+        if self._steps % self.every:
+            return
         grid, arrays = self.net.grid, list(self._arrays())
         own = np.array([checksum(array) for _, _, array in arrays], np.uint32)
         sums = np.empty((grid.size, len(arrays)), np.uint32)

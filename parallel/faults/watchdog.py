@@ -1,8 +1,8 @@
 """A watchdog: it ends a job in which a rank waits too long in a collective, and says where all ranks are.
 
-A rank that is blocked in MPI can not say anything itself, so each rank has a thread that looks at its main thread now and then.
-Of MPI it calls only the function that ends the job. The threads of a node write what they see into memory that they share, and
-the first one that still runs reports for all of them, also for a process that is stopped.
+A rank that is blocked in MPI can not say anything, so each rank has a thread that looks at its main thread now and then. Of MPI
+it calls only the function that ends the job. The threads of a node write what they see into memory that they share, and the
+first one that still runs reports for all, also for a process that is stopped.
 
 A rank *waits* while it is in a collective or a receive that the tally counts (`here` of `parallel/job/waiting.py`), or while
 the line that its main thread executes calls another function of MPI. How long it has waited is counted in looks, not read from

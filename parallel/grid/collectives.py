@@ -40,11 +40,6 @@ def rounded_up_log2(ranks):
     return (ranks - 1).bit_length()
 
 
-def one_after_another(ranks):
-    """One message to, or from, each other rank."""
-    return ranks - 1
-
-
 def everyone(place):
     """The collective needs all ranks before any rank can leave."""
     return slice(None)
@@ -121,8 +116,8 @@ COLLECTIVES = {
         through_first=True),
     "gather": Collective(lambda group, elements, own: elements if group.rank else 0, rounded_up_log2, only_the_first_waits,
         through_first=True),
-    "hand out": Collective(all_but_own, one_after_another, first, through_first=True),
-    "hand in": Collective(all_but_own, one_after_another, only_the_first_waits, through_first=True),
+    "hand out": Collective(all_but_own, lambda ranks: ranks - 1, first, through_first=True),  # one message to each other rank
+    "hand in": Collective(all_but_own, lambda ranks: ranks - 1, only_the_first_waits, through_first=True),
     "shared sum": Collective(all_but_own, rounded_up_log2, everyone),
     "barrier": Collective(lambda group, elements, own: 0, rounded_up_log2, everyone),
 }  # fmt: skip

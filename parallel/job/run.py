@@ -1,8 +1,7 @@
 """All ranks of a job start together and end together.
 
-`run(main)` runs a program on every rank. It refuses a job that was launched wrongly. After a UserError, which is bad input, it
-prints the message once and ends every rank with status 2. When one rank fails in any other way, it prints that rank's
-traceback and ends the whole job, so that no rank waits for another one that is gone.
+`run(main)` refuses a job that was launched wrongly. After a UserError, which is bad input, it prints the message once and ends
+every rank with status 2. When one rank fails in any other way, it prints that rank's traceback and ends the whole job.
 """
 
 import os
@@ -376,26 +375,23 @@ def end_job_when_uncaught():
 
 
 def _in_main_thread(kind, error, trace):
-    before, default = _installed[0], sys.__excepthook__
-    _end_job(kind, error, trace, None if before is default else lambda: before(kind, error, trace))
+    _end_job(kind, error, trace, _installed[0], kind, error, trace)
 
 
 def _in_thread(arguments):
     if arguments.exc_type is SystemExit:  # it ends only its thread, and Python prints nothing
         return
-    before, default = _installed[1], threading.__excepthook__
-    chained = None if before is default else lambda: before(arguments)
-    _end_job(arguments.exc_type, arguments.exc_value, arguments.exc_traceback, chained)
+    _end_job(arguments.exc_type, arguments.exc_value, arguments.exc_traceback, _installed[1], arguments)
 
 
-def _end_job(kind, error, trace, before):
-    """Print the traceback with the rank, call the hook that ours replaced (`before`, if not None), and end all ranks."""
+def _end_job(kind, error, trace, before, *arguments):
+    """Print the traceback with the rank, call the hook `before` that ours replaced unless it is Python's, and end all ranks."""
     active = not MPI.Is_finalized()
     try:
         rank = MPI.COMM_WORLD.rank if active else "?"
         print_of_rank(rank, "".join(traceback.format_exception(kind, error, trace)))
-        if before is not None:
-            before()
+        if before not in (sys.__excepthook__, threading.__excepthook__):
+            before(*arguments)
         sys.stdout.flush()
         sys.stderr.flush()
     finally:

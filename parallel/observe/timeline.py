@@ -1,9 +1,8 @@
 """The events of all ranks as one timeline: the spans of time that a viewer shows, those of each rank nested in each other.
 
 Thread 0 of a rank shows what the rank does: steps, in them the instructions of a pipeline, in them layers, in them collectives
-and, within a blocking collective, how long the rank waited for the last rank to enter it. Thread 1 shows the non-blocking
-collectives while they are under way, with further threads where several overlap. A timeline is written in the Chrome trace
-format, which Perfetto and chrome://tracing can show.
+and, within a blocking collective, how long the rank waited for the last rank to enter it. Thread 1 and, where several overlap,
+further ones show the non-blocking collectives that are under way. Perfetto and chrome://tracing can show the files.
 """
 
 import json

@@ -13,9 +13,8 @@ ranks, in rank order, one cache-sized chunk at a time. What then happens to the 
   each rank leads itself, so that the all-reduce is one of all ranks of the group.
 
 The memory is mapped from files with `mmap`, which keeps it alive while an array on any rank uses it. The files are deleted as
-soon as all ranks have opened them, so nothing is left behind however the job ends. `MPI.Win.Allocate_shared` is as fast and
-leaves nothing behind either. But where memory lacks room, MPICH ends in a bus error instead of one line that says so. It also
-crashes at 2,000 windows, of which each network would need one, and an array must not outlive its window.
+soon as all ranks have opened them, so nothing is left behind however the job ends. `MPI.Win.Allocate_shared` is as fast, but
+without room for it MPICH ends in a bus error, it crashes at 2,000 windows, and an array must not outlive its window.
 """
 
 import contextlib
