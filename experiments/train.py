@@ -266,7 +266,7 @@ def main():
     if profile:
         layers = profile.rows(len(timer.seconds))
         measured = measured and measured | {"layers": layers}
-    timeline = trace.gathered() if trace else None
+    timeline = trace.timeline() if trace else None
     losses = workers_report.losses_of_all(grid, net, protocol, progress.losses)
     followed = workers_report.of_protocol(grid, net, protocol, args.batch_size)
 

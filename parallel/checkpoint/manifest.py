@@ -12,6 +12,7 @@ import re
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from gridgrad.nn.files.documents import content_of
@@ -162,14 +163,12 @@ def time_to_save(directory):
 def new_folder(directory, step):
     """Make a new folder for a checkpoint; returns its path. OSError if that fails."""
     directory.mkdir(parents=True, exist_ok=True)
-    number, name = 1, f"{FOLDER}{step:09d}"
-    while True:
-        try:
+    name = f"{FOLDER}{step:09d}"
+    for number in count(1):
+        with suppress(FileExistsError):
             folder = directory / (name if number == 1 else f"{name}-{number}")
             folder.mkdir()
             return folder
-        except FileExistsError:
-            number += 1
 
 
 def prune(directory, keep, apart=()):

@@ -1,10 +1,9 @@
 """Which elements of the global arrays each rank writes, and how they are put together again for other ranks.
 
-A *piece* is a range of the elements, in C order, of one block of a global array. What a rank writes of an array that is laid
-out as the flat buffers follows from three things: the slices of the flat buffers that the rank has, the runs of parameters that
-the same ranks hold, and the layouts of the parameters. Each element is written once in a worker:
+A *piece* is a range of the elements, in C order, of one block of a global array. Of an array that is laid out as the flat
+buffers each element is written once in a worker. In a run of parameters, which the same ranks hold:
 
-- where all ranks of a run have the same elements, each writes an even part of them, so that all write about equally much;
+- where all ranks have the same elements, each writes an even part of them;
 - where they have different ones, such as the states of a sharded optimizer, each writes those that no lower rank has.
 """
 
@@ -72,17 +71,13 @@ def written_slices(net, slices):
     All ranks have the same paths."""
     found = {path: [] for path in slices}
     for group, run in net.reduction.copies:
-        mine = {path: intervals_in(run, some) for path, some in slices.items()}
+        mine = {path: [(part.start - run.start, part.stop - run.start) for where in some if size(part := common(where, run))]
+                for path, some in slices.items()}  # fmt: skip
         everyone = group.comm.allgather(mine)
         for path, written in found.items():
             shared = share([theirs[path] for theirs in everyone], group.rank)
             written += [slice(run.start + start, run.start + stop) for start, stop in shared]
     return found
-
-
-def intervals_in(run, slices):
-    """The parts of slices that lie in a run, [(start, stop)] counted from its start."""
-    return [(part.start - run.start, part.stop - run.start) for where in slices if size(part := common(where, run))]
 
 
 def share(everyone, rank):

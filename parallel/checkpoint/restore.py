@@ -1,8 +1,7 @@
 """Going on from a checkpoint, on any grid.
 
-All ranks together check the files of the newest checkpoint, and read the tables of the files. Then each rank puts its own
-blocks together from whatever pieces have elements of them. A checkpoint that is damaged, or can not be read, is passed over for
-the one before.
+All ranks together check the files of the newest checkpoint and read their tables; if it is damaged or unreadable, they take the
+one before. Then each rank puts its own blocks together from whatever pieces have elements of them.
 """
 
 from contextlib import ExitStack
@@ -27,8 +26,7 @@ def newest(comm, directory, say=lambda line: None):
     """The newest Checkpoint in a folder that is whole; None if the folder has no checkpoints. Collective over all ranks.
 
     say: is told which are passed over, on each rank. UserError if none of those there can be used, or read."""
-    manifests, passed_over = on_root(comm, lambda: found_in(directory)) or (None, None)
-    manifests, passed_over = comm.bcast((manifests, passed_over))
+    manifests, passed_over = comm.bcast(on_root(comm, lambda: found_in(directory)))
     for words in passed_over.values():
         say(f"passed over: {words}")
     for manifest in manifests:
@@ -39,10 +37,9 @@ def newest(comm, directory, say=lambda line: None):
         say(f"passed over, since {'unreadable' if checkpoint.is_unreadable else 'damaged'}: {checkpoint.damage}")
         passed_over[manifest.folder] = checkpoint.damage
     if passed_over:
-        raise UserError(
-            f"no checkpoint in {directory} can be used ({next(iter(passed_over.values()))}): mend what hinders reading, or "
-            f"begin in another folder; gridgrad checkpoints {directory} --verify says more"
-        )
+        advice = f"begin in another folder; gridgrad checkpoints {directory} --verify says more"
+        first = next(iter(passed_over.values()))
+        raise UserError(f"no checkpoint in {directory} can be used ({first}): mend what hinders reading, or {advice}")
     return None
 
 
@@ -54,8 +51,7 @@ class Checkpoint:
     def __init__(self, comm, manifest):
         self.manifest, self._comm, damage, unreadable, found = manifest, comm, "", False, []
         self.passed_over = set()  # the folders of those that `newest` could not use
-        for number in range(comm.rank, len(manifest.files), comm.size):
-            entry = manifest.files[number]
+        for number, entry in list(enumerate(manifest.files))[comm.rank :: comm.size]:
             try:
                 damage = damage or manifest.damage(entry)
                 if not damage:
@@ -72,11 +68,9 @@ class Checkpoint:
         """Let participants take over their states, in the order of the dict; layouts may be others. Collective over all ranks.
 
         ValueError, on all ranks, before anything has changed or, if a participant can not use its numbers, after some have."""
-        if workers.size != self.manifest.workers:
-            raise ValueError(
-                f"{self.manifest.folder} has {self.manifest.workers} workers, and this run {workers.size}: "
-                f"name a grid with batch={self.manifest.workers}"
-            )
+        if workers.size != (needed := self.manifest.workers):
+            advice = f"name a grid with batch={needed}"
+            raise ValueError(f"{self.manifest.folder} has {needed} workers, and this run {workers.size}: {advice}")
         wanted, states, error = {name: participant.state() for name, participant in participants.items()}, {}, ""
         try:
             with ExitStack() as opened:
@@ -118,15 +112,13 @@ class Sources:
         """The State of a participant, for the layouts of a network now. wanted: its State now, whose values do not matter."""
         found = State(numbers=self._numbers.get(participant, {}))
         if different := ", ".join(sorted(found.numbers.keys() ^ wanted.numbers.keys())):
-            raise ValueError(
-                f"{self.manifest.folder} was written with other settings: its {participant} differs in {different}"
-            )
+            words = f"its {participant} differs in {different}"
+            raise ValueError(f"{self.manifest.folder} was written with other settings: {words}")
         nothing = np.empty(0, net.dtype)
         for name, (_, slices) in wanted.arrays.items():
             path, known = f"{participant}/{name}", self._all if name in wanted.divided else self._own
-            parts = [
-                self._block(path, layer, p, net.dtype, known).reshape(-1)[part] for layer, p, part in parts_of(net, slices)
-            ]
+            places = parts_of(net, slices)
+            parts = [self._block(path, layer, p, net.dtype, known).reshape(-1)[part] for layer, p, part in places]
             found.arrays[name] = np.concatenate([nothing, *parts]), slices
         for name in wanted.buffers:
             path = f"{participant}/{name}"
@@ -167,7 +159,6 @@ class Sources:
         return self._shard(number).array(path)[first : first + len(piece)]
 
     def _shard(self, number):
-        """The file with a number, open."""
         if number not in self._open:
             shard = ShardFile(self.manifest.folder / self.manifest.files[number]["name"])
             self._open[number] = self._opened.enter_context(shard)

@@ -4,9 +4,9 @@ At a *boundary*, between two steps, the ranks decide together whether to make a 
 writes, and a thread brings the copy to the disk while training goes on. When all threads are done, which the ranks find out at
 a later boundary, the first rank writes the manifest: now the checkpoint is whole, and older ones may go.
 
-The ranks agree by one all-reduce of three numbers, which is completed when they agree next, so that nobody waits for it. On
-several ranks a signal, or a clock that only the first rank looks at, therefore takes effect one boundary later. The numbers of
-the first boundary after a checkpoint was begun are older than it, and do not say whether it is under way.
+The ranks agree by an all-reduce that is completed when they agree next, so that nobody waits for it. On several ranks a signal,
+or the clock of the first rank, therefore takes effect one boundary later. What they agree on at the first boundary after a
+checkpoint was begun is older than it, and does not say whether it is under way.
 """
 
 import os
@@ -79,9 +79,8 @@ class Program:
 
     signals: Signals = field(default_factory=Signals)  # ask for a checkpoint and an end
     settings: dict = field(default_factory=dict)  # what a later run wants to know, for JSON
-    value: Callable[[], float | None] = lambda: (
-        None
-    )  # on the first rank: the lowest is the best; None or infinite does not count
+    # called on the first rank: the lowest is the best; None or infinite does not count
+    value: Callable[[], float | None] = lambda: None
     flush: Callable[[], None] = lambda: None  # called before a state is read
     say: Callable[[str], None] = lambda line: None  # called with a line about what happens
 
@@ -117,7 +116,8 @@ class Saver:
         due = bool(policy.steps and step and step % policy.steps == 0)
         if step % policy.every == 0:
             unfinished = self._writing is not None and self._writing.is_under_way()
-            signalled, late, unfinished = self._agreement.next([signals.heard, self._is_late(), unfinished])
+            late = self.comm.rank == 0 and bool(policy.minutes) and start - self._last >= 60 * policy.minutes
+            signalled, late, unfinished = self._agreement.next([signals.heard, late, unfinished])
             outdated, self._just_begun = self._just_begun, False
             if self._writing and not (unfinished or outdated):
                 self._complete()
@@ -130,11 +130,6 @@ class Saver:
         if due:
             self._save(step)
         self.seconds += time.monotonic() - start
-
-    def _is_late(self):
-        """Whether the first rank's clock says so."""
-        minutes = self.policy.minutes if self.comm.rank == 0 else None
-        return bool(minutes and time.monotonic() - self._last >= 60 * minutes)
 
     def save(self, step):
         """Begin a checkpoint, when `step` steps are complete; that of an earlier step is completed first. Collective."""
@@ -151,9 +146,11 @@ class Saver:
         self.program.flush()
         self._saved_step, self.saved = step, self.saved + 1
         states = {name: participant.state() for name, participant in self.participants.items()}
-        if self._plan is None or not self._plan.fits(states):
-            self._plan = WritingPlan(self.comm, self.net, states, self.workers.rank)
-        arrays = self._plan.copies(states)
+        arrays = arrays_of(self.net, states)
+        slices = {path: slices for path, (_, slices) in arrays.items()}
+        if self._plan is None or not self._plan.fits(slices):
+            self._plan = WritingPlan(self.comm, self.net, states, slices, self.workers.rank)
+        copies = self._plan.copies(states, arrays)
         table = table_of(self._plan.pieces, {name: state.numbers for name, state in states.items()}, self.workers.rank)
         folder = error = value = None
         if self.comm.rank == 0:
@@ -163,9 +160,8 @@ class Saver:
                 error = one_line(caught)
             value = self.program.value()
         folder, error = broadcast(self.comm, (folder, error))
-        self._writing = Writing(folder, error, step, value if value is None or np.isfinite(value) else None)
-        if folder:
-            self._writing.begin(folder / file_of(self.comm.rank), arrays, table)
+        value = value if value is None or np.isfinite(value) else None
+        self._writing = Writing(folder, error, step, value, file_of(self.comm.rank), copies, table)
 
     def complete(self):
         """Wait until the checkpoint that was begun last is whole. Collective. Raises UserError, on all ranks, if that fails."""
@@ -180,9 +176,8 @@ class Saver:
         entries = self.comm.gather((writing.entry, writing.error))
         error = None
         if entries:
-            error = next((error for _, error in entries if error), None) or self._commit(
-                writing, [entry for entry, _ in entries]
-            )
+            files, errors = zip(*entries)
+            error = next(filter(None, errors), None) or self._commit(writing, list(files))
             if error:
                 error = f"the checkpoint after step {writing.step} can not be written: {error}"
                 self.program.say(f"warning: {error}; training goes on, and earlier checkpoints are as they were")
@@ -248,30 +243,29 @@ class Agreement:
 
 
 class Writing:
-    """A checkpoint that is being written. folder: None if it could not be made. error: in words, or None."""
+    """A checkpoint that is being written. folder: None if it could not be made. error: in words, or None.
 
-    def __init__(self, folder, error, step, value):
+    name, arrays, table: of this rank's file, which a thread begins to write."""
+
+    def __init__(self, folder, error, step, value, name, arrays, table):
         self.folder, self.error, self.step, self.value = folder, error, step, value
         self.entry, self._thread = None, None
-
-    def begin(self, *arguments):
-        """Begin to write this rank's file, with the arguments of `write_shard`."""
-        self._thread = threading.Thread(target=self._write, args=arguments)
-        self._thread.start()
+        if folder:
+            self._thread = threading.Thread(target=self._write, args=(folder / name, arrays, table))
+            self._thread.start()
 
     def is_under_way(self):
         return self._thread is not None and self._thread.is_alive()
 
     def wait(self):
-        """Wait until this rank's file is written, if that was begun."""
         if self._thread:
             self._thread.join()
 
-    def _write(self, *arguments):
+    def _write(self, path, arrays, table):
         try:
-            self.entry = write_shard(*arguments)
+            self.entry = write_shard(path, arrays, table)
         except Exception as error:  # OSError or RuntimeError of h5py where a disk is full; whatever it is must be told
-            self.error = what_failed(error, arguments[0])
+            self.error = what_failed(error, path)
 
 
 def what_failed(error, path):
@@ -283,14 +277,14 @@ def what_failed(error, path):
 class WritingPlan:
     """Which elements this rank writes of the states of all participants, while layouts stay. Making one is collective.
 
-    pieces: {path: pieces}. view: the content of `whole.h5`, on the first rank."""
+    slices: {path: slices}, of `arrays_of`. pieces: {path: pieces}. view: the content of `whole.h5`, on the first rank."""
 
-    def __init__(self, comm, net, states, worker):
-        self._reduction, self._net, arrays = net.reduction, net, arrays_of(net, states)
-        self.pieces, self._parts, self._copies, self._slices = {}, {}, {}, slices_of(arrays)
+    def __init__(self, comm, net, states, slices, worker):
+        self._reduction, self._net, self._slices = net.reduction, net, slices
+        self.pieces, self._parts, self._copies = {}, {}, {}
         buffers = pieces_of_buffers(net)
-        for path, written in written_slices(net, self._slices).items():
-            self._parts[path], self.pieces[path] = taken(self._slices[path], written), pieces_of(net, written)
+        for path, written in written_slices(net, slices).items():
+            self._parts[path], self.pieces[path] = taken(slices[path], written), pieces_of(net, written)
         for participant, state in states.items():
             for name in state.buffers:
                 self.pieces[f"{participant}/{name}"] = [piece for _, piece in buffers]
@@ -298,19 +292,19 @@ class WritingPlan:
         divided = {f"{participant}/{name}" for participant, state in states.items() for name in state.divided}
         self.view = view_of(comm.gather((worker, self.pieces)), net.dtype, divided)
 
-    def fits(self, states):
+    def fits(self, slices):
         """Whether states are laid out as those that this was made of."""
-        return self._net.reduction is self._reduction and slices_of(arrays_of(self._net, states)) == self._slices
+        return self._net.reduction is self._reduction and slices == self._slices
 
-    def copies(self, states):
+    def copies(self, states, arrays):
         """{path: flat host array}: copies of what this rank writes of the states, in arrays that are used again."""
         found = {}
-        for path, (array, _) in arrays_of(self._net, states).items():
+        for path, (array, _) in arrays.items():
             found[path] = self._copied(path, [array[where] for where in self._parts[path]])
         for participant, state in states.items():
-            for name, arrays in state.buffers.items():
+            for name, buffers in state.buffers.items():
                 path = f"{participant}/{name}"
-                found[path] = self._copied(path, [arrays[number].reshape(-1) for number in self._buffers])
+                found[path] = self._copied(path, [buffers[number].reshape(-1) for number in self._buffers])
             for name, array in state.own.items():
                 path = f"own/{participant}/{name}"
                 found[path] = self._copied(path, [array])
@@ -342,8 +336,3 @@ def arrays_of(net, states):
                 mine = [where for group, where in net.reduction.runs if group.rank == number]
                 found[f"{one}/{name}/{number}"] = xp.concatenate([array[:0], *(array[where] for where in mine)]), mine
     return found
-
-
-def slices_of(arrays):
-    """{path: slices} of what `arrays_of` returned."""
-    return {path: slices for path, (_, slices) in arrays.items()}

@@ -50,21 +50,24 @@ def table_of(pieces, numbers, worker):
         for piece in found:
             number, _ = blocks.setdefault(piece.array, (len(blocks), piece))  # a rank has one block of each array
             rows[path].append([number, piece.start, piece.stop])
-    outline = [[piece.array, piece.shape, [part_to_json(part) for part in piece.block]] for _, piece in blocks.values()]
+    outline = []
+    for _, piece in blocks.values():
+        parts = [[int(part.start), int(part.stop)] if isinstance(part, slice) else {"at": np.asarray(part).tolist()}
+                 for part in piece.block]  # fmt: skip
+        outline.append([piece.array, piece.shape, parts])
     table = {"worker": worker, "blocks": outline, "pieces": rows, "numbers": numbers}
     return json.dumps(table, allow_nan=False).encode()
-
-
-def part_to_json(part):
-    """[start, stop], or {"at": indices}."""
-    return [int(part.start), int(part.stop)] if isinstance(part, slice) else {"at": np.asarray(part).tolist()}
 
 
 def pieces_in(table):
     """{path of a dataset: its pieces, in order} of a table. ValueError for one that does not make sense."""
     try:
-        blocks = [block_from_json(*block) for block in table["blocks"]]
-        found = {}
+        blocks, found = [], {}
+        for array, shape, parts in table["blocks"]:
+            if type(array) is not str or not all(type(length) is int and length <= LONGEST_DIMENSION for length in shape):
+                raise ValueError
+            block = tuple(part_from_json(part, length) for part, length in zip(parts, shape, strict=True))
+            blocks.append((array, tuple(shape), block))
         for path, rows in table["pieces"].items():
             found[path] = [Piece(*blocks[number], start, stop) for number, start, stop in rows if number >= 0]
             for piece, (_, *ends) in zip(found[path], rows, strict=True):
@@ -73,13 +76,6 @@ def pieces_in(table):
     except (KeyError, TypeError, IndexError, ValueError, AttributeError, OverflowError):
         raise ValueError("its table does not make sense") from None
     return found
-
-
-def block_from_json(array, shape, parts):
-    """(array, shape, block) of one entry. ValueError or TypeError if it does not make sense."""
-    if type(array) is not str or not all(type(length) is int and length <= LONGEST_DIMENSION for length in shape):
-        raise ValueError
-    return array, tuple(shape), tuple(part_from_json(part, length) for part, length in zip(parts, shape, strict=True))
 
 
 def part_from_json(part, length):
@@ -108,17 +104,12 @@ def write_shard(path, arrays, table):
             offsets[dataset.id.get_offset()] = array
     with open(path, "r+b", buffering=0) as file:
         for offset, array in offsets.items():
-            if offset is not None:  # else there are no elements
-                write_at(file.fileno(), offset, memoryview(np.ascontiguousarray(array)).cast("B"))
+            content = np.ascontiguousarray(array).view(np.uint8)
+            while content.size:  # without elements there is no offset
+                written = os.pwrite(file.fileno(), content[:AT_ONCE], offset)  # other threads run meanwhile
+                content, offset = content[written:], offset + written
         os.fsync(file.fileno())
     return {"name": path.name, "size": path.stat().st_size, "sha256": sha256(path)}
-
-
-def write_at(descriptor, offset, content):
-    """Write all of a content at a place in a file; other threads run meanwhile."""
-    while content:
-        written = os.pwrite(descriptor, content[:AT_ONCE], offset)
-        content, offset = content[written:], offset + written
 
 
 def sha256(path):

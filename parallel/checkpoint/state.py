@@ -33,11 +33,9 @@ class NetworkState:
 
     def state(self):
         net = self.net
-        return State(
-            arrays={"parameters": (net.params, [slice(0, net.size)])},
-            buffers={"buffers": [buffer.value for _, buffer in net.buffers]},
-            numbers={"step": net.step},
-        )
+        arrays = {"parameters": (net.params, [slice(0, net.size)])}
+        buffers = {"buffers": [buffer.value for _, buffer in net.buffers]}
+        return State(arrays, buffers=buffers, numbers={"step": net.step})
 
     def load(self, state):
         """Take over a state of the same names. Collective."""

@@ -30,18 +30,16 @@ class ReplicaCheck:
     def after_step(self, step):
         """Called after training step number `step`. Collective. Raises Fault, on all ranks, if replicas differ."""
         self._steps += 1
-        if self._steps % self.every == 0:
-            self.compare(step)
-
-    def compare(self, step):
-        """Compare now; see `after_step`."""
+        if self._steps % self.every:
+            return
         grid, arrays = self.net.grid, list(self._arrays())
         own = np.array([checksum(array) for _, _, array in arrays], np.uint32)
         sums = np.empty((grid.size, len(arrays)), np.uint32)
         grid.world.all_gather(own, sums.reshape(-1), [len(arrays)] * grid.size, REPLICAS)
         different = []
         for column, (name, layout, _) in enumerate(arrays):
-            blocks = [coordinates_apart(grid, layout, rank) for rank in range(grid.size)]
+            apart = [axis for axis in grid.sizes if axis not in layout.replicated]  # along these, ranks hold different blocks
+            blocks = [tuple(grid.coordinates_of(rank)[axis] for axis in apart) for rank in range(grid.size)]
             different += [(name, odd) for odd in odd_ones(blocks, sums[:, column])]
         if different:
             name, (others, most) = different[0]
@@ -65,12 +63,6 @@ class ReplicaCheck:
                 yield f"the optimizer's {name} of {layer.name}.{p.name}", p.layout, array[where]
         for layer, buffer in net.buffers:
             yield f"buffer {layer.name}.{buffer.name}", buffer.layout, buffer.value
-
-
-def coordinates_apart(grid, layout, rank):
-    """The coordinates of a rank along the axes on which ranks hold different blocks: a tuple, equal for replicas."""
-    place = grid.coordinates_of(rank)
-    return tuple(place[axis] for axis in place if axis not in layout.replicated)
 
 
 def odd_ones(blocks, sums):

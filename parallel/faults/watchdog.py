@@ -1,8 +1,8 @@
 """A watchdog: it ends a job in which a rank waits too long in a collective, and says where all ranks are.
 
-A rank that is blocked in MPI can not say anything itself, so each rank has a thread that looks at its main thread now and then.
-Of MPI it calls only the function that ends the job. The threads of a node write what they see into memory that they share, and
-the first one that still runs reports for all of them, also for a process that is stopped.
+A rank that is blocked in MPI can not say anything, so each rank has a thread that looks at its main thread now and then. Of MPI
+it calls only the function that ends the job. The threads of a node write what they see into memory that they share, and the
+first one that still runs reports for all, also for a process that is stopped.
 
 A rank *waits* while it is in a collective or a receive that the tally counts (`here` of `parallel/job/waiting.py`), or while
 the line that its main thread executes calls another function of MPI. How long it has waited is counted in looks, not read from
@@ -106,7 +106,8 @@ class Watchdog:
     def _watch(self):
         while not self._over.wait(self.period):
             self._look()
-            states = self._states()
+            now, limit = time.monotonic(), max(SILENT, 10 * self.period)
+            states = [WatchState(*member, slot[0].item(), now, limit) for member, slot in zip(self.members, self.slots)]
             fresh = [at for at, state in enumerate(states) if not state.silent]
             if fresh and fresh[0] == self.me:
                 self._judge(states)
@@ -128,11 +129,6 @@ class Watchdog:
         words = f"{where}{step}".encode()
         self.slots[self.me][0] = time.monotonic(), self._still, bool(inside or method), words
 
-    def _states(self):
-        """The WatchState of each rank of the node."""
-        now, limit = time.monotonic(), max(SILENT, 10 * self.period)
-        return [WatchState(*member, slot[0].item(), now, limit) for member, slot in zip(self.members, self.slots)]
-
     def _judge(self, states):
         """Report what is wrong on this node, once, and end the job if that does not change within GRACE seconds."""
         waiting = max((state.seconds for state in states if state.waits and not state.silent), default=0.0)
@@ -142,10 +138,14 @@ class Watchdog:
             return
         if not self._reported:
             self._reported = True
-            self._say([f"a rank has not gone on for {longest:.0f} s; the ranks on {platform.node()}:", *map(str, states)])
+            self._say([f"a rank has not gone on for {longest:.0f} s; the ranks on {platform.node()}:", *states])
         if waiting > self.seconds + GRACE:
             self._say([f"the job is ended, since a rank has waited longer than {self.seconds:g} s"])
-            end_job()
+            sys.stdout.flush()
+            time.sleep(DRAIN)
+            threading.Thread(target=MPI.COMM_WORLD.Abort, args=(1,), daemon=True).start()
+            time.sleep(FORCE)
+            os._exit(1)
 
     def _say(self, lines):
         # in one piece, so that lines of other ranks do not come between
@@ -202,12 +202,3 @@ def place(frame):
 def in_words(ranks):
     """Some ranks in words: "ranks 0-3, 8"."""
     return f"rank{'s' * (len(ranks) > 1)} {in_short(ranks, ', ')}"
-
-
-def end_job():
-    """End the whole job from a thread while the main thread is blocked. It does not return."""
-    sys.stdout.flush()
-    time.sleep(DRAIN)
-    threading.Thread(target=MPI.COMM_WORLD.Abort, args=(1,), daemon=True).start()
-    time.sleep(FORCE)
-    os._exit(1)

@@ -40,11 +40,6 @@ def rounded_up_log2(ranks):
     return (ranks - 1).bit_length()
 
 
-def one_after_another(ranks):
-    """One message to, or from, each other rank."""
-    return ranks - 1
-
-
 def everyone(place):
     """The collective needs all ranks before any rank can leave."""
     return slice(None)
@@ -58,11 +53,6 @@ def first(place):
 def only_the_first_waits(place):
     """The first rank needs all; the others need nobody but themselves."""
     return slice(None) if place == 0 else slice(place, place + 1)
-
-
-def neighbours(place):
-    """A rank needs those next to it."""
-    return slice(max(0, place - 1), place + 2)
 
 
 def even_counts(length, group):
@@ -81,22 +71,21 @@ def try_all_reduce(group, length):
 
 
 def try_all_gather(group, length):
-    (counts, own), out = even_counts(length, group), zeros(length)
-    block = zeros(own)
+    counts, own = even_counts(length, group)
+    block, out = zeros(own), zeros(length)
     return lambda: group.all_gather(block, out, counts, "calibration")
 
 
 def try_reduce_scatter(group, length):
-    (counts, own), blocks = even_counts(length, group), zeros(length)
-    out = zeros(own)
+    counts, own = even_counts(length, group)
+    blocks, out = zeros(length), zeros(own)
     return lambda: group.reduce_scatter(blocks, out, counts, "calibration")
 
 
 def try_all_to_all(group, length):
     counts, own = even_counts(length, group)
-    blocks, received = zeros(length), [own] * group.size
-    out = zeros(sum(received))
-    return lambda: group.all_to_all(blocks, counts, out, received, "calibration")
+    blocks, out = zeros(length), zeros(own * group.size)
+    return lambda: group.all_to_all(blocks, counts, out, [own] * group.size, "calibration")
 
 
 def try_exchange(group, length):
@@ -111,27 +100,24 @@ def all_but_own(group, elements, own):
     return elements - own
 
 
-def to_all_others(group, elements, own):
-    """The elements sent where every rank sends its whole buffer to each of the others."""
-    return elements * (group.size - 1)
-
-
 COLLECTIVES = {
     "all-reduce": Collective(
         lambda group, elements, own: all_reduce_elements(elements, group.size, group.rank),
         lambda ranks: 2 * rounded_up_log2(ranks), everyone, try_all_reduce),
-    "all-gather": Collective(to_all_others, rounded_up_log2, everyone, try_all_gather),
+    "all-gather": Collective(
+        lambda group, elements, own: elements * (group.size - 1), rounded_up_log2, everyone, try_all_gather),
     "reduce-scatter": Collective(all_but_own, rounded_up_log2, everyone, try_reduce_scatter),
     "all-to-all": Collective(all_but_own, rounded_up_log2, everyone, try_all_to_all),
-    "exchange": Collective(all_but_own, lambda ranks: min(2, ranks - 1), neighbours, try_exchange),
+    "exchange": Collective(all_but_own, lambda ranks: min(2, ranks - 1),
+        lambda place: slice(max(0, place - 1), place + 2), try_exchange),  # with those next to it
     "broadcast": Collective(
         lambda group, elements, own: 0 if group.rank else elements * (group.size - 1), rounded_up_log2, first),
     "scatter": Collective(lambda group, elements, own: 0 if group.rank else elements - own, rounded_up_log2, first,
         through_first=True),
     "gather": Collective(lambda group, elements, own: elements if group.rank else 0, rounded_up_log2, only_the_first_waits,
         through_first=True),
-    "hand out": Collective(all_but_own, one_after_another, first, through_first=True),
-    "hand in": Collective(all_but_own, one_after_another, only_the_first_waits, through_first=True),
-    "shared sum": Collective(lambda group, elements, own: elements - own, rounded_up_log2, everyone),
+    "hand out": Collective(all_but_own, lambda ranks: ranks - 1, first, through_first=True),  # one message to each other rank
+    "hand in": Collective(all_but_own, lambda ranks: ranks - 1, only_the_first_waits, through_first=True),
+    "shared sum": Collective(all_but_own, rounded_up_log2, everyone),
     "barrier": Collective(lambda group, elements, own: 0, rounded_up_log2, everyone),
 }  # fmt: skip

@@ -55,7 +55,11 @@ def use_device(comm: MPI.Intracomm, device: str = "cpu", tf32: bool = False) -> 
     names = checked_names(device, comm.size)
     neighbours = comm.Split_type(MPI.COMM_TYPE_SHARED)
     if device == "hybrid":
-        number = _with_one_gpu_each(neighbours.allgather(devices.gpus()))[neighbours.rank]
+        taken, number = set(), None
+        for gpus in neighbours.allgather(devices.gpus())[: neighbours.rank + 1]:
+            free = [gpu for gpu in gpus if gpu not in taken]  # of those that it sees a rank takes the first one that is left
+            taken.update(free[:1])
+            number = gpus.index(free[0]) if free else None
         own = "cpu" if number is None else "gpu"
     else:
         if device == "auto":
@@ -79,23 +83,11 @@ def checked_names(name, ranks):
     names = name.split(",")
     unknown = [word for word in names if word not in devices.KINDS]
     if unknown and name not in ("auto", "hybrid"):
-        raise ValueError(
-            f"unknown device '{unknown[0]}' in --device {name}: use cpu, gpu, auto, hybrid, or a list of cpu and gpu by rank, "
-            "such as gpu,cpu"
-        )
+        words = "use cpu, gpu, auto, hybrid, or a list of cpu and gpu by rank, such as gpu,cpu"
+        raise ValueError(f"unknown device '{unknown[0]}' in --device {name}: {words}")
     if len(names) > ranks:
         raise ValueError(f"--device {name} lists {len(names)} devices, but the number of ranks is {ranks}: leave some out")
     return names
-
-
-def _with_one_gpu_each(seen):
-    """For each rank of a machine, the number of its GPU among those that it sees, or None. seen: for each rank, these GPUs."""
-    numbers, taken = [], set()
-    for gpus in seen:
-        free = [gpu for gpu in gpus if gpu not in taken]
-        taken.update(free[:1])
-        numbers.append(gpus.index(free[0]) if free else None)
-    return numbers
 
 
 def ranks_on_cpus(comm):
@@ -112,7 +104,15 @@ def agree_on_kernels(comm, first):
     """Make all ranks of `comm` use the table of the rank `first`, the first one on a CPU: GPUs need none. Collective.
 
     If it has none, it measures one within BUDGET seconds. ValueError on all if its GRIDGRAD_KERNELS names no table."""
-    table, problem = comm.bcast(_own_table() if comm.rank == first else None, first)
+    table = problem = None
+    if comm.rank == first:
+        try:
+            table = kernels()
+        except ValueError as error:
+            problem = str(error)
+        if table == PRESET and xp.is_cpu:
+            table = stored()
+    table, problem = comm.bcast((table, problem), first)
     if problem:
         raise ValueError(problem)
     if table is not None:
@@ -141,24 +141,15 @@ def _measure(comm, first, budget):
     use(table)
 
 
-def _own_table():
-    """(table, problem): this rank's table, None if it must be measured; what is wrong with GRIDGRAD_KERNELS, or None."""
-    try:
-        table = kernels()
-    except ValueError as error:
-        return None, str(error)
-    return stored() if table == PRESET and xp.is_cpu else table, None
-
-
 # ----- arrays for MPI
 
 
 def is_cuda_aware(environ=os.environ):
     """Whether the MPI library accepts arrays in a GPU's memory. Raises ValueError if GRIDGRAD_CUDA_AWARE is neither 0 nor 1."""
     said = environ.get("GRIDGRAD_CUDA_AWARE", "")
+    if said not in ("", "0", "1"):
+        raise ValueError(f"GRIDGRAD_CUDA_AWARE must be 0 or 1, not '{said}'")
     if said:
-        if said not in ("0", "1"):
-            raise ValueError(f"GRIDGRAD_CUDA_AWARE must be 0 or 1, not '{said}'")
         return said == "1"
     info = MPI.COMM_WORLD.Get_info()
     kinds = (info.Get("mpi_memory_alloc_kinds") or "").split(",")
@@ -177,16 +168,14 @@ class Staging:
 
     def outgoing(self, array):
         """The host array that MPI sends, or updates in place, instead of `array`."""
-        if array is None or isinstance(array, np.ndarray) or self._direct:
-            return array
         buffer = self._buffer("out", array)
-        devices.to_host(array, buffer)
+        if buffer is not array:
+            devices.to_host(array, buffer)
         return buffer
 
     def incoming(self, array):
         """The host array into which MPI receives, instead of `array`."""
-        passes = array is None or isinstance(array, np.ndarray) or self._direct
-        return array if passes else self._buffer("in", array)
+        return self._buffer("in", array)
 
     def arrived(self, buffer, array):
         """Copy what MPI wrote into `buffer`, which `outgoing` or `incoming` returned, to `array`."""
@@ -203,6 +192,8 @@ class Staging:
         return self.direct and is_cuda_aware()
 
     def _buffer(self, direction, array):
+        if array is None or isinstance(array, np.ndarray) or self._direct:
+            return array
         flat = self._buffers.get(direction)
         if flat is None or flat.size < array.nbytes:
             flat = self._buffers[direction] = devices.pinned_empty(array.nbytes, np.uint8)

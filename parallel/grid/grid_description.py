@@ -51,15 +51,13 @@ class GridDescription:
 
     def ranks_of(self, group):
         """The numbers in the grid of the ranks of one of its groups, in the order of the group: a tuple."""
-        return self._ranks_at({axis: None for axis in group.axes})
+        place = self.coordinates | dict.fromkeys(group.axes)
+        return ranks_at(tuple(self.sizes.values()), tuple(place[axis] for axis in AXES))
 
     def rank_beside(self, axis, coordinate):
         """The number in the grid of the rank that has another coordinate along an axis."""
-        return self._ranks_at({axis: coordinate})[0]
-
-    def _ranks_at(self, others):
-        place = self.coordinates | others
-        return ranks_at(tuple(self.sizes[axis] for axis in AXES), tuple(place[axis] for axis in AXES))
+        place = self.coordinates | {axis: coordinate}
+        return ranks_at(tuple(self.sizes.values()), tuple(place[axis] for axis in AXES))[0]
 
     def spans_nodes(self, *axes):
         """Whether the ranks that differ from this one only along `axes` are on several nodes."""
@@ -67,7 +65,6 @@ class GridDescription:
         return group.size > group.on_node
 
     def __str__(self):
-        """The text that names this grid on the command line, such as "batch=4,model=2"."""
         return written(self.sizes)
 
 

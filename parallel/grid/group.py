@@ -1,10 +1,10 @@
 """A group of ranks and its collectives: blocking ones, and those that proceed while the rank computes.
 
-They send buffers, never pickles. Each is described once, by an `Operation`. Every call is counted in the tally of the grid, by
-the formulas of `parallel/grid/collectives.py`, under the name `layer`.
+They send buffers, never pickles. Every call is counted in the tally of the grid, by the formulas of
+`parallel/grid/collectives.py`, under the name `layer`.
 
-Arrays must be contiguous. They may be on the host or on the device unless stated otherwise, on some ranks on the one and on
-others on the other. `counts` are numbers of elements, one for each rank, and may differ and be 0.
+Arrays must be contiguous. Unless stated otherwise each rank may have them on the host or on the device. `counts` are numbers of
+elements, one for each rank, and may differ and be 0.
 
 The `start_...` methods return a Transfer at once, and their arrays must not be read or written until it is complete. An MPI
 library may move data only while one of its functions runs, so `Transfer.test` should be called now and then. Sums of arrays on
@@ -14,6 +14,7 @@ the device then go through the host, because few MPI libraries can sum in a GPU'
 import math
 from collections.abc import Callable
 from itertools import accumulate
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -47,19 +48,14 @@ def sums_in_place(_, array, __):
 
 
 ALL_REDUCE = Operation("all-reduce", "Allreduce", sums_in_place, adds=True)
-ALL_GATHER = Operation(
-    "all-gather",
-    "Allgatherv",
-    lambda sent, received, counts: [(MPI.IN_PLACE if sent is received else sent, [received, counts])],
-)
-REDUCE_SCATTER = Operation(
-    "reduce-scatter", "Reduce_scatter", lambda sent, received, counts: [(sent, received, counts, MPI.SUM)], adds=True
-)
+ALL_GATHER = Operation("all-gather", "Allgatherv",
+    lambda sent, received, counts: [(MPI.IN_PLACE if sent is received else sent, [received, counts])])  # fmt: skip
+REDUCE_SCATTER = Operation("reduce-scatter", "Reduce_scatter",
+    lambda sent, received, counts: [(sent, received, counts, MPI.SUM)], adds=True)  # fmt: skip
 ALL_TO_ALL = Operation("all-to-all", "Alltoallv", lambda sent, received, counts: [([sent, counts[0]], [received, counts[1]])])
 BROADCAST = Operation("broadcast", "Bcast", lambda sent, received, counts: [(received,)])
-SCATTER = Operation(
-    "scatter", "Scatterv", lambda sent, received, counts: [(None if sent is None else [sent, counts], received)]
-)
+SCATTER = Operation("scatter", "Scatterv",
+    lambda sent, received, counts: [(None if sent is None else [sent, counts], received)])  # fmt: skip
 GATHER = Operation("gather", "Gatherv",
     lambda sent, received, counts: [(sent, None if received is None else [received, counts])])  # fmt: skip
 
@@ -250,7 +246,6 @@ class Transfer:
         return self.done
 
     def wait(self):
-        """Wait until it is complete."""
         if not self.done:
             with self.call:
                 while not self.done:
@@ -267,16 +262,5 @@ class Transfer:
                 told.flight(call.group, call.layer, call.kind, self.bytes_sent, self.started, self.stopped)
 
 
-class CompletedTransfer:
-    """Takes the place of a Transfer where there is nothing to send."""
-
-    done, started, stopped = True, math.inf, -math.inf
-
-    def test(self):
-        return True
-
-    def wait(self):
-        pass
-
-
-COMPLETE = CompletedTransfer()
+# Takes the place of a Transfer where there is nothing to send.
+COMPLETE = SimpleNamespace(done=True, started=math.inf, stopped=-math.inf, test=lambda: True, wait=lambda: None)

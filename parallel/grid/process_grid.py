@@ -81,10 +81,8 @@ def checked_sizes(sizes):
 def check_places(grid, sizes, ranks):
     """Raise ValueError if a grid with `sizes` {axis: number of ranks} is not a grid of `ranks` ranks in all."""
     if prod(sizes.values()) != ranks:
-        raise ValueError(
-            f"the grid {grid} has {prod(sizes.values())} places but the number of ranks is {ranks}: "
-            f"start as many ranks as the grid has places, or change the grid"
-        )
+        advice = "start as many ranks as the grid has places, or change the grid"
+        raise ValueError(f"the grid {grid} has {prod(sizes.values())} places but the number of ranks is {ranks}: {advice}")
 
 
 def places(sizes):
@@ -178,16 +176,15 @@ class ProcessGrid:
         self._groups = {axes: Group(part, self.tally) for axes, part in parts.items()}
         self.world = self.group(*AXES)
         self.node = Group(self.comm.Split(self._nodes.index(self._nodes[self.rank]), self.rank), self.tally)
-        self._leaders = {group: self._first_on_nodes(group) for group in self._groups.values()}
-
-    def _first_on_nodes(self, group):
-        """See `leaders`. Collective over the group."""
-        here = [rank for rank in group.ranks if rank in self.node.ranks]
-        leads = here[0] == group.ranks[group.rank]
-        if len(here) == group.size:
-            return self.group() if leads else None
-        comm = group.comm.Split(0 if leads else MPI.UNDEFINED, group.rank)
-        return Group(comm, self.tally) if leads else None
+        self._leaders: dict[Group, Group | None] = {}  # see `leaders`
+        for group in self._groups.values():
+            here = [rank for rank in group.ranks if rank in self.node.ranks]
+            leads = here[0] == group.ranks[group.rank]
+            if len(here) == group.size:
+                self._leaders[group] = self.group() if leads else None
+            else:
+                comm = group.comm.Split(0 if leads else MPI.UNDEFINED, group.rank)
+                self._leaders[group] = Group(comm, self.tally) if leads else None
 
     def group(self, *axes: str) -> Group:
         """The ranks that differ from this one only along `axes`. Sets of axes with the same ranks have the same Group."""
@@ -274,5 +271,4 @@ class ProcessGrid:
         self.free()
 
     def __str__(self):
-        """The text that names this grid on the command line, such as "batch=4,model=2"; see `written`."""
         return written(self.sizes)

@@ -45,14 +45,12 @@ class WallClock:
 
 @dataclass
 class Record:
-    """What one entry of a tally has counted: calls of this rank, bytes and messages that it sent, seconds spent in the calls.
+    """What one entry of a tally has counted."""
 
-    messages: from point to point; those within MPI's collectives are not known."""
-
-    calls: int = 0
-    bytes: int = 0
-    seconds: float = 0.0
-    messages: int = 0
+    calls: int = 0  # of this rank
+    bytes: int = 0  # that it sent
+    seconds: float = 0.0  # spent in the calls
+    messages: int = 0  # from point to point that it sent; those within MPI's collectives are not known
 
 
 class Tally(Observable):
@@ -65,7 +63,6 @@ class Tally(Observable):
         self.records = defaultdict(Record)
 
     def clear(self):
-        """Set all counts to zero."""
         self.records.clear()
 
     @contextmanager

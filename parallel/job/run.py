@@ -1,8 +1,7 @@
 """All ranks of a job start together and end together.
 
-`run(main)` runs a program on every rank. It refuses a job that was launched wrongly. After a UserError, which is bad input, it
-prints the message once and ends every rank with status 2. When one rank fails in any other way, it prints that rank's
-traceback and ends the whole job, so that no rank waits for another one that is gone.
+`run(main)` refuses a job that was launched wrongly. After a UserError, which is bad input, it prints the message once and ends
+every rank with status 2. When one rank fails in any other way, it prints that rank's traceback and ends the whole job.
 """
 
 import os
@@ -153,8 +152,7 @@ def run(main, check=check_size):
     try:
         check_launcher()
     except UserError as error:
-        _say_error(error)
-        sys.exit(2)
+        _end_badly(error)
     if not MPI.Is_initialized():
         os.environ.setdefault("MPIR_CVAR_SUPPRESS_ABORT_MESSAGE", "1")  # MPICH's words, where ours say why the job ends
         with warnings.catch_warnings():  # mpi4py's warning, on each rank, of what `check` reports once
@@ -166,18 +164,16 @@ def run(main, check=check_size):
     try:
         interruptible()
         check(comm.size)
-        on_root(comm, check_kernels)  # at once, and not when the first network is made
+        on_root(comm, named)  # says at once, and not when the first network is made, what is wrong with GRIDGRAD_KERNELS
         main()
         sys.stdout.flush()
-    except UserError as error:
+    except (UserError, MemoryError) as error:
         _end_together(comm, f"error: {one_line(error)}", 2, getattr(error, "__notes__", ()))
     except EndedEarly as ending:
         _end_together(comm, one_line(ending), CHECKPOINTED)
     except Fault as fault:
         print_of_rank(comm.rank, f"error: {one_line(fault)}\n")
         _abort(comm, 1)
-    except MemoryError as error:
-        _end_together(comm, f"error: {one_line(error)}", 2)
     except KeyboardInterrupt:
         _end_interrupted(comm)
     except SystemExit as exit:
@@ -194,14 +190,6 @@ def run(main, check=check_size):
     _finalize(comm)
 
 
-def check_kernels():
-    """Raise UserError if GRIDGRAD_KERNELS names no table of kernels."""
-    try:
-        named()
-    except ValueError as error:
-        raise UserError(str(error)) from None
-
-
 def run_launcher(main):
     """Run the `main()` of a serial program, such as one that starts jobs or plots results. It exits as `run` does."""
     listen()
@@ -214,15 +202,14 @@ def run_launcher(main):
             promised = int(os.environ.get("SLURM_STEP_NUM_TASKS", 1))
         if promised > 1:
             raise UserError("this is not a parallel program: run it without mpiexec")
-        check_kernels()
+        try:
+            named()
+        except ValueError as error:
+            raise UserError(str(error)) from None
         main()
         sys.stdout.flush()
-    except UserError as error:
-        _say_error(error)
-        sys.exit(2)
-    except MemoryError as error:
-        _say(f"error: {one_line(error)}")
-        sys.exit(2)
+    except (UserError, MemoryError) as error:
+        _end_badly(error)
     except KeyboardInterrupt:
         listen()
         _say(INTERRUPTED)
@@ -261,14 +248,10 @@ def print_of_rank(rank, text):
 
 def _of_disk(error):
     """The message for an exception of a disk that is full or read-only. Without a name it is of what the program prints."""
-    if not error.filename:
-        _discard_output()
-    return one_line(error) if error.filename else f"can not write the output: {one_line(error)}"
-
-
-def _discard_output():
-    """Discard what is still to be printed, when it can not be because the disk is full."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if error.filename:
+        return one_line(error)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be printed is lost
+    return f"can not write the output: {one_line(error)}"
 
 
 def _say(words, notes=()):
@@ -283,9 +266,10 @@ def _program():
     return os.path.splitext(file)[0] if file != "__main__.py" else os.path.basename(folder)
 
 
-def _say_error(error):
-    """Print an error with its notes, on launched rank 0 only."""
+def _end_badly(error):
+    """Print an error with its notes, on launched rank 0 only, and exit with status 2."""
     _say(f"error: {one_line(error)}", getattr(error, "__notes__", ()))
+    sys.exit(2)
 
 
 def _end_together(comm, words, status, notes=()):
@@ -381,42 +365,36 @@ _installed: list[tuple] = []  # the hooks of sys and threading that ours replace
 def end_job_when_uncaught():
     """Install the hook, once. It is not installed in a serial run, in an interactive interpreter or under pytest."""
     is_interactive = hasattr(sys, "ps1") or sys.flags.interactive
-    if _installed or not MPI.Is_initialized() or MPI.COMM_WORLD.size == 1 or is_interactive or _is_pytest():
+    program = sys.argv[0] if sys.argv else ""
+    # pytest reports exceptions itself, and a test may raise in a thread on purpose
+    is_pytest = os.path.basename(program) in ("pytest", "py.test") or program.endswith(os.path.join("pytest", "__main__.py"))
+    if _installed or not MPI.Is_initialized() or MPI.COMM_WORLD.size == 1 or is_interactive or is_pytest:
         return
     _installed.extend((sys.excepthook, threading.excepthook))
     sys.excepthook, threading.excepthook = _in_main_thread, _in_thread
 
 
 def _in_main_thread(kind, error, trace):
-    before, default = _installed[0], sys.__excepthook__
-    _end_job(kind, error, trace, None if before is default else lambda: before(kind, error, trace))
+    _end_job(kind, error, trace, _installed[0], kind, error, trace)
 
 
 def _in_thread(arguments):
     if arguments.exc_type is SystemExit:  # it ends only its thread, and Python prints nothing
         return
-    before, default = _installed[1], threading.__excepthook__
-    chained = None if before is default else lambda: before(arguments)
-    _end_job(arguments.exc_type, arguments.exc_value, arguments.exc_traceback, chained)
+    _end_job(arguments.exc_type, arguments.exc_value, arguments.exc_traceback, _installed[1], arguments)
 
 
-def _end_job(kind, error, trace, before):
-    """Print the traceback with the rank, call the hook that ours replaced (`before`, if not None), and end all ranks."""
+def _end_job(kind, error, trace, before, *arguments):
+    """Print the traceback with the rank, call the hook `before` that ours replaced unless it is Python's, and end all ranks."""
     active = not MPI.Is_finalized()
     try:
         rank = MPI.COMM_WORLD.rank if active else "?"
         print_of_rank(rank, "".join(traceback.format_exception(kind, error, trace)))
-        if before is not None:
-            before()
+        if before not in (sys.__excepthook__, threading.__excepthook__):
+            before(*arguments)
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
         if active:
             time.sleep(DRAIN)
             MPI.COMM_WORLD.Abort(130 if issubclass(kind, KeyboardInterrupt) else 1)
-
-
-def _is_pytest():
-    """Whether the program is pytest, which reports exceptions itself and in which a test may raise in a thread on purpose."""
-    program = sys.argv[0] if sys.argv else ""
-    return os.path.basename(program) in ("pytest", "py.test") or program.endswith(os.path.join("pytest", "__main__.py"))

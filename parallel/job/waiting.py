@@ -1,9 +1,8 @@
 """Waiting for other ranks asleep, so that the cores are left to those that work.
 
-A blocking function of MPI looks for its messages without a pause. A rank that waits in it for another one, which reads a file
-or searches for a partition alone, takes a whole core for as long, and where there are more ranks than cores it takes that core
-from the one that works. Here a rank looks now and then, and sleeps in between: at first shortly, and then for a tenth of the
-time that it has waited already.
+A blocking function of MPI looks for its messages without a pause. A rank that waits in it for one that reads a file or searches
+for a partition alone takes a whole core, and where there are more ranks than cores it takes that of the one that works. Here a
+rank looks now and then, and sleeps in between: at first shortly, and then for a tenth of the time that it has waited already.
 
 Collectives of a training step are not for this: all ranks come to them at about the same time, and a nap would be longer.
 """
@@ -11,7 +10,6 @@ Collectives of a training step are not for this: all ranks come to them at about
 import time
 from math import inf
 from types import SimpleNamespace
-from typing import NamedTuple
 
 # In which collective or message this process is, for a watchdog, which runs in a thread of its own. calls: those entered and
 # not left, with `group`, `layer` and `kind`, the innermost last. entered: how many were entered so far.
@@ -42,7 +40,7 @@ def meet(comm, what=ALONE):
 
     It is one MPI_Ibarrier: a rank that can work meanwhile may call `comm.Ibarrier()` itself and test the request."""
     here.entered += 1
-    here.calls.append(Barrier(range(comm.size), what))
+    here.calls.append(SimpleNamespace(group=SimpleNamespace(ranks=range(comm.size)), layer=what, kind="barrier"))
     try:
         sleep_until(comm.Ibarrier().Test)
     finally:
@@ -53,15 +51,3 @@ def broadcast(comm, thing=None, root=0, what=ALONE):
     """What the rank `root` has as `thing`, on all ranks; those that come before it `meet` asleep. Collective over `comm`."""
     meet(comm, what)
     return comm.bcast(thing, root)
-
-
-class Barrier(NamedTuple):
-    """A barrier that is under way; `group` is what has the ranks, as in a collective. layer: what they wait for, in words."""
-
-    ranks: range
-    layer: str
-    kind: str = "barrier"
-
-    @property
-    def group(self):
-        return self

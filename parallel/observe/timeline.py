@@ -1,9 +1,8 @@
 """The events of all ranks as one timeline: the spans of time that a viewer shows, those of each rank nested in each other.
 
 Thread 0 of a rank shows what the rank does: steps, in them the instructions of a pipeline, in them layers, in them collectives
-and, within a blocking collective, how long the rank waited for the last rank to enter it. Thread 1 shows the non-blocking
-collectives while they are under way, with further threads where several overlap. A timeline is written in the Chrome trace
-format, which Perfetto and chrome://tracing can show.
+and, within a blocking collective, how long the rank waited for the last rank to enter it. Thread 1 and, where several overlap,
+further ones show the non-blocking collectives that are under way. Perfetto and chrome://tracing can show the files.
 """
 
 import json
@@ -33,56 +32,37 @@ class TimelineEvent(NamedTuple):
     bytes: int = 0
 
 
-class Span(NamedTuple):
-    """What a viewer shows in one piece: an event, or a whole step or the time "waiting" in a collective, without one.
+def chrome_trace(parts):
+    """The timeline in the "Trace Event Format" (Google 2016), a dict to be written as JSON, in which each rank is a process.
 
-    start, stop: whole nanoseconds since the first event of all ranks."""
-
-    thread: int
-    category: str
-    title: str
-    start: int
-    stop: int
-    step: int
-    event: TimelineEvent | None = None
-
-
-class RankTimeline(NamedTuple):
-    """The spans of one rank: those of a thread in the order of their starts, each before those within it."""
-
-    rank: int
-    coordinates: dict
-    host: str
-    spans: list
-
-    @property
-    def title(self):
-        """The rank, its place in the grid and its host, in words."""
-        place = ", ".join(f"{axis}={number}" for axis, number in self.coordinates.items())
-        return f"rank {self.rank} ({place}) on {self.host}"
-
-    @property
-    def threads(self):
-        """How many threads it has: at least one of collectives under way."""
-        return max([FLYING, *(span.thread for span in self.spans)]) + 1
-
-
-class Timeline(NamedTuple):
-    """What all ranks did. ranks: a list of RankTimelines. accuracy: the largest error of their times, in seconds."""
-
-    ranks: list
-    accuracy: float
-
-
-def timeline(parts):
-    """The Timeline of all ranks. parts: for each a dict of its "rank", "coordinates", "host", "events" and "accuracy"."""
+    parts: for each rank a dict of its "rank", "coordinates", "host", "events" and "accuracy" (of its times, in seconds)."""
     zero = min((event.start for part in parts for event in part["events"]), default=0.0)
     waits = waiting({part["rank"]: part["events"] for part in parts})
-    ranks = [
-        RankTimeline(part["rank"], part["coordinates"], part["host"], spans(part["events"], waits[part["rank"]], zero))
-        for part in parts
+    found = []
+    for part in parts:
+        shown = spans(part["rank"], part["events"], waits[part["rank"]], zero)
+        found += names(part, max([FLYING, *(span["tid"] for span in shown)])) + shown
+    clock = "that of rank 0, compared by ping-pong at both ends, linear in between"
+    accuracy = round(max(part["accuracy"] for part in parts) * 1e6, 3)
+    other = {"ranks": len(parts), "clock": clock, "clock accuracy in microseconds": accuracy}
+    return {"traceEvents": found, "displayTimeUnit": "ms", "otherData": other}
+
+
+def write(path, trace):
+    """Write a file of what `chrome_trace` returned, whole or not at all. OSError if that can not be done."""
+    write_text(path, json.dumps(trace, allow_nan=False) + "\n")
+
+
+def names(part, last):
+    """The events of the format that name the process of a rank and its threads, of which `last` has the highest number."""
+    named = lambda what, thread, **said: {"name": what, "ph": "M", "pid": part["rank"], "tid": thread, "args": said}  # noqa: E731
+    place = ", ".join(f"{axis}={number}" for axis, number in part["coordinates"].items())
+    return [
+        named("process_name", DOING, name=f"rank {part['rank']} ({place}) on {part['host']}"),
+        named("process_sort_index", DOING, sort_index=part["rank"]),
+        named("thread_name", DOING, name="does"),
+        *(named("thread_name", thread, name="in flight") for thread in range(FLYING, last + 1)),
     ]
-    return Timeline(ranks, max(part["accuracy"] for part in parts))
 
 
 def waiting(events):
@@ -117,71 +97,32 @@ def last_needed(kind, entries, place):
     return max(entries[COLLECTIVES[kind].needs(place)])
 
 
-def spans(events, waits, zero):
-    """The Spans of one rank. waits: its entry in the result of `waiting`. zero: the time, in seconds, that is shown as 0."""
+def spans(rank, events, waits, zero):
+    """What a viewer shows of a rank, as events of the format: those of a thread by their starts, each before those within it.
 
-    def span(thread, category, title, start, stop, step, event=None):
-        return Span(thread, category, title, round((start - zero) * 1e9), round((stop - zero) * 1e9), step, event)
+    waits: its entry in the result of `waiting`. zero: the time, in seconds, that is shown as 0."""
+
+    def span(thread, category, title, start, stop, ranks=(), sent=0):
+        start, stop = round((start - zero) * 1e9), round((stop - zero) * 1e9)
+        shown = {"name": title, "cat": category, "ph": "X", "pid": rank, "tid": thread, "ts": start / 1e3}
+        args = {"args": {"bytes": sent, "ranks": list(ranks)}} if ranks else {}  # of a collective
+        return shown | {"dur": (stop - start) / 1e3} | args  # times in microseconds
 
     done = sorted((event for event in events if event.category != "flight"), key=attrgetter("step"))
     found = []
     for step, of_step in groupby(done, key=attrgetter("step")):
         of_step = list(of_step)
         first, last = min(event.start for event in of_step), max(event.stop for event in of_step)
-        found.append(span(DOING, "step", f"step {step}", first, last, step))
+        found.append(span(DOING, "step", f"step {step}", first, last))
     for event in done:
         title = f"{event.name}, {event.category}" if event.category in ("begin", "progress") else event.name
-        found.append(span(DOING, event.category, title, event.start, event.stop, event.step, event))
+        found.append(span(DOING, event.category, title, event.start, event.stop, event.ranks, event.bytes))
     for event, seconds in waits:
         stop = min(event.start + seconds, event.stop)  # rounding must not bring it behind the end of the collective
-        found.append(span(DOING, "waiting", "waiting", event.start, stop, event.step))
+        found.append(span(DOING, "waiting", "waiting", event.start, stop))
     busy_until = []  # for each thread of collectives under way, when the last one on it ended
     for event in sorted((event for event in events if event.category == "flight"), key=attrgetter("start")):
         lane = next((lane for lane, stop in enumerate(busy_until) if stop <= event.start), len(busy_until))
         busy_until[lane : lane + 1] = [event.stop]
-        found.append(span(FLYING + lane, "flight", event.name, event.start, event.stop, event.step, event))
-    return sorted(found, key=lambda span: (span.thread, span.start, span.start - span.stop))
-
-
-# ----- the Chrome trace format ("Trace Event Format", Google 2016), in which each rank is a process
-
-
-def chrome_trace(timeline):
-    """A Timeline as a dict to be written as JSON."""
-    found = []
-    for one in timeline.ranks:
-        found += names(one) + [mark(span, one.rank) for span in one.spans]
-    return {
-        "traceEvents": found,
-        "displayTimeUnit": "ms",
-        "otherData": {
-            "ranks": len(timeline.ranks),
-            "clock": "that of rank 0, compared by ping-pong at both ends, linear in between",
-            "clock accuracy in microseconds": round(timeline.accuracy * 1e6, 3),
-        },
-    }
-
-
-def write(path, timeline):
-    """Write the file of a Timeline, whole or not at all. OSError if that can not be done."""
-    write_text(path, json.dumps(chrome_trace(timeline), allow_nan=False) + "\n")
-
-
-def mark(span, rank):
-    """A Span of a rank as an event of the format, with its times in microseconds."""
-    found = {"name": span.title, "cat": span.category, "ph": "X", "pid": rank, "tid": span.thread, "ts": span.start / 1e3}
-    found["dur"] = (span.stop - span.start) / 1e3
-    if span.event and span.event.ranks:  # a collective: what the viewer shows beside it
-        found["args"] = {"bytes": span.event.bytes, "ranks": list(span.event.ranks)}
-    return found
-
-
-def names(one):
-    """The events of the format that name the process of a rank, a RankTimeline, and its threads."""
-    named = lambda what, thread, **said: {"name": what, "ph": "M", "pid": one.rank, "tid": thread, "args": said}  # noqa: E731
-    return [
-        named("process_name", DOING, name=one.title),
-        named("process_sort_index", DOING, sort_index=one.rank),
-        named("thread_name", DOING, name="does"),
-        *(named("thread_name", thread, name="in flight") for thread in range(FLYING, one.threads)),
-    ]
+        found.append(span(FLYING + lane, "flight", event.name, event.start, event.stop, event.ranks, event.bytes))
+    return sorted(found, key=lambda span: (span["tid"], span["ts"], -span["dur"]))

@@ -13,7 +13,7 @@ from mpi4py import MPI
 from gridgrad.nn import device
 from gridgrad.parallel.job.run import on_root
 from gridgrad.parallel.observe.span_observer import SpanObserver
-from gridgrad.parallel.observe.timeline import Timeline, TimelineEvent, chrome_trace, timeline, write
+from gridgrad.parallel.observe.timeline import TimelineEvent, chrome_trace, write
 
 if TYPE_CHECKING:
     from gridgrad.parallel.training.network import ParallelSequential
@@ -100,28 +100,18 @@ class Trace(SpanObserver):
 
         Collective. `write` writes it to a file.
         """
-        found = self.gathered()
-        return found and chrome_trace(found)
+        grid, accuracy = self.net.grid, max(error for *_, error in self.comparisons)
+        part = {"rank": MPI.COMM_WORLD.rank, "coordinates": grid.coordinates, "host": platform.node(), "accuracy": accuracy}
+        parts = grid.gather(part | {"events": self._events()})
+        return parts and chrome_trace(parts)
 
     def write(self, path: str | os.PathLike) -> None:
         """Write the timeline of all ranks to a JSON file for ui.perfetto.dev, whole or not at all. Collective.
 
         An earlier file at `path` is replaced. If it can not be written, every rank raises a UserError that says why.
         """
-        found = self.gathered()
+        found = self.timeline()
         on_root(self.net.grid.comm, lambda: write(path, found))
-
-    def gathered(self) -> Timeline | None:
-        """The Timeline of all ranks on rank 0, None elsewhere. Collective."""
-        part = {
-            "rank": MPI.COMM_WORLD.rank,
-            "coordinates": self.net.grid.coordinates,
-            "host": platform.node(),
-            "accuracy": max(error for *_, error in self.comparisons),
-            "events": self._events(),
-        }
-        parts = self.net.grid.gather(part)
-        return parts and timeline(parts)
 
     def _events(self):
         """What this rank has recorded: TimelineEvents on the clock of rank 0, those of collectives behind all others."""

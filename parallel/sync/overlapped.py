@@ -45,7 +45,7 @@ class OverlappedReduction(Reduction, Observer):
             cuts, stop = [], run.stop
             for *_, where in reversed(self.places):
                 if run.start <= where.start < stop and (stop - where.start >= most or where.start == run.start):
-                    cuts = pieces(slice(where.start, stop), max(1, (stop - where.start) // most)) + cuts
+                    cuts = pieces(slice(where.start, stop), (stop - where.start) // most) + cuts
                     stop = where.start
             buckets += [self.bucket(group, cut) for cut in cuts]
         return buckets
@@ -106,7 +106,6 @@ class OverlappedReduction(Reduction, Observer):
                 self._start(number)
 
     def _start(self, number):
-        """Begin the sum of a bucket."""
         self.take_accumulated(self.buckets[number].where)
         self._reducing[number] = self.buckets[number].start_reduce()
         self._flying.append(self._reducing[number])
@@ -140,7 +139,6 @@ class OverlappedReduction(Reduction, Observer):
         self._wait_for_all()
 
     def _wait_for_all(self):
-        """Complete every transfer."""
         self._is_backward, self._flying = False, []
         for transfer in (*self._reducing.values(), *self._gathering.values()):
             transfer.wait()

@@ -130,7 +130,8 @@ class CompressedSum:
     def reduce(self):
         """Replace the gradients by their sums, or D, and each error by what that leaves out. Collective over the group."""
         for matrix in self.matrices:
-            matrix.compute_p()
+            xp.add(matrix.gradient, matrix.error, out=matrix.gradient)
+            matmul(matrix.oriented, matrix.q, matrix.p)  # this rank's term of P
         if self.matrices:
             self.group.all_reduce(self._first, GRADIENTS)
             on_host = to_host(self._first)
@@ -138,7 +139,7 @@ class CompressedSum:
                 p[...] = orthonormal(p)
             to_device(on_host, self._first)
         for matrix in self.matrices:
-            matrix.compute_q()
+            matmul(matrix.oriented.T, matrix.p, matrix.q)  # this rank's term of Q
         for (gradient, error), sent in zip(self.whole, self._whole_sent, strict=True):
             xp.add(gradient, error, out=sent)  # there is an error after a block has become too small to be compressed
             error.fill(0)
@@ -150,30 +151,21 @@ class CompressedSum:
 
 
 class LowRankMatrix:
-    """One matrix of a CompressedSum. The methods are the computations of a step, in their order.
+    """One matrix of a CompressedSum. rank: the columns of P and Q.
 
-    rank: the columns of P and Q. rows, columns: m and n of the matrix that is compressed, which may be the transpose."""
+    oriented: what is compressed, the gradient as a matrix or its transpose. rows, columns: its m and n."""
 
     def __init__(self, name, gradient, error, rank):
         self.name, self.gradient, self.error, self.rank = name, gradient, error, rank
         self.is_transposed = gradient.shape[0] > gradient.shape[1]
-        self._matrix = gradient.T if self.is_transposed else gradient
-        self.rows, self.columns = self._matrix.shape
+        self.oriented = gradient.T if self.is_transposed else gradient
+        self.rows, self.columns = self.oriented.shape
 
     def begin(self, p, q, seed):
         """Take the arrays for P, (rows, rank), and Q, (columns, rank), and draw Q, on all ranks the same."""
         self.p, self.q = p, q
         drawn = uniform_block(seed, f"{self.name}, Q of PowerSGD", self.rank, slice(0, self.columns), slice(None), 1.0)
         q[...] = to_device(drawn.astype(q.dtype))
-
-    def compute_p(self):
-        """Add the error to the gradient; write this rank's term of P."""
-        xp.add(self.gradient, self.error, out=self.gradient)
-        matmul(self._matrix, self.q, self.p)
-
-    def compute_q(self):
-        """Write this rank's term of Q."""
-        matmul(self._matrix.T, self.p, self.q)
 
     def multiply(self, ranks):
         """Write D and the error that it leaves. ranks: how many have a term of it."""

@@ -173,11 +173,8 @@ class Reduction(FlatParameters):
     @cached_property
     def buckets(self) -> list[Bucket]:
         """The buckets, in the order of the flat buffers: one for each run, or several where a message would be too long."""
-        return [
-            self.bucket(group, part)
-            for group, where in self.runs
-            for part in pieces(where, max(1, -(-size(where) // MAX_ELEMENTS)))
-        ]
+        cuts = ((group, pieces(where, -(-size(where) // MAX_ELEMENTS))) for group, where in self.runs)
+        return [self.bucket(group, part) for group, parts in cuts for part in parts]
 
     def bucket(self, group: Group, where: slice) -> Bucket:
         """The bucket for a slice of the flat buffers that `group` holds."""
@@ -286,8 +283,8 @@ class BlockingReduction(Reduction):
 
 
 def pieces(where, number):
-    """A slice cut into `number` slices of about the same size, without those that would be empty."""
-    return [within(where, part) for part in Partition.even(size(where), number).parts if size(part)]
+    """A slice cut into `number` slices, at least one, of about the same size, without those that would be empty."""
+    return [within(where, part) for part in Partition.even(size(where), max(1, number)).parts if size(part)]
 
 
 def slices_overlap(a, b):

@@ -13,9 +13,8 @@ ranks, in rank order, one cache-sized chunk at a time. What then happens to the 
   each rank leads itself, so that the all-reduce is one of all ranks of the group.
 
 The memory is mapped from files with `mmap`, which keeps it alive while an array on any rank uses it. The files are deleted as
-soon as all ranks have opened them, so nothing is left behind however the job ends. `MPI.Win.Allocate_shared` is as fast and
-leaves nothing behind either. But where memory lacks room, MPICH ends in a bus error instead of one line that says so. It also
-crashes at 2,000 windows, of which each network would need one, and an array must not outlive its window.
+soon as all ranks have opened them, so nothing is left behind however the job ends. `MPI.Win.Allocate_shared` is as fast, but
+without room for it MPICH ends in a bus error, it crashes at 2,000 windows, and an array must not outlive its window.
 """
 
 import contextlib
@@ -53,7 +52,11 @@ def shared_arrays(comm, size, dtype, everyone=None):
     with contextlib.ExitStack() as until_all_have_opened_all:
         try:
             file = until_all_have_opened_all.enter_context(tempfile.NamedTemporaryFile(dir=folder, prefix=prefix))
-            _reserve(file, max(size * dtype.itemsize, 1))
+            nbytes = max(size * dtype.itemsize, 1)
+            if hasattr(os, "posix_fallocate"):  # a lack of memory is an OSError now, and no crash at the first write
+                os.posix_fallocate(file.fileno(), 0, nbytes)
+            else:
+                os.ftruncate(file.fileno(), nbytes)
             name = file.name
         except OSError as failure:
             error = failure.strerror
@@ -68,14 +71,6 @@ def shared_arrays(comm, size, dtype, everyone=None):
         words = next(filter(None, errors))
         raise NoSharedMemory(f"the ranks of this node can not share memory in {folder} ({words}): use --reduction plain")
     return arrays
-
-
-def _reserve(file, size):
-    """Reserve `size` bytes for a file, so that a lack of memory is an OSError now and not a crash at the first write."""
-    if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(file.fileno(), 0, size)
-    else:
-        os.ftruncate(file.fileno(), size)
 
 
 def has_room(net):
@@ -144,7 +139,7 @@ class UpdatedRun(NamedTuple):
     where: slice  # of this rank's flat buffers
     part: slice  # of the run, which this rank updates if the reduction is sharded
     leaders: Group | None  # the first rank of each node that holds the run, or all where each leads itself; None elsewhere
-    copies: list  # see `_copies`
+    copies: list  # views of it in the other parameter buffers of this node, which must be updated too
 
 
 class SharedMemoryReduction(Reduction):
@@ -187,7 +182,11 @@ class SharedMemoryReduction(Reduction):
             members = self.net.grid.on_node(group)
             places = [slice(starts[m][number], starts[m][number] + size(where)) for m in members]
             part = Partition.even(size(where), len(members)).part(members.index(node.rank))
-            copies = self._copies(members, places) if self.sharded else []
+            copies = []
+            if self.sharded:  # only ranks that hold the same blocks of all parameters share one buffer of them
+                others = {self._holders[m]: place for m, place in zip(members, places)}
+                others.pop(self._holders[node.rank])
+                copies = [self._parameters[holder][place] for holder, place in others.items()]
             leaders = self.net.grid.leaders(group)
             if holders is not group and self._several_nodes:
                 members, places, leaders = [node.rank], [where], group
@@ -195,14 +194,6 @@ class SharedMemoryReduction(Reduction):
             self._runs.append(UpdatedRun(shared, where, part, leaders, copies))
         sums = [run.shared for run in self._runs]
         self._read = self.grads.itemsize * sum(size(run.part) * (len(run.gradients) - 1) for run in sums)  # of other ranks
-
-    def _copies(self, members, places):
-        """Views of the same run in the other parameter buffers of this node, which must be updated too.
-
-        Only ranks that hold the same blocks of all parameters share one buffer."""
-        found = {self._holders[m]: place for m, place in zip(members, places)}
-        found.pop(self._holders[self.net.grid.node.rank])
-        return [self._parameters[holder][place] for holder, place in found.items()]
 
     @property
     def owned(self):
@@ -248,7 +239,6 @@ class SharedMemoryReduction(Reduction):
         return next(run for run in self._runs if slices_overlap(run.where, where))
 
     def _barrier(self):
-        """Wait for all ranks of the node."""
         node = self.net.grid.node
         with Call(node, "barrier", GRADIENTS, 0):
             node.comm.Barrier()

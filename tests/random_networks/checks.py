@@ -65,7 +65,7 @@ def parallel(case, grid):
         losses += trainer.step(parts_of(net, x, y, case.micro_batches), len(x))
     losses += trainer.flush()
     if len(ranks_on_cpus(grid.comm)) in (0, grid.size):  # a GPU and a CPU round differently
-        ReplicaCheck(net, optimizer, 1).compare(net.step)
+        ReplicaCheck(net, optimizer, 1).after_step(net.step)
     return losses, net.state_dict(everywhere=True), outputs_of(net, case)
 
 

@@ -104,7 +104,8 @@ def test_a_watchdog_knows_for_what_a_rank_waits(comm, monkeypatch):
         on_root(comm, alone)
         alone.free()
     if comm.rank:
-        assert [*alone.inside.group.ranks] == [0, 1, 2] and alone.inside[1:] == (waiting.ALONE, "barrier")
+        inside = alone.inside
+        assert [*inside.group.ranks] == [0, 1, 2] and (inside.layer, inside.kind) == (waiting.ALONE, "barrier")
     assert not waiting.here.calls
 
 

@@ -366,7 +366,7 @@ def test_a_layer_that_fails_leaves_no_progress_points_behind(comm):
         assert context.progress is not None and net.observer.progress is None
 
 
-def full(file, size):
+def full(*arguments):
     raise OSError(28, "full")
 
 
@@ -375,7 +375,7 @@ def test_one_node_without_room_is_heard_of_on_all(comm, monkeypatch):
     monkeypatch.setenv("GRIDGRAD_RANKS_PER_NODE", "1")
     with ProcessGrid(comm, batch=comm.size) as grid:
         if comm.rank:
-            monkeypatch.setattr(shared_memory, "_reserve", full)
+            monkeypatch.setattr(shared_memory.os, "posix_fallocate", full, raising=False)
         with pytest.raises(ValueError, match="full.*--reduction plain"):
             parallelize(mlp_net(), grid, reduction="shared")
 
