@@ -46,7 +46,7 @@ from gridgrad.parallel.pipeline.schedule_names import to_csv
 from gridgrad.parallel.plans.hypergraph import HYPERGRAPH
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines
-from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from gridgrad.parallel.prediction.planner import BATCH_SIZE, Planner
 
 
@@ -127,7 +127,7 @@ def planner(args):
         raise ValueError(f"--plan {args.plan} is for a grid that is named: add --grid, such as --grid model={args.ranks}")
     speeds = shares and shares.get(MODEL)
     partition = partial(owners_of_plan, args.plan if partitioned else HYPERGRAPH, net, speeds=speeds)
-    asked = PlacementRequest(grid, HYPERGRAPH if partitioned else args.plan, shares, None, pipelines, memory)
+    asked = PlacementSpec(grid, HYPERGRAPH if partitioned else args.plan, shares, None, pipelines, memory)
     return Planner(net, args.ranks, args.batch_size, machine.read(args.machine), asked, partition)
 
 

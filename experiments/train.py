@@ -68,7 +68,7 @@ from gridgrad.parallel.observe import timeline as timelines
 from gridgrad.parallel.observe.trace import STEPS
 from gridgrad.parallel.partitioning.good_partition import is_partition
 from gridgrad.parallel.plans.place_network import place
-from gridgrad.parallel.prediction.placement_request import sizes_of
+from gridgrad.parallel.prediction.placement_spec import sizes_of
 from gridgrad.parallel.protocols import protocol_names as protocols
 from gridgrad.parallel.protocols.workers import divide, one_worker
 from gridgrad.parallel.training import MicroBatchReader, check_finite, steps_per_epoch
@@ -153,7 +153,7 @@ def main():
 
     # ----- this rank's part of the network
     with user_input():
-        asked, beside = train_setup.placement_request(args, sizes)
+        asked, beside = train_setup.placement_spec(args, sizes)
         grid, placing = completed(serial, asked, grid, args.batch_size, alternatives=beside)
         own_grid, workers = one_worker(grid) if args.protocol == protocols.SYNC else divide(grid)
         handicap = Handicap(*handicaps[comm.rank]) if args.handicap else None

@@ -2,7 +2,7 @@
 
 from gridgrad.parallel.grid.process_grid import parse_grid
 from gridgrad.parallel.prediction.cost import cost_of_slowest_rank
-from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 
 
 def cost_on(net, grid, batch_size, machine, plan="fewest-bytes"):
@@ -11,7 +11,7 @@ def cost_on(net, grid, batch_size, machine, plan="fewest-bytes"):
     net: a serial Sequential. grid: as on the command line, without stages. batch_size: of the global minibatch. machine: a
     Machine. plan: see `parallelize`.
     """
-    return cost_of_slowest_rank(net, PlacementRequest(parse_grid(grid), plan), batch_size, machine)
+    return cost_of_slowest_rank(net, PlacementSpec(parse_grid(grid), plan), batch_size, machine)
 
 
 def rounded(number):

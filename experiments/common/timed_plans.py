@@ -12,7 +12,7 @@ from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
 from gridgrad.parallel.prediction.cost import cost_of_slowest_rank
 from gridgrad.parallel.prediction.critical_path import step_time
-from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 
 WARM_UP = 2  # steps of each plan that are not timed
 LEAST, MOST = 0.05, 40  # the least seconds and the most steps of a turn
@@ -72,4 +72,4 @@ class TimedPlan:
 
     @property
     def _asked(self):
-        return PlacementRequest(self.grid.sizes, ",".join(self.net.plan), owners=self.owners)
+        return PlacementSpec(self.grid.sizes, ",".join(self.net.plan), owners=self.owners)

@@ -25,7 +25,7 @@ from gridgrad.parallel.job.waiting import meet
 from gridgrad.parallel.partitioning.good_partition import is_partition
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines
-from gridgrad.parallel.prediction.placement_request import AUTO, PlacementRequest, open_plan
+from gridgrad.parallel.prediction.placement_spec import AUTO, PlacementSpec, open_plan
 from gridgrad.parallel.protocols.parallel_sgd import Exchanged, shuffle
 from gridgrad.parallel.protocols.protocol_names import SYNC
 from gridgrad.parallel.training.distribute import distribute
@@ -151,7 +151,7 @@ def balance(args, serial, grid, placing, handicap):
 
     With micro-batches it is that of a micro-batch, which all of them have. ValueError if the network does not fit the memory.
 
-    grid: a ProcessGrid. placing: the PlacementRequest for it. handicap: the Handicap of this rank or None.
+    grid: a ProcessGrid. placing: the PlacementSpec for it. handicap: the Handicap of this rank or None.
     """
     if grid.size == 1 or args.shares != AUTO and not args.rebalance:
         return None
@@ -177,8 +177,8 @@ def make_optimizer(args, net, steps):
     return OPTIMIZERS[args.optimizer](net, schedule, l2=args.l2, l1=args.l1, **own)
 
 
-def placement_request(args, sizes):
-    """(PlacementRequest of the options, what the planner considers beside plans along the axes: see `completed`).
+def placement_spec(args, sizes):
+    """(PlacementSpec of the options, what the planner considers beside plans along the axes: see `completed`).
 
     sizes: of the grid, None if the planner chooses it. ValueError for options that do not go together.
     """
@@ -191,7 +191,7 @@ def placement_request(args, sizes):
     if pipelines.is_asked_for and not sizes and not steady:
         raise ValueError("--pipeline and --cuts need a grid that is named where ranks are moved or slowed down")
     memory = args.memory and args.memory * 2**30
-    asked = PlacementRequest(sizes, open_plan(args.plan, sizes), shares, pipelines=pipelines, memory=memory)
+    asked = PlacementSpec(sizes, open_plan(args.plan, sizes), shares, pipelines=pipelines, memory=memory)
     return asked, () if moving else ALTERNATIVES if steady else (PARTITIONS,)
 
 

@@ -7,7 +7,7 @@ from gridgrad.experiments.export import chakra, goal, simgrid
 from gridgrad.nn.files.whole_files import folder_written_whole, resolved
 from gridgrad.parallel.prediction.actions import step_actions
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines
-from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 
 FORMATS = {"simgrid": simgrid, "goal": goal, "chakra": chakra}
 ANCHORS = {"simgrid": simgrid.PLATFORM, "goal": goal.SCHEDULE, "chakra": chakra.GROUPS}  # a file in each folder of a format
@@ -42,7 +42,7 @@ def write(chosen, shares, name, folder):
     folder can not be written.
     """
     cost, pipelines = chosen.cost, Pipelines(**chosen.pipelining) if chosen.pipelining else None
-    asked = PlacementRequest(chosen.sizes, cost.placed.plan, shares, chosen.owners, pipelines)
+    asked = PlacementSpec(chosen.sizes, cost.placed.plan, shares, chosen.owners, pipelines)
     actions = step_actions(cost.net, asked, cost.batch_size, cost.machine)
     with folder_written_whole(folder, ANCHORS[name]) as beside:
         FORMATS[name].write(beside, actions, cost.machine)

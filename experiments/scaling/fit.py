@@ -36,7 +36,7 @@ from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.process_grid import STAGE, parse_grid
 from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.prediction.cost import local_shape, slowest_rank
-from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from gridgrad.parallel.prediction.workload import Workload
 from gridgrad.parallel.protocols.protocol_names import SYNC
 
@@ -125,7 +125,7 @@ def counts_of(row):
         raise ValueError(f"there is no job on {hosts} hosts")
     on_node = -(-row.ranks // int(hosts))
     crowd = max(1.0, row.ranks / row.slots) if hosts > 1 and row.slots else 1.0
-    grid = slowest_rank(net, PlacementRequest(sizes, plan), on_node, crowd)
+    grid = slowest_rank(net, PlacementSpec(sizes, plan), on_node, crowd)
     placed = place(net, grid, plan, None, None)
     workload = Workload(local_shape(placed.input, row.batch, grid), row.batch, net.dtype.itemsize)
     workload.step(placed.layers, grid)

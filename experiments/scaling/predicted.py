@@ -38,7 +38,7 @@ from gridgrad.parallel.partitioning.good_partition import is_partition
 from gridgrad.parallel.plans.plans import FEWEST_BYTES
 from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines
-from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from gridgrad.parallel.prediction.planner import NoRoom, Planner
 from gridgrad.parallel.prediction.step_prediction import StepPrediction
 from gridgrad.parallel.protocols.protocol_names import SYNC
@@ -127,7 +127,7 @@ def predicted_step(net, point, machine):
         plan = FEWEST_BYTES
     shares = shares_of(settings["shares"], sizes) if settings.get("shares") else None
     pipelines = Pipelines(settings.get("pipeline"), settings.get("micro_batches"), cuts_of(settings)) if several else None
-    asked = PlacementRequest(sizes, plan, shares, pipelines=pipelines, memory=memory)
+    asked = PlacementSpec(sizes, plan, shares, pipelines=pipelines, memory=memory)
     if sizes is None or several or shares or plan is None:
         chosen, _ = Planner(net, ranks, batch_size, machine, asked).best(shown=0)
         grid, plan, cost, step, of_terms = written(checked_sizes(chosen.sizes)), chosen.plan, chosen.cost, chosen.step, None

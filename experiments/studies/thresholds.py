@@ -24,7 +24,7 @@ from gridgrad.experiments.plots.figures import plt, save
 from gridgrad.experiments.studies.laugier2018_predicted import BATCH_SIZE, HIDDEN, MODEL_SIZES, OUTPUTS, SHAPE, network
 from gridgrad.parallel.job.run import run_launcher
 from gridgrad.parallel.prediction import machine as machines
-from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from gridgrad.parallel.prediction.planner import NoRoom, Planner, every_grid
 
 SCHEMES = {"serial": "lightgrey", "batch": "#9ecae1", "model": "#fdae6b", "2d": "#a1d99b"}  # where equally fast, the first
@@ -74,7 +74,7 @@ def point(net, width, ranks, batch_size, machine):
 def best(net, sizes, batch_size, machine):
     """The planner's Candidate for one grid; None if it needs more memory than there is."""
     try:
-        return Planner(net, sizes["batch"] * sizes["model"], batch_size, machine, PlacementRequest(grid=sizes)).best(shown=0)[0]
+        return Planner(net, sizes["batch"] * sizes["model"], batch_size, machine, PlacementSpec(grid=sizes)).best(shown=0)[0]
     except NoRoom:
         return None
 

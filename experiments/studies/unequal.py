@@ -45,7 +45,7 @@ from gridgrad.parallel.choose.rebalance import Rebalancer
 from gridgrad.parallel.choose.shares import RULES, measured_shares
 from gridgrad.parallel.choose.this_machine import machine_of_job
 from gridgrad.parallel.job.run import UserError, on_root, run
-from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 
 PROBLEM = "net", "batch_size", "grid", "plan", "handicap"  # what tells results apart
 BEFORE, WITHIN, AFTER = 15, 20, 15  # steps before the slowdown, steps that the recovery may take, and steps after that
@@ -79,7 +79,7 @@ class Bench:
 
     def balance(self, factor):
         """The Balance where this rank computes `factor` times as slowly. Collective."""
-        placing = PlacementRequest(plan=self.args.plan)
+        placing = PlacementSpec(plan=self.args.plan)
         return measured_shares(self.serial(), self.grid, placing, self.args.batch_size, self.machine, Handicap(factor))
 
     def placed(self, balance, rule):

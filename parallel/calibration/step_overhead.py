@@ -14,7 +14,7 @@ from gridgrad.nn import SGD, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequentia
 from gridgrad.parallel.calibration.turns import TimeLimit
 from gridgrad.parallel.grid.process_grid import HEIGHT, LAYER_AXES, ProcessGrid
 from gridgrad.parallel.prediction.cost import cost_of_slowest_rank
-from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from gridgrad.parallel.prediction.planner import every_grid
 from gridgrad.parallel.training.distribute import distribute
 
@@ -74,7 +74,7 @@ def measured_steps(timer, progress=iter, limit=None):
 def fitted(passes, machine, ranks):
     """{"step", "wait"} in seconds, fitted to the fastest of the `passes`. machine: predicts the rest of each step."""
     every, seconds = list(problems(ranks)), passes.min(axis=0)
-    costs = [cost_of_slowest_rank(make(), PlacementRequest(sizes, PLAN), size, machine) for make, size, sizes in every]
+    costs = [cost_of_slowest_rank(make(), PlacementSpec(sizes, PLAN), size, machine) for make, size, sizes in every]
     each, collectives = 1 / seconds, [cost.prediction.bounding.collectives for cost in costs] / seconds
     missing = 1 - [cost.seconds for cost in costs] / seconds
     fits = [least_squares(columns, missing) for columns in ((each, collectives), (each, 0 * each), (0 * each, collectives))]

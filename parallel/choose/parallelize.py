@@ -24,7 +24,7 @@ from gridgrad.parallel.plans.hypergraph import HYPERGRAPH, Owners
 from gridgrad.parallel.plans.place_network import splits
 from gridgrad.parallel.prediction.machine import Machine
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines
-from gridgrad.parallel.prediction.placement_request import AUTO, PlacementRequest, open_plan, sizes_of
+from gridgrad.parallel.prediction.placement_spec import AUTO, PlacementSpec, open_plan, sizes_of
 from gridgrad.parallel.prediction.planner import BATCH_SIZE, Planner
 from gridgrad.parallel.training.distribute import make_parallel
 from gridgrad.parallel.training.network import ParallelSequential
@@ -156,7 +156,7 @@ def parallelize(
         raise ValueError(f"parallelize takes a Sequential, not a {type(net).__name__}: put the layers into Sequential([..])")
     sizes, pipelines = sizes_of(grid, MPI.COMM_WORLD.size), Pipelines(pipeline, micro_batches, cuts)
     numbers: Any = None if auto_shares else shares
-    asked = PlacementRequest(sizes, open_plan(plan, sizes), numbers, owners, pipelines, memory)
+    asked = PlacementSpec(sizes, open_plan(plan, sizes), numbers, owners, pipelines, memory)
     given = grid if isinstance(grid, ProcessGrid) else None
     ranks, placing = completed(net, asked, given, batch_size, machine, () if auto_shares else ALTERNATIVES)
     if auto_shares:
@@ -173,7 +173,7 @@ def parallelize(
 
 
 def completed(net, asked, grid=None, batch_size=BATCH_SIZE, machine=None, alternatives=ALTERNATIVES):
-    """(ProcessGrid, PlacementRequest in which the planner has chosen what was open in `asked`). Collective. grid: the
+    """(ProcessGrid, PlacementSpec in which the planner has chosen what was open in `asked`). Collective. grid: the
     ProcessGrid, if there is one already. alternatives: those of `ALTERNATIVES` that the planner considers."""
     comm, plan = grid.comm if grid else MPI.COMM_WORLD, asked.plan
     partitioned = plan is not None and is_partition(plan)
@@ -192,7 +192,7 @@ def completed(net, asked, grid=None, batch_size=BATCH_SIZE, machine=None, altern
 
 
 def planned(net, asked, comm, batch_size, machine, alternatives):
-    """The PlacementRequest in which the planner has chosen, on the first rank, what was open. Collective."""
+    """The PlacementSpec in which the planner has chosen, on the first rank, what was open. Collective."""
     if len(ranks_on_cpus(comm)) < comm.size:
         raise ValueError("the planner can not predict GPUs: name the grid and the plan")
     if asked.grid:

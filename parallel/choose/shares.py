@@ -29,7 +29,7 @@ NOUNS = {BATCH: "samples", HEIGHT: "rows"}  # what the ranks of an axis share
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Choice:
     """The shares of one SharedWork by each rule, which are lists with a number for each rank of the axis."""
 
     axis: str
@@ -70,7 +70,7 @@ class Balance:
     """The shares of a network on a grid, and what they were chosen from."""
 
     machine: Machine  # which said what communication costs
-    chosen: list  # a Chosen for each SharedWork
+    chosen: list  # a Choice for each SharedWork
     given: dict  # {name of a SharedWork: shares} with which the work along later axes is shared
     speeds: dict  # {axis: relative speeds of its ranks for the same work, the slowest 1}: Marques' performance values
     coordinates: dict  # {axis: those of each rank of the grid}
@@ -82,7 +82,7 @@ class Balance:
         return shares, {one.name: Partition.of_sizes(getattr(one, rule)) for one in self.chosen if one.axis == MODEL}
 
     def placed(self, placing):
-        """A PlacementRequest with the shares and owners by functions."""
+        """A PlacementSpec with the shares and owners by functions."""
         shares, owners = self.placement()
         return replace(placing, shares=shares, owners=owners)
 
@@ -147,7 +147,7 @@ class Balance:
 
 def measured_shares(net, grid, placing, batch_size, machine, handicap=None):
     """The Balance for the ranks of a ProcessGrid, measured now, on all ranks at the same time. Collective. placing: a
-    PlacementRequest with the plan; shares that need more than its memory are impossible. machine: prices communication."""
+    PlacementSpec with the plan; shares that need more than its memory are impossible. machine: prices communication."""
     _, shape = checked(net)
     if grid.rank == 0:
         print(f"measuring for about {BUDGET:g} seconds how fast each rank computes parts of the layers, to choose the shares",
@@ -202,7 +202,7 @@ def of_axis(rows, coordinates):
 
 
 def solution(problems, coordinates, gather, agree):
-    """The Chosen of a SharedWork, as the ranks of this process see it. coordinates: of all ranks along its axis."""
+    """The Choice of a SharedWork, as the ranks of this process see it. coordinates: of all ranks along its axis."""
     problem, ranks, known = problems[0], int(coordinates.max()) + 1, {}
     total = problem.total
     equal_share = min(total, max(1, total // ranks))  # Marques' rule gives every device the same work to time
@@ -220,7 +220,7 @@ def solution(problems, coordinates, gather, agree):
         if wanted <= known.keys():
             break
     what = problem.axis, problem.name, total, problem.layers
-    return Chosen(*what, coordinates, computing, sending, even, constant, function)
+    return Choice(*what, coordinates, computing, sending, even, constant, function)
 
 
 def interpolated(known, what, total):

@@ -24,7 +24,7 @@ class Move:
     and a `rank`. source, target: placements. samples: those that the group holds together."""
 
     kind: str | None = None  # the name of the collective; None where nothing is sent
-    most = 0  # that any rank sends or receives, which the move ends with; 0 where the cost follows from `sent`
+    most = 0  # elements of the rank that sends or receives most, for which all wait; 0: the cost follows from `sent`
     messages = None  # [what this rank sends to each rank alone]; None where all ranks work together
 
     def __init__(self, group, source, target, here, samples):

@@ -157,7 +157,7 @@ def by_axis(layers, words):
 
 
 def only_plan(axis, layer):
-    """The Plan of a layer along another axis than `MODEL`: it divides the images of convolutions, or the samples."""
+    """The Plan of a layer along another axis than `MODEL`: the plan named like the axis, such as "height", or "replicate"."""
     divides_images = axis in PLANS and PLANS[axis].takes(layer.kind)
     return PLANS[axis if divides_images else "replicate"]
 

@@ -73,7 +73,7 @@ class Receive:
 
 
 def step_actions(net, asked, batch_size, machine):
-    """[the actions of each rank of a grid in a training step]. asked: a PlacementRequest with grid and plan. All micro-batches
+    """[the actions of each rank of a grid in a training step]. asked: a PlacementSpec with grid and plan. All micro-batches
     count as large as the largest one. ValueError if these do not fit, or if the steps of a pipeline overlap (async:K)."""
     sizes = {axis: asked.grid.get(axis, 1) for axis in AXES}
     grids = [GridDescription(sizes, at, machine.node["ranks"]) for at in places(sizes)]

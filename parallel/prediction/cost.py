@@ -68,14 +68,14 @@ def local_shape(layout, batch_size, grid):
 
 
 def cost_of_slowest_rank(net, asked, batch_size, machine):
-    """The Cost of the rank with the most work. asked: a PlacementRequest with grid and plan."""
+    """The Cost of the rank with the most work. asked: a PlacementSpec with grid and plan."""
     grid = slowest_rank(net, asked, *machine.sharing)
     return Cost(net, grid, asked.plan, batch_size, machine, asked.shares, asked.owners)
 
 
 def slowest_rank(net, asked, ranks_per_node=None, ranks_per_core=1):
     """The GridDescription of the rank with the most work, for which the others wait: the one with the largest share on every
-    axis. A plan may name the rank of the axis model, whatever its share. asked: a PlacementRequest with grid and plan."""
+    axis. A plan may name the rank of the axis model, whatever its share. asked: a PlacementSpec with grid and plan."""
     # On the axis height with even shards it is the first rank, where that has more rows of a layer than the second one: where
     # one row is left over. Else it is the second rank, if that has neighbours on both sides, because it exchanges two halos.
     # Where ranks share a core, more rows do not count: ranks that wait leave their cores to the one that has more to do.

@@ -41,7 +41,7 @@ UNCONFIRMED = 64  # bytes of a message for which its sender does not wait
 
 
 def step_time(net, asked, batch_size, machine):
-    """The StepPrediction, reductions "plain". asked: a PlacementRequest with grid and plan. ValueError if it does not fit."""
+    """The StepPrediction, reductions "plain". asked: a PlacementSpec with grid and plan. ValueError if it does not fit."""
     return played(costs_of_ranks(net, asked, batch_size, machine))
 
 
@@ -131,7 +131,7 @@ class _Rank:
                     yield from self._wait(loss)
                 if key and work.layer == "loss":
                     loss = self.play.meeting(step, key, work)
-                    loss.enter(self, replace(work, behind=()))
+                    loss.enter(self, replace(work, overlaps=()))
                 elif key:
                     meeting = self.play.meeting(step, key, work)
                     meeting.enter(self, work)

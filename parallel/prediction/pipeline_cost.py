@@ -151,7 +151,7 @@ class PipelineWork:
 
 
 def pipeline_step_time(net, asked, batch_size, machine):
-    """The PipelinePrediction of a network on a grid with stages. asked: a PlacementRequest with grid, plan and pipelines, by
+    """The PipelinePrediction of a network on a grid with stages. asked: a PlacementSpec with grid, plan and pipelines, by
     default 1f1b with the micro-batches of a ScheduleSpec and the cuts of `planned_cuts`. ValueError if they do not fit."""
     pipeline, stages, cuts = asked.pipelines.pipeline, asked.grid[STAGE], asked.pipelines.cuts
     named = schedule_names.parse("1f1b" if pipeline is None else pipeline)
@@ -206,7 +206,7 @@ class Pipelines:
 
     def times(self, net, asked, batch_size, machine, limit=inf):
         """Yield the PipelinePredictions of the options on a grid, as long as one may take less than `limit` seconds; none if
-        the cuts do not fit. asked: a PlacementRequest with grid, plan and memory. ValueError if other things do not fit."""
+        the cuts do not fit. asked: a PlacementSpec with grid, plan and memory. ValueError if other things do not fit."""
         stages, layers, bounds = asked.grid[STAGE], {}, []
         for named, count in self.options(net, stages, batch_size // asked.grid[BATCH]):
             if count not in layers:
@@ -231,7 +231,7 @@ class Pipelines:
 
 def partition_step_time(net, asked, batch_size, machine):
     """The PipelinePrediction of a network whose parts have owners, in the order of training (`times_of_work`). asked: a
-    PlacementRequest with grid, plan, owners and pipelines. ValueError if they do not fit, or if branches exchange channels."""
+    PlacementSpec with grid, plan, owners and pipelines. ValueError if they do not fit, or if branches exchange channels."""
     named, ranks = schedule_names.parse(asked.pipelines.pipeline), asked.grid.get(MODEL, 1)
     micro_batches = named.micro_batches(ranks, asked.pipelines.micro_batches)
     if micro_batches > (1 if named.in_flight else batch_size):

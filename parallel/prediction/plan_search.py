@@ -19,7 +19,7 @@ from gridgrad.parallel.placement.plan import weighted, weighted_in
 from gridgrad.parallel.plans.place_network import splits
 from gridgrad.parallel.plans.plans import FEWEST_BYTES, PLANS, by_axis
 from gridgrad.parallel.prediction.cost import local_shape, slowest_rank
-from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from gridgrad.parallel.prediction.workload import Workload
 
 
@@ -50,7 +50,7 @@ class PlanSearch:
 
     def __init__(self, problem, sizes):
         self.problem, self.sizes = problem, sizes
-        asked = PlacementRequest(sizes, FEWEST_BYTES, problem.shares)  # the rank is the same for all plans that are tried
+        asked = PlacementSpec(sizes, FEWEST_BYTES, problem.shares)  # the rank is the same for all plans that are tried
         self.grid = slowest_rank(problem.net, asked, *problem.machine.sharing)
         self._costs = {}  # {(segment, choice, state): SegmentCost}; they do not depend on the price of memory
         self._done, self._alone = 0, {None: 0.0}  # segments done; the least seconds_alone by state

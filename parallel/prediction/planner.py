@@ -32,7 +32,7 @@ from gridgrad.parallel.plans.plans import FEWEST_BYTES, PLANS, plans_of, words_o
 from gridgrad.parallel.prediction.cost import Cost, cost_of_slowest_rank
 from gridgrad.parallel.prediction.critical_path import costs_of_ranks, played
 from gridgrad.parallel.prediction.pipeline_cost import PipelinePrediction, Pipelines
-from gridgrad.parallel.prediction.placement_request import OPEN, PlacementRequest
+from gridgrad.parallel.prediction.placement_spec import OPEN, PlacementSpec
 from gridgrad.parallel.prediction.plan_search import PlanProblem, PlanSearch
 from gridgrad.parallel.prediction.step_prediction import StepPrediction, memory_of
 
@@ -102,7 +102,7 @@ class NoRoom(ValueError):
 
 
 class Planner:
-    """Finds the grid and the plan with the fastest predicted step. asked: a PlacementRequest, by default with a rank's share of
+    """Finds the grid and the plan with the fastest predicted step. asked: a PlacementSpec, by default with a rank's share of
     the node's memory, for `memory_of`. partition(ranks): Owners; without it there is no plan "hypergraph"."""
 
     def __init__(self, net, ranks, batch_size, machine, asked=OPEN, partition=None):
@@ -175,7 +175,7 @@ class Planner:
                 continue
             if ranks not in found:
                 found[ranks] = self.partition(ranks)
-            asked = PlacementRequest(sizes, HYPERGRAPH, self.shares, found[ranks])
+            asked = PlacementSpec(sizes, HYPERGRAPH, self.shares, found[ranks])
             costs = costs_of_ranks(self.net, asked, self.batch_size, self.machine)
             step = played(costs)
             reason = too_large(step.memory, self.memory)
@@ -188,7 +188,7 @@ class Planner:
             best = self._of_stage(stages)
             sizes, pipelines = best.sizes | {STAGE: stages}, self.pipelines or Pipelines()
             cost, bound = self._cost(sizes, best.plan), self._arithmetic(sizes)
-            asked = PlacementRequest(sizes, best.plan, self.shares, memory=self.memory)
+            asked = PlacementSpec(sizes, best.plan, self.shares, memory=self.memory)
             for time in pipelines.times(self.net, asked, self.batch_size, self.machine, self.limit * fastest):
                 reason = too_large(time.memory, self.memory)
                 if not reason:
@@ -203,7 +203,7 @@ class Planner:
         """The best Candidate for the ranks of one of so many stages, if they had the whole network."""
         rest = self.grid and self.grid | {STAGE: 1}
         for memory in (self.memory * stages, math.inf):  # more micro-batches than stages need less than the first
-            asked = PlacementRequest(rest, self.plan, self.shares, memory=memory)
+            asked = PlacementSpec(rest, self.plan, self.shares, memory=memory)
             with suppress(NoRoom):
                 return Planner(self.net, self.ranks // stages, self.batch_size, self.machine, asked).best(shown=0)[0]
 
@@ -256,10 +256,11 @@ class Planner:
         return candidate if same else Candidate(candidate.sizes, candidate.bound, cost)
 
     def _cost(self, sizes, plan):
-        return cost_of_slowest_rank(self.net, PlacementRequest(sizes, plan, self.shares), self.batch_size, self.machine)
+        return cost_of_slowest_rank(self.net, PlacementSpec(sizes, plan, self.shares), self.batch_size, self.machine)
 
     def _grids(self):
-        """Yield the sizes of all grids that leave no rank without work; if there are none, of all."""
+        """Yield the sizes of grids with at most as many ranks on an axis as there are samples, rows of an image, or samples and
+        outputs of the widest layer; of all grids if there is no such one."""
         columns = (layer.weight.shape[OUTPUTS] for layer in self.layers)
         most = {BATCH: self.batch_size, MODEL: max(self.batch_size, *columns)}
         if any(layer.kind == "conv" for layer in self.layers):

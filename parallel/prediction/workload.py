@@ -38,8 +38,8 @@ class Work:
     scale: float = 1.0  # a factor on the time in the table
     group: object = None  # the ranks of a collective
     most: float = 0.0  # bytes of the rank that sends or receives the most, where that is known and more than `nbytes`
-    behind: tuple = ()  # the Works that a collective overlaps with, which call MPI so that it makes progress
-    step: object = None  # of a collective that moves activations or kernels: the Move, which knows its messages
+    overlaps: tuple = ()  # the Works that run while a collective is under way, and call MPI so that it makes progress
+    move: object = None  # the Move of activations or kernels, which knows its messages
 
     @property
     def is_exchange(self):
@@ -48,7 +48,7 @@ class Work:
 
     def messages(self, itemsize=4):
         """The messages of this rank, {rank of the group: bytes}; None where all ranks work together in an algorithm."""
-        counts = self.step and self.step.messages
+        counts = self.move and self.move.messages
         return None if counts is None else {rank: count * itemsize for rank, count in enumerate(counts) if count}
 
     def seconds(self, machine, ranks, itemsize=4):
@@ -56,7 +56,7 @@ class Work:
         if self.group is None:
             seconds = machine.operation_seconds(self.name, self.sizes, self.scale, self.flops, self.nbytes, itemsize, ranks)
             return seconds + machine.core.get("step", 0.0) * (self.name == "loss")
-        hidden = sum(work.seconds(machine, ranks, itemsize) for work in self.behind)
+        hidden = sum(work.seconds(machine, ranks, itemsize) for work in self.overlaps)
         nbytes = max(self.nbytes, self.most)
         seconds = machine.collective_seconds(self.name, self.group, ranks, nbytes) + machine.core.get("wait", 0.0)
         return max(0.0, seconds - hidden)
@@ -165,10 +165,10 @@ class Workload:
         self.works.append(Work(self.name, phase, name, sizes, flops, elements * self.itemsize, scale))
         return self.works[-1]
 
-    def communicate(self, phase, kind, group, elements, behind=(), most=0, step=None):
+    def communicate(self, phase, kind, group, elements, overlaps=(), most=0, move=None):
         if group.size > 1:
             nbytes, most = round(elements * self.itemsize), most * self.itemsize
-            self.works.append(Work(self.name, phase, kind, nbytes=nbytes, group=group, most=most, behind=behind, step=step))
+            self.works.append(Work(self.name, phase, kind, nbytes=nbytes, group=group, most=most, overlaps=overlaps, move=move))
 
     def both(self, name, elements, arrays=2, block=None, more=()):
         """Add forward and backward of a layer that only passes over its elements. arrays: of that size, which forward reads
@@ -182,9 +182,9 @@ class Workload:
         """Add a copy into or out of a message buffer. run: how many elements lie side by side."""
         self.compute(phase, "pack", (elements, min(max(run, 1), LONGEST_RUN)), 0, 2 * elements)
 
-    def all_reduce_doubles(self, phase, numbers, group, behind=()):
+    def all_reduce_doubles(self, phase, numbers, group, overlaps=()):
         elements = all_reduce_elements(numbers, group.size, group.rank) * 8 / self.itemsize
-        self.communicate(phase, "all-reduce", group, elements, behind)
+        self.communicate(phase, "all-reduce", group, elements, overlaps)
 
     # ----- adding layers that are made of others, or only communicate
 
@@ -198,24 +198,24 @@ class Workload:
         self.first = first
         return shapes
 
-    def redistribute(self, move):
+    def redistribute(self, layer):
         """A layer that only communicates: forward, and backward where a gradient of the input is needed."""
-        self.shape = self.moved("forward", move)
+        self.shape = self.moved("forward", layer)
         if not self.first:
-            self.moved("backward", move, self.shape)
+            self.moved("backward", layer, self.shape)
 
-    def moved(self, direction, move, shape=None, phase=None):
+    def moved(self, direction, layer, shape=None, phase=None):
         """Add one direction of a Redistribute to the current block or one of this shape; returns the shape after it."""
         phase, shape = phase or direction, self.shape if shape is None else shape
-        step = move.step(direction, shape, self.batch_size)
-        if step is None:
+        move = layer.step(direction, shape, self.batch_size)
+        if move is None:
             return shape
-        packed, unpacked = step.copies
-        self.keep(step.held)
+        packed, unpacked = move.copies
+        self.keep(move.held)
         for run, elements in packed.items():
             self.pack(phase, elements, run)
-        if step.kind:
-            self.communicate(phase, step.kind, move.group, step.sent, most=step.most, step=step)
+        if move.kind:
+            self.communicate(phase, move.kind, move.group, move.sent, most=move.most, move=move)
         for run, elements in unpacked.items():
             self.pack(phase, elements, run)
-        return step.there
+        return move.there

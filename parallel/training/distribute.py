@@ -11,7 +11,7 @@ from gridgrad.parallel.plans.hypergraph import Owners
 from gridgrad.parallel.plans.place_network import check_cuts, place
 from gridgrad.parallel.plans.plans import plans_of, words_of
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines
-from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from gridgrad.parallel.sync.reduction import BlockingReduction, Reduction
 from gridgrad.parallel.training.network import ParallelSequential
 from gridgrad.parallel.training.pipelined import PipelinedSequential
@@ -61,11 +61,11 @@ def distribute(
     False 8
     """
     pipelines = Pipelines(pipeline, micro_batches, cuts)
-    return make_parallel(net, grid, PlacementRequest(grid.sizes, plan, shares, owners, pipelines), reduction)
+    return make_parallel(net, grid, PlacementSpec(grid.sizes, plan, shares, owners, pipelines), reduction)
 
 
 def make_parallel(net, grid, placing, reduction):
-    """What `distribute` returns, from a PlacementRequest in which nothing is open. Collective."""
+    """What `distribute` returns, from a PlacementSpec in which nothing is open. Collective."""
     asked = placing.pipelines or Pipelines()
     if asked.pipeline is None and grid.sizes[STAGE] == 1:
         if asked.cuts is not None:

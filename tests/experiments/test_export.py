@@ -20,7 +20,7 @@ from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.actions import Collective, Compute, Send, step_actions
 from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines, partition_step_time, pipeline_step_time
-from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from gridgrad.parallel.prediction.planner import Planner
 from tests.disk import files_end_at
 from tests.experiments.programs import program
@@ -46,14 +46,14 @@ def nodes_of(ranks):
 
 
 def asked_of(case):
-    """The PlacementRequest of a Case."""
+    """The PlacementSpec of a Case."""
     plan, options = case.placing()
     owners = options.get("owners")
     if not case.pipeline:
-        return PlacementRequest(case.grid, plan, case.shares, owners)
+        return PlacementSpec(case.grid, plan, case.shares, owners)
     cuts = case.made_cuts()
     pipelines = Pipelines(case.pipeline, case.micro_batches, cuts)
-    return PlacementRequest(case.grid, plan, case.shares, owners if cuts is None else None, pipelines)
+    return PlacementSpec(case.grid, plan, case.shares, owners if cuts is None else None, pipelines)
 
 
 def collectives_of(net, asked, batch_size, of_machine):
@@ -173,7 +173,7 @@ def test_rounds_are_those_of_the_table(kind, ranks):
 
 def test_a_plan_without_messages_is_nothing_but_computing(tmp_path):
     net = network_names.build("mlp:30,20,relu", (10,), 3)
-    actions = step_actions(net, PlacementRequest({"batch": 1}, "out"), 8, CORI)
+    actions = step_actions(net, PlacementSpec({"batch": 1}, "out"), 8, CORI)
     simgrid.write(tmp_path, actions, CORI)
     assert {line.split()[1] for line in (tmp_path / "rank0.txt").read_text().splitlines()} == {"init", "compute", "finalize"}
     assert not read(tmp_path).messages

@@ -8,7 +8,7 @@ from gridgrad.experiments.parts.lower_bound import least_sum
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.cost import Cost, slowest_rank
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines
-from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from gridgrad.parallel.prediction.planner import Planner, every_grid
 
 CORI = machine.read("cori-haswell")
@@ -35,7 +35,7 @@ def test_no_plan_sends_less_for_a_layer(name, ranks):
     net, bounded = published(name, list(shape), outputs), 0
     for sizes in every_grid(ranks, ("batch", "height", "model") if len(shape) == 3 else ("batch", "model")):
         for plan in ("out", "in", "replicate", "fewest-bytes"):
-            cost = Cost(net, slowest_rank(net, PlacementRequest(sizes, plan)), plan, 192, CORI)
+            cost = Cost(net, slowest_rank(net, PlacementSpec(sizes, plan)), plan, 192, CORI)
             rows = layer_rows(cost)
             assert [row for row in rows if row["bound_bytes"] > row["bytes"] * (1 + 1e-9) + 1e-3] == [], (sizes, plan)
             assert sum(row["bytes"] for row in rows) == pytest.approx(cost.prediction.bytes, rel=1e-3, abs=64)
@@ -46,7 +46,7 @@ def test_no_plan_sends_less_for_a_layer(name, ranks):
 
 def test_layers_are_in_the_order_of_the_network_whatever_runs_as_one():
     net = published("cifar-cnn", [32, 32, 3], 10)
-    rows = layer_rows(Cost(net, slowest_rank(net, PlacementRequest({"model": 2}, "out")), "out", 16, CORI))
+    rows = layer_rows(Cost(net, slowest_rank(net, PlacementSpec({"model": 2}, "out")), "out", 16, CORI))
     *layers, _, _ = rows
     assert [int(row["layer"]) for row in layers] == sorted(int(row["layer"]) for row in layers)
     assert [kind for row in layers for kind in row["kinds"]] == [type(layer).__name__ for layer in net.leaves()]
@@ -56,13 +56,13 @@ def test_layers_are_in_the_order_of_the_network_whatever_runs_as_one():
 def test_unequal_shares_have_no_bound():
     net = published("mlp:30,20,relu", [50], 10)
     cost = Cost(
-        net, slowest_rank(net, PlacementRequest({"model": 2}, "out", {"model": [3, 1]})), "out", 16, CORI, {"model": [3, 1]}
+        net, slowest_rank(net, PlacementSpec({"model": 2}, "out", {"model": [3, 1]})), "out", 16, CORI, {"model": [3, 1]}
     )
     assert not any(row["bound_bytes"] for row in layer_rows(cost))
 
 
 @pytest.mark.parametrize("grid", [None, {"batch": 2, "model": 2}, {"stage": 2, "batch": 2}])
 def test_no_step_takes_less_than_the_bound_of_its_grid(grid):
-    planner = Planner(published("lenet5", [28, 28, 1], 10), 4, 64, CORI, PlacementRequest(grid=grid, pipelines=Pipelines()))
+    planner = Planner(published("lenet5", [28, 28, 1], 10), 4, 64, CORI, PlacementSpec(grid=grid, pipelines=Pipelines()))
     chosen, others = planner.best()
     assert all(0 < one.bound <= one.seconds * (1 + 1e-9) for one in (chosen, *others))

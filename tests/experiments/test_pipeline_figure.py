@@ -10,13 +10,13 @@ from gridgrad.parallel.pipeline.schedule import Instruction
 from gridgrad.parallel.pipeline.simulate import Event
 from gridgrad.parallel.prediction.machine import read
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines, pipeline_step_time
-from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from tests.experiments.figures import is_figure
 
 
 def found(pipeline, **options):
     net = network_names.build("mlp:64,64,64,64,relu", (64,), 10)
-    return pipeline_step_time(net, PlacementRequest({"stage": 3}, "out", pipelines=Pipelines(pipeline, **options)), 48,
+    return pipeline_step_time(net, PlacementSpec({"stage": 3}, "out", pipelines=Pipelines(pipeline, **options)), 48,
                               read("cori-haswell"))  # fmt: skip
 
 

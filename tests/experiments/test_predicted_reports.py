@@ -14,7 +14,7 @@ from gridgrad.experiments.studies import laugier2018_predicted, thresholds
 from gridgrad.parallel.grid.process_grid import parse_grid
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.cost import cost_of_slowest_rank
-from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from gridgrad.parallel.prediction.planner import Planner
 from tests.experiments.figures import is_figure
 from tests.experiments.programs import program
@@ -24,7 +24,7 @@ CORI = machine.read("cori-haswell")
 
 def cost_of(net, sizes, plan, batch_size):
     """The Cost of a step of the rank with the most work on CORI."""
-    return cost_of_slowest_rank(net, PlacementRequest(sizes, plan), batch_size, CORI)
+    return cost_of_slowest_rank(net, PlacementSpec(sizes, plan), batch_size, CORI)
 
 
 SWEEP = ["sweep", "--nets", "mlp:16,16,relu", "--shape", "4", "--outputs", "1", "--predict", "1,2,4,4096"]

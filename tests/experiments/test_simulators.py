@@ -9,7 +9,7 @@ from gridgrad.experiments.studies.simulators.document import CAUSES, cause, docu
 from gridgrad.experiments.studies.simulators.points import Point, collective, compared, grids, prediction
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.prediction import machine
-from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from tests.experiments.programs import program
 from tests.experiments.test_export import NEEDS_SIMGRID
 
@@ -71,7 +71,7 @@ def test_the_grids_of_a_network_are_those_that_fit_it():
 def test_the_step_of_a_pipeline_is_one_alone():
     """Beside one after another, in which the ranks begin before others have ended."""
     net, ethernet = network_names.build("mlp:64,64,64,relu", (32,), 4), machine.read("ethernet-1g")
-    one, alone, asked = prediction(net, PlacementRequest({"stage": 2}, "out"), 32, ethernet)
+    one, alone, asked = prediction(net, PlacementSpec({"stage": 2}, "out"), 32, ethernet)
     again, _, same = prediction(net, asked, 32, ethernet)
     assert one == alone == again and same == asked and asked.pipelines.cuts
 
@@ -80,7 +80,7 @@ def test_nothing_overlaps_in_a_step_alone():
     """The sum of the value of the loss, of which the latency is then counted."""
     net, ethernet = network_names.build("mlp:64,relu", (32,), 4), machine.read("ethernet-1g")
     slow = replace(ethernet, core=ethernet.core | {"flops": 1e6})
-    step, alone, _ = prediction(net, PlacementRequest({"batch": 4}, "out"), 32, slow)
+    step, alone, _ = prediction(net, PlacementSpec({"batch": 4}, "out"), 32, slow)
     assert alone - step == pytest.approx(4 * slow.links["network"]["alpha"], rel=0.01)
 
 

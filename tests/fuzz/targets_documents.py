@@ -26,7 +26,7 @@ from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.choose import reductions, this_machine
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.cost import cost_of_slowest_rank
-from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from tests.fuzz.damage import damaged_text
 from tests.fuzz.damage_json import damaged_json
 from tests.fuzz.target import Target
@@ -162,7 +162,7 @@ def price(found):
     for spec, shape in (("mlp:64,64,relu", (32,)), ("lenet5", (16, 16, 3))):
         net = network_names.build(spec, shape, 10)
         for sizes in ({"batch": 2, "model": 2}, {"batch": 16}):
-            cost = cost_of_slowest_rank(net, PlacementRequest(sizes, "out"), 32, found)
+            cost = cost_of_slowest_rank(net, PlacementSpec(sizes, "out"), 32, found)
             assert cost.seconds >= 0 and found.peak > 0, sizes
 
 

@@ -23,7 +23,7 @@ from gridgrad.parallel.partitioning.owner_file import SUFFIX
 from gridgrad.parallel.prediction.cost import Cost, slowest_rank
 from gridgrad.parallel.prediction.machine import read
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines, pipeline_step_time
-from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from gridgrad.parallel.protocols import protocol_names as protocols
 from gridgrad.parallel.protocols.simulated_workers import Simulation, Task, train
 from tests.fuzz.damage import damaged_argument
@@ -34,7 +34,7 @@ SIZES = {"batch": 2, "model": 3}
 
 def price(net, sizes, plan="fewest-bytes", shares=None, owners=None):
     """What a training step costs, which places the network as a training does, without its memory."""
-    cost = Cost(net, slowest_rank(net, PlacementRequest(sizes, plan, shares)), plan, 60, read("cori-haswell"), shares, owners)
+    cost = Cost(net, slowest_rank(net, PlacementSpec(sizes, plan, shares)), plan, 60, read("cori-haswell"), shares, owners)
     assert cost.seconds > 0 and cost.prediction.memory > 0
 
 
@@ -94,7 +94,7 @@ def variation(text):
 
 
 def pipeline(text):
-    pipeline_step_time(small(), PlacementRequest({"stage": 2}, "out", pipelines=Pipelines(text)), 12, read("cori-haswell"))
+    pipeline_step_time(small(), PlacementSpec({"stage": 2}, "out", pipelines=Pipelines(text)), 12, read("cori-haswell"))
 
 
 def lists(text):

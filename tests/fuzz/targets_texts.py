@@ -11,7 +11,7 @@ from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.pipeline.schedule_names import to_csv
 from gridgrad.parallel.prediction.machine import read
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines, pipeline_step_time
-from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from tests.fuzz.damage import damaged_text
 from tests.fuzz.target import Target
 
@@ -46,7 +46,7 @@ def schedules():
 
 def follow(path):
     """A schedule, and the time of a step by it."""
-    asked = PlacementRequest({"stage": 2}, "out", pipelines=Pipelines(str(path)))
+    asked = PlacementSpec({"stage": 2}, "out", pipelines=Pipelines(str(path)))
     pipeline_step_time(network(), asked, 12, read("cori-haswell"))
 
 

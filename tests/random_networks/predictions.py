@@ -14,7 +14,7 @@ from gridgrad.parallel.grid.process_grid import STAGE
 from gridgrad.parallel.prediction.cost import Cost, slowest_rank
 from gridgrad.parallel.prediction.machine import read
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines, partition_step_time, pipeline_step_time
-from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from tests.parallel.equality import block
 from tests.parallel.pipelines import parts_of
 from tests.random_networks.checks import grid_of
@@ -100,7 +100,7 @@ def stages_send_what_is_predicted(case, comm):
                           cuts=cuts)  # fmt: skip
         parts = parts_of(net, x, y, case.micro_batches)
         counted = comm.allgather((grid.coordinates, counts_of_step(case, net, parts, samples)))
-    asked = PlacementRequest(case.grid, plan, case.shares, pipelines=Pipelines(case.pipeline, case.micro_batches, cuts))
+    asked = PlacementSpec(case.grid, plan, case.shares, pipelines=Pipelines(case.pipeline, case.micro_batches, cuts))
     time = pipeline_step_time(case.network(), asked, samples, BYTES)
     at = slowest_rank(case.alike, asked).coordinates
     for stage in range(case.grid[STAGE]):
@@ -119,7 +119,7 @@ def partitions_send_what_is_predicted(case, comm):
         parts = parts_of(net, x, y, case.micro_batches)
         counted = comm.allgather((grid.coordinates, counts_of_step(case, net, parts, samples)))
     pipelines = Pipelines(case.pipeline, case.micro_batches)
-    asked = PlacementRequest(case.grid, plan, owners=options["owners"], pipelines=pipelines)
+    asked = PlacementSpec(case.grid, plan, owners=options["owners"], pipelines=pipelines)
     time = partition_step_time(case.network(), asked, samples, BYTES)
     for place, found in counted:
         if place["batch"] == 0:

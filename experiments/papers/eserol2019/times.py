@@ -24,7 +24,7 @@ from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.partitioning import naive
 from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines, partition_step_time
-from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 
 BATCHES = 16, 32, 64, 128, 256, 512
 RANKS = 2, 4
@@ -148,7 +148,7 @@ def of_owners(ranks, owners, batch):
     """{ALONE or FLIGHT: the Predicted step of a partition}."""
     found = {}
     for name, pipeline in ((ALONE, "async:1"), (FLIGHT, f"async:{2 * ranks}")):
-        asked = PlacementRequest({"model": ranks}, "hypergraph", owners=owners, pipelines=Pipelines(pipeline))
+        asked = PlacementSpec({"model": ranks}, "hypergraph", owners=owners, pipelines=Pipelines(pipeline))
         time = partition_step_time(vgg16.network(), asked, batch, calibrated(batch))
         found[name] = Predicted(time.seconds, tuple(rank.busy / time.seconds for rank in time.ranks), time.memory)
     return found

@@ -17,7 +17,7 @@ from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import AXES
 from gridgrad.parallel.prediction import machine as machines
 from gridgrad.parallel.prediction.cost import cost_of_slowest_rank
-from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 
 MACHINE, RANKS, BATCH_SIZE = "cori-haswell", 32, 100
 SHAPE, OUTPUTS, HIDDEN = [16], 2, 3  # ethylene; the paper does not say how many hidden layers there are: three are our choice
@@ -94,7 +94,7 @@ def machine_of(node=RANKS, cores=1, share=1.0):
 def operations(widths, batch, model):
     """The operations of the rank with the most work, in float64. widths: see `widths_of`."""
     net = network(widths[1], "float64", len(widths) - 2, widths[-1], widths[:1])
-    cost = cost_of_slowest_rank(net, PlacementRequest({"batch": batch, "model": model}, PLAN), BATCH_SIZE, machine_of())
+    cost = cost_of_slowest_rank(net, PlacementSpec({"batch": batch, "model": model}, PLAN), BATCH_SIZE, machine_of())
     return tuple(work for work in cost.works if work.group is None)
 
 

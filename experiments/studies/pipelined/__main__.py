@@ -44,7 +44,7 @@ from gridgrad.parallel.placement.partition import Partition, size
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.critical_path import step_time
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines, partition_step_time, pipeline_step_time
-from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from gridgrad.parallel.prediction.planner import Planner
 from gridgrad.parallel.training.stage_map import cuts_of
 
@@ -85,7 +85,7 @@ def planned(net, comm, batch_size, described):
     """The PipelineWay that the planner chooses among all grids. Collective."""
 
     def decide():
-        chosen, _ = Planner(net, comm.size, batch_size, described, PlacementRequest(pipelines=Pipelines())).best()
+        chosen, _ = Planner(net, comm.size, batch_size, described, PlacementSpec(pipelines=Pipelines())).best()
         return chosen.grid, chosen.sizes, chosen.plan, chosen.pipelining
 
     grid, sizes, plan, pipelining = of_first(comm, decide)
@@ -174,8 +174,8 @@ class TimedWay:
         net, way = self.net, self.way
         plan, count = ",".join(net.plan), net.micro_batches
         if not way.sizes:
-            return step_time(self.problem(), PlacementRequest({}, plan), self.batch_size, described).seconds
-        asked = PlacementRequest(self.grid.sizes, plan, owners=self.owners, pipelines=Pipelines(way.pipeline))
+            return step_time(self.problem(), PlacementSpec({}, plan), self.batch_size, described).seconds
+        asked = PlacementSpec(self.grid.sizes, plan, owners=self.owners, pipelines=Pipelines(way.pipeline))
         if way.sizes.get("stage", 1) > 1:
             asked = replace(asked, pipelines=Pipelines(way.pipeline, count, net.stage_map.cuts))
             return pipeline_step_time(self.problem(), asked, self.batch_size, described).seconds

@@ -6,7 +6,7 @@ from gridgrad.experiments.studies.predictions import PROBLEMS
 from gridgrad.experiments.studies.simulators.points import beside
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.grid.process_grid import parse_grid
-from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 
 
 def rows(path, machine):
@@ -25,7 +25,7 @@ def rows(path, machine):
 
 def step(row, net, machine):
     """What `rows` yields for a row of a report. net: its network."""
-    asked = PlacementRequest(parse_grid(row["grid"]), row["plan"])
+    asked = PlacementSpec(parse_grid(row["grid"]), row["plan"])
     point = {name: row[name] for name in ("machine", "net", "batch_size", "grid")} | {"plan": ",".join(row["plan"])}
     return point | beside(net, asked, row["batch_size"], machine) | {"measured": rounded(row["measured"])}
 

@@ -14,7 +14,7 @@ from gridgrad.parallel.prediction import machine as machines
 from gridgrad.parallel.prediction.actions import Collective, step_actions
 from gridgrad.parallel.prediction.cost import Cost, cost_of_slowest_rank
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines, pipeline_step_time
-from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 
 NEAR = 0.1  # a relative difference that needs no explanation
 TIMEOUT = 900  # seconds of a replay
@@ -47,7 +47,7 @@ def grids(net, batch_size, ranks):
 def compared(point):
     """What is found for a Point, a dict; see `beside`."""
     net, machine = published(point.net), machines.read(point.machine)
-    asked = PlacementRequest(parse_grid(point.grid), point.plan)
+    asked = PlacementSpec(parse_grid(point.grid), point.plan)
     return vars(point) | beside(net, asked, point.batch_size, machine)
 
 
@@ -72,7 +72,7 @@ def beside(net, asked, batch_size, machine):
 
 
 def prediction(net, asked, batch_size, machine):
-    """(seconds of a step, the same where nothing overlaps, the PlacementRequest with nothing left open).
+    """(seconds of a step, the same where nothing overlaps, the PlacementSpec with nothing left open).
 
     The step of a pipeline is one alone, because SMPI replays one; else predictions are of steps that follow one another.
     """
@@ -82,7 +82,7 @@ def prediction(net, asked, batch_size, machine):
         seconds = max(updates)
         return seconds, seconds, replace(asked, pipelines=Pipelines(found.pipeline, found.micro_batches, found.cuts))
     cost = cost_of_slowest_rank(net, asked, batch_size, machine)
-    alone = sum(cost.seconds_of(replace(work, behind=())) for work in cost.works)
+    alone = sum(cost.seconds_of(replace(work, overlaps=())) for work in cost.works)
     return cost.seconds, alone, replace(asked, plan=cost.placed.plan)
 
 

@@ -8,12 +8,12 @@ from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.choose import shared_work, shares
 from gridgrad.parallel.choose.shares import RULES, measured_shares, predicted_shares
 from gridgrad.parallel.prediction import machine
-from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from tests.clock import Clock
 from tests.mpi import mpi
 from tests.parallel.equality import grids
 
-OUT = PlacementRequest(plan="out")
+OUT = PlacementSpec(plan="out")
 MACHINE = machine.read("cori-haswell")
 AXES = ("batch", "height", "model")
 

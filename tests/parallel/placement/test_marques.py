@@ -30,7 +30,7 @@ from gridgrad.parallel.placement.placements import MASTER, AtMaster, C, Copies, 
 from gridgrad.parallel.plans.marques import KERNELS, EachWhole, at_master
 from gridgrad.parallel.prediction.cost import Cost, slowest_rank
 from gridgrad.parallel.prediction.machine import read
-from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, assert_same, block, grids, parallel, serial
 
@@ -246,8 +246,8 @@ def test_a_trace_shows_what_is_handed_out_and_in(comm):
 def test_the_rank_with_the_most_work_is_the_master():
     net, shares = net_of(published), {"model": (1, 2, 3)}
     for plan in ("marques", "marques,marques,marques", "conv=marques,linear=marques"):
-        assert slowest_rank(net, PlacementRequest({"model": 3}, plan, shares)).coordinates["model"] == MASTER
-    assert slowest_rank(net, PlacementRequest({"model": 3}, "out", shares)).coordinates["model"] == 2
+        assert slowest_rank(net, PlacementSpec({"model": 3}, plan, shares)).coordinates["model"] == MASTER
+    assert slowest_rank(net, PlacementSpec({"model": 3}, "out", shares)).coordinates["model"] == 2
 
 
 @mpi(2, 4)

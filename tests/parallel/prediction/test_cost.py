@@ -24,7 +24,7 @@ from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import AXES
 from gridgrad.parallel.prediction.cost import Cost, cost_of_slowest_rank
 from gridgrad.parallel.prediction.machine import names, read
-from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, block, grids
 
@@ -154,5 +154,5 @@ def test_hardly_any_rank_along_height_takes_longer_than_the_one_with_the_most_wo
     machine, net, sizes = read("cori-haswell"), network_names.build(name, shape, 10), {"height": ranks}
     plan = "fewest-bytes"
     every = [Cost(net, GridDescription(sizes, {"height": rank}), plan, 64, machine).seconds for rank in range(ranks)]
-    most = cost_of_slowest_rank(net, PlacementRequest(sizes, plan), 64, machine).seconds
+    most = cost_of_slowest_rank(net, PlacementSpec(sizes, plan), 64, machine).seconds
     assert 0.95 * max(every) <= most <= max(every)

@@ -11,7 +11,7 @@ from gridgrad.parallel.plans.hypergraph import Owners
 from gridgrad.parallel.prediction.cost import cost_of_slowest_rank
 from gridgrad.parallel.prediction.critical_path import AHEAD, played, step_time
 from gridgrad.parallel.prediction.machine import Machine, names, read
-from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from gridgrad.parallel.prediction.step_prediction import RankStep
 from gridgrad.parallel.prediction.workload import Work
 from tests.parallel.prediction.test_cost import dense, images
@@ -139,7 +139,7 @@ def test_ranks_that_share_cores_are_faster_while_others_wait():
 def test_two_layers_of_a_network_at_two_ranks():
     net = Sequential([Linear(50, 30), Linear(30, 10)], input_shape=(50,))
     owners = Owners(2, {"0": np.zeros(30, int), "1": np.ones(10, int)}, loss=1)
-    found = step_time(net, PlacementRequest({"model": 2}, "hypergraph", owners=owners), 20, machine(flops=1e3))
+    found = step_time(net, PlacementSpec({"model": 2}, "hypergraph", owners=owners), 20, machine(flops=1e3))
     # forward and gradients of the first layer; of the second one the gradient of its input, too
     first, second = 2 * 20 * 50 * 30 / 1e3, 2 * 20 * 30 * 10 / 1e3
     message = LATENCY + 4 * 20 * 30 * BYTE
@@ -160,7 +160,7 @@ def test_where_all_ranks_do_the_same_the_step_takes_as_long_as_that_of_one(name,
         (even_images, ("out", "fewest-bytes", "conv=height,linear=in")),
     ):
         for plan in (*plans, "replicate"):
-            net, asked = make(), PlacementRequest(sizes, plan)
+            net, asked = make(), PlacementSpec(sizes, plan)
             cost = cost_of_slowest_rank(net, asked, 24, described)
             found = step_time(net, asked, 24, described).seconds
             # Here communication in backward, too, hides the sum of the loss. In a Cost the latencies of two neighbours'
@@ -184,7 +184,7 @@ def test_uneven_ranks_take_no_less_than_any_of_them_computes_and_no_more_than_al
     described = read("ethernet-1g")
     for make in (dense, images):
         for plan in ("out", "fewest-bytes", "replicate"):
-            found = step_time(make(), PlacementRequest({"model": ranks}, plan), 7, described)
+            found = step_time(make(), PlacementSpec({"model": ranks}, plan), 7, described)
             for rank in found.ranks:
                 assert rank.busy + rank.waiting + rank.communicating == pytest.approx(found.seconds)
                 assert rank.busy <= found.seconds <= sum(r.busy + r.communicating for r in found.ranks)

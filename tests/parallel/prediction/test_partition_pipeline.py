@@ -16,7 +16,7 @@ from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.critical_path import step_time
 from gridgrad.parallel.prediction.machine import read
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines, partition_step_time
-from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from gridgrad.parallel.training.stage_map import by_exchanges
 from tests.mpi import mpi
 from tests.parallel.training.test_partition_pipeline import net, owners
@@ -31,7 +31,7 @@ def quick():
 
 def partitioned(net, sizes, owners, batch_size, machine, *pipeline):
     """The PipelinePrediction of a partition of a network. pipeline: of Pipelines."""
-    asked = PlacementRequest(sizes, "hypergraph", owners=owners, pipelines=Pipelines(*pipeline))
+    asked = PlacementSpec(sizes, "hypergraph", owners=owners, pipelines=Pipelines(*pipeline))
     return partition_step_time(net, asked, batch_size, machine)
 
 
@@ -71,7 +71,7 @@ def test_one_rank_takes_what_a_step_costs(machine):
 @pytest.mark.parametrize("machine", [CORI, SLOW])
 def test_one_minibatch_at_a_time_takes_the_critical_path(machine):
     for mine in (layered(0, 0, 1, 1, 2), layered(0, 1, 2, 0, 1), owners(3, 0), owners(3, 1, fine=True)):
-        expected = step_time(net(), PlacementRequest({"model": 3}, "hypergraph", owners=mine), 12, machine)
+        expected = step_time(net(), PlacementSpec({"model": 3}, "hypergraph", owners=mine), 12, machine)
         found = partitioned(net(), {"model": 3}, mine, 12, machine, "async:1")
         assert found.seconds == pytest.approx(expected.seconds, rel=0.3)
         assert expected.messages == len(found.times.flights)

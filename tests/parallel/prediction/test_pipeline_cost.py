@@ -15,7 +15,7 @@ from gridgrad.parallel.prediction.chunk_cost import chunk_costs, layer_costs, me
 from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.machine import SHIPPED, Machine, read
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines, pipeline_step_time
-from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from tests.parallel.pipeline.test_cuts import longest
 
 CORI, SLOW = read("cori-haswell"), read("ethernet-1g")
@@ -39,7 +39,7 @@ def alike(count, width=64):
 
 def pipelined(net, sizes, batch_size, machine, *pipeline, memory=None, **more):
     """The PipelinePrediction of a network with the plan "out". pipeline, more: of Pipelines."""
-    asked = PlacementRequest(sizes, "out", pipelines=Pipelines(*pipeline, **more), memory=memory)
+    asked = PlacementSpec(sizes, "out", pipelines=Pipelines(*pipeline, **more), memory=memory)
     return pipeline_step_time(net, asked, batch_size, machine)
 
 
@@ -60,13 +60,13 @@ def test_chunks_have_the_operations_and_parameters_of_the_network():
     sizes = {STAGE: 2, "batch": 2, "model": 2}
     whole = Cost(net, GridDescription(sizes, ranks_per_node=CORI.node["ranks"]), "out", 16, CORI)
     for cuts in ((3,), (1, 4, 9), [*range(1, len(net.layers))]):
-        chunks = chunk_costs(net, PlacementRequest(sizes, "out"), 16, CORI, cuts)
+        chunks = chunk_costs(net, PlacementSpec(sizes, "out"), 16, CORI, cuts)
         computed = sum(work.flops for work in whole.works if work.phase != "update")
         assert sum(chunk.flops for chunk in chunks) == computed
         assert sum(chunk.parameters for chunk in chunks) == sum(p.size for _, p in parameters(whole))
         sums = sum(whole.seconds_of(work) for work in whole.works if work.layer == "gradients")
         assert sum(chunk.sums for chunk in chunks) >= 0.99 * sums > 0
-    half, whole = (chunk_costs(net, PlacementRequest(sizes, "out"), samples, CORI, (3,)) for samples in (8, 16))
+    half, whole = (chunk_costs(net, PlacementSpec(sizes, "out"), samples, CORI, (3,)) for samples in (8, 16))
     assert half[1].taken == whole[1].taken / 2
 
 
@@ -80,7 +80,7 @@ def test_times_are_the_known_ones_of_each_schedule(stages, micro_batches):
     """Chunks of two equal layers, and of three at first, of which one needs no gradient of its input: they take 4/3 as long."""
     net, machine, batch = alike(2 * stages + 1), fast(), 720
     cuts = [*range(3, 2 * stages + 1, 2)]
-    unit = chunk_costs(net, PlacementRequest({STAGE: stages}, "out"), batch // micro_batches, machine, cuts)[-1].seconds["F"]
+    unit = chunk_costs(net, PlacementSpec({STAGE: stages}, "out"), batch // micro_batches, machine, cuts)[-1].seconds["F"]
     found = {
         name: pipelined(net, {STAGE: stages}, batch, machine, name, micro_batches, cuts)
         for name in ("sequential", "gpipe", "1f1b", "zb-h1")
@@ -141,14 +141,14 @@ def test_a_rank_that_waits_leaves_its_core_to_others():
 def test_planned_cuts_make_the_longest_chunk_as_short_as_possible():
     net, sizes = network_names.build("cifar-cnn", (32, 32, 3), 10), {STAGE: 3, "model": 2}
     for machine in (fast(), SLOW):
-        layers = layer_costs(net, PlacementRequest(sizes, "out"), 8, machine)
+        layers = layer_costs(net, PlacementSpec(sizes, "out"), 8, machine)
         taken = [*(layer.taken for layer in layers), layers[-1].made]
 
         def seconds(chunk, start, end):
             arrives = 2 * sum(message_seconds(sizes, machine, chunk - 1, chunk, taken[start])) if chunk else 0  # noqa: B023
             return sum(layer.computed for layer in layers[start:end]) + arrives  # noqa: B023
 
-        cuts = planned_cuts(layers, PlacementRequest(sizes), machine, schedule_names.parse("1f1b"), 8, 4)
+        cuts = planned_cuts(layers, PlacementSpec(sizes), machine, schedule_names.parse("1f1b"), 8, 4)
         every = combinations_with_replacement(range(len(net.layers) + 1), 2)
         assert longest(cuts, len(net.layers), seconds) == NEARLY(min(longest(c, len(net.layers), seconds) for c in every))
 

@@ -12,7 +12,7 @@ from gridgrad.parallel import parallelize
 from gridgrad.parallel.grid.process_grid import STAGE
 from gridgrad.parallel.prediction.machine import read
 from gridgrad.parallel.prediction.pipeline_cost import SCHEDULES, Pipelines, pipeline_step_time
-from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from gridgrad.parallel.prediction.planner import TOLERANCE, NoRoom, Planner
 from gridgrad.parallel.training.pipelined import PipelinedSequential
 from tests.mpi import mpi
@@ -29,12 +29,12 @@ def deep(width=1024, norm=False):
 
 def pipelined(net, chosen, batch_size, *pipeline, **more):
     """The PipelinePrediction of a network with the grid and the plan of a Candidate. pipeline, more: of Pipelines."""
-    asked = PlacementRequest(chosen.sizes, chosen.plan, pipelines=Pipelines(*pipeline, **more))
+    asked = PlacementSpec(chosen.sizes, chosen.plan, pipelines=Pipelines(*pipeline, **more))
     return pipeline_step_time(net, asked, batch_size, SLOW)
 
 
 def best(net, ranks, batch_size, pipelines=ANY, **options):
-    return Planner(net, ranks, batch_size, SLOW, PlacementRequest(pipelines=pipelines, **options)).best()
+    return Planner(net, ranks, batch_size, SLOW, PlacementSpec(pipelines=pipelines, **options)).best()
 
 
 def test_a_pipeline_is_chosen_where_it_is_predicted_to_be_the_fastest():

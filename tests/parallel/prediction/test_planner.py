@@ -13,7 +13,7 @@ from gridgrad.parallel.grid.process_grid import AXES
 from gridgrad.parallel.plans.hypergraph import Owners
 from gridgrad.parallel.prediction.cost import cost_of_slowest_rank
 from gridgrad.parallel.prediction.machine import read
-from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from gridgrad.parallel.prediction.planner import TOLERANCE, NoRoom, Planner, every_grid
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, error, serial
@@ -38,7 +38,7 @@ def every_plan(net, ranks, batch_size, machine, words):
         for plan in product(*words):
             if any(axis in plan and size > 1 for axis, size in sizes.items()):
                 continue
-            yield cost_of_slowest_rank(net, PlacementRequest(sizes, ",".join(plan)), batch_size, machine)
+            yield cost_of_slowest_rank(net, PlacementSpec(sizes, ",".join(plan)), batch_size, machine)
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -85,37 +85,37 @@ def test_no_plan_of_small_layers_is_better_where_their_sums_run_as_one():
 @pytest.mark.xfail(strict=True, reason="the search does not try the plan redundant: up to 30 times on a slow network")
 def test_no_rank_waits_for_a_slow_network_where_all_could_compute_the_same():
     net, machine = network_names.build("mlp:512,512,512,relu", 512, 10), read("marques-5MBps")
-    alone = cost_of_slowest_rank(net, PlacementRequest({"model": 4}, "redundant"), 128, machine)
+    alone = cost_of_slowest_rank(net, PlacementSpec({"model": 4}, "redundant"), 128, machine)
     assert Planner(net, 4, 128, machine).best()[0].seconds <= (1 + TOLERANCE) * alone.seconds
 
 
 @pytest.mark.parametrize(("machine", "ranks", "batch_size"), [("ethernet-1g", 4, 1024), ("cori-haswell", 2, 1024)])
 def test_memory_is_respected(machine, ranks, batch_size):
     machine, net, grid = read(machine), dense(), {"model": ranks}
-    free, _ = Planner(net, ranks, batch_size, machine, PlacementRequest(grid=grid)).best()
+    free, _ = Planner(net, ranks, batch_size, machine, PlacementSpec(grid=grid)).best()
     words = [("out", "in", "replicate")] * 3
     least = min(
-        cost_of_slowest_rank(net, PlacementRequest(grid, ",".join(plan)), batch_size, machine).prediction.memory
+        cost_of_slowest_rank(net, PlacementSpec(grid, ",".join(plan)), batch_size, machine).prediction.memory
         for plan in product(*words)
     )
     assert least < free.step.memory  # so that there is a choice
-    chosen, _ = Planner(net, ranks, batch_size, machine, PlacementRequest(memory=least, grid=grid)).best()
+    chosen, _ = Planner(net, ranks, batch_size, machine, PlacementSpec(memory=least, grid=grid)).best()
     assert chosen.step.memory == least and chosen.seconds > free.seconds
     with pytest.raises(NoRoom):
-        Planner(net, ranks, batch_size, machine, PlacementRequest(memory=least - 1, grid=grid)).best()
+        Planner(net, ranks, batch_size, machine, PlacementSpec(memory=least - 1, grid=grid)).best()
 
 
 def test_what_fits_nowhere_is_said_with_the_largest_layer():
     with pytest.raises(NoRoom, match=r"no plan for 4 ranks.*the largest layer is 2 Linear\(310, 1100\)"):
-        Planner(dense(), 4, 1024, read("cori-haswell"), PlacementRequest(memory=10_000)).best()
+        Planner(dense(), 4, 1024, read("cori-haswell"), PlacementSpec(memory=10_000)).best()
 
 
 def test_a_grid_and_a_plan_that_are_given_are_kept():
-    chosen, others = Planner(dense(), 4, 64, read("cori-haswell"), PlacementRequest(grid={"batch": 2, "model": 2})).best()
+    chosen, others = Planner(dense(), 4, 64, read("cori-haswell"), PlacementSpec(grid={"batch": 2, "model": 2})).best()
     assert chosen.sizes == {axis: {"batch": 2, "model": 2}.get(axis, 1) for axis in AXES} and not others
-    chosen, others = Planner(dense(), 4, 64, read("cori-haswell"), PlacementRequest(plan="replicate")).best()
+    chosen, others = Planner(dense(), 4, 64, read("cori-haswell"), PlacementSpec(plan="replicate")).best()
     assert chosen.plan == "replicate"
-    chosen, others = Planner(small_cnn(), 4, 64, read("cori-haswell"), PlacementRequest(plan="marques")).best()
+    chosen, others = Planner(small_cnn(), 4, 64, read("cori-haswell"), PlacementSpec(plan="marques")).best()
     assert all(one.sizes["height"] == 1 for one in (chosen, *others))  # along which that plan has no rule
 
 
@@ -137,12 +137,10 @@ def test_grids_that_cannot_win_are_given_up_early():
     complete = [other for other in others if other.cost]
     assert len(complete) >= 5 and all(o.bound > 0 and o.reason for o in others if not o.cost)
     for candidate in (chosen, *complete):  # each plan is the one that a search of its grid alone finds
-        alone, _ = Planner(net, 16, 16, read("cori-haswell"), PlacementRequest(grid=candidate.sizes)).best()
+        alone, _ = Planner(net, 16, 16, read("cori-haswell"), PlacementSpec(grid=candidate.sizes)).best()
         assert alone.plan == candidate.plan and alone.seconds == candidate.seconds
     shown = sorted([chosen.seconds, *(other.seconds for other in complete)])[:6]
-    given_up = [
-        Planner(net, 16, 16, read("cori-haswell"), PlacementRequest(grid=o.sizes)).best()[0] for o in others if not o.cost
-    ]
+    given_up = [Planner(net, 16, 16, read("cori-haswell"), PlacementSpec(grid=o.sizes)).best()[0] for o in others if not o.cost]
     assert all(other.seconds >= shown[-1] for other in given_up)
 
 
@@ -188,15 +186,15 @@ def partition_into_layers(net):
 def test_a_partition_is_one_more_plan_where_sending_takes_most_of_the_time():
     machine, net = read("ethernet-1g"), network_names.build("resnet18", (224, 224, 3), 10)
     partition, sizes = partition_into_layers(net), {"model": 4}
-    alone, _ = Planner(net, 4, 1, machine, PlacementRequest(grid=sizes)).best()
-    chosen, others = Planner(net, 4, 1, machine, PlacementRequest(grid=sizes), partition=partition).best()
+    alone, _ = Planner(net, 4, 1, machine, PlacementSpec(grid=sizes)).best()
+    chosen, others = Planner(net, 4, 1, machine, PlacementSpec(grid=sizes), partition=partition).best()
     (found,) = [candidate for candidate in (chosen, *others) if candidate.owners]
     assert found.plan == "hypergraph" and found.seconds == found.step.seconds and chosen.seconds <= alone.seconds
     assert found is chosen or "waiting for other ranks" in why_lost(found, chosen)
-    named, _ = Planner(net, 4, 1, machine, PlacementRequest(grid=sizes, plan="hypergraph"), partition=partition).best()
+    named, _ = Planner(net, 4, 1, machine, PlacementSpec(grid=sizes, plan="hypergraph"), partition=partition).best()
     assert named.seconds == found.seconds and named.owners.ranks == 4
     with pytest.raises(NoRoom):
-        Planner(net, 4, 1, machine, PlacementRequest(grid=sizes, plan="hypergraph", memory=1000), partition=partition).best()
+        Planner(net, 4, 1, machine, PlacementSpec(grid=sizes, plan="hypergraph", memory=1000), partition=partition).best()
 
 
 def test_without_a_partitioner_the_planner_goes_on():
@@ -207,6 +205,6 @@ def test_without_a_partitioner_the_planner_goes_on():
     chosen, _ = Planner(net, 4, 64, machine, partition=none).best()
     assert chosen.plan != "hypergraph"
     with pytest.raises(ValueError, match="not installed"):
-        Planner(net, 4, 64, machine, PlacementRequest(grid={"model": 4}, plan="hypergraph"), partition=none).best()
+        Planner(net, 4, 64, machine, PlacementSpec(grid={"model": 4}, plan="hypergraph"), partition=none).best()
     with pytest.raises(ValueError, match="several ranks along the axis model"):
-        Planner(net, 4, 64, machine, PlacementRequest(grid={"batch": 4}, plan="hypergraph"), partition=none).best()
+        Planner(net, 4, 64, machine, PlacementSpec(grid={"batch": 4}, plan="hypergraph"), partition=none).best()

@@ -11,7 +11,7 @@ from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.choose.reductions import fastest
 from gridgrad.parallel.prediction.machine import Machine
 from gridgrad.parallel.prediction.pipeline_cost import PipelinePrediction, Pipelines
-from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from gridgrad.parallel.prediction.planner import TOLERANCE, Candidate, Planner, order
 from gridgrad.parallel.prediction.step_prediction import RankStep, StepPrediction
 
@@ -42,7 +42,7 @@ def measured(ranks, seed, **more):
 
 def choice(net, ranks, batch_size, machine):
     """(the Candidate that is chosen, its grid and its plan)."""
-    chosen, others = Planner(net, ranks, batch_size, machine, PlacementRequest(pipelines=Pipelines())).best()
+    chosen, others = Planner(net, ranks, batch_size, machine, PlacementSpec(pipelines=Pipelines())).best()
     assert all(why_lost(other, chosen) for other in others)
     fastest_one = min(candidate.seconds for candidate in [chosen, *others])
     assert chosen.seconds <= (1 + max(TOLERANCE, machine.uncertainty)) * fastest_one

@@ -8,7 +8,7 @@ from gridgrad.parallel.choose.shares import measured_shares
 from gridgrad.parallel.pipeline.generators import complete, gpipe
 from gridgrad.parallel.pipeline.schedule_names import to_csv
 from gridgrad.parallel.prediction.machine import read
-from gridgrad.parallel.prediction.placement_request import PlacementRequest
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from tests.mpi import mpi
 from tests.parallel.equality import assert_same, grids, serial
 from tests.parallel.pipelines import csv_file, dense, minibatches, mlp, momentum, own_csv, piped, serial_net
@@ -87,7 +87,7 @@ def test_schedules_in_files(comm):
 
 @mpi(2, 4)
 def test_shares_are_not_chosen(comm):
-    machine, out = read("cori-haswell"), PlacementRequest(plan="out")
+    machine, out = read("cori-haswell"), PlacementSpec(plan="out")
     for sizes in ({"stage": comm.size}, {"stage": 2, "batch": comm.size // 2}):
         with ProcessGrid(comm, **sizes) as grid:
             net = parallelize(serial_net(mlp), grid)

@@ -1,4 +1,4 @@
-"""What is asked of the placing of a network; once the planner has chosen what was open, all that is to be done."""
+"""What is asked for when a network is placed; once the planner has chosen what was open, all of it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ AUTO = "auto"  # the grid, the plan or the shares that are to be chosen
 
 
 @dataclass(frozen=True)
-class PlacementRequest:
+class PlacementSpec:
     """How a network is to be placed; None is open. ValueError for what can not be meant whatever the network is."""
 
     grid: Mapping[str, int] | None = None  # {axis: ranks}
@@ -33,7 +33,7 @@ class PlacementRequest:
             whole_number(self.pipelines.micro_batches, "micro_batches")
 
 
-OPEN = PlacementRequest()
+OPEN = PlacementSpec()
 
 
 def sizes_of(grid, ranks):
@@ -46,7 +46,7 @@ def sizes_of(grid, ranks):
 
 
 def open_plan(plan, sizes):
-    """The plan of a PlacementRequest: None where the planner is to choose it. plan: as `parallelize` takes it."""
+    """The plan of a PlacementSpec: None where the planner is to choose it. plan: as `parallelize` takes it."""
     if isinstance(plan, list | tuple) and plan and all(isinstance(word, str) for word in plan):
         plan = ",".join(plan)
     if not isinstance(plan, str | None):
