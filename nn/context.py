@@ -105,8 +105,7 @@ class Context(dict[Any, Any]):
         """An uninitialised array of `shape` for the gradient of a layer's input; dy: the gradient of its output.
 
         All layers share a few buffers in turn. A layer that needs a gradient after the layer before has computed its own must
-        copy it, or hold it (`holding`) while other layers run.
-        """
+        copy it, or hold it (`holding`) while other layers run."""
         size, needed = prod(shape), (dy, *self._held)
         for number, buffer in enumerate(self._gradients):
             if any(map(partial(xp.may_share_memory, buffer), needed)):

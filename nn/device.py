@@ -84,8 +84,7 @@ class Gpu:
 
 class ArrayLibrary:  # looking up attributes of a SimpleNamespace takes three times as long
     """The type of `xp`. `use` copies the attributes of the library into it, so that looking up `xp.add` is as fast as `np.add`.
-    is_cpu: whether it is NumPy; use it only to choose between algorithms that compute the same.
-    """
+    is_cpu: whether it is NumPy; use it only to choose between algorithms that compute the same."""
 
 
 KINDS = {"cpu": Cpu, "gpu": Gpu}
@@ -94,8 +93,7 @@ xp: Any = ArrayLibrary()
 
 def use(name, number=0, tf32=False):
     """Choose the library: "cpu", "gpu" (ValueError if there is none), or "auto" for a GPU if there is one.
-    number: of the GPU, modulo how many there are. tf32: whether it may round factors of float32 products to 10 bits.
-    """
+    number: of the GPU, modulo how many there are. tf32: whether it may round factors of float32 products to 10 bits."""
     global _device
     if name == "auto":
         name = "gpu" if gpus() else "cpu"

@@ -21,8 +21,7 @@ def _philox(seed, stream, step, count=0):
 
 def random_block(seed, stream, width, rows, columns, dtype, step=0):
     """Some rows and columns, slices or index arrays, of a global array of random integers: (len(rows), len(columns)).
-    seed, stream (a name) and step select that array, which has `width` columns and endless rows of an unsigned `dtype`.
-    """
+    seed, stream (a name) and step select that array, which has `width` columns and endless rows of an unsigned `dtype`."""
     # Each row starts at a new Philox counter, so a block is drawn without drawing the rows before it.
     itemsize = np.dtype(dtype).itemsize
     counts = -(-width * itemsize // (8 * WORDS_PER_COUNT))  # Philox counters per row

@@ -70,8 +70,7 @@ def fuse(layers):
 
 class Chunk:
     """The passes of consecutive layers: those of a network, of a part of it in a pipeline, or of a branch.
-    layers: in the order in which they run. executed: what the passes call, with some neighbours as one layer (`fuse`).
-    """
+    layers: in the order in which they run. executed: what the passes call, with some neighbours as one layer (`fuse`)."""
 
     def __init__(self, layers):
         self.layers, self.executed = layers, fuse(layers)

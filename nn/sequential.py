@@ -148,8 +148,7 @@ class Sequential(Observable):
         """The output of the network, (n, outputs), for x, (n, ...).
 
         context: where to store what `backward` needs. By default this is an evaluation in the network's own Context.
-        batch_size, first, minibatch_size: see the attributes of Context; by default n, 0 and batch_size.
-        """
+        batch_size, first, minibatch_size: see the attributes of Context; by default n, 0 and batch_size."""
         self.allocate()
         inputs = as_input(x, self.dtype)
         if context is None:
@@ -173,8 +172,7 @@ class Sequential(Observable):
         """Write the gradients of all parameters to `grads`.
 
         dy: the gradient of the output, (n, outputs); it is overwritten. context: that of the forward pass.
-        input_gradient: whether to return that of the input, too, which the next backward pass in this context overwrites.
-        """
+        input_gradient: whether to return that of the input, too, which the next backward pass in this context overwrites."""
         self._attach_observer(context)
         return self.passes.backward(dy, context, input_gradient)
 
@@ -192,8 +190,7 @@ class Sequential(Observable):
         """Train for one step on a global minibatch; returns the mean loss over it, before the update.
 
         x: the samples, (n, ...). y: their labels, (n,), or targets, (n, outputs). optimizer: one made for this network.
-        ValueError if the arguments do not fit together, Diverged if the loss is not finite.
-        """
+        ValueError if the arguments do not fit together, Diverged if the loss is not finite."""
         self.check_own(optimizer)
         samples, targets = (to_device(array) for array in checked_minibatch(self, x, y, loss))
         context = self.context
@@ -247,8 +244,7 @@ class Sequential(Observable):
 
         strict: if it is false, parameters that the state does not name keep their values, and other names are left out.
         ValueError, which names the entry, if names or shapes differ, or if the type of the parameters can not hold some number;
-        nothing is changed then.
-        """
+        nothing is changed then."""
         self.allocate()
         pairs = {f"{layer.name}.{p.name}": p for layer, p in self.parameters + self.buffers}
         state = {name: value for name, value in state.items() if not name.endswith(".num_batches_tracked")}  # PyTorch's own

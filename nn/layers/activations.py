@@ -21,8 +21,7 @@ from gridgrad.nn.random import random_block
 
 class Activation(Layer):
     """An elementwise function that never decreases and whose derivative can be computed from its output y. It works in pieces
-    that stay in the cache. y overwrites x if `in_place`, and dx always overwrites dy.
-    """
+    that stay in the cache. y overwrites x if `in_place`, and dx always overwrites dy."""
 
     is_monotone = True
     passes_buffer = False

@@ -18,8 +18,7 @@ from gridgrad.nn.layer import Layer, Parameter, Part
 
 class WeightedLayer(Layer):
     """A layer with a weight (.., inputs, outputs) and, if wanted, a bias. If ranks hold different inputs of the same outputs,
-    one of them holds and adds that part of the bias, and the others an empty slice.
-    """
+    one of them holds and adds that part of the bias, and the others an empty slice."""
 
     output_may_be_overwritten = True
     overwrites_gradient = False

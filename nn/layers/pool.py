@@ -83,8 +83,7 @@ class Pool2d(Layer):
 
     def _reduce(self, places, y, axis, first, where, context):
         """Write the reduction of arrays of equal shape, one for each place in a window, to y. axis: ROWS or COLUMNS.
-        first: the first of these places; others lie in the padding. where: the slices (images, rows) of the whole output.
-        """
+        first: the first of these places; others lie in the padding. where: the slices (images, rows) of the whole output."""
         raise NotImplementedError
 
     def _spread(self, dy, targets, axis, first, where, context):

@@ -61,8 +61,7 @@ class LocalResponseNorm(Layer):
     def input_gradient(self, dy: Array, context: Context) -> Array:
         """dx_c = dy_c base_c^-beta - 2 alpha beta / size x_c sum_c' dy_c' x_c' base_c'^(-beta - 1), over dy without a halo.
 
-        base is k + alpha / size * sum x^2; c' are the channels whose window contains c.
-        """
+        base is k + alpha / size * sum x^2; c' are the channels whose window contains c."""
         x = context[self].x
         dx = dy if dy.shape == x.shape and dy.flags.c_contiguous else context.gradient_space(x.shape, dy)
         for x_piece, dy_piece, dx_piece in pieces(x, dy, dx, progress=context.progress):

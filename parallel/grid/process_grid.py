@@ -258,8 +258,7 @@ class ProcessGrid:
     def free(self) -> None:
         """Free the communicators, of which an MPI library has only about two thousand. Collective.
 
-        The grid is unusable then.
-        """
+        The grid is unusable then."""
         for group in self._all_groups():
             group.free()
         self.comm.Free()

@@ -111,8 +111,7 @@ class Profile(SpanObserver):
 
         Each has the keys "layer" (its name), "kind" (its class, such as "Conv2d") and "forward", "gradients", "input_gradient"
         and "backward": seconds a step, the mean over the ranks. "backward" is for layers that compute both gradients at once.
-        The layers are in the order in which they ran first. steps: the number of training steps that were observed.
-        """
+        The layers are in the order in which they ran first. steps: the number of training steps that were observed."""
         everyone = self.net.grid.gather(dict(self.seconds))
         if everyone is None:
             return None

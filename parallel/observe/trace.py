@@ -98,8 +98,7 @@ class Trace(SpanObserver):
     def timeline(self) -> dict[str, Any] | None:
         """The timeline of all ranks in the Chrome trace format, a dict to be written as JSON, on rank 0; None elsewhere.
 
-        Collective. `write` writes it to a file.
-        """
+        Collective. `write` writes it to a file."""
         grid, accuracy = self.net.grid, max(error for *_, error in self.comparisons)
         part = {"rank": MPI.COMM_WORLD.rank, "coordinates": grid.coordinates, "host": platform.node(), "accuracy": accuracy}
         parts = grid.gather(part | {"events": self._events()})
@@ -108,8 +107,7 @@ class Trace(SpanObserver):
     def write(self, path: str | os.PathLike) -> None:
         """Write the timeline of all ranks to a JSON file for ui.perfetto.dev, whole or not at all. Collective.
 
-        An earlier file at `path` is replaced. If it can not be written, every rank raises a UserError that says why.
-        """
+        An earlier file at `path` is replaced. If it can not be written, every rank raises a UserError that says why."""
         found = self.timeline()
         on_root(self.net.grid.comm, lambda: write(path, found))
 

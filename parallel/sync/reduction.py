@@ -161,8 +161,7 @@ class Reduction(FlatParameters):
         """(the group that sums its gradients, slice of the flat buffers) of each run.
 
         There are as many on all ranks, in the same order. Where a rank holds nothing of a run, as of the layers of other
-        stages, none of its group does.
-        """
+        stages, none of its group does."""
         return [(self.net.grid.group(*layout.summed), where) for layout, where in self._alike]
 
     @cached_property
@@ -206,8 +205,7 @@ class Reduction(FlatParameters):
     def accumulate(self, where: slice = slice(None)) -> None:
         """Add the gradients of a micro-batch that is not the last one to those of earlier ones. It does not communicate.
 
-        where: the slice of the flat buffers that has been computed.
-        """
+        where: the slice of the flat buffers that has been computed."""
         if self.accumulated is None:
             self.accumulated = xp.zeros_like(self.grads)
         xp.add(self.accumulated[where], self.grads[where], out=self.accumulated[where])
@@ -245,8 +243,7 @@ class Reduction(FlatParameters):
     def seconds_of_step(self) -> tuple[float, float] | None:
         """(under way, waited), means over the steps since `clear`; None if sums do not overlap with computation.
 
-        under way: seconds a step during which at least one sum was under way. waited: seconds a step spent waiting for sums.
-        """
+        under way: seconds a step during which at least one sum was under way. waited: seconds a step spent waiting for sums."""
         return None
 
 
