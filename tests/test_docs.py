@@ -151,6 +151,7 @@ SMALL = {
     "python -m tests.fuzz --examples 10000 --seed 1": Small(how="parse", why=LONG),
     "python -m tests.kills --kills 200 --seed 1": Small(how="parse", why=LONG),
     "python -m tests.hostile": Small(how="parse", why=LONG),
+    "python -m tests.budget": Small(),
     "python -m tests.mutants --kind field --folder parallel/sync": Small("--list", why="each fault takes seconds to minutes"),
     # ----- checkpoints and restarts
     "mpiexec -n 4 gridgrad train --dataset mnist --net mnist-cnn --grid batch=4 "
