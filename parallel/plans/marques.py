@@ -87,7 +87,9 @@ class HandOut(MasterMove):
 
     @property
     def held(self):
-        return self.most if self.group.rank == MASTER else prod(self.there)
+        if self.group.rank != MASTER:
+            return prod(self.there)
+        return self.row * sum(length for length in self.incoming.sizes if length < self.incoming.length)  # those that are packed
 
     @property
     def messages(self):
@@ -230,6 +232,7 @@ class HandedConv2d(Layer):
     def work(self, workload):
         held = workload.moved("forward", self.kernels, self.weight.block_shape)
         workload.add(self.conv)
+        workload.keep(prod(held))  # the gradient of this rank's kernels
         workload.moved("backward", self.kernels, held, "gradients")
 
     def __repr__(self):

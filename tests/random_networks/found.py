@@ -48,4 +48,8 @@ FOUND = [
     # Copies of a redundant layer drifted apart, whose gradients were rounded with those of layers with blocks of other sizes.
     ("copies", Case(layers=[("Linear", 7), ("Tanh",), ("Linear", 5), ("Tanh",), ("Linear", 3)], shape=(3,),
                     grid={"batch": 2, "model": 2}, plan=("out", "redundant"), reduce_dtype="float16")),
+    # Memory of the master's own kernels, and of their gradient, was not predicted; here there are no samples beside.
+    ("predictions", Case(layers=[("Conv2d", 5, (2, 3), (1, 1), ((1, 0), (1, 1)), True), ("Conv2d", 6, (5, 3), (2, 1), 0, True)],
+                         shape=(7, 2, 2), grid={"batch": 2, "model": 2}, plan="marques", shares={"batch": (0, 2)},
+                         batch_sizes=(2, 7, 7), seed=586751)),
 ]  # fmt: skip

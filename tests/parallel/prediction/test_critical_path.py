@@ -48,7 +48,7 @@ class Scripted:
     def work(self, item):
         group = self.grid.group("model")
         if isinstance(item, dict):
-            return Exchanged("layer", "forward", "exchange", nbytes=sum(item.values()), group=group, step=Sent(item))
+            return Exchanged("layer", "forward", "exchange", nbytes=sum(item.values()), group=group, move=Sent(item))
         if item == "sum":
             return Work("layer", "forward", "all-reduce", group=group)
         return Work("layer", "forward", "relu", (1,), flops=item)
@@ -68,7 +68,7 @@ class Exchanged(Work):
     """An exchange whose `step` is a Sent."""
 
     def messages(self, itemsize=4):
-        return self.step.bytes
+        return self.move.bytes
 
 
 def times(found, kind):
