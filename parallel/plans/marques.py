@@ -89,7 +89,8 @@ class HandOut(MasterMove):
     def held(self):
         if self.group.rank != MASTER:
             return prod(self.there)
-        return self.row * sum(length for length in self.incoming.sizes if length < self.incoming.length)  # those that are packed
+        packed = (length for length in self.incoming.sizes if length < self.incoming.length)  # other parts are the array itself
+        return self.row * sum(packed)
 
     @property
     def messages(self):
