@@ -1,8 +1,6 @@
-"""How fast a core is at the moment: whatever else runs on a machine, or on its host, slows it down for moments or minutes.
-
-A time is *normalised to an unloaded core* when it is multiplied by the time that a small matrix product took on the unloaded
-core, and divided by the time that it takes now. Times of different moments can then be compared.
-"""
+"""How fast a core is at the moment: whatever else runs on a machine, or on its host, slows it down for moments or minutes. A
+time is *normalised to an unloaded core* when it is multiplied by the time that a small matrix product took on the unloaded
+core, and divided by the time that it takes now. Times of different moments can then be compared."""
 
 import os
 import platform

@@ -1,9 +1,7 @@
-"""Measuring the numbers of a machine file (`parallel/prediction/machine.py`) by running the layers and collectives themselves.
-
-All ranks measure at the same time, because in training they also compute at the same time and share caches, memory and the
-network. As other programs slow a machine down for moments or minutes, computing times are normalised to an unloaded core
-(`parallel/calibration/core_speed.py`), the fastest of several passes counts, and no operation is slower than a larger one.
-"""
+"""Measuring the numbers of a machine file by running the layers and collectives themselves. All ranks measure at the same time,
+because in training they also compute at the same time and share caches, memory and the network. As other programs slow a
+machine down for moments or minutes, computing times are normalised to an unloaded core (`parallel/calibration/core_speed.py`),
+the fastest of several passes counts, and no operation is slower than a larger one."""
 
 import random as shuffling
 import time
@@ -44,8 +42,7 @@ POOLINGS = {"maxpool2d": nn.MaxPool2d, "pooled": nn.MaxPool2d, "avgpool2d": nn.A
 
 def seconds(timer, action):
     """Seconds of one call of an action that all ranks run, normalised to an unloaded core by a NormalisedTimer. Collective."""
-    # The median of `RUNS` runs, each of which repeats the action equally often on all ranks. The slowest rank counts, because
-    # in training the others wait for it.
+    # The median of `RUNS` runs, of equally many calls on all ranks. The slowest rank counts: in training others wait for it.
     comm = timer.comm
     comm.Barrier()
     start = time.perf_counter()
@@ -94,9 +91,6 @@ def core(timer):
         "bandwidth": 3 * x.nbytes / seconds(timer, lambda: np.add(x, y, y)),
         "call": seconds(timer, lambda: np.add(one, one, z)),
     }
-
-
-# ----- tables
 
 
 def tables(timer, progress=iter, limit=None):
@@ -235,9 +229,6 @@ def completed(table):
     for axis in range(values.ndim):
         values = np.flip(np.minimum.accumulate(np.flip(values, axis), axis), axis)
     return table | {"seconds": values.tolist()}
-
-
-# ----- collectives
 
 
 def collectives(timer, progress=iter, limit=None):

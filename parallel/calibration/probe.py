@@ -1,11 +1,8 @@
-"""A quick probe of a machine: the constants of a machine file, in seconds, for where nobody has calibrated it.
-
-All measurements take turns until a budget of time is spent. Of each the fastest turn counts, because whatever disturbs a
-measurement makes it longer. How far the fastest of every second turn is from the fastest of the others is the uncertainty.
-
-Computing is timed by the clock of one thread, which stands still while other programs have its core. Matrices are taken to be
-multiplied on as many cores as the BLAS library of a rank has threads, but on no more than the rank's share of them.
-"""
+"""A quick probe of a machine: the constants of a machine file, in seconds, for where nobody has calibrated it. All measurements
+take turns until a budget of time is spent. Of each the fastest turn counts, because whatever disturbs a measurement makes it
+longer. How far the fastest of every second turn is from the fastest of the others is the uncertainty. Computing is timed by the
+clock of one thread, which stands still while other programs have its core. Matrices are taken to be multiplied on as many cores
+as the BLAS library of a rank has threads, but on no more than the rank's share of them."""
 
 import os
 import time

@@ -1,9 +1,7 @@
-"""The overhead of a training step beyond the sum of its operations, fitted to measured steps of reference networks.
-
-Operations and collectives are timed one by one. A whole step takes longer, because of the interpreter, and because the ranks
-wait in each collective for the last one, whose core may have been taken away for a moment. So there are two numbers: `step`,
-seconds of each step, and `wait`, seconds of each collective. Of several passes over the networks the fastest counts.
-"""
+"""The overhead of a training step beyond the sum of its operations, fitted to measured steps of reference networks. A whole
+step takes longer because of the interpreter, and because the ranks wait in each collective for the last one, whose core may
+have been taken away for a moment. So there are two numbers: `step`, seconds of each step, and `wait`, seconds of each
+collective. Of several passes over the networks the fastest counts."""
 
 from itertools import product
 from statistics import median

@@ -1,7 +1,4 @@
-"""One call that makes a serial network parallel.
-
-The planner chooses the grid and the plan, and a measurement the reduction, if they are "auto".
-"""
+"""One call that makes a serial network parallel; a grid, plan or reduction that is "auto" is predicted or measured."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -52,10 +49,9 @@ def parallelize(
     """Make a serial network parallel: all ranks together compute what the serial network computes. Collective.
 
     The planner runs only for a grid or a plan that is "auto" on several ranks, and sums are timed only for the reductions
-    "auto" and "overlap" without a size. What is measured takes less than five seconds, and is stored, so that a second call
-    measures nothing; but for the shares "auto", which are measured each time. Where the planner runs, it chooses what is not
-    given of `pipeline`, `micro_batches` and `cuts`; with a pipeline or cuts its grid has the axis `stage`. Afterwards an
-    uncaught exception on one rank ends the whole job: see `parallel/job/run.py`.
+    "auto" and "overlap" without a size. What is measured takes less than five seconds, and is stored for later calls, except
+    for the shares "auto". Where the planner runs, it chooses what is not given of `pipeline`, `micro_batches` and `cuts`; with
+    a pipeline or cuts its grid has the axis `stage`. Afterwards an uncaught exception on one rank ends the whole job.
 
     Parameters
     ----------
@@ -92,16 +88,14 @@ def parallelize(
     owners : dict of Partition or Owners, optional
         {name of a layer: Partition} of the outputs of layers that the plan splits by "out", for ranks whose outputs are not
         consecutive: `Partition.owned` makes one from the rank of the axis `model` that has each output. For the plan
-        "hypergraph", Owners; by default a partition is searched for, with parts in proportion to the shares along the axis
-        `model`.
+        "hypergraph", Owners; by default a partition is searched for, with parts in proportion to the shares along `model`.
     batch_size : int
         Samples in the global minibatch.
     memory : float, optional
         Memory of a rank that the planner may use, in bytes or, on the command line, GiB (default: the rank's share of the
         node's memory).
     machine : Machine, optional
-        What the planner predicts for; by default the machine that this job runs on, which is probed once if nobody has
-        calibrated it (`parallel/choose/this_machine.py`).
+        What the planner predicts for (default: the machine of this job, which is probed once if nobody has calibrated it).
     pipeline : str, optional
         Schedule of a grid with stages (default: 1f1b): sequential: one micro-batch after the other; gpipe: all forwards, then
         all backwards; 1f1b: one forward, one backward in turn; interleaved:V: 1f1b with V chunks of layers on each rank; zb-h1,
@@ -116,8 +110,7 @@ def parallelize(
         Numbers of the layers with which the second and all later chunks of a pipeline begin, in the order in which they run,
         from 0 (default: chunks of about the same work).
     allocate : bool
-        Whether the network gets its memory now. Otherwise its method `allocate` does that, so that a program can check first
-        whether it fits.
+        Whether the network gets its memory now. Otherwise its method `allocate` does that, so that a program can check first.
 
     Returns
     -------
@@ -126,8 +119,7 @@ def parallelize(
     Raises
     ------
     ValueError
-        If the grid does not fit the ranks, the plan does not fit the network, the shapes of consecutive layers do not fit, or
-        no layer has weights.
+        If the grid does not fit the ranks, the plan or the shapes of consecutive layers do not fit, or no layer has weights.
 
     Examples
     --------
@@ -173,8 +165,7 @@ def parallelize(
 
 
 def completed(net, asked, grid=None, batch_size=BATCH_SIZE, machine=None, alternatives=ALTERNATIVES):
-    """(ProcessGrid, PlacementSpec in which the planner has chosen what was open in `asked`). Collective. grid: the
-    ProcessGrid, if there is one already. alternatives: those of `ALTERNATIVES` that the planner considers."""
+    """(ProcessGrid, `asked` completed by the planner). Collective. grid: if there is one. alternatives: of ALTERNATIVES."""
     comm, plan = grid.comm if grid else MPI.COMM_WORLD, asked.plan
     partitioned = plan is not None and is_partition(plan)
     if asked.grid is None and partitioned:

@@ -1,10 +1,8 @@
 """Which reduction sums the gradients: the one that a text such as the value of `--reduction` names, or the fastest one here.
-
-What is fastest is measured once, in `SECONDS` at the most or one turn, and stored in the file `reductions.json` of the cache
-folder (`nn/files/whole_files.py`), so that a repeated run repeats bit by bit. So that two measurements agree, "plain" is
-preferred unless another way is clearly faster, and sizes of buckets are powers of two. An answer is valid for jobs that agree
-in all that its key names (`fastest_reduction`): the machine, the grid, the gradients and the settings of the network.
-"""
+What is fastest is measured once, in `SECONDS` at the most or one turn, and stored in `reductions.json` of the cache folder, so
+that a repeated run repeats bit by bit. So that two measurements agree, "plain" is preferred unless another way is clearly
+faster, and sizes of buckets are powers of two. An answer is valid for jobs that agree in all that its key names
+(`fastest_reduction`): the machine, the grid, the gradients and the settings of the network."""
 
 import contextlib
 import json

@@ -2,11 +2,9 @@
 
 Along the axis `model` it is the neurons or kernels of each layer whose outputs are sharded (choice "out"), the hidden units of
 an autoencoder, or the kernels that the master of the plan "marques" hands out. A layer with the choice "in" that takes outputs
-as they are divided belongs to the layer before. Along the axis `batch` it is the samples of a minibatch, and along the axis
-`height` the rows of the images, or where there are no images the samples again.
-
-How long a block of a layer takes is measured by running it, or predicted by the cost model. Blocks of several sizes are tried:
-kernels have steps, and twice the share seldom takes exactly twice the time.
+as they are divided belongs to the layer before. Along the axis `batch` it is the samples of a minibatch, along `height` the
+rows of the images, or without images the samples again. How long a block of a layer takes is measured by running it, or
+predicted by the cost model, for several sizes: kernels have steps, and twice the share seldom takes exactly twice the time.
 """
 
 import time

@@ -1,11 +1,9 @@
-"""Choosing the shares of unequal ranks: even, by constant speeds, and by speed as a function of the share, side by side.
-
-By constant speeds (Marques 2016, section 4.1.2) each rank's speed is measured at one share, and the shares are proportional to
-the speeds: devices that take 10, 15, 20 and 30 seconds for the same work get [3, 2, 1.5, 1] parts of it. By functions
-(Lastovetsky and Reddy 2007) each rank is measured at several shares, with straight lines between them, and the time of the
-slowest rank is minimised exactly over all integer shares (`fastest_shares`). A rank whose share would not pay gets none. On a
-grid with several axes the shares along one axis are chosen after those along another, which are then given.
-"""
+"""Choosing the shares of unequal ranks: even, by constant speeds, and by speed as a function of the share, side by side. By
+constant speeds (Marques 2016, section 4.1.2) each rank's speed is measured at one share, and the shares are proportional to the
+speeds: devices that take 10, 15, 20 and 30 seconds for the same work get [3, 2, 1.5, 1] parts of it. By functions (Lastovetsky
+and Reddy 2007) each rank is measured at several shares, with straight lines between them, and the time of the slowest rank is
+minimised exactly over all integer shares (`fastest_shares`). A rank whose share would not pay gets none. On a grid with several
+axes the shares along one axis are chosen after those along another, which are then given."""
 
 import sys
 from dataclasses import dataclass, replace

@@ -1,9 +1,6 @@
-"""The Machine that this job runs on.
-
-`gridgrad calibrate` measures it in minutes, and else a probe in less than three seconds (`parallel/calibration/probe.py`).
-Either is stored as a machine file in the cache folder (`nn/files/whole_files.py`), one for each number of ranks and of ranks on
-a node, so that the planner gives the same answer when a run is repeated. A calibration takes the place of a probe.
-"""
+"""The Machine that this job runs on, which `gridgrad calibrate` measures in minutes, and else a probe in less than three
+seconds. Either is stored as a machine file in the cache folder, one for each number of ranks and of ranks on a node, so that
+the planner gives the same answer when a run is repeated. A calibration takes the place of a probe."""
 
 import json
 import os

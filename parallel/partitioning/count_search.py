@@ -1,15 +1,14 @@
 """How many filters of each layer each rank owns: partitions of a chain of layers, what they cost, and good ones by annealing.
 
 Every filter of a convolution (every neuron of a dense layer) reads all maps of the layer before it, and all filters of a layer
-have the same work. So only the number of filters that a rank owns matters: a coarse partition is a matrix of counts
-with a row for each layer and a column for each rank.
-
-A map is sent once from its owner to each other rank that owns any filter of the next layer. With n filters in a layer, n_r of
-them at rank r, and the R ranks of the set S owning the next layer, the layer sends n R - (the sum of n_r over r in S) maps.
+have the same work. So only the number of filters that a rank owns matters: a coarse partition is a matrix of counts with a row
+for each layer and a column for each rank. A map is sent once from its owner to each other rank that owns any filter of the next
+layer. With n filters in a layer, n_r of them at rank r, and the R ranks of the set S owning the next layer, the layer sends
+n R - (the sum of n_r over r in S) maps.
 
 `search` anneals. A move gives some filters of one layer from one rank to another: what it changes of the volume follows from
 the counts of the layer and of its two neighbours alone, so it takes a few microseconds. Ranks may become too full on the way,
-at a price; the best partition in which no rank is too full is what is returned.
+at a price; the best partition in which no rank is too full is returned.
 """
 
 from dataclasses import dataclass

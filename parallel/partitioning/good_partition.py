@@ -1,11 +1,8 @@
-"""A good partition of a network, with one call: what `--plan hypergraph` uses.
-
-In a chain of layers the filters of a layer are interchangeable, so a search over their numbers finds the best partitions of the
-coarse grain. For other networks and the fine grain there is a partitioner of hypergraphs. It finds better partitions where the
-filters of each layer are joined to a few blocks: of millions of channels of filters a good partition gives a rank some
-consecutive filters with some channels. Such a contracted hypergraph counts exactly what its partitions send and takes
-about a second, so several numbers of blocks and seeds are tried, and the best partition is refined by annealing.
-"""
+"""A good partition of a network, with one call: what `--plan hypergraph` uses. In a chain of layers the filters of a layer are
+interchangeable, so a search over their numbers finds the best partitions of the coarse grain. For other networks and the fine
+grain there is a partitioner of hypergraphs. It does better where the filters of each layer are joined to a few blocks, since a
+good partition gives a rank some consecutive filters with some channels. Such a hypergraph counts exactly what its partitions
+send and takes about a second: several numbers of blocks and seeds are tried, and the best is refined by annealing."""
 
 from contextlib import suppress
 from dataclasses import dataclass

@@ -1,9 +1,6 @@
-"""Hypergraphs: vertices are pieces of work, and a net connects all pieces that need or make the same data.
-
-If the vertices of a net are in several parts of a partition, its data travels from the part that owns them to each other one.
-So the volume of communication is the sum over all nets of cost x (lambda - 1), where lambda, the *connectivity* of a net, is
-the number of parts in which it has vertices.
-"""
+"""Hypergraphs: vertices are pieces of work, and a net connects all pieces that need or make the same data. If the vertices of a
+net are in several parts of a partition, its data travels from the part that owns them to each other one. So the volume is the
+sum over all nets of cost x (lambda - 1), where lambda, the *connectivity* of a net, is the number of parts that it is in."""
 
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,8 +1,6 @@
-"""Partitions of hypergraphs by Mt-KaHyPar (Gottesbüren et al.), which is installed with `pip install mtkahypar`.
-
-The library runs in a process of its own (`mt_kahypar_process.py`), because it ends its process when something goes wrong. Its
-weights and costs are 32 bits wide, so larger ones are scaled down. What it returns is checked here with the exact ones.
-"""
+"""Partitions of hypergraphs by Mt-KaHyPar (Gottesbüren et al.), which is installed with `pip install mtkahypar`. It runs in a
+process of its own, because it ends its process when something goes wrong. Its weights and costs are 32 bits wide, so larger
+ones are scaled down; what it returns is checked here with the exact ones."""
 
 import subprocess
 import sys

@@ -1,7 +1,4 @@
-"""The process in which Mt-KaHyPar runs: `python mt_kahypar_process.py IN.npz OUT.npy`, see `mt_kahypar.py`.
-
-It imports nothing of gridgrad, so that it starts fast.
-"""
+"""The process of Mt-KaHyPar: `python mt_kahypar_process.py IN.npz OUT.npy`. It starts fast, as it imports no gridgrad."""
 
 import sys
 

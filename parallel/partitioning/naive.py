@@ -1,8 +1,6 @@
-"""Simple partitions of a network, for comparison (Eserol 2019, section 5.1).
-
-All functions take a NetworkHypergraph, the number of ranks and, for ranks that should get unequal shares, their speeds, and
-return the part of each vertex: an int64 array (V,). The minibatch is where the first layer is, the loss where most outputs are.
-"""
+"""Simple partitions of a network, for comparison (Eserol 2019, section 5.1). All functions take a NetworkHypergraph, the number
+of ranks and, for ranks that should get unequal shares, their speeds, and return the part of each vertex: an int64 array (V,).
+The minibatch is where the first layer is, the loss where most outputs are."""
 
 import numpy as np
 

@@ -2,8 +2,8 @@
 
 A vertex is a piece of work: in the *coarse grain* a filter of a convolution or a neuron; in the *fine grain* a convolution is
 divided into one vertex for each channel of a filter, and one that adds the results of a filter's channels. A net is a channel
-of an array that travels to the vertices that need it, so that the volume of a partition of the vertices is exactly what the
-plan "hypergraph" (`parallel/plans/hypergraph.py`) sends forward for a sample; backward the same travels back:
+of an array that travels to the vertices that need it. So the volume of a partition is exactly what the plan "hypergraph" sends
+forward for a sample; backward the same travels back:
 
 - A layer with weights needs all channels of its input, or those for which it has weights that are not zero.
 - All layers between are computed where a channel is, before it is sent: so pooled maps travel.
@@ -11,9 +11,8 @@ plan "hypergraph" (`parallel/plans/hypergraph.py`) sends forward for a sample; b
   branches of a layer that read the same array get a channel of it once, however many of them need it.
 - A filter of a fine grain whose channels are apart is added where the filter is: its partial sums travel before any pooling.
 - The outputs of the network travel to where the loss is computed, a vertex without work.
-
-The traffic of a LocalResponseNorm is estimated: each owner of a channel is taken to need the neighbouring channels. That is
-exact if each rank has consecutive channels; else the plan first makes them so, and behind a Flatten sends the nearest features.
+- The traffic of a LocalResponseNorm is estimated: each owner of a channel is taken to need the neighbouring ones. That is exact
+  if each rank has consecutive channels; else the plan first makes them so, and behind a Flatten sends the nearest features.
 """
 
 from dataclasses import dataclass, field
@@ -81,10 +80,9 @@ def of_network(net, grain="coarse", filter_blocks=None, neuron_blocks=64, second
     # grain: in the fine one convolutions are divided into channels of filters; Linear layers never are.
     # filter_blocks, neuron_blocks: the most vertices for the filters of a convolution and for the neurons of a Linear layer, or
     # {layer name: the most}, or None: consecutive ones are one vertex if there are more. In the fine grain, blocks of the
-    # filters of the layer in front divide the channels. The contracted hypergraph is as exact and has fewer partitions.
-    # seconds: {layer name: the time of its share of a step}, of any layers, for the weights; None for operations.
-    # with_input: whether vertices own the minibatch and send it: one, or in the fine grain one for each channel. Else it is
-    # free, as each rank reads what it needs. with_loss: whether the outputs travel to a vertex of the loss.
+    # filters of the layer in front divide the channels. seconds: {layer name: time of its share of a step}, of any layers, for
+    # the weights; None for operations. with_input: whether vertices own and send the minibatch: one, or in the fine grain one
+    # for each channel. Else each rank reads what it needs. with_loss: whether the outputs travel to a vertex of the loss.
     if grain not in GRAINS:
         raise ValueError(f"grain '{grain}' is unknown: use {' or '.join(GRAINS)}")
     if net.input_shape is None:

@@ -1,9 +1,7 @@
-"""Improve a partition of a hypergraph by simulated annealing.
-
-A move takes a vertex, or all vertices of one of its nets that are in the same part, to the part of one of its neighbours. In
-the fine grain the latter are the channels of a filter at a rank, or all filters to which it applies a channel: moving only one
-vertex of them would seldom gain anything. A vertex should be in few nets, since a move looks at all of them.
-"""
+"""Improve a partition of a hypergraph by simulated annealing. A move takes a vertex, or all vertices of one of its nets in the
+same part, to the part of a neighbour. In the fine grain the latter are the channels of a filter at a rank, or all filters to
+which it applies a channel: moving only one of them would seldom gain anything. A vertex should be in few nets, since a move
+looks at all of them."""
 
 from math import exp
 from random import Random

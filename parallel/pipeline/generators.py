@@ -1,13 +1,11 @@
-"""The known schedules of pipelines, for any numbers of stages and micro-batches, and what completes them.
+"""The known schedules of pipelines, for any numbers of stages and micro-batches; `complete` adds messages and updates.
 
-The first ones say only what is computed, and a stage is a rank; F, I and W take one unit of time each. `complete` adds messages
-and updates.
-
-The others come from a list of what is ready (`stream`): a rank that is free does the first thing on its list. Backward comes
-before forward, and older micro-batches before newer ones (Eserol 2019, section 4.2). Every micro-batch has its own update on
-every rank, directly after the rank's last backward of it: the pipeline never drains, but gradients are of parameters that may
-have changed since the forward. With n micro-batches in flight, a rank begins one only when all ranks have begun the one n
-before it; otherwise ranks that need nothing of each other would drift apart without limit.
+The first ones say only what is computed: a stage is a rank; F, I and W take one unit of time each. The others come from a list
+of what is ready (`stream`): a rank that is free does the first thing on its list. Backward comes before forward, and older
+micro-batches before newer ones (Eserol 2019, section 4.2). Every micro-batch has its own update on every rank, directly after
+the rank's last backward of it: the pipeline never drains, but gradients are of parameters that may have changed since the
+forward. With n micro-batches in flight, a rank begins one only when all ranks have begun the one n before it; otherwise ranks
+that need nothing of each other would drift apart without limit.
 """
 
 from collections import Counter

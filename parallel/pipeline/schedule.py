@@ -1,7 +1,5 @@
-"""Schedules of a pipeline: which rank has which chunk, its list of instructions, and whether ranks can follow them.
-
-A network's layers are cut into chunks 0, 1, .., each of consecutive layers. A rank holds whole chunks or parts of them.
-"""
+"""Schedules of a pipeline: which rank has which chunk, its list of instructions, and whether ranks can follow them. A network's
+layers are cut into chunks 0, 1, .., each of consecutive layers. A rank holds whole chunks or parts of them."""
 
 import re
 from collections import deque
@@ -18,8 +16,7 @@ from gridgrad.nn.arguments import whole_number
 class Route:
     """The ranks of each chunk of a pipeline, and the messages between one chunk and the next.
 
-    A rank that also holds the chunk before needs its own outputs too, without a message. The backward pass sends gradients of
-    the same outputs the other way.
+    A rank that also holds the chunk before needs its own outputs too, without a message. Backward sends their gradients back.
 
     Parameters
     ----------

@@ -1,7 +1,5 @@
-"""What each rank does in a training step, one action after another, for simulators that have rules of their own.
-
-The actions are the Works that the cost model prices and, of a pipeline, the instructions of its schedule. Only how long a
-collective or a message takes is left open.
+"""What each rank does in a training step, one action after another, for simulators that have rules of their own: the Works that
+the cost model prices and, of a pipeline, its instructions. Only how long a collective or a message takes is left open.
 
 | action       | what it is                                                                                              |
 |--------------|---------------------------------------------------------------------------------------------------------|

@@ -1,7 +1,4 @@
-"""The predicted cost of the chunks of a network, which a pipeline runs one micro-batch at a time, and where to cut it.
-
-`parallel/training/stage_map.py` has a rule for the cuts that needs no machine.
-"""
+"""The predicted cost of the chunks of a network, which a pipeline runs one micro-batch at a time, and where to cut it."""
 
 from dataclasses import dataclass
 from itertools import accumulate
@@ -49,9 +46,8 @@ class ChunkCost:
 
 
 def chunk_costs(net, asked, samples, machine, cuts, at=None):
-    """The ChunkCost of each chunk, whatever stage it is on, for `samples` of a global micro-batch. at: the coordinates of the
-    rank along the other axes, by default those of the rank with the most work. ValueError if plan, shares or cuts do not fit.
-    """
+    """The ChunkCost of each chunk, whatever stage it is on, for `samples` of a global micro-batch. at: coordinates of the rank
+    along the other axes, by default of the one with the most work. ValueError if plan, shares or cuts do not fit."""
     check_cuts(cuts, net.layers)
     at = slowest_rank(net, asked, *machine.sharing).coordinates if at is None else at
     grid = GridDescription(asked.grid, at | {STAGE: 0}, machine.node["ranks"])

@@ -1,5 +1,4 @@
-"""The predicted cost of a training step: the work of one rank (`parallel/prediction/workload.py`) times what each operation
-takes on a machine (`parallel/prediction/machine.py`)."""
+"""The predicted cost of a training step: the work of one rank times what each operation takes on a machine."""
 
 from functools import cached_property
 

@@ -1,8 +1,7 @@
 """The predicted time of a training step in which every rank may have other work: the critical path through all ranks.
 
-`Cost` prices the works of one rank, as if all others did the same. Here the works of all ranks along the axis `model` are
-played through, where they own different parts of the network and wait for each other. Ranks that differ along other axes alone
-do the same at the same time, so only those with the most work are played.
+Ranks along the axis `model` own different parts of the network and wait for each other, so the works of all of them are played
+through. Ranks that differ along other axes alone do the same at the same time, so only those with the most work are played.
 
 | what                 | how long it takes                                                                                     |
 |----------------------|-------------------------------------------------------------------------------------------------------|
@@ -12,15 +11,14 @@ do the same at the same time, so only those with the most work are played.
 | the sum of the loss  | the same; it begins after the loss, and is waited for before the update                               |
 
 A rank sends its messages one after another, first to its next rank, then to the one after that, over the links of
-`parallel/grid/virtual_time.py`, with the latency and the time of an exchange between two ranks in the machine file. Its
-receiver's network takes short messages in before the receiver asks for them; a long message leaves only when the receiver has
-arrived, too. The sender waits until then, because MPI libraries confirm all messages except the shortest. Where all ranks send
-to all, their messages come at the same time, and take as long as an all-to-all, if the machine file says that this is slower.
+`parallel/grid/virtual_time.py`, with the latency and the time of an exchange between two ranks in the machine file. Short
+messages are taken in before the receiver asks for them; a long one leaves only when the receiver has arrived, and the sender
+waits until then, because MPI libraries confirm all messages except the shortest. Where all ranks send to all, their messages
+come at the same time, and take as long as an all-to-all, if the machine file says that this is slower.
 
 Where there are more ranks than cores, as on emulated hosts, the operations of a machine file were measured while all ranks
 computed, several on each core (`crowd` of the file). The ranks that compute at a moment share all cores evenly, but none has
-more than a whole one. A rank that waits yields its core: on 2 cores, four emulated hosts with MPICH's heavy yield took 5 to
-10 % of a core for each rank that waited, which is neglected.
+more than a whole one. A waiting rank yields its core; the 5 to 10 % of a core that it still takes (with MPICH) are neglected.
 """
 
 from collections import Counter, defaultdict
@@ -164,8 +162,7 @@ class _Rank:
 
 
 class _Collective:
-    """A collective of the ranks along the axis: it begins for a rank when all that this rank needs have entered, and takes as
-    long as the longest of their Works."""
+    """A collective begins for a rank when all that the rank needs have entered; it takes as long as their longest Work."""
 
     def __init__(self, play):
         self.play, self.entered, self.works, self.leaving = play, {}, {}, []

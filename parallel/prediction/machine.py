@@ -6,19 +6,15 @@ A machine file is JSON. `name` and `source` say which machine it describes and w
 |------------------------------------------------|-------------------------------------------------------------------|
 | `core`: `flops`, `bandwidth`, `call`           | of one rank: operations per second, bytes per second of memory    |
 |                                                | traffic, seconds that a call takes at least                       |
-| `core`: `calm`                                 | measured: seconds of the reference product on the unloaded core,  |
-|                                                | see `parallel/calibration/core_speed.py`                          |
-| `core`: `step`, `wait`                         | measured: extra seconds of a step and of a collective,            |
-|                                                | see `parallel/calibration/step_overhead.py`                       |
+| `core`: `calm`                                 | measured: seconds of the reference product on the unloaded core   |
+| `core`: `step`, `wait`                         | measured: extra seconds of a step and of a collective             |
 | `core`: `crowd`                                | how many ranks shared a core while it was measured, 1 if absent   |
-| `core`: `uncertainty`                          | of a quick probe: how far apart, relative, two predictions have   |
-|                                                | to be to count as different; see `parallel/calibration/probe.py`  |
+| `core`: `uncertainty`                          | probed: relative difference from which predictions are different  |
 | `node`: `ranks`, `bandwidth`, `memory`         | ranks of a node; bytes per second and bytes that they share       |
 | `links`: `node`: `alpha`, `beta`               | seconds per message and per byte between ranks of one node        |
 | `links`: `network`: `alpha`, `beta`            | the same between nodes; beta is of all that a node sends          |
 | `tables`: operation: `axes`, `seconds`         | measured: seconds of an operation on a lattice of its sizes       |
-| `collectives`: kind: ranks: [[bytes, seconds]] | measured: seconds of a collective in groups of so many ranks, all |
-|                                                | groups at the same time                                           |
+| `collectives`: kind: ranks: [[bytes, seconds]] | measured: seconds in groups of so many ranks, all groups at once  |
 
 `gridgrad calibrate` measures the last two. What they lack comes from the constants: an operation takes the longer of its
 arithmetic and its memory traffic (a roofline); a collective takes alpha for each of its rounds and beta for each byte that a

@@ -9,12 +9,10 @@
 | a message                | an exchange between two ranks of the machine file                                                |
 
 A chunk is on one stage (`pipeline_step_time`), or it is what a hypergraph partition computes between two exchanges, and every
-rank has its part of it (`partition_step_time`). All times are those of the rank with the most work along the other axes. Steps
-are not divided by a barrier, as in training. Messages travel over the links of their sender and their receiver, and ranks share
-cores, as in `parallel/grid/virtual_time.py`; no sender waits for a message.
-
-The planner compares, by `Pipelines.times`, `SCHEDULES` with `MULTIPLES` of micro-batches. Those with the lowest bounds come
-first, until no other can be faster: passes spread evenly over the ranks, or the longest layer alone, are a lower bound.
+rank has its part of it (`partition_step_time`). All times are those of the rank with the most work along the other axes. As in
+training, no barrier divides steps, and no sender waits for a message. Links and shared cores are as in
+`parallel/grid/virtual_time.py`. The planner compares `SCHEDULES` with `MULTIPLES` of micro-batches. Those with the lowest
+bounds come first, until no other can be faster: passes spread evenly over the ranks, or the longest layer alone, bound it.
 """
 
 from collections.abc import Sequence
@@ -124,8 +122,7 @@ class PipelineWork:
         received = sum(one.op.startswith("RECV") for one in row) * micro_batches / played.schedule.micro_batches
         sent = [nbytes for (sender, *_), nbytes in self.sent.items() if sender == rank]
         parameters, waiting = sum(chunk.parameters for chunk in held), max(0.0, seconds - busy)
-        # What is kept for micro-batches counts as activations, also further versions of the parameters; the other memory is
-        # that of one micro-batch at a time.
+        # activations: all that is kept for micro-batches, versions of parameters too; the rest is for one of them at a time
         kept = played.peak_memory[rank] // self.itemsize - parameters
         shared = map(max, zip(*(chunk.shared for chunk in held)))
         return RankStep(

@@ -3,9 +3,8 @@
 A *segment* is a layer with weights and the layers behind it up to the next one with weights; a layer with branches is in one
 segment as a whole. Between segments the search has a *state*: the shape of the activations, their placements along the axes,
 and the order of the axes that shard the samples. Each choice for the next segment leads to one other state, at the price of the
-rank's work in between: redistributions, layers, and sums of gradients.
-
-After each segment the search knows a lower bound for all plans on its grid, so that the planner drops a grid early.
+rank's work in between: redistributions, layers, and sums of gradients. After each segment the search has a lower bound for all
+plans on its grid, so that a grid is dropped early.
 """
 
 from dataclasses import dataclass
@@ -86,8 +85,6 @@ class PlanSearch:
             ends.append((total + step.seconds + price * step.memory, words))
         return ",".join(min(ends)[1])
 
-    # ----- lower bounds
-
     def arithmetic(self, index=0):
         """A lower bound for the seconds of the segments from `index` on: their matrix products at peak speed, on all ranks."""
         # three products a layer, of the first one two, because it needs no gradient of its input; if the machine file has
@@ -107,8 +104,6 @@ class PlanSearch:
         sent = all_reduce_elements(held, group.size, group.rank) * itemsize
         sums = machine.collective_seconds("all-reduce", group, ranks, sent)
         return sums + machine.operation_seconds("update", (held,), 1.0, 0, 5 * held * itemsize, itemsize, ranks)
-
-    # ----- costs of segments
 
     def _ahead(self, index, state):
         """Yield (choice, SegmentCost) for each choice for the segment with this index. state: before it."""

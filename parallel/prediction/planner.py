@@ -1,17 +1,14 @@
 """The planner: which grid, and for each layer which placement, makes the fastest training step.
 
-For one grid the best placement of all layers is a shortest path over the network: `parallel/prediction/plan_search.py`. All
-grids are searched at once: the search with the lowest bound of its time goes on by one segment of the network, which raises its
-bound, until the plans that are complete are faster than every other grid can be. Everything is placed by
-`parallel/placement/placer.py` and priced by `parallel/prediction/cost.py`, as it would run. Where a plan needs more memory than
-a rank may have, bytes are given a price, which is raised until they fit.
+For one grid the best placement of all layers is a shortest path over the network (`plan_search.py`). All grids are searched at
+once: the search with the lowest bound of its time goes on by one segment of the network, which raises its bound, until the
+plans that are complete are faster than every other grid can be. Where a plan needs more memory than a rank may have, bytes are
+given a price, which is raised until they fit.
 
 The plan "hypergraph" takes a partitioner seconds for each number of ranks along the axis `model`. It can win only by sending
-less, so it is looked at only where the fastest other plan mostly sends (`mostly_sends`).
-
-Pipelines are looked at if the caller asks for that. The ranks of a stage have the grid and the plan that are the best for so
-many ranks alone; `parallel/prediction/pipeline_cost.py` compares schedules, micro-batches and cuts. Micro-batches have other
-statistics in BatchNorm than minibatches, so a network with such layers becomes a pipeline only where that is asked for.
+less, so it is looked at only where the fastest other plan mostly sends (`mostly_sends`). Pipelines are looked at if the caller
+asks for that. The ranks of a stage have the grid and the plan that are the best for so many ranks alone. Micro-batches have
+other statistics in BatchNorm than minibatches, so a network with such layers becomes a pipeline only where that is asked for.
 
 Candidates whose predicted times differ by less than the machine file or the model is uncertain count as equally fast. Among
 them a fixed order decides, so that two measurements of one machine lead to the same choice (`order`).

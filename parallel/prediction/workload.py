@@ -1,8 +1,6 @@
-"""The workload of one rank in a training step: its operations and the collectives that it takes part in.
-
-It is made from the layers that the rank would run, so blocks, redistributions, halos and gradient reductions are those of a
-real step. Each kind of layer says its work in `parallel/placement/layer_kinds.py`. Nothing is computed or allocated.
-"""
+"""The workload of one rank in a training step: its operations and the collectives that it takes part in. It is made from the
+layers that the rank would run, so blocks, redistributions, halos and gradient reductions are those of a real step; nothing is
+computed or allocated. Each kind of layer says its work in `parallel/placement/layer_kinds.py`."""
 
 from dataclasses import dataclass
 from heapq import nlargest

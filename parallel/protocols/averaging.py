@@ -1,7 +1,6 @@
 """Protocols whose workers train alone for some steps and then average, all of them or two at a time.
 
-Here x_w are the parameters of worker w, x those that all agreed on last, and mean that of the x_w, weighted by the samples
-that each has seen since.
+Here x_w are the parameters of worker w, x those agreed on last, and mean that of the x_w, weighted by samples seen since.
 
 - `LocalSGD` (McMahan et al. 2017, Algorithm 1; Stich 2019): every `period` steps x_w <- mean.
 - `SlowMo` (Wang et al. 2019, Algorithm 1): u <- beta u + (x - mean) / gamma; x <- x - rate gamma u. gamma: the learning rate of
@@ -353,8 +352,7 @@ HALF = "half"  # the kind of its messages
 
 class SGP(Protocol):
     """Stochastic gradient push on the directed exponential graph: in step t worker w of W sends half to w + 2^(t mod ceil(log2
-    W)) and waits for the half of step t from w - 2^(..). At the end all take sum x_w / sum a_w. Shares of any size count alike.
-    """
+    W)) and waits for that of step t from w - 2^(..). At the end all take sum x_w / sum a_w. Shares of any size count alike."""
 
     own_numbers = ("weight",)
 

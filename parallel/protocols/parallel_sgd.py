@@ -1,7 +1,6 @@
 """ParallelSGD: each worker trains on its own part of the samples. How samples may move between workers, before and meanwhile.
 
-**Shuffling** (Hegde and Usmani 2016, section 5.1.1, Algorithm 2). Samples are often stored by label, and the mean of workers
-that see a few classes each is of no use. So first they move, so that each of the k workers has a representative subset:
+**Shuffling** (Hegde and Usmani 2016, section 5.1.1, Algorithm 2) gives each of the k workers a representative subset:
 
 1. Each worker draws some of its samples, and sends their labels and whereabouts to the first worker.
 2. The first worker merges these sorted lists, which is the distribution of the labels, cuts it into strata of about equal
@@ -98,8 +97,7 @@ def deal(group, arrays, destinations):
 
 
 def exchanged(group, array, chosen, table):
-    """The rows that come here, in the order of the workers. Collective. chosen: the indices of those for each worker. table:
-    rows from each worker to each."""
+    """The rows that come here, worker by worker. Collective. chosen: their indices for each. table: rows from each to each."""
     sent, received = table[group.rank], table[:, group.rank]
     out = np.empty((received.sum(), *array.shape[1:]), array.dtype)
     starts, row = np.cumsum(received) - received, array.itemsize * prod(array.shape[1:])

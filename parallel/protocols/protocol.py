@@ -1,10 +1,6 @@
-"""What all update protocols have in common.
-
-A *worker* is the ranks that hold one copy of a network together. An update protocol says when gradients or parameters travel
-between workers, and whose are the newest. It takes the place of the optimizer, and nothing else of a training step knows that
-there are other workers. It works on the flat buffers of a network, element by element, between the ranks that hold the same
-blocks in all workers. So it does not matter over which axes a worker is spread.
-"""
+"""What all update protocols have in common. A *worker* is the ranks that hold one copy of a network together. A protocol takes
+the place of the optimizer; nothing else of a training step knows of other workers. It works on flat buffers, element by
+element, between the ranks that hold the same blocks in all workers, whatever axes a worker is spread over."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -105,8 +101,7 @@ class Shares:
 class Protocol:
     """The interface of all update protocols. Making one is collective over all ranks of all workers.
 
-    A protocol stands where the optimizer stands: a trainer calls its `step` when the gradients of a minibatch of this worker
-    are final. With one worker it is serial training, since there is nobody to agree with.
+    A trainer calls its `step` when the gradients of a worker's minibatch are final. With one worker it is serial training.
 
     Parameters
     ----------

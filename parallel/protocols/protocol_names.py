@@ -132,8 +132,7 @@ def parse(text: str) -> Callable[..., Protocol]:
     Parameters
     ----------
     text : str
-        As the option `--protocol` takes it: "sync", "local:8", "server:ssp:2", .., see PROTOCOLS. ValueError if it names no
-        protocol, or its values are none.
+        Such as "sync", "local:8" or "server:ssp:2", see PROTOCOLS. ValueError if it names no protocol or has wrong values.
 
     Returns
     -------

@@ -1,11 +1,9 @@
 """Parameter servers: workers push gradients to the ranks that serve parameters, and fetch what these have become.
 
-Each rank is a worker, and it serves some of the parameters beside (Eserol 2019, section 5.2.3, "distributed parameter server";
-Li et al. 2014); a single server is the first worker, which owns all of them. There is no thread for serving: `workers.py` says
-when messages are handled. Ranks of a worker push the gradients of their own blocks to the ranks with the same blocks elsewhere.
-
-With a single server and workers of one rank, the others go on if any worker except the first one dies and the MPI library lets
-them: see `parallel/job/run.py`. Shares that it had only drawn are lost, those that it had pushed are kept.
+Each rank is a worker, and also serves some of the parameters (Eserol 2019, section 5.2.3, "distributed parameter server"; Li et
+al. 2014); a single server is the first worker, which owns all of them. Ranks of a worker push the gradients of their own blocks
+to the ranks with the same blocks elsewhere. With a single server and workers of one rank, the others go on if any worker except
+the first one dies and the MPI library lets them. Shares that it had only drawn are lost, those that it had pushed are kept.
 
 A server keeps workers together in one of three ways:
 
@@ -20,8 +18,7 @@ see also Eserol 2019, section 2.6.1. The *clock* of a worker is the number of gr
 with clock c sees all gradients that workers pushed before their clock c - bound; with bound 0 and plain SGD it equals BSP.
 
 A function of OWNERSHIPS says who serves which parameter: (sizes, in the order of the network; number of servers) -> the owner
-of each. A parameter is never divided, so the largest one bounds how even any choice can be: the first fully connected layer of
-VGG16 has 103 of its 138 million parameters.
+of each. A parameter is never divided, so the largest one bounds how even it can be: one of VGG16 has 103 of 138 million.
 """
 
 import math

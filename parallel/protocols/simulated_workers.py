@@ -1,17 +1,14 @@
 """Workers in virtual time: any number of them in one process, for any times of computing, sending and serving.
 
-Each worker is a coroutine, of which exactly one runs at a time. What they train is real, but time is virtual: it passes only
-while a worker waits for something. What happens at the same time happens in the order of the workers, and random numbers are
-functions of the seed: a run is the same whenever it is repeated, to the last bit. A worker serves others while it computes, but
-never in the middle of its own Python code.
+Each worker is a coroutine, of which exactly one runs at a time. What they train is real, but time passes only while a worker
+waits for something. What happens at the same time happens in the order of the workers, and random numbers are functions of the
+seed, so that a run repeats to the last bit. A worker serves others while it computes, but never in the middle of its own Python
+code. What is assumed of the machine:
 
-What is assumed of the machine:
 - Every worker has one core. What it serves while it computes makes the computation longer.
 - Every worker has one link, over which its messages leave one after another. The network between the links has no limits.
 - An all-reduce begins when the last worker has come. It goes around a ring of all workers, in 2 (W - 1) messages of 1/W of the
   array (Thakur, Rabenseifner and Gropp 2005, section 4.4). The all-reduces follow one another.
-
-`train` trains with an update protocol in a Simulation.
 """
 
 from collections import Counter, defaultdict

@@ -1,9 +1,6 @@
-"""How the workers of an update protocol reach each other, through MPI; and from a process grid to its workers.
-
-`Workers` are the ranks that hold the same blocks of a network, one of each worker. Besides collectives they send each other
-messages that nobody waits for: the receiver calls a function for each kind of message when it looks for messages, at the
-progress points of its layers and while it waits. So a rank that owns some parameters serves them without a thread or a core.
-"""
+"""How the workers of an update protocol reach each other, through MPI. Besides collectives they send each other messages that
+nobody waits for: the receiver calls a function for each kind of message when it looks for messages, at the progress points of
+its layers and while it waits. So a rank serves its parameters without a thread or a core for that."""
 
 import time
 from contextlib import contextmanager
