@@ -1,5 +1,4 @@
-"""A process grid without processes: with it one serial process places a network on any number of ranks and predicts its
-cost."""
+"""A process grid without processes: one process can place a network on any number of ranks with it, and predict its cost."""
 
 from dataclasses import dataclass, field
 from functools import lru_cache
