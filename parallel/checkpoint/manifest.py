@@ -1,8 +1,7 @@
 """The manifest of a checkpoint: the file that makes it whole, and by which alone it is known.
 
 A checkpoint is a folder with a file of each rank and `manifest.json`, which names all other files with their sizes and SHA-256.
-The manifest is written last, and appears by renaming. So a folder without a manifest was left by a job that ended while it was
-writing the checkpoint, and a folder whose files are not those of its manifest is damaged. Neither is ever read.
+It is written last, and appears by renaming. A folder without it is unfinished, one with other files damaged; neither is read.
 """
 
 import hashlib
@@ -94,7 +93,6 @@ class Manifest:
 
     def damage(self, entry):
         """What is wrong with one of the files, which is read as a whole, in words; an empty text if nothing is.
-
         OSError if it is there, but can not be read: that says nothing about what is in it."""
         path, wrong = self.folder / entry["name"], self.wrong_size(entry)
         return f"{path} is not what was written" if not wrong and sha256(path) != entry["sha256"] else wrong
@@ -126,7 +124,6 @@ def synchronise(folder):
 
 def found_in(directory):
     """([Manifest, ..] of the checkpoints in a folder, the one that was saved last first; {folder passed over: why, in words}).
-
     After a damaged one was passed over, the newest need not have the most steps. OSError if the folder can not be read."""
     found, passed_over = [], {}
     try:
@@ -173,7 +170,6 @@ def new_folder(directory, step):
 
 def prune(directory, keep, apart=()):
     """Delete all checkpoints but the last `keep` and the best one, and what ended jobs have left: folders that `is_own` alone.
-
     apart: folders that neither are deleted nor count as kept, since they could not be used."""
     found = [one for one in found_in(directory)[0] if one.folder not in apart and is_own(one.folder, one.step)]
     valued = [manifest for manifest in found if manifest.value is not None]
@@ -206,9 +202,7 @@ def is_own(folder, step=None):
 
 
 def remove(folder):
-    """Delete our files in a folder, the manifest first, so that no half of one is ever taken for a whole one; then the folder.
-
-    It stays if there is anything else in it."""
+    """Delete our files in a folder, the manifest first, so that no half of one looks whole; then the folder, if it is empty."""
     with suppress(OSError):
         for path in sorted((path for path, own in contents(folder).items() if own), key=lambda path: path.name != NAME):
             path.unlink()

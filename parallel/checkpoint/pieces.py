@@ -1,10 +1,9 @@
 """Which elements of the global arrays each rank writes, and how they are put together again for other ranks.
 
 A *piece* is a range of the elements, in C order, of one block of a global array. Of an array that is laid out as the flat
-buffers each element is written once in a worker. In a run of parameters, which the same ranks hold:
-
-- where all ranks have the same elements, each writes an even part of them;
-- where they have different ones, such as the states of a sharded optimizer, each writes those that no lower rank has.
+buffers each element is written once in a worker. Where all ranks that hold a run of parameters have the same elements, each
+writes an even part of them; where they have different ones, such as the states of a sharded optimizer, each writes those that
+no lower rank has.
 """
 
 from dataclasses import dataclass
@@ -66,9 +65,7 @@ def boxes(start, stop, shape):
 
 
 def written_slices(net, slices):
-    """{path: the slices of the flat buffers that this rank writes} of {path: those that it has}. Collective.
-
-    All ranks have the same paths."""
+    """{path: slices of the flat buffers that this rank writes} of {path: those that it has}, alike on all ranks. Collective."""
     found = {path: [] for path in slices}
     for group, run in net.reduction.copies:
         mine = {path: [(part.start - run.start, part.stop - run.start) for where in some if size(part := common(where, run))]
@@ -125,7 +122,6 @@ def parts_of(net, slices):
 
 def taken(slices, some):
     """Where `some` slices of the flat buffers lie in an array that holds `slices` of them one after another: a list of slices.
-
     Each of `some` is within one of `slices`."""
     starts, found = [0, *accumulate(map(size, slices))], []
     for wanted in some:
@@ -147,7 +143,6 @@ def pieces_of_buffers(net):
 
 def assemble(shape, block, dtype, pieces):
     """A block of a global array of a shape, from [(Piece, function that returns its elements)]; what no piece has is 0.
-
     The arrays of the pieces may have another shape, with the same elements in the same order."""
     if any(piece.shape != tuple(shape) for piece, _ in pieces):
         stored = pieces[0][0].shape

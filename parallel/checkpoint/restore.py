@@ -1,8 +1,6 @@
-"""Going on from a checkpoint, on any grid.
-
-All ranks together check the files of the newest checkpoint and read their tables; if it is damaged or unreadable, they take the
-one before. Then each rank puts its own blocks together from whatever pieces have elements of them.
-"""
+"""Going on from a checkpoint, on any grid. All ranks together check the files of the newest checkpoint and read their tables;
+if it is damaged or unreadable, they take the one before. Then each rank puts its own blocks together from whatever pieces have
+elements of them."""
 
 from contextlib import ExitStack
 from functools import partial
@@ -24,7 +22,6 @@ CHECKED, READ = "the files of a checkpoint, which are checked", "the files of a 
 
 def newest(comm, directory, say=lambda line: None):
     """The newest Checkpoint in a folder that is whole; None if the folder has no checkpoints. Collective over all ranks.
-
     say: is told which are passed over, on each rank. UserError if none of those there can be used, or read."""
     manifests, passed_over = comm.bcast(on_root(comm, lambda: found_in(directory)))
     for words in passed_over.values():
@@ -45,7 +42,6 @@ def newest(comm, directory, say=lambda line: None):
 
 class Checkpoint:
     """A checkpoint, open for reading. Making one checks all of its files, each on one rank of `comm`. Collective.
-
     damage: what is wrong first, in words; if empty, it may be read. is_unreadable: whether the system is to blame."""
 
     def __init__(self, comm, manifest):
@@ -66,7 +62,6 @@ class Checkpoint:
 
     def restore(self, net, participants, workers=MPI.COMM_SELF):
         """Let participants take over their states, in the order of the dict; layouts may be others. Collective over all ranks.
-
         ValueError, on all ranks, before anything has changed or, if a participant can not use its numbers, after some have."""
         if workers.size != (needed := self.manifest.workers):
             advice = f"name a grid with batch={needed}"
@@ -90,7 +85,6 @@ class Checkpoint:
 
 class Sources:
     """The files of a checkpoint from which a worker reads: opened when they are needed, and closed by the ExitStack `opened`.
-
     shards: (number of the file, worker, pieces, numbers) of each file, in their order."""
 
     def __init__(self, manifest, shards, worker, opened):

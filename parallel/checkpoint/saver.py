@@ -36,7 +36,6 @@ LEFT_AT_SIGNAL = "stopped by a signal after step {step}, with a checkpoint in {d
 
 class Signals:
     """Notes SIGTERM, and SIGUSR1, which Slurm can send before the time limit. `heard`: whether one has come.
-
     They ask a training for a checkpoint and an end; while nobody listens they end the process at once."""
 
     def __init__(self):
@@ -87,7 +86,6 @@ class Program:
 
 class Saver:
     """Makes checkpoints of {name: participant}, those of `state.py` or alike, between steps. Collective over `comm`, all ranks.
-
     The folder is locked until `close`: UserError, on all ranks, if another training has it."""
 
     def __init__(self, comm, net, participants, policy, workers=MPI.COMM_SELF, program=None):
@@ -109,7 +107,6 @@ class Saver:
 
     def boundary(self, step):
         """Called when `step` steps are complete: makes a checkpoint if it is time to. Collective.
-
         EndedEarly, on all ranks, after the checkpoint that a signal asked for; UserError if it can not be written."""
         start = time.monotonic()
         policy, signals = self.policy, self.program.signals
@@ -223,7 +220,6 @@ class Agreement:
 
     def next(self, numbers):
         """What the ranks agreed on at the call before this one, at first zeros; begins to agree on `numbers`. Collective.
-
         One rank alone agrees at once, on the numbers of this call."""
         numbers = np.array(numbers, np.int64)
         if self.comm.size == 1:
@@ -244,7 +240,6 @@ class Agreement:
 
 class Writing:
     """A checkpoint that is being written. folder: None if it could not be made. error: in words, or None.
-
     name, arrays, table: of this rank's file, which a thread begins to write."""
 
     def __init__(self, folder, error, step, value, name, arrays, table):
@@ -276,7 +271,6 @@ def what_failed(error, path):
 
 class WritingPlan:
     """Which elements this rank writes of the states of all participants, while layouts stay. Making one is collective.
-
     slices: {path: slices}, of `arrays_of`. pieces: {path: pieces}. view: the content of `whole.h5`, on the first rank."""
 
     def __init__(self, comm, net, states, slices, worker):
@@ -326,7 +320,6 @@ class WritingPlan:
 
 def arrays_of(net, states):
     """{path: (flat array, slices)} of all that belongs to parameters in the states of all participants.
-
     A term of a sum is an array on those ranks that hold it; on the others it has no slices."""
     found, terms = {}, max(group.size for group, _ in net.reduction.runs)
     for one, state in states.items():

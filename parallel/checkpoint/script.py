@@ -138,7 +138,6 @@ def resumable_steps(
 
 def is_left_by_exception(frame):
     """Whether a loop in this frame, or in one that takes its items, is left by an exception, perhaps on this rank alone.
-
     Python does not tell the iterator so, but the exception has a traceback with the frame that it is passing through."""
     frames = [frame]
     while frames[-1].f_code.co_flags & CO_GENERATOR and frames[-1].f_back:
@@ -195,7 +194,6 @@ class KeptSteps:
 
 def to_json(value, where, depth=0):
     """A value as JSON holds it, from which `from_json` makes an equal one of the same type; NumPy's scalars become Python's.
-
     ValueError, which names the value as `where`, if it can not be saved."""
     if isinstance(value, np.generic) and value.dtype.kind in "biufU":
         value = value.item()

@@ -42,7 +42,6 @@ def file_of(rank):
 
 def table_of(pieces, numbers, worker):
     """The table of a file, as JSON in bytes, of {path of a dataset: its pieces} and {participant: its numbers}.
-
     TypeError or ValueError if `numbers` has what JSON can not hold."""
     blocks, rows = {}, {}  # the rows of a dataset are [number of the block, start, stop] of each piece
     for path, found in pieces.items():
@@ -95,7 +94,6 @@ def part_from_json(part, length):
 
 def write_shard(path, arrays, table):
     """Write a new file, and wait until the disk has it. Returns {"name", "size", "sha256"}. OSError if that fails.
-
     arrays: {path of a dataset: flat host array}. table: a result of `table_of`."""
     offsets = {}
     with h5py.File(path, "x", libver="v110", locking=False) as file:  # nobody else knows the file
@@ -123,7 +121,6 @@ def sha256(path):
 
 class ShardFile:
     """A file of one rank, open for reading: a context manager. pieces, numbers, worker: as for `table_of`.
-
     ValueError that names the file if it is not as described above, OSError if the system can not read it."""
 
     def __init__(self, path):
@@ -160,7 +157,6 @@ class ShardFile:
 
     def _dataset(self, name, dtypes=DTYPES):
         """(a flat dataset, where in the file its elements lie one after another). ValueError if it is another one.
-
         The HDF5 library crashes when it reads a virtual dataset that is its own source."""
         dataset = self._file[name]
         if not isinstance(dataset, h5py.Dataset) or dataset.dtype not in dtypes or dataset.ndim != 1:
@@ -192,7 +188,6 @@ class ShardFile:
 
 def view_of(ranks, dtype, divided=()):
     """The content of `whole.h5`, as bytes, from [(worker, {path: pieces}) of each rank]; None of None.
-
     divided: the paths of arrays of which each worker has a part, so that they belong to none."""
     if ranks is None:
         return None
@@ -219,7 +214,6 @@ def view_of(ranks, dtype, divided=()):
 
 def selectable(block):
     """Yields (block, elements before it) that make a block together, in C order, with one index array each at most.
-
     HDF5 selects no others."""
     arrays = [dim for dim, part in enumerate(block) if not isinstance(part, slice)]
     if len(arrays) < 2:

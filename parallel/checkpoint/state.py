@@ -46,7 +46,6 @@ class NetworkState:
 
 class OptimizerState:
     """The state of an optimizer of a ParallelSequential.
-
     slices: of the flat buffers, those that it updates, if all workers together divide them and not `net.reduction`."""
 
     def __init__(self, net, optimizer, slices=None):
@@ -67,7 +66,6 @@ class OptimizerState:
 
 class PowerSGDState:
     """What a PowerSGDReduction passes on from step to step.
-
     Where other ranks hold the parameters now, what they have not passed on yet is kept, as a sum, and each Q is drawn anew."""
 
     def __init__(self, net):

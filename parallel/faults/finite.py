@@ -1,8 +1,6 @@
-"""A check in every pass of every layer that all values are finite, to find where the first NaN or infinity comes from.
-
-Without it a step says that its loss is not finite, and the network is searched afterwards (`nn/divergence.py`). By then a
-gradient that was not finite has become a parameter, and in a pipeline the activations are gone.
-"""
+"""A check in every pass of every layer that all values are finite, to find where the first NaN or infinity comes from. A search
+after the step (`nn/divergence.py`) comes too late for that: by then a gradient that was not finite has become a parameter, and
+in a pipeline the activations are gone."""
 
 import numpy as np
 
@@ -17,7 +15,6 @@ PASS = 1 << 36  # positions in one of its parts: the forward pass, the backward 
 
 class FiniteCheck(Observer):
     """Looks at what each layer takes and returns and at all gradients and parameters of a ParallelSequential.
-
     What was found first has the lowest position: the step, the part of the step, and the place in the network."""
 
     def __init__(self, net):

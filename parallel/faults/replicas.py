@@ -1,8 +1,5 @@
-"""Replicas that should be equal: ranks that hold the same block of an array compare checksums of it.
-
-Ranks along the axes on which a parameter is replicated compute the same update from the same sum of gradients, bit by bit.
-If they differ, a bit was changed in memory or on the way, or the program is wrong; training would go on with several networks.
-"""
+"""Replicas that should be equal: ranks that hold the same block of an array compare checksums of it. They compute the same
+update from the same sum of gradients, bit by bit. If they differ, memory or a message was corrupted or the program is wrong."""
 
 import zlib
 from collections import Counter, defaultdict
@@ -19,7 +16,6 @@ REPLICAS = "replicas"  # the name under which the tally counts the comparisons
 
 class ReplicaCheck:
     """Compares the replicas of parameters, buffers and the optimizer's state, unless that is sharded, every `every` steps.
-
     Making one is collective. ValueError if some ranks compute on GPUs and others on CPUs."""
 
     def __init__(self, net, optimizer, every):
@@ -67,7 +63,6 @@ class ReplicaCheck:
 
 def odd_ones(blocks, sums):
     """(ranks that differ, those from which they differ) for each block whose replicas are not all equal.
-
     blocks, sums: of each rank, something hashable and a checksum. Right is what most have, or of no majority the first."""
     holders = defaultdict(list)
     for rank, block in enumerate(blocks):

@@ -1,7 +1,4 @@
-"""The table of collectives, with one row for each kind. All code that deals with communication reads it.
-
-A Group counts the bytes of a collective with `sent` (`parallel/grid/group.py`), the cost model uses `sent` and `rounds`, a
-trace uses `needs` to find the rank for which another one waits, and the calibration times `trial`.
+"""The table of collectives, with one row for each kind: for counting bytes, the cost model, traces and the calibration.
 
 Bytes are those that a rank must *send* in a bandwidth-optimal algorithm (Thakur, Rabenseifner and Gropp 2005; the beta terms of
 Gholami et al. 2018). Their sum over the group is exact for blocks of any sizes; closed forms are in

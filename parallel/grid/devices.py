@@ -92,7 +92,6 @@ def checked_names(name, ranks):
 
 def ranks_on_cpus(comm):
     """The ranks of `comm` whose arrays are in the host's memory, in NumPy: a list. Collective.
-
     Ask this, or `ProcessGrid.on_cpus`, for what all ranks must decide alike: `xp.is_cpu` is about one rank alone."""
     return [rank for rank, is_cpu in enumerate(comm.allgather(xp.is_cpu)) if is_cpu]
 
@@ -102,7 +101,6 @@ def ranks_on_cpus(comm):
 
 def agree_on_kernels(comm, first):
     """Make all ranks of `comm` use the table of the rank `first`, the first one on a CPU: GPUs need none. Collective.
-
     If it has none, it measures one within BUDGET seconds. ValueError on all if its GRIDGRAD_KERNELS names no table."""
     table = problem = None
     if comm.rank == first:
@@ -133,7 +131,6 @@ def calibrate_kernels(comm):
 
 def _measure(comm, first, budget):
     """Measure a table within `budget` seconds, store it and use it on all ranks. Collective.
-
     All measure at once, since they share the memory's bandwidth when they compute, too. That of the rank `first` counts."""
     table = broadcast(comm, measured(budget) if xp.is_cpu else None, first, "the measurement of kernels")
     if comm.rank == first:
@@ -159,7 +156,6 @@ def is_cuda_aware(environ=os.environ):
 
 class Staging:
     """Host buffers for arrays that MPI can not access; those in the host's memory are passed on as they are.
-
     direct: whether arrays in a GPU's memory are passed on, too, if the MPI library accepts them."""
 
     def __init__(self, direct=True):

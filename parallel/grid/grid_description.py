@@ -1,7 +1,4 @@
-"""A process grid without processes: what the placement and the cost model need to know of one.
-
-With it a network can be placed on a grid of any number of ranks, and its cost predicted, in one serial process.
-"""
+"""A process grid without processes: one process can place a network on any number of ranks with it, and predict its cost."""
 
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -13,7 +10,6 @@ from gridgrad.parallel.grid.process_grid import AXES, written
 @dataclass(frozen=True)
 class GroupDescription:
     """The ranks along some axes of a grid, like a `Group` but without a communicator.
-
     on_node: how many of them are on this rank's node, where that matters. axes: along which they differ."""
 
     size: int
@@ -24,7 +20,6 @@ class GroupDescription:
 
 class GridDescription:
     """The sizes of a process grid and the coordinates of one rank; axes left out have size 1 and coordinate 0.
-
     ranks_per_node: how many ranks, consecutive in rank order, share a node; by default all do."""
 
     on_cpus = True  # the cost model predicts no others

@@ -1,10 +1,8 @@
 """A group of ranks and its collectives: blocking ones, and those that proceed while the rank computes.
 
-They send buffers, never pickles. Every call is counted in the tally of the grid, by the formulas of
-`parallel/grid/collectives.py`, under the name `layer`.
-
-Arrays must be contiguous. Unless stated otherwise each rank may have them on the host or on the device. `counts` are numbers of
-elements, one for each rank, and may differ and be 0.
+They send buffers, never pickles, and are counted in the tally of the grid under the name `layer`. Arrays must be contiguous.
+Unless stated otherwise each rank may have them on the host or on the device. `counts` are numbers of elements, one for each
+rank, and may differ and be 0.
 
 The `start_...` methods return a Transfer at once, and their arrays must not be read or written until it is complete. An MPI
 library may move data only while one of its functions runs, so `Transfer.test` should be called now and then. Sums of arrays on
@@ -33,7 +31,6 @@ TAGS = 1 << 14  # how many message tags are used in turn; every MPI library has 
 
 class Operation(NamedTuple):
     """How MPI carries out a kind of collective. function: its blocking one; the other has an I in front of its name.
-
     calls(sent, received, counts): the arguments of each call of it, a list. In place `sent` is `received`."""
 
     kind: str
@@ -62,7 +59,6 @@ GATHER = Operation("gather", "Gatherv",
 
 class Group:
     """The ranks along some axes of a grid, of the communicator `comm`; methods that take a `layer` are collective over them.
-
     ranks: of each, in the group's order, its rank in MPI.COMM_WORLD."""
 
     def __init__(self, comm, tally):
@@ -134,9 +130,7 @@ class Group:
         self._run(REDUCE_SCATTER, layer, blocks.size, out.size, blocks, out, counts)
 
     def start_reduce_scatter(self, array, counts, space, layer):
-        """Begin a reduce-scatter that ends with this rank's block of the sum at its place in `array`; return a Transfer.
-
-        space: a scratch array of counts[self.rank] elements."""
+        """Begin a reduce-scatter to the own block of `array`; return a Transfer. space: scratch, counts[self.rank] elements."""
         start = sum(counts[: self.rank])
         place = array[start : start + space.size]
         return self._start(REDUCE_SCATTER, layer, array.size, space.size, array, space, counts, place)
@@ -168,7 +162,6 @@ class Group:
 
     def start_exchange(self, blocks, counts, out, out_counts, layer):
         """Begin an `all_to_all` by messages between pairs of ranks with counts above 0, such as a halo; return a Transfer.
-
         A rank waits for those alone that send it something. ValueError if it sends to itself. Counted as "exchange"."""
         if counts[self.rank] or out_counts[self.rank]:
             raise ValueError(f"an exchange brings nothing from a rank to itself: rank {self.rank} must have counts of 0 there, "
@@ -186,7 +179,6 @@ class Group:
 
     def start_point_to_point(self, outgoing, incoming, layer, kind):
         """Begin to send the host array `outgoing[r]` to each other rank r and to receive `incoming[r]`; return a Transfer.
-
         For empty ones there is no message. kind: counted as such."""
         sizes = [array.nbytes for rank, array in enumerate(outgoing) if array.size and rank != self.rank]
         steps = (self.point_to_point(outgoing, incoming, tag) for tag in [self.next_tag()])
@@ -194,7 +186,6 @@ class Group:
 
     def point_to_point(self, outgoing, incoming, tag):
         """Post the messages of `start_point_to_point` without counting them; return a RequestSet. tag: of `next_tag`.
-
         Unlike MPI's collectives, several of these need not begin in the same order on all ranks."""
         others = [rank for rank in range(self.size) if rank != self.rank]
         requests = [self.comm.Irecv(incoming[rank], rank, tag) for rank in others if incoming[rank].size]
@@ -226,7 +217,6 @@ class RequestSet:
 
 class Transfer:
     """A non-blocking collective of one or several rounds. steps: a generator of MPI requests, resumed when each is complete.
-
     started, stopped: when it began and was found complete, by the tally's clock. bytes_sent, messages: in all rounds."""
 
     def __init__(self, group, layer, kind, bytes_sent, steps, messages=0):

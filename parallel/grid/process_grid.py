@@ -100,7 +100,6 @@ def ranks_per_node(most, environ=os.environ):
 
 def neighbours(comm):
     """[(the first of the ranks that share memory with it, its position among them)] for each rank of a communicator.
-
     Collective at the first call for a communicator, which caches the result."""
     if not KEY:
         KEY.append(MPI.Comm.Create_keyval())
@@ -116,9 +115,8 @@ def neighbours(comm):
 class ProcessGrid:
     """Ranks arranged on named axes. Making one is collective over `comm`.
 
-    All ranks on CPUs compute with the table of kernels of the first of them. Once a grid was made, an uncaught exception on
-    one rank ends the whole job: see `parallel/job/run.py`. A grid is a context manager that frees its communicators at
-    the end: see `free`.
+    All ranks on CPUs compute with the table of kernels of the first of them. Once a grid was made, an uncaught exception on one
+    rank ends the whole job. A grid is a context manager that frees its communicators at the end: see `free`.
 
     Parameters
     ----------
@@ -256,9 +254,7 @@ class ProcessGrid:
         return self.comm.gather(thing)
 
     def free(self) -> None:
-        """Free the communicators, of which an MPI library has only about two thousand. Collective.
-
-        The grid is unusable then."""
+        """Free the communicators, of which an MPI library has about two thousand; the grid is unusable then. Collective."""
         for group in self._all_groups():
             group.free()
         self.comm.Free()

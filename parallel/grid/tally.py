@@ -55,7 +55,6 @@ class Record:
 
 class Tally(Observable):
     """Counts this rank's communication: `records` is {(layer, kind of collective): Record}.
-
     Observers that are registered here are told of every collective: see `nn/observer.py`."""
 
     def __init__(self):
@@ -82,7 +81,6 @@ class Tally(Observable):
 
 class Call:
     """A `with` block around one call of MPI, which is counted, timed, and told to the watchdog and observers.
-
     sent: bytes, by this rank. calls: 1 where a collective runs or begins, 0 where it is tested or waited for."""
 
     __slots__ = "calls", "group", "kind", "layer", "messages", "sent", "start"

@@ -1,8 +1,5 @@
-"""Virtual time: a discrete-event simulation of ranks that compute on shared cores and send each other messages over links.
-
-Nothing here knows what is simulated. A rank is a function, or a generator that yields while it waits, which is called again
-when what it waits for has happened.
-"""
+"""Virtual time: a discrete-event simulation of ranks that compute on shared cores and send each other messages over links. A
+rank is a function, or a generator that yields while it waits, which is called again when what it waits for has happened."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -21,7 +18,6 @@ class VirtualTime:
 
     def at(self, time: float, function: Callable, *arguments: Any, place: int = 0) -> None:
         """Call function(*arguments) at a time, or now if that has passed.
-
         Of events at the same time the one with the lowest place comes first, then the one that was announced first."""
         heappush(self._events, (max(time, self.time), place, next(self._numbers), function, arguments))
 
@@ -43,7 +39,6 @@ class VirtualTime:
 
 class Cores:
     """Cores that ranks share evenly while they compute, none with more than a whole one. ranks: how many there are.
-
     per_core: how many ranks shared a core while their times were measured, when all computed."""
 
     def __init__(self, clock: VirtualTime, ranks: int, per_core: float = 1) -> None:
@@ -99,7 +94,6 @@ class Link:
 
 class Network:
     """The links of ranks: a message occupies that of its sender and then that of its receiver, as long as its bytes take.
-
     Messages to several ranks leave one after another, those of several arrive one after another; latencies overlap."""
 
     def __init__(self, clock: VirtualTime) -> None:

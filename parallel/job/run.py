@@ -1,8 +1,6 @@
-"""All ranks of a job start together and end together.
-
-`run(main)` refuses a job that was launched wrongly. After a UserError, which is bad input, it prints the message once and ends
-every rank with status 2. When one rank fails in any other way, it prints that rank's traceback and ends the whole job.
-"""
+"""All ranks of a job start together and end together. `run(main)` refuses a job that was launched wrongly. After a UserError,
+which is bad input, it prints the message once and ends every rank with status 2. When one rank fails in any other way, it
+prints that rank's traceback and ends the whole job."""
 
 import os
 import signal
@@ -38,7 +36,6 @@ class EndedEarly(Exception):
 
 class Fault(RuntimeError):
     """The ranks of a job contradict each other, by a mistake in the program or in the hardware: the job must end.
-
     The message is one line. Ranks that find it together raise it by `raise_together`."""
 
 
@@ -51,7 +48,6 @@ def raise_together(rank, fault):
 
 def promised_ranks(environ=os.environ):
     """(the number of ranks that the launcher says it started, the environment variable that says so), else (1, None).
-
     A process manager's own variables come before SLURM_NTASKS, which may be the number of tasks of the whole allocation."""
     for names in (("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"), ("SLURM_NTASKS",)):
         found = [(int(environ[name]), name) for name in names if environ.get(name, "").isdecimal()]
@@ -70,7 +66,6 @@ def launched_rank(environ=os.environ):
 
 def check_launcher(environ=os.environ, vendor=None):
     """Raise UserError if Open MPI's launcher started a program with another MPI library.
-
     Called before MPI_Init, which may abort in such a job with messages that do not name the cause."""
     vendor = vendor or MPI.get_vendor()[0]
     if "OMPI_COMM_WORLD_SIZE" in environ and "PMI_SIZE" not in environ and vendor != "Open MPI":
@@ -78,9 +73,7 @@ def check_launcher(environ=os.environ, vendor=None):
 
 
 def check_size(size, environ=os.environ):
-    """Raise UserError if the launcher started more ranks than MPI sees, because they do not belong together.
-
-    Each rank would then train alone."""
+    """Raise UserError if the launcher started more ranks than MPI sees: each rank would train alone."""
     promised, name = promised_ranks(environ)
     if size < promised:
         serial = f", or unset {name} for a serial run" if size == 1 else ""
@@ -95,7 +88,6 @@ def library_name():
 
 def on_root(comm, action):
     """The result of action() on rank 0, None on the other ranks, which sleep meanwhile. Collective.
-
     An OSError, MemoryError, ValueError or UserError in it becomes a UserError on all ranks; others are raised on rank 0."""
     result, message = None, None
     if comm.rank == 0:
@@ -121,9 +113,7 @@ def in_short(numbers, between=","):
 
 
 def one_line(error):
-    """The message of an exception on one printable line, with the file if it is an error of the operating system.
-
-    The middle of a very long message is left out."""
+    """The message of an exception on one printable line, with the file of an OSError; a very long one without its middle."""
     text = str(error) or type(error).__name__
     if isinstance(error, FileNotFoundError) and error.errno and error.filename is None:  # of getcwd, which names none
         text = "the current folder is no longer there: go to another one"
@@ -144,7 +134,6 @@ def printable(text):
 
 def run(main, check=check_size):
     """Run main() on this rank of a job, between MPI_Init and MPI_Finalize, after check(ranks). Collective.
-
     Exit status: 0; 2 on every rank after a UserError or on a full disk; CHECKPOINTED after an EndedEarly; else 1."""
     listen()
     if promised_ranks()[0] > 1:
@@ -240,8 +229,7 @@ def end_job_early():
 
 def print_of_rank(rank, text):
     """Print a text of several lines to standard error, each line with the rank that it comes from."""
-    # At once: where the streams have no buffers, as in many containers, print would write each line and its end apart, and the
-    # lines of several ranks would run together.
+    # At once: without buffers print would write each line and its end apart, and the lines of several ranks run together.
     sys.stderr.write("".join(f"[rank {rank}] {line}\n" for line in text.splitlines()))
     sys.stderr.flush()
 

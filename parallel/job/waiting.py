@@ -1,10 +1,8 @@
 """Waiting for other ranks asleep, so that the cores are left to those that work.
 
-A blocking function of MPI looks for its messages without a pause. A rank that waits in it for one that reads a file or searches
-for a partition alone takes a whole core, and where there are more ranks than cores it takes that of the one that works. Here a
-rank looks now and then, and sleeps in between: at first shortly, and then for a tenth of the time that it has waited already.
-
-Collectives of a training step are not for this: all ranks come to them at about the same time, and a nap would be longer.
+A blocking function of MPI looks for its messages without a pause and takes a whole core, which may be that of the rank for
+which it waits. Here a rank looks now and then, and sleeps in between: at first shortly, and then for a tenth of the time that
+it has waited already. Collectives of a training step, to which all ranks come at about the same time, are not for this.
 """
 
 import time
@@ -21,7 +19,6 @@ ALONE = "what one rank does alone"
 
 def sleep_until(condition, serve=lambda: False, longest=LONGEST, seconds=inf):
     """Whether condition() is true: as soon as it is, or after so many seconds. It is asked between naps.
-
     serve: called between naps, too; after it did something, naps are short again. longest: of the naps, in seconds."""
     nap, end = SHORTEST, time.monotonic() + seconds
     while not condition():
@@ -37,7 +34,6 @@ def sleep_until(condition, serve=lambda: False, longest=LONGEST, seconds=inf):
 
 def meet(comm, what=ALONE):
     """A barrier in which ranks wait asleep, for `what` in a watchdog's words. Collective over `comm`.
-
     It is one MPI_Ibarrier: a rank that can work meanwhile may call `comm.Ibarrier()` itself and test the request."""
     here.entered += 1
     here.calls.append(SimpleNamespace(group=SimpleNamespace(ranks=range(comm.size)), layer=what, kind="barrier"))

@@ -1,8 +1,6 @@
-"""The layout of an array: its placement along every axis of the grid, from which all else about it follows.
-
-A `Layout` says for any rank, without communication, which block it holds, which ranks hold the same block, who counts it in a
-sum over the grid, and along which axes its gradient has to be summed.
-"""
+"""The layout of an array: its placement along every axis of the grid. For any rank it says, without communication, which block
+the rank holds, which ranks hold the same block, which of them counts it in a sum over the grid, and along which axes its
+gradient is summed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -65,7 +63,6 @@ class Layout:
 
     def part(self, dim: int, coordinates: Mapping[str, int], inside: str | None = None) -> slice | np.ndarray:
         """The indices of dimension `dim` that the rank at `coordinates` holds, a slice or an index array.
-
         inside: if given, the name of an axis: only the axes before it divide the dimension."""
         dim %= len(self.shape)
         held: slice | np.ndarray = slice(0, self.shape[dim])
@@ -101,7 +98,6 @@ class Layout:
     @property
     def summed(self) -> tuple[str, ...]:
         """The axes along which the gradient of the array has to be summed: every rank holds the array and a partial sum of it.
-
         Along the others, where the array is Invariant, every rank has the whole gradient."""
         return self._placed(Replicate())
 

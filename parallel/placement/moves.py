@@ -40,8 +40,7 @@ class Move:
         self.there = there
 
     def run(self, x, space, layer):
-        """Move x, this rank's array; returns the new array. Collective over the group. space: a Workspace. layer: the name
-        under which the bytes are counted."""
+        """Move x, this rank's array; returns the new one. Collective. space: a Workspace. layer: the name in the tally."""
         raise NotImplementedError
 
     def in_place(self, flat, space, layer):

@@ -69,10 +69,8 @@ class Partition:
         return None
 
     def mapped(self, length: int, function: Callable[[slice | np.ndarray], slice | np.ndarray]) -> "Partition":
-        """The Partition of another dimension, of `length` indices, in which each rank holds function(its part of this one).
-
-        The parts are computed when they are asked for. The function must turn slices into slices, and an empty part into an
-        empty one: such as from the rows of an output to those of the input from which they are computed."""
+        """The Partition of another dimension, of `length` indices, in which each rank holds function(its part of this one),
+        computed when it is asked for. The function must turn slices into slices, and an empty part into an empty one."""
         return _Mapped(self, length, function)
 
     def grouped(self, unit: int) -> "Partition":
@@ -128,7 +126,6 @@ class Partition:
     @lru_cache(maxsize=4096)
     def weighted(length: int, weights: tuple[float, ...]) -> "Partition":
         """Consecutive parts whose sizes are proportional to `weights`, a tuple with one number of at least 0 for each rank.
-
         Sizes are rounded by the largest remainder. ValueError for weights that are negative, not finite, or all 0."""
         if not all(w >= 0 and isfinite(w) for w in weights) or sum(weights) <= 0:
             raise ValueError(f"weights {weights} must be finite, at least 0, and not all 0")

@@ -73,8 +73,7 @@ class Shard:
 
 
 class Copies(Shard):
-    """Each rank holds its part of one dimension, and the parts may overlap: ranks have copies of what others own. Such are a
-    halo, and the channels from which a rank computes its filters."""
+    """Each rank holds its part of one dimension, and the parts may overlap, as with a halo: copies of what other ranks own."""
 
     @property
     def adjoint(self):

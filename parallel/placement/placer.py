@@ -1,9 +1,8 @@
 """The Placer turns the layers of a serial network into those of one rank, and inserts the redistributions between them.
 
 With an axis `stage`, each chunk of consecutive layers is on one rank of that axis: all of its parameters and buffers, and all
-samples of the network's input or outputs where it is the first or last chunk. Other ranks hold empty blocks of these arrays, so
-what gathers, saves, loads or reads an array by its Layout needs no rule of its own. Between chunks activations travel in the
-placement that they have along the other axes.
+samples of the network's input or outputs where it is the first or last chunk. Other ranks hold empty blocks of these arrays.
+Between chunks activations travel in the placement that they have along the other axes.
 """
 
 from dataclasses import replace
@@ -83,8 +82,7 @@ class Placer:
     # ----- moving the activations, and appending layers
 
     def move(self, axis, target, name, kind=Redistribute):
-        """Append what brings the activations to a placement along an axis. name: of the layer that needs them, under which the
-        bytes are counted. kind: Redistribute or a subclass."""
+        """Append what moves the activations to a placement along an axis. name: of the layer that needs them, for the tally."""
         source = self.at[axis]
         if source == target:
             return

@@ -16,8 +16,7 @@ class Plan:
     """How a layer with weights is placed along an axis, and what that means for the layers around it."""
 
     # A subclass has a word and says how a layer is divided: its `input` and `output`, and `divide`. All else is as here for
-    # most plans: a layer gets its input in the placement that it needs, holds its block of the weights, and leaves its output
-    # in another placement; layers of other kinds follow from the placement of their input. `docs/extending/` has an example.
+    # most plans; layers of other kinds follow from the placement of their input. `docs/extending/` has an example.
 
     word = use = ""  # its name in the text of a plan; what the ranks of the axis do with a layer: "they .."
     kinds: tuple[str, ...] = ("linear", "conv")  # the kinds of layers that can have it, see `Layer.kind`

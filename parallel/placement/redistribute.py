@@ -20,9 +20,8 @@ STEPS = 64  # how many Moves a layer caches: one for each direction, shape of th
 class Redistribute(Layer):
     """Moves `source -> target` in forward and `target* -> source*` in backward, where * is the adjoint placement.
 
-    `placements.py` defines the adjoint, and `moves.py` says which collective each move is. Arrays are (samples, features) or
-    (samples, height, width, channels). All passes are collective over the group; KeyError in them if the table of moves has no
-    row for these placements.
+    Arrays are (samples, features) or (samples, height, width, channels). All passes are collective over the group; KeyError in
+    them if the table of moves has no row for these placements.
 
     Parameters
     ----------

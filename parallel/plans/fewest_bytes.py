@@ -1,8 +1,6 @@
-"""The plan "fewest-bytes": for each layer the choice with which all layers together send the fewest bytes.
-
-With 3 or more ranks it sends at most 2/3 of what "laugier" sends; with 2 ranks too, if the network has several layers and the
-last one at most 1.5 times as many outputs as inputs.
-"""
+"""The plan "fewest-bytes": for each layer the choice with which all layers together send the fewest bytes. With 3 or more ranks
+it sends at most 2/3 of what "laugier" sends; with 2 ranks too, if the network has several layers and the last one at most 1.5
+times as many outputs as inputs."""
 
 from math import prod
 

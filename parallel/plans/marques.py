@@ -10,9 +10,8 @@ every rank computes the output maps of its kernels, and the slaves hand them in.
 | kernels (a parameter)    | `AtMaster(-1)`        | `Shard(-1, shares)`                      |
 | output                   | `AtMaster(N)`         | `Shard(C, shares)`                       |
 
-Each change of placement is a Redistribute, and backward is its adjoint; the moves join the table of `moves.py`. Biases are not
-sent (equation 5.1 of the paper has none): the master adds them. A rank without kernels, which may be the master, sends and
-receives nothing.
+Each change of placement is a Redistribute, and backward is its adjoint. Biases are not sent (equation 5.1 of the paper has
+none): the master adds them. A rank without kernels, which may be the master, sends and receives nothing.
 """
 
 from dataclasses import dataclass

@@ -12,8 +12,6 @@
 | "laugier"    | `Shard(outputs)`               | `Replicate`                 | `Invariant`             |
 | "marques"    | `AtMaster`                     | `AtMaster(N)`               | `AtMaster(N)`           |
 | "hypergraph" | `Tile`                         | `Copies(C)`: what is needed | `Shard(C)`: what is owned |
-
-The last two are whole algorithms: `parallel/plans/marques.py` and `parallel/plans/hypergraph.py`.
 """
 
 from typing import Any
@@ -40,8 +38,7 @@ class ShardOutputs(Plan):
 
 
 class ShardInputs(Plan):
-    """A rank has some inputs, rows of the weight, and computes partial sums of all outputs. The first with inputs adds the
-    bias."""
+    """A rank has some inputs, rows of the weight, and partial sums of all outputs. The first rank with inputs adds the bias."""
 
     word, use, is_candidate = "in", "split the weights", True
     input, output, weight = C, Partial(), INPUTS

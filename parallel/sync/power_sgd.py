@@ -40,7 +40,6 @@ NEGLIGIBLE = 1e-280  # a square of a length in float64 below which digits are lo
 
 class PowerSGDReduction(BlockingReduction, Observer):
     """Sums gradients after backward; after UNCOMPRESSED_STEPS sums, matrices as products of two matrices of `rank` columns.
-
     ValueError for a sharded update and for float16."""
 
     # error: what was not passed on yet, laid out as `grads`; None before anything was compressed. When the network gets other
@@ -107,7 +106,6 @@ class PowerSGDReduction(BlockingReduction, Observer):
 
 class CompressedSum:
     """The sums over one group of the gradients of all parameters that it holds. rank: the most columns of P and Q.
-
     parameters: (name, gradient, error) of each; the arrays are this rank's blocks, row-major and not empty."""
 
     def __init__(self, group, rank, seed, parameters):
@@ -152,7 +150,6 @@ class CompressedSum:
 
 class LowRankMatrix:
     """One matrix of a CompressedSum. rank: the columns of P and Q.
-
     oriented: what is compressed, the gradient as a matrix or its transpose. rows, columns: its m and n."""
 
     def __init__(self, name, gradient, error, rank):
@@ -194,7 +191,6 @@ def views(flat, shapes):
 
 def orthonormal(matrix):
     """Orthonormal columns that span the columns of a matrix, (rows, columns) with columns <= rows, on the host.
-
     Householder's QR factorization (Golub and Van Loan 2013, sections 5.1.6 and 5.2.2) in float64."""
     # Unlike the paper's Gram-Schmidt process it finds orthonormal columns also where those of the matrix depend on one another
     # or are zero. The order of all additions is fixed, which a library's is not, so that ranks with different processors

@@ -19,9 +19,8 @@ A *bucket* is a slice of the flat buffers whose gradients a group of ranks sums 
 | `whole`   | `Partial -> Replicate`: all-reduce    | the whole bucket  | every rank has them all            |
 | `sharded` | `Partial -> Shard`: reduce-scatter    | its part          | `Shard -> Replicate`: all-gather   |
 
-The moves are those of activations (`parallel/placement/moves.py`), along the ranks that hold the parameters. Sharded
-updates are the first stage of ZeRO (Rajbhandari et al. 2020, section 5.1): on P ranks the optimizer's state takes 1/P of the
-memory and the update 1/P of the time. Both updates send the same number of bytes.
+Sharded updates are the first stage of ZeRO (Rajbhandari et al. 2020, section 5.1): on P ranks the optimizer's state takes 1/P
+of the memory and the update 1/P of the time. Both updates send the same number of bytes.
 """
 
 from collections.abc import Iterator
@@ -52,7 +51,6 @@ PARAMETERS = "parameters"  # and the all-gathers of updated parameters
 
 class Bucket:
     """A slice `where` of the flat buffers that a Group holds; the optimizer updates `owned` of it on this rank.
-
     held: the placement of the sum, Replicate or a Shard. row: the kind of Move to it from Partial."""
 
     def __init__(self, group, where, flat, held, row):
@@ -158,10 +156,8 @@ class Reduction(FlatParameters):
 
     @cached_property
     def runs(self) -> list[tuple[Group, slice]]:
-        """(the group that sums its gradients, slice of the flat buffers) of each run.
-
-        There are as many on all ranks, in the same order. Where a rank holds nothing of a run, as of the layers of other
-        stages, none of its group does."""
+        """(the group that sums its gradients, slice of the flat buffers) of each run. There are as many on all ranks, in the
+        same order. Where a rank holds nothing of a run, as of the layers of other stages, none of its group does."""
         return [(self.net.grid.group(*layout.summed), where) for layout, where in self._alike]
 
     @cached_property
@@ -204,7 +200,6 @@ class Reduction(FlatParameters):
 
     def accumulate(self, where: slice = slice(None)) -> None:
         """Add the gradients of a micro-batch that is not the last one to those of earlier ones. It does not communicate.
-
         where: the slice of the flat buffers that has been computed."""
         if self.accumulated is None:
             self.accumulated = xp.zeros_like(self.grads)
@@ -242,7 +237,6 @@ class Reduction(FlatParameters):
 
     def seconds_of_step(self) -> tuple[float, float] | None:
         """(under way, waited), means over the steps since `clear`; None if sums do not overlap with computation.
-
         under way: seconds a step during which at least one sum was under way. waited: seconds a step spent waiting for sums."""
         return None
 

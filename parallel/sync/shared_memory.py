@@ -44,7 +44,6 @@ class NoSharedMemory(ValueError):
 
 def shared_arrays(comm, size, dtype, everyone=None):
     """An array of `size` elements, its own number, for each rank of `comm`, in memory that all share: a list. Collective.
-
     NoSharedMemory, on all ranks of the communicator `everyone` too, if one node lacks room or sees other files."""
     dtype, folder = np.dtype(dtype), _folder()
     prefix = f"{OURS}{os.environ.get(MARK, '')}_"  # by which a launcher knows what its job has left
@@ -104,7 +103,6 @@ def add_up(terms, out, scratch):
 
 class SharedRun:
     """The gradients of one run of parameters on one node, in shared memory.
-
     gradients: of each rank of the node that holds the run, in rank order, views of their buffers. me: this rank's index."""
 
     def __init__(self, gradients, me):
@@ -144,7 +142,6 @@ class UpdatedRun(NamedTuple):
 
 class SharedMemoryReduction(Reduction):
     """If it is sharded, the ranks of a node that hold the same parameters also share one buffer of parameters.
-
     ValueError for float16, and if a rank computes on a GPU, whose memory the others can not read."""
 
     def __init__(self, net, update="sharded", reduce_dtype="same"):

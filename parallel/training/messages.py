@@ -3,9 +3,8 @@
 A boundary lies before a chunk. In forward it brings the outputs of the chunk before it to where the chunk takes them; in
 backward it brings the gradient of the chunk's input back. What a rank has itself is not sent.
 
-Their methods take a `way`, "forward" or "backward", and the `samples` of the global micro-batch. A message is known by its way,
-the number of the chunk behind the boundary that it crosses, and its micro-batch. Sends do not block, and a rank may announce
-the messages that it will receive before they are sent.
+Methods take a `way`, "forward" or "backward", and the `samples` of the global micro-batch. A message is known by its way, the
+number of the chunk behind the boundary, and its micro-batch. Sends do not block; receives may be announced before them.
 """
 
 from collections import defaultdict, deque

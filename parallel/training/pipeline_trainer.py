@@ -1,8 +1,5 @@
-"""Training steps of a pipeline, synchronous and asynchronous.
-
-In neither is there a barrier between two steps: a rank goes on to the next one as soon as it has done its part, and the loss of
-a step is known only some steps later.
-"""
+"""Training steps of a pipeline, synchronous and asynchronous. In neither is there a barrier between two steps: a rank goes on
+to the next one as soon as it has done its part, and the loss of a step is known only some steps later."""
 
 import math
 from collections import defaultdict

@@ -123,7 +123,6 @@ def accumulated_step(
     context: Context | None = None,
 ) -> float:
     """A `train_step` on micro-batches, whose gradients are added: (x, y, samples) of each, samples on all ranks. Collective.
-
     They add up to `batch_size`. BatchNorm takes its statistics over each micro-batch separately."""
     return net.trainer(loss, optimizer, context).complete_step(micro_batches, batch_size)
 
