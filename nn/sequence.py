@@ -73,9 +73,9 @@ class Chunk:
     layers: in the order in which they run. executed: what the passes call, with some neighbours as one layer (`fuse`)."""
 
     def __init__(self, layers):
-        self.layers, self.executed = layers, fuse(layers)
         for i, layer in enumerate(layers):  # a layer may overwrite its input if the one before does not need that in backward
             layer.in_place = i > 0 and layers[i - 1].output_may_be_overwritten
+        self.layers, self.executed = layers, fuse(layers)  # some of these are copies, so the marks come first
         self._backwards = self.executed[::-1]
         self._trained = [layer for layer in self._backwards if has_parameters(layer)]
         # Nobody may need the gradient of the input: then a backward pass ends with the first layer that has parameters.

@@ -13,6 +13,7 @@ import platform
 import re
 import shutil
 import stat
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -176,6 +177,14 @@ def write_text(path, text, errors="backslashreplace"):
     """Write a text in UTF-8, whole or not at all. errors: "surrogateescape" writes the bytes of names that are not UTF-8."""
     with written_whole(path) as beside:
         beside.write_text(text, encoding="utf-8", errors=errors)
+
+
+def write_or_warn(path, text, without):
+    """Write a text that can be measured again; where that fails, print a warning. without: what the user gets without it."""
+    try:
+        write_text(path, text)
+    except OSError as error:
+        print(f"can not write {path} ({error.strerror}): {without}", file=sys.stderr)
 
 
 def number_of(error):

@@ -11,13 +11,12 @@ BLAS thread: with several, products are not cut.
 
 import json
 import os
-import sys
 import zlib
 from dataclasses import asdict, dataclass, fields, replace
 
 from gridgrad.nn.files.documents import Kind, check, content_of
 from gridgrad.nn.files.limits import read_limited
-from gridgrad.nn.files.whole_files import cache_path, write_text
+from gridgrad.nn.files.whole_files import cache_path, write_or_warn
 from gridgrad.nn.kernels.processor import blas, processor
 
 NO_LIMIT = 1 << 40
@@ -262,7 +261,4 @@ def stored():
 
 def store(table):
     """Store a measured table, or print a warning: without it the next run measures again and may sum in another order."""
-    try:
-        write_text(table_file(), to_json(table) + "\n")
-    except OSError as error:
-        print(f"can not write {table_file()} ({error.strerror}): the next run measures again", file=sys.stderr)
+    write_or_warn(table_file(), to_json(table) + "\n", "the next run measures again")

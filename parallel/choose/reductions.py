@@ -9,7 +9,6 @@ import json
 import os
 import platform
 import re
-import sys
 from collections import Counter
 from math import inf, log2
 
@@ -18,7 +17,7 @@ from mpi4py import MPI
 
 from gridgrad.nn.files.documents import content_of
 from gridgrad.nn.files.limits import read_limited
-from gridgrad.nn.files.whole_files import cache_path, write_text
+from gridgrad.nn.files.whole_files import cache_path, write_or_warn
 from gridgrad.parallel.calibration.turns import TimeLimit, in_turns, timed
 from gridgrad.parallel.sync.overlapped import OverlappedReduction
 from gridgrad.parallel.sync.power_sgd import PowerSGDReduction
@@ -154,12 +153,4 @@ def stored_answers():
 
 def store_answer(key, answer):
     without = f"this run uses --reduction {answer}; name it to repeat the run bit by bit"
-    store(answers_file(), json.dumps(stored_answers() | {key: answer}, indent=1), without)
-
-
-def store(path, text, without):
-    """Write a file of measurements; where that fails, print a warning. without: what follows for the user."""
-    try:
-        write_text(path, text)
-    except OSError as error:
-        print(f"can not write {path} ({error.strerror}): {without}", file=sys.stderr)
+    write_or_warn(answers_file(), json.dumps(stored_answers() | {key: answer}, indent=1), without)

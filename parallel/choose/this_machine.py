@@ -16,7 +16,7 @@ from gridgrad.nn.files.limits import read_limited
 from gridgrad.parallel.calibration import measure, probe
 from gridgrad.parallel.calibration.core_speed import NormalisedTimer, on_machine
 from gridgrad.parallel.calibration.turns import TimeLimit
-from gridgrad.parallel.choose.reductions import store, transport
+from gridgrad.parallel.choose.reductions import transport
 from gridgrad.parallel.grid.process_grid import ProcessGrid
 from gridgrad.parallel.job.own_process import LINK
 from gridgrad.parallel.prediction import machine
@@ -34,7 +34,7 @@ def machine_of_job(comm):
                   f"minutes: mpiexec -n {comm.size} gridgrad calibrate", file=sys.stderr, flush=True)  # fmt: skip
         content = comm.bcast(json.dumps(measure_quickly(comm)))
         if comm.rank == 0:
-            store(path, content, "the next run measures again, and may choose another grid")
+            whole_files.write_or_warn(path, content, "the next run measures again, and may choose another grid")
     return machine_of_text(path, content)
 
 

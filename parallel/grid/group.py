@@ -181,8 +181,12 @@ class Group:
         """Begin to send the host array `outgoing[r]` to each other rank r and to receive `incoming[r]`; return a Transfer.
         For empty ones there is no message. kind: counted as such."""
         sizes = [array.nbytes for rank, array in enumerate(outgoing) if array.size and rank != self.rank]
-        steps = (self.point_to_point(outgoing, incoming, tag) for tag in [self.next_tag()])
-        return Transfer(self, layer, kind, sum(sizes), steps, len(sizes))
+        tag = self.next_tag()
+
+        def steps():
+            yield self.point_to_point(outgoing, incoming, tag)
+
+        return Transfer(self, layer, kind, sum(sizes), steps(), len(sizes))
 
     def point_to_point(self, outgoing, incoming, tag):
         """Post the messages of `start_point_to_point` without counting them; return a RequestSet. tag: of `next_tag`.

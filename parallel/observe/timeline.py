@@ -55,7 +55,10 @@ def write(path, trace):
 
 def names(part, last):
     """The events of the format that name the process of a rank and its threads, of which `last` has the highest number."""
-    named = lambda what, thread, **said: {"name": what, "ph": "M", "pid": part["rank"], "tid": thread, "args": said}  # noqa: E731
+
+    def named(what, thread, **said):
+        return {"name": what, "ph": "M", "pid": part["rank"], "tid": thread, "args": said}
+
     place = ", ".join(f"{axis}={number}" for axis, number in part["coordinates"].items())
     return [
         named("process_name", DOING, name=f"rank {part['rank']} ({place}) on {part['host']}"),

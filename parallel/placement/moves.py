@@ -1,8 +1,8 @@
 """The table of moves: how an array is brought from one placement along an axis of the grid to another.
 
 Each row is a class of Move, which says how it is executed, by which collective (`parallel/grid/collectives.py`, by the name in
-`kind`), and how many elements a rank sends. `MOVES` at the end is the table. Training, the sums of gradients, the byte
-formulas, the cost model and the planner all use it.
+`kind`), and how many elements a rank sends. `MOVES` at the end is the table; the plan "marques" adds the rows of its master.
+Training, the sums of gradients, the byte formulas, the cost model and the planner all use it.
 """
 
 from collections import Counter

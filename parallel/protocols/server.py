@@ -55,7 +55,7 @@ class ServerShard(FlatParameters):
             self.staleness[0] = self.turns
 
     def of_others(self, worker):
-        """The applied gradients that other workers pushed; when a worker fetches, all of its own are applied."""
+        """How many gradients of other workers are applied here. Those of a worker itself all are when it fetches."""
         return self.version - self.clocks[worker]
 
     def pushed(self, worker, gradient, of_others, turns):
