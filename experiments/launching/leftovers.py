@@ -24,7 +24,9 @@ else:
     from gridgrad.parallel.job.own_process import LIBRARIES, MARK, OURS, SHARED_MEMORY, segments_of
 
 CREATED, CLOSE_ON_EXEC = 0x100, 0o2000000  # of linux/inotify.h
-BETWEEN = 0.05  # seconds at least from one look at the processes to the next, however many files are made
+# Seconds before each look at the processes after files were made: the process that made one may not have it open yet, as it is
+# this program that the system lets run. Together they limit how often it looks, however many files are made.
+PAUSES = 0.002, 0.01, 0.04
 UNTOLD = 1.0  # seconds from one to the next where the kernel says nothing
 
 
@@ -85,8 +87,9 @@ def watch(mark):
     made, launcher, files, look = made_there(), 0, {}, True
     while True:
         if look:
-            files |= segments(mark)
-            time.sleep(BETWEEN)
+            for pause in PAUSES:
+                time.sleep(pause)
+                files |= segments(mark)
         ready = select.select([0, *made], (), (), None if made else UNTOLD)[0]
         if 0 in ready:
             if not (said := os.read(0, 64)):
