@@ -152,7 +152,9 @@ def owners_of_plan(plan, net, ranks, speeds=None):
     if plan.endswith(SUFFIX):
         owners = read_owners(plan, net)
         if owners.ranks != ranks:
-            raise ValueError(f"{plan}: it is for {owners.ranks} ranks along the axis model: make one for {ranks}")
+            raise ValueError(
+                f"{plan}: it is for {owners.ranks} ranks along the axis model, not for {ranks}: make one for {ranks}"
+            )
         return owners
     _, _, grain = plan.partition(":")
     return partition(net, ranks, grain or "coarse", speeds)

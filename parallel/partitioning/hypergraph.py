@@ -51,7 +51,9 @@ class Hypergraph:
     def check(self):
         """Raise ValueError, in one line, for a hypergraph that is none: a net without pins, or with one twice, for example."""
         if len(self.offsets) != self.nets + 1 or self.offsets[0] != 0 or self.offsets[-1] != len(self.pins):
-            raise ValueError(f"hypergraph: the offsets of {self.nets} nets go from 0 to the number of pins, {len(self.pins)}")
+            raise ValueError(
+                f"hypergraph: the offsets of {self.nets} nets must go from 0 to the number of pins, {len(self.pins)}"
+            )
         _refuse(np.diff(self.offsets) < 1, "net", "has no pins, but must have at least one")
         _refuse(self.weights < 0, "vertex", "has a negative weight")
         _refuse(self.costs < 0, "net", "has a negative cost")
@@ -79,7 +81,9 @@ class Hypergraph:
             raise ValueError(f"a partition must be {self.vertices} whole numbers, one for each vertex, not {parts.dtype} "
                              f"{parts.shape}")  # fmt: skip
         if len(parts) and not 0 <= parts.min() <= parts.max() < k:
-            raise ValueError(f"a partition into {k} parts has numbers from 0 to {k - 1}, not {parts.min()} to {parts.max()}")
+            raise ValueError(
+                f"a partition into {k} parts must have numbers from 0 to {k - 1}, not {parts.min()} to {parts.max()}"
+            )
         return parts
 
     def part_weights(self, parts, k):
