@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -183,8 +184,15 @@ def full(size, folder):
     """A disk that has room for so many bytes of a file."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     MPI.Init()  # whose own files are longer
-    with files_end_at(size):
-        return program(*ONE)(folder)
+    printed, (receive, send) = os.dup(2), os.pipe()  # what is printed goes to no file meanwhile
+    os.dup2(send, 1), os.dup2(send, 2)
+    try:
+        with files_end_at(size):
+            return program(*ONE)(folder)
+    finally:
+        sys.stdout.flush()
+        os.dup2(printed, 1), os.dup2(printed, 2), os.close(send)
+        os.write(2, os.read(receive, 1 << 16))
 
 
 def other_data(name, seed, folder):
