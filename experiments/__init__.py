@@ -35,7 +35,9 @@ def _end_job(kind, value, traceback):
         os._exit(2)
 
 
-sys.excepthook = _end_job
+# A script of a user's that imports something from here has its own hook, or the one of `parallel/job/run.py`.
+if _RUN == "gridgrad" or _RUN.startswith(f"{__name__}.") or os.path.basename(sys.argv[0]) == "gridgrad":
+    sys.excepthook = _end_job
 
 
 def _say_new_name():

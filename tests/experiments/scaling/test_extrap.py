@@ -155,7 +155,7 @@ def test_machines_have_files_of_their_own_and_the_prediction_of_each_point_stand
 
 PRINTED = """#!/bin/sh
 echo "a warning" >&2
-printf 'step\\ttime\\t0.01 + 2.0 * p^(-1)\\nstep->communicate\\tbytes\\t-36376.0 + 36376.0 * p^(1)\\n'
+printf 'step\\ttime\\t0.01 + 2.0 * p^(-1)\\nstep->communicate\\tbytes\\t-36408.0 + 36408.0 * p^(1)\\n'
 printf 'step->wait\\tbytes\\tNone\\nelse\\ttime\\t1.0\\n'
 """
 
@@ -176,7 +176,7 @@ def test_the_program_puts_both_beside_each_other(tmp_path):
         in (out / "models.md").read_text()
     )
     line = next(line for line in finished.stdout.splitlines() if "bytes" in line)
-    assert line.count("-3.638e+04 + 3.638e+04 p") == 2 and line.split()[-2:] == [str(36376 * 575)] * 2
+    assert line.count("-3.641e+04 + 3.641e+04 p") == 2 and line.split()[-2:] == [str(36408 * 575)] * 2
     wrong, alone = tmp_path / "wrong", tmp_path / "alone.jsonl"
     wrong.write_text("#!/bin/sh\necho no >&2\nexit 3\n")
     wrong.chmod(0o755)
