@@ -46,7 +46,7 @@ from gridgrad.parallel.prediction.critical_path import step_time
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines, partition_step_time, pipeline_step_time
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from gridgrad.parallel.prediction.planner import Planner
-from gridgrad.parallel.training.stage_map import cuts_of
+from gridgrad.parallel.training.distribute import cuts_of
 
 NET = "vgg-style:32,64,128,256"
 KEYS = "net", "shape", "batch_size", "micro_batches", "ranks", "link"  # what names a problem in the results

@@ -34,7 +34,7 @@ from gridgrad.parallel.sync import overlapped, shared_memory
 from gridgrad.parallel.sync.float16_sums import Float16Sum
 from gridgrad.parallel.sync.overlapped import seconds_of_union
 from gridgrad.parallel.sync.shared_memory import SharedRun, add_up, shared_arrays
-from gridgrad.parallel.training.steps import Diverged, accumulated_step
+from gridgrad.parallel.training.steps import Diverged
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, assert_same, block, error, grids, on_cpus, parallel, serial
 
@@ -350,7 +350,7 @@ def test_divergence_ends_every_reduction_in_the_same_words(comm):
             optimizer = sgd(net)
             micro_batches = [(*block(net, x[part], y[part]), 3) for part in (slice(0, 3), slice(3, 6))]
             with pytest.raises(Diverged, match="the input"):
-                accumulated_step(net, LOSSES["mse"](), optimizer, micro_batches, 6)
+                net.trainer(LOSSES["mse"](), optimizer).complete_step(micro_batches, 6)
             assert net.reduction.accumulated is None or not net.reduction.accumulated.any()
 
 
