@@ -112,11 +112,13 @@ class Executor:
         self.passes[chunk, number] = context, self.updates
         context.training = True
         context.begin(net.seed, part.step, part.samples, part.first, part.minibatch_size)
-        self._listen(context)
+        context.observer = observer = net.observer
+        context.progress = observer and observer.progress
         self._open[chunk] += 1
         if self.messages:
             self._note_memory()
-        y = self.chunks[chunk].forward(self._input(chunk, number), context)
+        x = as_input(part.x, net.dtype) if chunk == 0 else self.messages.get((FORWARD, chunk, number), part.samples)
+        y = self.chunks[chunk].forward(x, context)
         if chunk < self.last:
             self.messages.put((FORWARD, chunk + 1, number), y)
         else:
@@ -124,22 +126,11 @@ class Executor:
             self.losses[number] = observed(net.observer, loss, "forward", y, labels, context, context=context)
             self.trainer.loss_known()
 
-    def _listen(self, context):
-        """Connect the observers of the network to a context that is for training."""
-        context.observer = observer = self.net.observer
-        context.progress = observer and observer.progress
-
-    def _input(self, chunk, number):
-        """What a chunk takes in forward. In the first one the samples are converted to the type of the network."""
-        part = self.micro_batches[number]
-        if chunk == 0:
-            return as_input(to_device(part.x), self.net.dtype)
-        return self.messages.get((FORWARD, chunk, number), part.samples)
-
     def backward(self, op, chunk, number):
         """B, or one of its halves, I and W. After B or W nothing of the pass is open."""
         net, part, (context, version) = self.net, self.chunks[chunk], self.passes[chunk, number]
-        self._listen(context)
+        context.observer = observer = net.observer
+        context.progress = observer and observer.progress
         if self.versions and version != self.updates:
             self.versions.use(version)
         if op == "W":
@@ -159,13 +150,11 @@ class Executor:
         if self.versions and version != self.updates:
             self.versions.use(self.updates)
         if op != "I":
-            self.end_pass(chunk, number)
-
-    def end_pass(self, chunk, number):
-        if chunk > 0:
-            self.messages.done((FORWARD, chunk, number))
-        self.free[chunk].append(self.passes.pop((chunk, number))[0])
-        self._open[chunk] -= 1
+            if chunk > 0:
+                self.messages.done((FORWARD, chunk, number))
+            del self.passes[chunk, number]
+            self.free[chunk].append(context)
+            self._open[chunk] -= 1
 
     def update(self, op, chunk, number):
         if self.versions:
@@ -185,7 +174,8 @@ class Executor:
             if messages.comes(incoming):
                 messages.announce(incoming, samples)
                 messages.arrived(incoming)
-            y = self.chunks[chunk].forward(self._input(chunk, number), context)
+            x = as_input(micro_batch.x, self.net.dtype) if chunk == 0 else messages.get(incoming, samples)
+            y = self.chunks[chunk].forward(x, context)
             if chunk < self.last:
                 messages.put(outgoing, y)
                 if messages.goes(outgoing):

@@ -181,7 +181,7 @@ class ParallelSequential(Sequential):
         self.grid.tally.forget(observer)
 
     def backward(self, dy: np.ndarray, context: Context, input_gradient: bool = False) -> np.ndarray | None:
-        """Write this rank's partial sums of the gradients, as in Sequential; `with net.reduction.backward():` they are summed.
+        """Write this rank's partial sums of the gradients, as in Sequential; `start` and `finish` of `net.reduction` sum them.
         With `input_gradient` it returns the summed gradient of this rank's input block, otherwise None. Collective."""
         return self._summed(super().backward(dy, context, input_gradient))
 

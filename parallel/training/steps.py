@@ -133,8 +133,7 @@ class Trainer:
         self.in_flight = net.named and net.named.in_flight  # minibatches at a time, of an asynchronous pipeline
         self.lag = 0 if net.named is None else self.in_flight or 1
         self.executor: Executor | None = None  # the network has another one after it was given other layers
-        self._rows: dict[int | bool, list] = {}  # for the executor: by number of micro-batches, or whether it is the last one
-        self.submitted = self._returned = 0  # steps begun since the last `flush`, losses returned
+        self.submitted = self._returned = 0  # steps begun since the last `flush`, and losses returned
         self._parts: dict[int, list[MicroBatch]] = {}  # {step: this rank's micro-batches}, until its loss is known
         self._sums: dict[int, LossSum] = {}  # {step: the sum of its loss}
         self._apart: dict[int, dict[int, Any]] = defaultdict(dict)  # {step: {chunk: gradients}} until its update
@@ -156,23 +155,25 @@ class Trainer:
         `batch_size` together. BatchNorm takes its statistics over each micro-batch. Returns the mean losses that are known now,
         in the order of the steps. Diverged, on all ranks, if one is NaN or infinite. Collective."""
         self._take_over()
-        samples, parts, number = 0, [], self.submitted
+        parts, samples, number = [], 0, self.submitted
         for x, y, count in micro_batches:
-            part = MicroBatch(x, y, count, samples, batch_size, self._first + number)
+            parts.append(MicroBatch(x, y, count, samples, batch_size, self._first + number))
             samples += count
-            if self.lag:
-                parts.append(part)
-            else:  # at once: the next one is loaded after that
-                self._run_alone(part, last=samples == batch_size)
+            if not self.lag:  # at once: the next one is loaded after that
+                self.executor.micro_batches[0] = parts.pop()
+                self._run(self._rows[samples == batch_size])
         if samples != batch_size:
-            self.net.reduction.drain()
+            self.reduction.drain()
             raise ValueError(NOT_ALL.format(samples, batch_size))
         if not self.lag:
             return [self._total]
+        if self.in_flight and len(parts) > 1:
+            raise ValueError("asynchronous pipelines update after each minibatch: leave it in one piece, with micro_batches=1")
+        self._parts[number] = parts
         if self.in_flight:
-            self._submit(number, parts)
+            self._enter(number)
         else:
-            self._run_row(number, parts)
+            self._pass(number)
         self.submitted += 1
         return self._known(self.submitted - self.lag)
 
@@ -188,16 +189,21 @@ class Trainer:
 
     def _take_over(self):
         """Have this trainer's steps carried out by the network's executor. ValueError if a pipeline has a newer trainer."""
+        net, executor = self.net, self.net.executor
         if self.lag:
-            self.net.check_free(self)
-        if self.executor is not self.net.executor:
-            self.executor, self._rows = self.net.executor, {}
-        self.executor.trainer = self
-        if not self.submitted:
-            self._first, self._total, self._unsummed = self.net.step, 0.0, 0
+            net.check_free(self)
+        if executor is not self.executor:
+            self.executor, self.reduction = executor, net.reduction
+            self._rows = {} if self.lag else self._rows_alone()  # {number of micro-batches: row}
+        executor.trainer = self
+        if not self.lag:
+            self._first, self._total = net.step, 0.0
+            executor.free[0] = [net.context if self.context is None else self.context]
+        elif not self.submitted:
+            self._first, self._unsummed = net.step, 0
             if self.in_flight:
-                found = stream(self.net.route, self.in_flight, self.net.named.bound, self.net.stage_map.times)
-                self._own = (instruction for rank, instruction in found if rank == self.net.place)
+                found = stream(net.route, self.in_flight, net.named.bound, net.stage_map.times)
+                self._own = (instruction for rank, instruction in found if rank == net.place)
                 self._next = next(self._own)
 
     def _run(self, row):
@@ -206,91 +212,83 @@ class Trainer:
             for _ in self.executor.run(row):
                 pass
         except BaseException:
-            self.net.reduction.interrupt()
+            self.reduction.interrupt()
             if self.lag:
                 self.net.interrupted = True
                 self.executor.messages.abandon()
             raise
 
+    def _bound(self, row):
+        """A row with one update, for the executor: the reduction begins with the gradients that nothing is added to."""
+        gradients = [one for one in row if one.op in ("B", "W")]
+        last = set({one.chunk: one for one in gradients}.values())
+        ending = list(takewhile(last.__contains__, reversed(gradients)))
+        earlier = [one for one in gradients if one not in last]
+        after = {one: partial(self.reduction.accumulate, self.net.slice_of(one.chunk)) for one in earlier}
+        return self.executor.bound(row, dict.fromkeys(ending[-1:], self.reduction.start), after)
+
     # ----- without a pipeline
 
-    def _run_alone(self, part, last):
-        executor, net = self.executor, self.net
-        if not self._rows:
-            forward, backward = Instruction("F", 0, 0), Instruction("B", 0, 0)
-            self._rows[False] = executor.bound([forward, backward], {}, {backward: self._add_up})
-            self._rows[True] = self._bound([forward, backward, update(0)])
-        executor.free[0] = [net.context if self.context is None else self.context]
-        executor.micro_batches[0] = part
-        self._run(self._rows[last])
+    def _rows_alone(self):
+        """{whether a micro-batch is the last one: its row}."""
+        forward, backward = Instruction("F", 0, 0), Instruction("B", 0, 0)
+        earlier = self.executor.bound([forward, backward], {}, {backward: self._add_up})
+        return {False: earlier, True: self._bound([forward, backward, update(0)])}
 
     def _add_up(self):
-        self.net.reduction.accumulate()
+        self.reduction.accumulate()
         self._check_loss()
 
     def _check_loss(self):
         """Wait for the loss of the micro-batch. ValueError or Diverged, on all ranks, before anything is updated."""
-        net, part = self.net, self.executor.micro_batches[0]
         value, problem = self._sums.pop(0).wait()
         self._total += value
-        if not problem and math.isfinite(self._total):
-            return
-        net.reduction.drain()
-        if problem:
-            raise ValueError(f"{problem}; nothing was updated")
-        (context,) = self.executor.free[0]
-        raise Diverged(explain_divergence(net, self._total, part.x, context, partial(first_not_finite, net.grid)))
+        if problem or not math.isfinite(self._total):
+            self.reduction.drain()
+            if problem:
+                raise ValueError(f"{problem}; nothing was updated")
+            net, part, (context,) = self.net, self.executor.micro_batches[0], self.executor.free[0]
+            raise Diverged(explain_divergence(net, self._total, part.x, context, partial(first_not_finite, net.grid)))
 
-    # ----- pipelines: synchronous ones, where the micro-batches of one minibatch pass before its update, and asynchronous ones
+    # ----- synchronous pipelines: all micro-batches of a minibatch pass before its update
 
-    def _bound(self, row):
-        """A row with one update, for the executor: the reduction begins with the gradients that nothing is added to."""
-        reduction, gradients = self.net.reduction, [one for one in row if one.op in ("B", "W")]
-        last = set({one.chunk: one for one in gradients}.values())
-        ending = list(takewhile(last.__contains__, reversed(gradients)))
-        earlier = [one for one in gradients if one not in last]
-        after = {one: partial(reduction.accumulate, self.net.slice_of(one.chunk)) for one in earlier}
-        return self.executor.bound(row, dict.fromkeys(ending[-1:], reduction.start), after)
-
-    def _run_row(self, number, parts):
-        executor, many = self.executor, len(parts)
-        if many not in self._rows:
-            self._rows[many] = self._bound(self.net.schedule(many).rows[self.net.place])
-        self._parts[number] = parts
+    def _pass(self, number):
+        """Do all of this rank's part of a step."""
+        executor, net, parts = self.executor, self.net, self._parts[number]
+        if len(parts) not in self._rows:
+            self._rows[len(parts)] = self._bound(net.schedule(len(parts)).rows[net.place])
         executor.micro_batches.update(enumerate(parts))
-        self._run(self._rows[many])
-        self._sum_loss(number, sum(executor.losses.pop(part, 0.0) for part in range(many)))
+        self._run(self._rows[len(parts)])
+        self._sum_loss(number, sum(executor.losses.pop(part, 0.0) for part in range(len(parts))))
 
-    def _submit(self, number, parts):
-        """Do what the schedule says until the next minibatch enters the pipeline, which is the one with this number."""
-        if len(parts) > 1:
-            raise ValueError("asynchronous pipelines update after each minibatch: leave it in one piece, with micro_batches=1")
-        self._parts[number], instructions = parts, []
-        self.executor.micro_batches[number] = parts[0]
+    # ----- asynchronous pipelines
+
+    def _enter(self, number):
+        """Let a minibatch enter the pipeline, and do what the schedule says before the next one does."""
+        self.executor.micro_batches[number], instructions = self._parts[number][0], []
         while self._next.micro_batch <= number:
             instructions.append(self._next)
             self._next = next(self._own)
         self.loss_known()  # of a rank without a part of the loss, before it waits for others
-        self._run_apart(instructions)
+        self._follow(instructions)
 
     def _drain(self):
-        """Do the rest of all steps: what asynchronous schedules leave to later ones."""
-        instructions, open_ones = [], set(self.executor.micro_batches) if self.in_flight else set()
-        while open_ones:
-            if self._next.micro_batch < self.submitted:
-                instructions.append(self._next)
-                if self._next.op == "U":
-                    open_ones.discard(self._next.micro_batch)
-            self._next = next(self._own)
-        self._run_apart(instructions)
+        """Do the rest of all steps: what an asynchronous schedule leaves to later ones."""
+        if self.in_flight and self.executor.micro_batches:
+            instructions, last = [], update(self.submitted - 1)
+            while not instructions or instructions[-1] != last:
+                if self._next.micro_batch < self.submitted:
+                    instructions.append(self._next)
+                self._next = next(self._own)
+            self._follow(instructions)
 
-    def _run_apart(self, instructions):
-        """Run a part of a stream. Other minibatches may overwrite the gradients of a chunk before the update, unless it is the
-        last chunk before that: then the reduction begins."""
+    def _follow(self, instructions):
+        """Do a part of the stream. Other minibatches may overwrite the gradients of a chunk before the update, unless it is
+        the last chunk before that: then the reduction begins."""
         net, first = self.net, min(self.net.chunks)
         row = [one for instruction in instructions for one in around(net.route, net.place, instruction)]
         gradients = [one for one in instructions if one.op == "B"]
-        before = {one: net.reduction.start for one in gradients if one.chunk == first}
+        before = {one: self.reduction.start for one in gradients if one.chunk == first}
         after = {one: partial(self._keep_apart, one) for one in gradients if one.chunk > first}
         self._run(self.executor.bound(row, before, after))
 
@@ -320,7 +318,7 @@ class Trainer:
             for chunk, kept in self._apart.pop(number, {}).items():
                 net.grads[net.slice_of(chunk)] = kept
                 executor.messages.give_back(kept)
-        net.reduction.finish()
+        self.reduction.finish()
         if not self.lag:
             self._check_loss()
         observed(net.observer, self.optimizer, "step")
@@ -343,7 +341,7 @@ class Trainer:
             if problem or not math.isfinite(value):
                 self._drain()
                 self._end()
-                self.net.reduction.drain()
+                self.reduction.drain()
                 if problem:
                     raise ValueError(f"{problem}; step {step} was updated with them")
                 raise Diverged(self._explained(step, value, parts))
