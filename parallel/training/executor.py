@@ -68,7 +68,7 @@ class Executor:
         self.stale = Counter()  # {updates between forward and backward: minibatches of asynchronous training}
         self.passes = {}  # {(chunk, number): (Context, version of the weights in forward)} of all that is open
         self.free, self._sharing = defaultdict(list), Context()  # {chunk: contexts to use again}
-        self._open, self._states = dict.fromkeys(chunks, 0), set()
+        self._states = set()  # (how many micro-batches were open in each chunk, and versions of the weights in use, at a time)
         self._actions = {
             "F": self.forward, "B": self.backward, "I": self.backward, "W": self.backward, "U": self.update,
             "SEND_F": self.send, "SEND_B": self.send, "RECV_F": self.receive, "RECV_B": self.receive,
@@ -114,7 +114,6 @@ class Executor:
         context.begin(net.seed, part.step, part.samples, part.first, part.minibatch_size)
         context.observer = observer = net.observer
         context.progress = observer and observer.progress
-        self._open[chunk] += 1
         if self.messages:
             self._note_memory()
         x = as_input(part.x, net.dtype) if chunk == 0 else self.messages.get((FORWARD, chunk, number), part.samples)
@@ -123,7 +122,10 @@ class Executor:
             self.messages.put((FORWARD, chunk + 1, number), y)
         else:
             loss, labels = self.trainer.loss, to_device(part.y)
-            self.losses[number] = observed(net.observer, loss, "forward", y, labels, context, context=context)
+            if observer is None:
+                self.losses[number] = loss.forward(y, labels, context)
+            else:
+                self.losses[number] = observed(observer, loss, "forward", y, labels, context, context=context)
             self.trainer.loss_known()
 
     def backward(self, op, chunk, number):
@@ -139,7 +141,12 @@ class Executor:
             self.staleness[number] = max(self.updates - version, self.staleness[number])
             compute = part.backward if op == "B" else part.input_gradients
             if chunk == self.last:
-                dy = observed(net.observer, self.trainer.loss, "backward", context, context=context)
+                loss = self.trainer.loss
+                dy = (
+                    loss.backward(context)
+                    if observer is None
+                    else observed(observer, loss, "backward", context, context=context)
+                )
             else:
                 dy = self.messages.get((BACKWARD, chunk + 1, number), self.micro_batches[number].samples)
             dx = compute(dy, context, input_gradient=chunk > 0)
@@ -154,7 +161,6 @@ class Executor:
                 self.messages.done((FORWARD, chunk, number))
             del self.passes[chunk, number]
             self.free[chunk].append(context)
-            self._open[chunk] -= 1
 
     def update(self, op, chunk, number):
         if self.versions:
@@ -167,36 +173,34 @@ class Executor:
     def evaluate(self, micro_batch, context):
         """Pass a MicroBatch forward through this rank's chunks, in a Context that has begun; returns what the last of them
         computes: on the rank of the network's last chunk the outputs."""
-        messages, number, samples, y = self.messages, EVALUATED, micro_batch.samples, None
-        self.micro_batches[number] = micro_batch
+        messages, samples, y = self.messages, micro_batch.samples, None
         for chunk in sorted(self.chunks):
-            incoming, outgoing = (FORWARD, chunk, number), (FORWARD, chunk + 1, number)
-            if messages.comes(incoming):
+            incoming, outgoing = (FORWARD, chunk, EVALUATED), (FORWARD, chunk + 1, EVALUATED)
+            if (BACKWARD, chunk) in messages.sends_at:
                 messages.announce(incoming, samples)
                 messages.arrived(incoming)
             x = as_input(micro_batch.x, self.net.dtype) if chunk == 0 else messages.get(incoming, samples)
             y = self.chunks[chunk].forward(x, context)
             if chunk < self.last:
                 messages.put(outgoing, y)
-                if messages.goes(outgoing):
+                if (FORWARD, chunk + 1) in messages.sends_at:
                     messages.send(outgoing, samples)
         messages.complete_sends()  # of arrays that the next evaluation uses again; an empty chunk sends what it took
         for chunk in self.chunks:
             if chunk > 0:
-                messages.done((FORWARD, chunk, number))
-        del self.micro_batches[number]
+                messages.done((FORWARD, chunk, EVALUATED))
         return y
 
     # ----- memory
 
     def clear(self):
-        """Begin anew to look for the peak of the memory."""
+        """Look for the peak of the memory anew."""
         self._states.clear()
 
     def _note_memory(self):
-        """Note how many micro-batches are open in each chunk, and how many versions of the weights are in use."""
+        opened = Counter(chunk for chunk, _ in self.passes)
         used = {version for _, version in self.passes.values()} | {self.updates}
-        self._states.add((*self._open.values(), len(used) if self.versions else 1))
+        self._states.add((*(opened[chunk] for chunk in self.chunks), len(used) if self.versions else 1))
 
     @property
     def versions_at_most(self):

@@ -103,8 +103,13 @@ class Messages(Observer):
     before it}. As an observer of the network it calls MPI within long layers: most libraries move messages only then."""
 
     def __init__(self, group, route, rank, boundaries, dtype):
-        self.group, self.route, self.rank, self.boundaries, self.dtype = group, route, rank, boundaries, dtype
+        self.group, self.boundaries, self.dtype, self.chunks = group, boundaries, dtype, route.chunks
         self.numbers = (LEAST_TAGS - TAGS) // (2 * route.chunks)  # micro-batches whose messages have different tags
+        held = route.held(rank)
+        # {(way, boundary) of what this rank sends}: it sends gradients back where it has received inputs, and the other way round
+        self.sends_at = {(FORWARD, chunk + 1) for chunk in held if route.receivers(chunk, rank)}
+        self.sends_at |= {(BACKWARD, chunk) for chunk in held if route.sources(chunk, rank)}
+        self._inner = {chunk for chunk in held if route.local_before(chunk, rank)}  # boundaries with this rank on both sides
         self.free = defaultdict(list)  # {size: flat arrays to use again}
         self.sending = deque()  # (the Transfers of a send, the arrays to give back after them)
         self.expected, self._tested = {}, 0.0  # {message: Transfers}
@@ -121,25 +126,14 @@ class Messages(Observer):
 
     # ----- what a chunk makes, and what the next one takes
 
-    def goes(self, message):
-        """Whether this rank sends a part of it."""
-        way, boundary, _ = message
-        route = self.route
-        return bool(route.receivers(boundary - 1, self.rank) if way == FORWARD else route.sources(boundary, self.rank))
-
-    def comes(self, message):
-        """Whether this rank receives a part of it."""
-        way, boundary, number = message
-        return boundary > 0 and self.goes((BACKWARD if way == FORWARD else FORWARD, boundary, number))
-
     def put(self, message, array):
         """Keep what the chunk on this side of a boundary has computed, to be sent, or for the other side if that is here."""
         way, boundary, _ = message
         # other passes overwrite a gradient; outputs stay as they are in the context until their gradients have come back
         keep = self._copied if way == BACKWARD else lambda array: array
-        if self.goes(message):
+        if (way, boundary) in self.sends_at:
             self._made[message] = keep(xp.ascontiguousarray(array))
-        if self.route.local_before(boundary, self.rank):
+        if boundary in self._inner:
             self._own[message] = keep(array)
 
     def _copied(self, array):
@@ -268,4 +262,4 @@ class Messages(Observer):
 
     def _tag(self, way, boundary, micro_batch):
         """A tag that the group itself does not use. MPI keeps the order of messages with one tag, so it may be used again."""
-        return TAGS + (micro_batch % self.numbers * self.route.chunks + boundary) * 2 + WAYS.index(way)
+        return TAGS + (micro_batch % self.numbers * self.chunks + boundary) * 2 + WAYS.index(way)

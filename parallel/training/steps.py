@@ -321,7 +321,10 @@ class Trainer:
         self.reduction.finish()
         if not self.lag:
             self._check_loss()
-        observed(net.observer, self.optimizer, "step")
+        if net.observer is None:
+            self.optimizer.step()
+        else:
+            observed(net.observer, self.optimizer, "step")
         net.step += 1
 
     # ----- losses of pipelines

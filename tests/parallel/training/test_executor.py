@@ -28,9 +28,9 @@ RATE = 0.05
 class LocalMessages(Messages):
     """Messages between ranks that all run in one process. mailbox: a dict of them for all ranks."""
 
-    def __init__(self, mailbox, *arguments):
-        super().__init__(None, *arguments)
-        self.mailbox = mailbox
+    def __init__(self, mailbox, route, rank, *arguments):
+        super().__init__(None, route, rank, *arguments)
+        self.mailbox, self.rank = mailbox, rank
 
     def post(self, message, arrays, given):
         for rank, array in arrays.items():
