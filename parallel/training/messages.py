@@ -106,7 +106,7 @@ class Messages(Observer):
         self.group, self.boundaries, self.dtype, self.chunks = group, boundaries, dtype, route.chunks
         self.numbers = (LEAST_TAGS - TAGS) // (2 * route.chunks)  # micro-batches whose messages have different tags
         held = route.held(rank)
-        # {(way, boundary) of what this rank sends}: it sends gradients back where it has received inputs, and the other way round
+        # {(way, boundary)} of what this rank sends: it sends gradients back where it receives inputs, and the other way round
         self.sends_at = {(FORWARD, chunk + 1) for chunk in held if route.receivers(chunk, rank)}
         self.sends_at |= {(BACKWARD, chunk) for chunk in held if route.sources(chunk, rank)}
         self._inner = {chunk for chunk in held if route.local_before(chunk, rank)}  # boundaries with this rank on both sides
