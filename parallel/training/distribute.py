@@ -73,7 +73,7 @@ def distribute(
 def make_parallel(net, grid, placing, reduction):
     """What `distribute` returns, from a PlacementSpec in which nothing is open. Collective."""
     asked = placing.pipelines or Pipelines()
-    named, stage_map, micro_batches = None, None, asked.micro_batches or 1
+    stage_map, micro_batches = None, asked.micro_batches or 1
     if asked.pipeline is None and grid.sizes[STAGE] == 1:
         if asked.cuts is not None:
             raise ValueError("cuts are for a pipeline: use a grid with the axis stage, such as stage=2")
@@ -84,7 +84,7 @@ def make_parallel(net, grid, placing, reduction):
         by_partition = is_partition and grid.sizes[STAGE] == 1 < grid.sizes[MODEL]
         placed, stage_map = (by_exchanges if by_partition else by_stages)(net, grid, placing, named)
         micro_batches = named.micro_batches(stage_map.route.ranks, asked.micro_batches)
-    parallel = ParallelSequential(placed, grid, net.seed, net.dtype, reduction, micro_batches, named, stage_map)
+    parallel = ParallelSequential(placed, grid, net.seed, net.dtype, reduction, micro_batches, stage_map)
     parallel.step = net.step
     if net.allocated:
         parallel.load_state_dict(net.state_dict())
@@ -105,7 +105,7 @@ def by_stages(net, grid, placing, named):
         for number in range(1, len(places))
     }
     chunks = {number: placed.chunks[number] for number in route.held(here)}
-    return placed, StageMap(STAGE, chunks, boundaries, route, cuts=tuple(cuts))
+    return placed, StageMap(named, STAGE, chunks, boundaries, route, cuts=tuple(cuts))
 
 
 def by_exchanges(net, grid, placing, named):
@@ -121,7 +121,7 @@ def by_exchanges(net, grid, placing, named):
     senders = [{}, *({rank: found for rank, found in enumerate(of_ranks) if found} for of_ranks in of_all)]
     works = group.comm.allgather(chunk_works(placed, chunks, grid))
     route = Route.everywhere(grid.sizes[MODEL], senders)
-    return placed, StageMap(MODEL, dict(enumerate(chunks)), boundaries, route, times_of_work(works))
+    return placed, StageMap(named, MODEL, dict(enumerate(chunks)), boundaries, route, times_of_work(works))
 
 
 def balanced_cuts(net, chunks):

@@ -179,7 +179,7 @@ class Executor:
             if (BACKWARD, chunk) in messages.sends_at:
                 messages.announce(incoming, samples)
                 messages.arrived(incoming)
-            x = as_input(micro_batch.x, self.net.dtype) if chunk == 0 else messages.get(incoming, samples)
+            x = micro_batch.x if chunk == 0 else messages.get(incoming, samples)
             y = self.chunks[chunk].forward(x, context)
             if chunk < self.last:
                 messages.put(outgoing, y)

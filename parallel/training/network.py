@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +11,7 @@ from mpi4py import MPI
 from numpy.typing import ArrayLike
 
 from gridgrad.nn.context import Context
-from gridgrad.nn.device import to_device, to_host, xp
+from gridgrad.nn.device import as_input, to_device, to_host, xp
 from gridgrad.nn.minibatch_checks import checked_minibatch, checked_samples
 from gridgrad.nn.observer import Observer
 from gridgrad.nn.sequence import Chunk
@@ -34,14 +34,26 @@ from gridgrad.parallel.training.steps import UNDER_WAY, WHOLE, Trainer
 
 @dataclass(frozen=True)
 class StageMap:
-    """How the ranks of a pipeline share a network: the chunks of this rank, and what travels between chunks."""
+    """A pipeline: its schedule, how its ranks share a network, and what travels between the chunks of the network."""
 
+    named: ScheduleSpec
     axis: str  # along which the ranks of a pipeline are
     chunks: dict  # {number: layers} of this rank
     boundaries: dict  # {number of a chunk: the boundary before it}
     route: Route
     times: Times | None = None  # by which the order of a schedule is chosen
     cuts: tuple | None = None  # the positions of the layers with which the second and later chunks begin
+    _schedules: dict = field(default_factory=dict)  # {number of micro-batches: Schedule}
+
+    def schedule(self, micro_batches: int) -> Schedule:
+        """The complete Schedule for a minibatch in some micro-batches. ValueError if ranks can not follow it."""
+        if micro_batches not in self._schedules:
+            if self.times:
+                found = self.named.schedule_on(self.route, micro_batches, self.times)
+            else:
+                found = self.named.schedule(self.route.ranks, micro_batches)
+            self._schedules[micro_batches] = self.named.complete(found)
+        return self._schedules[micro_batches]
 
 
 class ParallelSequential(Sequential):
@@ -62,9 +74,8 @@ class ParallelSequential(Sequential):
         A function that returns the Reduction for this network.
     micro_batches : int
         Into how many parts `learn` cuts a minibatch.
-    named, stage_map : ScheduleSpec, StageMap, optional
-        The schedule of a pipeline, and how its ranks share the network. ValueError if it has other stages or micro-batches;
-        Unsound if ranks can not follow it.
+    stage_map : StageMap, optional
+        A pipeline. ValueError if its schedule has other stages or micro-batches; Unsound if ranks can not follow it.
 
     Attributes
     ----------
@@ -98,6 +109,7 @@ class ParallelSequential(Sequential):
     # Inputs come to the rank of the first chunk, and outputs are on that of the last one.
 
     pipeline: str | None = None  # the name of the schedule of a pipeline
+    named: ScheduleSpec | None = None  # that schedule
     steps_under_way = 1  # how many training steps may be under way at a time
     interrupted = False  # whether a step of a pipeline ended with an exception
     loss: Any = None  # that of the newest trainer, for which `blocks` checks minibatches
@@ -110,21 +122,19 @@ class ParallelSequential(Sequential):
         dtype: Any,
         make_reduction: Callable[["ParallelSequential"], Reduction] = BlockingReduction,
         micro_batches: int = 1,
-        named: ScheduleSpec | None = None,
         stage_map: StageMap | None = None,
     ) -> None:
         super().__init__((), seed=seed, dtype=dtype, input_shape=placed.input.sample_shape)
-        self.grid, self.micro_batches, self.named, self.stage_map = grid, micro_batches, named, stage_map
+        self.grid, self.micro_batches, self.stage_map = grid, micro_batches, stage_map
         self._place(placed)
         self.flat: Reduction = make_reduction(self)
         self._trainer: Trainer | None = None
         if stage_map:
-            assert named
-            self.pipeline, self.steps_under_way = named.name, named.in_flight or 1
+            self.named, self.pipeline = stage_map.named, stage_map.named.name
+            self.steps_under_way = self.named.in_flight or 1
             self.route, self.place = stage_map.route, grid.coordinates[stage_map.axis]  # the latter: among its ranks
             self.chunks, self.last = {n: Chunk(layers) for n, layers in stage_map.chunks.items()}, self.route.chunks - 1
-            self._schedules: dict[int, Schedule] = {}
-            self.schedule(micro_batches)  # now, so that one that is wrong is found before anything runs
+            stage_map.schedule(micro_batches)  # now, so that one that is wrong is found before anything runs
 
     def _place(self, placed):
         self.set_layers(placed.layers)
@@ -215,11 +225,12 @@ class ParallelSequential(Sequential):
 
     def kept_at_most(self) -> tuple[int, int]:
         """(micro-batches whose outputs this rank keeps at a time, versions of its parameters), at most."""
-        if not self.named:
+        if not self.stage_map:
             return 1, 1
-        if self.named.in_flight:
-            return self.named.in_flight, self.named.in_flight if self.named.stash else 1
-        return -(-simulate(self.schedule(self.micro_batches)).peak_open[self.place] // len(self.chunks)), 1
+        named = self.stage_map.named
+        if named.in_flight:
+            return named.in_flight, named.in_flight if named.stash else 1
+        return -(-simulate(self.stage_map.schedule(self.micro_batches)).peak_open[self.place] // len(self.chunks)), 1
 
     def pipeline_report(self) -> dict[str, Any] | None:
         """What a report says of a pipeline: a dict, empty where there is none, on rank 0; else None. Collective.
@@ -236,16 +247,6 @@ class ParallelSequential(Sequential):
         cuts = {} if self.stage_map.cuts is None else {"cuts": list(self.stage_map.cuts)}
         return {"pipeline": self.pipeline, "micro_batches": self.micro_batches, **cuts, "pipeline_ranks": ranks}
 
-    def schedule(self, micro_batches: int) -> Schedule:
-        """The complete Schedule of a pipeline for a minibatch in some micro-batches. ValueError if ranks can not follow it."""
-        if micro_batches not in self._schedules:
-            if self.stage_map.times:
-                found = self.named.schedule_on(self.route, micro_batches, self.stage_map.times)
-            else:
-                found = self.named.schedule(self.route.ranks, micro_batches)
-            self._schedules[micro_batches] = self.named.complete(found)
-        return self._schedules[micro_batches]
-
     def slice_of(self, chunk: int) -> slice:
         """The slice of the flat buffers with the parameters of one of this rank's chunks."""
         before = sum(self.chunks[number].size for number in self.chunks if number < chunk)
@@ -254,13 +255,12 @@ class ParallelSequential(Sequential):
     @cached_property
     def executor(self) -> Executor:
         """What carries out the instructions of this rank in training steps."""
-        flat = self.flat_with_memory()
-        if not self.stage_map:
+        flat, stage_map = self.flat_with_memory(), self.stage_map
+        if not stage_map:
             return Executor(self, {0: self.passes}, 0)
-        group = self.grid.group(self.stage_map.axis)
-        messages = Messages(group, self.route, self.place, self.stage_map.boundaries, self.dtype)
+        messages = Messages(self.grid.group(stage_map.axis), self.route, self.place, stage_map.boundaries, self.dtype)
         self.observe(messages)
-        versions = WeightVersions(flat) if self.named.in_flight and self.named.stash else None
+        versions = WeightVersions(flat) if stage_map.named.in_flight and stage_map.named.stash else None
         return Executor(self, self.chunks, self.last, messages, versions)
 
     def trainer(self, loss: Any, optimizer: Any, context: Context | None = None) -> Trainer:
@@ -337,11 +337,12 @@ class ParallelSequential(Sequential):
         elif context.training:
             raise ValueError("a pipeline is trained by net.learn(..) or by net.trainer(loss, optimizer), not by single passes")
         self.allocate()
-        samples = len(x) if batch_size is None else batch_size
-        context.training = False
+        inputs, context.training = as_input(x, self.dtype), False
+        samples = len(inputs) if batch_size is None else batch_size
         context.begin(self.seed, self.step, samples, first, minibatch_size)
         self._attach_observer(context)
-        outputs = self.executor.evaluate(MicroBatch(x, None, samples, first, minibatch_size or samples, self.step), context)
+        part = MicroBatch(inputs, None, samples, first, minibatch_size or samples, self.step)
+        outputs = self.executor.evaluate(part, context)
         if self.last in self.chunks:
             return outputs
         return xp.empty(self.output.of(samples).local_shape(self.grid.coordinates), self.dtype)

@@ -18,7 +18,7 @@ from gridgrad.nn.random import permutation
 from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.pipeline.generators import around, stream
 from gridgrad.parallel.pipeline.schedule import Instruction, update
-from gridgrad.parallel.training.executor import Executor, MicroBatch
+from gridgrad.parallel.training.executor import MicroBatch
 
 if TYPE_CHECKING:
     from gridgrad.parallel.training.network import ParallelSequential
@@ -132,7 +132,7 @@ class Trainer:
         net.loss = loss
         self.in_flight = net.named and net.named.in_flight  # minibatches at a time, of an asynchronous pipeline
         self.lag = 0 if net.named is None else self.in_flight or 1
-        self.executor: Executor | None = None  # the network has another one after it was given other layers
+        self.executor: Any = None  # the Executor: the network has another one after it was given other layers
         self.submitted = self._returned = 0  # steps begun since the last `flush`, and losses returned
         self._parts: dict[int, list[MicroBatch]] = {}  # {step: this rank's micro-batches}, until its loss is known
         self._sums: dict[int, LossSum] = {}  # {step: the sum of its loss}
@@ -256,7 +256,7 @@ class Trainer:
         """Do all of this rank's part of a step."""
         executor, net, parts = self.executor, self.net, self._parts[number]
         if len(parts) not in self._rows:
-            self._rows[len(parts)] = self._bound(net.schedule(len(parts)).rows[net.place])
+            self._rows[len(parts)] = self._bound(net.stage_map.schedule(len(parts)).rows[net.place])
         executor.micro_batches.update(enumerate(parts))
         self._run(self._rows[len(parts)])
         self._sum_loss(number, sum(executor.losses.pop(part, 0.0) for part in range(len(parts))))

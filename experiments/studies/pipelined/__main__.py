@@ -149,9 +149,9 @@ class TimedWay:
         table, waited = self.times.table(comm), comm.allgather(self.times.waited / (self.steps * len(self.watched)))
         flights = self.flights()
         if net.named.in_flight:
-            schedule = net.schedule(self.steps)
+            schedule = net.stage_map.schedule(self.steps)
         else:
-            schedule = repeat(net.schedule(net.micro_batches), self.steps)
+            schedule = repeat(net.stage_map.schedule(net.micro_batches), self.steps)
         executor, place = net.executor, net.place
         contexts = {(place, chunk): nbytes for chunk, nbytes in executor.context_bytes.items()}
         weights = {(place, chunk): one.size * net.dtype.itemsize for chunk, one in net.chunks.items()}
