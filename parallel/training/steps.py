@@ -166,6 +166,7 @@ class Trainer:
             self.reduction.drain()
             raise ValueError(NOT_ALL.format(samples, batch_size))
         if not self.lag:
+            self.executor.micro_batches.clear()  # nothing of the data is kept
             return [self._total]
         if self.in_flight and len(parts) > 1:
             raise ValueError("asynchronous pipelines update after each minibatch: leave it in one piece, with micro_batches=1")
