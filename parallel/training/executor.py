@@ -68,7 +68,7 @@ class Executor:
         self.stale = Counter()  # {updates between forward and backward: minibatches of asynchronous training}
         self.passes = {}  # {(chunk, number): (Context, version of the weights in forward)} of all that is open
         self.free, self._sharing = defaultdict(list), Context()  # {chunk: contexts to use again}
-        self._states = set()  # (how many micro-batches were open in each chunk, and versions of the weights in use, at a time)
+        self._states = set()  # of (micro-batches open in each chunk, versions of the weights in use), at one time
         self._actions = {
             "F": self.forward, "B": self.backward, "I": self.backward, "W": self.backward, "U": self.update,
             "SEND_F": self.send, "SEND_B": self.send, "RECV_F": self.receive, "RECV_B": self.receive,
@@ -130,8 +130,8 @@ class Executor:
 
     def backward(self, op, chunk, number):
         """B, or one of its halves, I and W. After B or W nothing of the pass is open."""
-        net, part, (context, version) = self.net, self.chunks[chunk], self.passes[chunk, number]
-        context.observer = observer = net.observer
+        part, (context, version) = self.chunks[chunk], self.passes[chunk, number]
+        context.observer = observer = self.net.observer
         context.progress = observer and observer.progress
         if self.versions and version != self.updates:
             self.versions.use(version)
@@ -140,13 +140,10 @@ class Executor:
         else:
             self.staleness[number] = max(self.updates - version, self.staleness[number])
             compute = part.backward if op == "B" else part.input_gradients
-            if chunk == self.last:
-                loss = self.trainer.loss
-                dy = (
-                    loss.backward(context)
-                    if observer is None
-                    else observed(observer, loss, "backward", context, context=context)
-                )
+            if chunk == self.last and observer is None:
+                dy = self.trainer.loss.backward(context)
+            elif chunk == self.last:
+                dy = observed(observer, self.trainer.loss, "backward", context, context=context)
             else:
                 dy = self.messages.get((BACKWARD, chunk + 1, number), self.micro_batches[number].samples)
             dx = compute(dy, context, input_gradient=chunk > 0)
