@@ -127,14 +127,9 @@ def by_exchanges(net, grid, placing, named):
 def balanced_cuts(net, chunks):
     """The positions in `net.layers` at which chunks begin that take about the same time, by floating-point operations and
     memory traffic. ValueError unless `net` has an input shape or begins with a Linear layer."""
-    return cuts_of(layer_work(net), chunks)
-
-
-def layer_work(net):
-    """The work of each layer of `net.layers` for one sample in a training step, in floating-point operations."""
     _, shape = checked(net)
     found = {row.name: PRODUCTS * row.flops + 2 * PASSES * row.elements for row in rows(net, shape)}
-    return [sum(found.get(leaf.name, 0.0) for leaf in leaves([layer])) for layer in net.layers]
+    return cuts_of([sum(found.get(leaf.name, 0.0) for leaf in leaves([layer])) for layer in net.layers], chunks)
 
 
 def cuts_of(work, chunks):

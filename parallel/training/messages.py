@@ -151,16 +151,10 @@ class Messages(Observer):
     def send(self, message, samples):
         """Begin to send what `put` has kept."""
         way, boundary, _ = message
-        made, taken = self._made.pop(message), []
-
-        def take(size):
-            taken.append(self.take(size))
-            return taken[-1]
-
-        arrays = self.boundaries[boundary].sends(way, made, samples, take)
-        if way == BACKWARD:
-            taken.append(made)
-        self.post(message, arrays, taken)
+        made = self._made.pop(message)
+        arrays = self.boundaries[boundary].sends(way, made, samples, self.take)
+        given = [array for array in arrays.values() if not xp.may_share_memory(array, made)]
+        self.post(message, arrays, given if way == FORWARD else [*given, made])
 
     def get(self, message, samples):
         """What the chunk behind a way takes, from this rank itself and from others; its memory is kept until `done`."""
