@@ -36,9 +36,10 @@ from gridgrad.parallel.protocols.protocol_names import parse as parse_protocol
 from gridgrad.parallel.protocols.workers import divide
 from gridgrad.parallel.sync.reduction import BlockingReduction, Reduction
 from gridgrad.parallel.training.distribute import distribute
+from gridgrad.parallel.training.evaluate import evaluate, predict
 from gridgrad.parallel.training.minibatch_readers import READERS
 from gridgrad.parallel.training.network import ParallelSequential
-from gridgrad.parallel.training.steps import evaluate, minibatch_indices, predict, train_step
+from gridgrad.parallel.training.steps import minibatch_indices, train_step
 
 __all__ = [
     "BlockingReduction",

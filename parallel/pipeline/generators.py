@@ -100,8 +100,7 @@ def gpipe(stages, micro_batches):
 
 def one_f_one_b(stages, micro_batches):
     """One forward, one backward in turn (Harlap et al. 2018): the time of GPipe, with at most stages - rank open."""
-    rows = [_in_turn(_each("F", rank, micro_batches), _each("B", rank, micro_batches), stages - rank) for rank in range(stages)]
-    return Schedule(rows, Route.contiguous(stages), "1f1b")
+    return replace(interleaved(stages, micro_batches, 1), name="1f1b")
 
 
 def interleaved(stages, micro_batches, per_rank):

@@ -23,8 +23,6 @@ Sharded updates are the first stage of ZeRO (Rajbhandari et al. 2020, section 5.
 of the memory and the update 1/P of the time. Both updates send the same number of bytes.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -83,7 +81,7 @@ class Reduction(FlatParameters):
     """The parameters of one rank and their gradients, and how these are summed: what all reductions have in common.
 
     In each step these methods are called, in this order: `accumulate` after the backward pass of each micro-batch but the last
-    one, `start` before the backward pass of that, and `finish` after it: see `backward`. Then the optimizer calls, for each
+    one, `start` before the backward pass of that, and `finish` after it. Then the optimizer calls, for each
     slice of the flat buffers that it updates, `ready` before it reads the gradients and `updated` after it wrote the
     parameters; at the end `end_update`. All are collective over the grid.
 
@@ -183,21 +181,6 @@ class Reduction(FlatParameters):
         """The slices of the flat buffers that the optimizer updates on this rank, in their order."""
         return [bucket.owned for bucket in self.buckets]
 
-    @contextmanager
-    def backward(self, last: bool = True) -> Iterator[None]:
-        """A `with` block around the backward pass of a micro-batch. last: whether it is the last one of the step."""
-        if not last:
-            yield
-            self.accumulate()
-            return
-        self.start()
-        try:
-            yield
-        except BaseException:
-            self.interrupt()
-            raise
-        self.finish()
-
     def accumulate(self, where: slice = slice(None)) -> None:
         """Add the gradients of a micro-batch that is not the last one to those of earlier ones. It does not communicate.
         where: the slice of the flat buffers that has been computed."""
@@ -269,8 +252,9 @@ class BlockingReduction(Reduction):
             bucket.reduce()
 
     def end_update(self) -> None:
-        for bucket in self.buckets:
-            bucket.gather()
+        if self.sharded:
+            for bucket in self.buckets:
+                bucket.gather()
 
 
 def pieces(where, number):

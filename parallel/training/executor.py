@@ -1,4 +1,4 @@
-"""The executor of a pipeline: carries out the instructions of one rank, one after another.
+"""The executor of a training step: carries out the instructions of one rank, one after another.
 
 It knows neither the schedule from which the instructions come nor how messages travel. A rank announces the messages that it
 will receive some instructions ahead, and its sends do not block. So what a rank waits for is always an instruction of another
@@ -6,45 +6,29 @@ one, as in the simulator (`parallel/pipeline/simulate.py`), and no schedule that
 """
 
 from collections import Counter, defaultdict
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
-from math import prod
 from operator import mul
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from gridgrad.nn.context import Context
-from gridgrad.nn.device import as_input, to_device, xp
+from gridgrad.nn.device import as_input, to_device
 from gridgrad.nn.observer import observed
-from gridgrad.parallel.pipeline.schedule import Instruction, with_announcements
+from gridgrad.parallel.pipeline.schedule import with_announcements
+from gridgrad.parallel.training.messages import BACKWARD, FORWARD
 
 EVALUATED = 0  # the number of a micro-batch that is only evaluated
-WAY_OF = {"RECV_F": "forward", "RECV_B": "backward", "SEND_F": "forward", "SEND_B": "backward"}  # of messages
+WAYS_OF = {"RECV_F": (FORWARD, 0), "RECV_B": (BACKWARD, 1), "SEND_F": (FORWARD, 1), "SEND_B": (BACKWARD, 0)}  # see message_of
 
 
-@dataclass
-class MicroBatch:
-    """The part of a minibatch that passes through the pipeline as one. x, y: this rank's blocks. samples, first: the number of
+class MicroBatch(NamedTuple):
+    """The part of a minibatch that passes through the chunks as one. x, y: this rank's blocks. samples, first: the number of
     its samples on all ranks, the index of the first one in the global minibatch. step: the number of the training step."""
 
-    x: np.ndarray
-    y: np.ndarray
+    x: Any
+    y: Any
     samples: int
     first: int
     minibatch_size: int
     step: int
-
-
-@dataclass
-class ChunkPass:
-    """One micro-batch in one chunk, until the gradients of the parameters are computed. version: of the weights in forward."""
-
-    context: Context | None = None  # from forward on
-    version: int = 0
-    takes: dict = field(default_factory=dict)  # {"forward": the chunk's input, "backward": the gradient of its output}
-    own: dict = field(default_factory=dict)  # the part of `takes` that this rank computed
-    received: dict = field(default_factory=dict)  # the parts of `takes` that others computed: {way: {rank: array}}
-    made: dict = field(default_factory=dict)  # {way: what the chunk computed}, until it is sent
 
 
 class WeightVersions:
@@ -64,245 +48,156 @@ class WeightVersions:
             self._kept[self.number] = kept
         self.number += 1
 
-    @contextmanager
-    def used(self, number):
-        """A `with` block in which the layers use the weights of a version."""
-        if number == self.number:
-            yield
-            return
-        self._point_to(self._kept[number])
-        try:
-            yield
-        finally:
-            self._point_to(self.params)
-
-    def _point_to(self, flat):
+    def use(self, number):
+        """Let the layers use the weights of a version."""
+        flat = self.params if number == self.number else self._kept[number]
         for _, p, where in self.places:
             p.value = flat[where].reshape(p.block_shape)
 
 
 class Executor:
-    """Carries out a rank's instructions for its `driver`, a PipelineTrainer. chunks, boundaries: see StageMap. last: the number
-    of the network's last chunk. versions: WeightVersions, or None where backward uses the newest weights."""
+    """Carries out a rank's instructions for its `trainer`, and keeps what is open between them. chunks: {number: Chunk} of this
+    rank. last: the number of the network's last chunk. messages: None without a pipeline; then one context serves all steps.
+    versions: WeightVersions, or None where backward uses the newest weights."""
 
-    def __init__(self, chunks, boundaries, last, transport, pool, versions):
-        self.chunks, self.boundaries, self.last, self.transport = chunks, boundaries, last, transport
-        self.pool, self.versions, self.driver = pool, versions, None
-        self.micro_batches, self.losses = {}, {}  # {number: MicroBatch}, filled by the caller; {number: this rank's part}
-        self.staleness, self.updates = {}, 0  # {number: the most updates between forward and backward of a chunk}
-        self.stale = Counter()  # {updates between forward and backward: minibatches that were finished}
-        self._passes, self._free, self._sharing = {}, defaultdict(list), Context()
-        self._open, self._states = dict.fromkeys(chunks, 0), set()
+    def __init__(self, net, chunks, last, messages=None, versions=None):
+        self.net, self.chunks, self.last, self.messages, self.versions = net, chunks, last, messages, versions
+        self.trainer = None
+        self.micro_batches, self.losses = {}, {}  # {number: MicroBatch}, filled by the trainer; {number: this rank's part}
+        self.updates, self.staleness = 0, Counter()  # {number: the most updates between forward and backward of a chunk}
+        self.stale = Counter()  # {updates between forward and backward: minibatches of asynchronous training}
+        self.passes = {}  # {(chunk, number): (Context, version of the weights in forward)} of all that is open
+        self.free, self._sharing = defaultdict(list), Context()  # {chunk: contexts to use again}
+        self._states = set()  # of (micro-batches open in each chunk, versions of the weights in use), at one time
+        self._actions = {
+            "F": self.forward, "B": self.backward, "I": self.backward, "W": self.backward, "U": self.update,
+            "SEND_F": self.send, "SEND_B": self.send, "RECV_F": self.receive, "RECV_B": self.receive,
+        }  # fmt: skip
 
-    def run(self, instructions):
-        """Carry out a list of instructions; a generator, which yields where a message has not arrived yet."""
-        for instruction, receives in with_announcements(instructions):
+    def bound(self, instructions, before, after):
+        """A list of instructions for `run`. before, after: {instruction: what is to be called then, too}."""
+        return [
+            (one, self._actions[one.op], receives, before.get(one), after.get(one))
+            for one, receives in with_announcements(instructions)
+        ]
+
+    def run(self, row):
+        """Carry out what `bound` has returned; a generator, which yields where a message has not arrived yet."""
+        for instruction, action, receives, before, after in row:
+            observer = self.messages and self.net.observer
             for receive in receives:
-                self._announce(receive)
-            observer = self.driver.observer
+                self.messages.announce(message_of(receive), self.micro_batches[receive.micro_batch].samples)
             if observer:
                 observer.begin_instruction(instruction)
-            for _ in ACTIONS[instruction.op](self, instruction) or ():
+            if before:
+                before()
+            while action(*instruction) is False:
                 yield instruction
+            if after:
+                after()
             if observer:
                 observer.end_instruction(instruction)
 
-    # ----- messages
+    def receive(self, *instruction):
+        """Whether the message has arrived."""
+        return self.messages.arrived(message_of(instruction))
 
-    def _announce(self, instruction):
-        """Take the memory for the messages of a receive, and announce them."""
-        way, chunk, number = WAY_OF[instruction.op], instruction.chunk, instruction.micro_batch
-        chunk_pass, out = self._pass(chunk, number), self._out(way, chunk, number)
-        samples = self.micro_batches[number].samples
-        chunk_pass.received[way] = self.boundaries[behind(way, chunk)].receives(way, samples, out, self.pool.take)
-        self.transport.expect(way, behind(way, chunk), number, chunk_pass.received[way])
+    def send(self, *instruction):
+        self.messages.send(message_of(instruction), self.micro_batches[instruction[-1]].samples)
 
-    def receive(self, instruction):
-        """Yields until the messages have arrived."""
-        way = WAY_OF[instruction.op]
-        while not self.transport.arrived(way, behind(way, instruction.chunk), instruction.micro_batch):
-            yield
-
-    def send(self, instruction):
-        """Begin to send what the chunk has computed. Its context keeps outputs unchanged until the gradients have come back."""
-        way, key, taken = WAY_OF[instruction.op], (instruction.chunk, instruction.micro_batch), []
-        made, boundary = self._passes[key].made.pop(way), instruction.chunk + (way == "forward")
-
-        def take(size):
-            taken.append(self.pool.take(size))
-            return taken[-1]
-
-        samples = self.micro_batches[instruction.micro_batch].samples
-        messages = self.boundaries[boundary].sends(way, made, samples, take)
-        if way == "backward":
-            taken.append(made.reshape(-1))
-        self.transport.send(way, boundary, instruction.micro_batch, messages, taken)
-        self._forget(key)
-
-    def _out(self, way, chunk, number):
-        """The array for what a chunk takes on a way."""
-        chunk_pass = self._pass(chunk, number)
-        if way not in chunk_pass.takes:
-            shape = self.boundaries[behind(way, chunk)].shape(way, self.micro_batches[number].samples)
-            chunk_pass.takes[way] = self.pool.take(prod(shape)).reshape(shape)
-        return chunk_pass.takes[way]
-
-    def _joined(self, way, chunk, number):
-        """What a chunk takes on a way, from this rank itself and from others."""
-        chunk_pass, out = self._pass(chunk, number), self._out(way, chunk, number)
-        own, received = chunk_pass.own.pop(way, None), chunk_pass.received.pop(way, {})
-        self.boundaries[behind(way, chunk)].join(way, own, received, out, self.micro_batches[number].samples)
-        for array in received.values():
-            if not xp.may_share_memory(array, out):
-                self.pool.give_back(array)
-        if own is not None and way == "backward":
-            self.pool.give_back(own.reshape(-1))
-        return out
-
-    def _made(self, way, chunk, number, array):
-        """Keep what a chunk has computed on a way: to be sent, or for the next chunk on that way if this rank has it too."""
-        boundary, following = (chunk + 1, chunk + 1) if way == "forward" else (chunk, chunk - 1)
-        keep = self._copied if way == "backward" else lambda array: array  # other passes overwrite a gradient
-        if self.boundaries[boundary].is_sender(way):
-            self._passes[chunk, number].made[way] = keep(xp.ascontiguousarray(array))
-        if following in self.chunks:
-            self._pass(following, number).own[way] = keep(array)
-
-    def _copied(self, array):
-        copy = self.pool.take(array.size).reshape(array.shape)
-        xp.copyto(copy, array)
-        return copy
-
-    # ----- computing
-
-    def forward(self, instruction):
-        chunk, number = instruction.chunk, instruction.micro_batch
-        chunk_pass, micro_batch = self._pass(chunk, number), self.micro_batches[number]
-        chunk_pass.context = context = self._free[chunk].pop() if self._free[chunk] else Context(sharing=self._sharing)
-        chunk_pass.version = self.updates
-        self._open[chunk] += 1
-        self._note_memory()
-        self.driver.prepare(context, micro_batch)
-        y = self.chunks[chunk].forward(self._input(chunk, number), context)
-        if chunk == self.last:
-            labels, driver = to_device(micro_batch.y), self.driver
-            self.losses[number] = observed(driver.observer, driver.loss, "forward", y, labels, context, context=context)
-            driver.loss_known()
+    def forward(self, op, chunk, number):
+        """Begin a pass of a micro-batch through a chunk."""
+        net, part = self.net, self.micro_batches[number]
+        context = self.free[chunk].pop() if self.free[chunk] else Context(sharing=self._sharing)
+        self.passes[chunk, number] = context, self.updates
+        context.training = True
+        context.begin(net.seed, part.step, part.samples, part.first, part.minibatch_size)
+        context.observer = observer = net.observer
+        context.progress = observer and observer.progress
+        if self.messages:
+            self._note_memory()
+        x = as_input(part.x, net.dtype) if chunk == 0 else self.messages.get((FORWARD, chunk, number), part.samples)
+        y = self.chunks[chunk].forward(x, context)
+        if chunk < self.last:
+            self.messages.put((FORWARD, chunk + 1, number), y)
         else:
-            self._made("forward", chunk, number, y)
+            loss, labels = self.trainer.loss, to_device(part.y)
+            if observer is None:
+                self.losses[number] = loss.forward(y, labels, context)
+            else:
+                self.losses[number] = observed(observer, loss, "forward", y, labels, context, context=context)
+            self.trainer.loss_known()
 
-    def _input(self, chunk, number):
-        """What a chunk takes in forward. In the first one the samples are converted to the type of the network."""
-        if chunk == 0:
-            return as_input(to_device(self.micro_batches[number].x), self.pool.dtype)
-        return self._joined("forward", chunk, number)
-
-    def backward(self, instruction):
-        with self._gradients(instruction) as chunk_pass:
-            self._input_gradient(instruction, chunk_pass, self.chunks[instruction.chunk].backward)
-
-    def input_gradient(self, instruction):
-        chunk_pass = self._passes[instruction.chunk, instruction.micro_batch]
-        with self._weights(chunk_pass):
-            self._input_gradient(instruction, chunk_pass, self.chunks[instruction.chunk].input_gradients)
-
-    def weight_gradient(self, instruction):
-        with self._gradients(instruction) as chunk_pass:
-            self.driver.resume(chunk_pass.context)
-            self.chunks[instruction.chunk].parameter_gradients(chunk_pass.context)
-
-    def _input_gradient(self, instruction, chunk_pass, compute):
-        """Call `compute`, one of two passes of the chunk, with the gradient of its output; keep the gradient of its input."""
-        chunk, number, driver = instruction.chunk, instruction.micro_batch, self.driver
-        driver.resume(chunk_pass.context)
-        self.staleness[number] = max(self.updates - chunk_pass.version, self.staleness.get(number, 0))
-        if chunk == self.last:
-            dy = observed(driver.observer, driver.loss, "backward", chunk_pass.context, context=chunk_pass.context)
+    def backward(self, op, chunk, number):
+        """B, or one of its halves, I and W. After B or W nothing of the pass is open."""
+        part, (context, version) = self.chunks[chunk], self.passes[chunk, number]
+        context.observer = observer = self.net.observer
+        context.progress = observer and observer.progress
+        if self.versions and version != self.updates:
+            self.versions.use(version)
+        if op == "W":
+            part.parameter_gradients(context)
         else:
-            dy = self._joined("backward", chunk, number)
-        dx = compute(dy, chunk_pass.context, input_gradient=chunk > 0)
-        if chunk > 0:
-            self._made("backward", chunk, number, dx)
-        self._give_back(chunk_pass, "backward")
+            self.staleness[number] = max(self.updates - version, self.staleness[number])
+            compute = part.backward if op == "B" else part.input_gradients
+            if chunk == self.last and observer is None:
+                dy = self.trainer.loss.backward(context)
+            elif chunk == self.last:
+                dy = observed(observer, self.trainer.loss, "backward", context, context=context)
+            else:
+                dy = self.messages.get((BACKWARD, chunk + 1, number), self.micro_batches[number].samples)
+            dx = compute(dy, context, input_gradient=chunk > 0)
+            if chunk > 0:
+                self.messages.put((BACKWARD, chunk, number), dx)
+            if chunk < self.last:
+                self.messages.done((BACKWARD, chunk + 1, number))
+        if self.versions and version != self.updates:
+            self.versions.use(self.updates)
+        if op != "I":
+            if chunk > 0:
+                self.messages.done((FORWARD, chunk, number))
+            del self.passes[chunk, number]
+            self.free[chunk].append(context)
 
-    @contextmanager
-    def _gradients(self, instruction):
-        """A `with` block that computes the gradients of a chunk's parameters; then the pass ends."""
-        key = instruction.chunk, instruction.micro_batch
-        chunk_pass = self._passes[key]
-        self.driver.begins(instruction)
-        with self._weights(chunk_pass):
-            yield chunk_pass
-        self.driver.computed(instruction)
-        self._give_back(chunk_pass, "forward")
-        self._free[instruction.chunk].append(chunk_pass.context)
-        chunk_pass.context = None
-        self._open[instruction.chunk] -= 1
-        self._forget(key)
-
-    def _weights(self, chunk_pass):
-        """A `with` block in which the layers use the weights that the forward pass used, if these are kept."""
-        return self.versions.used(chunk_pass.version) if self.versions else nullcontext()
-
-    def update(self, instruction):
+    def update(self, op, chunk, number):
         if self.versions:
-            open_ones = (one for one in self._passes.values() if one.context is not None)
-            self.versions.before_update({one.version for one in open_ones})
-        self.driver.update(instruction.micro_batch)
+            self.versions.before_update({version for _, version in self.passes.values()})
+        self.trainer.update(number)
         self.updates += 1
-        self._note_memory()
-
-    def _pass(self, chunk, number):
-        return self._passes.setdefault((chunk, number), ChunkPass())
-
-    def _forget(self, key):
-        """End a pass of which nothing is open and nothing has to be sent any more."""
-        chunk_pass = self._passes[key]
-        if chunk_pass.context is None and not chunk_pass.made:
-            del self._passes[key]
-
-    def _give_back(self, chunk_pass, way):
-        """Return the memory of what the chunk took on a way."""
-        if way in chunk_pass.takes:
-            self.pool.give_back(chunk_pass.takes.pop(way).reshape(-1))
-
-    # ----- evaluation
+        if self.messages:
+            self._note_memory()
 
     def evaluate(self, micro_batch, context):
         """Pass a MicroBatch forward through this rank's chunks, in a Context that has begun; returns what the last of them
         computes: on the rank of the network's last chunk the outputs."""
-        number, y, taken = EVALUATED, None, []
-        self.micro_batches[number] = micro_batch
+        messages, samples, y = self.messages, micro_batch.samples, None
         for chunk in sorted(self.chunks):
-            chunk_pass = self._pass(chunk, number)
-            if chunk and self.boundaries[chunk].is_receiver("forward"):
-                self._announce(Instruction("RECV_F", chunk, number))
-                self.transport.arrived("forward", chunk, number)
-            y = self.chunks[chunk].forward(self._input(chunk, number), context)
-            taken.extend(chunk_pass.takes.values())
-            chunk_pass.takes.clear()
-            if chunk != self.last:
-                self._made("forward", chunk, number, y)
-            if chunk_pass.made:
-                self.send(Instruction("SEND_F", chunk, number))
-            else:
-                self._forget((chunk, number))
-        self.transport.complete_sends()  # of arrays that the next evaluation uses again; an empty chunk sends what it took
-        for array in taken:
-            self.pool.give_back(array.reshape(-1))
-        del self.micro_batches[number]
+            incoming, outgoing = (FORWARD, chunk, EVALUATED), (FORWARD, chunk + 1, EVALUATED)
+            if (BACKWARD, chunk) in messages.sends_at:
+                messages.announce(incoming, samples)
+                messages.arrived(incoming)
+            x = micro_batch.x if chunk == 0 else messages.get(incoming, samples)
+            y = self.chunks[chunk].forward(x, context)
+            if chunk < self.last:
+                messages.put(outgoing, y)
+                if (FORWARD, chunk + 1) in messages.sends_at:
+                    messages.send(outgoing, samples)
+        messages.complete_sends()  # of arrays that the next evaluation uses again; an empty chunk sends what it took
+        for chunk in self.chunks:
+            if chunk > 0:
+                messages.done((FORWARD, chunk, EVALUATED))
         return y
 
     # ----- memory
 
     def clear(self):
-        """Begin anew to look for the peak of the memory."""
+        """Look for the peak of the memory anew."""
         self._states.clear()
 
     def _note_memory(self):
-        """Note how many micro-batches are open in each chunk, and how many versions of the weights are in use."""
-        used = {chunk_pass.version for chunk_pass in self._passes.values() if chunk_pass.context} | {self.updates}
-        self._states.add((*self._open.values(), len(used) if self.versions else 1))
+        opened = Counter(chunk for chunk, _ in self.passes)
+        used = {version for _, version in self.passes.values()} | {self.updates}
+        self._states.add((*(opened[chunk] for chunk in self.chunks), len(used) if self.versions else 1))
 
     @property
     def versions_at_most(self):
@@ -317,7 +212,7 @@ class Executor:
     @property
     def context_bytes(self):
         """{chunk: bytes of what it stores for one open micro-batch}, the largest so far; to be asked between two steps."""
-        return {chunk: max((context.stored_bytes for context in self._free[chunk]), default=0) for chunk in self.chunks}
+        return {chunk: max((context.stored_bytes for context in self.free[chunk]), default=0) for chunk in self.chunks}
 
     def peak_bytes(self, weights=0):
         """The most bytes that open micro-batches and versions of the weights took at a time. weights: bytes of one version."""
@@ -325,13 +220,8 @@ class Executor:
         return max((sum(map(mul, state, sizes)) for state in self._states), default=0)
 
 
-def behind(way, chunk):
-    """The number of the boundary where a chunk gets its input: boundary n lies in front of chunk n."""
-    return chunk if way == "forward" else chunk + 1
-
-
-ACTIONS = {
-    "F": Executor.forward, "B": Executor.backward, "I": Executor.input_gradient, "W": Executor.weight_gradient,
-    "SEND_F": Executor.send, "SEND_B": Executor.send, "RECV_F": Executor.receive, "RECV_B": Executor.receive,
-    "U": Executor.update,
-}  # fmt: skip
+def message_of(instruction):
+    """The message (see `Messages`) that an instruction sends or receives: boundary n lies in front of chunk n."""
+    op, chunk, number = instruction
+    way, behind = WAYS_OF[op]
+    return way, chunk + behind, number

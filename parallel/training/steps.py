@@ -1,27 +1,31 @@
-"""Training steps, evaluation and prediction with a ParallelSequential. The results do not depend on the grid."""
+"""Training steps of a ParallelSequential, with or without a pipeline. The results do not depend on the grid."""
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from functools import lru_cache, partial
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gridgrad.nn import divergence
 from gridgrad.nn.context import Context
-from gridgrad.nn.device import to_device, to_host, xp
-from gridgrad.nn.losses import SoftmaxCrossEntropy
+from gridgrad.nn.device import to_device
+from gridgrad.nn.divergence import DATA, RATE, all_finite, explain_divergence, not_finite
 from gridgrad.nn.observer import observed
 from gridgrad.nn.random import permutation
 from gridgrad.parallel.job.run import UserError
+from gridgrad.parallel.pipeline.generators import around, stream
+from gridgrad.parallel.pipeline.schedule import Instruction, update
+from gridgrad.parallel.training.executor import MicroBatch
 
 if TYPE_CHECKING:
-    from gridgrad.parallel.training.minibatch_readers import Reader
     from gridgrad.parallel.training.network import ParallelSequential
 
 
 WHOLE = "give every rank the same whole minibatch, of which it takes its part"  # advice where ranks pass different ones
+UNDER_WAY = "training steps of the pipeline are under way: call flush() of its trainer first"
 NOT_ALL = "the micro-batches have {} samples together, but the minibatch is said to have {}"
 DIGITS = 1 << 16  # of a number of samples only the remainder by this is squared, so that sums of squares are exact
 
@@ -114,70 +118,259 @@ def train_step(
     return net.trainer(loss, optimizer, context).complete_step([(x, y, batch_size)], batch_size)
 
 
-def accumulated_step(
-    net: "ParallelSequential",
-    loss: Any,
-    optimizer: Any,
-    micro_batches: Iterable[tuple[np.ndarray, np.ndarray, int]],
-    batch_size: int,
-    context: Context | None = None,
-) -> float:
-    """A `train_step` on micro-batches, whose gradients are added: (x, y, samples) of each, samples on all ranks. Collective.
-    They add up to `batch_size`. BatchNorm takes its statistics over each micro-batch separately."""
-    return net.trainer(loss, optimizer, context).complete_step(micro_batches, batch_size)
-
-
 class Trainer:
-    """Trains a network; each step is complete when it returns. Pipelines have other trainers. context: the net's by default."""
+    """Trains a network with one loss and one optimizer: by the schedule of its pipeline or, without one, a micro-batch after
+    the other. `lag` is the number of steps after which the loss of a step is known. Without a pipeline it is 0: the loss is
+    awaited before the update, and nothing is updated if it is not finite."""
 
-    submitted = 0  # steps that are under way
-    staleness: Counter[int] = Counter()  # see PipelineTrainer: empty, because here no update comes between forward and backward
+    # In a pipeline there is no barrier between two steps: a rank goes on to the next one as soon as it has done its part. In an
+    # asynchronous one a minibatch enters while others are under way, and has its own update (Eserol 2019, section 4.2).
 
     def __init__(self, net: "ParallelSequential", loss: Any, optimizer: Any, context: Context | None = None) -> None:
         net.check_own(optimizer)
         self.net, self.loss, self.optimizer, self.context = net, loss, optimizer, context
         net.loss = loss
+        self.in_flight = net.named and net.named.in_flight  # minibatches at a time, of an asynchronous pipeline
+        self.lag = 0 if net.named is None else self.in_flight or 1
+        self.executor: Any = None  # the Executor: the network has another one after it was given other layers
+        self.submitted = self._returned = 0  # steps begun since the last `flush`, and losses returned
+        self._parts: dict[int, list[MicroBatch]] = {}  # {step: this rank's micro-batches}, until its loss is known
+        self._sums: dict[int, LossSum] = {}  # {step: the sum of its loss}
+        self._apart: dict[int, dict[int, Any]] = defaultdict(dict)  # {step: {chunk: gradients}} until its update
+
+    @property
+    def staleness(self) -> Counter[int]:
+        """{updates of this rank between forward and backward: minibatches}, empty unless a pipeline is asynchronous."""
+        return self.net.executor.stale
 
     def complete_step(self, micro_batches: Iterable[tuple[np.ndarray, np.ndarray, int]], batch_size: int) -> float:
         """`step`, and waits for its loss. ValueError if earlier steps are under way. Collective."""
         if self.submitted:
-            raise ValueError("training steps of the pipeline are under way: call flush() of its trainer first")
-        *_, value = self.step(micro_batches, batch_size) + self.flush()
-        return value
+            raise ValueError(UNDER_WAY)
+        losses = self.step(micro_batches, batch_size) or self.flush()
+        return losses[0]
 
     def step(self, micro_batches: Iterable[tuple[np.ndarray, np.ndarray, int]], batch_size: int) -> list[float]:
-        """A training step: see `accumulated_step`; returns a list of its loss. Collective."""
-        net, loss = self.net, self.loss
-        context = net.context if self.context is None else self.context
-        total, first = 0.0, 0
-        context.training = True
-        for x, y, samples in micro_batches:
-            y, last = to_device(y), first + samples == batch_size
-            outputs = net.forward(x, context, samples, first, batch_size)
-            partial_loss = observed(net.observer, loss, "forward", outputs, y, context, context=context)
-            loss_sum = LossSum(net, partial_loss, samples)
-            dy = observed(net.observer, loss, "backward", context, context=context)
-            with net.reduction.backward(last):
-                net.backward(dy, context)
-            value, problem = loss_sum.wait()
-            if problem:
-                net.reduction.drain()
-                raise ValueError(f"{problem}; nothing was updated")
-            total += value
-            if not math.isfinite(total):
-                net.reduction.drain()
-                raise Diverged(divergence.explain_divergence(net, total, x, context, partial(first_not_finite, net.grid)))
-            first += samples
-        if first != batch_size:
-            net.reduction.drain()
-            raise ValueError(NOT_ALL.format(first, batch_size))
-        observed(net.observer, self.optimizer, "step")
-        net.step += 1
-        return [total]
+        """A training step on micro-batches, whose gradients are added: (x, y, samples) of each, samples on all ranks, which are
+        `batch_size` together. BatchNorm takes its statistics over each micro-batch. Returns the mean losses that are known now,
+        in the order of the steps. Diverged, on all ranks, if one is NaN or infinite. Collective."""
+        self._take_over()
+        parts, samples, number = [], 0, self.submitted
+        for x, y, count in micro_batches:
+            parts.append(MicroBatch(x, y, count, samples, batch_size, self._first + number))
+            samples += count
+            if not self.lag:  # at once: the next one is loaded after that
+                self.executor.micro_batches[0] = parts.pop()
+                self._run(self._rows[samples == batch_size])
+        if samples != batch_size:
+            self.reduction.drain()
+            raise ValueError(NOT_ALL.format(samples, batch_size))
+        if not self.lag:
+            self.executor.micro_batches.clear()  # nothing of the data is kept
+            return [self._total]
+        if self.in_flight and len(parts) > 1:
+            raise ValueError("asynchronous pipelines update after each minibatch: leave it in one piece, with micro_batches=1")
+        self._parts[number] = parts
+        if self.in_flight:
+            self._enter(number)
+        else:
+            self._pass(number)
+        self.submitted += 1
+        return self._known(self.submitted - self.lag)
 
     def flush(self) -> list[float]:
-        """Finish steps that are under way; returns the losses that were not known yet: here there are none."""
-        return []
+        """Finish all steps that are under way; returns the losses that were not known yet. Collective."""
+        if not self.lag:
+            return []
+        self._take_over()
+        self._drain()
+        losses = self._known(self.submitted)
+        self._end()
+        return losses
+
+    def _take_over(self):
+        """Have this trainer's steps carried out by the network's executor. ValueError if a pipeline has a newer trainer."""
+        net, executor = self.net, self.net.executor
+        if self.lag:
+            net.check_free(self)
+        if executor is not self.executor:
+            self.executor, self.reduction = executor, net.reduction
+            self._rows = {} if self.lag else self._rows_alone()  # {number of micro-batches: row}
+        executor.trainer = self
+        if not self.lag:
+            self._first, self._total = net.step, 0.0
+            executor.free[0] = [net.context if self.context is None else self.context]
+        elif not self.submitted:
+            self._first, self._unsummed = net.step, 0
+            if self.in_flight:
+                found = stream(net.route, self.in_flight, net.named.bound, net.stage_map.times)
+                self._own = (instruction for rank, instruction in found if rank == net.place)
+                self._next = next(self._own)
+
+    def _run(self, row):
+        """Have a row carried out. If that fails, messages of a pipeline may be left behind: it can not be used any more."""
+        try:
+            for _ in self.executor.run(row):
+                pass
+        except BaseException:
+            self.reduction.interrupt()
+            if self.lag:
+                self.net.interrupted = True
+                self.executor.messages.abandon()
+            raise
+
+    def _bound(self, row):
+        """A row with one update, for the executor: the reduction begins with the gradients that nothing is added to."""
+        gradients = [one for one in row if one.op in ("B", "W")]
+        last = set({one.chunk: one for one in gradients}.values())
+        ending = list(takewhile(last.__contains__, reversed(gradients)))
+        earlier = [one for one in gradients if one not in last]
+        after = {one: partial(self.reduction.accumulate, self.net.slice_of(one.chunk)) for one in earlier}
+        return self.executor.bound(row, dict.fromkeys(ending[-1:], self.reduction.start), after)
+
+    # ----- without a pipeline
+
+    def _rows_alone(self):
+        """{whether a micro-batch is the last one: its row}."""
+        forward, backward = Instruction("F", 0, 0), Instruction("B", 0, 0)
+        earlier = self.executor.bound([forward, backward], {}, {backward: self._add_up})
+        return {False: earlier, True: self._bound([forward, backward, update(0)])}
+
+    def _add_up(self):
+        self.reduction.accumulate()
+        self._check_loss()
+
+    def _check_loss(self):
+        """Wait for the loss of the micro-batch. ValueError or Diverged, on all ranks, before anything is updated."""
+        value, problem = self._sums.pop(0).wait()
+        self._total += value
+        if problem or not math.isfinite(self._total):
+            self.reduction.drain()
+            if problem:
+                raise ValueError(f"{problem}; nothing was updated")
+            net, part, (context,) = self.net, self.executor.micro_batches[0], self.executor.free[0]
+            raise Diverged(explain_divergence(net, self._total, part.x, context, partial(first_not_finite, net.grid)))
+
+    # ----- synchronous pipelines: all micro-batches of a minibatch pass before its update
+
+    def _pass(self, number):
+        """Do all of this rank's part of a step."""
+        executor, net, parts = self.executor, self.net, self._parts[number]
+        if len(parts) not in self._rows:
+            self._rows[len(parts)] = self._bound(net.stage_map.schedule(len(parts)).rows[net.place])
+        executor.micro_batches.update(enumerate(parts))
+        self._run(self._rows[len(parts)])
+        self._sum_loss(number, sum(executor.losses.pop(part, 0.0) for part in range(len(parts))))
+
+    # ----- asynchronous pipelines
+
+    def _enter(self, number):
+        """Let a minibatch enter the pipeline, and do what the schedule says before the next one does."""
+        self.executor.micro_batches[number], instructions = self._parts[number][0], []
+        while self._next.micro_batch <= number:
+            instructions.append(self._next)
+            self._next = next(self._own)
+        self.loss_known()  # of a rank without a part of the loss, before it waits for others
+        self._follow(instructions)
+
+    def _drain(self):
+        """Do the rest of all steps: what an asynchronous schedule leaves to later ones."""
+        if self.in_flight and self.executor.micro_batches:
+            instructions, last = [], update(self.submitted - 1)
+            while not instructions or instructions[-1] != last:
+                if self._next.micro_batch < self.submitted:
+                    instructions.append(self._next)
+                self._next = next(self._own)
+            self._follow(instructions)
+
+    def _follow(self, instructions):
+        """Do a part of the stream. Other minibatches may overwrite the gradients of a chunk before the update, unless it is
+        the last chunk before that: then the reduction begins."""
+        net, first = self.net, min(self.net.chunks)
+        row = [one for instruction in instructions for one in around(net.route, net.place, instruction)]
+        gradients = [one for one in instructions if one.op == "B"]
+        before = {one: self.reduction.start for one in gradients if one.chunk == first}
+        after = {one: partial(self._keep_apart, one) for one in gradients if one.chunk > first}
+        self._run(self.executor.bound(row, before, after))
+
+    def _keep_apart(self, instruction):
+        gradients = self.net.grads[self.net.slice_of(instruction.chunk)]
+        kept = self._apart[instruction.micro_batch][instruction.chunk] = self.executor.messages.take(gradients.size)
+        kept[...] = gradients
+
+    # ----- what the executor calls
+
+    def loss_known(self):
+        """Begin the sums of the losses that this rank knows, in the order of the steps. Another rank may wait for them before
+        it goes on with what this one waits for next."""
+        losses, net = self.executor.losses, self.net
+        if not self.lag:
+            self._sums[0] = LossSum(net, losses.pop(0), self.executor.micro_batches[0].samples)
+        while self.in_flight and self._unsummed in self._parts and (self._unsummed in losses or net.last not in net.chunks):
+            self._sum_loss(self._unsummed, losses.pop(self._unsummed, 0.0))
+            self._unsummed += 1
+
+    def update(self, number):
+        """Update the parameters. number: of the last micro-batch whose gradients take part."""
+        net, executor = self.net, self.executor
+        if self.in_flight:
+            executor.stale[executor.staleness.pop(number)] += 1
+            del executor.micro_batches[number]
+            for chunk, kept in self._apart.pop(number, {}).items():
+                net.grads[net.slice_of(chunk)] = kept
+                executor.messages.give_back(kept)
+        self.reduction.finish()
+        if not self.lag:
+            self._check_loss()
+        if net.observer is None:
+            self.optimizer.step()
+        else:
+            observed(net.observer, self.optimizer, "step")
+        net.step += 1
+
+    # ----- losses of pipelines
+
+    def _sum_loss(self, number, value):
+        """Begin to sum the loss of a step over all ranks. value: this rank's part."""
+        self._sums[number] = LossSum(self.net, value, self._parts[number][0].minibatch_size)
+
+    def _known(self, end):
+        """The losses, not returned yet, of the steps before the one with number `end`."""
+        losses = []
+        while self._returned < end:
+            value, problem = self._sums.pop(self._returned).wait()
+            parts, step = self._parts.pop(self._returned), self._first + self._returned
+            losses.append(value)
+            self._returned += 1
+            if problem or not math.isfinite(value):
+                self._drain()
+                self._end()
+                self.reduction.drain()
+                if problem:
+                    raise ValueError(f"{problem}; step {step} was updated with them")
+                raise Diverged(self._explained(step, value, parts))
+        return losses
+
+    def _end(self):
+        """Complete all communication, so that no message is left behind, and forget the steps. Collective."""
+        self.executor.messages.complete_sends()
+        for loss_sum in self._sums.values():
+            loss_sum.wait()
+        self._sums.clear()
+        self._parts.clear()
+        self.executor.micro_batches.clear()
+        self.submitted = self._returned = 0
+
+    def _explained(self, step, loss, parts):
+        """The message for a loss that is not finite. Collective; all ranks have as many micro-batches. The parameters have been
+        updated since, and activations are gone."""
+        suspects = [("first not finite: the input", DATA, to_device(part.x)) for part in parts]
+        suspects += [("first not finite: the targets", DATA, to_device(part.y)) for part in parts]
+        for layer, p in self.net.parameters:
+            suspects.append((f"by now parameter {layer.name}.{p.name} is not finite", RATE, p.value))
+        position = first_not_finite(self.net.grid, [array for *_, array in suspects])
+        where, advice, _ = [*suspects, ("the data and the parameters are finite", RATE, None)][position]
+        return not_finite(step, loss, where, advice)
 
 
 class LossSum:
@@ -209,103 +402,5 @@ def check_finite(net):
 
 def first_not_finite(grid, arrays):
     """The position of the first of `arrays` that is not finite on some rank; len(arrays) if all are finite. Collective."""
-    finite = [divergence.all_finite(array) for array in arrays] + [False]
+    finite = [all_finite(array) for array in arrays] + [False]
     return int(grid.min(np.array([finite.index(False)]))[0])
-
-
-def evaluate(net: "ParallelSequential", part: Any, loss_name: str, reader: "Reader", batch_size: int) -> dict[str, Any]:
-    """Evaluate a network on all samples of a part of a data set. Collective.
-
-    All ranks raise Diverged if an output is not finite.
-
-    Parameters
-    ----------
-    net : ParallelSequential
-        The network of this rank.
-    part : gridgrad.datasets.Part
-        The samples.
-    loss_name : str
-        "cross-entropy" for classes, otherwise "mse".
-    reader : Reader
-        A reader of these samples for the network, see READERS.
-    batch_size : int
-        The samples in one global forward pass.
-
-    Returns
-    -------
-    The same dict on every rank: for classes "loss" and "accuracy", otherwise "loss", "mse" and "rmse". loss: the mean over all
-    samples of the loss that training minimises, without weight penalties. accuracy: in percent. mse: the mean over samples and
-    outputs, in units of the standardised targets. rmse: a list with one number for each output, in the units of the data set.
-
-    Examples
-    --------
-    >>> from mpi4py import MPI
-    >>> from gridgrad.datasets import load
-    >>> from gridgrad.nn import Linear, Sequential
-    >>> from gridgrad.parallel import READERS, evaluate, parallelize
-    >>> test = load("airfoil").test
-    >>> net = parallelize(Sequential([Linear(4, 1)]), {"batch": MPI.COMM_WORLD.size})
-    >>> found = evaluate(net, test, "mse", READERS["each"](net, test), batch_size=100)
-    >>> sorted(found), len(found["rmse"])
-    (['loss', 'mse', 'rmse'], 1)
-    >>> net.grid.free()
-    """
-    classes = loss_name == "cross-entropy"
-    cross_entropy, whole = SoftmaxCrossEntropy(), Context(batch_size=len(part))
-    sums = np.zeros(2 if classes else part.target_width, np.float64)
-    finite = True
-    for outputs, y, _ in _forward_passes(net, part, reader, batch_size):
-        y, finite = to_device(y), finite and bool(xp.isfinite(outputs).all())
-        if not net.is_counted or not len(outputs):
-            continue
-        if classes:
-            sums[0] += int(xp.count_nonzero(outputs.argmax(axis=1) == y))
-            sums[1] += cross_entropy.forward(outputs, y, whole)
-        else:
-            sums += to_host(xp.square(outputs - y, dtype=np.float64).sum(axis=0))
-    if not net.grid.min(np.array([int(finite)]))[0]:
-        raise Diverged(f"step {net.step}: outputs in an evaluation are not finite; try a lower --lr")
-    net.grid.world.all_reduce(sums, "evaluation")
-    if classes:
-        return {"loss": float(sums[1]), "accuracy": 100 * float(sums[0]) / len(part)}
-    squares = sums / len(part)
-    mse = float(squares.mean())
-    return {"loss": mse, "mse": mse, "rmse": [float(v) for v in np.sqrt(squares) * part.target_scale]}
-
-
-def predict(net: "ParallelSequential", part: Any, reader: "Reader", batch_size: int) -> np.ndarray | None:
-    """The outputs of a network for all samples of a part of a data set, (samples, outputs). Collective.
-
-    Parameters
-    ----------
-    net, part, reader, batch_size
-        As in `evaluate`.
-
-    Returns
-    -------
-    An array on rank 0, None elsewhere.
-
-    Examples
-    --------
-    >>> from mpi4py import MPI
-    >>> from gridgrad.datasets import load
-    >>> from gridgrad.nn import Linear, Sequential
-    >>> from gridgrad.parallel import READERS, parallelize, predict
-    >>> test = load("airfoil").test
-    >>> net = parallelize(Sequential([Linear(4, 1)]), {"batch": MPI.COMM_WORLD.size})
-    >>> outputs = predict(net, test, READERS["each"](net, test), batch_size=100)
-    >>> outputs is None or outputs.shape == (len(test), 1)
-    True
-    >>> net.grid.free()
-    """
-    passes = _forward_passes(net, part, reader, batch_size)
-    pieces = [net.gather_outputs(outputs, samples) for outputs, _, samples in passes]
-    return np.concatenate([piece for piece in pieces if piece is not None]) if net.grid.rank == 0 else None
-
-
-def _forward_passes(net, part, reader, batch_size):
-    """Yield (this rank's outputs, their targets, samples on all ranks) of passes over all samples, in order. Collective."""
-    for start in range(0, len(part), batch_size):
-        indices = np.arange(start, min(start + batch_size, len(part)))
-        x, y = reader.load(indices)
-        yield net.forward(to_device(x), batch_size=len(indices)), y, len(indices)

@@ -81,7 +81,7 @@ class Pipelines:
         for x, y in self.batches:
             losses += trainer.step([net.blocks(x, y)], len(x))
         losses += trainer.flush()
-        net.executor.transport.group.comm.check_left()
+        net.executor.messages.group.comm.check_left()
         self.found[rank] = losses, net, trainer
 
     def words(self, event):

@@ -10,7 +10,6 @@ from gridgrad.nn.device import to_device
 from gridgrad.parallel import parallelize
 from gridgrad.parallel.grid.devices import ranks_on_cpus
 from gridgrad.parallel.placement.partition import Partition, size
-from gridgrad.parallel.training.steps import accumulated_step
 
 RANKS = 1, 2, 3, 4, 5, 6, 7, 8
 SMALL = 1e-3  # of the largest number of a state: rounding of float32, 1e-7 of that, is then 1e-4 of the least scale
@@ -68,7 +67,7 @@ def parallel(net, grid, plan, optimizer, loss, batches, micro_batches=1, **optio
     optimizer = optimizer(net)
     for x, y in batches:
         mine = [(*block(net, x[part], y[part]), size(part)) for part in micro_batches_of(len(x), micro_batches)]
-        losses.append(accumulated_step(net, LOSSES[loss](), optimizer, mine, len(x)))
+        losses.append(net.trainer(LOSSES[loss](), optimizer).complete_step(mine, len(x)))
     return losses, net.state_dict(everywhere=True)
 
 

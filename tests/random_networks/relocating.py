@@ -6,7 +6,6 @@ from dataclasses import replace
 from gridgrad.nn import LOSSES
 from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.training.relocation import relocate
-from gridgrad.parallel.training.steps import accumulated_step
 from tests.parallel.equality import on_first
 from tests.parallel.pipelines import parts_of
 from tests.random_networks.case import random_shares
@@ -23,7 +22,7 @@ def moves_after_every_step(case, comm):
         optimizer, losses = case.make_optimizer(net), []
         for x, y in case.batches():
             mine = parts_of(net, x, y, case.micro_batches)
-            losses.append(accumulated_step(net, LOSSES[case.loss](), optimizer, mine, len(x)))
+            losses.append(net.trainer(LOSSES[case.loss](), optimizer).complete_step(mine, len(x)))
             now = replace(case, shares=random_shares(rng, case.grid), seed=rng.randrange(10**6))  # other owners too
             relocate(net, optimizer, place(now.network(), grid, now.plan_text(), **now.placing()[1]))
         found = losses, net.state_dict(everywhere=True), outputs_of(net, case)

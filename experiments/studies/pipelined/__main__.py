@@ -46,7 +46,7 @@ from gridgrad.parallel.prediction.critical_path import step_time
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines, partition_step_time, pipeline_step_time
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from gridgrad.parallel.prediction.planner import Planner
-from gridgrad.parallel.training.stage_map import cuts_of
+from gridgrad.parallel.training.distribute import cuts_of
 
 NET = "vgg-style:32,64,128,256"
 KEYS = "net", "shape", "batch_size", "micro_batches", "ranks", "link"  # what names a problem in the results
@@ -149,9 +149,9 @@ class TimedWay:
         table, waited = self.times.table(comm), comm.allgather(self.times.waited / (self.steps * len(self.watched)))
         flights = self.flights()
         if net.named.in_flight:
-            schedule = net.schedule(self.steps)
+            schedule = net.stage_map.schedule(self.steps)
         else:
-            schedule = repeat(net.schedule(net.micro_batches), self.steps)
+            schedule = repeat(net.stage_map.schedule(net.micro_batches), self.steps)
         executor, place = net.executor, net.place
         contexts = {(place, chunk): nbytes for chunk, nbytes in executor.context_bytes.items()}
         weights = {(place, chunk): one.size * net.dtype.itemsize for chunk, one in net.chunks.items()}

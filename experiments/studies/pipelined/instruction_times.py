@@ -8,7 +8,7 @@ from gridgrad.nn.observer import Observer
 
 
 class InstructionTimes(Observer):
-    """Records the seconds of every instruction of this rank, while it observes a PipelinedSequential.
+    """Records the seconds of every instruction of this rank, while it observes a ParallelSequential.
 
         with net.observed_by(InstructionTimes(net)) as times:
             ...

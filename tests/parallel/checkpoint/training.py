@@ -15,7 +15,6 @@ from gridgrad.parallel.checkpoint.restore import newest
 from gridgrad.parallel.checkpoint.saver import Policy, Program, Saver
 from gridgrad.parallel.checkpoint.state import NetworkState, OptimizerState
 from gridgrad.parallel.job.waiting import meet
-from gridgrad.parallel.training.steps import accumulated_step
 from tests.parallel.equality import block, micro_batches_of
 
 SHAPE = 6, 4, 2
@@ -85,7 +84,7 @@ class Training:
         for x, y in batches[self.net.step :]:
             parts = micro_batches_of(len(x), self.micro_batches)
             mine = [(*block(self.net, x[part], y[part]), part.stop - part.start) for part in parts]
-            self.losses.append(accumulated_step(self.net, self.loss, self.optimizer, mine, len(x)))
+            self.losses.append(self.net.trainer(self.loss, self.optimizer).complete_step(mine, len(x)))
         return self
 
     def save(self, directory, **options):

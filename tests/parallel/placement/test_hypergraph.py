@@ -174,12 +174,13 @@ def test_the_halves_of_backward_may_be_separate(comm):
             context = Context()
             loss.forward(net.forward(mine, context, batch_size=len(x)), labels, context)
             dy = loss.backward(context)
-            with net.reduction.backward():
-                if separate:
-                    net.input_gradients(dy, context)
-                    net.parameter_gradients(context)
-                else:
-                    net.backward(dy, context)
+            net.reduction.start()
+            if separate:
+                net.input_gradients(dy, context)
+                net.parameter_gradients(context)
+            else:
+                net.backward(dy, context)
+            net.reduction.finish()
             found.append(to_host(net.grads).copy())
     assert np.allclose(*found, rtol=1e-12, atol=1e-14)
 

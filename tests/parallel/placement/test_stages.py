@@ -10,7 +10,7 @@ from gridgrad.parallel.grid.process_grid import STAGE, places
 from gridgrad.parallel.pipeline.schedule import Route
 from gridgrad.parallel.placement.partition import indices
 from gridgrad.parallel.plans.place_network import check_cuts, cut, place
-from gridgrad.parallel.training.stage_map import balanced_cuts, cuts_of
+from gridgrad.parallel.training.distribute import balanced_cuts, cuts_of
 from tests.parallel.equality import grids
 from tests.parallel.pipelines import dense, images, mlp, serial_net, single
 

@@ -11,13 +11,12 @@ from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import ProcessGrid
 from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.plans.hypergraph import Owners
-from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.critical_path import step_time
 from gridgrad.parallel.prediction.machine import read
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines, partition_step_time
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
-from gridgrad.parallel.training.stage_map import by_exchanges
+from gridgrad.parallel.training.distribute import by_exchanges
 from tests.mpi import mpi
 from tests.parallel.training.test_partition_pipeline import net, owners
 
@@ -48,7 +47,8 @@ def test_route_and_order_are_those_of_training(comm):
         mine = owners(comm.size, seed, fine)
         found = partitioned(net(), {"model": comm.size}, mine, 9, CORI, "async:3")
         with ProcessGrid(comm, model=comm.size) as grid:
-            stage_map = by_exchanges(place(net(), grid, "hypergraph", None, mine), grid)
+            asked = PlacementSpec(grid.sizes, "hypergraph", owners=mine, pipelines=Pipelines())
+            _, stage_map = by_exchanges(net(), grid, asked, None)
         assert found.schedule.route == stage_map.route
         of_training = schedule_names.parse("async:3").schedule_on(
             stage_map.route, found.schedule.micro_batches, stage_map.times

@@ -14,7 +14,6 @@ from gridgrad.parallel.prediction.machine import read
 from gridgrad.parallel.prediction.pipeline_cost import SCHEDULES, Pipelines, pipeline_step_time
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from gridgrad.parallel.prediction.planner import TOLERANCE, NoRoom, Planner
-from gridgrad.parallel.training.pipelined import PipelinedSequential
 from tests.mpi import mpi
 from tests.parallel.equality import error, serial
 
@@ -109,7 +108,7 @@ def test_one_call_makes_a_pipeline_that_trains_as_the_serial_network(comm):
         return Sequential([*layers, Linear(512, 3)], dtype=np.float64, input_shape=(512,), seed=3)
 
     net = parallelize(make(), batch_size=2048, machine=SLOW)
-    assert isinstance(net, PipelinedSequential) and net.grid.sizes[STAGE] > 1
+    assert net.pipeline and net.grid.sizes[STAGE] > 1
     optimizer, loss = SGD(net, lr=0.05, momentum=0.9), SoftmaxCrossEntropy()
     losses = [net.learn(x, y, loss, optimizer) for x, y in batches]
     expected, state = serial(make(), lambda net: SGD(net, lr=0.05, momentum=0.9), "cross-entropy", batches)

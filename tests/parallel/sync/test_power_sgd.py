@@ -14,7 +14,7 @@ from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.sync import power_sgd
 from gridgrad.parallel.sync.power_sgd import CompressedSum, orthonormal
 from gridgrad.parallel.training.relocation import relocate
-from gridgrad.parallel.training.steps import Diverged, accumulated_step
+from gridgrad.parallel.training.steps import Diverged
 from tests.mpi import mpi
 from tests.parallel import pipelines
 from tests.parallel.equality import assert_same, block, error, grids, parallel, serial
@@ -230,11 +230,11 @@ def test_after_divergence_nothing_is_kept(comm, monkeypatch):
     with ProcessGrid(comm, batch=2) as grid, np.errstate(all="ignore"):
         net = parallelize(mlp(), grid, reduction="powersgd:2")
         optimizer, loss = sgd(net), LOSSES["mse"]()
-        accumulated_step(net, loss, optimizer, [(*block(net, x, y), 6)], 6)
+        net.trainer(loss, optimizer).complete_step([(*block(net, x, y), 6)], 6)
         with pytest.raises(Diverged, match="the input"):
-            accumulated_step(net, loss, optimizer, [(*block(net, x * np.nan, y), 6)], 6)
+            net.trainer(loss, optimizer).complete_step([(*block(net, x * np.nan, y), 6)], 6)
         for _ in range(2):
-            accumulated_step(net, loss, optimizer, [(*block(net, x, y), 6)], 6)
+            net.trainer(loss, optimizer).complete_step([(*block(net, x, y), 6)], 6)
         assert all(np.isfinite(to_host(array)).all() for array in (net.params, net.reduction.error))
 
 

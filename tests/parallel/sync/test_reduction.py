@@ -34,7 +34,7 @@ from gridgrad.parallel.sync import overlapped, shared_memory
 from gridgrad.parallel.sync.float16_sums import Float16Sum
 from gridgrad.parallel.sync.overlapped import seconds_of_union
 from gridgrad.parallel.sync.shared_memory import SharedRun, add_up, shared_arrays
-from gridgrad.parallel.training.steps import Diverged, accumulated_step
+from gridgrad.parallel.training.steps import Diverged
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, assert_same, block, error, grids, on_cpus, parallel, serial
 
@@ -350,20 +350,24 @@ def test_divergence_ends_every_reduction_in_the_same_words(comm):
             optimizer = sgd(net)
             micro_batches = [(*block(net, x[part], y[part]), 3) for part in (slice(0, 3), slice(3, 6))]
             with pytest.raises(Diverged, match="the input"):
-                accumulated_step(net, LOSSES["mse"](), optimizer, micro_batches, 6)
+                net.trainer(LOSSES["mse"](), optimizer).complete_step(micro_batches, 6)
             assert net.reduction.accumulated is None or not net.reduction.accumulated.any()
 
 
 @mpi(2)
-def test_a_layer_that_fails_leaves_no_progress_points_behind(comm):
+def test_a_layer_that_fails_leaves_no_progress_points_behind(comm, monkeypatch):
+    """And the next step is as if the failed one had not been."""
     with ProcessGrid(comm, batch=2) as grid:
         net = parallelize(mlp_net(), grid, reduction="overlap:1")
-        context = Context()
-        net.forward(np.ones((3, 7)), context, batch_size=6)
-        assert context.progress is None
-        with pytest.raises(ValueError), net.reduction.backward():
-            net.backward(np.ones((3, 5)), context)
-        assert context.progress is not None and net.observer.progress is None
+        context, loss, optimizer = Context(), LOSSES["mse"](), sgd(net)
+        x, y = next(batches((7,)))
+        part = *block(net, x, y), len(x)
+        with monkeypatch.context() as broken, pytest.raises(ValueError):
+            broken.setattr(loss, "backward", lambda context: np.ones((3, 5)))
+            train_step(net, loss, optimizer, *part, context)
+        assert context.progress is not None and net.observer.progress is None and net.step == 0
+        net.trainer(loss, optimizer, context)._sums.pop(0).wait()  # begun on both ranks
+        assert np.isfinite(train_step(net, loss, optimizer, *part, context))
 
 
 def full(*arguments):

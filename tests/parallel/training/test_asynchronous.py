@@ -96,7 +96,7 @@ def trained(layers, grid, batches, flushes, pipeline):
             assert len(losses) - begun >= step - net.named.in_flight
         losses += trainer.flush()
         assert len(losses) - begun == steps
-    assert not trainer.executor.micro_batches and not trainer.executor._passes and not trainer.executor.losses
+    assert not trainer.executor.micro_batches and not trainer.executor.passes and not trainer.executor.losses
     held = {f"{layer.name}.{p.name}": grid.coordinates[STAGE] for layer, p in net.parameters if p.size}
     stage_of = {name: stage for found in grid.comm.allgather(held) for name, stage in found.items()}
     assert net.step == trainer.executor.updates == len(optimizer.seen) == sum(flushes)

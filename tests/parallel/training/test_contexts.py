@@ -81,12 +81,14 @@ def gradients(grid, layers, shape, schedule, plan="fewest-bytes", **options):
         elif word[0] == "I":
             net.input_gradients(loss_of(i), contexts[i])
         else:
-            with net.reduction.backward(last=word[0].islower()):
-                if word[0] in "Ww":
-                    net.parameter_gradients(contexts[i])
-                else:
-                    net.backward(loss_of(i), contexts[i])
-                own[i] = to_host(net.grads).copy(), losses[i]
+            if word[0].islower():
+                net.reduction.start()
+            if word[0] in "Ww":
+                net.parameter_gradients(contexts[i])
+            else:
+                net.backward(loss_of(i), contexts[i])
+            own[i] = to_host(net.grads).copy(), losses[i]
+            net.reduction.finish() if word[0].islower() else net.reduction.accumulate()
     for where in net.reduction.owned:
         net.reduction.ready(where)
     net.reduction.end_update()

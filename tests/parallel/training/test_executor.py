@@ -12,51 +12,43 @@ from gridgrad.parallel.grid.group import TAGS
 from gridgrad.parallel.grid.process_grid import AXES
 from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.pipeline.generators import complete
-from gridgrad.parallel.pipeline.schedule import Schedule, Unsound, execution
+from gridgrad.parallel.pipeline.schedule import Route, Schedule, Unsound, execution
 from gridgrad.parallel.placement.layout import Layout
 from gridgrad.parallel.plans.place_network import cut
 from gridgrad.parallel.training import messages
+from gridgrad.parallel.training.distribute import balanced_cuts
 from gridgrad.parallel.training.executor import Executor, MicroBatch
-from gridgrad.parallel.training.messages import BufferPool, StageBoundary
-from gridgrad.parallel.training.stage_map import balanced_cuts
+from gridgrad.parallel.training.messages import LEAST_TAGS, WAYS, Messages, StageBoundary
 from tests.parallel.equality import assert_same, micro_batches_of, serial
 from tests.parallel.pipelines import SYNCHRONOUS, dense, images, minibatches, own_schedule, serial_net, single
 
 RATE = 0.05
 
 
-class LocalTransport:
-    """Messages between ranks that all run in one process, in place of a MpiTransport. mailbox: a dict of them for all ranks."""
+class LocalMessages(Messages):
+    """Messages between ranks that all run in one process. mailbox: a dict of them for all ranks."""
 
-    def __init__(self, mailbox, rank, pool):
-        self.mailbox, self.rank, self.pool = mailbox, rank, pool
-        self.expected = {}
+    def __init__(self, mailbox, route, rank, *arguments):
+        super().__init__(None, route, rank, *arguments)
+        self.mailbox, self.rank = mailbox, rank
 
-    def send(self, way, chunk, micro_batch, messages, given=()):
-        for rank, array in messages.items():
-            self.mailbox[way, chunk, micro_batch, self.rank, rank] = array.copy()
+    def post(self, message, arrays, given):
+        for rank, array in arrays.items():
+            self.mailbox[*message, self.rank, rank] = array.copy()
         for array in given:
-            self.pool.give_back(array)
+            self.give_back(array)
 
-    def expect(self, way, chunk, micro_batch, buffers):
-        self.expected[way, chunk, micro_batch] = buffers
+    def expect(self, message, buffers):
+        self.expected[message] = buffers
 
-    def arrived(self, way, chunk, micro_batch):
+    def arrived(self, message):
         """Whether the announced messages have arrived; only then they are taken out of the mailbox."""
-        message = way, chunk, micro_batch
         keys = {rank: (*message, rank, self.rank) for rank in self.expected[message]}
         if not all(key in self.mailbox for key in keys.values()):
             return False
         for rank, array in self.expected.pop(message).items():
             array[...] = self.mailbox.pop(keys[rank])
         return True
-
-    def abandon(self):
-        """Announced messages will not come any more."""
-        self.expected.clear()
-
-    def complete_sends(self):
-        """Nothing is under way in a mailbox."""
 
 
 class OneProcess:
@@ -80,12 +72,10 @@ class OneProcess:
                                       *route.places[number - 1], *route.places[number], rank)
                 for number in range(1, route.chunks)
             }  # fmt: skip
-            pool = BufferPool(self.net.dtype)
             mine = {number: self.chunks[number] for number in route.held(rank)}
-            self.executors.append(
-                Executor(mine, boundaries, route.chunks - 1, LocalTransport(mailbox, rank, pool), pool, versions=None)
-            )
-            self.executors[-1].driver = DriverOf(self, rank)
+            crossing = LocalMessages(mailbox, route, rank, boundaries, self.net.dtype)
+            self.executors.append(Executor(self.net, mine, route.chunks - 1, crossing))
+            self.executors[-1].trainer = TrainerOf(self, rank)
 
     def step(self, rows, x, y, micro_batches):
         """Follow the rows until no rank can go on. Returns {rank: the Instruction at which it waits}."""
@@ -93,7 +83,7 @@ class OneProcess:
             for number, part in enumerate(micro_batches_of(len(x), micro_batches)):
                 samples = part.stop - part.start
                 executor.micro_batches[number] = MicroBatch(x[part], y[part], samples, part.start, len(x), self.net.step)
-        running = {rank: self.executors[rank].run(row) for rank, row in enumerate(rows)}
+        running = {rank: self.executors[rank].run(self.bound(rank, row)) for rank, row in enumerate(rows)}
         waiting, before = {}, None
         while running and waiting != before:
             before = dict(waiting)
@@ -104,36 +94,26 @@ class OneProcess:
         self.net.step += 1
         return waiting
 
+    def bound(self, rank, row):
+        """A row, after whose gradients these are added up."""
+        return self.executors[rank].bound(row, {}, {one: partial(self.add, one.chunk) for one in row if one.op in ("B", "W")})
+
+    def add(self, chunk):
+        self.sums[self.slices[chunk]] += self.net.grads[self.slices[chunk]]
+
     @property
     def losses(self):
         return sum(sum(executor.losses.values()) for executor in self.executors)
 
 
-class DriverOf:
-    """What the executor of one rank calls, in place of a PipelineTrainer."""
-
-    observer = None
+class TrainerOf:
+    """What the executor of one rank calls, in place of a Trainer."""
 
     def __init__(self, whole, rank):
         self.whole, self.rank, self.loss = whole, rank, whole.loss
 
-    def prepare(self, context, micro_batch):
-        context.training = True
-        net = self.whole.net
-        context.begin(net.seed, micro_batch.step, micro_batch.samples, micro_batch.first, micro_batch.minibatch_size)
-
-    def resume(self, context):
-        pass
-
     def loss_known(self):
         pass
-
-    def begins(self, instruction):
-        pass
-
-    def computed(self, instruction):
-        where = self.whole.slices[instruction.chunk]
-        self.whole.sums[where] += self.whole.net.grads[where]
 
     def update(self, micro_batch):
         for chunk in self.whole.route.held(self.rank):
@@ -173,8 +153,8 @@ def test_every_schedule_in_one_process_equals_serial(stages):
                 assert sorted(pipeline.updated) == sorted(2 * [(rank, micro_batches - 1) for rank in range(stages)])
                 for executor, row in zip(pipeline.executors, schedule.rows, strict=True):
                     assert executor.open_at_most == open_at_most(row), schedule.name
-                    assert not executor._passes and not executor.transport.expected
-                assert not pipeline.executors[0].transport.mailbox
+                    assert not executor.passes and executor.messages.is_empty
+                assert not pipeline.executors[0].messages.mailbox
 
 
 def test_a_broken_schedule_stops_where_the_check_says():
@@ -236,11 +216,11 @@ def test_memory_is_used_again(monkeypatch):
         for _ in range(4):
             assert not pipeline.step(schedule.rows, x, y, 4)
             counts.append(
-                (len(taken), sum(map(len, (executor._free[c] for executor in pipeline.executors for c in executor.chunks))))
+                (len(taken), sum(map(len, (executor.free[c] for executor in pipeline.executors for c in executor.chunks))))
             )
         assert counts[1:] == counts[:1] * 3, schedule.name
         for executor, row in zip(pipeline.executors, schedule.rows, strict=True):
-            assert {chunk: len(contexts) for chunk, contexts in executor._free.items()} == open_at_most(row)
+            assert {chunk: len(contexts) for chunk, contexts in executor.free.items()} == open_at_most(row)
             assert executor.peak_bytes() <= sum(open_at_most(row)[c] * size for c, size in executor.context_bytes.items())
 
 
@@ -266,6 +246,6 @@ def test_contexts_share_only_gradients():
 
 
 def test_messages_have_tags_that_groups_do_not_use():
-    transport = messages.MpiTransport(None, 3, None)
-    found = {transport._tag(way, chunk, number) for way in messages.WAYS for chunk in range(3) for number in range(20000)}
-    assert min(found) == TAGS and max(found) < messages.LEAST_TAGS and len(found) == 6 * transport.numbers
+    crossing = Messages(None, Route.contiguous(3), 0, {}, np.float64)
+    found = {crossing._tag(way, chunk, number) for way in WAYS for chunk in range(3) for number in range(20000)}
+    assert min(found) == TAGS and max(found) < LEAST_TAGS and len(found) == 6 * crossing.numbers

@@ -205,7 +205,7 @@ def test_all_ranks_diverge_together_and_nothing_is_left_behind(comm):
                 assert comm.allgather(message) == [message] * comm.size
                 assert isinstance(caught.value, SerialDiverged)
                 executor = trainer.executor
-                assert not executor._passes and not executor.transport.expected and not executor.transport.sending
+                assert not executor.passes and executor.messages.is_empty
                 net.load_state_dict(before)
                 mine = SGD(net, 0.1)
                 assert np.isfinite(net.learn(x, np.eye(3)[y], loss, mine))
@@ -250,17 +250,17 @@ def test_a_message_takes_its_memory_from_a_pool(comm, monkeypatch):
     (x, y), *_ = minibatches(images, (8,))
     with ProcessGrid(comm, stage=2) as grid:
         net = parallelize(serial_net(images), grid)
-        pool, taken, given = net.executor.pool, [], []
-        take, give_back = pool.take, pool.give_back
-        monkeypatch.setattr(pool, "take", lambda size: taken.append(size) or take(size))
-        monkeypatch.setattr(pool, "give_back", lambda array: given.append(array.size) or give_back(array))
+        messages, taken, given = net.executor.messages, [], []
+        take, give_back = messages.take, messages.give_back
+        monkeypatch.setattr(messages, "take", lambda size: taken.append(size) or take(size))
+        monkeypatch.setattr(messages, "give_back", lambda array: given.append(array.size) or give_back(array))
         optimizer, loss = momentum(net), LOSSES["cross-entropy"]()
         for _ in range(3):
             net.learn(x, y, loss, optimizer)
             net.predict(x)
-            net.executor.transport.complete_sends()
+            messages.complete_sends()
             assert taken and sorted(taken) == sorted(given)
-        assert sum(map(len, pool._free.values())) < len(taken) and not net.executor._passes
+        assert sum(map(len, messages.free.values())) < len(taken) and not net.executor.passes
 
 
 # ----- errors
