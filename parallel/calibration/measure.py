@@ -1,10 +1,14 @@
-"""Measuring the numbers of a machine file by running the layers and collectives themselves. All ranks measure at the same time,
-because in training they also compute at the same time and share caches, memory and the network. As other programs slow a
-machine down for moments or minutes, computing times are normalised to an unloaded core (`parallel/calibration/core_speed.py`),
-the fastest of several passes counts, and no operation is slower than a larger one."""
+"""Measuring the numbers of a machine file by running layers, collectives and whole training steps. All ranks measure at the
+same time, because in training they also compute at the same time and share caches, memory and the network. Computing times are
+normalised to an unloaded core (`parallel/calibration/timing.py`), the fastest of several passes counts, and no operation is
+slower than a larger one.
+
+A whole step takes longer than the sum of its operations, because of the interpreter, and because the ranks wait in each
+collective for the last one, whose core may have been taken away for a moment. Two numbers are fitted to measured steps of
+reference networks: `step`, extra seconds of each step, and `wait`, extra seconds of each collective.
+"""
 
 import random as shuffling
-import time
 from functools import partial
 from itertools import cycle, pairwise, product
 
@@ -12,11 +16,16 @@ import numpy as np
 from mpi4py import MPI
 
 from gridgrad import nn
-from gridgrad.nn import SGD, Context, Conv2d, Linear, Sequential, SoftmaxCrossEntropy
-from gridgrad.parallel.calibration.turns import TimeLimit
+from gridgrad.nn import SGD, Context, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential, SoftmaxCrossEntropy, Tanh
+from gridgrad.nn.measured import in_turns, timed
+from gridgrad.parallel.calibration.timing import TimeLimit, slowest_in_turns
 from gridgrad.parallel.grid.collectives import COLLECTIVES
-from gridgrad.parallel.grid.process_grid import MODEL, ProcessGrid
+from gridgrad.parallel.grid.process_grid import HEIGHT, LAYER_AXES, MODEL, ProcessGrid
 from gridgrad.parallel.placement.layer_kinds import TABLED_KERNELS
+from gridgrad.parallel.prediction.cost import cost_of_slowest_rank
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
+from gridgrad.parallel.prediction.planner import every_grid
+from gridgrad.parallel.training.distribute import distribute
 
 SAMPLE = 0.001  # the least seconds of a timed run of an operation
 RUNS, PASSES = 3, 2
@@ -34,48 +43,12 @@ LENGTHS = [1 << k for k in (1, 6, 10, 12, 14, 16, 18, 20, 22)]  # elements of th
 ALWAYS = [LENGTHS[0], 1 << 14, LENGTHS[-1]]  # measured however little time there is
 LONGEST = 1 << 24  # elements of the longest all-reduce, as for the gradients of a large network
 LAYERS = {
-    "relu": nn.ReLU, "leakyrelu": nn.LeakyReLU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid, "dropout": lambda: nn.Dropout(0.5),
-    "batchnorm": lambda: nn.BatchNorm(32), "localresponsenorm": lambda: nn.LocalResponseNorm(5), "flatten": nn.Flatten,
+    "relu": nn.ReLU, "leakyrelu": nn.LeakyReLU, "tanh": Tanh, "sigmoid": nn.Sigmoid, "dropout": lambda: nn.Dropout(0.5),
+    "batchnorm": lambda: nn.BatchNorm(32), "localresponsenorm": lambda: nn.LocalResponseNorm(5), "flatten": Flatten,
 }  # fmt: skip
-POOLINGS = {"maxpool2d": nn.MaxPool2d, "pooled": nn.MaxPool2d, "avgpool2d": nn.AvgPool2d}
-
-
-def seconds(timer, action):
-    """Seconds of one call of an action that all ranks run, normalised to an unloaded core by a NormalisedTimer. Collective."""
-    # The median of `RUNS` runs, of equally many calls on all ranks. The slowest rank counts: in training others wait for it.
-    comm = timer.comm
-    comm.Barrier()
-    start = time.perf_counter()
-    action()
-    first = comm.allreduce(time.perf_counter() - start) / comm.size
-    times, found = max(1, min(1000, round(SAMPLE / max(first, 1e-7)))), []
-    for _ in range(RUNS if first < 0.1 else 1):
-        comm.Barrier()
-        with timer:
-            for _ in range(times):
-                action()
-        found.append(timer.computing / times)
-    found = np.array(found)
-    comm.Allreduce(MPI.IN_PLACE, found, MPI.MAX)
-    return float(np.median(found))
-
-
-def seconds_between(timer, action):
-    """Seconds of one call of a collective behind a matrix product, so that ranks arrive at different times as in training.
-    The mean over the ranks counts, which includes waiting. Normalised as `seconds`. Collective."""
-    comm, found = timer.comm, []
-    a, b, c = random(256, 256), random(256, 256), np.empty((256, 256), np.float32)
-    comm.Barrier()
-    for _ in range(4 * RUNS):
-        np.matmul(a, b, out=c)
-        with timer:
-            action()
-        found.append(timer.seconds)
-        if comm.allreduce(sum(found)) > comm.size * LONG:
-            break
-    found = np.array(found[1:] or found)
-    comm.Allreduce(MPI.IN_PLACE, found)
-    return float(np.median(found) / comm.size)
+POOLINGS = {"maxpool2d": MaxPool2d, "pooled": MaxPool2d, "avgpool2d": nn.AvgPool2d}
+STEPS, STEP_ROUNDS, STEP_PASSES = 6, 3, 4  # of the reference networks
+CLASSES, PLAN = 10, "fewest-bytes"
 
 
 def random(*shape):
@@ -91,6 +64,25 @@ def core(timer):
         "bandwidth": 3 * x.nbytes / seconds(timer, lambda: np.add(x, y, y)),
         "call": seconds(timer, lambda: np.add(one, one, z)),
     }
+
+
+def seconds(timer, action):
+    """Seconds of one call of an action that all ranks run, normalised to an unloaded core by a NormalisedTimer. Collective."""
+    # The median of `RUNS` runs, of equally many calls on all ranks. The slowest rank counts: in training others wait for it.
+    timer.comm.Barrier()
+    first = timer.comm.allreduce(timed(action)()) / timer.comm.size
+    times = max(1, min(1000, round(SAMPLE / max(first, 1e-7))))
+
+    def run():
+        with timer:
+            for _ in range(times):
+                action()
+        return timer.computing / times
+
+    return float(np.median(slowest_in_turns(timer.comm, [run], most=RUNS if first < 0.1 else 1)))
+
+
+# ----- the tables of operations
 
 
 def tables(timer, progress=iter, limit=None):
@@ -116,6 +108,22 @@ def tables(timer, progress=iter, limit=None):
     return {name: completed(table) for name, table in found.items()}, (min(done, len(points)), len(points))
 
 
+def completed(table):
+    """The table with its gaps filled in proportion to measured sizes, as nested lists; no time is above a larger size's."""
+    values = table["seconds"]
+    # What was too large follows from fewer samples, the first axis; what there was no time for, from the nearest sizes.
+    for i, (fewer, more) in enumerate(pairwise(table["axes"][0])):
+        values[i + 1] = np.where(np.isnan(values[i + 1]), values[i] * more / fewer, values[i + 1])
+    logs = np.stack(np.meshgrid(*map(np.log, table["axes"]), indexing="ij"), axis=-1)
+    known = ~np.isnan(values)
+    for gap in map(tuple, np.argwhere(~known)):
+        nearest = np.abs(logs[known] - logs[gap]).sum(axis=-1).argmin()
+        values[gap] = values[known][nearest] * np.exp((logs[gap] - logs[known][nearest]).sum())
+    for axis in range(values.ndim):
+        values = np.flip(np.minimum.accumulate(np.flip(values, axis), axis), axis)
+    return table | {"seconds": values.tolist()}
+
+
 # Each of these functions returns {operation: action} for some sizes, empty if they are too large to be measured.
 
 
@@ -132,17 +140,6 @@ def linear(samples, inputs, outputs):
         "linear.gradients": in_turn([partial(one.gradients, dy, context) for one in layers]),
         "linear.input_gradient": in_turn([partial(one.input_gradient, dy, context) for one in layers]),
     }
-
-
-def turns(nbytes):
-    """How many arrays of `nbytes` bytes a measurement uses in turn, so that they do not stay in the core's cache."""
-    return max(1, min(8, RESIDENT // nbytes))
-
-
-def in_turn(actions):
-    """An action that does these in turn, the next one each time."""
-    turn = cycle(actions)
-    return lambda: next(turn)()
 
 
 def convolution(kernel, images, pixels, inputs, outputs):
@@ -186,13 +183,8 @@ def both(name, one, net, shape, copies):
 def packing(elements, run):
     """Copying every second run of `run` numbers into a contiguous buffer, as for a message."""
     copies = range(turns(12 * elements))
-    pairs = cycle([(random(elements // run + 1, 2, run), np.empty((elements // run + 1, run), np.float32)) for _ in copies])
-
-    def pack():
-        x, flat = next(pairs)
-        flat[...] = x[:, 0]
-
-    return {"pack": pack}
+    pairs = [(random(elements // run + 1, 2, run), np.empty((elements // run + 1, run), np.float32)) for _ in copies]
+    return {"pack": in_turn([partial(np.copyto, flat, x[:, 0]) for x, flat in pairs])}
 
 
 def rest(elements):
@@ -215,20 +207,18 @@ def rest(elements):
     }
 
 
-def completed(table):
-    """The table with its gaps filled in proportion to measured sizes, as nested lists; no time is above a larger size's."""
-    values = table["seconds"]
-    # What was too large follows from fewer samples, the first axis; what there was no time for, from the nearest sizes.
-    for i, (fewer, more) in enumerate(pairwise(table["axes"][0])):
-        values[i + 1] = np.where(np.isnan(values[i + 1]), values[i] * more / fewer, values[i + 1])
-    logs = np.stack(np.meshgrid(*map(np.log, table["axes"]), indexing="ij"), axis=-1)
-    known = ~np.isnan(values)
-    for place in map(tuple, np.argwhere(~known)):
-        nearest = np.abs(logs[known] - logs[place]).sum(axis=-1).argmin()
-        values[place] = values[known][nearest] * np.exp((logs[place] - logs[known][nearest]).sum())
-    for axis in range(values.ndim):
-        values = np.flip(np.minimum.accumulate(np.flip(values, axis), axis), axis)
-    return table | {"seconds": values.tolist()}
+def turns(nbytes):
+    """How many arrays of `nbytes` bytes a measurement uses in turn, so that they do not stay in the core's cache."""
+    return max(1, min(8, RESIDENT // nbytes))
+
+
+def in_turn(actions):
+    """An action that does these in turn, the next one each time."""
+    turn = cycle(actions)
+    return lambda: next(turn)()
+
+
+# ----- the curves of collectives
 
 
 def collectives(timer, progress=iter, limit=None):
@@ -256,9 +246,76 @@ def collectives(timer, progress=iter, limit=None):
     }
 
 
-def link(curve, ranks, core):
-    """{"alpha": seconds per message, "beta": seconds per byte} of the all-reduce's curve; if empty, of a copy in memory."""
-    if not curve:
-        return {"alpha": core["call"], "beta": 2 / core["bandwidth"]}
-    (_, least), (sent, most) = curve[0], curve[-1]
-    return {"alpha": least / COLLECTIVES["all-reduce"].rounds(ranks), "beta": max(most - least, 1e-9) / sent}
+def seconds_between(timer, action):
+    """Seconds of one call of a collective behind a matrix product, so that ranks arrive at different times as in training.
+    The mean over the ranks counts, which includes waiting. Normalised as `seconds`. Collective."""
+    a, b, c = random(256, 256), random(256, 256), np.empty((256, 256), np.float32)
+
+    def run():
+        np.matmul(a, b, out=c)
+        with timer:
+            action()
+        return timer.seconds
+
+    found = in_turns([run], 4 * RUNS, TimeLimit(timer.comm, LONG).is_over, timer.comm.Barrier)[:, 0]
+    timer.comm.Allreduce(MPI.IN_PLACE, found)
+    return float(np.median(found[1:] if len(found) > 1 else found) / timer.comm.size)
+
+
+# ----- whole training steps
+
+
+def dense(width):
+    return Sequential([Linear(96, width), Tanh(), Linear(width, width), ReLU(), Linear(width, CLASSES)], input_shape=(96,))
+
+
+def images():
+    front = [Conv2d(3, 16, 3), MaxPool2d(2), ReLU(), Conv2d(16, 48, 3, padding=1), ReLU()]
+    return Sequential([*front, Flatten(), Linear(48 * 9 * 9, CLASSES)], input_shape=(20, 20, 3))
+
+
+CASES = [(partial(dense, 192), 48), (partial(dense, 640), 160), (partial(dense, 1500), 40), (images, 40), (images, 160)]
+
+
+def problems(ranks):
+    """[(make, batch_size, sizes)] of all measurements of steps: each case on each grid that fits it."""
+    every = product(CASES, every_grid(ranks, LAYER_AXES))
+    return [(*case, sizes) for case, sizes in every if sizes[HEIGHT] == 1 or len(case[0]().input_shape) > 1]
+
+
+def measured_steps(timer, progress=iter, limit=None):
+    """Measured seconds of a step, (passes, problems); after a TimeLimit no second or later pass begins. Collective."""
+    every, limit = problems(timer.comm.size), limit or TimeLimit(timer.comm)
+    return in_turns([lambda: [step_seconds(timer, *problem) for problem in progress(every)]], STEP_PASSES, limit.is_over)[:, 0]
+
+
+def step_seconds(timer, make, batch_size, sizes):
+    """Seconds of a step of the slowest rank, normalised to an unloaded core: the median of the rounds. Collective."""
+    x = np.random.default_rng(0).standard_normal((batch_size, *make().input_shape), np.float32)
+    y = np.arange(batch_size) % CLASSES
+    with ProcessGrid(timer.comm, **sizes) as grid:
+        net = distribute(make(), grid, PLAN)
+        optimizer, loss = SGD(net, lr=1e-4, momentum=0.9), SoftmaxCrossEntropy()
+        net.learn(x, y, loss, optimizer)
+
+        def run():
+            with timer:
+                for _ in range(STEPS):
+                    net.learn(x, y, loss, optimizer)
+            return timer.raw / STEPS, timer.slowness
+
+        raw, slowness = slowest_in_turns(timer.comm, [run], most=STEP_ROUNDS)[:, 0].T
+    return float(np.median(raw / slowness))
+
+
+def fitted(passes, machine, ranks):
+    """{"step", "wait"} in seconds, fitted to the fastest of the `passes`. machine: predicts the rest of each step."""
+    from scipy.optimize import nnls  # here, because it takes long to import
+
+    seconds = passes.min(axis=0)
+    costs = [cost_of_slowest_rank(make(), PlacementSpec(sizes, PLAN), size, machine) for make, size, sizes in problems(ranks)]
+    collectives = np.array([cost.prediction.bounding.collectives for cost in costs])
+    missing = seconds - [cost.seconds for cost in costs]
+    # Relative errors count. Neither number can be negative.
+    (step, wait), _ = nnls(np.array([1 / seconds, collectives / seconds]).T, missing / seconds)
+    return {"step": max(float(step), 1e-9), "wait": max(float(wait), 1e-9)}
