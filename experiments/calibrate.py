@@ -23,8 +23,9 @@ from gridgrad.experiments.common.machine_load import Watch, load_of_job, seen_as
 from gridgrad.experiments.common.options import Parser, check_writable, number
 from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.report import write_json
+from gridgrad.experiments.common.timing import in_words, spread
 from gridgrad.parallel.calibration import measure, this_machine
-from gridgrad.parallel.calibration.timing import NormalisedTimer, TimeLimit, in_words, spread
+from gridgrad.parallel.calibration.timing import NormalisedTimer, TimeLimit
 from gridgrad.parallel.grid.devices import calibrate_kernels
 from gridgrad.parallel.job.run import UserError, on_root, run
 from gridgrad.parallel.prediction import machine

@@ -3,6 +3,8 @@
 from math import ceil
 from statistics import median
 
+import numpy as np
+
 from gridgrad.nn.measured import in_turns, timed
 from gridgrad.parallel.calibration.timing import slowest_in_turns
 
@@ -31,3 +33,17 @@ def median_seconds(grid, action, rounds=7):
     """
     turns = slowest_in_turns(grid.comm, [timed(action)], most=rounds + 1)
     return median(turns[1:, 0].tolist())  # the first turn, in which memory is touched for the first time, does not count
+
+
+def spread(times):
+    """The ratio of a slow to a fast repetition of the same measurement: the 90th percentile over the 10th."""
+    slow, fast = np.percentile(times, [90, 10])
+    return float(slow / fast)
+
+
+def in_words(spreads):
+    """How much times vary, for people; steady load does not show in it. spreads: several of `spread`."""
+    typical, worst = median(spreads), max(spreads)
+    return (
+        f"the same training step took {typical:.2f} times as long at slow moments as at fast ones (at worst {worst:.2f} times)"
+    )

@@ -29,8 +29,9 @@ from gridgrad.experiments.common.options import Parser, check_writable, number, 
 from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.tables import counted, table
 from gridgrad.experiments.common.timed_plans import PlanProblem, TimedPlan
+from gridgrad.experiments.common.timing import in_words, spread
 from gridgrad.nn import Conv2d
-from gridgrad.parallel.calibration.timing import NormalisedTimer, TimeLimit, in_words, spread
+from gridgrad.parallel.calibration.timing import NormalisedTimer, TimeLimit
 from gridgrad.parallel.grid.process_grid import LAYER_AXES
 from gridgrad.parallel.job.run import on_root, run
 from gridgrad.parallel.prediction import machine

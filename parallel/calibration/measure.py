@@ -39,14 +39,15 @@ CONVOLUTION = [1, 8, 64], [16, 64, 256, 1024], CHANNELS, FILTERS  # images, pixe
 ELEMENTS = [1 << k for k in (7, 10, 12, 15, 18, 21, 23)]
 RUN_LENGTHS = [4, 16, 64, 256, 1024]  # lengths of the contiguous runs that are packed into a message
 POOLED_CHANNELS = [6, 32]
+LAYERS = {  # of which only the number of elements matters
+    "relu": ReLU, "leakyrelu": nn.LeakyReLU, "tanh": Tanh, "sigmoid": nn.Sigmoid, "dropout": partial(nn.Dropout, 0.5),
+    "batchnorm": partial(nn.BatchNorm, 32), "localresponsenorm": partial(nn.LocalResponseNorm, 5), "flatten": Flatten,
+}  # fmt: skip
+# 2 x 2. "pooled" reads from the cache, as right after a convolution.
+POOLINGS = {"maxpool2d": partial(MaxPool2d, 2), "pooled": partial(MaxPool2d, 2), "avgpool2d": partial(nn.AvgPool2d, 2)}
 LENGTHS = [1 << k for k in (1, 6, 10, 12, 14, 16, 18, 20, 22)]  # elements of the collectives
 ALWAYS = [LENGTHS[0], 1 << 14, LENGTHS[-1]]  # measured however little time there is
 LONGEST = 1 << 24  # elements of the longest all-reduce, as for the gradients of a large network
-LAYERS = {
-    "relu": nn.ReLU, "leakyrelu": nn.LeakyReLU, "tanh": Tanh, "sigmoid": nn.Sigmoid, "dropout": lambda: nn.Dropout(0.5),
-    "batchnorm": lambda: nn.BatchNorm(32), "localresponsenorm": lambda: nn.LocalResponseNorm(5), "flatten": Flatten,
-}  # fmt: skip
-POOLINGS = {"maxpool2d": MaxPool2d, "pooled": MaxPool2d, "avgpool2d": nn.AvgPool2d}
 STEPS, STEP_ROUNDS, STEP_PASSES = 6, 3, 4  # of the reference networks
 CLASSES, PLAN = 10, "fewest-bytes"
 
@@ -91,7 +92,7 @@ def tables(timer, progress=iter, limit=None):
     points = [(linear, LINEAR, sizes) for sizes in product(*LINEAR)]
     points += [(convolution, CONVOLUTION, (kernel, *sizes)) for kernel in TABLED_KERNELS for sizes in product(*CONVOLUTION)]
     points += [(layer, [ELEMENTS], sizes) for sizes in product(LAYERS, ELEMENTS)]
-    points += [(pooling, [ELEMENTS, POOLED_CHANNELS], sizes) for sizes in product(POOLINGS, ELEMENTS, POOLED_CHANNELS)]
+    points += [(layer, [ELEMENTS, POOLED_CHANNELS], sizes) for sizes in product(POOLINGS, ELEMENTS, POOLED_CHANNELS)]
     points += [(packing, [ELEMENTS, RUN_LENGTHS], sizes) for sizes in product(ELEMENTS, RUN_LENGTHS)]
     points += [(rest, [ELEMENTS], (elements,)) for elements in ELEMENTS]
     # A random order, the same on all ranks, spreads the gaps over all tables if the time ends early.
@@ -153,30 +154,18 @@ def convolution(kernel, images, pixels, inputs, outputs):
     return {f"conv{kernel}.{name}": partial(*call, context) for name, call in passes.items()}
 
 
-def layer(name, elements):
-    """Both passes of a layer of `LAYERS`; only the number of elements matters."""
-    one = LAYERS[name]()
+def layer(name, elements, channels=32):
+    """Both passes of a layer of `LAYERS` or `POOLINGS`."""
+    one, context, pixels = (LAYERS | POOLINGS)[name](), Context(), elements // channels
     net = Sequential([one])
-    one.in_place = True  # as behind a Linear or a convolution
-    shape = (elements // 2048, 8, 8, 32) if elements >= 2048 else (1, 2, elements // 64, 32)
-    return both(name, one, net, shape, turns(4 * elements))
-
-
-def pooling(name, elements, channels):
-    """Both passes of a 2 x 2 pooling. "pooled" reads from the cache, as right after a convolution."""
-    one, pixels = POOLINGS[name](2), elements // channels
+    one.in_place = name in LAYERS  # as behind a Linear or a convolution
     shape = (pixels // 64, 8, 8, channels) if pixels >= 64 else (1, 2, max(2, pixels // 2), channels)
-    return both(name, one, one, shape, turns(4 * elements) if name != "pooled" else 1)
-
-
-def both(name, one, net, shape, copies):
-    """Forward and backward of a layer. net: whose forward prepares for backward. copies: how many inputs are used in turn."""
-    context = Context()
-    inputs = cycle([random(*shape) for _ in range(copies)])
-    dy = cycle([np.zeros_like(net.forward(next(inputs), context)) for _ in range(copies)])  # they remain zeros
+    copies = range(turns(4 * elements) if name != "pooled" else 1)
+    inputs = [random(*shape) for _ in copies]
+    gradients = [np.zeros_like(net.forward(x, context)) for x in inputs]  # they remain zeros
     return {
-        f"{name}.forward": lambda: one.forward(next(inputs), context),
-        f"{name}.backward": lambda: one.backward(next(dy), context),
+        f"{name}.forward": in_turn([partial(one.forward, x, context) for x in inputs]),
+        f"{name}.backward": in_turn([partial(one.backward, dy, context) for dy in gradients]),
     }
 
 

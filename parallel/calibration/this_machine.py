@@ -19,16 +19,22 @@ from mpi4py import MPI
 from threadpoolctl import threadpool_limits
 
 from gridgrad.nn.files.documents import content_of
-from gridgrad.nn.kernels.processor import blas, processor
+from gridgrad.nn.kernels.processor import blas
 from gridgrad.nn.measured import answer_file, timed
 from gridgrad.parallel.calibration import measure
-from gridgrad.parallel.calibration.timing import NormalisedTimer, TimeLimit, measured_once, on_machine, slowest_in_turns
+from gridgrad.parallel.calibration.timing import (
+    NormalisedTimer,
+    TimeLimit,
+    measured_once,
+    on_machine,
+    processors_and_links,
+    slowest_in_turns,
+)
 from gridgrad.parallel.grid.collectives import COLLECTIVES, all_reduce_elements
 from gridgrad.parallel.grid.process_grid import BATCH, ProcessGrid
 from gridgrad.parallel.job.own_process import LINK
 from gridgrad.parallel.prediction import machine
 
-TRANSPORT = "GRIDGRAD_LINK", "FI_", "UCX_", "OMPI_MCA_", "MPIR_CVAR_"  # how the names of such environment variables begin
 TABLES_SHARE = 0.8  # the share of a time limit within which the tables have to be complete
 PROBE_SECONDS = 2.5  # the budget of a probe
 PRODUCT = 512  # the side of the matrices that it multiplies
@@ -49,10 +55,12 @@ def machine_of_job(comm):
                   f"minutes: mpiexec -n {comm.size} gridgrad calibrate", file=sys.stderr, flush=True)  # fmt: skip
         return json.dumps(measure_quickly(comm))
 
-    path = machine_file(comm)
-    text = measured_once(
-        comm, path, bytes.decode, measure, lambda _: "the next run measures again, and may choose another grid"
-    )
+    path, without = machine_file(comm), "the next run measures again, and may choose another grid"
+    return machine_of_text(path, measured_once(comm, path, bytes.decode, measure, lambda text: without))
+
+
+def machine_of_text(path, text):
+    """The Machine in the text of a stored file; ValueError, which names the file, if the text is damaged."""
     try:
         return machine.checked(content_of(text))
     except ValueError:
@@ -64,13 +72,6 @@ def machine_file(comm):
     ranks = ranks_of_node(comm)
     threads = os.environ.get("OMP_NUM_THREADS")
     return answer_file(f"machine-{comm.size}-ranks-{ranks}-a-node", comm.size, ranks, threads, *processors_and_links())
-
-
-def processors_and_links(environ=os.environ):
-    """What a measurement of a job depends on, whatever its grid: the processor, the MPI library, and the environment variables
-    that choose or describe the network between nodes."""
-    links = sorted(f"{name}={value}" for name, value in environ.items() if name.startswith(TRANSPORT))
-    return processor().title, os.cpu_count(), *MPI.get_vendor(), *links
 
 
 def ranks_of_node(comm):

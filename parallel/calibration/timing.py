@@ -1,4 +1,4 @@
-"""Timing what all ranks of a job do together: until a time limit, in turns, and normalised to an unloaded core.
+"""Measuring what all ranks of a job do together: in turns until a time limit, once, and normalised to an unloaded core.
 
 Whatever else runs on a machine, or on its host, slows it down for moments or minutes. A time is *normalised to an unloaded
 core* when it is multiplied by the time that a small matrix product took on the unloaded core, and divided by the time that it
@@ -10,13 +10,14 @@ import os
 import platform
 import time
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 from mpi4py import MPI
 
+from gridgrad.nn.kernels.processor import processor
 from gridgrad.nn.measured import in_turns, store, stored, timed
 
+TRANSPORT = "GRIDGRAD_LINK", "FI_", "UCX_", "OMPI_MCA_", "MPIR_CVAR_"  # how the names of such environment variables begin
 SIDE, PROBES = 128, 10
 START_ID = Path("/proc/sys/kernel/random/boot_id")  # of this start of the system: no two machines have the same
 _A, _B, _C = (np.ones((SIDE, SIDE), np.float32) for _ in range(3))
@@ -53,6 +54,13 @@ def measured_once(comm, path, read, measure, without):
         if comm.rank == 0:
             store(path, text, without(text))
     return text
+
+
+def processors_and_links(environ=os.environ):
+    """What a measurement of a job depends on, whatever its grid: the processor, the MPI library, and the environment variables
+    that choose or describe the network between nodes."""
+    links = sorted(f"{name}={value}" for name, value in environ.items() if name.startswith(TRANSPORT))
+    return processor().title, os.cpu_count(), *MPI.get_vendor(), *links
 
 
 def core_seconds(probes=PROBES):
@@ -95,17 +103,3 @@ def machine():
         return START_ID.read_text().strip() or platform.node()
     except (OSError, ValueError):
         return platform.node()
-
-
-def spread(times):
-    """The ratio of a slow to a fast repetition of the same measurement: the 90th percentile over the 10th."""
-    slow, fast = np.percentile(times, [90, 10])
-    return float(slow / fast)
-
-
-def in_words(spreads):
-    """How much times vary, for people; steady load does not show in it. spreads: several of `spread`."""
-    typical, worst = median(spreads), max(spreads)
-    return (
-        f"the same training step took {typical:.2f} times as long at slow moments as at fast ones (at worst {worst:.2f} times)"
-    )

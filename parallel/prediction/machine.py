@@ -58,10 +58,7 @@ class Machine:
 
     def __post_init__(self):
         self._tables = self.tables | input_gradients(self.tables)
-        self._curves = {
-            kind: {int(ranks): [tuple(point) for point in curve] for ranks, curve in curves.items()}
-            for kind, curves in self.collectives.items()
-        }
+        self._curves = {kind: {int(p): tuple(zip(*curve)) for p, curve in of.items()} for kind, of in self.collectives.items()}
         self.operation_seconds = lru_cache(maxsize=1 << 16)(self._operation_seconds)
         self.collective_seconds = lru_cache(maxsize=1 << 16)(self._collective_seconds)
 
@@ -73,7 +70,7 @@ class Machine:
             kind, _, phase = name.partition(".")
             if kind == "linear" or kind.startswith("conv"):
                 times = 2 * (2 if phase == "backward" else 1) * (int(kind[4:]) ** 2 if kind != "linear" else 1)
-                found = values(table["seconds"], [len(axis) for axis in table["axes"]])
+                found = np.ravel(table["seconds"]).tolist()
                 rates += [times * prod(sizes) / seconds for sizes, seconds in zip(product(*table["axes"]), found)]
         return max(rates)
 
@@ -110,11 +107,10 @@ class Machine:
         if group.size == 1:
             return 0.0
         if curves := self._curves.get(kind):
-            if group.size in curves:
-                return interpolated(curves[group.size], sent)
             known = max((p for p in curves if p <= group.size), default=min(curves))
-            latency = curves[known][0][1]
-            return latency * math.log2(group.size) / math.log2(known) + interpolated(curves[known], sent) - latency
+            nbytes, seconds = curves[known]
+            more_rounds = seconds[0] * (math.log2(group.size) / math.log2(known) - 1)
+            return on_lattice([nbytes], seconds, (sent,)) + more_rounds
         within, between = self.links["node"], self.links["network"]
         through_memory, rounds = max(within["beta"], ACCESSES / self.bandwidth(ranks)), COLLECTIVES[kind].rounds(group.size)
         if group.size <= group.on_node:
@@ -132,22 +128,9 @@ class Machine:
         return latency, max(0.0, whole - latency)
 
 
-def interpolated(points, x):
-    """y at x on a curve through points (x, y) with increasing x, between and beyond them as in `on_lattice`."""
-    xs = [point[0] for point in points]
-    i = bisect_right(xs, x)
-    if i == 0:
-        return points[0][1]
-    if i == len(points):
-        return points[-1][1] * max(x, 1) / max(xs[-1], 1)
-    (x0, y0), (x1, y1) = points[i - 1], points[i]
-    share = math.log(x / x0) / math.log(x1 / x0)
-    return y0 * (y1 / y0) ** share
-
-
 def on_lattice(axes, seconds, sizes):
-    """Seconds of an operation of these sizes, from those measured on a lattice: multilinear on logarithmic axes, below the
-    lattice constant, above it proportional. axes: lists of increasing sizes. seconds: nested lists, a level for each axis."""
+    """Seconds of an operation or collective of these sizes, from those measured on a lattice: multilinear on logarithmic axes,
+    below the lattice constant, above it proportional. axes: increasing sizes. seconds: nested lists, a level for each axis."""
     corners, factor = [], 1.0
     for axis, size in zip(axes, sizes):
         if size >= axis[-1]:

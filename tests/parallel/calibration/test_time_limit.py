@@ -5,8 +5,9 @@ import platform
 import numpy as np
 import pytest
 
+from gridgrad.experiments.common.timing import in_words, spread
 from gridgrad.parallel.calibration import measure, this_machine, timing
-from gridgrad.parallel.calibration.timing import NormalisedTimer, TimeLimit, in_words, spread
+from gridgrad.parallel.calibration.timing import NormalisedTimer, TimeLimit
 from gridgrad.parallel.grid.grid_description import GroupDescription
 from gridgrad.parallel.prediction import machine
 from tests.clock import Clock

@@ -10,7 +10,7 @@ from gridgrad.parallel.calibration.timing import NormalisedTimer
 from gridgrad.parallel.grid.grid_description import GridDescription, GroupDescription
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.cost import Cost
-from gridgrad.parallel.prediction.machine import checked, interpolated, names, on_lattice, read
+from gridgrad.parallel.prediction.machine import checked, names, on_lattice, read
 from tests.mpi import mpi
 
 GOOD = {
@@ -33,7 +33,7 @@ def test_tables_are_exact_where_measured_and_follow_powers_between():
     assert on_lattice(*table, (1, 100)) == pytest.approx(8**0.5)
     assert on_lattice(*table, (64, 10)) == pytest.approx(16)  # in proportion above
     assert on_lattice(*table, (1, 1)) == pytest.approx(1)  # flat below
-    assert interpolated([(8, 1.0), (32, 4.0)], 16) == pytest.approx(2)
+    assert on_lattice([(8, 32)], (1.0, 4.0), (16,)) == pytest.approx(2)
 
 
 def test_constants_where_nothing_was_measured():
