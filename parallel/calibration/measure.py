@@ -27,6 +27,8 @@ from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from gridgrad.parallel.prediction.planner import every_grid
 from gridgrad.parallel.training.distribute import distribute
 
+PRODUCT = 512  # the side of matrices that are multiplied
+NUMBERS = 1 << 23  # in each of the arrays that are added: more than a cache holds
 SAMPLE = 0.001  # the least seconds of a timed run of an operation
 RUNS, PASSES = 3, 2
 LONG = 1.0  # the most seconds that the runs of one collective take together
@@ -56,15 +58,16 @@ def random(*shape):
     return np.random.default_rng(0).standard_normal(shape, np.float32)
 
 
-def core(timer):
-    """The entry `core` of a machine file: operations and bytes per second, seconds of the smallest operation. Collective."""
-    a, b, c = random(512, 512), random(512, 512), np.empty((512, 512), np.float32)
-    x, y, z, one = (np.ones(n, np.float32) for n in (1 << 23, 1 << 23, 1, 1))
-    return {
-        "flops": 2 * 512**3 / seconds(timer, lambda: np.matmul(a, b, c)),
-        "bandwidth": 3 * x.nbytes / seconds(timer, lambda: np.add(x, y, y)),
-        "call": seconds(timer, lambda: np.add(one, one, z)),
-    }
+def core_actions():
+    """What the constants of a core are measured by: a large product, an addition in memory, the smallest operation."""
+    a, b, c = random(PRODUCT, PRODUCT), random(PRODUCT, PRODUCT), np.empty((PRODUCT, PRODUCT), np.float32)
+    x, y, z, one = (np.ones(n, np.float32) for n in (NUMBERS, NUMBERS, 1, 1))
+    return [partial(np.matmul, a, b, out=c), partial(np.add, x, y, out=y), partial(np.add, one, one, out=z)]
+
+
+def core_of(product, addition, call):
+    """The entry `core` of a machine file: operations and bytes per second, seconds of a call; from those of `core_actions`."""
+    return {"flops": 2 * PRODUCT**3 / product, "bandwidth": 3 * 4 * NUMBERS / addition, "call": call}
 
 
 def seconds(timer, action):

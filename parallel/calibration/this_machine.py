@@ -21,15 +21,8 @@ from threadpoolctl import threadpool_limits
 from gridgrad.nn.files.documents import content_of
 from gridgrad.nn.kernels.processor import blas
 from gridgrad.nn.measured import answer_file, timed
-from gridgrad.parallel.calibration import measure
-from gridgrad.parallel.calibration.timing import (
-    NormalisedTimer,
-    TimeLimit,
-    measured_once,
-    on_machine,
-    processors_and_links,
-    slowest_in_turns,
-)
+from gridgrad.parallel.calibration import measure, timing
+from gridgrad.parallel.calibration.timing import TimeLimit, on_machine
 from gridgrad.parallel.grid.collectives import COLLECTIVES, all_reduce_elements
 from gridgrad.parallel.grid.process_grid import BATCH, ProcessGrid
 from gridgrad.parallel.job.own_process import LINK
@@ -37,8 +30,6 @@ from gridgrad.parallel.prediction import machine
 
 TABLES_SHARE = 0.8  # the share of a time limit within which the tables have to be complete
 PROBE_SECONDS = 2.5  # the budget of a probe
-PRODUCT = 512  # the side of the matrices that it multiplies
-NUMBERS = 1 << 23  # in each of the arrays that are added: more than a cache holds
 SUMMED = 1, 1 << 20  # elements of a short and of a long all-reduce
 CALLS = 8  # of the short one in a turn
 AGREE = 0.25  # turns within this share of each other agree
@@ -56,7 +47,7 @@ def machine_of_job(comm):
         return json.dumps(measure_quickly(comm))
 
     path, without = machine_file(comm), "the next run measures again, and may choose another grid"
-    return machine_of_text(path, measured_once(comm, path, bytes.decode, measure, lambda text: without))
+    return machine_of_text(path, timing.measured_once(comm, path, bytes.decode, measure, lambda text: without))
 
 
 def machine_of_text(path, text):
@@ -71,7 +62,7 @@ def machine_file(comm):
     """The path of the machine file for jobs like this one, which may not exist. Collective."""
     ranks = ranks_of_node(comm)
     threads = os.environ.get("OMP_NUM_THREADS")
-    return answer_file(f"machine-{comm.size}-ranks-{ranks}-a-node", comm.size, ranks, threads, *processors_and_links())
+    return answer_file(f"machine-{comm.size}-ranks-{ranks}-a-node", comm.size, ranks, threads, *timing.processors_and_links())
 
 
 def ranks_of_node(comm):
@@ -82,30 +73,17 @@ def ranks_of_node(comm):
 
 def measure_quickly(comm):
     """The content of a machine file of constants alone, measured in `PROBE_SECONDS`. Collective."""
-    a, b, c = (np.ones((PRODUCT, PRODUCT), np.float32) for _ in range(3))
-    x, y, one, two = (np.ones(n, np.float32) for n in (NUMBERS, NUMBERS, 1, 1))
-    trials = [
-        timed(lambda: np.matmul(a, b, out=c), clock=time.thread_time),
-        timed(lambda: np.add(x, y, out=y), clock=time.thread_time),
-        timed(lambda: np.add(one, one, out=two), 1000, time.thread_time),
-    ]
-    cores, threads, limit = (
-        (os.cpu_count() or 1) / max(on_machine(comm)),
-        max(1, blas().threads),
-        TimeLimit(comm, PROBE_SECONDS),
-    )
+    trials = [timed(action, times, time.thread_time) for action, times in zip(measure.core_actions(), (1, 1, 1000))]
+    limit, threads = TimeLimit(comm, PROBE_SECONDS), max(1, blas().threads)
+    cores = (os.cpu_count() or 1) / max(on_machine(comm))  # of this rank
     with ProcessGrid(comm, batch=comm.size) as grid, threadpool_limits(1, "blas"):
         if comm.size > 1:
             trials += [timed(COLLECTIVES["all-reduce"].trial(grid.group(BATCH), n), CALLS // n or 1) for n in SUMMED]
-        turns = slowest_in_turns(comm, trials, limit)
+        turns = timing.slowest_in_turns(comm, trials, limit)
     product, addition, call, *sums = turns.min(axis=0).tolist()
-    core = {
-        "flops": 2 * PRODUCT**3 / product * min(threads, cores),
-        "bandwidth": 3 * x.nbytes / addition * min(1.0, cores),
-        "call": call / min(1.0, cores),
-        "crowd": max(1.0, 1 / cores),
-        "uncertainty": CROWDED if cores < 1 else uncertainty(turns),
-    }
+    part = min(1.0, cores)
+    core = measure.core_of(product / min(threads, cores), addition / part, call / part)
+    core |= {"crowd": max(1.0, 1 / cores), "uncertainty": CROWDED if cores < 1 else uncertainty(turns)}
     curve = [[4 * all_reduce_elements(n, comm.size, 0), seconds] for n, seconds in zip(SUMMED, sums)]
     return content(comm, core, curve, "measured quickly")
 
@@ -121,10 +99,11 @@ def uncertainty(turns):
 
 def measure_thoroughly(comm, progress=iter, limit=None):
     """The content of a machine file with tables, measured in minutes or until a TimeLimit. Collective."""
-    timer, limit = NormalisedTimer(comm), limit or TimeLimit(comm)
+    timer, limit = timing.NormalisedTimer(comm), limit or TimeLimit(comm)
     tables, (done, sizes) = measure.tables(timer, progress, limit.share(TABLES_SHARE))
     curves = measure.collectives(timer, progress, limit)
-    core = measure.core(timer) | {"calm": timer.unloaded, "crowd": timer.crowd}
+    constants = measure.core_of(*(measure.seconds(timer, action) for action in measure.core_actions()))
+    core = constants | {"calm": timer.unloaded, "crowd": timer.crowd}
     found = content(comm, core, curves["all-reduce"][str(comm.size)] if curves else [], "measured", tables, curves)
     if done < sizes:
         found["source"] += f"; only {done} of {sizes} sizes of operations were measured: predictions may be far off"

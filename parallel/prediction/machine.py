@@ -42,6 +42,7 @@ ACCESSES = 3  # to memory for each byte that goes from rank to rank within a nod
 TABLES = re.compile(
     r"linear\.(forward|gradients|input_gradient)|conv[35]\.(forward|gradients|backward)|[a-z0-9]+(\.(forward|backward))?"
 )
+AXES = {"linear": 3, "conv3": 4, "conv5": 4, "maxpool2d": 2, "avgpool2d": 2, "pooled": 2, "pack": 2}  # those of others have 1
 
 
 @dataclass
@@ -221,11 +222,11 @@ def checked(content):
 
 def check_table(name, table):
     """Raise ValueError unless this is the table of an operation."""
-    where, axes = f"tables.{name}", table.get("axes")
+    where, axes, dimensions = f"tables.{name}", table.get("axes"), AXES.get(name.partition(".")[0], 1)
     if not TABLES.fullmatch(name):
         raise ValueError(f"{where} is of no operation that is known")
-    if set(table) != {"axes", "seconds"} or not isinstance(axes, list | tuple) or len(axes) != dimensions(name):
-        raise ValueError(f"{where} must have the seconds, and the sizes of {dimensions(name)} axes")
+    if set(table) != {"axes", "seconds"} or not isinstance(axes, list | tuple) or len(axes) != dimensions:
+        raise ValueError(f"{where} must have the seconds, and the sizes of {dimensions} axes")
     for axis in axes:
         check(axis, INCREASING, f"{where}.axes")
     for number in values(table["seconds"], [len(axis) for axis in axes], f"{where}.seconds"):
@@ -242,12 +243,6 @@ def check_curves(where, curves):
         if any(len(point) != 2 for point in curve):
             raise ValueError(f"{where}.{ranks} must be a list of [bytes, seconds]")
         check([sent for sent, _ in curve], INCREASING, f"{where}.{ranks}")
-
-
-def dimensions(name):
-    """How many axes the table of an operation has."""
-    kind = name.partition(".")[0]
-    return {"linear": 3, "conv3": 4, "conv5": 4, "maxpool2d": 2, "avgpool2d": 2, "pooled": 2, "pack": 2}.get(kind, 1)
 
 
 def values(nested, shape, where="seconds"):
