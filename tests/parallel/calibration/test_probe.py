@@ -67,7 +67,7 @@ def test_a_stored_probe_is_used_until_a_calibration_takes_its_place(comm, monkey
     with redirect_stderr(said):
         first = this_machine.machine_of_job(comm)
     comm.Barrier()  # rank 0 has stored it
-    assert first.uncertainty and path.is_file()
+    assert first.uncertainty and path.is_file() and first.node["ranks"] == comm.size
     assert said.getvalue().count("\n") == said.getvalue().count("gridgrad calibrate") == (comm.rank == 0)
     with monkeypatch.context() as patched:
         patched.setattr(this_machine, "measure_quickly", lambda comm: pytest.fail("it is measured again"))

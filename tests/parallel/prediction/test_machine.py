@@ -1,6 +1,7 @@
 """Machine files: what is interpolated, what is refused, and what a measurement writes."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -166,24 +167,13 @@ def shorten(monkeypatch, module, **settings):
         monkeypatch.setattr(module, name, value)
 
 
-@mpi(1, 2, 3)
-def test_a_measurement_of_seconds_is_a_machine_file_and_is_remembered(comm, monkeypatch):
-    shorten(monkeypatch, this_machine, PROBE_SECONDS=-1.0)
-    first = this_machine.machine_of_job(comm)
-    assert this_machine.machine_file(comm).is_file() and first.node["ranks"] == comm.size
-    assert (
-        machine.checked(json.loads(this_machine.machine_file(comm).read_text())).core
-        == first.core
-        == this_machine.machine_of_job(comm).core
-    )
-
-
 @mpi(1, 2)
 def test_what_steps_take_beyond_their_parts(comm, monkeypatch):
     shorten(monkeypatch, measure, SAMPLE=1e-6, RUNS=1, STEPS=1, STEP_ROUNDS=1, STEP_PASSES=2)
-    first = this_machine.machine_of_job(comm)
+    shorten(monkeypatch, this_machine, PROBE_SECONDS=-1.0)
+    first = machine.checked(comm.bcast(this_machine.measure_quickly(comm)))
     found = measure.fitted(measure.measured_steps(NormalisedTimer(comm)), first, comm.size)
-    again = machine.checked(json.loads(this_machine.machine_file(comm).read_text()) | {"core": first.core | found})
+    again = replace(first, core=first.core | found)
     assert found["step"] > 0 and found["wait"] > 0
     assert comm.allgather(found) == [found] * comm.size
     net = measure.dense(64)
