@@ -35,7 +35,7 @@ from gridgrad.parallel.placement.placements import MASTER, C, H, Shard
 from gridgrad.parallel.placement.plan import INPUTS, OUTPUTS, weighted
 from gridgrad.parallel.placement.redistribute import Redistribute
 from gridgrad.parallel.plans.marques import HandedConv2d, HandOut
-from gridgrad.parallel.plans.place_network import checked, place, splits
+from gridgrad.parallel.plans.place_network import checked, place
 from gridgrad.parallel.plans.plans import PLANS
 from gridgrad.parallel.prediction.machine import Machine
 from gridgrad.parallel.prediction.workload import Workload
@@ -141,11 +141,9 @@ class RankCosts:
             if leaf.name in self.layers and leaf.parameters:
                 weight = leaf.conv.weight if isinstance(leaf, HandedConv2d) else leaf.parameters[0]
                 self.blocks[leaf.name] = weight.block_shape[-2:]
-        divided = splits(self.grid.sizes, shares)
-        self.samples, own_rows = (
-            divided[axis].of_length(self.total(axis)).size(self.grid.coordinates[axis]) for axis in (BATCH, HEIGHT)
-        )
-        self.rows = own_rows / max(1, self.total(HEIGHT))
+        at, splits = self.grid.coordinates, self.placed.splits
+        self.samples, rows = (splits[axis].of_length(self.total(axis)).size(at[axis]) for axis in (BATCH, HEIGHT))
+        self.rows = rows / max(1, self.total(HEIGHT))
 
     def total(self, axis):
         """How many samples or rows the ranks of the axis batch or height share."""
@@ -158,16 +156,16 @@ class RankCosts:
         there is, the names of the layers that compute with it. seconds(share): (computing, sending) of this rank in a step."""
         if axis == MODEL:
             return list(self._outputs())
-        total, moves = self.total(axis), [move for move in map(move_in, self.placed.layers) if move and not move.is_exchange]
+        return [(axis, self.total(axis), tuple(self.layers), self._of_samples if axis == BATCH else self._of_rows)]
 
-        def of_samples(share):
-            sending = sum(self._moving(move, *way, share) for move in moves for way in move.ways.values())
-            return self._all_layers(share, self.rows), sending
+    def _of_samples(self, share):
+        """(computing, sending) with a share of the samples."""
+        moves = [move for move in map(move_in, self.placed.layers) if move and not move.is_exchange]
+        sending = sum(self._moving(move, *way, share) for move in moves for way in move.ways.values())
+        return self._all_layers(share, self.rows), sending
 
-        def of_rows(share):
-            return self._all_layers(self.samples, share / max(1, total)), 0.0
-
-        return [(axis, total, tuple(self.layers), of_samples if axis == BATCH else of_rows)]
+    def _of_rows(self, share):
+        return self._all_layers(self.samples, share / max(1, self.total(HEIGHT))), 0.0
 
     def _all_layers(self, samples, rows):
         """Seconds of this rank's blocks of all layers with weights, for some samples and a part of the rows."""
