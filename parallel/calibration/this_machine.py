@@ -40,14 +40,14 @@ CROWDED = 3.0  # that where ranks share cores: how long they wait for each other
 def machine_of_job(comm):
     """The Machine of these ranks, stored or probed now. Collective. ValueError if its file is damaged."""
 
-    def measure():
+    def probe():
         if comm.rank == 0:
             print(f"measuring this machine once, for {PROBE_SECONDS:g} seconds: products, memory, all-reduces; thoroughly, in "
                   f"minutes: mpiexec -n {comm.size} gridgrad calibrate", file=sys.stderr, flush=True)  # fmt: skip
         return json.dumps(measure_quickly(comm))
 
     path, without = machine_file(comm), "the next run measures again, and may choose another grid"
-    return machine_of_text(path, timing.measured_once(comm, path, bytes.decode, measure, lambda text: without))
+    return machine_of_text(path, timing.measured_once(comm, path, bytes.decode, probe, lambda text: without))
 
 
 def machine_of_text(path, text):
