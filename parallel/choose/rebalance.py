@@ -1,8 +1,8 @@
 """Changing the shares while training runs, where ranks have become slower or faster. Every few steps each rank compares the
 seconds that its layers with weights have taken with those that its functions of the share predict
-(`parallel/choose/shares.py`). The functions, scaled by that ratio, give new shares. They are adopted where the predicted time
-of the old shares is more than 1.1 times that of the new ones, as LAMMPS and WarpX do, and where the seconds saved over the
-remaining steps are more than the move costs. The first rank decides for all."""
+(`parallel/choose/shares.py`). Scaled by that ratio, the functions give new shares. They are adopted where they are predicted to
+be more than 1.1 times as fast, as LAMMPS and WarpX do, and where they save more over the remaining steps than the move costs.
+The first rank decides for all."""
 
 from collections import defaultdict
 from statistics import median

@@ -55,14 +55,13 @@ TINY = 1e-12  # seconds, in place of none
 
 
 def block_seconds(net, shape, of_block):
-    """A function that returns the seconds of a step's passes over a block of a layer, and remembers them. shape: of a sample.
-    of_block(block, shape of its input, is_first): what they are. is_first: it computes no gradient of its input."""
+    """A function that returns the seconds of a step's passes over a block of a layer with so many inputs and outputs (or hidden
+    units). of_block(block, shape of its input, is_first) says what they are; is_first: it computes no gradient of its input."""
     first, before = weighted(net)[0], {layer: inputs for layer, inputs, _ in shapes(net.layers, shape)}
 
     @cache
     def seconds(layer, inputs, outputs, samples, rows):
-        """Of the block with so many inputs and outputs (or hidden units). rows: the part of the rows of its images, of a layer
-        without images of the samples."""
+        """rows: the part of the rows of the images, or of the samples of a layer without images."""
         held, kernel = slice(0, outputs), [slice(0, n) for n in layer.weight.shape[:-2]]
         block = layer.placed(weight=Block((*kernel, slice(0, inputs), held)), bias=Block((held,)))
         shape = (*before[layer][:-1], inputs)
@@ -152,8 +151,8 @@ class RankCosts:
         return self.batch_size
 
     def works(self, axis):
-        """[(name, total, layers, seconds)] of all that the ranks of an axis share: the name of the layer or the axis, how much
-        there is, the names of the layers that compute with it. seconds(share): (computing, sending) of this rank in a step."""
+        """[(name, total, layers, seconds)] of all that the ranks of an axis share, as in SharedWork. seconds(share): those of
+        this rank in a step, (computing, sending)."""
         if axis == MODEL:
             return list(self._outputs())
         return [(axis, self.total(axis), tuple(self.layers), self._of_samples if axis == BATCH else self._of_rows)]
@@ -220,14 +219,13 @@ class RankCosts:
         return sum(self._moving(move, *way, self.samples) for way in moved)
 
     def _handing(self, layer, share):
-        """Seconds in which a slave gets the input and its share of kernels and returns its outputs (equation 5.1 of Marques
-        2016); backward sends as much, and the master nothing to itself."""
+        """Seconds in which a slave gets the input and its kernels and returns its outputs (equation 5.1 of Marques 2016)."""
         group, before = self.grid.group(MODEL), self.inputs[layer]
         if not share or group.rank == MASTER:
             return 0.0
         part = share / units(layer)
         elements = self.samples * (prod(before) + part * prod(layer.output_shape(before))) + part * layer.weight.size
-        return 2 * self._collective(HandOut.kind, group, elements)
+        return 2 * self._collective(HandOut.kind, group, elements)  # backward sends as much
 
     def _moving(self, move, source, target, samples):
         """Predicted seconds of one way of a Redistribute. samples: of the ranks of its group together."""
@@ -450,8 +448,8 @@ def of_axis(rows, coordinates):
 
 
 def interpolated(known, what, total):
-    """Seconds of each rank for all shares from 0 to `total`, (ranks, total + 1), by straight lines; infinite above the largest
-    share that a rank can have. known: {share: (ranks, 2) seconds}. what: the column."""
+    """Seconds of each rank for all shares up to `total`, (ranks, total + 1), by straight lines; infinite above the largest that
+    a rank can have. known: {share: (ranks, 2) seconds}. what: the column."""
     shares = np.array(sorted(known))
     rows = np.array([known[share][:, what] for share in shares.tolist()]).T
     everywhere, found = np.arange(total + 1), []
