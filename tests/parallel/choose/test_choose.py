@@ -7,6 +7,7 @@ from gridgrad.nn import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequ
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.choose import shares
 from gridgrad.parallel.choose.shares import RULES, measured_shares, predicted_shares
+from gridgrad.parallel.grid.grid_description import GroupDescription
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from tests.clock import Clock
@@ -58,6 +59,17 @@ def test_hidden_units_of_an_autoencoder_and_kernels_of_a_master_are_shared():
     )
     for one in found.chosen:
         assert one.function[0] > one.function[1], "what the master computes itself is not sent"
+
+
+def test_what_a_share_costs_counts_the_layer_behind_and_what_a_master_hands_out(monkeypatch):
+    of_weights = lambda *_: lambda block, shape, is_first: float(np.prod(block.parameters[0].block_shape))  # noqa: E731
+    monkeypatch.setattr(shares, "predicted_block", of_weights)
+    found = predicted({"model": 2}, [1, 1], "out,in", net=Sequential([Linear(8, 100), ReLU(), Linear(100, 16)]))
+    assert found.chosen[0].layers == ("0", "2") and found.chosen[0].computing[0, 40] == 8 * 40 + 40 * 16
+    one = predicted({"model": 3}, [1, 1, 1], "marques").chosen[0]
+    elements = 64 * (28 * 28 * 3 + 7 * 24 * 24) + 7 * 5 * 5 * 3  # samples, outputs of 7 kernels, and those
+    handed = MACHINE.collective_seconds("hand out", GroupDescription(3, 1, 3), 3, 4 * elements)
+    assert one.sending[1, 7] == pytest.approx(2 * handed)
 
 
 def test_constant_speeds_are_those_of_marques():
