@@ -23,10 +23,9 @@ from gridgrad.experiments.common.machine_load import Watch, load_of_job, seen_as
 from gridgrad.experiments.common.options import Parser, check_writable, number
 from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.report import write_json
-from gridgrad.parallel.calibration import probe, step_overhead
-from gridgrad.parallel.calibration.core_speed import NormalisedTimer
-from gridgrad.parallel.calibration.turns import TimeLimit, in_words, spread
-from gridgrad.parallel.choose import this_machine
+from gridgrad.experiments.common.timing import in_words, spread
+from gridgrad.parallel.calibration import measure, this_machine
+from gridgrad.parallel.calibration.timing import NormalisedTimer, TimeLimit
 from gridgrad.parallel.grid.devices import calibrate_kernels
 from gridgrad.parallel.job.run import UserError, on_root, run
 from gridgrad.parallel.prediction import machine
@@ -37,7 +36,7 @@ PARTS = 0.7  # the share of the time after which the single operations have to b
 def options():
     parser = Parser(prog="calibrate", description="Measure how long this machine takes for the parts of a training step.")
     parser.add_argument("--out", metavar="FILE.json", help="the machine file (default: where --grid auto looks for it)")
-    parser.add_argument("--quick", action="store_true", help=f"take {probe.SECONDS:g} seconds instead of minutes: "
+    parser.add_argument("--quick", action="store_true", help=f"take {this_machine.PROBE_SECONDS:g} seconds instead of minutes: "
                         "the constants alone, as where nobody has calibrated")  # fmt: skip
     parser.add_argument("--minutes", type=number(above=0), default=10.0, metavar="M", help="stop after about so many minutes")
     words = "measure the machine although others compute on it; the file says how busy it was"
@@ -58,10 +57,8 @@ def whole(comm, limit):
     calibrate_kernels(comm)
     content = comm.bcast(this_machine.measure_thoroughly(comm, shown("calibrate: operations"), limit.share(PARTS)))
     described = machine.checked(content)
-    passes = step_overhead.measured_steps(
-        NormalisedTimer(comm, described.core["calm"]), shown("calibrate: training steps"), limit
-    )
-    content["core"] |= step_overhead.fitted(passes, described, comm.size)
+    passes = measure.measured_steps(NormalisedTimer(comm, described.core["calm"]), shown("calibrate: training steps"), limit)
+    content["core"] |= measure.fitted(passes, described, comm.size)
     if len(passes) == 1:
         words = "there was no time to measure how much training steps vary"
     else:

@@ -10,7 +10,7 @@ from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.common.train_setup import sample_bytes
 from gridgrad.nn import network_summary
 from gridgrad.nn.zoo import network_names
-from gridgrad.parallel.choose.this_machine import memory_of_machine
+from gridgrad.parallel.calibration.this_machine import memory_of_machine
 from gridgrad.parallel.job.run import run_launcher
 
 

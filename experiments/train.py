@@ -54,7 +54,7 @@ from gridgrad.parallel import (
     predict,
     use_device,
 )
-from gridgrad.parallel.calibration.core_speed import core_seconds
+from gridgrad.parallel.calibration.timing import core_seconds
 from gridgrad.parallel.checkpoint.saver import Program, Signals
 from gridgrad.parallel.checkpoint.state import states_of
 from gridgrad.parallel.choose.parallelize import completed

@@ -13,6 +13,7 @@ from gridgrad.experiments.common.made_up_data import minibatch
 from gridgrad.nn import SGD, SoftmaxCrossEntropy, network_summary
 from gridgrad.nn.kernels.processor import processor
 from gridgrad.nn.layers.activations import Activation
+from gridgrad.nn.measured import timed
 from gridgrad.nn.sequence import output_shape, shapes
 from gridgrad.parallel.observe.span_observer import METHODS, SpanObserver
 
@@ -93,18 +94,12 @@ def measure(net, batch_size, steps=None):
     are the step. steps: how many to time, by default as many as take about `SECONDS`, but at least `FEWEST_STEPS`.
     """
     x, y = minibatch(net.input_shape, prod(net.output_shape(net.input_shape)), batch_size)
-    step = partial(net.learn, x, y, SoftmaxCrossEntropy(), SGD(net, LEARNING_RATE, 0.9))
-    seconds = [_seconds(step) for _ in range(WARM_UP)][-1]
+    step = timed(partial(net.learn, x, y, SoftmaxCrossEntropy(), SGD(net, LEARNING_RATE, 0.9)))
+    seconds = [step() for _ in range(WARM_UP)][-1]
     steps = steps or max(FEWEST_STEPS, round(SECONDS / seconds))
     with StepTimes(net) as times:
-        wholes = [_seconds(step) for _ in range(steps)]
+        wholes = [step() for _ in range(steps)]
     return rows(net, batch_size, list(times.steps.values()), wholes), steps
-
-
-def _seconds(step):
-    start = time.perf_counter()
-    step()
-    return time.perf_counter() - start
 
 
 def rows(net, batch_size, steps, wholes):

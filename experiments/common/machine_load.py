@@ -37,7 +37,7 @@ from pathlib import Path
 import psutil
 
 from gridgrad.nn.files.documents import AT_LEAST_0, COUNT, TEXT, WHOLE, Optional
-from gridgrad.parallel.calibration.core_speed import machine
+from gridgrad.parallel.calibration.timing import machine
 
 PROC, SYS = Path("/proc"), Path("/sys")
 QUIET = 0.15  # cores that may be taken from a quiet machine: `gridgrad study machine-load` measures that; of many cores more:

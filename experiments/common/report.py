@@ -199,7 +199,7 @@ def core_speed(grid, step_seconds, reference):
     report, a dict on rank 0.
 
     step_seconds: this rank's seconds of each step. reference: seconds of the reference product of
-    `parallel/calibration/core_speed.py` on this rank's core, around each step.
+    `parallel/calibration/timing.py` on this rank's core, around each step.
     `reference_seconds` of the entry is the median of the latter over all steps and ranks. `reference_products_per_step` is the
     duration of a step counted in reference products: the seconds of the slowest rank divided by those of the product on the
     slowest core, the median over the steps. What slows down a core for a while, such as a neighbour of a virtual machine,

@@ -17,9 +17,9 @@ from gridgrad.experiments.common.options import check_writable, shares_of, user_
 from gridgrad.nn import OPTIMIZERS, network_summary
 from gridgrad.nn.files.whole_files import resolved
 from gridgrad.nn.optimizers import schedules
+from gridgrad.parallel.calibration.this_machine import machine_of_job, memory_of_machine, memory_of_rank
 from gridgrad.parallel.choose.parallelize import ALTERNATIVES, PARTITIONS
 from gridgrad.parallel.choose.shares import measured_shares
-from gridgrad.parallel.choose.this_machine import machine_of_job, memory_of_machine, memory_of_rank
 from gridgrad.parallel.job.run import on_root
 from gridgrad.parallel.job.waiting import meet
 from gridgrad.parallel.partitioning.good_partition import is_partition

@@ -9,7 +9,7 @@ TITLE = """# Predicted and measured steps
 
 Milliseconds of a training step: predicted from a machine file of `gridgrad calibrate`, which knows
 none of these networks, and measured by `gridgrad study predictions` normalised to an unloaded core
-(`parallel/calibration/core_speed.py`; "as it was": not normalised). A plan of the planner's choice is marked with what it
+(`parallel/calibration/timing.py`; "as it was": not normalised). A plan of the planner's choice is marked with what it
 takes, measured, over the fastest plan measured.
 """
 MARKED = "\nThe points without an error were measured while others computed on the machine: they do not count.\n"

@@ -18,7 +18,7 @@ exclude 1 where the verdict does not.
 
 *The machine is not the same at every moment.* Heat slows down its cores, and so do, by a tenth or more for seconds or minutes,
 neighbours on the host of a virtual machine, which no counter shows. Each run therefore measured between its steps how long a
-small product of matrices took, the reference product of `parallel/calibration/core_speed.py`, and steps are compared in such
+small product of matrices took, the reference product of `parallel/calibration/timing.py`, and steps are compared in such
 products: a step takes as long as so many of them, one after another on the slowest core. Where runs have no such number, or
 ranks share cores, or the processor, the BLAS or its threads differ, they are compared in seconds. So what makes the whole core
 slower is not found, be it a lower clock or a thread of the program's own that shares it: the ratio of the seconds says that,

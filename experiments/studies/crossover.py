@@ -36,8 +36,8 @@ from gridgrad.experiments.common.tables import spread, table
 from gridgrad.nn import SGD, SoftmaxCrossEntropy
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
-from gridgrad.parallel.calibration.core_speed import machine
-from gridgrad.parallel.choose.this_machine import memory_of_machine
+from gridgrad.parallel.calibration.this_machine import memory_of_machine
+from gridgrad.parallel.calibration.timing import machine
 from gridgrad.parallel.job.own_process import LINK
 from gridgrad.parallel.job.run import UserError, on_root, run
 from gridgrad.parallel.plans.fewest_bytes import feature_sizes

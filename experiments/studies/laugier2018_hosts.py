@@ -22,7 +22,7 @@ from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.tables import range_of, spread, table
 from gridgrad.experiments.common.timed_plans import PlanProblem, TimedPlan
 from gridgrad.experiments.papers.laugier2018 import steps
-from gridgrad.parallel.calibration.core_speed import NormalisedTimer, machine
+from gridgrad.parallel.calibration.timing import NormalisedTimer, machine
 from gridgrad.parallel.job.own_process import LINK
 from gridgrad.parallel.job.run import on_root, run
 from gridgrad.parallel.prediction import machine as machines

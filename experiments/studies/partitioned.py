@@ -24,7 +24,7 @@ from gridgrad.experiments.common.timed_plans import PlanProblem, TimedPlan
 from gridgrad.experiments.common.vgg_style import vgg_style
 from gridgrad.nn import Sequential, SparseLinear
 from gridgrad.nn.zoo import network_names
-from gridgrad.parallel.calibration.core_speed import NormalisedTimer
+from gridgrad.parallel.calibration.timing import NormalisedTimer
 from gridgrad.parallel.choose.parallelize import of_first
 from gridgrad.parallel.job.run import on_root, run
 from gridgrad.parallel.partitioning import naive

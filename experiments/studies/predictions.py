@@ -6,7 +6,7 @@
 For each problem (a network and a global batch) all grids of the ranks are measured with several plans each, and so is the plan
 that the planner chooses. A prediction uses only the machine file, which was measured without these networks. The grids are
 timed alternately, so that a drift of the machine's speed affects all of them alike. Times are normalised to an unloaded core,
-as in the calibration (`parallel/calibration/core_speed.py`), because the model does not describe what other programs do to the
+as in the calibration (`parallel/calibration/timing.py`), because the model does not describe what other programs do to the
 machine; on ranks that share cores they are not normalised. The time of a round is that of its median step, and the time of a
 pass over all problems is the median of its rounds. Of several passes the one that was fastest before it was normalised counts,
 because its normalisation changed the least.
@@ -29,9 +29,9 @@ from gridgrad.experiments.common.options import Parser, check_writable, number, 
 from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.tables import counted, table
 from gridgrad.experiments.common.timed_plans import PlanProblem, TimedPlan
+from gridgrad.experiments.common.timing import in_words, spread
 from gridgrad.nn import Conv2d
-from gridgrad.parallel.calibration.core_speed import NormalisedTimer
-from gridgrad.parallel.calibration.turns import TimeLimit, in_words, spread
+from gridgrad.parallel.calibration.timing import NormalisedTimer, TimeLimit
 from gridgrad.parallel.grid.process_grid import LAYER_AXES
 from gridgrad.parallel.job.run import on_root, run
 from gridgrad.parallel.prediction import machine

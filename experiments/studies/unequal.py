@@ -41,9 +41,9 @@ from gridgrad.experiments.plots.figures import measured_on
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import parallelize
+from gridgrad.parallel.calibration.this_machine import machine_of_job
 from gridgrad.parallel.choose.rebalance import Rebalancer
 from gridgrad.parallel.choose.shares import RULES, measured_shares
-from gridgrad.parallel.choose.this_machine import machine_of_job
 from gridgrad.parallel.job.run import UserError, on_root, run
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 

@@ -13,12 +13,9 @@ import platform
 import re
 import shutil
 import stat
-import sys
 import tempfile
 import time
 from pathlib import Path
-
-from platformdirs import user_cache_path
 
 DAY = 86400.0  # seconds after which what can not be locked, or was written on another host, counts as left behind
 OURS = ".gridgrad-"
@@ -38,11 +35,6 @@ class NotWritten(OSError):
     def __str__(self):
         remedy = "make room there, or give another name" if self.errno in FULL else "give another name"
         return f"can not write {self.filename}: {self.strerror}; {remedy}"
-
-
-def cache_path(name):
-    """The path of a file of measurements of this machine: in GRIDGRAD_CACHE if that is set, else the user's cache directory."""
-    return Path(os.environ.get("GRIDGRAD_CACHE") or user_cache_path("gridgrad")) / name
 
 
 def resolved(path):
@@ -177,14 +169,6 @@ def write_text(path, text, errors="backslashreplace"):
     """Write a text in UTF-8, whole or not at all. errors: "surrogateescape" writes the bytes of names that are not UTF-8."""
     with written_whole(path) as beside:
         beside.write_text(text, encoding="utf-8", errors=errors)
-
-
-def write_or_warn(path, text, without):
-    """Write a text that can be measured again; where that fails, print a warning. without: what the user gets without it."""
-    try:
-        write_text(path, text)
-    except OSError as error:
-        print(f"can not write {path} ({error.strerror}): {without}", file=sys.stderr)
 
 
 def number_of(error):

@@ -11,12 +11,11 @@ BLAS thread: with several, products are not cut.
 
 import json
 import os
-import zlib
 from dataclasses import asdict, dataclass, fields, replace
 
+from gridgrad.nn import measured
 from gridgrad.nn.files.documents import Kind, check, content_of
 from gridgrad.nn.files.limits import read_limited
-from gridgrad.nn.files.whole_files import cache_path, write_or_warn
 from gridgrad.nn.kernels.processor import blas, processor
 
 NO_LIMIT = 1 << 40
@@ -247,18 +246,14 @@ def without_tiles(table):
 def table_file():
     """The path of the file with the measured table for this processor, this BLAS library and one thread; it may not exist."""
     here = processor()
-    what = here.name, here.vendor, here.family, *sorted(here.flags), str(blas())
-    return cache_path(f"kernels-{zlib.crc32(repr(what).encode()):08x}.json")
+    return measured.answer_file("kernels", here.name, here.vendor, here.family, *sorted(here.flags), str(blas()))
 
 
 def stored():
     """The table that was measured here before; None if there is none or its file is damaged."""
-    try:
-        return from_json(read_limited(table_file()))
-    except (OSError, ValueError):
-        return None
+    return measured.stored(table_file(), from_json)
 
 
 def store(table):
     """Store a measured table, or print a warning: without it the next run measures again and may sum in another order."""
-    write_or_warn(table_file(), to_json(table) + "\n", "the next run measures again")
+    measured.store(table_file(), to_json(table) + "\n", "the next run measures again")

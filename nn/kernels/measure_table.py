@@ -21,6 +21,7 @@ from gridgrad.nn.kernels.gemm import matmul, product_over_rows
 from gridgrad.nn.kernels.kernel_table import NO_LIMIT, ORIENTATIONS, PRESET, Kernels, Tiles, kernels, store, stored, use
 from gridgrad.nn.kernels.processor import blas, processor
 from gridgrad.nn.kernels.window import Window
+from gridgrad.nn.measured import in_turns
 
 BUDGET = 1.5  # seconds of a quick measurement
 QUICKLY = "measured quickly"  # how the name of a table begins that such a measurement found
@@ -216,11 +217,10 @@ def last_that_pays(steps, found):
 def times(tasks, tables, rounds=ROUNDS, end=inf):
     """The seconds of the tasks with each table, measured in turns; the last table stays in use. They are lower quartiles of
     the rounds, since disturbances make a measurement longer. The rounds end at the time `end` of the monotonic clock."""
-    measured = []
-    while len(measured) < 2 or len(measured) <= rounds and time.monotonic() < end:
-        measured.append([sum(seconds(task, table) for task in tasks) for table in tables])
-    measured = measured[1:]  # the first round touches the memory
-    return [sorted(column)[len(measured) // 4] for column in zip(*measured)]
+    trials = [lambda table=table: sum(seconds(task, table) for task in tasks) for table in tables]
+    in_turns(trials, 1)  # it touches the memory
+    found = in_turns(trials, rounds, lambda: time.monotonic() >= end)
+    return np.sort(found, axis=0)[len(found) // 4].tolist()
 
 
 def seconds(task, table):

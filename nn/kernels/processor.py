@@ -2,6 +2,7 @@
 
 import platform
 from dataclasses import dataclass
+from functools import cache
 
 from threadpoolctl import threadpool_info
 
@@ -35,6 +36,7 @@ class Blas:
         return " ".join(filter(None, (self.name, self.version, self.kernels)))
 
 
+@cache
 def processor():
     """The Processor, from /proc/cpuinfo where there is one."""
     try:

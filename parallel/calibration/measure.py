@@ -1,10 +1,14 @@
-"""Measuring the numbers of a machine file by running the layers and collectives themselves. All ranks measure at the same time,
-because in training they also compute at the same time and share caches, memory and the network. As other programs slow a
-machine down for moments or minutes, computing times are normalised to an unloaded core (`parallel/calibration/core_speed.py`),
-the fastest of several passes counts, and no operation is slower than a larger one."""
+"""Measuring the numbers of a machine file by running layers, collectives and whole training steps. All ranks measure at the
+same time, because in training they also compute at the same time and share caches, memory and the network. Computing times are
+normalised to an unloaded core (`parallel/calibration/timing.py`), the fastest of several passes counts, and no operation is
+slower than a larger one.
+
+A whole step takes longer than the sum of its operations, because of the interpreter, and because the ranks wait in each
+collective for the last one, whose core may have been taken away for a moment. Two numbers are fitted to measured steps of
+reference networks: `step`, extra seconds of each step, and `wait`, extra seconds of each collective.
+"""
 
 import random as shuffling
-import time
 from functools import partial
 from itertools import cycle, pairwise, product
 
@@ -12,12 +16,19 @@ import numpy as np
 from mpi4py import MPI
 
 from gridgrad import nn
-from gridgrad.nn import SGD, Context, Conv2d, Linear, Sequential, SoftmaxCrossEntropy
-from gridgrad.parallel.calibration.turns import TimeLimit
+from gridgrad.nn import SGD, Context, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential, SoftmaxCrossEntropy, Tanh
+from gridgrad.nn.measured import in_turns, timed
+from gridgrad.parallel.calibration.timing import TimeLimit, slowest_in_turns
 from gridgrad.parallel.grid.collectives import COLLECTIVES
-from gridgrad.parallel.grid.process_grid import MODEL, ProcessGrid
+from gridgrad.parallel.grid.process_grid import HEIGHT, LAYER_AXES, MODEL, ProcessGrid
 from gridgrad.parallel.placement.layer_kinds import TABLED_KERNELS
+from gridgrad.parallel.prediction.cost import cost_of_slowest_rank
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
+from gridgrad.parallel.prediction.planner import every_grid
+from gridgrad.parallel.training.distribute import distribute
 
+PRODUCT = 512  # the side of matrices that are multiplied
+NUMBERS = 1 << 23  # in each of the arrays that are added: more than a cache holds
 SAMPLE = 0.001  # the least seconds of a timed run of an operation
 RUNS, PASSES = 3, 2
 LONG = 1.0  # the most seconds that the runs of one collective take together
@@ -30,67 +41,52 @@ CONVOLUTION = [1, 8, 64], [16, 64, 256, 1024], CHANNELS, FILTERS  # images, pixe
 ELEMENTS = [1 << k for k in (7, 10, 12, 15, 18, 21, 23)]
 RUN_LENGTHS = [4, 16, 64, 256, 1024]  # lengths of the contiguous runs that are packed into a message
 POOLED_CHANNELS = [6, 32]
+LAYERS = {  # of which only the number of elements matters
+    "relu": ReLU, "leakyrelu": nn.LeakyReLU, "tanh": Tanh, "sigmoid": nn.Sigmoid, "dropout": partial(nn.Dropout, 0.5),
+    "batchnorm": partial(nn.BatchNorm, 32), "localresponsenorm": partial(nn.LocalResponseNorm, 5), "flatten": Flatten,
+}  # fmt: skip
+# 2 x 2. "pooled" reads from the cache, as right after a convolution.
+POOLINGS = {"maxpool2d": partial(MaxPool2d, 2), "pooled": partial(MaxPool2d, 2), "avgpool2d": partial(nn.AvgPool2d, 2)}
 LENGTHS = [1 << k for k in (1, 6, 10, 12, 14, 16, 18, 20, 22)]  # elements of the collectives
 ALWAYS = [LENGTHS[0], 1 << 14, LENGTHS[-1]]  # measured however little time there is
 LONGEST = 1 << 24  # elements of the longest all-reduce, as for the gradients of a large network
-LAYERS = {
-    "relu": nn.ReLU, "leakyrelu": nn.LeakyReLU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid, "dropout": lambda: nn.Dropout(0.5),
-    "batchnorm": lambda: nn.BatchNorm(32), "localresponsenorm": lambda: nn.LocalResponseNorm(5), "flatten": nn.Flatten,
-}  # fmt: skip
-POOLINGS = {"maxpool2d": nn.MaxPool2d, "pooled": nn.MaxPool2d, "avgpool2d": nn.AvgPool2d}
-
-
-def seconds(timer, action):
-    """Seconds of one call of an action that all ranks run, normalised to an unloaded core by a NormalisedTimer. Collective."""
-    # The median of `RUNS` runs, of equally many calls on all ranks. The slowest rank counts: in training others wait for it.
-    comm = timer.comm
-    comm.Barrier()
-    start = time.perf_counter()
-    action()
-    first = comm.allreduce(time.perf_counter() - start) / comm.size
-    times, found = max(1, min(1000, round(SAMPLE / max(first, 1e-7)))), []
-    for _ in range(RUNS if first < 0.1 else 1):
-        comm.Barrier()
-        with timer:
-            for _ in range(times):
-                action()
-        found.append(timer.computing / times)
-    found = np.array(found)
-    comm.Allreduce(MPI.IN_PLACE, found, MPI.MAX)
-    return float(np.median(found))
-
-
-def seconds_between(timer, action):
-    """Seconds of one call of a collective behind a matrix product, so that ranks arrive at different times as in training.
-    The mean over the ranks counts, which includes waiting. Normalised as `seconds`. Collective."""
-    comm, found = timer.comm, []
-    a, b, c = random(256, 256), random(256, 256), np.empty((256, 256), np.float32)
-    comm.Barrier()
-    for _ in range(4 * RUNS):
-        np.matmul(a, b, out=c)
-        with timer:
-            action()
-        found.append(timer.seconds)
-        if comm.allreduce(sum(found)) > comm.size * LONG:
-            break
-    found = np.array(found[1:] or found)
-    comm.Allreduce(MPI.IN_PLACE, found)
-    return float(np.median(found) / comm.size)
+STEPS, STEP_ROUNDS, STEP_PASSES = 6, 3, 4  # of the reference networks
+CLASSES, PLAN = 10, "fewest-bytes"
 
 
 def random(*shape):
     return np.random.default_rng(0).standard_normal(shape, np.float32)
 
 
-def core(timer):
-    """The entry `core` of a machine file: operations and bytes per second, seconds of the smallest operation. Collective."""
-    a, b, c = random(512, 512), random(512, 512), np.empty((512, 512), np.float32)
-    x, y, z, one = (np.ones(n, np.float32) for n in (1 << 23, 1 << 23, 1, 1))
-    return {
-        "flops": 2 * 512**3 / seconds(timer, lambda: np.matmul(a, b, c)),
-        "bandwidth": 3 * x.nbytes / seconds(timer, lambda: np.add(x, y, y)),
-        "call": seconds(timer, lambda: np.add(one, one, z)),
-    }
+def core_actions():
+    """What the constants of a core are measured by: a large product, an addition in memory, the smallest operation."""
+    a, b, c = random(PRODUCT, PRODUCT), random(PRODUCT, PRODUCT), np.empty((PRODUCT, PRODUCT), np.float32)
+    x, y, z, one = (np.ones(n, np.float32) for n in (NUMBERS, NUMBERS, 1, 1))
+    return [partial(np.matmul, a, b, out=c), partial(np.add, x, y, out=y), partial(np.add, one, one, out=z)]
+
+
+def core_of(product, addition, call):
+    """The entry `core` of a machine file: operations and bytes per second, seconds of a call; from those of `core_actions`."""
+    return {"flops": 2 * PRODUCT**3 / product, "bandwidth": 3 * 4 * NUMBERS / addition, "call": call}
+
+
+def seconds(timer, action):
+    """Seconds of one call of an action that all ranks run, normalised to an unloaded core by a NormalisedTimer. Collective."""
+    # The median of `RUNS` runs, of equally many calls on all ranks. The slowest rank counts: in training others wait for it.
+    timer.comm.Barrier()
+    first = timer.comm.allreduce(timed(action)()) / timer.comm.size
+    times = max(1, min(1000, round(SAMPLE / max(first, 1e-7))))
+
+    def run():
+        with timer:
+            for _ in range(times):
+                action()
+        return timer.computing / times
+
+    return float(np.median(slowest_in_turns(timer.comm, [run], most=RUNS if first < 0.1 else 1)))
+
+
+# ----- the tables of operations
 
 
 def tables(timer, progress=iter, limit=None):
@@ -99,7 +95,7 @@ def tables(timer, progress=iter, limit=None):
     points = [(linear, LINEAR, sizes) for sizes in product(*LINEAR)]
     points += [(convolution, CONVOLUTION, (kernel, *sizes)) for kernel in TABLED_KERNELS for sizes in product(*CONVOLUTION)]
     points += [(layer, [ELEMENTS], sizes) for sizes in product(LAYERS, ELEMENTS)]
-    points += [(pooling, [ELEMENTS, POOLED_CHANNELS], sizes) for sizes in product(POOLINGS, ELEMENTS, POOLED_CHANNELS)]
+    points += [(layer, [ELEMENTS, POOLED_CHANNELS], sizes) for sizes in product(POOLINGS, ELEMENTS, POOLED_CHANNELS)]
     points += [(packing, [ELEMENTS, RUN_LENGTHS], sizes) for sizes in product(ELEMENTS, RUN_LENGTHS)]
     points += [(rest, [ELEMENTS], (elements,)) for elements in ELEMENTS]
     # A random order, the same on all ranks, spreads the gaps over all tables if the time ends early.
@@ -114,6 +110,22 @@ def tables(timer, progress=iter, limit=None):
                 table["seconds"][where] = np.fmin(table["seconds"][where], seconds(timer, action))
         done += 1
     return {name: completed(table) for name, table in found.items()}, (min(done, len(points)), len(points))
+
+
+def completed(table):
+    """The table with its gaps filled in proportion to measured sizes, as nested lists; no time is above a larger size's."""
+    values = table["seconds"]
+    # What was too large follows from fewer samples, the first axis; what there was no time for, from the nearest sizes.
+    for i, (fewer, more) in enumerate(pairwise(table["axes"][0])):
+        values[i + 1] = np.where(np.isnan(values[i + 1]), values[i] * more / fewer, values[i + 1])
+    logs = np.stack(np.meshgrid(*map(np.log, table["axes"]), indexing="ij"), axis=-1)
+    known = ~np.isnan(values)
+    for gap in map(tuple, np.argwhere(~known)):
+        nearest = np.abs(logs[known] - logs[gap]).sum(axis=-1).argmin()
+        values[gap] = values[known][nearest] * np.exp((logs[gap] - logs[known][nearest]).sum())
+    for axis in range(values.ndim):
+        values = np.flip(np.minimum.accumulate(np.flip(values, axis), axis), axis)
+    return table | {"seconds": values.tolist()}
 
 
 # Each of these functions returns {operation: action} for some sizes, empty if they are too large to be measured.
@@ -134,17 +146,6 @@ def linear(samples, inputs, outputs):
     }
 
 
-def turns(nbytes):
-    """How many arrays of `nbytes` bytes a measurement uses in turn, so that they do not stay in the core's cache."""
-    return max(1, min(8, RESIDENT // nbytes))
-
-
-def in_turn(actions):
-    """An action that does these in turn, the next one each time."""
-    turn = cycle(actions)
-    return lambda: next(turn)()
-
-
 def convolution(kernel, images, pixels, inputs, outputs):
     """A Conv2d with a square kernel, square images and stride 1."""
     if images > 1 and 2 * images * pixels * kernel**2 * inputs * outputs > MOST:
@@ -156,43 +157,26 @@ def convolution(kernel, images, pixels, inputs, outputs):
     return {f"conv{kernel}.{name}": partial(*call, context) for name, call in passes.items()}
 
 
-def layer(name, elements):
-    """Both passes of a layer of `LAYERS`; only the number of elements matters."""
-    one = LAYERS[name]()
+def layer(name, elements, channels=32):
+    """Both passes of a layer of `LAYERS` or `POOLINGS`."""
+    one, context, pixels = (LAYERS | POOLINGS)[name](), Context(), elements // channels
     net = Sequential([one])
-    one.in_place = True  # as behind a Linear or a convolution
-    shape = (elements // 2048, 8, 8, 32) if elements >= 2048 else (1, 2, elements // 64, 32)
-    return both(name, one, net, shape, turns(4 * elements))
-
-
-def pooling(name, elements, channels):
-    """Both passes of a 2 x 2 pooling. "pooled" reads from the cache, as right after a convolution."""
-    one, pixels = POOLINGS[name](2), elements // channels
+    one.in_place = name in LAYERS  # as behind a Linear or a convolution
     shape = (pixels // 64, 8, 8, channels) if pixels >= 64 else (1, 2, max(2, pixels // 2), channels)
-    return both(name, one, one, shape, turns(4 * elements) if name != "pooled" else 1)
-
-
-def both(name, one, net, shape, copies):
-    """Forward and backward of a layer. net: whose forward prepares for backward. copies: how many inputs are used in turn."""
-    context = Context()
-    inputs = cycle([random(*shape) for _ in range(copies)])
-    dy = cycle([np.zeros_like(net.forward(next(inputs), context)) for _ in range(copies)])  # they remain zeros
+    copies = range(turns(4 * elements) if name != "pooled" else 1)
+    inputs = [random(*shape) for _ in copies]
+    gradients = [np.zeros_like(net.forward(x, context)) for x in inputs]  # they remain zeros
     return {
-        f"{name}.forward": lambda: one.forward(next(inputs), context),
-        f"{name}.backward": lambda: one.backward(next(dy), context),
+        f"{name}.forward": in_turn([partial(one.forward, x, context) for x in inputs]),
+        f"{name}.backward": in_turn([partial(one.backward, dy, context) for dy in gradients]),
     }
 
 
 def packing(elements, run):
     """Copying every second run of `run` numbers into a contiguous buffer, as for a message."""
     copies = range(turns(12 * elements))
-    pairs = cycle([(random(elements // run + 1, 2, run), np.empty((elements // run + 1, run), np.float32)) for _ in copies])
-
-    def pack():
-        x, flat = next(pairs)
-        flat[...] = x[:, 0]
-
-    return {"pack": pack}
+    pairs = [(random(elements // run + 1, 2, run), np.empty((elements // run + 1, run), np.float32)) for _ in copies]
+    return {"pack": in_turn([partial(np.copyto, flat, x[:, 0]) for x, flat in pairs])}
 
 
 def rest(elements):
@@ -215,20 +199,18 @@ def rest(elements):
     }
 
 
-def completed(table):
-    """The table with its gaps filled in proportion to measured sizes, as nested lists; no time is above a larger size's."""
-    values = table["seconds"]
-    # What was too large follows from fewer samples, the first axis; what there was no time for, from the nearest sizes.
-    for i, (fewer, more) in enumerate(pairwise(table["axes"][0])):
-        values[i + 1] = np.where(np.isnan(values[i + 1]), values[i] * more / fewer, values[i + 1])
-    logs = np.stack(np.meshgrid(*map(np.log, table["axes"]), indexing="ij"), axis=-1)
-    known = ~np.isnan(values)
-    for place in map(tuple, np.argwhere(~known)):
-        nearest = np.abs(logs[known] - logs[place]).sum(axis=-1).argmin()
-        values[place] = values[known][nearest] * np.exp((logs[place] - logs[known][nearest]).sum())
-    for axis in range(values.ndim):
-        values = np.flip(np.minimum.accumulate(np.flip(values, axis), axis), axis)
-    return table | {"seconds": values.tolist()}
+def turns(nbytes):
+    """How many arrays of `nbytes` bytes a measurement uses in turn, so that they do not stay in the core's cache."""
+    return max(1, min(8, RESIDENT // nbytes))
+
+
+def in_turn(actions):
+    """An action that does these in turn, the next one each time."""
+    turn = cycle(actions)
+    return lambda: next(turn)()
+
+
+# ----- the curves of collectives
 
 
 def collectives(timer, progress=iter, limit=None):
@@ -256,9 +238,76 @@ def collectives(timer, progress=iter, limit=None):
     }
 
 
-def link(curve, ranks, core):
-    """{"alpha": seconds per message, "beta": seconds per byte} of the all-reduce's curve; if empty, of a copy in memory."""
-    if not curve:
-        return {"alpha": core["call"], "beta": 2 / core["bandwidth"]}
-    (_, least), (sent, most) = curve[0], curve[-1]
-    return {"alpha": least / COLLECTIVES["all-reduce"].rounds(ranks), "beta": max(most - least, 1e-9) / sent}
+def seconds_between(timer, action):
+    """Seconds of one call of a collective behind a matrix product, so that ranks arrive at different times as in training.
+    The mean over the ranks counts, which includes waiting. Normalised as `seconds`. Collective."""
+    a, b, c = random(256, 256), random(256, 256), np.empty((256, 256), np.float32)
+
+    def run():
+        np.matmul(a, b, out=c)
+        with timer:
+            action()
+        return timer.seconds
+
+    found = in_turns([run], 4 * RUNS, TimeLimit(timer.comm, LONG).is_over, timer.comm.Barrier)[:, 0]
+    timer.comm.Allreduce(MPI.IN_PLACE, found)
+    return float(np.median(found[1:] if len(found) > 1 else found) / timer.comm.size)
+
+
+# ----- whole training steps
+
+
+def dense(width):
+    return Sequential([Linear(96, width), Tanh(), Linear(width, width), ReLU(), Linear(width, CLASSES)], input_shape=(96,))
+
+
+def images():
+    front = [Conv2d(3, 16, 3), MaxPool2d(2), ReLU(), Conv2d(16, 48, 3, padding=1), ReLU()]
+    return Sequential([*front, Flatten(), Linear(48 * 9 * 9, CLASSES)], input_shape=(20, 20, 3))
+
+
+CASES = [(partial(dense, 192), 48), (partial(dense, 640), 160), (partial(dense, 1500), 40), (images, 40), (images, 160)]
+
+
+def problems(ranks):
+    """[(make, batch_size, sizes)] of all measurements of steps: each case on each grid that fits it."""
+    every = product(CASES, every_grid(ranks, LAYER_AXES))
+    return [(*case, sizes) for case, sizes in every if sizes[HEIGHT] == 1 or len(case[0]().input_shape) > 1]
+
+
+def measured_steps(timer, progress=iter, limit=None):
+    """Measured seconds of a step, (passes, problems); after a TimeLimit no second or later pass begins. Collective."""
+    every, limit = problems(timer.comm.size), limit or TimeLimit(timer.comm)
+    return in_turns([lambda: [step_seconds(timer, *problem) for problem in progress(every)]], STEP_PASSES, limit.is_over)[:, 0]
+
+
+def step_seconds(timer, make, batch_size, sizes):
+    """Seconds of a step of the slowest rank, normalised to an unloaded core: the median of the rounds. Collective."""
+    x = np.random.default_rng(0).standard_normal((batch_size, *make().input_shape), np.float32)
+    y = np.arange(batch_size) % CLASSES
+    with ProcessGrid(timer.comm, **sizes) as grid:
+        net = distribute(make(), grid, PLAN)
+        optimizer, loss = SGD(net, lr=1e-4, momentum=0.9), SoftmaxCrossEntropy()
+        net.learn(x, y, loss, optimizer)
+
+        def run():
+            with timer:
+                for _ in range(STEPS):
+                    net.learn(x, y, loss, optimizer)
+            return timer.raw / STEPS, timer.slowness
+
+        raw, slowness = slowest_in_turns(timer.comm, [run], most=STEP_ROUNDS)[:, 0].T
+    return float(np.median(raw / slowness))
+
+
+def fitted(passes, machine, ranks):
+    """{"step", "wait"} in seconds, fitted to the fastest of the `passes`. machine: predicts the rest of each step."""
+    from scipy.optimize import nnls  # here, because it takes long to import
+
+    seconds = passes.min(axis=0)
+    costs = [cost_of_slowest_rank(make(), PlacementSpec(sizes, PLAN), size, machine) for make, size, sizes in problems(ranks)]
+    collectives = np.array([cost.prediction.bounding.collectives for cost in costs])
+    missing = seconds - [cost.seconds for cost in costs]
+    # Relative errors count. Neither number can be negative.
+    (step, wait), _ = nnls(np.array([1 / seconds, collectives / seconds]).T, missing / seconds)
+    return {"step": max(float(step), 1e-9), "wait": max(float(wait), 1e-9)}

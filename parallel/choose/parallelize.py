@@ -8,9 +8,9 @@ from typing import Any
 from mpi4py import MPI
 
 from gridgrad.nn.sequential import Sequential
+from gridgrad.parallel.calibration.this_machine import machine_of_job, memory_of_rank
 from gridgrad.parallel.choose.reductions import check_name, named_reduction
 from gridgrad.parallel.choose.shares import measured_shares
-from gridgrad.parallel.choose.this_machine import machine_of_job, memory_of_rank
 from gridgrad.parallel.grid.devices import ranks_on_cpus
 from gridgrad.parallel.grid.process_grid import MODEL, ProcessGrid, check_places, checked_sizes, written
 from gridgrad.parallel.job.run import end_job_when_uncaught, one_line

@@ -1,8 +1,8 @@
 """Changing the shares while training runs, where ranks have become slower or faster. Every few steps each rank compares the
 seconds that its layers with weights have taken with those that its functions of the share predict
-(`parallel/choose/shares.py`). The functions, scaled by that ratio, give new shares. They are adopted where the predicted time
-of the old shares is more than 1.1 times that of the new ones, as LAMMPS and WarpX do, and where the seconds saved over the
-remaining steps are more than the move costs. The first rank decides for all."""
+(`parallel/choose/shares.py`). Scaled by that ratio, the functions give new shares. They are adopted where they are predicted to
+be more than 1.1 times as fast, as LAMMPS and WarpX do, and where they save more over the remaining steps than the move costs.
+The first rank decides for all."""
 
 from collections import defaultdict
 from statistics import median
@@ -35,18 +35,16 @@ class LayerTimes(SpanObserver):
 
     def begin_anew(self):
         """Forget all steps, and leave out the next one."""
-        self.first, self._steps = self.net.step, defaultdict(lambda: [0.0, 0])
-        self._counts = False
+        self.first, self._steps = self.net.step, defaultdict(lambda: [0.0, 0])  # {step: [seconds, samples]}
 
     @property
     def seconds(self):
         """[of each step that counts], on the largest minibatch so far."""
-        steps = [found for step, found in self._steps.items() if step > self.first]
-        largest = max((samples for _, samples in steps), default=0)
-        return [seconds for seconds, samples in steps if samples == largest]
+        largest = max((samples for _, samples in self._steps.values()), default=0)
+        return [seconds for seconds, samples in self._steps.values() if samples == largest]
 
     def end(self, thing, phase, context):
-        self._counts = isinstance(thing, Layer) and thing.kind != "" and thing.name in self.names
+        self._counts = isinstance(thing, Layer) and thing.kind != "" and thing.name in self.names and self.net.step > self.first
         if self._counts:
             self._steps[self.net.step][1] = context.minibatch_size or 0
         super().end(thing, phase, context)
@@ -96,11 +94,14 @@ class Rebalancer:
 
     def shares_held(self):
         """{name of a SharedWork: the shares of the ranks of its axis now}."""
-        partitions = {leaf.name: shared_partition(leaf) for leaf in reversed(list(self.net.leaves())) if leaf.parameters}
-        return {
-            one.name: (partitions[one.name] if one.axis == MODEL else self.net.splits[one.axis].of_length(one.total)).sizes
-            for one in self.balance.chosen
-        }
+        held = {one.name: self.net.splits[one.axis].of_length(one.total) for one in self.balance.chosen if one.axis != MODEL}
+        names = {one.name for one in self.balance.chosen if one.axis == MODEL}
+        for leaf in reversed(list(self.net.leaves())):  # a bias may follow as a layer
+            if leaf.name in names and leaf.parameters:
+                is_handed = isinstance(leaf, HandedConv2d)  # by the master
+                shared = leaf.kernels.target if is_handed else leaf.parameters[0].layout.placements[MODEL]
+                held[leaf.name] = shared.partition
+        return {one.name: held[one.name].sizes for one in self.balance.chosen}
 
     def _proposal(self, held, measured):
         """(entry of the log, (shares, owners)), on the first rank. held: of `shares_held`. measured: for each rank its measured
@@ -128,14 +129,12 @@ class Rebalancer:
         }  # fmt: skip
         return entry, (shares, owners)
 
-    def _placed(self, shares, owners):
-        return place(self.serial, self.net.grid, self.net.plan, shares, owners)
-
     def _move_seconds(self, shares, owners):
         """Predicted seconds of the exchanges that bring the parameters and the optimizer's state to another placing."""
         machine, arrays, total = self.balance.machine, 1 + len(self.optimizer.state_names), 0.0
         grid = GridDescription(self.net.grid.sizes, self.net.grid.coordinates, machine.node["ranks"])
-        parameters = [p for leaf in leaves(self._placed(shares, owners).layers) for p in leaf.parameters]
+        placed = place(self.serial, self.net.grid, self.net.plan, shares, owners)
+        parameters = [p for leaf in leaves(placed.layers) for p in leaf.parameters]
         for (_, before), now in zip(self.net.parameters, parameters, strict=True):
             for axis, rank in grid.coordinates.items():
                 source, target = (p.layout.placements.get(axis, Replicate()) for p in (before, now))
@@ -149,15 +148,7 @@ class Rebalancer:
         """Move the network: (seconds of the slowest rank, bytes of all ranks), which the tally forgets. Collective."""
         tally, comm = self.net.grid.tally, self.net.grid.comm
         start = tally.clock.now()
-        relocate(self.net, self.optimizer, self._placed(shares, owners))
+        relocate(self.net, self.optimizer, place(self.serial, self.net.grid, self.net.plan, shares, owners))
         self._took = comm.allreduce(tally.clock.now() - start, MPI.MAX)
         moved = [tally.records.pop(key) for key in list(tally.records) if key[0] == "relocation"]
         return self._took, comm.allreduce(sum(record.bytes for record in moved))
-
-
-def shared_partition(leaf):
-    """The Partition of what the ranks of the axis model share of a layer with parameters, or None."""
-    if isinstance(leaf, HandedConv2d):
-        return leaf.kernels.target.partition
-    placement = leaf.parameters[0].layout.placements.get(MODEL)
-    return placement and placement.partition

@@ -1,13 +1,10 @@
 """Which reduction sums the gradients: the one that a text such as the value of `--reduction` names, or the fastest one here.
-What is fastest is measured once, in `SECONDS` at the most or one turn, and stored in `reductions.json` of the cache folder, so
-that a repeated run repeats bit by bit. So that two measurements agree, "plain" is preferred unless another way is clearly
-faster, and sizes of buckets are powers of two. An answer is valid for jobs that agree in all that its key names
-(`fastest_reduction`): the machine, the grid, the gradients and the settings of the network."""
+What is fastest is measured once, in `SECONDS` at the most or one turn, and stored, so that a repeated run repeats bit by bit.
+So that two measurements agree, "plain" is preferred unless another way is clearly faster, and sizes of buckets are powers of
+two. An answer is valid for jobs that agree in the machine, the grid, the gradients and the settings of the network."""
 
 import contextlib
 import json
-import os
-import platform
 import re
 from collections import Counter
 from math import inf, log2
@@ -15,10 +12,8 @@ from math import inf, log2
 import numpy as np
 from mpi4py import MPI
 
-from gridgrad.nn.files.documents import content_of
-from gridgrad.nn.files.limits import read_limited
-from gridgrad.nn.files.whole_files import cache_path, write_or_warn
-from gridgrad.parallel.calibration.turns import TimeLimit, in_turns, timed
+from gridgrad.nn.measured import answer_file, timed
+from gridgrad.parallel.calibration.timing import TimeLimit, measured_once, processors_and_links, slowest_in_turns
 from gridgrad.parallel.sync.overlapped import OverlappedReduction
 from gridgrad.parallel.sync.power_sgd import PowerSGDReduction
 from gridgrad.parallel.sync.reduction import SHARDED, WHOLE, BlockingReduction
@@ -30,8 +25,7 @@ MARGIN = 1.1  # the least by which another way has to be faster than "plain"
 LARGEST = 1 << 22  # the most elements that are summed in a measurement
 LATENCIES_PER_BUCKET = 10  # sending a bucket takes this many times as long as the latency of its collective
 SMALLEST_BUCKET, LARGEST_BUCKET = 8, 14  # the logarithms of their sizes in KiB, of base 2
-TRANSPORT = "GRIDGRAD_LINK", "FI_", "UCX_", "OMPI_MCA_", "MPIR_CVAR_"  # how the names of such environment variables begin
-ANSWER = re.compile(r"plain|shared|overlap:[1-9][0-9]{0,8}")
+ANSWER = re.compile(r'"(plain|shared|overlap:[1-9][0-9]{0,8})"')  # as JSON
 
 
 def check_name(text):
@@ -67,33 +61,32 @@ def named_reduction(net, reduction="auto", update=None, reduce_dtype="same"):
 def fastest_reduction(net, question):
     """The reduction for a ParallelSequential, as a text: plain, shared or overlap:KIB. Collective. question: "overlap" for the
     size of the buckets; "auto" for the fastest way, of plain and shared on one node, of shared and overlap on several."""
-    grid = net.grid
-    held = Counter()
+    grid, held = net.grid, Counter()
     for layer in net.leaves():
         for p in layer.parameters:
             held[p.layout.summed] += p.size
     largest = grid.max(np.array(list(held.values()))).tolist()  # blocks may be uneven, and all ranks must choose the same group
     elements, axes = max(zip(largest, held, strict=True), key=lambda pair: (grid.group(*pair[1]).size > 1) * pair[0])
-    group = grid.group(*axes)
+    group, elements = grid.group(*axes), min(elements, LARGEST)
     if group.size == 1 or not elements:
         return "plain"
-    elements, several_nodes = min(elements, LARGEST), grid.spans_nodes(*axes)
-    nodes = set(grid.comm.allgather((grid.node.ranks[0], grid.node.size)))
-    key = " ".join([question, *map(str, MPI.get_vendor()), platform.machine(), f"{os.cpu_count()} cores",
-                    f"grid {grid}", f"ranks a node {sorted(size for _, size in nodes)}", net.dtype.name,
-                    f"2^{elements.bit_length()}", *transport()])  # fmt: skip
-    stored = grid.comm.bcast(stored_answers().get(key) if grid.rank == 0 else None)
-    if stored:
-        return stored
-    answer = grid.comm.bcast(measure_fastest(grid, group, elements, net.dtype, question, several_nodes))
-    if grid.rank == 0:
-        store_answer(key, answer)
-    return answer
+    nodes = sorted(size for _, size in set(grid.comm.allgather((grid.node.ranks[0], grid.node.size))))
+    path = answer_file(f"reduction-{question}-{grid}", nodes, net.dtype.name, elements.bit_length(), *processors_and_links())
+
+    def measure():
+        return json.dumps(measure_fastest(grid, group, elements, net.dtype, question, grid.spans_nodes(*axes)))
+
+    def without(answer):
+        return f"this run uses --reduction {json.loads(answer)}; name it to repeat the run bit by bit"
+
+    return json.loads(measured_once(grid.comm, path, checked_answer, measure, without))
 
 
-def transport(environ=os.environ):
-    """The environment variables that choose or describe the network between nodes: sorted texts NAME=VALUE."""
-    return sorted(f"{name}={value}" for name, value in environ.items() if name.startswith(TRANSPORT))
+def checked_answer(text):
+    """The text of a stored answer, of bytes; ValueError if it is damaged."""
+    if not ANSWER.fullmatch(text.decode()):
+        raise ValueError("it is no answer")
+    return text.decode()
 
 
 def measure_fastest(grid, group, elements, dtype, question, several_nodes):
@@ -105,7 +98,7 @@ def measure_fastest(grid, group, elements, dtype, question, several_nodes):
     if question == "auto":
         with contextlib.suppress(NoSharedMemory):
             ways["shared"] = shared_memory_sum(grid, group, elements, dtype)
-    turns = in_turns(grid.comm, [*map(timed, ways.values())], TimeLimit(grid.comm, SECONDS), ROUNDS)
+    turns = slowest_in_turns(grid.comm, [*map(timed, ways.values())], TimeLimit(grid.comm, SECONDS), ROUNDS)
     return fastest(dict(zip(ways, turns.min(axis=0).tolist())), question, several_nodes, array.nbytes)
 
 
@@ -135,22 +128,3 @@ def shared_memory_sum(grid, group, elements, dtype):
         grid.node.comm.Barrier()
 
     return add_up
-
-
-def answers_file():
-    """Its path; it may not exist."""
-    return cache_path("reductions.json")
-
-
-def stored_answers():
-    """{question and machine: answer}; {} if the file is missing or damaged."""
-    try:
-        answers = content_of(read_limited(answers_file()))
-        return {key: answer for key, answer in answers.items() if isinstance(answer, str) and ANSWER.fullmatch(answer)}
-    except (OSError, ValueError, AttributeError):
-        return {}
-
-
-def store_answer(key, answer):
-    without = f"this run uses --reduction {answer}; name it to repeat the run bit by bit"
-    write_or_warn(answers_file(), json.dumps(stored_answers() | {key: answer}, indent=1), without)

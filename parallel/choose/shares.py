@@ -1,42 +1,269 @@
-"""Choosing the shares of unequal ranks: even, by constant speeds, and by speed as a function of the share, side by side. By
-constant speeds (Marques 2016, section 4.1.2) each rank's speed is measured at one share, and the shares are proportional to the
-speeds: devices that take 10, 15, 20 and 30 seconds for the same work get [3, 2, 1.5, 1] parts of it. By functions (Lastovetsky
-and Reddy 2007) each rank is measured at several shares, with straight lines between them, and the time of the slowest rank is
-minimised exactly over all integer shares (`fastest_shares`). A rank whose share would not pay gets none. On a grid with several
-axes the shares along one axis are chosen after those along another, which are then given."""
+"""Choosing the shares of unequal ranks: even, by constant speeds, and by speed as a function of the share, side by side.
+
+By constant speeds (Marques 2016, section 4.1.2) each rank's speed is measured at one share, and the shares are proportional to
+the speeds: devices that take 10, 15, 20 and 30 seconds for the same work get [3, 2, 1.5, 1] parts of it. By functions
+(Lastovetsky and Reddy 2007) each rank is measured at several shares, with straight lines between them, and the time of the
+slowest rank is minimised exactly over all integer shares (`fastest_shares`). A rank whose share would not pay gets none.
+
+Along the axis `model` ranks share the neurons or kernels of each layer whose outputs are sharded (choice "out"), the hidden
+units of an autoencoder, or the kernels that the master of the plan "marques" hands out. A layer with the choice "in" that takes
+outputs as they are divided belongs to the layer before. Along `batch` they share the samples of a minibatch, along `height` the
+rows of the images, or without images the samples again. How long a block of a layer takes is measured by running it, or
+predicted by the cost model, for several sizes: kernels have steps, and twice the share seldom takes exactly twice the time.
+"""
 
 import sys
+import time
 from dataclasses import dataclass, replace
-from math import inf
+from functools import cache, partial
+from itertools import pairwise
+from math import inf, prod
 
 import numpy as np
 
-from gridgrad.parallel.choose.shared_work import BUDGET, ORDER, MeasuredSeconds, PredictedSeconds, RankCosts
+from gridgrad.nn import Context, Sequential
+from gridgrad.nn.device import synchronise, to_device
+from gridgrad.nn.layer import Block
+from gridgrad.nn.measured import in_turns, timed
+from gridgrad.nn.sequence import leaves, shapes
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import BATCH, HEIGHT, MODEL, STAGE, places
-from gridgrad.parallel.placement.partition import Partition
-from gridgrad.parallel.plans.place_network import checked
+from gridgrad.parallel.placement.gathered_linear import GatheredLinear
+from gridgrad.parallel.placement.moves import move_between
+from gridgrad.parallel.placement.partition import Partition, resized
+from gridgrad.parallel.placement.placements import MASTER, C, H, Shard
+from gridgrad.parallel.placement.plan import INPUTS, OUTPUTS, weighted
+from gridgrad.parallel.placement.redistribute import Redistribute
+from gridgrad.parallel.plans.marques import HandedConv2d, HandOut
+from gridgrad.parallel.plans.place_network import checked, place
+from gridgrad.parallel.plans.plans import PLANS
 from gridgrad.parallel.prediction.machine import Machine
+from gridgrad.parallel.prediction.workload import Workload
 
 RULES = "even", "constant", "function"
-FIRST_SHARES = 8  # so many shares, evenly apart, are measured first
+ORDER = MODEL, BATCH, HEIGHT  # of the axes: along each of them the shares along those before it are given
+NOUNS = {BATCH: "samples", HEIGHT: "rows"}  # what the ranks of an axis share
+RUNS, LONG = 5, 0.2  # a block is run this often, or for this many seconds; the fastest run counts
+BUDGET = 5.0  # seconds of all blocks together, after which each is run as seldom as possible
+FIRST_SHARES = 8  # as many shares, evenly apart, are measured first
 BLAS_STEP = 16  # kernels of BLAS have steps at multiples of this: those next to a chosen share are measured as well
 ROUNDS = 4  # how often shares are measured and chosen, at most
 TINY = 1e-12  # seconds, in place of none
-NOUNS = {BATCH: "samples", HEIGHT: "rows"}  # what the ranks of an axis share
+
+
+# ----- what a share costs one rank
+
+
+def block_seconds(net, shape, of_block):
+    """A function that returns the seconds of a step's passes over a block of a layer with so many inputs and outputs (or hidden
+    units). of_block(block, shape of its input, is_first) says what they are; is_first: it computes no gradient of its input."""
+    first, before = weighted(net)[0], {layer: inputs for layer, inputs, _ in shapes(net.layers, shape)}
+
+    @cache
+    def seconds(layer, inputs, outputs, samples, rows):
+        """rows: the part of the rows of the images, or of the samples of a layer without images."""
+        held, kernel = slice(0, outputs), [slice(0, n) for n in layer.weight.shape[:-2]]
+        block = layer.placed(weight=Block((*kernel, slice(0, inputs), held)), bias=Block((held,)))
+        shape = (*before[layer][:-1], inputs)
+        if layer.takes_images:
+            here = layer.window.outputs(H, shape[0])
+            shape = (shape[0] - (here - round(here * rows)) * layer.window.stride[0], *shape[1:])
+        else:
+            samples, here = round(samples * rows), 1
+        if not (inputs and outputs and samples and round(here * rows)):
+            return 0.0
+        return of_block(block, (samples, *shape), layer is first)
+
+    return seconds
+
+
+def measured_block(net, handicap=None, memory=inf):
+    """An `of_block` that runs a block on random numbers; one that needs more bytes than `memory` takes infinitely long."""
+    budget_spent = time.perf_counter() + BUDGET
+
+    def of_block(block, shape, is_first):
+        activations = prod(shape) + shape[0] * prod(block.output_shape((*shape[1:-1], block.inputs)))
+        if net.dtype.itemsize * (2 * activations + 2 * sum(p.size for p in block.parameters)) > memory:
+            return inf
+        alone, context, random = Sequential([block], dtype=net.dtype), Context(), np.random.default_rng(0)
+        if handicap:
+            handicap.slow_down(alone)
+        x = to_device(random.standard_normal(shape).astype(net.dtype))
+        dy = to_device(random.standard_normal(alone.forward(x, context).shape).astype(net.dtype))
+
+        def passes():
+            alone.forward(x, context)
+            alone.backward(dy, context, input_gradient=not is_first)
+            synchronise()
+
+        passes()  # allocates the workspaces
+        end = min(budget_spent, time.perf_counter() + LONG)
+        return in_turns([timed(passes)], RUNS, lambda: time.perf_counter() >= end).min()
+
+    return of_block
+
+
+def predicted_block(net, machine, ranks, speed=1.0):
+    """An `of_block` of a rank that computes `speed` times as fast as a Machine on which `ranks` ranks compute."""
+
+    def of_block(block, shape, is_first):
+        workload = Workload(shape, shape[0], net.dtype.itemsize)
+        workload.first = is_first
+        workload.go([block])
+        return workload.seconds(machine, ranks) / speed
+
+    return of_block
+
+
+class RankCosts:
+    """What shares cost one rank of a grid, in seconds. Not counted are layers without weights, halos, moves inside of branches,
+    and sums of gradients. same_work: seconds that this rank would compute with the even shares of the first rank."""
+
+    def __init__(self, net, grid, plan, batch_size, machine, of_block):
+        _, shape = checked(net)
+        self.net, self.plan, self.batch_size, self.machine = net, plan, batch_size, machine
+        self.layers = {layer.name: layer for layer in weighted(net)}
+        self.inputs = {layer: inputs for layer, inputs, _ in shapes(net.layers, shape)}
+        self.of_layer = block_seconds(net, shape, of_block)
+        self.grid = GridDescription(grid.sizes, {}, grid.ranks_per_node)
+        self.give({}, {})
+        self.same_work = self._all_layers(self.samples, self.rows)
+        self.grid = grid
+        self.give({}, {})
+
+    def give(self, shares, owners):
+        """Place the network with these shares and owners; `works` then takes them as given."""
+        self.placed = place(self.net, self.grid, self.plan, shares, owners)
+        self.plans = {name: PLANS[word] for name, word in zip(self.layers, self.placed.plan, strict=True)}
+        self.blocks = {}
+        for leaf in reversed(list(leaves(self.placed.layers))):  # a bias may follow as a layer
+            if leaf.name in self.layers and leaf.parameters:
+                weight = leaf.conv.weight if isinstance(leaf, HandedConv2d) else leaf.parameters[0]
+                self.blocks[leaf.name] = weight.block_shape[-2:]
+        at, splits = self.grid.coordinates, self.placed.splits
+        self.samples, rows = (splits[axis].of_length(self.total(axis)).size(at[axis]) for axis in (BATCH, HEIGHT))
+        self.rows = rows / max(1, self.total(HEIGHT))
+
+    def total(self, axis):
+        """How many samples or rows the ranks of the axis batch or height share."""
+        if axis == HEIGHT and any(layer.takes_images for layer in self.net.leaves()):
+            return self.net.input_shape[0]
+        return self.batch_size
+
+    def works(self, axis):
+        """[(name, total, layers, seconds)] of all that the ranks of an axis share, as in SharedWork. seconds(share): those of
+        this rank in a step, (computing, sending)."""
+        if axis == MODEL:
+            return list(self._outputs())
+        return [(axis, self.total(axis), tuple(self.layers), self._of_samples if axis == BATCH else self._of_rows)]
+
+    def _of_samples(self, share):
+        """(computing, sending) with a share of the samples."""
+        moves = [move for move in map(move_in, self.placed.layers) if move and not move.is_exchange]
+        sending = sum(self._moving(move, *way, share) for move in moves for way in move.ways.values())
+        return self._all_layers(share, self.rows), sending
+
+    def _of_rows(self, share):
+        return self._all_layers(self.samples, share / max(1, self.total(HEIGHT))), 0.0
+
+    def _all_layers(self, samples, rows):
+        """Seconds of this rank's blocks of all layers with weights, for some samples and a part of the rows."""
+        total = 0.0
+        for name, layer in self.layers.items():
+            plan = self.plans[name]
+            part = self.grid.sizes[MODEL] if plan.weight is None and plan.shares_work else 1  # of the samples
+            total += self.of_layer(layer, *self.blocks[name], samples, rows / part)
+        return total
+
+    def _outputs(self):
+        """Yield what `works` returns for each layer outside of branches whose outputs, hidden units or kernels are shared."""
+        outside, moves = {layer.name for layer in self.net.layers}, self._moves_behind()
+        for name, following in pairwise([*self.layers, None]):
+            layer, plan = self.layers[name], self.plans[name]
+            has_master = plan.bounding_rank is not None
+            if name not in outside or plan.weight != OUTPUTS or has_master and not layer.takes_images:
+                continue  # a master computes layers without images alone
+            taken = following in outside and self.plans[following].weight == INPUTS
+            names = (name, following) if taken else (name,)
+            sending = partial(self._handing, layer) if has_master else partial(self._sending, layer, moves.get(name))
+            yield name, units(layer), names, partial(self._of_outputs, [self.layers[one] for one in names], sending)
+
+    def _moves_behind(self):
+        """{name of a layer outside of branches: the Redistribute that moves its sharded outputs}."""
+        found, last = {}, None
+        for layer in self.placed.layers:
+            move = move_in(layer)
+            if move and move.group is self.grid.group(MODEL) and move.source.dim == C and not move.is_exchange:
+                found.setdefault(last, move)
+            if layer.children or layer.parameters and layer.name in self.layers:
+                last = layer.name
+        return found
+
+    def _of_outputs(self, layers, sending, share):
+        """(computing, sending) with a share of the outputs of a layer. layers: it, and the one that takes them as they are."""
+        layer, *taking = layers
+        computing = self.of_layer(layer, layer.inputs, share, self.samples, 1.0)
+        for other in taking:
+            computing += self.of_layer(other, share * other.inputs // units(layer), other.outputs, self.samples, 1.0)
+        return computing, sending(share)
+
+    def _sending(self, layer, move, share):
+        """Seconds in which a share of the outputs of a layer is moved by the Redistribute `move` or None, and back."""
+        if move is None:
+            return 0.0
+        total, group = units(layer), move.group
+        rest = Partition.even(total - share, max(1, group.size - 1)).sizes  # of the other ranks
+        sizes = [*rest[: group.rank], share, *rest[group.rank :]][: group.size]
+        parts = Partition.of_sizes(sizes).grouped(move.source.partition.length // total)
+        moved = [[Shard(C, parts) if placement.dim == C else placement for placement in way] for way in move.ways.values()]
+        return sum(self._moving(move, *way, self.samples) for way in moved)
+
+    def _handing(self, layer, share):
+        """Seconds in which a slave gets the input and its kernels and returns its outputs (equation 5.1 of Marques 2016)."""
+        group, before = self.grid.group(MODEL), self.inputs[layer]
+        if not share or group.rank == MASTER:
+            return 0.0
+        part = share / units(layer)
+        elements = self.samples * (prod(before) + part * prod(layer.output_shape(before))) + part * layer.weight.size
+        return 2 * self._collective(HandOut.kind, group, elements)  # backward sends as much
+
+    def _moving(self, move, source, target, samples):
+        """Predicted seconds of one way of a Redistribute. samples: of the ranks of its group together."""
+        here, group = (samples, *move.shape), move.group
+        if source.dim is not None:
+            here = resized(here, source.dim, source.partition_of(samples).size(group.rank))
+        step = move_between(group, source, target, here, samples) if source != target else None
+        return self._collective(step.kind, group, max(step.sent, step.most)) if step and step.kind else 0.0
+
+    def _collective(self, kind, group, elements):
+        return self.machine.collective_seconds(kind, group, self.grid.size, elements * self.net.dtype.itemsize)
+
+
+def units(layer):
+    """How many outputs, hidden units or kernels of a layer are shared."""
+    return layer.weight.shape[-1]
+
+
+def move_in(layer):
+    """The Redistribute that a placed layer is or contains, or None."""
+    move = layer.move if isinstance(layer, GatheredLinear) else layer
+    return move if isinstance(move, Redistribute) else None
+
+
+# ----- the shares of all ranks
 
 
 @dataclass(frozen=True)
-class Choice:
-    """The shares of one SharedWork by each rule, which are lists with a number for each rank of the axis."""
+class SharedWork:
+    """What the ranks of an axis share, and the shares by each rule: lists with a number for each rank of the axis."""
 
     axis: str
-    name: str
-    total: int
-    layers: tuple
+    name: str  # of the layer whose outputs are shared, or of the axis
+    total: int  # kernels, neurons, samples or rows
+    layers: tuple  # the names of the layers with weights that compute with a share
     coordinates: np.ndarray  # along the axis, of each rank of the grid
-    computing: np.ndarray  # (ranks, total + 1): seconds of each rank for each share
-    sending: np.ndarray
+    computing: np.ndarray  # (ranks, total + 1): seconds of a step in which each rank computes in these layers, for each share
+    sending: np.ndarray  # the same: predicted seconds in which it sends and receives what it computed
     even: list
     constant: list
     function: list
@@ -68,7 +295,7 @@ class Balance:
     """The shares of a network on a grid, and what they were chosen from."""
 
     machine: Machine  # which said what communication costs
-    chosen: list  # a Choice for each SharedWork
+    chosen: list  # a SharedWork for each thing that is shared
     given: dict  # {name of a SharedWork: shares} with which the work along later axes is shared
     speeds: dict  # {axis: relative speeds of its ranks for the same work, the slowest 1}: Marques' performance values
     coordinates: dict  # {axis: those of each rank of the grid}
@@ -146,47 +373,68 @@ class Balance:
 def measured_shares(net, grid, placing, batch_size, machine, handicap=None):
     """The Balance for the ranks of a ProcessGrid, measured now, on all ranks at the same time. Collective. placing: a
     PlacementSpec with the plan; shares that need more than its memory are impossible. machine: prices communication."""
-    _, shape = checked(net)
     if grid.rank == 0:
         print(f"measuring for about {BUDGET:g} seconds how fast each rank computes parts of the layers, to choose the shares",
               file=sys.stderr, flush=True)  # fmt: skip
-    timed = MeasuredSeconds(net, shape, handicap, placing.memory or inf)
-    place = GridDescription(grid.sizes, grid.coordinates, machine.node["ranks"])
-    costs = RankCosts(net, place, placing.plan, batch_size, machine, timed)
+    here = GridDescription(grid.sizes, grid.coordinates, machine.node["ranks"])
+    of_block = measured_block(net, handicap, placing.memory or inf)
+    costs = RankCosts(net, here, placing.plan, batch_size, machine, of_block)
     return balance([costs], lambda rows: np.concatenate(grid.comm.allgather(rows)), grid.comm.bcast)
 
 
 def predicted_shares(net, sizes, plan, batch_size, machine, speeds):
     """The Balance for a grid {axis: ranks}, without a job. speeds: of each rank, times those of the machine file."""
-    _, shape = checked(net)
     costs = []
     for at, speed in zip(places(sizes), speeds, strict=True):
-        predicted = PredictedSeconds(net, shape, machine, len(speeds), speed)
-        grid = GridDescription(sizes, at, machine.node["ranks"])
-        costs.append(RankCosts(net, grid, plan, batch_size, machine, predicted))
+        here = GridDescription(sizes, at, machine.node["ranks"])
+        of_block = predicted_block(net, machine, len(speeds), speed)
+        costs.append(RankCosts(net, here, plan, batch_size, machine, of_block))
     return balance(costs, lambda rows: rows, lambda decision: decision)
 
 
 def balance(costs, gather, agree):
     """The Balance of a grid; ValueError for a pipeline. costs: [RankCosts of the ranks of this process]. gather(rows of these):
     the rows of all ranks, in rank order. agree(decision): that of the first process. Both are called alike on all ranks."""
-    sizes, all_places = costs[0].grid.sizes, places(costs[0].grid.sizes)
+    sizes = costs[0].grid.sizes
     if sizes[STAGE] > 1:
         raise ValueError("shares are not chosen for a pipeline: leave --shares out, or use a grid without the axis stage")
-    all_coordinates = {axis: np.array([place[axis] for place in all_places]) for axis in ORDER if sizes[axis] > 1}
+    all_coordinates = {axis: np.array([at[axis] for at in places(sizes)]) for axis in ORDER if sizes[axis] > 1}
     same_work, speeds, chosen, shares, owners = gather(np.array([[one.same_work] for one in costs])), {}, [], {}, {}
     for axis, coordinates in all_coordinates.items():
         slowest = np.maximum(of_axis(same_work, coordinates)[:, 0], TINY)
         speeds[axis] = shares[axis] = agree(tuple((slowest.max() / slowest).tolist()))
-        for problems in zip(*(one.problems(axis) for one in costs), strict=True):
-            chosen.append(solution(problems, coordinates, gather, agree))
+        for works in zip(*(one.works(axis) for one in costs), strict=True):
+            (name, total, layers, _), of_share = works[0], [seconds for *_, seconds in works]
+            by_each_rule = chosen_shares(total, coordinates, of_share, gather, agree)
+            chosen.append(SharedWork(axis, name, total, layers, coordinates, *by_each_rule))
             if axis == MODEL:
-                owners[chosen[-1].name] = Partition.of_sizes(chosen[-1].function)
+                owners[name] = Partition.of_sizes(chosen[-1].function)
             else:
                 shares[axis] = tuple(chosen[-1].function)
         for one in costs:
             one.give(shares, owners)
     return Balance(costs[0].machine, chosen, {one.name: one.function for one in chosen}, speeds, all_coordinates)
+
+
+def chosen_shares(total, coordinates, of_share, gather, agree):
+    """(computing, sending, even, constant, function) of a SharedWork, whose ranks have these coordinates along its axis.
+    of_share: for each rank of this process a function of a share, (computing, sending). gather, agree: as for `balance`."""
+    ranks, known = int(coordinates.max()) + 1, {}
+    equal_share = min(total, max(1, total // ranks))  # Marques' rule gives every device the same work to time
+    even = Partition.even(total, ranks).sizes
+    wanted = {0, min(1, total), equal_share, *even, *(total * part // FIRST_SHARES for part in range(1, FIRST_SHARES + 1))}
+    for _ in range(ROUNDS):
+        for share in sorted(wanted - known.keys()):
+            known[share] = gather(np.array([seconds(share) for seconds in of_share]))
+        computing, sending = (interpolated(known, what, total) for what in (0, 1))
+        speeds = 1 / np.maximum(of_axis(computing, coordinates)[:, equal_share], TINY)
+        constant = agree(Partition.weighted(total, tuple(speeds.tolist())).sizes)
+        function = agree(fastest_shares(of_axis(computing + sending, coordinates)))
+        steps = {step for share in function if share for step in (share // BLAS_STEP, -(-share // BLAS_STEP))}
+        wanted = {*function, *constant, *(step * BLAS_STEP for step in steps if step * BLAS_STEP <= total)}
+        if wanted <= known.keys():
+            break
+    return computing, sending, even, constant, function
 
 
 def change(now, then):
@@ -199,31 +447,9 @@ def of_axis(rows, coordinates):
     return np.stack([rows[coordinates == coordinate].max(axis=0) for coordinate in range(coordinates.max() + 1)])
 
 
-def solution(problems, coordinates, gather, agree):
-    """The Choice of a SharedWork, as the ranks of this process see it. coordinates: of all ranks along its axis."""
-    problem, ranks, known = problems[0], int(coordinates.max()) + 1, {}
-    total = problem.total
-    equal_share = min(total, max(1, total // ranks))  # Marques' rule gives every device the same work to time
-    even = Partition.even(total, ranks).sizes
-    wanted = {0, min(1, total), equal_share, *even, *(total * part // FIRST_SHARES for part in range(1, FIRST_SHARES + 1))}
-    for _ in range(ROUNDS):
-        for share in sorted(wanted - known.keys()):
-            known[share] = gather(np.array([[one.computing(share), one.sending(share)] for one in problems]))
-        computing, sending = (interpolated(known, what, total) for what in (0, 1))
-        speeds = 1 / np.maximum(of_axis(computing, coordinates)[:, equal_share], TINY)
-        constant = agree(Partition.weighted(total, tuple(speeds.tolist())).sizes)
-        function = agree(fastest_shares(of_axis(computing + sending, coordinates)))
-        steps = {step for share in function if share for step in (share // BLAS_STEP, -(-share // BLAS_STEP))}
-        wanted = {*function, *constant, *(step * BLAS_STEP for step in steps if step * BLAS_STEP <= total)}
-        if wanted <= known.keys():
-            break
-    what = problem.axis, problem.name, total, problem.layers
-    return Choice(*what, coordinates, computing, sending, even, constant, function)
-
-
 def interpolated(known, what, total):
-    """Seconds of each rank for all shares from 0 to `total`, (ranks, total + 1), by straight lines; infinite above the largest
-    share that a rank can have. known: {share: (ranks, 2) seconds}. what: the column."""
+    """Seconds of each rank for all shares up to `total`, (ranks, total + 1), by straight lines; infinite above the largest that
+    a rank can have. known: {share: (ranks, 2) seconds}. what: the column."""
     shares = np.array(sorted(known))
     rows = np.array([known[share][:, what] for share in shares.tolist()]).T
     everywhere, found = np.arange(total + 1), []

@@ -42,6 +42,7 @@ ACCESSES = 3  # to memory for each byte that goes from rank to rank within a nod
 TABLES = re.compile(
     r"linear\.(forward|gradients|input_gradient)|conv[35]\.(forward|gradients|backward)|[a-z0-9]+(\.(forward|backward))?"
 )
+AXES = {"linear": 3, "conv3": 4, "conv5": 4, "maxpool2d": 2, "avgpool2d": 2, "pooled": 2, "pack": 2}  # those of others have 1
 
 
 @dataclass
@@ -58,10 +59,7 @@ class Machine:
 
     def __post_init__(self):
         self._tables = self.tables | input_gradients(self.tables)
-        self._curves = {
-            kind: {int(ranks): [tuple(point) for point in curve] for ranks, curve in curves.items()}
-            for kind, curves in self.collectives.items()
-        }
+        self._curves = {kind: {int(p): tuple(zip(*curve)) for p, curve in of.items()} for kind, of in self.collectives.items()}
         self.operation_seconds = lru_cache(maxsize=1 << 16)(self._operation_seconds)
         self.collective_seconds = lru_cache(maxsize=1 << 16)(self._collective_seconds)
 
@@ -73,7 +71,7 @@ class Machine:
             kind, _, phase = name.partition(".")
             if kind == "linear" or kind.startswith("conv"):
                 times = 2 * (2 if phase == "backward" else 1) * (int(kind[4:]) ** 2 if kind != "linear" else 1)
-                found = values(table["seconds"], [len(axis) for axis in table["axes"]])
+                found = np.ravel(table["seconds"]).tolist()
                 rates += [times * prod(sizes) / seconds for sizes, seconds in zip(product(*table["axes"]), found)]
         return max(rates)
 
@@ -110,11 +108,10 @@ class Machine:
         if group.size == 1:
             return 0.0
         if curves := self._curves.get(kind):
-            if group.size in curves:
-                return interpolated(curves[group.size], sent)
             known = max((p for p in curves if p <= group.size), default=min(curves))
-            latency = curves[known][0][1]
-            return latency * math.log2(group.size) / math.log2(known) + interpolated(curves[known], sent) - latency
+            nbytes, seconds = curves[known]
+            more_rounds = seconds[0] * (math.log2(group.size) / math.log2(known) - 1)
+            return on_lattice([nbytes], seconds, (sent,)) + more_rounds
         within, between = self.links["node"], self.links["network"]
         through_memory, rounds = max(within["beta"], ACCESSES / self.bandwidth(ranks)), COLLECTIVES[kind].rounds(group.size)
         if group.size <= group.on_node:
@@ -132,22 +129,9 @@ class Machine:
         return latency, max(0.0, whole - latency)
 
 
-def interpolated(points, x):
-    """y at x on a curve through points (x, y) with increasing x, between and beyond them as in `on_lattice`."""
-    xs = [point[0] for point in points]
-    i = bisect_right(xs, x)
-    if i == 0:
-        return points[0][1]
-    if i == len(points):
-        return points[-1][1] * max(x, 1) / max(xs[-1], 1)
-    (x0, y0), (x1, y1) = points[i - 1], points[i]
-    share = math.log(x / x0) / math.log(x1 / x0)
-    return y0 * (y1 / y0) ** share
-
-
 def on_lattice(axes, seconds, sizes):
-    """Seconds of an operation of these sizes, from those measured on a lattice: multilinear on logarithmic axes, below the
-    lattice constant, above it proportional. axes: lists of increasing sizes. seconds: nested lists, a level for each axis."""
+    """Seconds of an operation or collective of these sizes, from those measured on a lattice: multilinear on logarithmic axes,
+    below the lattice constant, above it proportional. axes: increasing sizes. seconds: nested lists, a level for each axis."""
     corners, factor = [], 1.0
     for axis, size in zip(axes, sizes):
         if size >= axis[-1]:
@@ -238,11 +222,11 @@ def checked(content):
 
 def check_table(name, table):
     """Raise ValueError unless this is the table of an operation."""
-    where, axes = f"tables.{name}", table.get("axes")
+    where, axes, dimensions = f"tables.{name}", table.get("axes"), AXES.get(name.partition(".")[0], 1)
     if not TABLES.fullmatch(name):
         raise ValueError(f"{where} is of no operation that is known")
-    if set(table) != {"axes", "seconds"} or not isinstance(axes, list | tuple) or len(axes) != dimensions(name):
-        raise ValueError(f"{where} must have the seconds, and the sizes of {dimensions(name)} axes")
+    if set(table) != {"axes", "seconds"} or not isinstance(axes, list | tuple) or len(axes) != dimensions:
+        raise ValueError(f"{where} must have the seconds, and the sizes of {dimensions} axes")
     for axis in axes:
         check(axis, INCREASING, f"{where}.axes")
     for number in values(table["seconds"], [len(axis) for axis in axes], f"{where}.seconds"):
@@ -259,12 +243,6 @@ def check_curves(where, curves):
         if any(len(point) != 2 for point in curve):
             raise ValueError(f"{where}.{ranks} must be a list of [bytes, seconds]")
         check([sent for sent, _ in curve], INCREASING, f"{where}.{ranks}")
-
-
-def dimensions(name):
-    """How many axes the table of an operation has."""
-    kind = name.partition(".")[0]
-    return {"linear": 3, "conv3": 4, "conv5": 4, "maxpool2d": 2, "avgpool2d": 2, "pooled": 2, "pack": 2}.get(kind, 1)
 
 
 def values(nested, shape, where="seconds"):

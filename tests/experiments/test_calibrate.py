@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from gridgrad.experiments import calibrate
-from gridgrad.parallel.calibration import probe
-from gridgrad.parallel.calibration.turns import TimeLimit
+from gridgrad.parallel.calibration import this_machine
+from gridgrad.parallel.calibration.timing import TimeLimit
 from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.prediction import machine
 from tests.experiments.common.made_up_load import BUSY, QUIET
@@ -31,8 +31,8 @@ def test_a_calibration_without_enough_time_says_so(comm, monkeypatch):
 
 @mpi(1, 2)
 def test_what_is_written_of_a_busy_machine(comm, monkeypatch):
-    monkeypatch.setattr(probe, "SECONDS", -1.0)
-    path = comm.bcast(calibrate.this_machine.machine_file(comm)).with_name(f"busy-{comm.size}.json")
+    monkeypatch.setattr(this_machine, "PROBE_SECONDS", -1.0)
+    path = comm.bcast(this_machine.machine_file(comm)).with_name(f"busy-{comm.size}.json")
     for before, after, option, words in (
         (BUSY, QUIET, [], None),
         (QUIET, BUSY, [], None),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from dataclasses import astuple
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def test_fits():
 
 def test_quick_functions_are_timed_in_a_row(monkeypatch):
     calls = []
-    monkeypatch.setattr(timing.time, "perf_counter", lambda: 2.0 * len(calls))  # each call takes 2 seconds
+    monkeypatch.setattr(time, "perf_counter", lambda: 2.0 * len(calls))  # each call takes 2 seconds
     actions = {name: lambda name=name: calls.append(name) for name in "ab"}
     assert timing.times_in_turns(actions, 2, least=5.0) == {"a": [2.0, 2.0], "b": [2.0, 2.0]}
     assert "".join(calls) == "aabb" + 2 * "aaabbb"

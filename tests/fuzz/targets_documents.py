@@ -21,9 +21,11 @@ from gridgrad.experiments.scaling import settings as study_settings
 from gridgrad.experiments.scaling.study import Study
 from gridgrad.experiments.studies.protocols import __main__ as protocols
 from gridgrad.experiments.studies.servers import __main__ as servers
+from gridgrad.nn import measured
 from gridgrad.nn.kernels import kernel_table
 from gridgrad.nn.zoo import network_names
-from gridgrad.parallel.choose import reductions, this_machine
+from gridgrad.parallel.calibration import this_machine
+from gridgrad.parallel.choose import reductions
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.cost import cost_of_slowest_rank
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
@@ -177,7 +179,7 @@ def variable(name, value):
 
 
 def stored_machine(path):
-    if (text := this_machine.stored_text(path)) is not None:  # else it is measured again
+    if (text := measured.stored(path, bytes.decode)) is not None:  # else it is measured again
         price(this_machine.machine_of_text(path, text))
 
 
@@ -191,14 +193,12 @@ def cached(path):
     with variable("GRIDGRAD_CACHE", path.parent):
         path.rename(kernel_table.table_file())
         kernel_table.stored()
-        kernel_table.table_file().rename(reductions.answers_file())
-        reductions.stored_answers()
+        measured.stored(kernel_table.table_file(), reductions.checked_answer)
 
 
 @cache
 def caches():
-    answers = json.dumps({"auto 4 ranks": "overlap:1024", "overlap 2": "plain"})
-    return kernel_table.to_json(kernel_table.PRESET).encode(), answers.encode()
+    return kernel_table.to_json(kernel_table.PRESET).encode(), b'"overlap:1024"'
 
 
 def tables(path):

@@ -30,9 +30,10 @@ from gridgrad.experiments.common.train_setup import slowdowns
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import parallelize, train_step
-from gridgrad.parallel.choose.shared_work import MeasuredSeconds
+from gridgrad.parallel.choose.shares import block_seconds, measured_block
 from gridgrad.parallel.job.run import run
 from gridgrad.parallel.observe.span_observer import SpanObserver
+from gridgrad.parallel.placement.plan import weighted
 
 CONVOLUTIONS = "Conv2d", "HandedConv2d"
 MOVES = ("Redistribute",)  # what they do beside the communication itself, they do for it: copies into messages
@@ -105,10 +106,10 @@ def measured_speeds(serial, comm, batch_size, handicap):
     As in section 4.1.2 of the paper each rank computes the same part of the convolutions on random numbers, here forward and
     backward, and all at the same time. serial: the network. handicap: the Handicap of this rank.
     """
-    timed = MeasuredSeconds(serial, serial.input_shape, handicap)
+    seconds_of = block_seconds(serial, serial.input_shape, measured_block(serial, handicap))
     comm.Barrier()
-    mine = sum(timed.seconds(layer, layer.inputs, max(1, layer.outputs // comm.size), batch_size)
-               for layer in timed.layers if layer.kind == "conv")  # fmt: skip
+    mine = sum(seconds_of(layer, layer.inputs, max(1, layer.outputs // comm.size), batch_size, 1.0)
+               for layer in weighted(serial) if layer.kind == "conv")  # fmt: skip
     seconds = comm.allgather(mine)
     return tuple(comm.bcast([seconds[0] / one for one in seconds]))
 

@@ -39,7 +39,7 @@ from gridgrad.experiments.studies.autoencoder.largest_width import largest_width
 from gridgrad.experiments.studies.autoencoder.phases import Phases
 from gridgrad.experiments.studies.autoencoder.training import check, error_of, finetune, pretrain
 from gridgrad.parallel import parallelize, use_device
-from gridgrad.parallel.choose.this_machine import memory_of_machine
+from gridgrad.parallel.calibration.this_machine import memory_of_machine
 from gridgrad.parallel.job.run import UserError, on_root, run
 
 

@@ -37,7 +37,7 @@ from gridgrad.experiments.studies.automation.by_hand import LEARNING_RATE, ByHan
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import ProcessGrid, minibatch_indices, parallelize
-from gridgrad.parallel.calibration.core_speed import machine
+from gridgrad.parallel.calibration.timing import machine
 from gridgrad.parallel.job.own_process import LINK
 from gridgrad.parallel.job.run import UserError, on_root, run
 

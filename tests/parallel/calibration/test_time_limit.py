@@ -1,12 +1,13 @@
 """A calibration that is stopped early still gives a complete machine file, and says how much its times vary."""
 
+import platform
+
 import numpy as np
 import pytest
 
-from gridgrad.parallel.calibration import measure, step_overhead, turns
-from gridgrad.parallel.calibration.core_speed import NormalisedTimer
-from gridgrad.parallel.calibration.turns import TimeLimit, in_words, spread
-from gridgrad.parallel.choose import this_machine
+from gridgrad.experiments.common.timing import in_words, spread
+from gridgrad.parallel.calibration import measure, this_machine, timing
+from gridgrad.parallel.calibration.timing import NormalisedTimer, TimeLimit
 from gridgrad.parallel.grid.grid_description import GroupDescription
 from gridgrad.parallel.prediction import machine
 from tests.clock import Clock
@@ -31,7 +32,7 @@ class Alone:
 
 def test_a_limit_ends_and_is_shared(monkeypatch):
     clock = Clock(5.0)
-    monkeypatch.setattr(turns, "time", clock)
+    monkeypatch.setattr(timing, "time", clock)
     assert not TimeLimit(Alone()).is_over() and TimeLimit(Alone(), -1.0).is_over()
     long = TimeLimit(Alone(), 1000.0)
     assert long.share(0.5).end == 505.0
@@ -40,6 +41,13 @@ def test_a_limit_ends_and_is_shared(monkeypatch):
     assert half.end == 605.0 and not half.is_over()
     clock.sleep(401.0)
     assert half.is_over() and not long.is_over()
+
+
+def test_the_identifier_of_a_machine(tmp_path, monkeypatch):
+    monkeypatch.setattr(timing, "START_ID", tmp_path / "boot_id")
+    assert timing.machine() == platform.node()
+    (tmp_path / "boot_id").write_text("abc\n")
+    assert timing.machine() == "abc"
 
 
 def test_how_much_times_vary():
@@ -56,8 +64,8 @@ def test_no_time_at_all_gives_a_whole_machine_file_all_the_same(comm):
     for kind in content["collectives"]:  # the lengths that are always measured
         assert len(content["collectives"][kind]["2"]) >= 2
     assert described.collective_seconds("all-reduce", GroupDescription(comm.size, 0, comm.size), comm.size, 1000) >= 0
-    passes = step_overhead.measured_steps(NormalisedTimer(comm), limit=TimeLimit(comm, -1.0))
-    assert passes.shape == (1, len(list(step_overhead.problems(comm.size)))) and (passes > 0).all()
+    passes = measure.measured_steps(NormalisedTimer(comm), limit=TimeLimit(comm, -1.0))
+    assert passes.shape == (1, len(measure.problems(comm.size))) and (passes > 0).all()
 
 
 @mpi(2)

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from gridgrad.nn import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequential, Sigmoid, TiedAutoencoder
+from gridgrad.nn import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequential, Sigmoid, TiedAutoencoder, measured
 from gridgrad.parallel import ProcessGrid, parallelize
-from gridgrad.parallel.choose import shared_work, shares
+from gridgrad.parallel.choose import shares
 from gridgrad.parallel.choose.shares import RULES, measured_shares, predicted_shares
+from gridgrad.parallel.grid.grid_description import GroupDescription
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from tests.clock import Clock
@@ -60,6 +61,17 @@ def test_hidden_units_of_an_autoencoder_and_kernels_of_a_master_are_shared():
         assert one.function[0] > one.function[1], "what the master computes itself is not sent"
 
 
+def test_what_a_share_costs_counts_the_layer_behind_and_what_a_master_hands_out(monkeypatch):
+    of_weights = lambda *_: lambda block, shape, is_first: float(np.prod(block.parameters[0].block_shape))  # noqa: E731
+    monkeypatch.setattr(shares, "predicted_block", of_weights)
+    found = predicted({"model": 2}, [1, 1], "out,in", net=Sequential([Linear(8, 100), ReLU(), Linear(100, 16)]))
+    assert found.chosen[0].layers == ("0", "2") and found.chosen[0].computing[0, 40] == 8 * 40 + 40 * 16
+    one = predicted({"model": 3}, [1, 1, 1], "marques").chosen[0]
+    elements = 64 * (28 * 28 * 3 + 7 * 24 * 24) + 7 * 5 * 5 * 3  # samples, outputs of 7 kernels, and those
+    handed = MACHINE.collective_seconds("hand out", GroupDescription(3, 1, 3), 3, 4 * elements)
+    assert one.sending[1, 7] == pytest.approx(2 * handed)
+
+
 def test_constant_speeds_are_those_of_marques():
     """Section 4.1.2: performance values [3, 2, 1.5, 1]."""
     found = predicted({"model": 4}, [3, 2, 1.5, 1], net=Sequential([Linear(4096, 3000), ReLU(), Linear(3000, 10)]))
@@ -76,15 +88,13 @@ def test_a_rank_that_is_too_slow_is_left_out_with_the_reason():
     assert line.startswith("rank 2 of batch gets no samples: it takes ") and "even for its fastest share" in line
 
 
-class Stepping(shared_work.PredictedSeconds):
+def stepping(net, machine, ranks, speed):
     """A rank whose kernels compute outputs by the sixteen, of which the last ones may be thrown away."""
-
-    def of_block(self, block, shape, is_first):
-        return -(-block.parameters[0].block_shape[-1] // 16) * 1e-3 / self.speed
+    return lambda block, shape, is_first: -(-block.parameters[0].block_shape[-1] // 16) * 1e-3 / speed
 
 
 def test_functions_find_the_steps_of_kernels_that_constant_speeds_miss(monkeypatch):
-    monkeypatch.setattr(shares, "PredictedSeconds", Stepping)
+    monkeypatch.setattr(shares, "predicted_block", stepping)
     found = predicted({"model": 2}, [2, 1], net=Sequential([Linear(8, 100), ReLU(), Linear(100, 16)]))
     first = found.chosen[0]
     assert first.constant == [67, 33]  # 5 and 3 sixteens: 2.5 and 3 ms
@@ -94,14 +104,14 @@ def test_functions_find_the_steps_of_kernels_that_constant_speeds_miss(monkeypat
 
 @mpi(2, 4, long=(4,))
 def test_measured_shares_are_the_same_on_all_ranks_and_the_network_takes_them(comm, monkeypatch):
-    monkeypatch.setattr(shared_work, "RUNS", 1)
+    monkeypatch.setattr(shares, "RUNS", 1)
     for sizes in grids(comm.size, AXES):
         with ProcessGrid(comm, **sizes) as grid:
             found = measured_shares(images(), grid, OUT, 16, MACHINE)
             everywhere = comm.allgather((found.shares, list(found.lines())))
             assert all(one == everywhere[0] for one in everywhere)
-            shares, owners = found.placement()
-            net = parallelize(images(), grid, "out", shares=shares, owners=owners)
+            given, owners = found.placement()
+            net = parallelize(images(), grid, "out", shares=given, owners=owners)
             assert all(np.isfinite(one.computing).all() and (one.computing >= 0).all() for one in found.chosen)
             assert sum(p.size for leaf in net.leaves() for p in leaf.parameters) == net.size
         with ProcessGrid(comm, **sizes) as grid:  # without images, and with samples that can not be shared evenly
@@ -128,8 +138,8 @@ def test_one_slow_rank_of_two_axes_is_not_corrected_twice():
 
 def test_shares_that_do_not_fit_the_memory_are_impossible():
     net = Sequential([Linear(1000, 400), ReLU(), Linear(400, 10)])
-    costs = shared_work.MeasuredSeconds(net, (1000,), memory=4 * 2 * 1000 * 250)
-    assert costs.seconds(net.layers[0], 1000, 300, 1) == np.inf and costs.seconds(net.layers[0], 1000, 100, 1) < np.inf
+    seconds = shares.block_seconds(net, (1000,), shares.measured_block(net, memory=4 * 2 * 1000 * 250))
+    assert seconds(net.layers[0], 1000, 300, 1, 1.0) == np.inf and seconds(net.layers[0], 1000, 100, 1, 1.0) < np.inf
     known = {0: np.zeros((2, 1)), 4: np.array([[1.0], [np.inf]]), 8: np.array([[2.0], [np.inf]]), 2: np.array([[0.5], [3.0]])}
     assert shares.interpolated(known, 0, 8)[1].tolist() == [0, 1.5, 3.0] + [np.inf] * 6
     assert shares.interpolated(known, 0, 8)[0].tolist() == [i / 4 for i in range(9)]
@@ -137,10 +147,11 @@ def test_shares_that_do_not_fit_the_memory_are_impossible():
 
 def test_once_the_budget_is_spent_blocks_are_run_as_seldom_as_possible(monkeypatch):
     clock, runs = Clock(), []
-    monkeypatch.setattr(shared_work, "time", clock)
-    monkeypatch.setattr(shared_work, "synchronise", lambda: runs.append(clock.sleep(0.01)))
+    for module in shares, measured:
+        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(shares, "synchronise", lambda: runs.append(clock.sleep(0.01)))
     net = Sequential([Linear(9, 7)])
-    timed = shared_work.MeasuredSeconds(net, (9,))
-    assert timed.seconds(net.layers[0], 9, 7, 4) == pytest.approx(0.01) and len(runs) == 1 + shared_work.RUNS
-    clock.sleep(shared_work.BUDGET)
-    assert timed.seconds(net.layers[0], 9, 5, 4) == pytest.approx(0.01) and len(runs) == 1 + shared_work.RUNS + 2
+    seconds = shares.block_seconds(net, (9,), shares.measured_block(net))
+    assert seconds(net.layers[0], 9, 7, 4, 1.0) == pytest.approx(0.01) and len(runs) == 1 + shares.RUNS
+    clock.sleep(shares.BUDGET)
+    assert seconds(net.layers[0], 9, 5, 4, 1.0) == pytest.approx(0.01) and len(runs) == 1 + shares.RUNS + 2

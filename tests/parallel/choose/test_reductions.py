@@ -2,16 +2,19 @@
 
 import inspect
 import json
+import os
+from pathlib import Path
 
 import numpy as np
-import pytest
 
 from gridgrad.nn import Linear, ReLU, Sequential
 from gridgrad.parallel import ProcessGrid, parallelize
-from gridgrad.parallel.calibration.turns import in_turns
+from gridgrad.parallel.calibration.timing import slowest_in_turns
 from gridgrad.parallel.choose import reductions
 from tests.mpi import mpi
 from tests.parallel.equality import grids
+
+DAMAGED = "", "[]", "{", '{"a": 3}', '"rm -rf"', '"overlap:0"', '"plain;"'
 
 
 def net():
@@ -30,7 +33,7 @@ def test_the_answer_is_one_for_all_ranks_and_stays(comm, monkeypatch):
         with ProcessGrid(comm, **sizes) as grid:
             for question in ("auto", "overlap"):
                 first, second = (str(parallelize(net(), grid, "replicate", reduction=question).reduction) for _ in range(2))
-                assert first == second and reductions.ANSWER.fullmatch(first)
+                assert first == second and reductions.ANSWER.fullmatch(json.dumps(first))
                 assert set(comm.allgather(first)) == {first}
                 assert first.startswith(question) or question == "auto" or comm.size == 1
 
@@ -58,20 +61,22 @@ def test_what_is_remembered_counts(comm, monkeypatch):
     measure_in_this_test(monkeypatch)
     with ProcessGrid(comm, batch=2) as grid:
         parallelize(net(), grid, reduction="auto")
+        for damaged, text in (False, '"overlap:321"'), *((True, text) for text in DAMAGED):
+            comm.Barrier()
+            if comm.rank == 0:
+                (file,) = Path(os.environ["GRIDGRAD_CACHE"]).glob("reduction-auto-batch=2,model=1-*.json")
+                file.write_text(text)
+            comm.Barrier()
+            assert (str(parallelize(net(), grid, reduction="auto").reduction) == "overlap:321") != damaged
         if comm.rank == 0:
-            answers = json.loads(reductions.answers_file().read_text())
-            reductions.answers_file().write_text(json.dumps(dict.fromkeys(answers, "overlap:321")))
-        comm.Barrier()
-        assert str(parallelize(net(), grid, reduction="auto").reduction) == "overlap:321"
-        if comm.rank == 0:
-            reductions.answers_file().unlink()
+            file.unlink()
 
 
 @mpi(1, 2, 3)
 def test_where_there_is_no_time_one_turn_is_enough(comm, monkeypatch):
     monkeypatch.setattr(reductions, "SECONDS", -1.0)
     turns = []
-    monkeypatch.setattr(reductions, "in_turns", lambda *given: turns.append(in_turns(*given)) or turns[-1])
+    monkeypatch.setattr(reductions, "slowest_in_turns", lambda *given: turns.append(slowest_in_turns(*given)) or turns[-1])
     with ProcessGrid(comm, batch=comm.size) as grid:
         group = grid.group("batch")
         answer = reductions.measure_fastest(grid, group, 1000, np.float32, "overlap", False)
@@ -91,19 +96,3 @@ def test_where_nothing_is_replicated_nothing_is_measured(comm, monkeypatch):
     measure_in_this_test(monkeypatch)
     with ProcessGrid(comm, model=2) as grid:
         assert str(parallelize(net(), grid, "out", reduction="auto").reduction) == "plain"
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"a": 3}', '{"a": "rm -rf"}', '{"a": "overlap:0"}', '{"a": "plain;"}'])
-def test_a_file_that_is_no_answer_is_ignored(tmp_path, monkeypatch, text):
-    monkeypatch.setenv("GRIDGRAD_CACHE", str(tmp_path))
-    reductions.answers_file().write_text(text)
-    assert reductions.stored_answers() == {}
-    reductions.store_answer("b", "plain")
-    assert reductions.stored_answers() == {"b": "plain"}
-
-
-def test_a_folder_that_can_not_be_written_does_not_matter(tmp_path, monkeypatch):
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("GRIDGRAD_CACHE", str(tmp_path / "file"))
-    reductions.store_answer("b", "plain")
-    assert reductions.stored_answers() == {}

@@ -38,6 +38,8 @@ class VirtualClock(Observer):
             self._workloads[batch_size] = workload
         phases = {"backward": ("gradients", "backward"), "input_gradient": ("backward",)}.get(phase, (phase,))
         works = [work for work in self._workloads[batch_size].works if work.layer == thing.name and work.phase in phases]
+        if getattr(thing, "kind", ""):  # moves and biases that are layers of their own have the same name
+            works = [work for work in works if work.name.startswith(thing.kind)]
         return sum(work.seconds(self.machine, grid.size, itemsize) for work in works if work.group is None)
 
     def relocated(self, relocation):

@@ -1,17 +1,17 @@
 """Machine files: what is interpolated, what is refused, and what a measurement writes."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from gridgrad.nn import Conv2d, Sequential
-from gridgrad.parallel.calibration import measure, probe, step_overhead
-from gridgrad.parallel.calibration.core_speed import NormalisedTimer
-from gridgrad.parallel.choose import this_machine
+from gridgrad.parallel.calibration import measure, this_machine
+from gridgrad.parallel.calibration.timing import NormalisedTimer
 from gridgrad.parallel.grid.grid_description import GridDescription, GroupDescription
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.cost import Cost
-from gridgrad.parallel.prediction.machine import checked, interpolated, names, on_lattice, read
+from gridgrad.parallel.prediction.machine import checked, names, on_lattice, read
 from tests.mpi import mpi
 
 GOOD = {
@@ -34,7 +34,7 @@ def test_tables_are_exact_where_measured_and_follow_powers_between():
     assert on_lattice(*table, (1, 100)) == pytest.approx(8**0.5)
     assert on_lattice(*table, (64, 10)) == pytest.approx(16)  # in proportion above
     assert on_lattice(*table, (1, 1)) == pytest.approx(1)  # flat below
-    assert interpolated([(8, 1.0), (32, 4.0)], 16) == pytest.approx(2)
+    assert on_lattice([(8, 32)], (1.0, 4.0), (16,)) == pytest.approx(2)
 
 
 def test_constants_where_nothing_was_measured():
@@ -167,28 +167,16 @@ def shorten(monkeypatch, module, **settings):
         monkeypatch.setattr(module, name, value)
 
 
-@mpi(1, 2, 3)
-def test_a_measurement_of_seconds_is_a_machine_file_and_is_remembered(comm, monkeypatch):
-    shorten(monkeypatch, probe, SECONDS=-1.0)
-    first = this_machine.machine_of_job(comm)
-    assert this_machine.machine_file(comm).is_file() and first.node["ranks"] == comm.size
-    assert (
-        machine.checked(json.loads(this_machine.machine_file(comm).read_text())).core
-        == first.core
-        == this_machine.machine_of_job(comm).core
-    )
-
-
 @mpi(1, 2)
 def test_what_steps_take_beyond_their_parts(comm, monkeypatch):
-    shorten(monkeypatch, measure, SAMPLE=1e-6, RUNS=1)
-    shorten(monkeypatch, step_overhead, STEPS=1, ROUNDS=1, PASSES=2)
-    first = this_machine.machine_of_job(comm)
-    found = step_overhead.fitted(step_overhead.measured_steps(NormalisedTimer(comm)), first, comm.size)
-    again = machine.checked(json.loads(this_machine.machine_file(comm).read_text()) | {"core": first.core | found})
+    shorten(monkeypatch, measure, SAMPLE=1e-6, RUNS=1, STEPS=1, STEP_ROUNDS=1, STEP_PASSES=2)
+    shorten(monkeypatch, this_machine, PROBE_SECONDS=-1.0)
+    first = machine.checked(comm.bcast(this_machine.measure_quickly(comm)))
+    found = measure.fitted(measure.measured_steps(NormalisedTimer(comm)), first, comm.size)
+    again = replace(first, core=first.core | found)
     assert found["step"] > 0 and found["wait"] > 0
     assert comm.allgather(found) == [found] * comm.size
-    net = step_overhead.dense(64)
+    net = measure.dense(64)
     costs = [Cost(net, GridDescription({"batch": comm.size}), "out", 16, one) for one in (first, again)]
     assert costs[1].parts["compute"] == pytest.approx(found["step"] + costs[0].parts["compute"])
 
