@@ -224,8 +224,8 @@ class Stripes:
     def turn(self, step, share):
         """The Turn of a worker, its number `share`, in a step; it may be empty."""
         epoch, place = divmod(step, steps_per_epoch(self.count, self.batch_size))
-        where = slice(self._had(place, share), self._had(place + 1, share))
-        return Turn(step, share, self._order(share, epoch)[where], self._dealt(place + 1) - self._dealt(place))
+        mine = self._order(share, epoch)[self._had(place, share) : self._had(place + 1, share)]
+        return Turn(step, share, mine, len(mine) / (self._dealt(place + 1) - self._dealt(place)))
 
     def sizes(self, step):
         """The samples of each worker in a step."""

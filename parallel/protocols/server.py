@@ -184,8 +184,8 @@ class ParameterServer(Protocol):
         if net.grid.size == 1 and self.parts.keys() <= {0}:
             workers.on_death = self._on_death
 
-    @staticmethod
-    def traffic(served, fetch=1, push=1, local=0, asynchronous=False, **values):
+    @classmethod
+    def traffic(cls, served, fetch=1, push=1, local=0, asynchronous=False, **values):
         """local: operations on each parameter of a worker's own step between fetches. A push also asks for parameters; a fetch
         without one is a message. Asynchronous workers ask the first one in each step for a share."""
         workers = range(len(served))
@@ -407,9 +407,9 @@ class Downpour(ParameterServer):
         self.local, self.interval = SGD(net, self.optimizer.lr), min(self.periods)
         self._sum, self._summed, self._turns = xp.zeros_like(self._packed), 0, 0
 
-    @staticmethod
-    def traffic(served, fetch=1, push=1, **values):
-        return ParameterServer.traffic(served, fetch, push, local=UPDATE, asynchronous=True)
+    @classmethod
+    def traffic(cls, served, fetch=1, push=1, **values):
+        return super().traffic(served, fetch, push, local=UPDATE, asynchronous=True)
 
     def effective_batch(self, batch_size):
         return super().effective_batch(batch_size) * self.periods[1]
