@@ -192,7 +192,7 @@ def test_slow_momentum_without_a_learning_rate():
 
 
 def test_fragments_are_sent_again_if_training_goes_on_after_its_end():
-    """With the rate 1 and no momentum the workers take their mean, weighted by the samples that they have seen since that end."""
+    """With the rate 1 and no momentum the workers take their mean, weighted by the samples seen since that end."""
     own, ends, (x, y) = [None] * 3, [None] * 3, samples(dense(), COUNT)
 
     def work(workers):
