@@ -33,8 +33,6 @@ from gridgrad.parallel.grid.group import COMPLETE, Transfer, pieces
 from gridgrad.parallel.grid.process_grid import ProcessGrid
 from gridgrad.parallel.grid.tally import Call, Tally
 from gridgrad.parallel.grid.virtual_time import Link, VirtualTime
-from gridgrad.parallel.placement.partition import Partition
-from gridgrad.parallel.protocols.parallel_sgd import Exchanged, shuffle
 from gridgrad.parallel.protocols.protocol import BETWEEN_WORKERS
 from gridgrad.parallel.protocols.workers import NUMBERS, Workers, filled
 from gridgrad.parallel.training.distribute import distribute
@@ -97,7 +95,47 @@ class Simulation:
         return self.clock.time
 
 
-class SimulatedWorkers(Workers):
+class GroupOfMessages(Workers):
+    """Workers that move samples by messages, and no Group: they are their own `moves`. Arrays and counts: see Group."""
+
+    def move_by_messages(self):
+        """From now on samples may move. All workers call this before time passes."""
+        self.moves, self._move_number, self._parts = self, 0, defaultdict(dict)  # {number of a move: {worker: what it sent}}
+        self.handle("part", self._keep_part)
+
+    def all_to_all(self, blocks, counts, out, out_counts, layer):
+        self._move(dict(enumerate(pieces(blocks, counts))), range(self.size), out)
+
+    def start_exchange(self, blocks, counts, out, out_counts, layer):
+        parts = {worker: part for worker, part in enumerate(pieces(blocks, counts)) if part.size}
+        self._move(parts, [worker for worker, count in enumerate(out_counts) if count], out)
+        return COMPLETE
+
+    def all_gather(self, block, out, counts, layer):
+        self._move(dict.fromkeys(range(self.size), block), range(self.size), out)
+
+    def gather(self, block, out, counts, layer):
+        self._move({0: block}, range(self.size) if self.rank == 0 else (), out)
+
+    def broadcast(self, array, layer):
+        self._move(dict.fromkeys(range(self.size), array) if self.rank == 0 else {}, (0,), array)
+
+    def _move(self, parts, sources, out):
+        """Send parts, {worker: array}; write to `out` what the workers `sources` have sent in the same move."""
+        number, self._move_number = self._move_number, self._move_number + 1
+        for to, part in parts.items():
+            self.send(to, "part", (number,), part)
+        arrived = self._parts[number]
+        self.wait_until(lambda: len(arrived) == len(sources))
+        del self._parts[number]
+        if arrived:
+            out[...] = np.concatenate([arrived[source] for source in sources]).view(out.dtype)
+
+    def _keep_part(self, source, numbers, content):
+        self._parts[numbers[0]][source] = content
+
+
+class SimulatedWorkers(GroupOfMessages):
     """The Workers of one rank in virtual time. Messages are handled in order once they are served, also while it computes. A
     handler may send but not wait: RuntimeError. A loop around `test` of a transfer never ends, since no time passes in it."""
 
@@ -110,6 +148,7 @@ class SimulatedWorkers(Workers):
         self.tally = Tally()
         self.tally.clock = SimpleNamespace(now=lambda: simulation.time)
         self.kinds, self.handlers = [], {}
+        self.move_by_messages()
         self._begun = 0  # all-reduces
         self._computed = 0.0  # when the last computation ends
         self._serving, self._link, self._last_arrivals = Link(), Link(), [0.0] * self.size
@@ -279,50 +318,6 @@ def _place(function):
     return name if code is None else f"{name} (line {code.co_firstlineno} of {code.co_filename.rpartition('/')[2]})"
 
 
-PART = "part"  # the kind of their messages
-
-
-class SimulatedGroup:
-    """The methods of a Group that moves of samples call, made of messages. All workers make theirs before time passes."""
-
-    def __init__(self, workers):
-        self.workers, self.size, self.rank = workers, workers.size, workers.rank
-        self._begun, self._arrived = 0, defaultdict(dict)  # exchanges; {number of an exchange: {worker: what it sent}}
-        workers.handle(PART, self._keep)
-
-    def all_to_all(self, blocks, counts, out, out_counts, layer):
-        parts = np.split(blocks, np.cumsum(counts)[:-1])
-        self._exchange(dict(enumerate(parts)), range(self.size), out)
-
-    def start_exchange(self, blocks, counts, out, out_counts, layer):
-        parts = {worker: part for worker, part in enumerate(pieces(blocks, counts)) if part.size}
-        self._exchange(parts, [worker for worker, count in enumerate(out_counts) if count], out)
-        return COMPLETE
-
-    def all_gather(self, block, out, counts, layer):
-        self._exchange(dict.fromkeys(range(self.size), block), range(self.size), out)
-
-    def gather(self, block, out, counts, layer):
-        self._exchange({0: block}, range(self.size) if self.rank == 0 else (), out)
-
-    def broadcast(self, array, layer):
-        self._exchange(dict.fromkeys(range(self.size), array) if self.rank == 0 else {}, (0,), array)
-
-    def _exchange(self, parts, sources, out):
-        """Send parts, {worker: array}; write to `out` what the workers `sources` have sent in the same exchange."""
-        number, self._begun = self._begun, self._begun + 1
-        for to, part in parts.items():
-            self.workers.send(to, PART, (number,), part)
-        arrived = self._arrived[number]
-        self.workers.wait_until(lambda: len(arrived) == len(sources))
-        del self._arrived[number]
-        if arrived:
-            out[...] = np.concatenate([arrived[source] for source in sources]).view(out.dtype)
-
-    def _keep(self, source, numbers, content):
-        self._arrived[numbers[0]][source] = content
-
-
 # ----- training
 
 
@@ -382,7 +377,7 @@ def train(simulation, task, make_protocol, seconds, watch=None, every=1):
         protocol = make_protocol(net, workers, task.make_optimizer)
         trainer = net.trainer(task.loss, protocol)
         if protocol.shuffles or protocol.exchanges:
-            protocol.hold(held(protocol, SimulatedGroup(workers), x, y, task.seed))
+            protocol.hold(lambda indices: (x[indices], y[indices]), len(x), task.seed)
         for turn in protocol.turns(protocol.shares(len(x), task.batch_size, task.seed), task.steps):
             workers.compute(seconds(turn.samples))
             (loss,) = trainer.step([net.blocks(x[turn.indices], y[turn.indices])], turn.samples)
@@ -394,12 +389,3 @@ def train(simulation, task, make_protocol, seconds, watch=None, every=1):
         nets[:] = (distribute(task.serial, alone) for _ in nets)
         protocols, states = zip(*simulation.run(work))
     return Training(history, list(protocols), list(states), simulation.time)
-
-
-def held(protocol, group, x, y, seed):
-    """What `ParallelSGD.hold` takes. Samples move although all workers have x and y. Collective over the Group of workers."""
-    stripe = np.arange(len(x))[Partition.even(len(x), group.size).part(group.rank)]
-    samples = x[stripe], y[stripe], stripe
-    if protocol.shuffles:
-        samples = shuffle(group, *samples, seed)
-    return Exchanged(group, samples, seed) if protocol.exchanges else samples[-1]
