@@ -93,7 +93,7 @@ class Stripes(Shares):
     def turn(self, step, share):
         epoch, place = divmod(step, steps_per_epoch(self.count, self.batch_size))
         mine = self._order(share, epoch)[self._had(place, share) : self._had(place + 1, share)]
-        return Turn(step, share, mine, len(mine) / (self._dealt(place + 1) - self._dealt(place)))
+        return Turn(step, share, mine, self._dealt(place + 1) - self._dealt(place))
 
     def sizes(self, step):
         place = step % steps_per_epoch(self.count, self.batch_size)

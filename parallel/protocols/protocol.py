@@ -69,11 +69,16 @@ class Turn:
     step: int
     share: int
     indices: np.ndarray  # the samples of the share
-    weight: float  # of the share's gradient in the sum that is the gradient of the global minibatch
+    whole: int  # samples of the global minibatch
 
     @property
     def samples(self) -> int:
         return len(self.indices)
+
+    @property
+    def weight(self) -> float:
+        """The factor of this share's gradient in the sum that is the gradient of the global minibatch."""
+        return self.samples / self.whole
 
 
 class Shares:
@@ -85,8 +90,7 @@ class Shares:
     def turn(self, step: int, share: int) -> Turn:
         """The Turn with a share of a global minibatch; it may be empty."""
         indices, _ = minibatch_indices(self.count, self.batch_size, self.seed, step)
-        mine = indices[Partition.even(len(indices), self.workers).part(share)]
-        return Turn(step, share, mine, len(mine) / len(indices))
+        return Turn(step, share, indices[Partition.even(len(indices), self.workers).part(share)], len(indices))
 
     def sizes(self, step: int) -> np.ndarray:
         """The samples in each share of a global minibatch."""
@@ -278,7 +282,7 @@ class Protocol:
             own = np.array(getattr(self, name))
             setattr(self, name, np.array(state.numbers[name], own.dtype).reshape(own.shape).tolist())
         self.taken = list(zip(state.logs["taken"].astype(int).tolist(), state.logs["weights"].tolist()))
-        self.turn = Turn(self.net.step - 1, self.workers.rank, np.empty(0, int), 0.0)  # that a last one was is all that matters
+        self.turn = Turn(self.net.step - 1, self.workers.rank, np.empty(0, int), 0)  # that a last one was is all that matters
 
     def optimizer_state(self) -> OptimizerState:
         """The OptimizerState of this rank's optimizer."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from greenlet import GreenletExit, getcurrent, greenlet
@@ -62,9 +62,9 @@ class Simulation:
         self.clock, self.unhandled = VirtualTime(), Counter()  # kinds of messages that came when their receiver had ended
         self.all_reduces = {}  # {number: a VirtualAllReduce that not all have begun}
         self.ring = Link()  # what does them in turn
-        self.workers = [SimulatedWorkers(self, rank) for rank in range(self.size)]
-        for workers in self.workers:
-            workers.make_coroutine(function)
+        self.workers = [SimulatedWorkers(self, rank, function) for rank in range(self.size)]
+        for rank in range(self.size):
+            self.at(0.0, rank)
         try:
             while self.clock.go_on():
                 pass
@@ -139,11 +139,11 @@ class SimulatedWorkers(GroupOfMessages):
     """The Workers of one rank in virtual time. Messages are handled in order once they are served, also while it computes. A
     handler may send but not wait: RuntimeError. A loop around `test` of a transfer never ends, since no time passes in it."""
 
-    progress = None
+    progress, inside = None, MPI.COMM_SELF
     all_sent = True  # what is sent needs its sender no more
     dead = ()
 
-    def __init__(self, simulation, rank):
+    def __init__(self, simulation, rank, function=None):
         self.simulation, self.size, self.rank = simulation, simulation.size, rank
         self.tally = Tally()
         self.tally.clock = SimpleNamespace(now=lambda: simulation.time)
@@ -154,15 +154,10 @@ class SimulatedWorkers(GroupOfMessages):
         self._serving, self._link, self._last_arrivals = Link(), Link(), [0.0] * self.size
         self._jitters, self._delays = (uniform(simulation.seed, f"{name} {rank}") for name in ("jitter", "delay"))
         self._condition, self.waits_for = lambda: True, lambda: "to begin"  # the second one in words
-        self._coroutine, self._stopping, self.result = None, False, None  # the last one is what its function returned
+        self._coroutine, self._stopping, self.result = greenlet(partial(function, self)), False, None  # what function returned
+        self._coroutine.gr_context = copy_context()  # it sees the context variables of its maker
 
     # ----- the coroutine, and waiting
-
-    def make_coroutine(self, function):
-        """Call function(self) when time passes, as a coroutine, which can pause anywhere in what it calls."""
-        self._coroutine = greenlet(partial(function, self))
-        self._coroutine.gr_context = copy_context()  # it sees the context variables of its maker
-        self.simulation.at(0.0, self.rank)
 
     @property
     def ended(self):
@@ -197,9 +192,6 @@ class SimulatedWorkers(GroupOfMessages):
         with Call(self, "wait", BETWEEN_WORKERS, 0):
             self.sleep(condition, lambda: f"for a message, until {_place(condition)} is true")
 
-    def meet_inside(self):
-        """Nothing to do: a worker is one rank."""
-
     def compute(self, seconds):
         """Let the time of a computation pass. seconds: for a worker that is no straggler, without jitter."""
         seconds *= self.simulation.straggler.get(self.rank, 1.0)
@@ -228,15 +220,22 @@ class SimulatedWorkers(GroupOfMessages):
         if share and next(self._delays) < share:
             arrival += seconds
         self._last_arrivals[to] = arrival = max(arrival, self._last_arrivals[to])  # no message overtakes an earlier one
-        message = self.rank, kind, filled(numbers), content, size
-        simulation.at(arrival, to, partial(simulation.workers[to].arrived, *message))
+        message = self.rank, filled(numbers), content
+        simulation.at(arrival, to, partial(simulation.workers[to].arrived, kind, size, message))
 
-    def arrived(self, source, kind, numbers, content, size):
-        """Called when a message arrives: serve it when all earlier ones have been served."""
+    def arrived(self, kind, size, message):
+        """Called when a message arrives: handle it when it and all earlier ones are served, unless this worker has ended."""
+
+        def handle():
+            if self.ended:
+                self.simulation.unhandled[kind] += 1
+            else:
+                self.handlers[kind](*message)
+
         if self.ended:
-            self.simulation.unhandled[kind] += 1
+            handle()
         else:
-            self.simulation.at(self._take_time(kind, size), self.rank, partial(self._handle, source, kind, numbers, content))
+            self.simulation.at(self._take_time(kind, size), self.rank, handle)
 
     def _take_time(self, kind, size):
         """Serve a message as soon as this worker has served those before; returns when that is done."""
@@ -244,16 +243,6 @@ class SimulatedWorkers(GroupOfMessages):
         if seconds and self._computed > self.simulation.time:  # it is interrupted
             self._extend(self._computed + seconds)
         return self._serving.take(self.simulation.time, seconds)
-
-    def _handle(self, source, kind, numbers, content):
-        if self.ended:
-            self.simulation.unhandled[kind] += 1
-        else:
-            self.handlers[kind](source, numbers, content)
-
-    def serve(self):
-        """Nothing to do: messages are handled when they arrive."""
-        return False
 
     # ----- all-reduces
 
@@ -321,31 +310,6 @@ def _place(function):
 # ----- training
 
 
-class Trained(NamedTuple):
-    """A turn that has ended."""
-
-    seconds: float  # when
-    worker: int  # whose
-    step: int  # of the global minibatch
-    samples: int
-    loss: float  # the mean over the samples
-
-
-@dataclass(frozen=True)
-class Training:
-    """What `train` returns."""
-
-    history: list  # all Trained turns, in the order of their ends
-    protocols: list  # of each worker, at the end
-    states: list  # the state_dict of each worker's network, at the end
-    seconds: float  # of virtual time
-
-    @property
-    def staleness(self):
-        """A Counter of all gradients by their staleness, see Protocol."""
-        return sum((protocol.staleness for protocol in self.protocols), Counter())
-
-
 @dataclass(frozen=True)
 class Task:
     """What is trained, whatever the protocol."""
@@ -360,17 +324,10 @@ class Task:
     seed: int = 0  # of the order of samples
 
 
-def train(simulation, task, make_protocol, seconds, watch=None, every=1):
-    """The Training of a Task in a Simulation. make_protocol: from `parse_protocol`. seconds: of the samples in a minibatch, a
-    function. watch: called as watch(seconds, samples, nets), in no virtual time, every `every` samples or somewhat more."""
-    history, nets, x, y, trained = [], [None] * simulation.size, task.x, task.y, 0
-
-    def note(turn, workers, loss):
-        nonlocal trained
-        history.append(Trained(workers.now(), workers.rank, turn.step, turn.samples, loss))
-        before, trained = trained, trained + turn.samples
-        if watch is not None and trained // every > before // every:
-            watch(workers.now(), trained, nets)
+def train(simulation, task, make_protocol, seconds, note=lambda *_: None):
+    """Train in a Simulation: ([the Protocol of each worker], [the state_dict of its network]). make_protocol: of
+    `parse_protocol`. seconds(samples): of computing. note(workers, turn, loss, nets): is called at the end of each turn."""
+    nets, x, y = [None] * simulation.size, task.x, task.y
 
     def work(workers):
         net = nets[workers.rank]
@@ -381,11 +338,11 @@ def train(simulation, task, make_protocol, seconds, watch=None, every=1):
         for turn in protocol.turns(protocol.shares(len(x), task.batch_size, task.seed), task.steps):
             workers.compute(seconds(turn.samples))
             (loss,) = trainer.step([net.blocks(x[turn.indices], y[turn.indices])], turn.samples)
-            note(turn, workers, loss)
+            note(workers, turn, loss, nets)
         protocol.finish()
         return protocol, net.state_dict()
 
     with ProcessGrid(MPI.COMM_SELF) as alone:  # all networks use it, since nobody communicates on a grid of one rank
         nets[:] = (distribute(task.serial, alone) for _ in nets)
         protocols, states = zip(*simulation.run(work))
-    return Training(history, list(protocols), list(states), simulation.time)
+    return protocols, states

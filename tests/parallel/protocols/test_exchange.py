@@ -147,13 +147,13 @@ def test_samples_move_between_epochs_of_a_training(monkeypatch):
     x, y = training_samples(serial, count)
     task = Task(serial, partial(SGD, lr=0.1), LOSSES["cross-entropy"](), x, y, count, steps=4)
     make = protocol_names.parse("parallel-sgd:exchange")
-    found = train(Simulation(workers), task, make, lambda samples: 0.0)
+    protocols, states = train(Simulation(workers), task, make, lambda samples: 0.0)
     for some in zip(*held, strict=True):
         assert np.array_equal(np.sort(np.concatenate(some)), np.arange(count))
     for epochs in held:
         assert len(epochs) == 4  # no exchange before the first epoch, and none after the last one
         stayed = [len(np.intersect1d(*two)) for two in pairwise(epochs)]
         assert stayed.count(3) == 2 and stayed.count(6) == 1  # each of three workers has no partner in one of three rounds
-    for protocol, state in zip(found.protocols, found.states, strict=True):
+    for protocol, state in zip(protocols, states, strict=True):
         assert protocol.samples == 4 * count / workers and protocol.interval == 1
-        assert all(np.array_equal(state[name], found.states[0][name]) for name in state)
+        assert all(np.array_equal(state[name], states[0][name]) for name in state)

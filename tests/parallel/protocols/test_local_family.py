@@ -238,8 +238,7 @@ def test_stripes_hold_each_sample_once_an_epoch():
                 assert sorted(np.concatenate([turn.indices for turn in mine])) == stripe.tolist()
             for step in range(per_epoch):
                 sizes = [mine[step].samples for mine in turns]
-                assert stripes.sizes(step).tolist() == sizes
-                assert all(mine[step].weight == mine[step].samples / sum(sizes) for mine in turns)
+                assert stripes.sizes(step).tolist() == sizes and all(mine[step].whole == sum(sizes) for mine in turns)
                 assert sum(sizes) == min(batch_size, count - step * batch_size) and max(sizes) - min(sizes) <= 1
     for step in range(6):  # one worker has the minibatches of serial training
         assert np.array_equal(stripes.turn(step, 0).indices, Shares(12, 5, 0, 1).turn(step, 0).indices)
