@@ -143,7 +143,7 @@ class SimulatedWorkers(GroupOfMessages):
     all_sent = True  # what is sent needs its sender no more
     dead = ()
 
-    def __init__(self, simulation, rank, function=None):
+    def __init__(self, simulation, rank, function=lambda workers: None):
         self.simulation, self.size, self.rank = simulation, simulation.size, rank
         self.tally = Tally()
         self.tally.clock = SimpleNamespace(now=lambda: simulation.time)
