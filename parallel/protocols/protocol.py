@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -52,14 +51,6 @@ class Traffic(NamedTuple):
     requests: Sequence[Message] = ()  # that take no time
     serving: WorkOfStep | None = None  # of servers
     asynchronous: bool = False  # no worker waits for others; rounds are then what is pushed and what is fetched
-
-    def sent(self, workers: int) -> tuple[list[float], list[float]]:
-        """(messages, elements) that each rank sends in a step, without those of all-reduces."""
-        messages, elements = [0.0] * workers, [0.0] * workers
-        for one in chain(self.requests, *self.rounds):
-            messages[one.sender] += one.times
-            elements[one.sender] += one.times * one.elements
-        return messages, elements
 
 
 @dataclass(frozen=True)

@@ -159,7 +159,7 @@ class ParameterServer(Protocol):
             workers.on_death = self._on_death
 
     @classmethod
-    def traffic(cls, served, fetch=1, push=1, local=0, asynchronous=False, **values):
+    def traffic(cls, served, fetch=1, push=1, local=0, asynchronous=True, **values):
         """local: operations on each parameter of a worker's own step between fetches. A push also asks for parameters; a fetch
         without one is a message. Asynchronous workers ask the first one in each step for a share."""
         workers = range(len(served))
@@ -376,7 +376,7 @@ class Downpour(ParameterServer):
 
     @classmethod
     def traffic(cls, served, fetch=1, push=1, **values):
-        return super().traffic(served, fetch, push, local=UPDATE, asynchronous=True)
+        return super().traffic(served, fetch, push, local=UPDATE)
 
     def effective_batch(self, batch_size):
         return super().effective_batch(batch_size) * self.periods[1]
