@@ -73,31 +73,32 @@ class Noted:
 
 
 def history_of(name, workers, steps, straggler, seconds):
-    """([(worker, step, samples, when its gradients were there)], the Simulation, the Training) of a protocol."""
+    """([(worker, step, samples, when its gradients were there)], the Simulation, [the Protocol of each worker])."""
     simulation = Simulation(workers, latency=0.02, byte_seconds=1e-5, straggler=straggler)
     make, notes = protocol_names.parse(name), []
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((64, 6)), rng.standard_normal((64, 1))
     serial = Sequential([Linear(6, 1)], input_shape=(6,), dtype=np.float64)
     task = Task(serial, lambda net: SGD(net, lr=0.01), MSE(), x, y, 16, steps)
-    done = train(simulation, task, lambda *given: Noted(make(*given), notes), lambda samples: seconds)
-    return notes, simulation, done
+    protocols, _ = train(simulation, task, lambda *given: Noted(make(*given), notes), lambda samples: seconds)
+    return notes, simulation, protocols
 
 
 def draw_protocols(path, workers=4, steps=12, slow=3, factor=2.5):
     """When the workers of several protocols compute and wait, one of them being slow."""
     seconds, straggler = 1.0, {slow: factor}
     found = {name: history_of(name, workers, steps, straggler, seconds) for name in PROTOCOLS}
-    longest = max(done.seconds for *_, done in found.values())
+    longest = max(simulation.time for _, simulation, _ in found.values())
     figure, panels = plt.subplots(len(found), 1, figsize=(11, 1.5 * len(found) + 0.9), sharex=True)
-    for panel, (name, (notes, simulation, done)) in zip(panels, found.items(), strict=True):
+    for panel, (name, (notes, simulation, protocols)) in zip(panels, found.items(), strict=True):
         sent = sum(record.bytes for each in simulation.workers for record in each.tally.records.values())
-        busy = sum(seconds * straggler.get(worker, 1) for worker, *_ in notes) / (workers * done.seconds)
-        stale = max(done.staleness, default=0)
-        panel.set_title(f"{name}: all {steps} minibatches after {done.seconds:.1f} s, workers compute {busy:.0%} of the time, "
-                        f"{sent / steps:,.0f} bytes a step, staleness at most {stale}", fontsize=9, loc="left")  # fmt: skip
+        busy = sum(seconds * straggler.get(worker, 1) for worker, *_ in notes) / (workers * simulation.time)
+        stale = max((most for protocol in protocols for most in protocol.staleness), default=0)
+        panel.set_title(f"{name}: all {steps} minibatches after {simulation.time:.1f} s, workers compute {busy:.0%} of the "
+                        f"time, {sent / steps:,.0f} bytes a step, staleness at most {stale}",
+                        fontsize=9, loc="left")  # fmt: skip
         for worker in range(workers):
-            panel.add_patch(Rectangle((0, worker - 0.38), done.seconds, 0.76, facecolor=ELSEWHERE))
+            panel.add_patch(Rectangle((0, worker - 0.38), simulation.time, 0.76, facecolor=ELSEWHERE))
         for worker, step, _, end in notes:
             length = seconds * straggler.get(worker, 1)
             panel.add_patch(Rectangle((end - length, worker - 0.38), length, 0.76, facecolor=RANKS[0 if worker != slow else 1],

@@ -23,10 +23,8 @@ from gridgrad.parallel.choose.shares import measured_shares
 from gridgrad.parallel.job.run import on_root
 from gridgrad.parallel.job.waiting import meet
 from gridgrad.parallel.partitioning.good_partition import is_partition
-from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines
 from gridgrad.parallel.prediction.placement_spec import AUTO, PlacementSpec, open_plan
-from gridgrad.parallel.protocols.parallel_sgd import Exchanged, shuffle
 from gridgrad.parallel.protocols.protocol_names import SYNC
 from gridgrad.parallel.training.distribute import distribute
 
@@ -99,24 +97,12 @@ def held(protocol, part, seed):
 
     After ShuffleSGD they stay; where halves are exchanged, the Held has others in each epoch.
     """
-    workers = protocol.workers
-    stripe = Partition.even(len(part), workers.size).part(workers.rank)
-    mine = np.arange(stripe.start, stripe.stop)
-    whole = tuple(slice(0, length) for length in part.sample_shape)
-    samples = part.inputs(mine, whole), part.targets(mine), mine
-    if protocol.shuffles:
-        samples = shuffle(workers.group, *samples, seed)
-    found = Held(part_of(part, *samples), samples[-1])
-    protocol.hold(samples[-1])
-    if protocol.exchanges:
-        exchanged = Exchanged(workers.group, samples, seed)
+    found, whole = Held(part, np.arange(len(part))), tuple(slice(0, length) for length in part.sample_shape)
 
-        def in_epoch(epoch):
-            found.indices = exchanged(epoch)
-            found.part = part_of(part, *exchanged.samples)
-            return found.indices
+    def moved(*samples):
+        found.part, found.indices = part_of(part, *samples), samples[-1]
 
-        protocol.hold(in_epoch)
+    protocol.hold(lambda indices: (part.inputs(indices, whole), part.targets(indices)), len(part), seed, moved)
     return found
 
 

@@ -21,7 +21,6 @@ from math import prod
 import numpy as np
 
 from gridgrad.nn.device import to_device, xp
-from gridgrad.nn.layer import FlatParameters
 from gridgrad.parallel.grid.group import COMPLETE
 from gridgrad.parallel.protocols.protocol import UPDATE, Message, Protocol, Traffic, WorkOfStep
 
@@ -30,7 +29,7 @@ class LocalSGD(Protocol):
     """Every `period` steps all workers take their mean; until step `start` after every step: post-local SGD (Lin et al. 2018,
     section 3). Period 1 with plain SGD equals synchronous training, except statistics of BatchNorm; optimizers stay apart."""
 
-    agreement = 1  # additions and multiplications on each parameter, where the workers agree: a scaling
+    agreement = 1  # a scaling
     own_numbers: tuple[str, ...] = ("seen",)
 
     def __init__(self, net, workers, make_optimizer, period, start=0):
@@ -38,17 +37,6 @@ class LocalSGD(Protocol):
         self.period = self.interval = period
         self.start = start
         self.seen = [0] * workers.size  # samples of each worker since the last exchange
-
-    @classmethod
-    def traffic(cls, served, period=1, **values):
-        return agreed(served, period, cls.agreement)
-
-    def effective_batch(self, batch_size):
-        return batch_size * self.period
-
-    def load(self, state):
-        super().load(state)
-        self.seen = np.array(self.seen, np.int64).reshape(self.workers.size).tolist()  # ValueError if they do not fit
 
     def begin(self, turn, shares):
         super().begin(turn, shares)
@@ -87,26 +75,18 @@ class LocalSGD(Protocol):
         return seen[self.workers.rank] / sum(seen)
 
 
-def agreed(served, period, operations):
-    """The Traffic of local steps and a sum of all parameters in every `period`-th one. operations: per parameter, to agree."""
-    elements = [sum(served)] * len(served)
-    return Traffic([WorkOfStep(elements, UPDATE), WorkOfStep(elements, operations, 1 / period)], [(sum(served), 1 / period)])
-
-
 class SlowMo(LocalSGD):
     """Momentum `beta`, in [0, 1), on what the mean moves by. With beta 0 and rate 1 it is local SGD. Where the learning rate is
     0, the momentum stays and the workers take their mean."""
 
     agreement = 7
+    kept = "agreed", "slow_momentum"
 
     def __init__(self, net, workers, make_optimizer, period, beta, rate=1.0):
         super().__init__(net, workers, make_optimizer, period)
         self.beta, self.rate = beta, rate
         self.agreed = self.counted.pack(net.params)
         self.slow_momentum = xp.zeros_like(self.agreed)
-
-    def own_arrays(self):
-        return {"agreed": self.agreed, "slow_momentum": self.slow_momentum}
 
     def exchange(self):
         mean = self.mean(self.counted.pack(self.net.params))
@@ -131,15 +111,13 @@ class DiLoCo(LocalSGD):
     """Every `period` steps the mean makes a step of SGD with Nesterov momentum; with lr 1 and momentum 0 it is local SGD."""
 
     agreement = 8
+    kept = "agreed", "velocity"
 
     def __init__(self, net, workers, make_optimizer, period, lr=0.7, momentum=0.9):
         super().__init__(net, workers, make_optimizer, period)
         self.lr, self.momentum = lr, momentum
         self.agreed = self.counted.pack(net.params)
         self.velocity = xp.zeros_like(self.agreed)
-
-    def own_arrays(self):
-        return {"agreed": self.agreed, "velocity": self.velocity}
 
     def exchange(self):
         self.outer_step(slice(None), self.mean(self.counted.pack(self.net.params)))
@@ -158,7 +136,7 @@ class StreamingDiLoCo(DiLoCo):
     """Fragment f of F is sent after steps floor((f + 1) H / F), + H, .. of H = `period`, and arrives when the next one is sent:
     x_w <- x_w + (x - x_sent) (the paper mixes both in a fixed ratio). At the end all are sent again, and all workers take x."""
 
-    own_numbers = ("seen", "seen_when_sent")
+    own_numbers = "seen", "seen_when_sent"
 
     def __init__(self, net, workers, make_optimizer, period, fragments, lr=0.7, momentum=0.9):
         if fragments > period:
@@ -168,26 +146,6 @@ class StreamingDiLoCo(DiLoCo):
         self.seen_when_sent = [[0] * workers.size] * fragments  # `seen` when each fragment was sent
         self._sent_at = {number * period // fragments % period: number - 1 for number in range(1, fragments + 1)}
         self._under_way = None  # (number of a fragment, its parameters when it was sent, their mean, the Transfer of the mean)
-
-    def state(self):
-        state, number = super().state(), None
-        sent, mean = (xp.zeros_like(self.agreed) for _ in range(2))
-        if self._under_way:
-            number, *arrays, transfer = self._under_way
-            transfer.wait()
-            sent[self.fragments[number]], mean[self.fragments[number]] = arrays
-        state.arrays |= {"sent": (sent, self.counted.slices), "mean": (mean, self.counted.slices)}
-        state.numbers["under_way"] = number
-        return state
-
-    def load(self, state):
-        super().load(state)
-        shape = len(self.fragments), self.workers.size
-        self.seen_when_sent = np.array(self.seen_when_sent, np.int64).reshape(shape).tolist()
-        number = state.numbers["under_way"]
-        if number is not None:
-            sent, mean = (to_device(state.arrays[name][0][self.fragments[number]].copy()) for name in ("sent", "mean"))
-            self._under_way = number, sent, mean, COMPLETE
 
     def after_step(self):
         if self.workers.size == 1:
@@ -208,6 +166,7 @@ class StreamingDiLoCo(DiLoCo):
                 self._send(number)
                 self._receive()
         self.replace(self.agreed)
+        self.seen_when_sent = [[0] * self.workers.size] * len(self.fragments)  # `seen` begins anew, too
 
     def _send(self, number):
         """Begin to sum a fragment over the workers."""
@@ -226,6 +185,24 @@ class StreamingDiLoCo(DiLoCo):
             params = self.counted.pack(self.net.params)
             params[where] += self.agreed[where] - sent
             self.replace(params)
+
+    def state(self):
+        state, number = super().state(), None
+        sent, mean = (xp.zeros_like(self.agreed) for _ in range(2))
+        if self._under_way:
+            number, *arrays, transfer = self._under_way
+            transfer.wait()
+            sent[self.fragments[number]], mean[self.fragments[number]] = arrays
+        state.arrays |= {"sent": (sent, self.counted.slices), "mean": (mean, self.counted.slices)}
+        state.numbers["under_way"] = number
+        return state
+
+    def load(self, state):
+        super().load(state)
+        number = state.numbers["under_way"]
+        if number is not None:
+            sent, mean = (to_device(state.arrays[name][0][self.fragments[number]].copy()) for name in ("sent", "mean"))
+            self._under_way = number, sent, mean, COMPLETE
 
 
 def fragments_of(net, counted, number):
@@ -253,19 +230,15 @@ class ConsensusADMM(LocalSGD):
     """Instead of the argmin, x_w is what `period` steps make of it, with rho (x_w - z + u_w) added to the gradient. The mean is
     weighted by samples; a worker without any keeps u_w. At the end every worker takes z."""
 
+    kept = "consensus", "dual", "target"
+
     def __init__(self, net, workers, make_optimizer, period, rho):
-        net.allocate()
-        self.rho = rho
-        self.target = net.params.copy()  # z - u_w, in the order of the flat buffers
         super().__init__(net, workers, make_optimizer, period)
         self.consensus = self.counted.pack(net.params)
         self.dual = xp.zeros_like(self.consensus)
-
-    def updated_here(self):
-        return _Penalised(self.net, self.rho, self.target) if self.workers.size > 1 else self.net
-
-    def own_arrays(self):
-        return {"consensus": self.consensus, "dual": self.dual, "target": self.target}
+        self.target = net.params.copy()  # z - u_w, in the order of the flat buffers
+        if workers.size > 1:
+            self.optimizer.flat = _Penalised(net.flat, rho, self.target)
 
     def arrays_between_steps(self):
         return super().arrays_between_steps() | {"target": (self.target, [slice(0, self.net.size)])}
@@ -283,31 +256,25 @@ class ConsensusADMM(LocalSGD):
             self.replace(self.consensus)
 
 
-class _Penalised(FlatParameters):
-    """A network as an optimizer sees it, whose gradients include that of rho/2 |params - target|^2."""
+class _Penalised:
+    """The flat buffers of a network as its optimizer sees them, with the gradient of rho/2 |params - target|^2 added."""
 
-    def __init__(self, net, rho, target):
-        super().__init__(net.params, net.grads)
-        self._net, self._rho, self._target = net, rho, target
-        self.flat, self.allocate, self.updated, self.end_update = self, net.allocate, net.flat.updated, net.flat.end_update
-
-    @property
-    def step(self):
-        return self._net.step
-
-    @property
-    def owned(self):
-        return self._net.flat.owned
+    def __init__(self, flat, rho, target):
+        self.flat, self.rho, self.target = flat, rho, target
+        self.updated, self.end_update = flat.updated, flat.end_update
 
     def ready(self, where):
         """Return when the gradients of a slice are final: that of the loss is, before the other is added."""
-        self._net.flat.ready(where)
-        self.grads[where] += self._rho * (self.params[where] - self._target[where])
+        self.flat.ready(where)
+        self.flat.grads[where] += self.rho * (self.flat.params[where] - self.target[where])
 
 
 class EASGD(Protocol):
     """Every `period`-th step, except the first, workers and a centre attract each other by `alpha` of their distance. All keep
     the centre and take it at the end. ValueError if alpha x workers is above 1, since the centre would overshoot."""
+
+    agreement = 4
+    kept = ("centre",)
 
     def __init__(self, net, workers, make_optimizer, period, alpha):
         if alpha * workers.size > 1:
@@ -317,16 +284,6 @@ class EASGD(Protocol):
         self.period = self.interval = period
         self.alpha = alpha
         self.centre = self.counted.pack(net.params)
-
-    @staticmethod
-    def traffic(served, period=1, **values):
-        return agreed(served, period, operations=4)
-
-    def effective_batch(self, batch_size):
-        return batch_size * self.period
-
-    def own_arrays(self):
-        return {"centre": self.centre}
 
     def begin(self, turn, shares):
         super().begin(turn, shares)
@@ -347,30 +304,25 @@ class EASGD(Protocol):
         super().finish()
 
 
-HALF = "half"  # the kind of its messages
-
-
 class SGP(Protocol):
     """Stochastic gradient push on the directed exponential graph: in step t worker w of W sends half to w + 2^(t mod ceil(log2
     W)) and waits for that of step t from w - 2^(..). At the end all take sum x_w / sum a_w. Shares of any size count alike."""
 
     own_numbers = ("weight",)
+    kept = ("x",)
 
     def __init__(self, net, workers, make_optimizer):
         super().__init__(net, workers, make_optimizer)
         self.x, self.weight = self.counted.pack(net.params), 1.0
         self._arrived = {}  # {step: what was sent in it}
-        workers.handle(HALF, self._keep)
+        workers.handle("half", self._keep)
 
-    @staticmethod
-    def traffic(served, **values):
+    @classmethod
+    def traffic(cls, served, **values):
         elements, workers = sum(served), len(served)
         halves = [Message(worker, (worker + 1) % workers, elements) for worker in range(workers)]
         mixing = 6  # find and add what the step has changed, halve, add what arrives, divide by the weight
         return Traffic([WorkOfStep([elements] * workers, operations) for operations in (UPDATE, mixing)], rounds=[halves])
-
-    def own_arrays(self):
-        return {"x": self.x}
 
     def after_step(self):
         """Add what the local step has changed, and exchange halves."""
@@ -381,7 +333,7 @@ class SGP(Protocol):
             self.x += self.counted.pack(self.net.params) - self.x / self.weight  # which were the parameters before
         hop = 2 ** (step % (workers.size - 1).bit_length())
         half = self._with_weight() / 2
-        workers.send((workers.rank + hop) % workers.size, HALF, [step], half)
+        workers.send((workers.rank + hop) % workers.size, "half", [step], half)
         workers.wait_until(lambda: step in self._arrived)
         workers.meet_inside()
         self._take(half + self._arrived.pop(step))

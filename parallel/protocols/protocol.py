@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from gridgrad.parallel.protocols.workers import Workers
 
 UPDATE = 4  # additions and multiplications for each parameter, of an update with momentum
-OPTIMIZER = "optimizer/"  # in front of the names of what a checkpoint holds of it
+OPTIMIZER = "optimizer/"  # in front of the names of what a checkpoint holds of the optimizer
 BETWEEN_WORKERS = "protocol"  # the name under which the tally counts what workers send each other
 
 
@@ -52,14 +51,6 @@ class Traffic(NamedTuple):
     requests: Sequence[Message] = ()  # that take no time
     serving: WorkOfStep | None = None  # of servers
     asynchronous: bool = False  # no worker waits for others; rounds are then what is pushed and what is fetched
-
-    def sent(self, workers: int) -> tuple[list[float], list[float]]:
-        """(messages, elements) that each rank sends in a step, without those of all-reduces."""
-        messages, elements = [0.0] * workers, [0.0] * workers
-        for one in chain(self.requests, *self.rounds):
-            messages[one.sender] += one.times
-            elements[one.sender] += one.times * one.elements
-        return messages, elements
 
 
 @dataclass(frozen=True)
@@ -158,7 +149,10 @@ class Protocol:
     shuffles = False  # whether samples move between workers before training
     exchanges = False  # whether samples move between workers between epochs
     interval: int | None = 1  # steps between two exchanges; None if there is one at the end alone
-    own_numbers: tuple[str, ...] = ()  # the names of attributes that the protocol keeps from step to step, what JSON can hold
+    agreement = 0  # additions and multiplications on each parameter in an exchange, beside those of its sum
+    # The names of attributes that the protocol keeps from step to step: what JSON can hold, and arrays
+    own_numbers: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
 
     def __init__(self, net: ParallelSequential, workers: "Workers", make_optimizer: Callable[[Any], Any]) -> None:
         net.allocate()
@@ -172,10 +166,12 @@ class Protocol:
         if workers.size > 1:
             net.observe(workers)  # so that it is called at the progress points of layers
 
-    @staticmethod
-    def traffic(served: Sequence[int], **values: Any) -> Traffic:
-        """The Traffic of a step. served: parameters that each worker serves, together all. values: those of the protocol."""
-        return Traffic([WorkOfStep([sum(served)] * len(served), UPDATE)], [(sum(served), 1)])
+    @classmethod
+    def traffic(cls, served: Sequence[int], period: int = 1, **values: Any) -> Traffic:
+        """The Traffic of a step: an update, and in each `period`-th one a sum of all parameters.
+        served: parameters that each worker serves, together all. values: those of the protocol, by its keywords."""
+        elements, every = [sum(served)] * len(served), 1 / period
+        return Traffic([WorkOfStep(elements, UPDATE), WorkOfStep(elements, cls.agreement, every)], [(sum(served), every)])
 
     def shares(self, count: int, batch_size: int, seed: int) -> Any:
         """The Shares, or what takes their place, for `turns`."""
@@ -183,7 +179,7 @@ class Protocol:
 
     def effective_batch(self, batch_size: int) -> float:
         """Samples whose gradients make one update of the parameters that workers agree on. batch_size: the global one."""
-        return batch_size
+        return batch_size * (self.interval or 1)
 
     def updated_here(self) -> Any:
         """What the optimizer of this rank updates."""
@@ -251,26 +247,31 @@ class Protocol:
 
     def own_arrays(self) -> dict[str, np.ndarray]:
         """{name: array} of what the protocol itself keeps of this rank's parameters, beside those of the network."""
-        return {}
+        return {name: getattr(self, name) for name in self.kept}
 
     # ----- what checkpoints hold
 
     def state(self) -> State:
         """What this rank needs to go on when all workers have completed the same steps. ValueError if there is no such time."""
         optimizer = self.optimizer_state().state()
-        numbers = {"samples": self.samples, "staleness": list(self.staleness.items())} | of_optimizer(optimizer.numbers)
+        arrays = {OPTIMIZER + name: array for name, array in optimizer.arrays.items()} | self.arrays_between_steps()
+        numbers = {OPTIMIZER + name: number for name, number in optimizer.numbers.items()}
+        numbers |= {"samples": self.samples, "staleness": list(self.staleness.items())}
         numbers |= {name: getattr(self, name) for name in self.own_numbers}
-        arrays = of_optimizer(optimizer.arrays) | self.arrays_between_steps()
-        divided = frozenset(f"{OPTIMIZER}{name}" for name in optimizer.divided)
+        divided = frozenset(OPTIMIZER + name for name in optimizer.divided)
         steps, weights = zip(*self.taken) if self.taken else ((), ())
         return State(arrays, divided=divided, numbers=numbers, logs={"taken": steps, "weights": weights})
 
     def load(self, state: State) -> None:
         """Take over a state of the same protocol with as many workers, after the network has. ValueError if it does not fit."""
-        self.optimizer_state().load(State(optimizers(state.arrays), numbers=optimizers(state.numbers)))
+        arrays = {name.removeprefix(OPTIMIZER): one for name, one in state.arrays.items() if name.startswith(OPTIMIZER)}
+        numbers = {name.removeprefix(OPTIMIZER): one for name, one in state.numbers.items() if name.startswith(OPTIMIZER)}
+        self.optimizer_state().load(State(arrays, numbers=numbers))
         copy_over(state, State(self.arrays_between_steps()))
         self.samples, self.staleness = state.numbers["samples"], Counter(dict(state.numbers["staleness"]))
-        vars(self).update({name: state.numbers[name] for name in self.own_numbers})
+        for name in self.own_numbers:
+            own = np.array(getattr(self, name))
+            setattr(self, name, np.array(state.numbers[name], own.dtype).reshape(own.shape).tolist())
         self.taken = list(zip(state.logs["taken"].astype(int).tolist(), state.logs["weights"].tolist()))
         self.turn = Turn(self.net.step - 1, self.workers.rank, np.empty(0, int), 0)  # that a last one was is all that matters
 
@@ -285,16 +286,6 @@ class Protocol:
     def replace(self, params: np.ndarray) -> None:
         """Write new parameters, shaped as `counted.pack` returns them, to the network of this worker. Collective over it."""
         self.counted.unpack(params, self.net.params)
-
-
-def of_optimizer(values):
-    """A dict whose names begin with OPTIMIZER."""
-    return {f"{OPTIMIZER}{name}": value for name, value in values.items()}
-
-
-def optimizers(values):
-    """What `of_optimizer` was given, from a dict that has more."""
-    return {name.removeprefix(OPTIMIZER): value for name, value in values.items() if name.startswith(OPTIMIZER)}
 
 
 def joined(flat, slices):

@@ -71,7 +71,6 @@ class ProtocolForm:
             object.__setattr__(self, "traffic", getattr(self.make, "traffic", None))
 
 
-ASYNCHRONOUS = partial(ParameterServer.traffic, asynchronous=True)
 PERIOD = {"period": at_least(1)}
 OWNERS = {name: {"owners": owners} for name, owners in OWNERSHIPS.items()}
 SERVERS = ". Parameters are served by the first worker with :single, by all with :round-robin or :greedy (default)"
@@ -109,12 +108,12 @@ FORMS: dict[str, ProtocolForm] = {
     ),
     "server:bsp": ProtocolForm(
         partial(ParameterServer, shard=BulkServerShard), "server:bsp, parameter servers in step", {}, OWNERS,
-        traffic=ParameterServer.traffic,
+        traffic=partial(ParameterServer.traffic, asynchronous=False),
     ),
-    "server:asp": ProtocolForm(ParameterServer, "server:asp, asynchronous", {}, OWNERS, traffic=ASYNCHRONOUS),
+    "server:asp": ProtocolForm(ParameterServer, "server:asp, asynchronous", {}, OWNERS),
     "server:ssp": ProtocolForm(
         ParameterServer, "server:ssp:S, stale synchronous: a worker waits where it is more than S steps ahead",
-        {"bound": at_least(0)}, OWNERS, traffic=ASYNCHRONOUS,
+        {"bound": at_least(0)}, OWNERS,
     ),
     "downpour": ProtocolForm(
         Downpour, "downpour:FETCH:PUSH, asynchronous, and workers fetch parameters every FETCH steps and push gradients every "

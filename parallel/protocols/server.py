@@ -16,9 +16,6 @@ A server keeps workers together in one of three ways:
 BSP is bulk synchronous (Valiant 1990), ASP asynchronous (Dean et al. 2012), SSP stale synchronous (Ho et al. 2013, section 3);
 see also Eserol 2019, section 2.6.1. The *clock* of a worker is the number of gradients that it has pushed. With SSP a worker
 with clock c sees all gradients that workers pushed before their clock c - bound; with bound 0 and plain SGD it equals BSP.
-
-A function of OWNERSHIPS says who serves which parameter: (sizes, in the order of the network; number of servers) -> the owner
-of each. A parameter is never divided, so the largest one bounds how even it can be: one of VGG16 has 103 of 138 million.
 """
 
 import math
@@ -43,16 +40,19 @@ class ServerShard(FlatParameters):
 
     def __init__(self, params, workers, step=0, bound=math.inf):
         super().__init__(params, xp.zeros_like(params))
-        self.workers, self.bound, self.optimizer = workers, bound, None
+        self.flat, self.workers, self.bound, self.optimizer = self, workers, bound, None
         self.version, self.turns = 0, step * workers  # gradients applied, and the turns of which they are sums
         self.clocks, self.training = [0] * workers, set(range(workers))  # gradients pushed by each; who will push more
+        self.waiting = {}  # {worker: (gradient, of how many turns it is the sum)} that are not applied yet
         self.staleness = Counter()
 
-    def begin_at(self, step):
-        """Go on after some steps, in each of which every worker has pushed a gradient."""
-        self.turns = step * self.workers
-        if self.params.size:
-            self.staleness[0] = self.turns
+    @property
+    def step(self):
+        """How many global minibatches have been applied: there the optimizer evaluates its schedule."""
+        return self.turns // self.workers
+
+    def allocate(self):
+        """Nothing to do: the optimizer asks every network for it."""
 
     def of_others(self, worker):
         """How many gradients of other workers are applied here. Those of a worker itself all are when it fetches."""
@@ -62,14 +62,12 @@ class ServerShard(FlatParameters):
         """Take a gradient, the sum of some turns. of_others: what `of_others` returned when its parameters were sent."""
         self.staleness[self.of_others(worker) - of_others] += 1
         self.clocks[worker] += 1
-        self.take(worker, (gradient, turns))
+        self.waiting[worker] = gradient, turns
+        self.apply()
 
-    def take(self, worker, pushed):
-        """Apply what a worker has pushed, (gradient, how many turns it sums), or keep it for later."""
-        self.apply([pushed])
-
-    def apply(self, pushed):
-        """Update the parameters with the sum of what `take` got, a list."""
+    def apply(self):
+        """Update the parameters with the sum of the gradients that wait, in the order of the workers."""
+        pushed = [self.waiting[worker] for worker in sorted(self.waiting)]
         (first, _), *others = pushed
         self.grads[...] = first
         for gradient, _ in others:
@@ -77,11 +75,7 @@ class ServerShard(FlatParameters):
         self.optimizer.step()
         self.version += len(pushed)
         self.turns += sum(turns for _, turns in pushed)
-
-    def pass_by(self):
-        """Keep in step with servers that have applied the gradients of all workers, where nothing is served here."""
-        self.optimizer.step()
-        self.turns += self.workers
+        self.waiting.clear()
 
     def slowest(self):
         """The lowest clock of the workers that will push more."""
@@ -95,48 +89,28 @@ class ServerShard(FlatParameters):
         """Whether all gradients are applied that a worker must see in the parameters that it gets."""
         return self.slowest() >= self.clocks[worker] - self.bound
 
-    # ----- what an optimizer wants of a network
-
-    @property
-    def step(self):
-        """How many global minibatches have been applied: there the optimizer evaluates its schedule."""
-        return self.turns // self.workers
-
-    @property
-    def flat(self):
-        return self
-
-    def allocate(self):
-        pass
-
 
 class BulkServerShard(ServerShard):
-    """The gradients of all workers are summed, in the order of the workers, and applied together."""
+    """The gradients of all workers are applied together."""
 
     asynchronous = False
 
-    def __init__(self, params, workers, step=0):
-        super().__init__(params, workers, step)
-        self._waiting, self._rounds = {}, 0  # {worker: what it pushed}; how often that was applied
-
-    def take(self, worker, pushed):
-        self._waiting[worker] = pushed
-        self._end_round()
+    def apply(self):
+        if self.waiting and self.waiting.keys() >= self.training:
+            missing = self.workers - len(self.waiting)
+            super().apply()
+            self.turns += missing  # those of workers that have left count as steps too
 
     def left(self, worker):
         super().left(worker)
-        self._end_round()
+        self.apply()
 
     def may_answer(self, worker):
-        return self._rounds >= self.clocks[worker]
+        return worker not in self.waiting
 
-    def _end_round(self):
-        """Apply the gradients if those of all workers are here."""
-        if self._waiting and self._waiting.keys() >= self.training:
-            self.apply([self._waiting[worker] for worker in sorted(self._waiting)])
-            self.turns += self.workers - len(self._waiting)  # those of workers that have left count as steps too
-            self._waiting.clear()
-            self._rounds += 1
+
+# ----- who serves which parameter: (sizes, in the order of the network; number of servers) -> the owner of each
+# A parameter is never divided, so the largest one bounds how even it can be: one of VGG16 has 103 of 138 million.
 
 
 def single(sizes, servers):
@@ -175,7 +149,7 @@ class ParameterServer(Protocol):
         self.shard.optimizer = self.optimizer
         self.asynchronous, self.staleness = self.shard.asynchronous, self.shard.staleness
         self.clock, self.done, self.answered, self.lost = 0, set(), set(), 0
-        self._asking, self._finals = [], []  # workers that wait for parameters, and for the last ones
+        self._asking = []  # (worker, kind of its message) that wait for parameters: "fetch", or "final" for the last ones
         self._dead_at_end = 0  # how many had died when all others were done: all workers are to hear the same of it
         self._missing, self._of_others = set(), {server: 0 for server in self.parts}  # see ServerShard
         self._drawn = self._next_share = (net.step + 1) * workers.size  # numbers of shares, over all minibatches
@@ -184,8 +158,8 @@ class ParameterServer(Protocol):
         if net.grid.size == 1 and self.parts.keys() <= {0}:
             workers.on_death = self._on_death
 
-    @staticmethod
-    def traffic(served, fetch=1, push=1, local=0, asynchronous=False, **values):
+    @classmethod
+    def traffic(cls, served, fetch=1, push=1, local=0, asynchronous=True, **values):
         """local: operations on each parameter of a worker's own step between fetches. A push also asks for parameters; a fetch
         without one is a message. Asynchronous workers ask the first one in each step for a share."""
         workers = range(len(served))
@@ -211,8 +185,7 @@ class ParameterServer(Protocol):
         for where, owner in zip(packed, owners, strict=True):
             self.parts.setdefault(owner, []).append(where)
         self._packed = self.counted.pack(self.net.params)
-        mine = self._of(self.workers.rank, self._packed)
-        self.shard = self._make_shard(mine, self.workers.size, self.net.step)
+        self.shard = self._make_shard(self._of(self.workers.rank, self._packed), self.workers.size, self.net.step)
         return self.shard
 
     def _of(self, server, packed):
@@ -221,6 +194,8 @@ class ParameterServer(Protocol):
 
     def own_arrays(self):
         return {"served": self.shard.params, "gradients": self.shard.grads, "fetched": self._packed}
+
+    # ----- checkpoints
 
     def state(self):
         if self.asynchronous and self.workers.size > 1:
@@ -237,12 +212,15 @@ class ParameterServer(Protocol):
         return OptimizerState(self.net, self.optimizer, slices)
 
     def load(self, state):
+        """In each step so far every worker has pushed a gradient."""
         super().load(state)
-        self._packed = self.counted.pack(self.net.params)
-        self.shard.params[...] = self._of(self.workers.rank, self._packed)
-        self.shard.begin_at(self.net.step)
-        self.staleness = self.shard.staleness
-        self._drawn = self._next_share = (self.net.step + 1) * self.workers.size
+        shard, self._packed = self.shard, self.counted.pack(self.net.params)
+        shard.params[...] = self._of(self.workers.rank, self._packed)
+        shard.turns = self.net.step * self.workers.size
+        if shard.params.size:
+            shard.staleness[0] = shard.turns
+        self.staleness = shard.staleness
+        self._drawn = self._next_share = shard.turns + self.workers.size
 
     # ----- the worker
 
@@ -281,9 +259,11 @@ class ParameterServer(Protocol):
     def exchange(self, gradient):
         """Push the gradient of a turn, shaped as `counted.pack` returns it, and fetch the parameters for the next one."""
         self.push(gradient, fetch=True)
-        self.receive()
-        if not self.asynchronous and not self.shard.params.size:
-            self.shard.pass_by()
+        self.end_turn()
+        self.replace(self._packed)
+        if not self.asynchronous and not self.shard.params.size:  # in step with servers that apply the gradients of all workers
+            self.optimizer.step()
+            self.shard.turns += self.workers.size
 
     def push(self, gradient, turns=1, fetch=False, of_others=None):
         """Send a gradient, the sum of some turns. fetch: ask for the parameters too; in a message of its own that could come
@@ -299,11 +279,6 @@ class ParameterServer(Protocol):
         for server in self.parts:
             self.workers.send(server, kind)
 
-    def receive(self):
-        """Replace the parameters of this worker by those that were asked for. Collective over the worker."""
-        self.end_turn()
-        self.replace(self._packed)
-
     def end_turn(self):
         """Wait for the parameters that were asked for, and for the number of the next share. Collective over the worker."""
         self.workers.wait_until(lambda: not self._missing and self._drawn is not None)
@@ -317,13 +292,12 @@ class ParameterServer(Protocol):
         for worker in range(self.workers.size):
             self.workers.send(worker, "done", (self.clock if self.parts else 0,))
         self.ask("final")
-        self.workers.wait_until(lambda: not self._missing and self._all_served and self.workers.all_sent)
+        self.workers.wait_until(lambda: not self._missing and self._all_served() and self.workers.all_sent)
         self.workers.meet_inside()
         self.replace(self._packed)
         if not self.lost:
             super().finish()
 
-    @property
     def _all_served(self):
         """Whether all living workers are done, and have the last parameters of this server."""
         served = self.done & self.answered if self.shard.params.size else self.done
@@ -342,12 +316,15 @@ class ParameterServer(Protocol):
     def _on_push(self, worker, numbers, content):
         of_others, turns, fetch, *_ = numbers
         self.shard.pushed(worker, to_device(content.view(self.net.dtype)), of_others, turns)
-        self._asking += [worker] if fetch else []
+        self._asking += [(worker, "fetch")] if fetch else []
         self._answer()
 
-    def _on_fetch(self, worker, numbers, content):
-        self._asking.append(worker)
+    def _on_fetch(self, worker, numbers, content, kind="fetch"):
+        self._asking.append((worker, kind))
         self._answer()
+
+    def _on_final(self, worker, numbers, content):
+        self._on_fetch(worker, numbers, content, "final")
 
     def _on_draw(self, worker, numbers, content):
         self.workers.send(worker, "drawn", (self._next_share,))
@@ -358,33 +335,23 @@ class ParameterServer(Protocol):
             raise RuntimeError(f"worker {worker} has pushed {numbers[0]} gradients, but {self.shard.clocks[worker]} came")
         self._leave(worker)
 
-    def _on_final(self, worker, numbers, content):
-        self._finals.append(worker)
-        self._answer()
-
     def _answer(self):
-        """Send the parameters to all workers that ask for them and may have them."""
-        asking, self._asking = self._asking, []
-        for worker in asking:
-            if self.shard.may_answer(worker):
-                self._send_parameters(worker)
+        """Send the parameters to all workers that ask for them and may have them; the last ones when all are done."""
+        all_done, asking, self._asking = len(self.done) == self.workers.size, self._asking, []
+        for worker, kind in asking:
+            may_have_them = all_done if kind == "final" else self.shard.may_answer(worker)
+            if may_have_them:
+                self.workers.send(worker, "parameters", (self.shard.of_others(worker), self._dead_at_end), self.shard.params)
+                if kind == "final":
+                    self.answered.add(worker)
             else:
-                self._asking.append(worker)
-        if len(self.done) == self.workers.size:
-            for worker in self._finals:
-                self._send_parameters(worker)
-            self.answered.update(self._finals)
-            self._finals = []
-
-    def _send_parameters(self, worker):
-        self.workers.send(worker, "parameters", (self.shard.of_others(worker), self._dead_at_end), self.shard.params)
+                self._asking.append((worker, kind))
 
     def _on_death(self, worker):
         """Go on without a worker that has died. Raises Death if it was the server."""
         if worker == 0:
             raise Death
-        self._asking = [other for other in self._asking if other != worker]
-        self._finals = [other for other in self._finals if other != worker]
+        self._asking = [one for one in self._asking if one[0] != worker]
         self._leave(worker)
 
     def _leave(self, worker):
@@ -407,12 +374,15 @@ class Downpour(ParameterServer):
         self.local, self.interval = SGD(net, self.optimizer.lr), min(self.periods)
         self._sum, self._summed, self._turns = xp.zeros_like(self._packed), 0, 0
 
-    @staticmethod
-    def traffic(served, fetch=1, push=1, **values):
-        return ParameterServer.traffic(served, fetch, push, local=UPDATE, asynchronous=True)
+    @classmethod
+    def traffic(cls, served, fetch=1, push=1, **values):
+        return super().traffic(served, fetch, push, local=UPDATE)
 
     def effective_batch(self, batch_size):
         return super().effective_batch(batch_size) * self.periods[1]
+
+    def own_arrays(self):
+        return super().own_arrays() | {"gradients to push": self._sum}
 
     def step(self):
         gradient = self.weighted_gradient()
@@ -429,10 +399,9 @@ class Downpour(ParameterServer):
             self._push_sum(fetches)
         elif fetches:
             self.ask()
+        self.end_turn()
         if fetches:
-            self.receive()
-        else:
-            self.end_turn()
+            self.replace(self._packed)
 
     def finish(self):
         if self._summed:
@@ -443,6 +412,3 @@ class Downpour(ParameterServer):
         self.push(self._sum, self._summed, fetch, self._since)
         self._sum.fill(0)
         self._summed = 0
-
-    def own_arrays(self):
-        return super().own_arrays() | {"gradients to push": self._sum}

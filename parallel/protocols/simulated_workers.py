@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from greenlet import GreenletExit, getcurrent, greenlet
@@ -33,8 +33,6 @@ from gridgrad.parallel.grid.group import COMPLETE, Transfer, pieces
 from gridgrad.parallel.grid.process_grid import ProcessGrid
 from gridgrad.parallel.grid.tally import Call, Tally
 from gridgrad.parallel.grid.virtual_time import Link, VirtualTime
-from gridgrad.parallel.placement.partition import Partition
-from gridgrad.parallel.protocols.parallel_sgd import Exchanged, shuffle
 from gridgrad.parallel.protocols.protocol import BETWEEN_WORKERS
 from gridgrad.parallel.protocols.workers import NUMBERS, Workers, filled
 from gridgrad.parallel.training.distribute import distribute
@@ -64,9 +62,9 @@ class Simulation:
         self.clock, self.unhandled = VirtualTime(), Counter()  # kinds of messages that came when their receiver had ended
         self.all_reduces = {}  # {number: a VirtualAllReduce that not all have begun}
         self.ring = Link()  # what does them in turn
-        self.workers = [SimulatedWorkers(self, rank) for rank in range(self.size)]
-        for workers in self.workers:
-            workers.make_coroutine(function)
+        self.workers = [SimulatedWorkers(self, rank, function) for rank in range(self.size)]
+        for rank in range(self.size):
+            self.at(0.0, rank)
         try:
             while self.clock.go_on():
                 pass
@@ -97,33 +95,69 @@ class Simulation:
         return self.clock.time
 
 
-class SimulatedWorkers(Workers):
+class GroupOfMessages(Workers):
+    """Workers that move samples by messages, and no Group: they are their own `moves`. Arrays and counts: see Group."""
+
+    def move_by_messages(self):
+        """From now on samples may move. All workers call this before time passes."""
+        self.moves, self._move_number, self._parts = self, 0, defaultdict(dict)  # {number of a move: {worker: what it sent}}
+        self.handle("part", self._keep_part)
+
+    def all_to_all(self, blocks, counts, out, out_counts, layer):
+        self._move(dict(enumerate(pieces(blocks, counts))), range(self.size), out)
+
+    def start_exchange(self, blocks, counts, out, out_counts, layer):
+        parts = {worker: part for worker, part in enumerate(pieces(blocks, counts)) if part.size}
+        self._move(parts, [worker for worker, count in enumerate(out_counts) if count], out)
+        return COMPLETE
+
+    def all_gather(self, block, out, counts, layer):
+        self._move(dict.fromkeys(range(self.size), block), range(self.size), out)
+
+    def gather(self, block, out, counts, layer):
+        self._move({0: block}, range(self.size) if self.rank == 0 else (), out)
+
+    def broadcast(self, array, layer):
+        self._move(dict.fromkeys(range(self.size), array) if self.rank == 0 else {}, (0,), array)
+
+    def _move(self, parts, sources, out):
+        """Send parts, {worker: array}; write to `out` what the workers `sources` have sent in the same move."""
+        number, self._move_number = self._move_number, self._move_number + 1
+        for to, part in parts.items():
+            self.send(to, "part", (number,), part)
+        arrived = self._parts[number]
+        self.wait_until(lambda: len(arrived) == len(sources))
+        del self._parts[number]
+        if arrived:
+            out[...] = np.concatenate([arrived[source] for source in sources]).view(out.dtype)
+
+    def _keep_part(self, source, numbers, content):
+        self._parts[numbers[0]][source] = content
+
+
+class SimulatedWorkers(GroupOfMessages):
     """The Workers of one rank in virtual time. Messages are handled in order once they are served, also while it computes. A
     handler may send but not wait: RuntimeError. A loop around `test` of a transfer never ends, since no time passes in it."""
 
-    progress = None
+    progress, inside = None, MPI.COMM_SELF
     all_sent = True  # what is sent needs its sender no more
     dead = ()
 
-    def __init__(self, simulation, rank):
+    def __init__(self, simulation, rank, function=lambda workers: None):
         self.simulation, self.size, self.rank = simulation, simulation.size, rank
         self.tally = Tally()
         self.tally.clock = SimpleNamespace(now=lambda: simulation.time)
         self.kinds, self.handlers = [], {}
+        self.move_by_messages()
         self._begun = 0  # all-reduces
         self._computed = 0.0  # when the last computation ends
         self._serving, self._link, self._last_arrivals = Link(), Link(), [0.0] * self.size
         self._jitters, self._delays = (uniform(simulation.seed, f"{name} {rank}") for name in ("jitter", "delay"))
         self._condition, self.waits_for = lambda: True, lambda: "to begin"  # the second one in words
-        self._coroutine, self._stopping, self.result = None, False, None  # the last one is what its function returned
+        self._coroutine, self._stopping, self.result = greenlet(partial(function, self)), False, None  # what function returned
+        self._coroutine.gr_context = copy_context()  # it sees the context variables of its maker
 
     # ----- the coroutine, and waiting
-
-    def make_coroutine(self, function):
-        """Call function(self) when time passes, as a coroutine, which can pause anywhere in what it calls."""
-        self._coroutine = greenlet(partial(function, self))
-        self._coroutine.gr_context = copy_context()  # it sees the context variables of its maker
-        self.simulation.at(0.0, self.rank)
 
     @property
     def ended(self):
@@ -158,9 +192,6 @@ class SimulatedWorkers(Workers):
         with Call(self, "wait", BETWEEN_WORKERS, 0):
             self.sleep(condition, lambda: f"for a message, until {_place(condition)} is true")
 
-    def meet_inside(self):
-        """Nothing to do: a worker is one rank."""
-
     def compute(self, seconds):
         """Let the time of a computation pass. seconds: for a worker that is no straggler, without jitter."""
         seconds *= self.simulation.straggler.get(self.rank, 1.0)
@@ -189,15 +220,22 @@ class SimulatedWorkers(Workers):
         if share and next(self._delays) < share:
             arrival += seconds
         self._last_arrivals[to] = arrival = max(arrival, self._last_arrivals[to])  # no message overtakes an earlier one
-        message = self.rank, kind, filled(numbers), content, size
-        simulation.at(arrival, to, partial(simulation.workers[to].arrived, *message))
+        message = self.rank, filled(numbers), content
+        simulation.at(arrival, to, partial(simulation.workers[to].arrived, kind, size, message))
 
-    def arrived(self, source, kind, numbers, content, size):
-        """Called when a message arrives: serve it when all earlier ones have been served."""
+    def arrived(self, kind, size, message):
+        """Called when a message arrives: handle it when it and all earlier ones are served, unless this worker has ended."""
+
+        def handle():
+            if self.ended:
+                self.simulation.unhandled[kind] += 1
+            else:
+                self.handlers[kind](*message)
+
         if self.ended:
-            self.simulation.unhandled[kind] += 1
+            handle()
         else:
-            self.simulation.at(self._take_time(kind, size), self.rank, partial(self._handle, source, kind, numbers, content))
+            self.simulation.at(self._take_time(kind, size), self.rank, handle)
 
     def _take_time(self, kind, size):
         """Serve a message as soon as this worker has served those before; returns when that is done."""
@@ -205,16 +243,6 @@ class SimulatedWorkers(Workers):
         if seconds and self._computed > self.simulation.time:  # it is interrupted
             self._extend(self._computed + seconds)
         return self._serving.take(self.simulation.time, seconds)
-
-    def _handle(self, source, kind, numbers, content):
-        if self.ended:
-            self.simulation.unhandled[kind] += 1
-        else:
-            self.handlers[kind](source, numbers, content)
-
-    def serve(self):
-        """Nothing to do: messages are handled when they arrive."""
-        return False
 
     # ----- all-reduces
 
@@ -279,76 +307,7 @@ def _place(function):
     return name if code is None else f"{name} (line {code.co_firstlineno} of {code.co_filename.rpartition('/')[2]})"
 
 
-PART = "part"  # the kind of their messages
-
-
-class SimulatedGroup:
-    """The methods of a Group that moves of samples call, made of messages. All workers make theirs before time passes."""
-
-    def __init__(self, workers):
-        self.workers, self.size, self.rank = workers, workers.size, workers.rank
-        self._begun, self._arrived = 0, defaultdict(dict)  # exchanges; {number of an exchange: {worker: what it sent}}
-        workers.handle(PART, self._keep)
-
-    def all_to_all(self, blocks, counts, out, out_counts, layer):
-        parts = np.split(blocks, np.cumsum(counts)[:-1])
-        self._exchange(dict(enumerate(parts)), range(self.size), out)
-
-    def start_exchange(self, blocks, counts, out, out_counts, layer):
-        parts = {worker: part for worker, part in enumerate(pieces(blocks, counts)) if part.size}
-        self._exchange(parts, [worker for worker, count in enumerate(out_counts) if count], out)
-        return COMPLETE
-
-    def all_gather(self, block, out, counts, layer):
-        self._exchange(dict.fromkeys(range(self.size), block), range(self.size), out)
-
-    def gather(self, block, out, counts, layer):
-        self._exchange({0: block}, range(self.size) if self.rank == 0 else (), out)
-
-    def broadcast(self, array, layer):
-        self._exchange(dict.fromkeys(range(self.size), array) if self.rank == 0 else {}, (0,), array)
-
-    def _exchange(self, parts, sources, out):
-        """Send parts, {worker: array}; write to `out` what the workers `sources` have sent in the same exchange."""
-        number, self._begun = self._begun, self._begun + 1
-        for to, part in parts.items():
-            self.workers.send(to, PART, (number,), part)
-        arrived = self._arrived[number]
-        self.workers.wait_until(lambda: len(arrived) == len(sources))
-        del self._arrived[number]
-        if arrived:
-            out[...] = np.concatenate([arrived[source] for source in sources]).view(out.dtype)
-
-    def _keep(self, source, numbers, content):
-        self._arrived[numbers[0]][source] = content
-
-
 # ----- training
-
-
-class Trained(NamedTuple):
-    """A turn that has ended."""
-
-    seconds: float  # when
-    worker: int  # whose
-    step: int  # of the global minibatch
-    samples: int
-    loss: float  # the mean over the samples
-
-
-@dataclass(frozen=True)
-class Training:
-    """What `train` returns."""
-
-    history: list  # all Trained turns, in the order of their ends
-    protocols: list  # of each worker, at the end
-    states: list  # the state_dict of each worker's network, at the end
-    seconds: float  # of virtual time
-
-    @property
-    def staleness(self):
-        """A Counter of all gradients by their staleness, see Protocol."""
-        return sum((protocol.staleness for protocol in self.protocols), Counter())
 
 
 @dataclass(frozen=True)
@@ -365,41 +324,25 @@ class Task:
     seed: int = 0  # of the order of samples
 
 
-def train(simulation, task, make_protocol, seconds, watch=None, every=1):
-    """The Training of a Task in a Simulation. make_protocol: from `parse_protocol`. seconds: of the samples in a minibatch, a
-    function. watch: called as watch(seconds, samples, nets), in no virtual time, every `every` samples or somewhat more."""
-    history, nets, x, y, trained = [], [None] * simulation.size, task.x, task.y, 0
-
-    def note(turn, workers, loss):
-        nonlocal trained
-        history.append(Trained(workers.now(), workers.rank, turn.step, turn.samples, loss))
-        before, trained = trained, trained + turn.samples
-        if watch is not None and trained // every > before // every:
-            watch(workers.now(), trained, nets)
+def train(simulation, task, make_protocol, seconds, note=lambda *_: None):
+    """Train in a Simulation: ([the Protocol of each worker], [the state_dict of its network]). make_protocol: of
+    `parse_protocol`. seconds(samples): of computing. note(workers, turn, loss, nets): is called at the end of each turn."""
+    nets, x, y = [None] * simulation.size, task.x, task.y
 
     def work(workers):
         net = nets[workers.rank]
         protocol = make_protocol(net, workers, task.make_optimizer)
         trainer = net.trainer(task.loss, protocol)
         if protocol.shuffles or protocol.exchanges:
-            protocol.hold(held(protocol, SimulatedGroup(workers), x, y, task.seed))
+            protocol.hold(lambda indices: (x[indices], y[indices]), len(x), task.seed)
         for turn in protocol.turns(protocol.shares(len(x), task.batch_size, task.seed), task.steps):
             workers.compute(seconds(turn.samples))
             (loss,) = trainer.step([net.blocks(x[turn.indices], y[turn.indices])], turn.samples)
-            note(turn, workers, loss)
+            note(workers, turn, loss, nets)
         protocol.finish()
         return protocol, net.state_dict()
 
     with ProcessGrid(MPI.COMM_SELF) as alone:  # all networks use it, since nobody communicates on a grid of one rank
         nets[:] = (distribute(task.serial, alone) for _ in nets)
         protocols, states = zip(*simulation.run(work))
-    return Training(history, list(protocols), list(states), simulation.time)
-
-
-def held(protocol, group, x, y, seed):
-    """What `ParallelSGD.hold` takes. Samples move although all workers have x and y. Collective over the Group of workers."""
-    stripe = np.arange(len(x))[Partition.even(len(x), group.size).part(group.rank)]
-    samples = x[stripe], y[stripe], stripe
-    if protocol.shuffles:
-        samples = shuffle(group, *samples, seed)
-    return Exchanged(group, samples, seed) if protocol.exchanges else samples[-1]
+    return protocols, states

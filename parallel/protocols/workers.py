@@ -29,6 +29,7 @@ class Workers(Observer):
 
     def __init__(self, comm, inside, tally):
         self.group, self.inside, self.tally = Group(comm, tally), inside, tally
+        self.moves = self.group  # with whose methods samples move between workers
         self.size, self.rank, self.comm = comm.size, comm.rank, comm
         self.kinds, self.handlers = [], {}
         self.dead, self._mourned = [], 0  # workers that have died; of how many `on_death` knows

@@ -21,7 +21,7 @@ from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.zoo.network_names import build
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.job.run import UserError
-from gridgrad.parallel.protocols.simulated_workers import Simulation, Task, Trained, train
+from gridgrad.parallel.protocols.simulated_workers import Simulation, Task, train
 from gridgrad.parallel.sync.power_sgd import UNCOMPRESSED_STEPS
 from gridgrad.parallel.training import minibatch_indices
 from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)
@@ -106,15 +106,15 @@ def test_summed_gradients_are_synchronous_training():
     x, y = random.normal(size=(10, 3)), random.integers(0, 4, 10)
     loss, nets = LOSSES["cross-entropy"](), [build("mlp:5,tanh", (3,), 4, 0, "float64") for _ in range(2)]
     simulation, momentum = Simulation(3, latency=1e-3), lambda net: SGD(net, 0.1, momentum=0.9)
-    training = train(simulation, Task(nets[0], momentum, loss, x, y, 4, 7), AllReduced, lambda samples: 1.0)
+    _, states = train(simulation, Task(nets[0], momentum, loss, x, y, 4, 7), AllReduced, lambda samples: 1.0)
     optimizer = momentum(nets[1])
     for step in range(7):  # minibatches of 4, 4 and 2 samples: some shares are empty
         chosen, _ = minibatch_indices(10, 4, 0, step)
         nets[1].learn(x[chosen], y[chosen], loss, optimizer)
-    for state in training.states:
+    for state in states:
         assert all(np.allclose(state[name], value, rtol=0, atol=1e-10) for name, value in nets[1].state_dict().items())
     sent, ring = communication(simulation, 7), 2 * (3 - 1)  # messages of each worker, each a third of an array
-    assert training.seconds == pytest.approx(7 + 8 * ring * 1e-3)  # seven gradients, and at the end the number of samples
+    assert simulation.time == pytest.approx(7 + 8 * ring * 1e-3)  # seven gradients, and at the end the number of samples
     assert sent["messages"] == 3 * ring * 8 / 7
     assert sent["bytes"] == pytest.approx(ring * 8 * (7 * nets[1].size + 1) / 7, rel=0.02)  # thirds may be uneven
 
@@ -126,7 +126,7 @@ def test_simulated_workers_compress_as_the_ranks_of_a_job(comm):
     x, y, steps = random.normal(size=(12, 5)), random.integers(0, 4, 12), UNCOMPRESSED_STEPS + 5
     loss, momentum = LOSSES["cross-entropy"](), lambda net: SGD(net, 0.1, momentum=0.9)
     task = Task(serial, momentum, loss, x, y, 6, steps)
-    simulated = train(Simulation(2), task, maker("powersgd:1"), lambda samples: 1.0)
+    _, (simulated, _) = train(Simulation(2), task, maker("powersgd:1"), lambda samples: 1.0)
     with ProcessGrid(comm, batch=2) as grid:
         net = parallelize(serial, grid, reduction="powersgd:1")
         optimizer = momentum(net)
@@ -134,14 +134,14 @@ def test_simulated_workers_compress_as_the_ranks_of_a_job(comm):
             chosen, _ = minibatch_indices(12, 6, 0, step)
             net.learn(x[chosen], y[chosen], loss, optimizer)
         state = net.state_dict()
-    assert all(np.allclose(simulated.states[0][name], value, rtol=0, atol=1e-10) for name, value in (state or {}).items())
-    plain = train(Simulation(2), task, AllReduced, lambda samples: 1.0)
-    assert any(abs(simulated.states[0][name] - value).max() > 1e-3 for name, value in plain.states[0].items())
+    assert all(np.allclose(simulated[name], value, rtol=0, atol=1e-10) for name, value in (state or {}).items())
+    _, (plain, _) = train(Simulation(2), task, AllReduced, lambda samples: 1.0)
+    assert any(abs(simulated[name] - value).max() > 1e-3 for name, value in plain.items())
 
 
 def test_losses_are_means_since_the_row_before():
     history = [{"samples": 3}, {"samples": 8}, {"samples": 8}]
-    add_losses(history, [Trained(0.0, 0, 0, samples, loss) for samples, loss in ((1, 6.0), (2, 3.0), (5, 1.0))])
+    add_losses(history, [(1, 6.0), (2, 3.0), (5, 1.0)])
     assert [row["training_loss"] for row in history] == [4.0, 1.0, None]
     assert staleness(Counter({0: 1, 3: 3})) == {"mean": 2.25, "max": 3} and staleness(Counter()) is None
     assert rose([1.0, *[9.0] * 5, *[2.1] * 10]) == "the loss rose from 1 to 2.1" and rose([1.0, 9.0, *[1.9] * 10]) is None

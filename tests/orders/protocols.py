@@ -17,11 +17,9 @@ from gridgrad.nn import SGD, Linear, Sequential
 from gridgrad.parallel import ProcessGrid, distribute
 from gridgrad.parallel.grid.tally import Tally
 from gridgrad.parallel.job import run as job
-from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.protocols import protocol_names, workers
-from gridgrad.parallel.protocols.parallel_sgd import Exchanged, shuffle
 from gridgrad.parallel.protocols.server import Downpour, ParameterServer
-from gridgrad.parallel.protocols.simulated_workers import SimulatedGroup
+from gridgrad.parallel.protocols.simulated_workers import GroupOfMessages
 from tests.orders import promises
 from tests.orders.machine import HANDLE, Violation
 from tests.orders.mpi import Failed, World
@@ -29,7 +27,7 @@ from tests.orders.promises import BASE
 from tests.orders.watch import Watch
 
 
-class ExploredWorkers(workers.Workers):
+class ExploredWorkers(GroupOfMessages):
     """Workers whose looks for messages find one after another, until the control says that there are no more for now."""
 
     def serve(self):
@@ -204,18 +202,18 @@ class Protocols:
             watch.add("workers", own)
         if isinstance(protocol, ParameterServer):
             watch.add("shard", protocol.shard)
-        group = None
-        if protocol.shuffles or protocol.exchanges:
-            group = SimulatedGroup(own)
-            watch.add("group", group)
+        moves = protocol.shuffles or protocol.exchanges
+        if moves:
+            own.move_by_messages()
+            watch.add_value("moves of samples", lambda: (own._move_number, own._parts))
         watch.add_value("parameters", lambda: net.params)
         watch.add_value("turns", lambda: (notes.turns, notes.seen))
         watch.add_value("staleness", lambda: notes.staleness)
         self.machine.start(rank)
         samples = self.batch or self.size
         try:
-            if group:
-                protocol.hold(self.moved(protocol, group, samples))
+            if moves:
+                protocol.hold(self.read, samples, 0, lambda *moved: self.held.update({rank: moved[-1].tolist()}))
             shares = protocol.shares(samples, samples, 0)
             for turn in protocol.turns(shares, self.steps):
                 self.train(rank, net, own, turn)
@@ -226,21 +224,9 @@ class Protocols:
         except (Failed, job.Death) as failure:
             self.machine.ended = f"rank {rank} can not go on without rank {self.mortal}: {type(failure).__name__}"
 
-    def moved(self, protocol, group, samples):
-        """What `hold` takes: the samples of a worker, shuffled or exchanged; `held` has those that it had last."""
-        stripe = np.arange(samples)[Partition.even(samples, self.size).part(group.rank)]
-        labels = np.arange(samples) // 2
-        mine = labels[stripe, None], labels[stripe], stripe
-        if protocol.shuffles:
-            mine = shuffle(group, *mine, seed=0)
-        exchanged = Exchanged(group, mine, seed=0)
-
-        def in_epoch(epoch):
-            found = exchanged(epoch if protocol.exchanges else 0)
-            self.held[group.rank] = found.tolist()
-            return found
-
-        return in_epoch
+    def read(self, indices):
+        """(inputs, targets) of samples that are moved: two of each label."""
+        return indices[:, None] // 2, indices // 2
 
     def train(self, rank, net, own, turn):
         """Compute a gradient, and look for messages meanwhile."""

@@ -17,6 +17,7 @@ One worker trains serially, whatever the protocol.
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import chain
 from math import prod
 
 from gridgrad.parallel.grid.collectives import COLLECTIVES
@@ -117,7 +118,7 @@ def cost(case, name, **values):
         return ProtocolCost(0, 0, 0, 0, UPDATE * case.elements, case.compute + case.passes(case.elements, UPDATE))
     traffic, workers = TRAFFIC[name](case.served, **values), case.workers
     kind, group = COLLECTIVES["all-reduce"], GroupDescription(workers, 0, min(workers, case.machine.node["ranks"]))
-    messages, elements = traffic.sent(workers)
+    messages, elements = sent_by_each(traffic, workers)
     operations = sum(max(work.elements) * work.operations * work.times for work in traffic.work)
     if traffic.serving:
         gradients = workers if traffic.asynchronous else 1
@@ -136,6 +137,15 @@ def cost(case, name, **values):
         operations + added,
         seconds,
     )
+
+
+def sent_by_each(traffic, workers):
+    """(messages, elements) that each rank sends in a step, without those of all-reduces."""
+    messages, elements = [0.0] * workers, [0.0] * workers
+    for one in chain(traffic.requests, *traffic.rounds):
+        messages[one.sender] += one.times
+        elements[one.sender] += one.times * one.elements
+    return messages, elements
 
 
 def step_seconds(case, traffic):

@@ -126,6 +126,7 @@ def trained(problem, text, seconds, straggler):
     score: of all test samples, then.
     """
     args, history, protocols, optimizer = problem.args, [], [None] * problem.args.workers, partial(problem.optimizer, text)
+    turns, trained_on = [], 0  # (samples, loss) of the turns that have ended
     simulation, make = problem.simulation(seconds, straggler), maker(text)
 
     def noted(net, workers, make_optimizer):
@@ -136,9 +137,13 @@ def trained(problem, text, seconds, straggler):
         score = probe.score(problem.seen)
         history.append({"seconds": now, "samples": samples, "epoch": samples / args.samples, "score": score})
 
-    def watch(now, samples, nets):
-        probe.take(protocols, nets)
-        evaluate_at(now, samples)
+    def note(workers, turn, loss, nets):
+        nonlocal trained_on
+        turns.append((turn.samples, loss))
+        before, trained_on = trained_on, trained_on + turn.samples
+        if trained_on // apart > before // apart:
+            probe.take(protocols, nets)
+            evaluate_at(workers.now(), trained_on)
 
     apart = max(1, round(args.every * args.samples / args.batch_size)) * args.batch_size
     loss, computing = LOSSES[problem.data.loss](), lambda samples: seconds["compute"] * samples / problem.share
@@ -146,32 +151,33 @@ def trained(problem, text, seconds, straggler):
     run = {"protocol": text, "straggler": straggler, "diverged": None, "history": history}
     with Probe(problem) as probe:
         try:
-            training = train(simulation, task, noted, computing, watch, apart)
-            probe.net.load_state_dict(training.states[0])
-            evaluate_at(training.seconds, sum(turn.samples for turn in training.history))
+            _, states = train(simulation, task, noted, computing, note)
+            probe.net.load_state_dict(states[0])
+            evaluate_at(simulation.time, trained_on)
             score = probe.score(problem.data.test)
         except Diverged as error:
             return run | {"diverged": f"after {simulation.time:.3g} s: {error}"}
-    add_losses(history, training.history)
-    if message := rose([turn.loss for turn in training.history]):
+    add_losses(history, turns)
+    if message := rose([loss for _, loss in turns]):
         return run | {"diverged": message}
     return run | communication(simulation, problem.steps) | {
-        "score": score, "seconds": training.seconds, "staleness": staleness(training.staleness),
+        "score": score, "seconds": simulation.time,
+        "staleness": staleness(sum((protocol.staleness for protocol in protocols), Counter())),
         "turns": [len(protocol.taken) for protocol in protocols], "interval": protocols[0].interval,
         "effective_batch": protocols[0].effective_batch(args.batch_size),
     }  # fmt: skip
 
 
 def add_losses(history, turns):
-    """Add to each row the mean loss of the samples since the row before. turns: each a Trained, in their order."""
+    """Add to each row the mean loss of the samples since the row before. turns: (samples, loss) of each, in their order."""
     turns = iter(turns)
     samples = 0
     for row in history:
         loss = weight = 0.0
         while samples < row["samples"]:
-            turn = next(turns)
-            samples += turn.samples
-            loss, weight = loss + turn.loss * turn.samples, weight + turn.samples
+            more, mean = next(turns)
+            samples += more
+            loss, weight = loss + mean * more, weight + more
         row["training_loss"] = loss / weight if weight else None
 
 

@@ -50,15 +50,14 @@ class AllReduced(Protocol):
 class LowRank(AllReduced):
     """The same with PowerSGD: see `parallel/sync/power_sgd.py`. rank: the columns of its matrices."""
 
+    kept = ("error",)
+
     def __init__(self, net, workers, make_optimizer, rank):
         super().__init__(net, workers, make_optimizer)
         self.error, shapes = xp.zeros_like(net.grads), {f"{layer.name}.{p.name}": p.block_shape for layer, p in net.parameters}
         gradients = [(name, *(flat[where].reshape(shapes[name]) for flat in (net.grads, self.error)))
                      for name, _, where in self.counted.parameters()]  # fmt: skip
         self.compressed, self._sums = CompressedSum(workers, rank, net.seed - workers.rank, gradients), 0
-
-    def own_arrays(self):
-        return {"error": self.error}
 
     def sum(self):
         if self._sums < UNCOMPRESSED_STEPS:

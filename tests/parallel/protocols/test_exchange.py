@@ -10,10 +10,11 @@ from gridgrad.nn import LOSSES, SGD, Linear, Sequential
 from gridgrad.parallel.grid.group import Group
 from gridgrad.parallel.grid.tally import Tally
 from gridgrad.parallel.placement.partition import Partition
-from gridgrad.parallel.protocols import parallel_sgd, protocol_names, simulated_workers
-from gridgrad.parallel.protocols.parallel_sgd import Exchanged, exchange_halves, pairs
-from gridgrad.parallel.protocols.simulated_workers import SimulatedGroup, Simulation
+from gridgrad.parallel.protocols import parallel_sgd, protocol_names
+from gridgrad.parallel.protocols.parallel_sgd import ParallelSGD, exchange_halves, pairs
+from gridgrad.parallel.protocols.simulated_workers import Simulation, Task, train
 from tests.mpi import mpi
+from tests.parallel.protocols.training import dense, spread
 from tests.parallel.protocols.training import samples as training_samples
 
 SAMPLE = 6 + 4 + 8  # bytes: the inputs, a target, an index
@@ -92,9 +93,14 @@ def test_the_seed_and_the_round_decide(comm):
     again, other = (exchanged(Group(comm, Tally()), 203, rounds=2, seed=seed) for seed in (3, 4))
     assert all(map(np.array_equal, first, again))
     assert comm.allreduce(not np.array_equal(first[1], other[1])) >= 2
-    jump = Exchanged(Group(comm, Tally()), (*(array[first[0]] for array in samples(203)), first[0]), seed=3)
-    assert np.array_equal(jump(0), first[0]) and np.array_equal(jump(2), first[2])  # as after a restart
-    assert np.array_equal(jump(2), first[2]) and jump.round == 2
+    (x, y), moved = samples(203), []
+    with spread(comm, {"batch": comm.size}, dense()) as (net, workers):
+        protocol = protocol_names.parse("parallel-sgd:exchange")(net, workers, partial(SGD, lr=0.1))
+        protocol.hold(lambda mine: (x[mine], y[mine]), 203, 3, lambda *one: moved.append(one))
+        assert np.array_equal(protocol.held(0), first[0])
+        assert np.array_equal(protocol.held(2), first[2]) and np.array_equal(protocol.held(2), first[2])  # as after a restart
+    assert [one[-1].tolist() for one in moved] == [indices.tolist() for indices in first]
+    assert all(np.array_equal(x[indices], found) and np.array_equal(y[indices], targets) for found, targets, indices in moved)
 
 
 @mpi(3, 4)
@@ -120,7 +126,7 @@ def test_in_several_messages_and_what_is_counted(comm, monkeypatch):
 def test_simulated_workers_exchange_the_same_samples(comm):
     for count, how in ((0, "even"), (3, "even"), (61, "uneven")):
         expected = comm.allgather(exchanged(Group(comm, Tally()), count, how, rounds=2))
-        work = partial(lambda count, how, workers: exchanged(SimulatedGroup(workers), count, how, 2), count, how)
+        work = partial(lambda count, how, workers: exchanged(workers, count, how, 2), count, how)
         for machine in ({}, {"latency": 1e-3, "byte_seconds": 1e-6, "serve_seconds": 1e-5, "delayed": (0.3, 0.1)}):
             simulation = Simulation(comm.size, **machine)
             for found, right in zip(simulation.run(work), expected, strict=True):
@@ -130,25 +136,24 @@ def test_simulated_workers_exchange_the_same_samples(comm):
 def test_samples_move_between_epochs_of_a_training(monkeypatch):
     """In each epoch of `parallel-sgd:exchange` all samples are trained on; half of a worker's were another's before."""
     workers, count = 3, 18  # six samples of each worker, in one step of an epoch
-    held = [[] for _ in range(workers)]
+    held, original = [[] for _ in range(workers)], ParallelSGD.held
 
-    class Noted(Exchanged):
-        def __call__(self, epoch):
-            held[self.group.rank].append(super().__call__(epoch))
-            return held[self.group.rank][-1]
+    def noted(protocol, epoch):
+        held[protocol.workers.rank].append(original(protocol, epoch))
+        return held[protocol.workers.rank][-1]
 
-    monkeypatch.setattr(simulated_workers, "Exchanged", Noted)
+    monkeypatch.setattr(ParallelSGD, "held", noted)
     serial = Sequential([Linear(3, 4)], seed=1, dtype=np.float64, input_shape=(3,))
     x, y = training_samples(serial, count)
-    task = simulated_workers.Task(serial, partial(SGD, lr=0.1), LOSSES["cross-entropy"](), x, y, count, steps=4)
+    task = Task(serial, partial(SGD, lr=0.1), LOSSES["cross-entropy"](), x, y, count, steps=4)
     make = protocol_names.parse("parallel-sgd:exchange")
-    found = simulated_workers.train(Simulation(workers), task, make, lambda samples: 0.0)
+    protocols, states = train(Simulation(workers), task, make, lambda samples: 0.0)
     for some in zip(*held, strict=True):
         assert np.array_equal(np.sort(np.concatenate(some)), np.arange(count))
     for epochs in held:
         assert len(epochs) == 4  # no exchange before the first epoch, and none after the last one
         stayed = [len(np.intersect1d(*two)) for two in pairwise(epochs)]
         assert stayed.count(3) == 2 and stayed.count(6) == 1  # each of three workers has no partner in one of three rounds
-    for protocol, state in zip(found.protocols, found.states, strict=True):
+    for protocol, state in zip(protocols, states, strict=True):
         assert protocol.samples == 4 * count / workers and protocol.interval == 1
-        assert all(np.array_equal(state[name], found.states[0][name]) for name in state)
+        assert all(np.array_equal(state[name], states[0][name]) for name in state)

@@ -7,11 +7,13 @@ import pytest
 from mpi4py import MPI
 
 from gridgrad.nn import LOSSES, SGD, Dropout, Linear, Sequential
+from gridgrad.nn.device import to_host
 from gridgrad.parallel import ProcessGrid, distribute, train_step
 from gridgrad.parallel.protocols import protocol_names
 from gridgrad.parallel.protocols.averaging import fragments_of
 from gridgrad.parallel.protocols.parallel_sgd import Stripes
 from gridgrad.parallel.protocols.protocol import SentParameters, Shares
+from gridgrad.parallel.protocols.simulated_workers import Simulation
 from gridgrad.parallel.protocols.workers import one_worker
 from gridgrad.parallel.sync.overlapped import OverlappedReduction
 from gridgrad.parallel.sync.shared_memory import SharedMemoryReduction
@@ -187,6 +189,27 @@ def test_slow_momentum_without_a_learning_rate():
     alone = run(dense, 3, data, "slowmo:3:0.5", 0.0, lr)
     list(plain.slowmo(alone, 3, 0.5))
     assert all(error(state, alone.state()) < TOLERANCE for state in states)
+
+
+def test_fragments_are_sent_again_if_training_goes_on_after_its_end():
+    """With the rate 1 and no momentum the workers take their mean, weighted by the samples seen since that end."""
+    own, ends, (x, y) = [None] * 3, [None] * 3, samples(dense(), COUNT)
+
+    def work(workers):
+        net = nets[workers.rank]
+        protocol = protocol_names.parse("diloco:4:fragments=2:lr=1:momentum=0")(net, workers, lambda net: SGD(net, LR))
+        trainer = net.trainer(LOSSES["cross-entropy"](), protocol)
+        for steps in (8, 9):  # in the last one nothing is sent, but at the end
+            for turn in protocol.turns(protocol.shares(COUNT, BATCH, 0), steps):
+                trainer.step([net.blocks(x[turn.indices], y[turn.indices])], turn.samples)
+            own[workers.rank] = to_host(net.params).copy()
+            protocol.finish()
+        ends[workers.rank] = to_host(net.params)
+
+    with ProcessGrid(MPI.COMM_SELF) as alone:
+        nets = [distribute(dense(), alone) for _ in range(3)]
+        Simulation(3).run(work)
+    assert abs(ends - np.average(own, axis=0, weights=[3, 3, 2])).max() < TOLERANCE
 
 
 def test_fragments_are_whole_parameters():

@@ -12,7 +12,7 @@ from gridgrad.nn import LOSSES, OPTIMIZERS, SGD
 from gridgrad.parallel import ProcessGrid, distribute
 from gridgrad.parallel.protocols import protocol_names
 from gridgrad.parallel.protocols.protocol import Shares
-from gridgrad.parallel.protocols.server import OWNERSHIPS, BulkServerShard, ServerShard, greedy, round_robin, single
+from gridgrad.parallel.protocols.server import OWNERSHIPS, ServerShard, greedy, round_robin, single
 from gridgrad.parallel.protocols.simulated_workers import SimulatedWorkers, Simulation
 from gridgrad.parallel.protocols.workers import Workers, divide, filled
 from gridgrad.parallel.sync.overlapped import OverlappedReduction
@@ -245,13 +245,6 @@ def test_late_messages_between_ranks_are_neither_lost_nor_applied_twice(comm):
                     count(distribute(dense(), own), late, text, 100)
                     own.free()
                     workers.comm.Free()
-
-
-def test_a_server_that_goes_on_has_applied_the_gradients_of_all_workers():
-    for size in (4, 0):
-        shard = BulkServerShard(np.zeros(size), 3)
-        shard.begin_at(5)
-        assert (shard.step, shard.turns, shard.staleness) == (5, 15, Counter({0: 15} if size else {}))
 
 
 # ----- who serves which parameter

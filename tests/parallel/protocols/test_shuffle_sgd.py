@@ -10,7 +10,7 @@ from gridgrad.parallel.grid.tally import Tally
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.protocols import parallel_sgd
 from gridgrad.parallel.protocols.parallel_sgd import shuffle
-from gridgrad.parallel.protocols.simulated_workers import SimulatedGroup, Simulation
+from gridgrad.parallel.protocols.simulated_workers import Simulation
 from tests.mpi import mpi
 
 CLASSES = 5
@@ -57,7 +57,7 @@ def test_classes_are_spread(comm):
 
 def simulated_shuffle(inputs, targets, workers):
     mine = np.arange(len(inputs))[Partition.even(len(inputs), workers.size).part(workers.rank)]
-    return shuffle(SimulatedGroup(workers), inputs[mine], targets[mine], mine, seed=3)
+    return shuffle(workers, inputs[mine], targets[mine], mine, seed=3)
 
 
 @mpi(1, 2, 3, 4)

@@ -30,12 +30,17 @@ def optimizer(net, lr=0.1):
     return SGD(net, lr, 0.9)
 
 
-def trained(simulation, protocol, steps=STEPS, make_optimizer=optimizer, seconds=lambda count: count / 64, **options):
-    """(the Training, its parameters)."""
-    x, y = samples()
+def trained(simulation, protocol, steps=STEPS, make_optimizer=optimizer, seconds=lambda count: count / 64):
+    """(the states of all workers, the staleness of all gradients, [(time, worker, step, samples, loss) of each turn])."""
+    (x, y), history = samples(), []
     task = Task(network(), make_optimizer, LOSS, x, y, BATCH, steps)
-    found = train(simulation, task, protocol_names.parse(protocol), seconds, **options)
-    return found, found.states[0]
+
+    def note(workers, turn, loss, nets):
+        assert len(nets) == simulation.size and all(np.isfinite(net.predict(x)).all() for net in nets)
+        history.append((workers.now(), workers.rank, turn.step, turn.samples, loss))
+
+    protocols, states = train(simulation, task, protocol_names.parse(protocol), seconds, note)
+    return states, sum((protocol.staleness for protocol in protocols), Counter()), history
 
 
 def trained_serially(workers, period):
@@ -67,67 +72,60 @@ def error(state, other):
 def test_local_sgd_equals_plain_networks(comm):
     for workers in (1, 2, 3, 11):
         for period in (1, 4):
-            training, _ = trained(Simulation(workers, latency=0.1), f"local:{period}")
+            states, *_ = trained(Simulation(workers, latency=0.1), f"local:{period}")
             expected = trained_serially(workers, period)
-            for state in training.states:
+            for state in states:
                 assert error(state, expected) <= (1e-10 if workers > 1 else 0)
 
 
 @mpi(1)
 def test_every_protocol_with_one_worker_is_what_that_worker_would_do_alone(comm):
     for protocol in ("local:3", "server:bsp", "server:asp", "server:ssp:2"):
-        training, state = trained(Simulation(1), protocol)
+        (state,), _, history = trained(Simulation(1), protocol)
         assert error(state, trained_serially(1, 1)) == 0
-        assert [turn.seconds for turn in training.history] == list(np.cumsum([8, 8, 8, 7, 8, 8, 8, 7, 8, 8]) / 64)
+        assert [time for time, *_ in history] == list(np.cumsum([8, 8, 8, 7, 8, 8, 8, 7, 8, 8]) / 64)
 
 
 @mpi(1)
 def test_a_straggler_slows_down_all_workers_that_are_in_step(comm):
     for protocol in ("local:1", "local:5", "server:bsp"):
         for workers in (2, 4):
-            alike, state = trained(Simulation(workers), protocol, seconds=lambda count: 1.0)
-            unlike, slow = trained(Simulation(workers, straggler={workers - 1: 4.0}), protocol, seconds=lambda count: 1.0)
-            assert (alike.seconds, unlike.seconds) == (STEPS, 4 * STEPS)
+            alike, unlike = Simulation(workers), Simulation(workers, straggler={workers - 1: 4.0})
+            (state, *_), *_ = trained(alike, protocol, seconds=lambda count: 1.0)
+            (slow, *_), *_ = trained(unlike, protocol, seconds=lambda count: 1.0)
+            assert (alike.time, unlike.time) == (STEPS, 4 * STEPS)
             assert error(slow, state) <= 1e-15  # it is nothing but slower
 
 
 @mpi(1)
 def test_an_asynchronous_server_does_not_wait_for_a_straggler(comm):
-    found, _ = trained(Simulation(4, straggler={3: 4.0}), "server:asp", 100, seconds=lambda count: 1.0)
-    turns = Counter(turn.worker for turn in found.history)
+    simulation = Simulation(4, straggler={3: 4.0})
+    *_, history = trained(simulation, "server:asp", 100, seconds=lambda count: 1.0)
+    turns = Counter(worker for _, worker, *_ in history)
     assert sum(turns.values()) == 400 and 3.5 < turns[0] / turns[3] < 4.5
-    assert found.seconds < 130
+    assert simulation.time < 130
 
 
 @mpi(1)
 def test_times_and_bytes_of_exchanges(comm):
     simulation = Simulation(2, latency=2.0**-10, byte_seconds=2.0**-20)
-    training, state = trained(simulation, "local:5", seconds=lambda count: 1.0)
+    (state, _), *_ = trained(simulation, "local:5", seconds=lambda count: 1.0)
     parameters = sum(array.size for array in state.values())
     exchange = 2 * 2.0**-10 + 8 * parameters * 2.0**-20
     buffers = 2 * 2.0**-10 + 8 * 2.0**-20  # the sum of the samples, when training ends
-    assert training.seconds == pytest.approx(STEPS + 2 * exchange + buffers, rel=1e-12)
+    assert simulation.time == pytest.approx(STEPS + 2 * exchange + buffers, rel=1e-12)
     record = simulation.workers[0].tally.records[BETWEEN_WORKERS, "all-reduce"]
     assert record.bytes == 8 * (2 * parameters + 1) and record.seconds == pytest.approx(2 * exchange + buffers)
 
 
 @mpi(1)
-def test_history_and_watch(comm):
-    watched = []
-
-    def watch(seconds, count, nets):
-        watched.append((seconds, count))
-        assert len(nets) == 3 and all(np.isfinite(net.predict(samples()[0])).all() for net in nets)
-
-    training, watched_state = trained(Simulation(3), "local:2", watch=watch, every=2 * BATCH)
-    times = [(turn.step, turn.worker) for turn in training.history]
-    assert sorted(times) == [(step, worker) for step in range(STEPS) for worker in range(3)]
-    assert sum(turn.samples for turn in training.history) == 8 * 8 + 2 * 7
-    assert [turn.seconds for turn in training.history] == sorted(turn.seconds for turn in training.history)
-    assert all(0 < turn.loss < 10 for turn in training.history)
-    assert [count // (2 * BATCH) for _, count in watched] == [1, 2, 3, 4]
-    assert not training.staleness
-    assert error(trained(Simulation(3), "local:2")[1], watched_state) == 0
+def test_turns_are_noted_when_they_end(comm):
+    _, staleness, history = trained(Simulation(3), "local:2")
+    assert sorted((step, worker) for _, worker, step, *_ in history) == [(s, w) for s in range(STEPS) for w in range(3)]
+    assert sum(samples for *_, samples, _ in history) == 8 * 8 + 2 * 7
+    assert [time for time, *_ in history] == sorted(time for time, *_ in history)
+    assert all(0 < loss < 10 for *_, loss in history)
+    assert not staleness
 
 
 @mpi(1)
@@ -136,9 +134,9 @@ def test_a_run_with_messages_is_the_same_again(comm):
         options = dict(latency=1e-3, byte_seconds=1e-6, straggler={0: 4.0}, jitter=1.0, delayed=(0.1, 0.2), serve_seconds=1e-5)
         return trained(Simulation(3, seed=seed, **options), "server:asp")
 
-    (first, state), (second, again), (third, other) = run(), run(), run(seed=1)
-    assert first.history == second.history and first.staleness == second.staleness and error(state, again) == 0
-    assert first.history != third.history and error(state, other) > 0
+    ((state, *_), *first), ((again, *_), *second), ((other, *_), *third) = run(), run(), run(seed=1)
+    assert first == second and error(state, again) == 0
+    assert first[1] != third[1] and error(state, other) > 0
 
 
 @mpi(1)

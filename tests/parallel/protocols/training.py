@@ -9,7 +9,7 @@ from gridgrad.nn import LOSSES, SGD, BatchNorm, Conv2d, Flatten, Linear, Sequent
 from gridgrad.nn.device import to_host
 from gridgrad.parallel import ProcessGrid, distribute
 from gridgrad.parallel.protocols import protocol_names
-from gridgrad.parallel.protocols.simulated_workers import SimulatedGroup, SimulatedWorkers, Simulation, held
+from gridgrad.parallel.protocols.simulated_workers import Simulation
 from gridgrad.parallel.protocols.workers import divide
 from tests.parallel.equality import micro_batches_of
 
@@ -41,8 +41,7 @@ def train(net, workers, text, data, steps, lr=LR, momentum=0.0, batch_size=BATCH
     trainer, history = net.trainer(LOSSES["cross-entropy"](), protocol), {}
     x, y = data
     if protocol.shuffles or protocol.exchanges:
-        group = SimulatedGroup(workers) if isinstance(workers, SimulatedWorkers) else workers.group
-        protocol.hold(held(protocol, group, x, y, seed=0))
+        protocol.hold(lambda indices: (x[indices], y[indices]), len(x), seed=0)
     for turn in protocol.turns(protocol.shares(len(x), batch_size, 0), steps):
         if seconds:
             workers.compute(seconds)
