@@ -14,7 +14,7 @@ import numpy as np
 from mpi4py import MPI
 
 from gridgrad.parallel.checkpoint.restore import newest
-from gridgrad.parallel.checkpoint.saver import MINUTES, Policy, Program, Saver, Signals
+from gridgrad.parallel.checkpoint.saver import MINUTES, Saver, Signals
 from gridgrad.parallel.checkpoint.state import OptimizerState, State, states_of
 from gridgrad.parallel.job.run import CHECKPOINTED, EndedEarly, UserError
 from gridgrad.parallel.job.waiting import meet
@@ -104,8 +104,8 @@ def resumable_steps(
         participants["kept"] = KeptSteps(kept, say)
         participants["kept"].check(comm)
     minutes = checkpoint_minutes or (None if checkpoint_steps else MINUTES)
-    signals, policy = Signals(), Policy(checkpoint, checkpoint_steps, minutes, keep)
-    saver = Saver(comm, net, participants, policy, program=Program(signals, say=say))
+    signals, policy = Signals(), {"steps": checkpoint_steps, "minutes": minutes, "keep": keep}
+    saver = Saver(comm, net, participants, checkpoint, **policy, signals=signals, say=say)
     try:
         if found := newest(comm, checkpoint, say):  # while no other job writes there
             found.restore(net, participants)
