@@ -101,7 +101,7 @@ class Saver:
     def boundary(self, step):
         """Called when `step` steps are complete: makes a checkpoint if it is time to. Collective.
         EndedEarly, on all ranks, after the checkpoint that a signal asked for; UserError if it can not be written."""
-        start = time.monotonic()
+        start, before = time.monotonic(), self.seconds
         due = bool(self.steps and step and step % self.steps == 0)
         if step % self.every == 0:
             late = self.comm.rank == 0 and bool(self.minutes) and start - self._last >= 60 * self.minutes
@@ -110,47 +110,41 @@ class Saver:
             if self._writing and not (unfinished or outdated):
                 self._complete()
             if signalled:
-                self._save(step)
+                self.save(step)
                 self._agreement.close()
                 self.complete()
                 raise EndedEarly(LEFT_AT_SIGNAL.format(step=step, directory=self.directory))
             due = due or (late and not outdated)
         if due:
-            self._save(step)
-        self.seconds += time.monotonic() - start
+            self.save(step)
+        self.seconds = before + time.monotonic() - start
 
     def save(self, step):
         """Begin a checkpoint, when `step` steps are complete; that of an earlier step is completed first. Collective."""
         start = time.monotonic()
-        self._save(step)
-        self.seconds += time.monotonic() - start
-
-    def _save(self, step):
         if self._writing:
             self._complete()
         self._last, self._just_begun = time.monotonic(), True
-        if step == self._saved_step:
-            return
-        self.flush()
-        self._saved_step, self.saved = step, self.saved + 1
-        states = {name: participant.state() for name, participant in self.participants.items()}
-        pieces, copies = self._copied(states)
-        table = table_of(pieces, {name: state.numbers for name, state in states.items()}, self.workers.rank)
-        folder = error = value = None
-        if self.comm.rank == 0:
-            try:
-                folder = manifest.new_folder(self.directory, step)
-            except OSError as caught:
-                error = one_line(caught)
-            value = self.value()
-        folder, error = broadcast(self.comm, (folder, error))
-        value = value if value is None or np.isfinite(value) else None
-        writing = SimpleNamespace(step=step, value=value, folder=folder, entry=None, error=error, thread=None)
-        if folder:
-            arguments = writing, folder / file_of(self.comm.rank), copies, table
-            writing.thread = threading.Thread(target=write, args=arguments)
-            writing.thread.start()
-        self._writing = writing
+        if step != self._saved_step:
+            self.flush()
+            self._saved_step, self.saved = step, self.saved + 1
+            states = {name: participant.state() for name, participant in self.participants.items()}
+            pieces, copies = self._copied(states)
+            table = table_of(pieces, {name: state.numbers for name, state in states.items()}, self.workers.rank)
+            writing = SimpleNamespace(step=step, value=None, folder=None, entry=None, error=None, thread=None)
+            if self.comm.rank == 0:
+                try:
+                    writing.folder = manifest.new_folder(self.directory, step)
+                except OSError as caught:
+                    writing.error = one_line(caught)
+                writing.value = self.value()
+            writing.folder, writing.error = broadcast(self.comm, (writing.folder, writing.error))
+            if writing.folder:
+                arguments = writing, writing.folder / file_of(self.comm.rank), copies, table
+                writing.thread = threading.Thread(target=write, args=arguments)
+                writing.thread.start()
+            self._writing = writing
+        self.seconds += time.monotonic() - start
 
     def _is_writing(self):
         """Whether this rank's file is still being written."""
@@ -168,32 +162,32 @@ class Saver:
             writing.thread.join()
         meet(self.comm, "the files of a checkpoint")
         entries = self.comm.gather((writing.entry, writing.error))
-        error = None
-        if entries:
-            files, errors = zip(*entries)
-            error = next(filter(None, errors), None) or self._commit(writing, list(files))
-            if error:
-                error = f"the checkpoint after step {writing.step} can not be written: {error}"
-                self.say(f"warning: {error}; training goes on, and earlier checkpoints are as they were")
-                if writing.folder:
-                    manifest.remove(writing.folder)
-        error = broadcast(self.comm, error)
-        self.written += not error
+        error = broadcast(self.comm, self._commit(writing, *zip(*entries)) if entries else None)
         if error:
             self._saved_step = None  # so that there may be another one of this step
+        self.written += not error
         return error
 
-    def _commit(self, writing, files):
+    def _commit(self, writing, files, errors):
         """Write the manifest, on the first rank; returns a line about what went wrong, or None."""
+        error = next(filter(None, errors), None)
         try:
-            saved, workers = manifest.time_to_save(self.directory), self.workers.size
-            Manifest(writing.step, saved, writing.value, workers, files, self.settings or {}, writing.folder).write()
-        except (OSError, ValueError) as error:
-            return what_failed(error, writing.folder)
+            if not error:
+                value = writing.value if writing.value is None or np.isfinite(writing.value) else None
+                saved, workers = manifest.time_to_save(self.directory), self.workers.size
+                Manifest(writing.step, saved, value, workers, [*files], self.settings or {}, writing.folder).write()
+        except (OSError, ValueError) as caught:
+            error = what_failed(caught, writing.folder)
+        if error:
+            error = f"the checkpoint after step {writing.step} can not be written: {error}"
+            self.say(f"warning: {error}; training goes on, and earlier checkpoints are as they were")
+            if writing.folder:
+                manifest.remove(writing.folder)
+            return error
         try:
             manifest.prune(self.directory, self.keep, self._passed_over)
-        except OSError as error:  # the new one is whole all the same
-            self.say(f"warning: older checkpoints can not be deleted: {one_line(error)}")
+        except OSError as caught:  # the new one is whole all the same
+            self.say(f"warning: older checkpoints can not be deleted: {one_line(caught)}")
         return None
 
     def close(self):

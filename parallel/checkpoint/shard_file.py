@@ -29,7 +29,6 @@ LONGEST_DIMENSION = 1 << 62
 
 
 def file_of(rank):
-    """The name of a rank's file in a checkpoint."""
     return f"rank-{rank:04d}.h5"
 
 
@@ -51,23 +50,32 @@ def table_of(pieces, numbers, worker):
     return json.dumps(table, allow_nan=False).encode()
 
 
-def pieces_in(table):
-    """{path of a dataset: its pieces, in order} of a table. One of UNFIT for one that does not make sense."""
-    blocks, found = [], {}
-    for array, shape, parts in table["blocks"]:
-        lengths_fit = all(type(length) is int and length <= LONGEST_DIMENSION for length in shape)
-        if type(array) is not str or not lengths_fit:
-            raise ValueError
-        blocks.append((array, tuple(shape), tuple(part_in(*each) for each in zip(parts, shape, strict=True))))
-    for path, rows in table["pieces"].items():
-        found[path] = []
-        for number, start, stop in rows:
-            piece = Piece(*blocks[number], start, stop)
-            are_whole = type(number) is type(start) is type(stop) is int
-            if not are_whole or number < 0 or not 0 <= start < stop <= prod(sizes(piece.block)):
+def read_table(text):
+    """({(path of a dataset, array): [(Piece, elements before it in the dataset)]}, {path of a dataset: elements}, numbers,
+    worker) of a result of `table_of`. ValueError for one that does not make sense."""
+    table = content_of(text)
+    try:
+        blocks, parts, elements = [], {}, {}
+        for array, shape, block in table["blocks"]:
+            lengths_fit = all(type(length) is int and length <= LONGEST_DIMENSION for length in shape)
+            if type(array) is not str or not lengths_fit:
                 raise ValueError
-            found[path].append(piece)
-    return found
+            blocks.append((array, tuple(shape), tuple(part_in(*each) for each in zip(block, shape, strict=True))))
+        for path, rows in table["pieces"].items():
+            elements[path] = 0
+            for number, start, stop in rows:
+                piece = Piece(*blocks[number], start, stop)
+                are_whole = type(number) is type(start) is type(stop) is int
+                if not are_whole or number < 0 or not 0 <= start < stop <= prod(sizes(piece.block)):
+                    raise ValueError
+                parts.setdefault((path, piece.array), []).append((piece, elements[path]))
+                elements[path] += len(piece)
+        numbers, worker = table["numbers"], table["worker"]
+        if type(worker) is not int or worker < 0 or any(type(one) is not dict for one in numbers.values()):
+            raise ValueError
+        return parts, elements, numbers, worker
+    except UNFIT:
+        raise ValueError("its table does not make sense") from None
 
 
 def part_in(content, length):
@@ -108,49 +116,30 @@ def sha256(path):
 
 
 class Shard:
-    """What the file of a rank says of its arrays, which are read later. pieces, numbers, worker: as for `table_of`.
+    """What the file of a rank says of its arrays, which are read later. parts, numbers, worker: as for `read_table`.
     ValueError that names the file if it is not as described above, OSError if the system can not read it."""
 
     def __init__(self, path):
         self.path, file = path, None
-        self.parts = {}  # {(path of a dataset, array): [(Piece, elements before it in the dataset)]}
         try:
             with h5py.File(path, "r", locking=False) as file:  # what is whole is not written any more
                 self._places = places_in(file, os.path.getsize(path))
-            table = content_of(self.array(TABLE).tobytes())
-            if not isinstance(table, dict):
-                raise ValueError("its table is no object")
-            self._interpret(table)
+            self.parts, elements, self.numbers, self.worker = read_table(self.array(TABLE).tobytes())
+            for name in elements:
+                if name not in self._places or self._places[name][1] != elements[name]:
+                    raise ValueError(f"its dataset {name} does not fit its table")
         except DAMAGED as error:
             if number := number_of(error):
                 raise OSError(number, os.strerror(number), str(path)) from None
             words = "not an HDF5 file that can be read" if file is None else str(error).removeprefix(f"{path}: ")
             raise ValueError(f"{path}: {words}") from None
 
-    def _interpret(self, table):
-        try:
-            self.pieces, self.numbers, self.worker = pieces_in(table), table["numbers"], table["worker"]
-            if type(self.worker) is not int or self.worker < 0 or any(type(one) is not dict for one in self.numbers.values()):
-                raise ValueError
-        except UNFIT:
-            raise ValueError("its table does not make sense") from None
-        for path, pieces in self.pieces.items():
-            first = 0
-            for piece in pieces:
-                self.parts.setdefault((path, piece.array), []).append((piece, first))
-                first += len(piece)
-            if self._place(path)[1] != first:
-                raise ValueError(f"its dataset {path} does not fit its table")
-
     def array(self, name):
         """The elements of a dataset: read when they are used, or now where files can not be mapped. ValueError if none."""
-        dtype, elements, offset = self._place(name)
-        return mapped(self.path, dtype, offset, (elements,)) if elements else np.empty(0, dtype)
-
-    def _place(self, name):
         if name not in self._places:
             raise ValueError(f"{self.path}: no array {name}")
-        return self._places[name]
+        dtype, elements, offset = self._places[name]
+        return mapped(self.path, dtype, offset, (elements,)) if elements else np.empty(0, dtype)
 
     def sources(self, path, array):
         """[(Piece, function that returns its elements)] of an array, in the dataset of a path."""
@@ -165,13 +154,12 @@ def places_in(file, length):
 
     def note(name, item):
         if isinstance(item, h5py.Dataset):
-            if item.ndim != 1 or item.dtype not in (DTYPES if name != TABLE else (np.dtype(np.uint8),)):
+            dtypes = (np.dtype(np.uint8),) if name == TABLE else DTYPES
+            if item.ndim != 1 or item.dtype not in dtypes:
                 raise ValueError(f"its dataset {name} is of another kind")
             place = place_of(item, length)
             if item.size and place is None:
                 raise ValueError(f"its dataset {name} is not contiguous")
-            if name == TABLE and item.size > limits.BUDGET:
-                raise ValueError("its table is too long")
             found[name] = item.dtype, item.size, place
 
     file.visititems(note)
