@@ -160,6 +160,8 @@ def places_in(file, length):
             place = place_of(item, length)
             if item.size and place is None:
                 raise ValueError(f"its dataset {name} is not contiguous")
+            if name == TABLE and item.size > limits.BUDGET:
+                raise ValueError("its table is too long")
             found[name] = item.dtype, item.size, place
 
     file.visititems(note)

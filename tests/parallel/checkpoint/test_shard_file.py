@@ -38,10 +38,7 @@ def test_what_is_written_is_read(tmp_path, dtype):
     assert entry == {"name": "rank-0007.h5", "size": path.stat().st_size, "sha256": sha256(path)}
     shard = Shard(path)
     assert shard.worker == 2 and shard.numbers == NUMBERS
-    named = {(path, piece.array): piece for path, pieces in PIECES.items() for piece in pieces}
-    assert {name: repr(piece) for name, ((piece, _),) in shard.parts.items()} == {
-        name: repr(piece) for name, piece in named.items()
-    }
+    assert repr([piece for ((piece, _),) in shard.parts.values()]) == repr(sum(PIECES.values(), []))
     for name, array in arrays(dtype).items():
         assert shard.array(name).dtype == array.dtype and np.array_equal(shard.array(name), array)
     with pytest.raises(ValueError, match="no array logs/progress/others"):
