@@ -107,14 +107,10 @@ class Checkpoint:
         return found
 
     def _term(self, net, shards, path, layer, p):
-        """This rank's term of a sum, in the block of a Parameter: see `State.terms`."""
+        """The sum of the terms that are this rank's now, in the block of a Parameter: see `State.terms`."""
         group, piece = net.grid.group(*p.layout.summed), Piece.whole(layer, p)
         there = lambda term: any(shard.sources(term, piece.array) for shard in shards)  # noqa: E731
-        terms = list(takewhile(there, (f"{path}/{number}" for number in count())))
-        if len(terms) == group.size:
-            terms = [terms[group.rank]]
-        elif group.rank:
-            terms = []
+        terms = list(takewhile(there, (f"{path}/{number}" for number in count())))[group.rank :: group.size]
         return sum((self._elements(net, shards, term, [piece]) for term in terms), np.zeros(len(piece), net.dtype))
 
     def _elements(self, net, shards, path, pieces):
