@@ -46,25 +46,20 @@ def sizes(block):
 
 def boxes(start, stop, shape):
     """The elements from `start` to `stop`, in C order, of an array of a shape as boxes, in that order: tuples of slices."""
-    if start >= stop:
-        return
-    if not shape:
+    if not shape and start < stop:
         yield ()
         return
     row = prod(shape[1:])
-    first, last = -(-start // row), stop // row  # the rows that are whole
-
-    def within_row(number, start, stop):
-        inside = boxes(start - number * row, stop - number * row, shape[1:])
-        return ((slice(number, number + 1), *box) for box in inside)
-
-    if first > last:
-        yield from within_row(last, start, stop)
-        return
-    yield from within_row(first - 1, start, first * row)
-    if first < last:
-        yield (slice(first, last), *(slice(0, length) for length in shape[1:]))
-    yield from within_row(last, last * row, stop)
+    while start < stop:
+        number, inside = divmod(start, row)
+        if inside or stop - start < row:  # a part of one row
+            end = min(stop, (number + 1) * row)
+            for box in boxes(inside, end - number * row, shape[1:]):
+                yield slice(number, number + 1), *box
+        else:
+            end = stop // row * row
+            yield slice(number, end // row), *(slice(0, length) for length in shape[1:])
+        start = end
 
 
 def pieces_of(net, slices):

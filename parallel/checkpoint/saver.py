@@ -105,7 +105,8 @@ class Saver:
         due = bool(self.steps and step and step % self.steps == 0)
         if step % self.every == 0:
             late = self.comm.rank == 0 and bool(self.minutes) and start - self._last >= 60 * self.minutes
-            signalled, late, unfinished = self._agreement.next([self.signals.heard, late, self._is_writing()])
+            unfinished = bool(self._writing and self._writing.thread) and self._writing.thread.is_alive()
+            signalled, late, unfinished = self._agreement.next([self.signals.heard, late, unfinished])
             outdated, self._just_begun = self._just_begun, False
             if self._writing and not (unfinished or outdated):
                 self._complete()
@@ -145,10 +146,6 @@ class Saver:
                 writing.thread.start()
             self._writing = writing
         self.seconds += time.monotonic() - start
-
-    def _is_writing(self):
-        """Whether this rank's file is still being written."""
-        return self._writing is not None and self._writing.thread is not None and self._writing.thread.is_alive()
 
     def complete(self):
         """Wait until the checkpoint that was begun last is whole. Collective. Raises UserError, on all ranks, if that fails."""
