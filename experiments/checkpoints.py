@@ -13,7 +13,6 @@ from gridgrad.experiments.common.tables import table
 from gridgrad.nn.files.hdf5_arrays import made_in_memory
 from gridgrad.parallel.checkpoint.manifest import NAME, OWN_FOLDER, Manifest, found_in
 from gridgrad.parallel.checkpoint.restore import whole_array
-from gridgrad.parallel.checkpoint.shard_file import Shard
 from gridgrad.parallel.job.run import UserError, one_line, run_launcher
 
 WHOLE = "whole"
@@ -88,10 +87,8 @@ def size_damage(manifest, entry):
 
 def content_damage(manifest, entry):
     """What is wrong with a file or what it says."""
-    if words := manifest.damage(entry):
-        return words
     try:
-        Shard(manifest.folder / entry["name"])
+        manifest.shard(entry)
         return ""
     except ValueError as error:
         return one_line(error)
@@ -103,9 +100,7 @@ def export(directory, path):
     if not found:
         raise ValueError(f"{directory} has no whole checkpoint: name the folder that --checkpoint wrote to")
     manifest = found[0]
-    if damage := next(filter(None, (content_damage(manifest, entry) for entry in manifest.files)), ""):
-        raise ValueError(damage)
-    shards = [Shard(manifest.folder / entry["name"]) for entry in manifest.files]
+    shards = [manifest.shard(entry) for entry in manifest.files]
     with made_in_memory(path) as file:
         for worker in sorted({shard.worker for shard in shards}):
             own = [shard for shard in shards if shard.worker == worker]

@@ -17,7 +17,7 @@ from pathlib import Path
 from gridgrad.nn.files.documents import COUNT, UNFIT, WHOLE, Kind, Optional, check, content_of
 from gridgrad.nn.files.limits import read_limited
 from gridgrad.nn.files.whole_files import Lock
-from gridgrad.parallel.checkpoint.shard_file import sha256
+from gridgrad.parallel.checkpoint.shard_file import Shard, sha256
 from gridgrad.parallel.job.run import one_line
 
 NAME = "manifest.json"
@@ -100,6 +100,12 @@ class Manifest:
         OSError if it is there, but can not be read: that says nothing about what is in it."""
         path, wrong = self.folder / entry["name"], self.wrong_size(entry)
         return f"{path} is not what was written" if not wrong and sha256(path) != entry["sha256"] else wrong
+
+    def shard(self, entry):
+        """The Shard of one of the files. ValueError that names the file if it is damaged, OSError as for `damage`."""
+        if words := self.damage(entry):
+            raise ValueError(words)
+        return Shard(self.folder / entry["name"])
 
 
 def digest(content):

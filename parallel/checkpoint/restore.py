@@ -11,7 +11,6 @@ from mpi4py import MPI
 from gridgrad.nn.files.documents import UNFIT
 from gridgrad.parallel.checkpoint.manifest import found_in
 from gridgrad.parallel.checkpoint.pieces import Piece, fill, pieces_of
-from gridgrad.parallel.checkpoint.shard_file import Shard
 from gridgrad.parallel.checkpoint.state import State
 from gridgrad.parallel.job.run import UserError, on_root, one_line
 from gridgrad.parallel.job.waiting import meet
@@ -47,11 +46,9 @@ class Checkpoint:
         self.manifest, self._comm, damage, unreadable, shards = manifest, comm, "", False, {}
         self.passed_over = set()  # the folders of those that `newest` could not use
         for number in range(comm.rank, len(manifest.files), comm.size):
-            entry = manifest.files[number]
             try:
-                damage = damage or manifest.damage(entry)
                 if not damage:
-                    shards[number] = Shard(manifest.folder / entry["name"])
+                    shards[number] = manifest.shard(manifest.files[number])
             except (OSError, ValueError) as error:
                 damage, unreadable = one_line(error), isinstance(error, OSError)
         meet(comm, CHECKED)

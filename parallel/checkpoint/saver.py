@@ -29,7 +29,6 @@ from gridgrad.parallel.job.run import EndedEarly, UserError, on_root, one_line
 from gridgrad.parallel.job.waiting import broadcast, meet
 
 MINUTES = 15.0  # between two checkpoints where nothing else was said
-LEFT_AT_SIGNAL = "stopped by a signal after step {step}, with a checkpoint in {directory}: start again with --resume to go on"
 
 
 class Signals:
@@ -114,7 +113,8 @@ class Saver:
                 self.save(step)
                 self._agreement.close()
                 self.complete()
-                raise EndedEarly(LEFT_AT_SIGNAL.format(step=step, directory=self.directory))
+                words = f"stopped by a signal after step {step}, with a checkpoint in {self.directory}"
+                raise EndedEarly(f"{words}: start again with --resume to go on")
             due = due or (late and not outdated)
         if due:
             self.save(step)
