@@ -4,7 +4,7 @@ A *piece* is a range of the elements, in C order, of one block of a global array
 buffers each element is written once in a worker: the ranks that have it divide it evenly.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
 
@@ -68,8 +68,7 @@ def pieces_of(net, slices):
     for where in slices:
         for layer, p, place in net.reduction.places:
             if size(part := common(where, place)):
-                start, stop = part.start - place.start, part.stop - place.start
-                found.append(Piece(f"{layer.name}.{p.name}", tuple(p.shape), p.index, start, stop))
+                found.append(replace(Piece.whole(layer, p), start=part.start - place.start, stop=part.stop - place.start))
     return found
 
 
@@ -124,6 +123,6 @@ def fill(out, wanted, sources):
             for theirs, before in piece.blocks():
                 shared = tuple(map(common, theirs, block))
                 if all(sizes(shared)):
-                    elements_there = read()[before : before + prod(sizes(theirs))].reshape(sizes(theirs))
-                    taken = take(elements_there, tuple(map(positions, shared, theirs)))
+                    there = read()[before : before + prod(sizes(theirs))].reshape(sizes(theirs))
+                    taken = take(there, tuple(map(positions, shared, theirs)))
                     put(inside, tuple(map(positions, shared, block)), taken)

@@ -54,8 +54,8 @@ class Checkpoint:
         meet(comm, CHECKED)
         everyone = comm.allgather((damage, unreadable, shards))
         self.damage, self.is_unreadable = next((one[:2] for one in everyone if one[0]), ("", False))
-        by_number = {number: shard for *_, some in everyone for number, shard in some.items()}
-        self._shards = [by_number[number] for number in sorted(by_number)]
+        checked = {number: shard for *_, some in everyone for number, shard in some.items()}
+        self._shards = [checked[number] for number in sorted(checked)]
 
     def restore(self, net, participants, workers=MPI.COMM_SELF):
         """Let participants take over their states, in the order of the dict; layouts may be others. Collective over all ranks.

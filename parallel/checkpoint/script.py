@@ -172,14 +172,12 @@ class KeptSteps:
         return State(numbers={"content": object_of(found)})
 
     def load(self, state):
-        found = from_json(state.numbers["content"])
-        lost = [key for key, value in found.items() if value is LOST]
-        for key in lost:
-            self.say(f"warning: kept[{key!r}] could not be saved in the checkpoint: it begins anew")
-        given = {key: self.content[key] for key in lost if key in self.content}
-        kept = {key: value for key, value in found.items() if value is not LOST}
+        found, given = from_json(state.numbers["content"]), dict(self.content)
         self.content.clear()
-        self.content |= kept | given
+        self.content.update((key, value) for key, value in found.items() if value is not LOST)
+        for key in [key for key in found if key not in self.content]:
+            self.say(f"warning: kept[{key!r}] could not be saved in the checkpoint: it begins anew")
+            self.content |= {key: given[key]} if key in given else {}
 
     def _saved(self):
         """({key: value as JSON holds it}, [what is wrong with an entry, in words]); LOST stands for such an entry."""
