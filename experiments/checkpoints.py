@@ -1,7 +1,8 @@
-"""List the checkpoints in a folder, and check them.
+"""List the checkpoints in a folder, check them, or write the arrays of the newest one into one file.
 
 gridgrad checkpoints checkpoints
 gridgrad checkpoints checkpoints --verify
+gridgrad checkpoints checkpoints --export arrays.h5
 """
 
 from datetime import datetime
@@ -9,8 +10,9 @@ from pathlib import Path
 
 from gridgrad.experiments.common.options import Parser, user_input
 from gridgrad.experiments.common.tables import table
-from gridgrad.parallel.checkpoint.manifest import NAME, OWN_FOLDER, Manifest
-from gridgrad.parallel.checkpoint.shard_file import ShardFile
+from gridgrad.nn.files.hdf5_arrays import made_in_memory
+from gridgrad.parallel.checkpoint.manifest import NAME, OWN_FOLDER, Manifest, found_in
+from gridgrad.parallel.checkpoint.restore import whole_array
 from gridgrad.parallel.job.run import UserError, one_line, run_launcher
 
 WHOLE = "whole"
@@ -23,6 +25,8 @@ def options():
     parser.add_argument("directory", metavar="DIR", help="the folder that has them")
     words = "read all files and compare their checksums; the status is 2 if one is not what was written"
     parser.add_argument("--verify", action="store_true", help=words)
+    words = "write all arrays of the newest checkpoint, each whole, to this HDF5 file, and list nothing"
+    parser.add_argument("--export", metavar="FILE.h5", help=words)
     return parser
 
 
@@ -30,6 +34,9 @@ def main():
     args = options().parse_args()
     with user_input():
         folders = folders_in(args.directory)
+        if args.export:
+            print(export(args.directory, args.export))
+            return
     rows = [row(folder, content_damage if args.verify else size_damage) for folder in folders]
     print(table(rows))
     damaged = sum(cells["state"] != WHOLE for cells in rows)
@@ -80,13 +87,27 @@ def size_damage(manifest, entry):
 
 def content_damage(manifest, entry):
     """What is wrong with a file or what it says."""
-    if words := manifest.damage(entry):
-        return words
     try:
-        with ShardFile(manifest.folder / entry["name"]):
-            return ""
+        manifest.shard(entry)
+        return ""
     except ValueError as error:
         return one_line(error)
+
+
+def export(directory, path):
+    """Write the arrays of the newest checkpoint to an HDF5 file; returns a line about it. ValueError if it is damaged."""
+    found, _ = found_in(directory)
+    if not found:
+        raise ValueError(f"{directory} has no whole checkpoint: name the folder that --checkpoint wrote to")
+    manifest = found[0]
+    shards = [manifest.shard(entry) for entry in manifest.files]
+    with made_in_memory(path) as file:
+        for worker in sorted({shard.worker for shard in shards}):
+            own = [shard for shard in shards if shard.worker == worker]
+            for kind, array in dict.fromkeys(names for shard in own for names in shard.parts):
+                name = f"worker-{worker}/" * (manifest.workers > 1) + f"{kind}/{array}"
+                file[name] = whole_array(own, kind, array)
+    return f"written: {path}, with the arrays of {manifest.folder}"
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ from gridgrad.parallel import (
     use_device,
 )
 from gridgrad.parallel.calibration.timing import core_seconds
-from gridgrad.parallel.checkpoint.saver import Program, Signals
+from gridgrad.parallel.checkpoint.saver import Signals
 from gridgrad.parallel.checkpoint.state import states_of
 from gridgrad.parallel.choose.parallelize import completed
 from gridgrad.parallel.choose.rebalance import Rebalancer
@@ -201,7 +201,8 @@ def main():
     participants = states_of(net) | {"protocol": protocol, "progress": progress}
     participants |= {"validation": validation} if validation else {}
     settings = settings_of(args, net, len(train), steps, content)
-    program = Program(signals, settings, lambda: validation and validation.value, flush, warn)
+    best = lambda: validation and validation.value  # noqa: E731
+    program = {"signals": signals, "settings": settings, "value": best, "flush": flush, "say": warn}
     with user_input():
         checkpoints = Checkpoints(args, comm, net, participants, workers, program, say)
     checkpoints.resume()

@@ -10,7 +10,7 @@ from gridgrad.datasets import images, table_name
 from gridgrad.experiments.common.options import check_writable, number, whole
 from gridgrad.parallel.checkpoint.manifest import found_in, lock
 from gridgrad.parallel.checkpoint.restore import newest
-from gridgrad.parallel.checkpoint.saver import MINUTES, Policy, Saver
+from gridgrad.parallel.checkpoint.saver import MINUTES, Saver
 from gridgrad.parallel.checkpoint.state import State, states_of
 from gridgrad.parallel.job.run import UserError, on_root
 
@@ -131,24 +131,24 @@ def options_of(name):
 class Checkpoints:
     """The checkpoints of one run of `train`; without --checkpoint and --resume its methods do nothing.
 
-    args: the options. The others are as for a Saver. The signals of the Program listen already if there is --checkpoint, its
-    settings are those of `settings_of`, it says what is a warning, and among the participants is the "protocol". say: called
-    with a line about anything else.
+    args: the options. program: options of a Saver, whose signals listen already if there is --checkpoint, whose settings are
+    those of `settings_of`, and which says what is a warning. The others are as for a Saver; among the participants is the
+    "protocol". say: called with a line about anything else.
 
     resumed: the step after which this run goes on; None if it began. failure: the UserError of the last checkpoint, if any.
     """
 
     def __init__(self, args, comm, net, participants, workers, program, say):
         self.args, self.comm, self.net, self.participants, self.workers = args, comm, net, participants, workers
-        self.say, self.warn, self.settings = say, program.say, program.settings
+        self.say, self.warn, self.settings = say, program["say"], program["settings"]
         self.resumed, self.saver, self.failure = None, None, None
         if args.checkpoint:
             protocol = participants["protocol"]
             protocol.state()  # says now if the protocol has none
             minutes = args.checkpoint_minutes or (None if args.checkpoint_steps else MINUTES)
             every = max(net.steps_under_way, 1 if workers.size == 1 else protocol.interval or APART)
-            policy = Policy(args.checkpoint, args.checkpoint_steps, minutes, args.keep or KEEP, every)
-            self.saver = Saver(comm, net, participants, policy, workers, program)
+            policy = {"steps": args.checkpoint_steps, "minutes": minutes, "keep": args.keep or KEEP, "every": every}
+            self.saver = Saver(comm, net, participants, args.checkpoint, workers, **policy, **program)
             if net.steps_under_way > 1:
                 self.say("note: an asynchronous pipeline is emptied for a checkpoint, which changes the training: only runs "
                          "with checkpoints after the same steps, as by --checkpoint-steps, equal each other")  # fmt: skip
@@ -222,7 +222,7 @@ class Checkpoints:
                 self.saver.close()
             except UserError as error:
                 self.failure = error
-            self.saver.program.signals.nothing_left()
+            self.saver.signals.nothing_left()
 
     def end(self):
         """Note that the run is complete, with all its results. Collective. UserError if the last checkpoint was not written.

@@ -24,7 +24,7 @@ from gridgrad.experiments.common.tables import range_of, spread, table
 from gridgrad.nn import LOSSES, OPTIMIZERS, device
 from gridgrad.parallel import train_step
 from gridgrad.parallel.checkpoint.manifest import found_in
-from gridgrad.parallel.checkpoint.saver import Policy, Saver
+from gridgrad.parallel.checkpoint.saver import Saver
 from gridgrad.parallel.checkpoint.state import NetworkState, OptimizerState
 from gridgrad.parallel.job.run import on_root, run
 
@@ -120,9 +120,7 @@ def main():
     seconds(comm, step, 3, nothing)
     steps = max(10, int(args.block / (seconds(comm, step, 10, nothing) / 10)))
     with new_folder(comm, args.dir) as folder:
-        saver = Saver(
-            comm, net, {"network": NetworkState(net), "optimizer": OptimizerState(net, optimizer)}, Policy(folder, keep=1)
-        )
+        saver = Saver(comm, net, {"network": NetworkState(net), "optimizer": OptimizerState(net, optimizer)}, folder, keep=1)
         differences, still = measured(saver, step, steps, args.rounds)
         saver.close()
         found, _ = found_in(folder) if comm.rank == 0 else ([], [])

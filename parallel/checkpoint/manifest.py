@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from gridgrad.nn.files.documents import content_of
+from gridgrad.nn.files.documents import COUNT, UNFIT, WHOLE, Kind, Optional, check, content_of
 from gridgrad.nn.files.limits import read_limited
 from gridgrad.nn.files.whole_files import Lock
-from gridgrad.parallel.checkpoint.shard_file import sha256
+from gridgrad.parallel.checkpoint.shard_file import Shard, sha256
 from gridgrad.parallel.job.run import one_line
 
 NAME = "manifest.json"
@@ -26,7 +26,14 @@ LATEST = 1e11  # seconds of the epoch
 FOLDER = "step-"
 LOCK = "gridgrad.lock"  # beside the checkpoints
 OWN_FOLDER = re.compile(rf"{FOLDER}([0-9]{{9,}})(-[0-9]+)?")
-OWN_FILE = re.compile(rf"rank-[0-9]{{4,}}\.h5|whole\.h5|{re.escape(NAME)}(\.new)?")
+OWN_FILE = re.compile(rf"rank-[0-9]{{4,}}\.h5|whole\.h5|{re.escape(NAME)}(\.new)?")  # whole.h5: of version 1.0
+FILE_NAME = Kind("a name", lambda name: name == os.path.basename(name) not in ("", ".", "..") and name.isprintable())
+TEXT = Kind("a text", lambda value: isinstance(value, str))
+FORM = {
+    "step": COUNT, "workers": WHOLE, "settings": {}, "files": [{"name": FILE_NAME, "size": COUNT, "sha256": TEXT}],
+    "saved": Kind("seconds", lambda value: 0 <= value < LATEST),
+    "value": Optional(Kind("a finite number", lambda value: abs(value) < float("inf"))),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -51,13 +58,10 @@ class Manifest:
             whole, version = content.pop("sha256") == digest(content), content.pop("format")
             if whole and version != FORMAT and re.fullmatch(rf"{FORMAT[:-1]}[0-9]+", version):
                 raise OSError(f"{path}: {version}, which another version of gridgrad has written")
-            whole = whole and version == FORMAT and are_files(content["files"])
-            whole = whole and content.keys() | {"folder"} == Manifest.__annotations__.keys()
-            numbers = (content["step"], 0), (content["workers"], 1)
-            whole = whole and all(type(number) is int and number >= least for number, least in numbers)
-            whole = whole and 0 <= content["saved"] < LATEST and isinstance(content["settings"], dict)
-            whole = whole and (content["value"] is None or abs(content["value"]) < float("inf"))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            check(content, FORM)
+            names = {entry["name"] for entry in content["files"]}
+            whole = whole and version == FORMAT and content.keys() == FORM.keys() and 0 < len(names) == len(content["files"])
+        except UNFIT:
             whole = False
         if not whole:
             raise ValueError(f"{path}: damaged")
@@ -97,20 +101,16 @@ class Manifest:
         path, wrong = self.folder / entry["name"], self.wrong_size(entry)
         return f"{path} is not what was written" if not wrong and sha256(path) != entry["sha256"] else wrong
 
+    def shard(self, entry):
+        """The Shard of one of the files. ValueError that names the file if it is damaged, OSError as for `damage`."""
+        if words := self.damage(entry):
+            raise ValueError(words)
+        return Shard(self.folder / entry["name"])
+
 
 def digest(content):
     """The SHA-256 of what a manifest says."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def are_files(files):
-    """Whether a list from a manifest names files in its own folder, each of them once."""
-    return isinstance(files, list) and files and len({entry["name"] for entry in files}) == len(files) and all(
-        isinstance(entry["name"], str) and entry["name"] == os.path.basename(entry["name"]) not in ("", ".", "..")
-        and entry["name"].isprintable() and type(entry["size"]) is int and entry["size"] >= 0
-        and isinstance(entry["sha256"], str)
-        for entry in files
-    )  # fmt: skip
 
 
 def synchronise(folder):

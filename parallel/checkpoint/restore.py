@@ -2,17 +2,15 @@
 if it is damaged or unreadable, they take the one before. Then each rank puts its own blocks together from whatever pieces have
 elements of them."""
 
-from contextlib import ExitStack
-from functools import partial
 from itertools import count, takewhile
+from math import prod
 
 import numpy as np
 from mpi4py import MPI
 
 from gridgrad.nn.files.documents import UNFIT
 from gridgrad.parallel.checkpoint.manifest import found_in
-from gridgrad.parallel.checkpoint.pieces import assemble, parts_of
-from gridgrad.parallel.checkpoint.shard_file import ShardFile
+from gridgrad.parallel.checkpoint.pieces import Piece, fill, pieces_of
 from gridgrad.parallel.checkpoint.state import State
 from gridgrad.parallel.job.run import UserError, on_root, one_line
 from gridgrad.parallel.job.waiting import meet
@@ -45,20 +43,19 @@ class Checkpoint:
     damage: what is wrong first, in words; if empty, it may be read. is_unreadable: whether the system is to blame."""
 
     def __init__(self, comm, manifest):
-        self.manifest, self._comm, damage, unreadable, found = manifest, comm, "", False, []
+        self.manifest, self._comm, damage, unreadable, shards = manifest, comm, "", False, {}
         self.passed_over = set()  # the folders of those that `newest` could not use
-        for number, entry in list(enumerate(manifest.files))[comm.rank :: comm.size]:
+        for number in range(comm.rank, len(manifest.files), comm.size):
             try:
-                damage = damage or manifest.damage(entry)
                 if not damage:
-                    with ShardFile(manifest.folder / entry["name"]) as shard:
-                        found.append((number, shard.worker, shard.pieces, shard.numbers))
+                    shards[number] = manifest.shard(manifest.files[number])
             except (OSError, ValueError) as error:
                 damage, unreadable = one_line(error), isinstance(error, OSError)
         meet(comm, CHECKED)
-        everyone = comm.allgather((damage, unreadable, found))
+        everyone = comm.allgather((damage, unreadable, shards))
         self.damage, self.is_unreadable = next((one[:2] for one in everyone if one[0]), ("", False))
-        self._shards = sorted((one for *_, found in everyone for one in found), key=lambda one: one[0])
+        checked = {number: shard for *_, some in everyone for number, shard in some.items()}
+        self._shards = [checked[number] for number in sorted(checked)]
 
     def restore(self, net, participants, workers=MPI.COMM_SELF):
         """Let participants take over their states, in the order of the dict; layouts may be others. Collective over all ranks.
@@ -68,9 +65,7 @@ class Checkpoint:
             raise ValueError(f"{self.manifest.folder} has {needed} workers, and this run {workers.size}: {advice}")
         wanted, states, error = {name: participant.state() for name, participant in participants.items()}, {}, ""
         try:
-            with ExitStack() as opened:
-                sources = Sources(self.manifest, self._shards, workers.rank, opened)
-                states = {name: sources.state(net, name, state) for name, state in wanted.items()}
+            states = {name: self._state(net, name, state, workers.rank) for name, state in wanted.items()}
         except (ValueError, OSError) as caught:
             error = one_line(caught)
         meet(self._comm, READ)
@@ -82,78 +77,60 @@ class Checkpoint:
             except UNFIT as error:
                 raise ValueError(f"{self.manifest.folder} does not fit the {name} of this run: {error}") from None
 
-
-class Sources:
-    """The files of a checkpoint from which a worker reads: opened when they are needed, and closed by the ExitStack `opened`.
-    shards: (number of the file, worker, pieces, numbers) of each file, in their order."""
-
-    def __init__(self, manifest, shards, worker, opened):
-        self.manifest, self._opened, self._open = manifest, opened, {}
-        self._files = [number for number, of, *_ in shards if of == worker]  # of this worker, in the order of its ranks
-        if not self._files:
-            raise ValueError(f"{manifest.folder} has no file of worker {worker}")
-        self._numbers = next(numbers for _, of, _, numbers in shards if of == worker)
-        self._own, self._all = {}, {}  # {(path, array): [(number of the file, Piece, elements before it in the dataset)]}
-        for number, of, pieces, _ in shards:
-            for path, found in pieces.items():
-                first = 0
-                for piece in found:
-                    for known in (self._own, self._all) if of == worker else (self._all,):
-                        known.setdefault((path, piece.array), []).append((number, piece, first))
-                    first += len(piece)
-
-    def state(self, net, participant, wanted):
+    def _state(self, net, participant, wanted, worker):
         """The State of a participant, for the layouts of a network now. wanted: its State now, whose values do not matter."""
-        found = State(numbers=self._numbers.get(participant, {}))
+        own = [shard for shard in self._shards if shard.worker == worker]  # in the order of the worker's ranks
+        if not own:
+            raise ValueError(f"{self.manifest.folder} has no file of worker {worker}")
+        found = State(numbers=own[0].numbers.get(participant, {}))
         if different := ", ".join(sorted(found.numbers.keys() ^ wanted.numbers.keys())):
             words = f"its {participant} differs in {different}"
             raise ValueError(f"{self.manifest.folder} was written with other settings: {words}")
-        nothing = np.empty(0, net.dtype)
         for name, (_, slices) in wanted.arrays.items():
-            path, known = f"{participant}/{name}", self._all if name in wanted.divided else self._own
-            places = parts_of(net, slices)
-            parts = [self._block(path, layer, p, net.dtype, known).reshape(-1)[part] for layer, p, part in places]
-            found.arrays[name] = np.concatenate([nothing, *parts]), slices
+            shards = self._shards if name in wanted.divided else own
+            found.arrays[name] = self._elements(net, shards, f"{participant}/{name}", pieces_of(net, slices)), slices
         for name in wanted.buffers:
-            path = f"{participant}/{name}"
-            found.buffers[name] = [self._block(path, layer, buffer, net.dtype, self._own) for layer, buffer in net.buffers]
+            pieces = [Piece.whole(layer, buffer) for layer, buffer in net.buffers]
+            parts = [self._elements(net, own, f"{participant}/{name}", [piece]) for piece in pieces]
+            found.buffers[name] = [part.reshape(buffer.block_shape) for part, (_, buffer) in zip(parts, net.buffers)]
         for name in wanted.terms:
-            terms = [self._term(f"{participant}/{name}", net, layer, p).reshape(-1) for layer, p, _ in net.reduction.places]
-            found.terms[name] = np.concatenate([nothing, *terms])
+            terms = [self._term(net, own, f"{participant}/{name}", layer, p) for layer, p, _ in net.reduction.places]
+            found.terms[name] = np.concatenate([np.empty(0, net.dtype), *terms])
         for name in wanted.own:
-            same = len(self._files) == net.grid.size
-            found.own[name] = self._shard(self._files[net.grid.rank]).own(f"own/{participant}/{name}") if same else None
+            same = len(own) == net.grid.size
+            found.own[name] = np.array(own[net.grid.rank].array(f"own/{participant}/{name}")) if same else None
         for name in wanted.logs:
-            found.logs[name] = self._shard(self._files[0]).own(f"logs/{participant}/{name}")
+            found.logs[name] = np.array(own[0].array(f"logs/{participant}/{name}"))
         return found
 
-    def _term(self, path, net, layer, parameter):
-        """This rank's term of a sum, in the block of a Parameter: see `State.terms`."""
-        group, name = net.grid.group(*parameter.layout.summed), f"{layer.name}.{parameter.name}"
-        terms = list(takewhile(lambda term: (term, name) in self._own, (f"{path}/{number}" for number in count())))
-        if len(terms) == group.size:
-            terms = [terms[group.rank]]
-        elif group.rank:
-            terms = []
-        blocks = (self._block(term, layer, parameter, net.dtype, self._own) for term in terms)
-        return sum(blocks, np.zeros(parameter.block_shape, net.dtype))
+    def _term(self, net, shards, path, layer, p):
+        """The sum of the terms that are this rank's now, in the block of a Parameter: see `State.terms`."""
+        group, piece = net.grid.group(*p.layout.summed), Piece.whole(layer, p)
+        there = lambda term: any(shard.sources(term, piece.array) for shard in shards)  # noqa: E731
+        terms = list(takewhile(there, (f"{path}/{number}" for number in count())))[group.rank :: group.size]
+        return sum((self._elements(net, shards, term, [piece]) for term in terms), np.zeros(len(piece), net.dtype))
 
-    def _block(self, path, layer, parameter, dtype, known):
-        """This rank's block of an array, which belongs to a Parameter or Buffer. known: `_own` or `_all`."""
-        array = f"{layer.name}.{parameter.name}"
-        sources = known.get((path, array), [])
-        if not sources and parameter.size and not parameter.stays_zero:  # of what stays zero a partition has nothing
-            raise ValueError(f"{self.manifest.folder} has no {path} of {array}: it is of another network or other settings")
-        if sources and np.prod(sources[0][1].shape) != np.prod(parameter.shape):
-            raise ValueError(f"{self.manifest.folder}: {array} has shape {sources[0][1].shape}, not {parameter.shape}")
-        reads = [(piece, partial(self._elements, number, path, piece, first)) for number, piece, first in sources]
-        return assemble(parameter.shape, parameter.index, dtype, reads)
+    def _elements(self, net, shards, path, pieces):
+        """The elements of some pieces of the arrays of a path, one after another. ValueError if no shard has such arrays."""
+        out, start = np.zeros(sum(map(len, pieces)), net.dtype), 0
+        zero = {Piece.whole(layer, p).array for layer, p in net.parameters if p.stays_zero}  # a partition has nothing of these
+        for piece in pieces:
+            sources = [source for shard in shards for source in shard.sources(path, piece.array)]
+            shapes = {theirs.shape for theirs, _ in sources}
+            if not shapes and len(piece) and piece.array not in zero:
+                words = f"has no {path} of {piece.array}: it is of another network or other settings"
+                raise ValueError(f"{self.manifest.folder} {words}")
+            if any(prod(shape) != prod(piece.shape) for shape in shapes) or len(shapes) > 1:
+                raise ValueError(f"{self.manifest.folder}: {piece.array} has shape {sources[0][0].shape}, not {piece.shape}")
+            fill(out[start : start + len(piece)], piece, sources)
+            start += len(piece)
+        return out
 
-    def _elements(self, number, path, piece, first):
-        return self._shard(number).array(path)[first : first + len(piece)]
 
-    def _shard(self, number):
-        if number not in self._open:
-            shard = ShardFile(self.manifest.folder / self.manifest.files[number]["name"])
-            self._open[number] = self._opened.enter_context(shard)
-        return self._open[number]
+def whole_array(shards, path, name):
+    """A global array, put together from the files of a worker."""
+    sources = [source for shard in shards for source in shard.sources(path, name)]
+    shape = sources[0][0].shape
+    found = np.zeros(prod(shape), sources[0][1]().dtype)
+    fill(found, Piece(name, shape, tuple(slice(0, length) for length in shape), 0, found.size), sources)
+    return found.reshape(shape)

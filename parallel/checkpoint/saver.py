@@ -13,10 +13,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from os import PathLike
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 from mpi4py import MPI
@@ -25,13 +23,12 @@ from gridgrad.nn.device import to_host, xp
 from gridgrad.nn.files.whole_files import number_of
 from gridgrad.parallel.checkpoint import manifest
 from gridgrad.parallel.checkpoint.manifest import Manifest
-from gridgrad.parallel.checkpoint.pieces import pieces_of, pieces_of_buffers, taken, written_slices
-from gridgrad.parallel.checkpoint.shard_file import WHOLE, file_of, table_of, view_of, write_shard
+from gridgrad.parallel.checkpoint.pieces import Piece, pieces_of, position_in, written_slices
+from gridgrad.parallel.checkpoint.shard_file import file_of, table_of, write_shard
 from gridgrad.parallel.job.run import EndedEarly, UserError, on_root, one_line
 from gridgrad.parallel.job.waiting import broadcast, meet
 
 MINUTES = 15.0  # between two checkpoints where nothing else was said
-LEFT_AT_SIGNAL = "stopped by a signal after step {step}, with a checkpoint in {directory}: start again with --resume to go on"
 
 
 class Signals:
@@ -61,44 +58,39 @@ class Signals:
         self.heard = True
 
 
-@dataclass(frozen=True)
-class Policy:
-    """Where checkpoints are, when they are made, and which of them stay."""
-
-    directory: str | PathLike  # in which each checkpoint gets a folder, on a file system that all ranks see
-    steps: int | None = None  # between two checkpoints
-    minutes: float | None = None
-    keep: int = 3  # how many of the last ones to keep, beside the best one
-    every: int = 1  # the ranks decide together after every so many steps; so none is ahead of another by much more
-
-
-@dataclass(frozen=True)
-class Program:
-    """The program that trains, as a Saver sees it."""
-
-    signals: Signals = field(default_factory=Signals)  # ask for a checkpoint and an end
-    settings: dict = field(default_factory=dict)  # what a later run wants to know, for JSON
-    # called on the first rank: the lowest is the best; None or infinite does not count
-    value: Callable[[], float | None] = lambda: None
-    flush: Callable[[], None] = lambda: None  # called before a state is read
-    say: Callable[[str], None] = lambda line: None  # called with a line about what happens
-
-
 class Saver:
     """Makes checkpoints of {name: participant}, those of `state.py` or alike, between steps. Collective over `comm`, all ranks.
     The folder is locked until `close`: UserError, on all ranks, if another training has it."""
 
-    def __init__(self, comm, net, participants, policy, workers=MPI.COMM_SELF, program=None):
-        self.net, self.participants, self.workers = net, participants, workers
-        self.policy, self.program, self.directory = policy, program or Program(), Path(policy.directory)
+    def __init__(
+        self,
+        comm,
+        net,
+        participants,
+        directory,  # in which each checkpoint gets a folder, on a file system that all ranks see
+        workers=MPI.COMM_SELF,
+        steps=None,  # between two checkpoints
+        minutes=None,
+        keep=3,  # how many of the last ones to keep, beside the best one
+        every=1,  # the ranks decide together after every so many steps; so none is ahead of another by much more
+        signals=None,  # ask for a checkpoint and an end
+        settings=None,  # what a later run wants to know, a dict for JSON
+        value=lambda: None,  # called on the first rank: the lowest is the best; None or infinite does not count
+        flush=lambda: None,  # called before a state is read
+        say=lambda line: None,  # called with a line about what happens
+    ):
+        self.net, self.participants, self.workers, self.directory = net, participants, workers, Path(directory)
+        self.steps, self.minutes, self.keep, self.every = steps, minutes, keep, every
+        self.signals, self.settings, self.value, self.flush, self.say = signals or Signals(), settings, value, flush, say
         self.saved, self.written = 0, 0  # how many checkpoints were begun, and how many are whole
         self.seconds = 0.0  # how long training stood still for them
         self._lock, self.comm = on_root(comm, lambda: manifest.lock(self.directory)), comm.Dup()
         if self._lock and self._lock.note:
-            self.program.say(self._lock.note)
+            self.say(self._lock.note)
         self._agreement = Agreement(self.comm)
         self._last, self._saved_step, self._passed_over = time.monotonic(), None, ()
-        self._plan, self._writing = None, None
+        self._layout, self._slices, self._copies = None, {}, {}  # what is written, while layouts stay
+        self._writing = None
         self._just_begun = False  # whether a checkpoint was begun since the ranks said last what they agree on next
 
     def has(self, step, passed_over):
@@ -108,57 +100,52 @@ class Saver:
     def boundary(self, step):
         """Called when `step` steps are complete: makes a checkpoint if it is time to. Collective.
         EndedEarly, on all ranks, after the checkpoint that a signal asked for; UserError if it can not be written."""
-        start = time.monotonic()
-        policy, signals = self.policy, self.program.signals
-        due = bool(policy.steps and step and step % policy.steps == 0)
-        if step % policy.every == 0:
-            unfinished = self._writing is not None and self._writing.is_under_way()
-            late = self.comm.rank == 0 and bool(policy.minutes) and start - self._last >= 60 * policy.minutes
-            signalled, late, unfinished = self._agreement.next([signals.heard, late, unfinished])
+        start, before = time.monotonic(), self.seconds
+        due = bool(self.steps and step and step % self.steps == 0)
+        if step % self.every == 0:
+            late = self.comm.rank == 0 and bool(self.minutes) and start - self._last >= 60 * self.minutes
+            unfinished = bool(self._writing and self._writing.thread) and self._writing.thread.is_alive()
+            signalled, late, unfinished = self._agreement.next([self.signals.heard, late, unfinished])
             outdated, self._just_begun = self._just_begun, False
             if self._writing and not (unfinished or outdated):
                 self._complete()
             if signalled:
-                self._save(step)
+                self.save(step)
                 self._agreement.close()
                 self.complete()
-                raise EndedEarly(LEFT_AT_SIGNAL.format(step=step, directory=self.directory))
+                words = f"stopped by a signal after step {step}, with a checkpoint in {self.directory}"
+                raise EndedEarly(f"{words}: start again with --resume to go on")
             due = due or (late and not outdated)
         if due:
-            self._save(step)
-        self.seconds += time.monotonic() - start
+            self.save(step)
+        self.seconds = before + time.monotonic() - start
 
     def save(self, step):
         """Begin a checkpoint, when `step` steps are complete; that of an earlier step is completed first. Collective."""
         start = time.monotonic()
-        self._save(step)
-        self.seconds += time.monotonic() - start
-
-    def _save(self, step):
         if self._writing:
             self._complete()
         self._last, self._just_begun = time.monotonic(), True
-        if step == self._saved_step:
-            return
-        self.program.flush()
-        self._saved_step, self.saved = step, self.saved + 1
-        states = {name: participant.state() for name, participant in self.participants.items()}
-        arrays = arrays_of(self.net, states)
-        slices = {path: slices for path, (_, slices) in arrays.items()}
-        if self._plan is None or not self._plan.fits(slices):
-            self._plan = WritingPlan(self.comm, self.net, states, slices, self.workers.rank)
-        copies = self._plan.copies(states, arrays)
-        table = table_of(self._plan.pieces, {name: state.numbers for name, state in states.items()}, self.workers.rank)
-        folder = error = value = None
-        if self.comm.rank == 0:
-            try:
-                folder = manifest.new_folder(self.directory, step)
-            except OSError as caught:
-                error = one_line(caught)
-            value = self.program.value()
-        folder, error = broadcast(self.comm, (folder, error))
-        value = value if value is None or np.isfinite(value) else None
-        self._writing = Writing(folder, error, step, value, file_of(self.comm.rank), copies, table)
+        if step != self._saved_step:
+            self.flush()
+            self._saved_step, self.saved = step, self.saved + 1
+            states = {name: participant.state() for name, participant in self.participants.items()}
+            pieces, copies = self._copied(states)
+            table = table_of(pieces, {name: state.numbers for name, state in states.items()}, self.workers.rank)
+            writing = SimpleNamespace(step=step, value=None, folder=None, entry=None, error=None, thread=None)
+            if self.comm.rank == 0:
+                try:
+                    writing.folder = manifest.new_folder(self.directory, step)
+                except OSError as caught:
+                    writing.error = one_line(caught)
+                writing.value = self.value()
+            writing.folder, writing.error = broadcast(self.comm, (writing.folder, writing.error))
+            if writing.folder:
+                arguments = writing, writing.folder / file_of(self.comm.rank), copies, table
+                writing.thread = threading.Thread(target=write, args=arguments)
+                writing.thread.start()
+            self._writing = writing
+        self.seconds += time.monotonic() - start
 
     def complete(self):
         """Wait until the checkpoint that was begun last is whole. Collective. Raises UserError, on all ranks, if that fails."""
@@ -168,37 +155,36 @@ class Saver:
     def _complete(self):
         """Complete the checkpoint under way; returns a line about what went wrong, or None. Collective."""
         writing, self._writing = self._writing, None
-        writing.wait()
+        if writing.thread:
+            writing.thread.join()
         meet(self.comm, "the files of a checkpoint")
         entries = self.comm.gather((writing.entry, writing.error))
-        error = None
-        if entries:
-            files, errors = zip(*entries)
-            error = next(filter(None, errors), None) or self._commit(writing, list(files))
-            if error:
-                error = f"the checkpoint after step {writing.step} can not be written: {error}"
-                self.program.say(f"warning: {error}; training goes on, and earlier checkpoints are as they were")
-                if writing.folder:
-                    manifest.remove(writing.folder)
-        error = broadcast(self.comm, error)
-        self.written += not error
+        error = broadcast(self.comm, self._commit(writing, *zip(*entries)) if entries else None)
         if error:
             self._saved_step = None  # so that there may be another one of this step
+        self.written += not error
         return error
 
-    def _commit(self, writing, files):
+    def _commit(self, writing, files, errors):
         """Write the manifest, on the first rank; returns a line about what went wrong, or None."""
+        error = next(filter(None, errors), None)
         try:
-            with open(writing.folder / WHOLE, "xb") as file:
-                file.write(self._plan.view)
-            saved, settings = manifest.time_to_save(self.directory), self.program.settings
-            Manifest(writing.step, saved, writing.value, self.workers.size, files, settings, writing.folder).write()
-        except (OSError, ValueError) as error:
-            return what_failed(error, writing.folder)
+            if not error:
+                value = writing.value if writing.value is None or np.isfinite(writing.value) else None
+                saved, workers = manifest.time_to_save(self.directory), self.workers.size
+                Manifest(writing.step, saved, value, workers, [*files], self.settings or {}, writing.folder).write()
+        except (OSError, ValueError) as caught:
+            error = what_failed(caught, writing.folder)
+        if error:
+            error = f"the checkpoint after step {writing.step} can not be written: {error}"
+            self.say(f"warning: {error}; training goes on, and earlier checkpoints are as they were")
+            if writing.folder:
+                manifest.remove(writing.folder)
+            return error
         try:
-            manifest.prune(self.directory, self.policy.keep, self._passed_over)
-        except OSError as error:  # the new one is whole all the same
-            self.program.say(f"warning: older checkpoints can not be deleted: {one_line(error)}")
+            manifest.prune(self.directory, self.keep, self._passed_over)
+        except OSError as caught:  # the new one is whole all the same
+            self.say(f"warning: older checkpoints can not be deleted: {one_line(caught)}")
         return None
 
     def close(self):
@@ -210,6 +196,35 @@ class Saver:
             self.comm.Free()
             if self._lock:
                 self._lock.release()
+
+    def _copied(self, states):
+        """({path: pieces that this rank writes}, {path of a dataset: flat host array}), copies that the next call overwrites.
+        Collective where layouts have changed."""
+        net, arrays = self.net, arrays_of(self.net, states)
+        layout = net.reduction, {path: slices for path, (_, slices) in arrays.items()}
+        if layout != self._layout:
+            self._layout, self._slices, self._copies = layout, written_slices(net, layout[1]), {}
+        pieces = {path: pieces_of(net, written) for path, written in self._slices.items()}
+        parts = {path: [array[position_in(slices, where)] for where in self._slices[path]]
+                 for path, (array, slices) in arrays.items()}  # fmt: skip
+        counted = [number for number, (_, buffer) in enumerate(net.buffers)
+                   if buffer.layout.is_counted(net.grid.coordinates) and buffer.size]  # fmt: skip
+        for participant, state in states.items():
+            for name, buffers in state.buffers.items():
+                path = f"{participant}/{name}"
+                pieces[path] = [Piece.whole(*net.buffers[number]) for number in counted]
+                parts[path] = [buffers[number].reshape(-1) for number in counted]
+            parts |= {f"own/{participant}/{name}": [array] for name, array in state.own.items()}
+        for path, some in parts.items():
+            if path not in self._copies:
+                self._copies[path] = np.empty(sum(part.size for part in some), net.dtype)
+            start = 0
+            for part in some:
+                self._copies[path][start : start + part.size] = to_host(part)
+                start += part.size
+        logs = {f"logs/{participant}/{name}": np.array(log, np.float64)
+                for participant, state in states.items() for name, log in state.logs.items()}  # fmt: skip
+        return pieces, self._copies | (logs if net.grid.rank == 0 else {})
 
 
 class Agreement:
@@ -238,84 +253,18 @@ class Agreement:
         return self._found
 
 
-class Writing:
-    """A checkpoint that is being written. folder: None if it could not be made. error: in words, or None.
-    name, arrays, table: of this rank's file, which a thread begins to write."""
-
-    def __init__(self, folder, error, step, value, name, arrays, table):
-        self.folder, self.error, self.step, self.value = folder, error, step, value
-        self.entry, self._thread = None, None
-        if folder:
-            self._thread = threading.Thread(target=self._write, args=(folder / name, arrays, table))
-            self._thread.start()
-
-    def is_under_way(self):
-        return self._thread is not None and self._thread.is_alive()
-
-    def wait(self):
-        if self._thread:
-            self._thread.join()
-
-    def _write(self, path, arrays, table):
-        try:
-            self.entry = write_shard(path, arrays, table)
-        except Exception as error:  # OSError or RuntimeError of h5py where a disk is full; whatever it is must be told
-            self.error = what_failed(error, path)
+def write(writing, path, arrays, table):
+    """Write the file of this rank, in a thread, and note its entry in the manifest, or in words what went wrong."""
+    try:
+        writing.entry = write_shard(path, arrays, table)
+    except Exception as error:  # OSError or RuntimeError of h5py where a disk is full; whatever it is must be told
+        writing.error = what_failed(error, path)
 
 
 def what_failed(error, path):
     """The line about an exception from writing. What h5py raises has the system's error only within a long text."""
     number = number_of(error)
     return f"{getattr(error, 'filename', None) or path}: {os.strerror(number)}" if number else one_line(error)
-
-
-class WritingPlan:
-    """Which elements this rank writes of the states of all participants, while layouts stay. Making one is collective.
-    slices: {path: slices}, of `arrays_of`. pieces: {path: pieces}. view: the content of `whole.h5`, on the first rank."""
-
-    def __init__(self, comm, net, states, slices, worker):
-        self._reduction, self._net, self._slices = net.reduction, net, slices
-        self.pieces, self._parts, self._copies = {}, {}, {}
-        buffers = pieces_of_buffers(net)
-        for path, written in written_slices(net, slices).items():
-            self._parts[path], self.pieces[path] = taken(slices[path], written), pieces_of(net, written)
-        for participant, state in states.items():
-            for name in state.buffers:
-                self.pieces[f"{participant}/{name}"] = [piece for _, piece in buffers]
-        self._buffers, self._is_first = [number for number, _ in buffers], net.grid.rank == 0
-        divided = {f"{participant}/{name}" for participant, state in states.items() for name in state.divided}
-        self.view = view_of(comm.gather((worker, self.pieces)), net.dtype, divided)
-
-    def fits(self, slices):
-        """Whether states are laid out as those that this was made of."""
-        return self._net.reduction is self._reduction and slices == self._slices
-
-    def copies(self, states, arrays):
-        """{path: flat host array}: copies of what this rank writes of the states, in arrays that are used again."""
-        found = {}
-        for path, (array, _) in arrays.items():
-            found[path] = self._copied(path, [array[where] for where in self._parts[path]])
-        for participant, state in states.items():
-            for name, buffers in state.buffers.items():
-                path = f"{participant}/{name}"
-                found[path] = self._copied(path, [buffers[number].reshape(-1) for number in self._buffers])
-            for name, array in state.own.items():
-                path = f"own/{participant}/{name}"
-                found[path] = self._copied(path, [array])
-            if self._is_first:
-                for name, log in state.logs.items():
-                    found[f"logs/{participant}/{name}"] = np.array(log, np.float64)
-        return found
-
-    def _copied(self, path, parts):
-        """A host array with some device arrays, one after another."""
-        total, start = sum(part.size for part in parts), 0
-        if path not in self._copies:
-            self._copies[path] = np.empty(total, self._net.dtype)
-        for part in parts:
-            self._copies[path][start : start + part.size] = to_host(part)
-            start += part.size
-        return self._copies[path]
 
 
 def arrays_of(net, states):

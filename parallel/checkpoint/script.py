@@ -1,11 +1,13 @@
 """Training steps of a script that can be ended at any time and started again."""
 
 import gc
+import json
 import math
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from inspect import CO_GENERATOR
+from itertools import chain
 from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -14,7 +16,7 @@ import numpy as np
 from mpi4py import MPI
 
 from gridgrad.parallel.checkpoint.restore import newest
-from gridgrad.parallel.checkpoint.saver import MINUTES, Policy, Program, Saver, Signals
+from gridgrad.parallel.checkpoint.saver import MINUTES, Saver, Signals
 from gridgrad.parallel.checkpoint.state import OptimizerState, State, states_of
 from gridgrad.parallel.job.run import CHECKPOINTED, EndedEarly, UserError
 from gridgrad.parallel.job.waiting import meet
@@ -104,8 +106,8 @@ def resumable_steps(
         participants["kept"] = KeptSteps(kept, say)
         participants["kept"].check(comm)
     minutes = checkpoint_minutes or (None if checkpoint_steps else MINUTES)
-    signals, policy = Signals(), Policy(checkpoint, checkpoint_steps, minutes, keep)
-    saver = Saver(comm, net, participants, policy, program=Program(signals, say=say))
+    signals, policy = Signals(), {"steps": checkpoint_steps, "minutes": minutes, "keep": keep}
+    saver = Saver(comm, net, participants, checkpoint, **policy, signals=signals, say=say)
     try:
         if found := newest(comm, checkpoint, say):  # while no other job writes there
             found.restore(net, participants)
@@ -153,15 +155,14 @@ class KeptSteps:
 
     def check(self, comm):
         """ValueError, on all ranks, for what can not be saved on one of them, or is not the same. Collective."""
-        own, problems = self._saved()
+        own = self._saved()
         meet(comm, "what a script wants to keep")
-        everyone = comm.allgather((own, problems))
-        for _, found in everyone:
-            if found:
-                raise ValueError(f"resumable_steps: {found[0]}")
-        for rank, (other, _) in enumerate(everyone):
-            for key in [*everyone[0][0], *other]:
-                if everyone[0][0].get(key, LOST) != other.get(key, LOST):
+        everyone, problems = zip(*comm.allgather(own))
+        if problem := next(chain(*problems), None):
+            raise ValueError(f"resumable_steps: {problem}")
+        for rank, other in enumerate(everyone):
+            for key in everyone[0] | other:
+                if everyone[0].get(key, LOST) != other.get(key, LOST):
                     raise ValueError(f"resumable_steps: kept[{key!r}] on rank {rank} is not what it is on rank 0")
 
     def state(self):
@@ -172,12 +173,11 @@ class KeptSteps:
 
     def load(self, state):
         found, given = from_json(state.numbers["content"]), dict(self.content)
-        for key in [key for key, value in found.items() if value is LOST]:
-            self.say(f"warning: kept[{key!r}] could not be saved in the checkpoint: it begins anew")
-            found.pop(key)
-            found |= {key: given[key]} if key in given else {}
         self.content.clear()
-        self.content.update(found)
+        self.content.update((key, value) for key, value in found.items() if value is not LOST)
+        for key in [key for key in found if key not in self.content]:
+            self.say(f"warning: kept[{key!r}] could not be saved in the checkpoint: it begins anew")
+            self.content |= {key: given[key]} if key in given else {}
 
     def _saved(self):
         """({key: value as JSON holds it}, [what is wrong with an entry, in words]); LOST stands for such an entry."""
@@ -222,15 +222,12 @@ def object_of(items, where="kept", depth=0):
 
 def from_json(value):
     """What `to_json` was given."""
-    if isinstance(value, list):
-        return list(map(from_json, value))
-    if not isinstance(value, dict):
-        return value
-    kind = value.get(MARK)
-    if kind is None:
-        return {key: from_json(item) for key, item in value.items()}
-    if kind == "tuple":
-        return tuple(map(from_json, value["of"]))
-    if kind == "dict":
-        return {from_json(key): from_json(item) for key, item in value["of"]}
-    return LOST if value == LOST else float(kind)
+    return json.loads(json.dumps(value), object_hook=meaning)
+
+
+def meaning(held):
+    """What an object of JSON stands for; what is within it has its meaning already."""
+    kind = held.get(MARK)
+    if kind in ("tuple", "dict"):
+        return (tuple if kind == "tuple" else dict)(held["of"])
+    return held if kind is None else LOST if held == LOST else float(kind)

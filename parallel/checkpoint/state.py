@@ -18,7 +18,7 @@ class State:
     divided: frozenset = frozenset()  # the arrays of which each worker has a part; it has all of the others
     buffers: dict = field(default_factory=dict)  # {name: [an array for each of `net.buffers`]}
     # {name: flat array laid out as the flat buffers}: terms of a sum, which the ranks that hold the same parameters have. They
-    # are read back as they were if as many ranks hold the parameters now, and else the first one gets the sum.
+    # are dealt out in turn to the ranks that hold the parameters now: each gets its own again if these are as many.
     terms: dict = field(default_factory=dict)
     own: dict = field(default_factory=dict)  # {name: flat array} of this rank; None if a worker has more or fewer ranks now
     numbers: dict = field(default_factory=dict)  # {name: what JSON can hold}, the same on all ranks of a worker

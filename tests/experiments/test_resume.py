@@ -14,7 +14,7 @@ from gridgrad.experiments.common.checkpoints import COMPLETE, options_of
 from gridgrad.experiments.train import say_files
 from gridgrad.parallel.checkpoint.manifest import digest
 from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)
-from tests.experiments.programs import assert_refused, job
+from tests.experiments.programs import assert_refused, job, program
 from tests.experiments.test_report import digest_of
 from tests.mpi import mpi
 
@@ -194,7 +194,9 @@ def test_the_best_weights_are_in_the_last_checkpoint_and_a_run_goes_on_from_its_
     stopped = runs.train(1, *options, "--patience", 1, "--checkpoint-steps", 10, checkpoint="stopped")
     assert stopped["best_epoch"] + 1 == stopped["stopped_epoch"] < 9
     last = tmp_path / "stopped" / f"step-{stopped['steps']:09d}"
-    with h5py.File(last / "whole.h5") as file:
+    exported = program("checkpoints", tmp_path / "stopped", "--export", tmp_path / "arrays.h5")
+    assert exported.stdout == f"written: {tmp_path / 'arrays.h5'}, with the arrays of {last}\n"
+    with h5py.File(tmp_path / "arrays.h5") as file:
         found = file["network/parameters"]
         names = sorted(found, key=lambda name: (int(name.split(".")[0]), name.endswith("bias")))
         assert digest_of((name, found[name][...].T.copy()) for name in names) == stopped["params_digest"]

@@ -145,7 +145,6 @@ def its_own_log():
 TARGETS = (
     of_file("manifest", NAME, damaged_json, noticed),
     of_file("shard", file_of(0), cut_at_blocks, noticed, all_blocks),
-    of_file("view", "whole.h5", damaged, noticed),
     of_file("manifest that fits", NAME, damaged_json, unnoticed),
     of_file("shard that fits", file_of(0), damaged_hdf5, unnoticed, its_own_log),
     of_file("table that fits", file_of(0), damaged_table, unnoticed),

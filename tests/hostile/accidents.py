@@ -26,9 +26,9 @@ from tests.disk import files_end_at
 from tests.fuzz.targets_checkpoint import NEWEST, TRAIN, around, parameters, resumed
 from tests.hostile.case import Case, program
 
-FIRST, SHARD, MANIFEST, VIEW = "step-000000001", "rank-0000.h5", "manifest.json", "whole.h5"
+FIRST, SHARD, MANIFEST = "step-000000001", "rank-0000.h5", "manifest.json"
 BOTH, LOCK = (FIRST, NEWEST), ("work/made/*lock*",)
-OURS = *(f"work/made/step-00000000[12345]{name}" for name in ("", "/rank-*.h5", "/whole.h5", "/manifest.json")), *LOCK
+OURS = *(f"work/made/step-00000000[12345]{name}" for name in ("", "/rank-*.h5", "/manifest.json")), *LOCK
 NEWER, OLDER = (tuple(path.replace("[12345]", steps) for path in OURS) for steps in ("[2345]", "[1345]"))
 WORDS = "train", *TRAIN.split()
 NEW, ON = (*WORDS, "made", "--keep", "1"), (*(word if word != "2" else "4" for word in WORDS), "made", "--resume", "made")
@@ -243,7 +243,6 @@ def rows():
     for label, change in BAD.items():
         every = (spoilt(*((f"{step}/{name}", change) for step in BOTH)) for name in (SHARD, MANIFEST))
         yield "damage", f"the newest file: {label}", spoilt((f"{NEWEST}/{SHARD}", change)), program(*ON)
-        yield "damage", f"the newest view: {label}", spoilt((f"{NEWEST}/{VIEW}", change)), program(*ON)
         yield "damage", f"all files: {label}", next(every), program(*ON), None, LOCK
         if label != "gone":  # nothing says then that there was a checkpoint
             yield "damage", f"all manifests: {label}", next(every), program(*ON), None, LOCK

@@ -17,7 +17,7 @@ import numpy as np
 from gridgrad.nn import Linear, Sequential
 from gridgrad.parallel import ProcessGrid, distribute
 from gridgrad.parallel.checkpoint import manifest, saver, shard_file
-from gridgrad.parallel.checkpoint.saver import Policy, Program, Saver
+from gridgrad.parallel.checkpoint.saver import Saver
 from gridgrad.parallel.checkpoint.state import NetworkState
 from gridgrad.parallel.job.run import EndedEarly
 from tests.orders.machine import DIE, Pause, Violation
@@ -74,8 +74,7 @@ class Checkpoints:
         yield mock.patch.object(saver.threading, "Thread", self.thread)
         for name in ("fsync", "replace", "pwrite"):
             yield mock.patch.object(os, name, self.on_disk(getattr(os, name)))
-        for module in (manifest, saver):
-            yield mock.patch.object(module, "open", self.open, create=True)
+        yield mock.patch.object(manifest, "open", self.open, create=True)
         for name in ("unlink", "rmdir", "mkdir"):
             yield mock.patch.object(Path, name, self.on_disk(getattr(Path, name)))
 
@@ -147,7 +146,7 @@ class Checkpoints:
         net.params[...] = 0
         participants = {"network": NetworkState(net)}
         own = self.savers[rank] = Saver(
-            comm, net, participants, Policy(self.directory, self.steps, keep=1), program=Program(Signals(self, rank))
+            comm, net, participants, self.directory, steps=self.steps, keep=1, signals=Signals(self, rank)
         )
         if rank == self.signalled:
             self.machine.beside["signal", rank] = lambda: self.signal(rank)
@@ -189,9 +188,8 @@ class Checkpoints:
             for entry in one.files:
                 if wrong := one.damage(entry):
                     raise Violation(f"the checkpoint of step {one.step} is not whole: {self.short(wrong)}")
-                with shard_file.ShardFile(one.folder / entry["name"]) as shard:
-                    if (shard.array("network/parameters") != one.step).any():
-                        raise Violation(f"the checkpoint of step {one.step} has parameters of another step")
+                if (shard_file.Shard(one.folder / entry["name"]).array("network/parameters") != one.step).any():
+                    raise Violation(f"the checkpoint of step {one.step} has parameters of another step")
         newest = found[0].step if found else 0
         if newest < self.complete:
             raise Violation(f"the checkpoint of step {self.complete} was whole, and now the newest one is of step {newest}")

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from gridgrad.nn import LOSSES
 from gridgrad.parallel.checkpoint.restore import newest
-from gridgrad.parallel.checkpoint.saver import Policy, Saver
+from gridgrad.parallel.checkpoint.saver import Saver
 from gridgrad.parallel.checkpoint.state import NetworkState, OptimizerState
 from tests.parallel.checkpoint.training import folder
 from tests.parallel.equality import on_cpus, on_first
@@ -62,6 +62,6 @@ class Training:
 
     def save(self, directory):
         """Write a checkpoint and wait until it is whole. Collective."""
-        saver = Saver(self.grid.comm, self.net, self.participants, Policy(directory))
+        saver = Saver(self.grid.comm, self.net, self.participants, directory)
         saver.save(self.net.step)
         saver.close()

@@ -6,7 +6,6 @@ A limit of the size of files stands for a full disk: the same calls fail.
 import os
 import shutil
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from gridgrad.parallel import ProcessGrid
 from gridgrad.parallel.checkpoint import manifest
 from gridgrad.parallel.checkpoint.manifest import NAME, found_in
 from gridgrad.parallel.checkpoint.restore import newest
-from gridgrad.parallel.checkpoint.saver import Policy, Program, Saver
+from gridgrad.parallel.checkpoint.saver import Saver
 from gridgrad.parallel.job.run import UserError, on_root
 from tests.disk import files_end_at
 from tests.mpi import mpi
@@ -34,7 +33,7 @@ def training_with(comm, directory):
     with ProcessGrid(comm, batch=comm.size) as grid:
         serial = Sequential([Linear(20, 90), Tanh(), Linear(90, 3)], seed=3, dtype="float64", input_shape=(20,))
         training, lines = Training(grid, serial, partial(SGD, lr=0.05, momentum=0.9)).train(BATCHES[:1]), []
-        saver = Saver(comm, training.net, training.participants, Policy(directory), program=Program(say=lines.append))
+        saver = Saver(comm, training.net, training.participants, directory, say=lines.append)
         saver.save(1)
         saver.complete()
         yield training, saver, lines
@@ -68,7 +67,6 @@ SABOTAGE = {  # what is done to the folder of a checkpoint before it is complete
     "folder": shutil.rmtree,
     "file": lambda path: (path / "rank-0001.h5").unlink(),
     "short": lambda path: os.truncate(path / "rank-0001.h5", PAGE),
-    "view": lambda path: (path / "whole.h5").mkdir(),
     "manifest": lambda path: (path / f"{NAME}.new").mkdir(),
 }
 
@@ -79,7 +77,7 @@ def test_what_disappears_before_a_checkpoint_is_complete_costs_that_one(comm):
         before = on_root(comm, lambda: content_of(directory))
         for step, (name, action) in enumerate(SABOTAGE.items(), 2):
             saver.save(step)
-            saver._writing.wait()
+            saver._writing.thread.join()
             comm.Barrier()
             on_root(comm, partial(action, Path(directory) / f"step-{step:09d}"))
             with pytest.raises(UserError, match=f"the checkpoint after step {step} can not be written: .*step-{step:09d}"):
@@ -111,12 +109,11 @@ def test_a_checkpoint_that_ends_early_anywhere_is_passed_over_for_the_one_before
         saver.save(2)
         saver.complete()
         kept, cut = content_of(Path(directory) / "step-000000001"), content_of(Path(directory) / "step-000000002")
-        assert {path.name for path in cut} == {NAME, "rank-0000.h5", "whole.h5"}
-        read = {path: content for path, content in cut.items() if path.name != "whole.h5"}
-        ends = [(path, end) for path, content in read.items() for end in range(0, len(content), PAGE)]
-        ends += [(path, len(content) - 2) for path, content in read.items()]
+        assert {path.name for path in cut} == {NAME, "rank-0000.h5"}
+        ends = [(path, end) for path, content in cut.items() for end in range(0, len(content), PAGE)]
+        ends += [(path, len(content) - 2) for path, content in cut.items()]
         assert len(ends) > 12
-        for path, end in [*ends, *((path, None) for path in read)]:
+        for path, end in [*ends, *((path, None) for path in cut)]:
             content = path.read_bytes()
             os.truncate(path, end) if end is not None else path.unlink()
             said = []
@@ -126,10 +123,6 @@ def test_a_checkpoint_that_ends_early_anywhere_is_passed_over_for_the_one_before
                 assert [line[: len(words)] for line, words in zip(said, passed_over, strict=True)] == passed_over
             path.write_bytes(content)
         assert newest(comm, directory).manifest.step == 2 and found_in(directory)[1] == {}
-        for path in cut:
-            if path not in read:  # the view is for people: resuming does not read it
-                path.unlink()
-        assert newest(comm, directory).manifest.step == 2
         assert content_of(Path(directory) / "step-000000001") == kept
 
 
@@ -137,7 +130,7 @@ def test_a_checkpoint_that_ends_early_anywhere_is_passed_over_for_the_one_before
 def test_a_checkpoint_that_can_not_be_read_is_no_damaged_one_and_is_kept(comm, monkeypatch):
     """It is passed over for the one before. If there is none, all ranks refuse to begin anew, and nothing is deleted."""
     with folder(comm) as directory, training_with(comm, directory) as (training, saver, lines):
-        saver.policy = replace(saver.policy, keep=1)
+        saver.keep = 1
         monkeypatch.setattr(manifest, "prune", lambda *arguments: None)
         saver.save(2)
         saver.complete()
@@ -178,7 +171,7 @@ def test_a_folder_that_another_job_has_is_refused_on_all_ranks(comm, monkeypatch
         with pytest.raises(
             UserError, match=rf"{directory} has .*that runs \(process 3 of Slurm job 7 on n1\): wait for its end"
         ):
-            Saver(training.grid.comm, training.net, training.participants, Policy(directory))
+            Saver(training.grid.comm, training.net, training.participants, directory)
 
 
 def hiccup(one, entry, read, folder):

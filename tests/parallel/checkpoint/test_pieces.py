@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gridgrad.nn.kernels.window import put, take
-from gridgrad.parallel.checkpoint.pieces import Piece, assemble, boxes, even_share, share, without
+from gridgrad.parallel.checkpoint.pieces import Piece, boxes, fill, share
 from gridgrad.parallel.placement.partition import Partition, size
 
 CASES = 60
@@ -26,6 +26,14 @@ def random_blocks(rng, shape, ranks):
         parts = random_partition(rng, length, ranks).parts if rng.random() < 0.7 else [slice(0, length)]
         blocks = [(*block, part) for block in blocks for part in parts]
     return blocks
+
+
+def filled(shape, block, pieces, dtype=np.float64):
+    """A block of an array of a shape, from [(Piece, function that returns its elements)]."""
+    wanted = Piece("w", shape, block, 0, prod(map(size, block)))
+    out = np.zeros(len(wanted), dtype)
+    fill(out, wanted, pieces)
+    return out.reshape(tuple(map(size, block)))
 
 
 def cut(rng, stop, number):
@@ -76,23 +84,27 @@ def test_any_block_is_assembled_from_any_pieces():
         whole = rng.normal(size=rng.integers(1, 8, rng.integers(1, 5)))
         pieces = written(rng, whole)
         for block in random_blocks(rng, whole.shape, 2):
-            found = assemble(whole.shape, block, np.float64, pieces)
-            assert np.array_equal(found, take(whole, block)), seed
+            assert np.array_equal(filled(whole.shape, block, pieces), take(whole, block)), seed
+            elements = take(whole, block).reshape(-1)
+            for start, stop in cut(rng, elements.size, 3):
+                some = np.zeros(stop - start)
+                fill(some, Piece("w", whole.shape, block, start, stop), pieces)
+                assert np.array_equal(some, elements[start:stop]), seed
 
 
 def test_dimensions_that_are_combined_otherwise_have_the_same_elements():
     whole = np.random.default_rng(0).normal(size=(3, 2, 5))
     pieces = written(np.random.default_rng(1), whole)
     rows, columns = np.array([0, 3, 5]), slice(1, 4)
-    assert np.array_equal(assemble((6, 5), (rows, columns), np.float64, pieces), whole.reshape(6, 5)[rows, columns])
-    assert np.array_equal(assemble((30,), (slice(0, 30),), np.float64, pieces), whole.reshape(-1))
+    assert np.array_equal(filled((6, 5), (rows, columns), pieces), whole.reshape(6, 5)[rows, columns])
+    assert np.array_equal(filled((30,), (slice(0, 30),), pieces), whole.reshape(-1))
 
 
 def test_what_no_piece_has_is_zero():
     whole = np.arange(1.0, 13).reshape(3, 4)
     some = [Piece("w", (3, 4), (slice(0, 2), slice(1, 3)), 1, 4), Piece("w", (3, 4), (slice(2, 3), slice(0, 4)), 0, 1)]
     pieces = [(piece, lambda p=piece: take(whole, p.block).reshape(-1)[p.start : p.stop]) for piece in some]
-    found = assemble((3, 4), (slice(0, 3), slice(0, 4)), np.float32, pieces)
+    found = filled((3, 4), (slice(0, 3), slice(0, 4)), pieces, np.float32)
     assert found.dtype == np.float32 and found.tolist() == [[0, 0, 3, 0], [0, 6, 7, 0], [9, 0, 0, 0]]
 
 
@@ -120,7 +132,6 @@ def test_of_what_ranks_have_each_element_is_written_once():
 
 
 def test_where_all_have_the_same_they_write_about_equally_much():
-    intervals = [(2, 9), (11, 12), (20, 30)]
-    shares = [even_share(intervals, 4, rank) for rank in range(4)]
-    assert shares == [[(2, 7)], [(7, 9), (11, 12), (20, 22)], [(22, 26)], [(26, 30)]]
-    assert without((3, 8), 5, 6) == [(3, 5), (6, 8)] and without((3, 8), 0, 9) == [] and without((3, 8), 9, 12) == [(3, 8)]
+    shares = [share([[(2, 9), (11, 12), (20, 30)]] * 4, rank) for rank in range(4)]
+    assert shares == [[(2, 4), (11, 12), (20, 23)], [(4, 6), (23, 26)], [(6, 8), (26, 28)], [(8, 9), (28, 30)]]
+    assert share([[(3, 8)], [(5, 6)]], 0) == [(3, 5), (5, 6), (6, 8)] and share([[(3, 8)], [(5, 6)]], 1) == []

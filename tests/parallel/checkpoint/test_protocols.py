@@ -10,7 +10,7 @@ from gridgrad.nn import LOSSES, OPTIMIZERS, SGD
 from gridgrad.nn.device import to_host
 from gridgrad.parallel import ProcessGrid, distribute
 from gridgrad.parallel.checkpoint.restore import newest
-from gridgrad.parallel.checkpoint.saver import Policy, Saver
+from gridgrad.parallel.checkpoint.saver import Saver
 from gridgrad.parallel.checkpoint.state import NetworkState
 from gridgrad.parallel.protocols import protocol_names
 from gridgrad.parallel.protocols.workers import one_worker
@@ -75,7 +75,7 @@ def interrupted(comm, sizes, text, directory, **options):
     """What `results` returns, of a training that writes a checkpoint after SAVED steps and goes on."""
     with spread(comm, sizes, network(), reduction=reduction_for(text)) as (net, workers):
         worker = Worker(net, workers, text, **options)
-        saver = Saver(comm, net, worker.participants, Policy(directory, SAVED), workers)
+        saver = Saver(comm, net, worker.participants, directory, workers, SAVED)
         worker.train(saver)
         saver.close()
         assert saver.written == 1
@@ -159,7 +159,7 @@ def test_a_training_that_is_complete_only_ends(comm):
         for text in texts:
             with folder(comm) as directory, spread(comm, {"batch": 2}, network()) as (net, workers):
                 worker = Worker(net, workers, text).train()
-                saver = Saver(comm, net, worker.participants, Policy(directory), workers)
+                saver = Saver(comm, net, worker.participants, directory, workers)
                 saver.save(STEPS)
                 saver.close()
                 _, state = worker.finish()
@@ -205,7 +205,7 @@ def test_checkpoints_come_after_so_many_steps_also_between_two_means(comm):
     """Between two means the workers do not ask each other anything; how many steps there are, they know."""
     with folder(comm) as directory, spread(comm, {"batch": 2}, network()) as (net, workers):
         worker = Worker(net, workers, "local:3")
-        saver = Saver(comm, net, worker.participants, Policy(directory, 4, every=3), workers)
+        saver = Saver(comm, net, worker.participants, directory, workers, 4, every=3)
         worker.train(saver, 20)
         saver.close()
         worker.finish()

@@ -1,12 +1,10 @@
-"""What a checkpoint holds: each element once. One file shows it whole, and any placement goes on from it."""
+"""What a checkpoint holds: each element once. Any placement goes on from it."""
 
 import threading
 from functools import partial
 from itertools import product
-from math import prod
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 
@@ -17,11 +15,10 @@ from gridgrad.parallel import ProcessGrid, distribute
 from gridgrad.parallel.checkpoint import saver as saver_module
 from gridgrad.parallel.checkpoint.manifest import found_in
 from gridgrad.parallel.checkpoint.pieces import pieces_of, written_slices
-from gridgrad.parallel.checkpoint.restore import newest
-from gridgrad.parallel.checkpoint.saver import Agreement, Policy, Program, Saver
-from gridgrad.parallel.checkpoint.shard_file import ShardFile, write_shard
+from gridgrad.parallel.checkpoint.restore import newest, whole_array
+from gridgrad.parallel.checkpoint.saver import Agreement, Saver
+from gridgrad.parallel.checkpoint.shard_file import Shard, write_shard
 from gridgrad.parallel.job.run import UserError
-from gridgrad.parallel.placement.partition import size
 from gridgrad.parallel.protocols.protocol import SentParameters
 from gridgrad.parallel.sync.overlapped import OverlappedReduction
 from gridgrad.parallel.sync.reduction import BlockingReduction
@@ -39,7 +36,7 @@ def counts_of(shards, path):
     """{array: how often each element of it is in some files}."""
     found = {}
     for shard in shards:
-        for piece in shard.pieces.get(path, ()):
+        for piece in (piece for (kind, _), parts in shard.parts.items() if kind == path for piece, _ in parts):
             count = found.setdefault(piece.array, np.zeros(piece.shape, int))
             for block, _ in piece.blocks():
                 put(count, block, take(count, block) + 1)
@@ -47,31 +44,27 @@ def counts_of(shards, path):
 
 
 def examine(training, directory):
-    """Fail unless each element is in one file and `whole.h5` has the global arrays. Collective."""
+    """Fail unless each element is in one file and the files have the global arrays. Collective."""
     pairs = training.net.parameters + training.net.buffers
     arrays = {f"{layer.name}.{p.name}": training.net.global_value(p, everywhere=True) for layer, p in pairs}
     if training.grid.rank:
         return
     folder = found_in(directory)[0][0].folder
-    shards = [ShardFile(path) for path in sorted(folder.glob("rank-*.h5"))]
+    shards = [Shard(path) for path in sorted(folder.glob("rank-*.h5"))]
     assert len(shards) == training.grid.size
-    with h5py.File(folder / "whole.h5", locking=False) as whole:  # as its sources are open
-        for kind, of in (("parameters", training.net.parameters), ("buffers", training.net.buffers)):
-            path, names = f"network/{kind}", [f"{layer.name}.{p.name}" for layer, p in of]
-            counts = counts_of(shards, path)
-            assert counts.keys() == set(names)
-            for name in names:
-                expected = to_host(arrays[name])
-                assert np.array_equal(whole[f"{path}/{name}"][...], expected)
-                assert counts[name].max(initial=0) <= 1 and not expected[counts[name] == 0].any()
-        for name in training.optimizer.state_names:
-            counts = counts_of(shards, f"optimizer/{name}")
-            parameters = counts_of(shards, "network/parameters")
-            assert counts.keys() == parameters.keys()
-            assert all(np.array_equal(counts[array], count) for array, count in parameters.items())
-            assert whole[f"optimizer/{name}"].keys() == parameters.keys()
-    for shard in shards:
-        shard.__exit__()
+    for kind, of in (("parameters", training.net.parameters), ("buffers", training.net.buffers)):
+        path, names = f"network/{kind}", [f"{layer.name}.{p.name}" for layer, p in of]
+        counts = counts_of(shards, path)
+        assert counts.keys() == set(names)
+        for name in names:
+            expected = to_host(arrays[name])
+            assert np.array_equal(whole_array(shards, path, name), expected)
+            assert counts[name].max(initial=0) <= 1 and not expected[counts[name] == 0].any()
+    for name in training.optimizer.state_names:
+        counts = counts_of(shards, f"optimizer/{name}")
+        parameters = counts_of(shards, "network/parameters")
+        assert counts.keys() == parameters.keys()
+        assert all(np.array_equal(counts[array], count) for array, count in parameters.items())
 
 
 def check(comm, save, resume, batches, expected, words, micro_batches=1):
@@ -215,8 +208,8 @@ def test_checkpoints_come_every_so_many_steps_and_the_best_stays(comm):
     values = iter([0.5, 0.1, 0.4, 0.3, 0.2, 0.6])
     with folder(comm) as directory, ProcessGrid(comm, batch=comm.size) as grid:
         training = Training(grid, images(), sgd)
-        policy, program = Policy(directory, steps=2, keep=2), Program(value=lambda: next(values))
-        saver = Saver(comm, training.net, training.participants, policy, program=program)
+        options = {"steps": 2, "keep": 2, "value": lambda: next(values)}
+        saver = Saver(comm, training.net, training.participants, directory, **options)
         for x, y in minibatches(6) * 2:
             saver.boundary(training.net.step)
             training.net.learn(x, y, training.loss, training.optimizer)
@@ -244,7 +237,7 @@ def test_a_checkpoint_that_is_due_by_time_is_made_once_and_nobody_waits_for_the_
     with folder(comm) as directory, ProcessGrid(comm, batch=comm.size) as grid:
         training = Training(grid, images(), sgd)
         monkeypatch.setattr(saver_module.time, "monotonic", lambda: now[0] if comm.rank == 0 else 0.0)
-        saver = Saver(comm, training.net, training.participants, Policy(directory, minutes=2))
+        saver = Saver(comm, training.net, training.participants, directory, minutes=2)
         late = int(comm.size > 1)
         for step in range(12):
             now[0] = 60.0 * min(step, 3)
@@ -254,7 +247,7 @@ def test_a_checkpoint_that_is_due_by_time_is_made_once_and_nobody_waits_for_the_
                 assert saver.written == 0, step
             elif step == 9:
                 disk.set()
-                saver._writing.wait()
+                saver._writing.thread.join()
         assert saver.written == 1 and saver._writing is None
         saver.close()
         comm.Barrier()
@@ -311,4 +304,4 @@ def test_a_damaged_checkpoint_is_passed_over_by_all_ranks(comm):
             f"passed over: {found[1].folder / 'manifest.json'}: damaged",
             f"passed over, since damaged: {found[0].folder / 'rank-0002.h5'} has {size_of} bytes instead of {size_of + 1}",
         ]
-        assert sum(prod(map(size, piece.block)) for piece in checkpoint._shards[0][2]["network/parameters"]) > 0
+        assert checkpoint._shards[0].parts

@@ -18,7 +18,7 @@ from gridgrad.parallel import ProcessGrid, parallelize, resumable_steps
 from gridgrad.parallel.checkpoint import saver
 from gridgrad.parallel.checkpoint.manifest import found_in
 from gridgrad.parallel.checkpoint.script import from_json, to_json
-from gridgrad.parallel.checkpoint.shard_file import ShardFile, write_shard
+from gridgrad.parallel.checkpoint.shard_file import Shard, write_shard
 from tests.mpi import mpi
 from tests.parallel.checkpoint.training import folder, minibatches
 
@@ -99,10 +99,8 @@ def test_what_is_kept_is_that_of_the_step(comm, monkeypatch):
     with folder(comm) as directory, ProcessGrid(comm, batch=comm.size) as grid:
         Script(grid).train(directory, 4, lambda step: step == 2 and changed.set(), checkpoint_steps=2, keep=9)
         comm.Barrier()
-        by_step = {one.step: ShardFile(one.folder / "rank-0000.h5") for one in found_in(directory)[0]}
+        by_step = {one.step: Shard(one.folder / "rank-0000.h5") for one in found_in(directory)[0]}
         assert by_step[2].numbers["kept"] == {"content": {"seen": [0, 1]}} and sorted(by_step) == [2, 4]
-        for shard in by_step.values():
-            shard.__exit__()
 
 
 SCRIPT = """

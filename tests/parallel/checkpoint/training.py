@@ -12,7 +12,7 @@ from gridgrad.nn import LOSSES, BatchNorm, Conv2d, Dropout, Flatten, Linear, Seq
 from gridgrad.nn.device import to_host
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.checkpoint.restore import newest
-from gridgrad.parallel.checkpoint.saver import Policy, Program, Saver
+from gridgrad.parallel.checkpoint.saver import Saver
 from gridgrad.parallel.checkpoint.state import NetworkState, OptimizerState
 from gridgrad.parallel.job.waiting import meet
 from tests.parallel.equality import block, micro_batches_of
@@ -89,7 +89,7 @@ class Training:
 
     def save(self, directory, **options):
         """Write a checkpoint and wait until it is whole. Collective."""
-        saver = Saver(self.grid.comm, self.net, self.participants, Policy(directory), program=Program(**options))
+        saver = Saver(self.grid.comm, self.net, self.participants, directory, **options)
         saver.save(self.net.step)
         saver.close()
         assert saver.saved == saver.written == 1
