@@ -40,7 +40,9 @@ class Operation(NamedTuple):
 
 
 def sums_in_place(_, array, __):
-    starts = range(0, max(array.size, 1), MAX_ELEMENTS)
+    if array.size <= MAX_ELEMENTS:
+        return [(MPI.IN_PLACE, array, MPI.SUM)]
+    starts = range(0, array.size, MAX_ELEMENTS)
     return [(MPI.IN_PLACE, array[start : start + MAX_ELEMENTS], MPI.SUM) for start in starts]
 
 
@@ -114,15 +116,12 @@ class Group:
         return self._start(ALL_REDUCE, layer, flat.size, 0, flat, flat) if self.size > 1 else COMPLETE
 
     def all_gather(self, block, out, counts, layer):
-        """Concatenate the blocks of all ranks (counts[r] elements of rank r), in rank order, into `out` on every rank."""
-        self._run(ALL_GATHER, layer, block.size, 0, block, out, counts)
-
-    def all_gather_in_place(self, array, counts, layer):
-        """All-gather of the blocks of `array`, in which each rank's own block is at its place already. sum(counts) elements."""
-        self._run(ALL_GATHER, layer, counts[self.rank], 0, array, array, counts)
+        """Concatenate the blocks of all ranks (counts[r] elements of rank r), in rank order, into `out` on every rank. In place
+        where `block` is `out`: then each rank's own block is at its place already."""
+        self._run(ALL_GATHER, layer, counts[self.rank], 0, block, out, counts)
 
     def start_all_gather_in_place(self, array, counts, layer):
-        """Begin `all_gather_in_place`; return a Transfer."""
+        """Begin an `all_gather` in place; return a Transfer."""
         return self._start(ALL_GATHER, layer, counts[self.rank], 0, array, array, counts)
 
     def reduce_scatter(self, blocks, out, counts, layer):

@@ -244,31 +244,24 @@ def within(part, inner):
 
 
 @lru_cache(maxsize=4096)
-def exchanged(outgoing, incoming, rank):
-    """(indices that this rank sends, the most that any rank sends or receives) in an exchange between two Partitions. Time and
-    memory are linear in the length of the dimension and the number of ranks that hold any index."""
-    needed, held = copies_before(incoming), copies_before(outgoing)
-    sent, most = 0, 0
-    for other in range(max(outgoing.occupied, incoming.occupied)):
-        before, behind = outgoing.part(other), incoming.part(other)
+def most_exchanged(outgoing, incoming):
+    """The most indices that any rank sends or receives in an exchange between two Partitions. Time and memory are linear in the
+    length of the dimension and the number of ranks that hold any index."""
+    # For each i, how many copies the ranks together hold of the indices below i.
+    needed, held = (np.concatenate(([0], np.cumsum(partition.holders))) for partition in (incoming, outgoing))
+    most = 0
+    for rank in range(max(outgoing.occupied, incoming.occupied)):
+        before, behind = outgoing.part(rank), incoming.part(rank)
         kept = size(common(before, behind))
-        sends, receives = copies_of(before, needed) - kept, copies_of(behind, held) - kept
-        most = max(most, sends, receives)
-        if other == rank:
-            sent = sends
-    return sent, most
+        most = max(most, copies_of(before, needed) - kept, copies_of(behind, held) - kept)
+    return most
 
 
-def copies_before(partition):
-    """For each i from 0 to the length of the dimension: how many copies the ranks together hold of the indices below i."""
-    return np.concatenate(([0], np.cumsum(partition.holders)))
-
-
-def copies_of(part, before):
-    """How many copies the ranks together hold of the indices of a part. before: a result of `copies_before`."""
+def copies_of(part, below):
+    """How many copies the ranks together hold of the indices of a part. below: for each i, of the indices below i."""
     if isinstance(part, slice):
-        return int(before[part.stop] - before[part.start])
-    return int((before[part + 1] - before[part]).sum())
+        return int(below[part.stop] - below[part.start])
+    return int((below[part + 1] - below[part]).sum())
 
 
 def resized(shape, dim, length):

@@ -27,7 +27,7 @@ from gridgrad.nn.layer import Block, Layer, Parameter
 from gridgrad.nn.sequence import leaves
 from gridgrad.parallel.grid.process_grid import BATCH, MODEL
 from gridgrad.parallel.placement.layer_kinds import kind_of
-from gridgrad.parallel.placement.moves import place_of
+from gridgrad.parallel.placement.moves import index_of
 from gridgrad.parallel.placement.partition import EMPTY, Partition, Split, indices, positions, union
 from gridgrad.parallel.placement.placements import AtRank, C, Copies, N, PartialShard, Replicate, Shard, Tile
 from gridgrad.parallel.placement.plan import OUTPUTS, Plan
@@ -113,7 +113,7 @@ class Product:
     def __init__(self, layer, inputs, outputs, needed, made, held):
         kernel = [slice(0, n) for n in layer.weight.shape[:-2]]
         self.block = layer.placed(weight=Block((*kernel, inputs, outputs)), bias=Block((EMPTY,)))
-        self.rows, self.columns = (place_of(C, positions(part, whole)) for part, whole in ((inputs, needed), (outputs, made)))
+        self.rows, self.columns = (index_of(C, positions(part, whole)) for part, whole in ((inputs, needed), (outputs, made)))
         self.is_whole = (len(inputs), len(outputs)) == (len(needed), len(made))
         rows, columns = np.divmod(held, layer.outputs)
         inside = np.flatnonzero(np.isin(rows, inputs) & np.isin(columns, outputs))

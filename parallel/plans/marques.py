@@ -23,7 +23,7 @@ from gridgrad.nn.kernels.workspace import column_sums
 from gridgrad.nn.layer import Block, Layer
 from gridgrad.nn.layers.conv import Conv2d
 from gridgrad.parallel.grid.process_grid import BATCH, MODEL
-from gridgrad.parallel.placement.moves import MOVES, Move, place_of
+from gridgrad.parallel.placement.moves import MOVES, Move, index_of
 from gridgrad.parallel.placement.partition import EMPTY, Partition, Split, resized, size
 from gridgrad.parallel.placement.placements import MASTER, AtMaster, C, Copies, N, PartialShard, Shard
 from gridgrad.parallel.placement.plan import OUTPUTS, Plan, output_columns
@@ -78,7 +78,7 @@ class HandOut(MasterMove):
         for rank, part in enumerate(self.incoming.parts):
             sent[rank] = x
             if size(part) < x.shape[dim]:
-                block = x[place_of(dim, part)]
+                block = x[index_of(dim, part)]
                 sent[rank] = space(f"to {rank}", block.shape, block.dtype)
                 sent[rank][...] = block
         self.exchange(x, sent, {}, layer)
@@ -120,7 +120,7 @@ class HandIn(MasterMove):
         for rank, block in blocks.items():
             if not size(parts[rank]):  # a rank without kernels has no samples either, so that its block does not fit
                 continue
-            where = place_of(dim, parts[rank])
+            where = index_of(dim, parts[rank])
             if self.adds:
                 out[where] += block
             else:

@@ -18,7 +18,6 @@ from gridgrad.parallel.grid.group import Group
 from gridgrad.parallel.grid.process_grid import BATCH, ProcessGrid
 from gridgrad.parallel.job.waiting import meet
 from gridgrad.parallel.placement.layout import gather_blocks
-from gridgrad.parallel.placement.moves import sum_in_place
 from gridgrad.parallel.placement.partition import Partition, size
 from gridgrad.parallel.plans.place_network import Placed
 from gridgrad.parallel.sync.reduction import BlockingReduction, Reduction
@@ -153,7 +152,7 @@ class ParallelSequential(Sequential):
         if dx is None:
             return None
         dx = xp.ascontiguousarray(dx)
-        sum_in_place(self.grid.group(*self.input.summed), dx, "input gradient")
+        self.grid.group(*self.input.summed).all_reduce(dx, "input gradient")
         return dx
 
     def learn(self, x: ArrayLike, y: ArrayLike, loss: Any, optimizer: Any) -> float:
