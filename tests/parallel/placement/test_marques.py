@@ -25,9 +25,10 @@ from gridgrad.nn.sequence import shapes
 from gridgrad.parallel import ProcessGrid, Redistribute, Trace, parallelize, train_step
 from gridgrad.parallel.grid.devices import use_device
 from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.placement.partition import Partition
+from gridgrad.parallel.placement.partition import Partition, Split
 from gridgrad.parallel.placement.placements import MASTER, AtMaster, C, Copies, N, Shard
-from gridgrad.parallel.plans.marques import KERNELS, EachWhole, at_master
+from gridgrad.parallel.placement.plan import OUTPUTS
+from gridgrad.parallel.plans.marques import EachWhole
 from gridgrad.parallel.prediction.cost import Cost, slowest_rank
 from gridgrad.parallel.prediction.machine import read
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
@@ -144,9 +145,9 @@ def test_the_halves_of_backward_and_the_gradient_of_the_input_equal_serial(comm)
 def test_what_is_handed_out_is_handed_in(comm):
     """The adjoint identity <F x, y> = <x, F* y> of all three arrays of a convolution."""
     rng = np.random.default_rng(0)
-    kernels, held = Partition.weighted(11, tuple(UNEVEN[: comm.size])), AtMaster(N, at_master(comm.size))
+    kernels, held = Partition.weighted(11, tuple(UNEVEN[: comm.size])), AtMaster(N, Split.at_rank(comm.size, MASTER))
     copies = Copies(N, EachWhole(tuple(n > 0 for n in kernels.sizes)))
-    whole, shares = AtMaster(KERNELS, Partition.at_rank(11, comm.size, MASTER)), Shard(KERNELS, kernels)
+    whole, shares = AtMaster(OUTPUTS, Partition.at_rank(11, comm.size, MASTER)), Shard(OUTPUTS, kernels)
     with ProcessGrid(comm, model=comm.size) as grid:
         group = grid.group("model")
         for source, target, shape in (
