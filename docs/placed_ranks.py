@@ -46,7 +46,7 @@ class Rank:
     @property
     def layers_with_weights(self):
         """The Linear and Conv2d layers; a HaloConv2d or a GatheredLinear contains one."""
-        inner = [getattr(layer, "conv", getattr(layer, "linear", layer)) for layer in self.placed.layers]
+        inner = [getattr(layer, "conv", getattr(layer, "layer", layer)) for layer in self.placed.layers]
         return [layer for layer in inner if layer.kind]
 
     def _held(self, name, layout):

@@ -21,8 +21,8 @@ from gridgrad.nn.layer import Block
 from gridgrad.nn.sequence import leaves, shapes
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import BATCH, HEIGHT, MODEL
-from gridgrad.parallel.placement.gathered_linear import GatheredLinear
 from gridgrad.parallel.placement.moves import move_between
+from gridgrad.parallel.placement.overlapped_layers import GatheredLinear
 from gridgrad.parallel.placement.partition import Partition, resized
 from gridgrad.parallel.placement.placements import MASTER, C, H, Shard
 from gridgrad.parallel.placement.plan import INPUTS, OUTPUTS, weighted

@@ -117,6 +117,9 @@ class Partition:
     def __hash__(self):
         return hash((self.length, self.ranks))
 
+    def __reduce__(self):  # how it is pickled: functions can not be
+        return Partition.of, (self.length, self.parts)
+
     def __repr__(self):
         sizes = [self.size(rank) for rank in range(min(self.ranks, 8))]
         return f"Partition({self.length} as {'+'.join(map(str, sizes))}{'+..' if self.ranks > 8 else ''})"

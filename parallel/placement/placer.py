@@ -12,10 +12,9 @@ from gridgrad.nn import Linear
 from gridgrad.nn.device import xp
 from gridgrad.nn.layer import Layer, Parameter
 from gridgrad.parallel.grid.process_grid import STAGE
-from gridgrad.parallel.placement.gathered_linear import GatheredLinear
-from gridgrad.parallel.placement.halo_conv import HaloConv2d
 from gridgrad.parallel.placement.layer_kinds import kind_of
 from gridgrad.parallel.placement.layout import Layout
+from gridgrad.parallel.placement.overlapped_layers import GatheredLinear, HaloConv2d
 from gridgrad.parallel.placement.partition import Partition, Split
 from gridgrad.parallel.placement.placements import MASTER, PIXELS, AtMaster, AtRank, C, N, Partial, Replicate, Shard
 from gridgrad.parallel.placement.plan import Plan
@@ -162,7 +161,7 @@ class Placer:
             for halo in halos[:-1]:
                 self.append(halo, layer.name)
             if halos:
-                block = HaloConv2d(block, halos[-1])
+                block = HaloConv2d(halos[-1], block)
         self.append(block, layer.name)
         self.at |= outputs
         for axis, plan in plans.items():

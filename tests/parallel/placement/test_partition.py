@@ -1,5 +1,6 @@
 """Partitions: every index where it belongs, for even, weighted, grouped and owner-map partitions, empty parts included."""
 
+import pickle
 from itertools import product
 
 import numpy as np
@@ -67,6 +68,7 @@ def test_equal_partitions_are_equal_however_they_were_made():
     even = Partition.even(8, 2)
     for other in (Partition.weighted(8, (1, 1)), Partition.owned([0] * 4 + [1] * 4, 2), Partition.even(4, 2).grouped(2)):
         assert even == other and hash(even) == hash(other)
+    assert pickle.loads(pickle.dumps(even)) == even
     for other in (Partition.even(8, 3), Partition.even(9, 2), Partition.weighted(8, (3, 1)), 8):
         assert even != other
 
