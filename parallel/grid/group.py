@@ -1,4 +1,4 @@
-"""A group of ranks and its collectives: blocking ones, and those that proceed while the rank computes.
+"""A group of ranks and its collectives: blocking ones, and those that proceed while the rank computes; and what counts them.
 
 They send buffers, never pickles, and are counted in the tally of the grid under the name `layer`. Arrays must be contiguous.
 Unless stated otherwise each rank may have them on the host or on the device. `counts` are numbers of elements, one for each
@@ -10,7 +10,11 @@ the device then go through the host, because few MPI libraries can sum in a GPU'
 """
 
 import math
+import time
+from collections import defaultdict
 from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import accumulate
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -18,15 +22,119 @@ from typing import NamedTuple
 import numpy as np
 from mpi4py import MPI
 
-from gridgrad.nn.device import xp
+from gridgrad.nn.device import synchronise, xp
+from gridgrad.nn.observer import Observable
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.devices import Staging, staging
-from gridgrad.parallel.grid.tally import Call
+from gridgrad.parallel.job.waiting import here
 
+TRIPS = 20  # round trips in a comparison of two clocks
 MAX_ELEMENTS = 1 << 27  # the most in one all-reduce: some MPI libraries fail on messages of 2^31 bytes and more
 LONG_GATHER = 1 << 19  # bytes above which MPICH's blocking all-gather takes twice as long, since it sends pieces of 32 KiB
 IS_MPICH = MPI.get_vendor()[0] == "MPICH"
 TAGS = 1 << 14  # how many message tags are used in turn; every MPI library has at least that many
+
+
+# ----- what was sent
+
+
+class WallClock:
+    """Real time. Simulated workers have a clock whose time is virtual instead."""
+
+    now = staticmethod(time.perf_counter)  # returns the time in seconds
+
+    def compare(self, comm):
+        """(now, offset, accuracy) in seconds: at the local time `now`, rank 0's clock shows `now + offset`. Collective."""
+        # Cristian 1989: rank 0 answers a message with its time. Taken to be the middle of the round trip, that time is wrong by
+        # at most half the round trip, the accuracy. The fastest of several round trips is used.
+        word, trips = np.empty(1), []
+        if comm.rank == 0:
+            for other in range(1, comm.size):
+                for _ in range(TRIPS):
+                    comm.Recv(word, other)
+                    word[0] = time.perf_counter()
+                    comm.Send(word, other)
+            return time.perf_counter(), 0.0, 0.0
+        for _ in range(TRIPS):
+            sent = time.perf_counter()
+            comm.Send(word, 0)
+            comm.Recv(word, 0)
+            arrived = time.perf_counter()
+            trips.append((arrived - sent, sent, float(word[0])))
+        trip, sent, there = min(trips)
+        middle = sent + trip / 2
+        return middle, there - middle, trip / 2
+
+
+@dataclass
+class Record:
+    """What one entry of a tally has counted."""
+
+    calls: int = 0  # of this rank
+    bytes: int = 0  # that it sent
+    seconds: float = 0.0  # spent in the calls
+    messages: int = 0  # from point to point that it sent; those within MPI's collectives are not known
+
+
+class Tally(Observable):
+    """Counts this rank's communication: `records` is {(layer, kind of collective): Record}.
+    Observers that are registered here are told of every collective: see `nn/observer.py`."""
+
+    def __init__(self):
+        self.clock = WallClock()
+        self.records = defaultdict(Record)
+
+    def clear(self):
+        self.records.clear()
+
+    @contextmanager
+    def set_aside(self):
+        """A `with` block whose communication is neither counted nor reported to observers, such as that of an evaluation."""
+        before, self.records, self.observer = (self.records, self.observer), defaultdict(Record), None
+        try:
+            yield
+        finally:
+            self.records, self.observer = before
+
+    @property
+    def seconds(self):
+        """The seconds that this rank has spent in communication, over all entries."""
+        return sum(record.seconds for record in self.records.values())
+
+
+class Call:
+    """A `with` block around one call of MPI, which is counted, timed, and told to the watchdog and observers.
+    sent: bytes, by this rank. calls: 1 where a collective runs or begins, 0 where it is tested or waited for."""
+
+    __slots__ = "calls", "group", "kind", "layer", "messages", "sent", "start"
+
+    def __init__(self, group, kind, layer, sent, calls=1, messages=0):
+        self.group, self.kind, self.layer = group, kind, layer
+        self.sent, self.calls, self.messages = int(sent), calls, messages
+
+    def __enter__(self):
+        if not xp.is_cpu:
+            synchronise()  # else the end of its earlier computations would be counted as communication
+        self.start = self.group.tally.clock.now()
+        here.entered += 1
+        here.calls.append(self)
+
+    def __exit__(self, error, *_):
+        here.calls.pop()
+        if error:
+            return
+        tally = self.group.tally
+        stop, record = tally.clock.now(), tally.records[self.layer, self.kind]
+        record.calls += self.calls
+        record.bytes += self.sent
+        record.seconds += stop - self.start
+        record.messages += self.messages
+        if tally.observer:
+            tell = tally.observer.collective if self.calls else tally.observer.advanced
+            tell(self.group, self.layer, self.kind, self.sent, self.start, stop)
+
+
+# ----- collectives
 
 
 class Operation(NamedTuple):
@@ -190,9 +298,10 @@ class Group:
     def point_to_point(self, outgoing, incoming, tag):
         """Post the messages of `start_point_to_point` without counting them; return a RequestSet. tag: of `next_tag`.
         Unlike MPI's collectives, several of these need not begin in the same order on all ranks."""
-        others = [rank for rank in range(self.size) if rank != self.rank]
-        requests = [self.comm.Irecv(incoming[rank], rank, tag) for rank in others if incoming[rank].size]
-        return RequestSet(requests + [self.comm.Isend(outgoing[rank], rank, tag) for rank in others if outgoing[rank].size])
+        others, requests = [rank for rank in range(self.size) if rank != self.rank], RequestSet()
+        requests += [self.comm.Irecv(incoming[rank], rank, tag) for rank in others if incoming[rank].size]
+        requests += [self.comm.Isend(outgoing[rank], rank, tag) for rank in others if outgoing[rank].size]
+        return requests
 
     def next_tag(self):
         """A message tag that no transfer under way uses, the same on all ranks, which ask for tags in the same order."""
@@ -205,17 +314,14 @@ def pieces(flat, counts):
     return [flat[stop - count : stop] for stop, count in zip(accumulate(counts), counts)]
 
 
-class RequestSet:
+class RequestSet(list):
     """Several MPI requests that are tested and waited for together, as an MPI.Request is."""
 
-    def __init__(self, requests):
-        self.requests = requests
-
     def Test(self):
-        return MPI.Request.Testall(self.requests)
+        return MPI.Request.Testall(self)
 
     def Wait(self):
-        MPI.Request.Waitall(self.requests)
+        MPI.Request.Waitall(self)
 
 
 class Transfer:

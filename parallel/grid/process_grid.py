@@ -16,8 +16,7 @@ from mpi4py import MPI
 
 from gridgrad.nn.arguments import whole_number
 from gridgrad.parallel.grid.devices import agree_on_kernels, ranks_on_cpus
-from gridgrad.parallel.grid.group import Group
-from gridgrad.parallel.grid.tally import Tally
+from gridgrad.parallel.grid.group import Group, Tally
 from gridgrad.parallel.job.run import end_job_when_uncaught
 
 STAGE = "stage"  # the axis along which whole layers are divided, for a pipeline

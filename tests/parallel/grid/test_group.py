@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from gridgrad.parallel.grid.group import Group
+from gridgrad.parallel.grid.group import Group, Tally
 from gridgrad.parallel.grid.process_grid import ProcessGrid
-from gridgrad.parallel.grid.tally import Tally
 from tests.mpi import mpi
 
 

@@ -30,7 +30,7 @@ from gridgrad.nn.sequence import with_branches
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
 from gridgrad.parallel.grid import group as grid_groups
 from gridgrad.parallel.grid import tally as clocks
-from gridgrad.parallel.grid.tally import Call, WallClock
+from gridgrad.parallel.grid.group import Call, WallClock
 from gridgrad.parallel.observe.span_observer import METHODS, Profile
 from gridgrad.parallel.observe.timeline import TimelineEvent, last_needed, waiting
 from gridgrad.parallel.observe.trace import Trace, to_clock_of_rank_0

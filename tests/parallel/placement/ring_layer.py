@@ -10,7 +10,7 @@ import numpy as np
 
 from gridgrad.parallel.grid.collectives import Collective, all_but_own, even_counts, everyone
 from gridgrad.parallel.grid.devices import staging
-from gridgrad.parallel.grid.tally import Call
+from gridgrad.parallel.grid.group import Call
 from gridgrad.parallel.placement.moves import AllGather, move_of
 from gridgrad.parallel.placement.partition import resized
 from gridgrad.parallel.placement.redistribute import Redistribute
