@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.grid.process_grid import AXES, places
+from gridgrad.parallel.grid.process_grid import AXES, GridDescription, places
 from gridgrad.parallel.placement.layout import Layout
 from gridgrad.parallel.placement.plan import weighted_in
 from gridgrad.parallel.plans.place_network import Placed, place

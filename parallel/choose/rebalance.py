@@ -12,8 +12,7 @@ from mpi4py import MPI
 
 from gridgrad.nn.layer import Layer
 from gridgrad.nn.sequence import leaves
-from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.grid.process_grid import MODEL
+from gridgrad.parallel.grid.process_grid import MODEL, GridDescription
 from gridgrad.parallel.job.waiting import broadcast
 from gridgrad.parallel.observe.span_observer import SpanObserver
 from gridgrad.parallel.placement.partition import most_exchanged

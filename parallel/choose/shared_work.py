@@ -19,8 +19,7 @@ from gridgrad.nn import Context, Sequential
 from gridgrad.nn.device import synchronise, to_device
 from gridgrad.nn.layer import Block
 from gridgrad.nn.sequence import leaves, shapes
-from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.grid.process_grid import BATCH, HEIGHT, MODEL
+from gridgrad.parallel.grid.process_grid import BATCH, HEIGHT, MODEL, GridDescription
 from gridgrad.parallel.placement.moves import move_between
 from gridgrad.parallel.placement.overlapped_layers import GatheredLinear
 from gridgrad.parallel.placement.partition import Partition, resized

@@ -12,8 +12,7 @@ from math import inf
 import numpy as np
 
 from gridgrad.parallel.choose.shared_work import BUDGET, ORDER, MeasuredSeconds, PredictedSeconds, RankCosts
-from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.grid.process_grid import BATCH, HEIGHT, MODEL, STAGE, places
+from gridgrad.parallel.grid.process_grid import BATCH, HEIGHT, MODEL, STAGE, GridDescription, places
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.plans.place_network import checked
 from gridgrad.parallel.prediction.machine import Machine

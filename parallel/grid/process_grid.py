@@ -7,6 +7,8 @@ k axes have several ranks there are 2^k + 1 beside the Cartesian one, and one mo
 import os
 import re
 from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import combinations, product
 from math import prod
 from typing import Any
@@ -109,6 +111,74 @@ def neighbours(comm):
         together.Free()
         comm.Set_attr(KEY[0], found)
     return found
+
+
+@lru_cache(maxsize=4096)
+def ranks_at(sizes, place):
+    """The numbers of the ranks with these coordinates along `AXES`, where None stands for any: a rising tuple."""
+    ranks = (0,)
+    for size, coordinate in zip(sizes, place, strict=True):
+        ranks = tuple(rank * size + at for rank in ranks for at in (range(size) if coordinate is None else (coordinate,)))
+    return ranks
+
+
+@dataclass(frozen=True)
+class GroupDescription:
+    """The ranks along some axes of a grid, like a `Group` but without a communicator.
+    on_node: how many of them are on this rank's node, where that matters. axes: along which they differ."""
+
+    size: int
+    rank: int
+    on_node: int = 0
+    axes: frozenset = field(default=frozenset(), compare=False)
+
+
+class GridDescription:
+    """A grid without processes, to predict what a rank does: {axis: ranks} and its {axis: coordinate}; axes left out have size
+    1 and coordinate 0. ranks_per_node: how many ranks, consecutive in rank order, share a node; by default all do."""
+
+    on_cpus = True  # the cost model predicts no others
+
+    def __init__(self, sizes, coordinates=None, ranks_per_node=None):
+        self.sizes = {axis: sizes.get(axis, 1) for axis in AXES}
+        self.coordinates = dict.fromkeys(AXES, 0) | (coordinates or {})
+        self.size = prod(self.sizes.values())
+        self.ranks_per_node = min(ranks_per_node or self.size, self.size)
+        self._groups = {}
+
+    def group(self, *axes):
+        """The ranks that differ from this one only along `axes`: a GroupDescription. See `ProcessGrid.group`."""
+        axes = frozenset(axes)
+        if axes not in self._groups:
+            rank, on_node, stride = 0, 1, self.size
+            for axis in AXES:
+                stride //= self.sizes[axis]
+                if axis in axes:
+                    rank = rank * self.sizes[axis] + self.coordinates[axis]
+                    on_node *= min(self.sizes[axis], max(1, self.ranks_per_node // stride))
+            self._groups[axes] = GroupDescription(prod(self.sizes[axis] for axis in axes), rank, on_node, axes)
+        return self._groups[axes]
+
+    def ranks_of(self, group):
+        """The numbers in the grid of the ranks of one of its groups, in the order of the group: a tuple."""
+        return self._ranks_at(dict.fromkeys(group.axes))
+
+    def rank_beside(self, axis, coordinate):
+        """The number in the grid of the rank that has another coordinate along an axis."""
+        return self._ranks_at({axis: coordinate})[0]
+
+    def _ranks_at(self, others):
+        """The ranks with the coordinates of this one except `others`, where None stands for any."""
+        coordinates = self.coordinates | others
+        return ranks_at(tuple(self.sizes.values()), tuple(coordinates[axis] for axis in AXES))
+
+    def spans_nodes(self, *axes):
+        """Whether the ranks that differ from this one only along `axes` are on several nodes."""
+        group = self.group(*axes)
+        return group.size > group.on_node
+
+    def __str__(self):
+        return written(self.sizes)
 
 
 class ProcessGrid:

@@ -14,8 +14,8 @@ from typing import Any
 from gridgrad.nn.device import to_device, xp
 from gridgrad.nn.kernels.window import along
 from gridgrad.parallel.grid.collectives import COLLECTIVES
-from gridgrad.parallel.grid.grid_description import GroupDescription
 from gridgrad.parallel.grid.group import Group
+from gridgrad.parallel.grid.process_grid import GroupDescription
 from gridgrad.parallel.placement.partition import EMPTY, common, most_exchanged, positions, resized, size
 from gridgrad.parallel.placement.placements import AtRank, Copies, Invariant, Partial, PartialShard, Replicate, Shard
 

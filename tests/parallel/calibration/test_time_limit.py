@@ -7,7 +7,7 @@ from gridgrad.parallel.calibration import measure, step_overhead, turns
 from gridgrad.parallel.calibration.core_speed import NormalisedTimer
 from gridgrad.parallel.calibration.turns import TimeLimit, in_words, spread
 from gridgrad.parallel.choose import this_machine
-from gridgrad.parallel.grid.grid_description import GroupDescription
+from gridgrad.parallel.grid.process_grid import GroupDescription
 from gridgrad.parallel.prediction import machine
 from tests.clock import Clock
 from tests.mpi import mpi

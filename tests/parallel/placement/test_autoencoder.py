@@ -10,8 +10,7 @@ from gridgrad.experiments.common import byte_formulas
 from gridgrad.nn import MSE, SGD, Linear, ReLU, Residual, Sequential, Sigmoid, TiedAutoencoder
 from gridgrad.nn.device import xp
 from gridgrad.parallel import PLANS, Partition, ProcessGrid, parallelize
-from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.grid.process_grid import AXES
+from gridgrad.parallel.grid.process_grid import AXES, GridDescription
 from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.plans.plans import ShardHiddenUnits
 from gridgrad.parallel.prediction.cost import Cost

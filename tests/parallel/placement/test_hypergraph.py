@@ -26,7 +26,7 @@ from gridgrad.nn import (
 )
 from gridgrad.nn.device import to_device, to_host
 from gridgrad.parallel import ProcessGrid, parallelize
-from gridgrad.parallel.grid.grid_description import GridDescription
+from gridgrad.parallel.grid.process_grid import GridDescription
 from gridgrad.parallel.partitioning.network_hypergraph import of_network
 from gridgrad.parallel.placement.plan import weighted
 from gridgrad.parallel.plans.hypergraph import MOST_PRODUCTS, Owners, PairedLayer, rectangles

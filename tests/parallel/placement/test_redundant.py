@@ -10,7 +10,7 @@ from gridgrad.nn import MSE, SGD, Adam, Linear, Sequential, SoftmaxCrossEntropy,
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
 from gridgrad.parallel.faults.replicas import ReplicaCheck
-from gridgrad.parallel.grid.grid_description import GridDescription
+from gridgrad.parallel.grid.process_grid import GridDescription
 from gridgrad.parallel.placement.placements import Invariant
 from gridgrad.parallel.plans.fewest_bytes import fewest_bytes
 from gridgrad.parallel.plans.plans import words_of

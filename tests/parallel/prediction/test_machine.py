@@ -8,7 +8,7 @@ from gridgrad.nn import Conv2d, Sequential
 from gridgrad.parallel.calibration import measure, probe, step_overhead
 from gridgrad.parallel.calibration.core_speed import NormalisedTimer
 from gridgrad.parallel.choose import this_machine
-from gridgrad.parallel.grid.grid_description import GridDescription, GroupDescription
+from gridgrad.parallel.grid.process_grid import GridDescription, GroupDescription
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.machine import checked, interpolated, names, on_lattice, read
