@@ -1,17 +1,5 @@
 """Placements: how a global array is distributed over the ranks along one axis of the process grid.
 
-| placement                      | meaning                                                              | adjoint        |
-|--------------------------------|----------------------------------------------------------------------|----------------|
-| `Shard(dim, partition)`        | the ranks of the axis hold parts of one dimension                    | the same       |
-| `Replicate`                    | every rank of the axis holds the whole array                         | `Partial`      |
-| `Partial`                      | the ranks of the axis hold partial sums, which add up to the array   | `Replicate`    |
-| `Invariant`                    | every rank of the axis holds the whole array, and the whole gradient | the same       |
-| `Copies(dim, partition)`       | the ranks hold parts that may overlap, such as a part and its halo   | `PartialShard` |
-| `PartialShard(dim, partition)` | the ranks hold partial sums of parts that may overlap                | `Copies`       |
-| `AtRank(dim, partition)`       | one rank holds the whole array                                       | the same       |
-| `AtMaster(dim, partition)`     | the first rank holds the whole array, and hands out what is needed   | the same       |
-| `Tile(inputs, outputs)`        | the ranks hold rectangles of a weight                                | the same       |
-
 The adjoint is the placement of the array's gradient. Where ranks hold copies of an element, each computes a partial sum of its
 gradient, and these must be added. Where they hold partial sums, the gradient of each of them is the gradient of the whole sum.
 
