@@ -8,6 +8,7 @@ Gholami et al. 2018). Their sum over the group is exact for blocks of any sizes;
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -32,6 +33,12 @@ def all_reduce_elements(elements, ranks, rank):
     """The elements that one rank sends in an all-reduce: a reduce-scatter of even blocks, then an all-gather of the sums."""
     own = elements // ranks + (rank < elements % ranks)
     return elements - own + own * (ranks - 1)
+
+
+@lru_cache(maxsize=4096)
+def elements_sent(kind, elements, own, ranks, rank):
+    """The elements that one rank sends in a collective of a kind: see `Collective.sent`."""
+    return COLLECTIVES[kind].sent(SimpleNamespace(size=ranks, rank=rank), elements, own)
 
 
 def rounded_up_log2(ranks):

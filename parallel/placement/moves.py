@@ -16,7 +16,7 @@ from gridgrad.nn.kernels.window import along
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.group import Group
 from gridgrad.parallel.grid.process_grid import GroupDescription
-from gridgrad.parallel.placement.partition import EMPTY, common, most_exchanged, positions, resized, size
+from gridgrad.parallel.placement.partition import common, most_exchanged, positions, resized, size
 from gridgrad.parallel.placement.placements import AtRank, Copies, Invariant, Partial, PartialShard, Replicate, Shard
 
 
@@ -109,20 +109,22 @@ class Move:
 
 
 class Blocks:
-    """How an array of a shape is cut along a dimension into `parts`, one for each rank, which lie in a flat buffer. apart:
-    whether the buffer has memory of its own even if the array has the blocks one after another, as `is_flat` says."""
+    """How an array of a shape is cut along a dimension into `parts`, one for each rank, which lie in a flat buffer. own: where
+    given, the rank whose block stays in the array; the buffer then has memory of its own even where the blocks lie in order."""
 
-    def __init__(self, shape, dim, parts, apart=False):
-        shapes = [resized(shape, dim, size(part)) for part in parts]
-        self.counts = list(map(prod, shapes))  # elements of each block
+    def __init__(self, shape, dim, parts, own=None):
+        lengths = list(map(size, parts))
+        self.row = prod(resized(shape, dim, 1))  # elements for one index of the dimension
+        self.kept = None if own is None else index_of(dim, parts[own])
+        self.counts = [0 if rank == own else length * self.row for rank, length in enumerate(lengths)]
         self.total = sum(self.counts)
-        ends = accumulate(map(size, parts))
+        ends = accumulate(lengths)
         in_order = all(not size(part) or isinstance(part, slice) and part.stop == end for part, end in zip(parts, ends))
-        self.is_flat = not apart and dim == 0 and in_order and self.total == prod(shape)
+        self.is_flat = own is None and dim == 0 and in_order and self.total == prod(shape)
         stops, self.cuts = accumulate(self.counts), {}  # {rank: (index in the array, slice of the buffer, shape)}
-        for rank, (part, block, stop, count) in enumerate(zip(parts, shapes, stops, self.counts, strict=True)):
+        for rank, (part, stop, count) in enumerate(zip(parts, stops, self.counts, strict=True)):
             if count and not self.is_flat:
-                self.cuts[rank] = index_of(dim, part), slice(stop - count, stop), block
+                self.cuts[rank] = index_of(dim, part), slice(stop - count, stop), resized(shape, dim, lengths[rank])
 
     def pack(self, x, space):
         """The flat buffer with the blocks of x: its own memory where they lie there one after another."""
@@ -242,7 +244,7 @@ class Exchange(Move):
 
     @cached_property
     def received_parts(self):
-        """For each rank, the indices of the whole dimension that this rank receives from it."""
+        """For each rank, the indices of the whole dimension that this rank receives from it, or keeps."""
         mine = self.incoming.part(self.group.rank)
         return [common(part, mine) for part in self.outgoing.parts]
 
@@ -255,17 +257,8 @@ class Exchange(Move):
         return self._blocks(self.there, self.incoming, self.received_parts)
 
     def _blocks(self, shape, partition, parts):
-        """The Blocks of the messages; parts: indices of the whole dimension, of which an array of this shape holds some."""
-        held, own = partition.part(self.group.rank), self.group.rank
-        inside = [EMPTY if rank == own else positions(part, held) for rank, part in enumerate(parts)]
-        return Blocks(shape, self.source.dim, inside, apart=True)
-
-    @cached_property
-    def kept(self):
-        """Where the elements that this rank keeps are in its array before the exchange, and in that after it."""
-        rank = self.group.rank
-        kept = self.sent_parts[rank]
-        return [index_of(self.source.dim, positions(kept, p.part(rank))) for p in (self.outgoing, self.incoming)]
+        held = partition.part(self.group.rank)
+        return Blocks(shape, self.source.dim, [positions(part, held) for part in parts], own=self.group.rank)
 
     @cached_property
     def has_gaps(self):
@@ -292,48 +285,39 @@ class Exchange(Move):
         """Copy the elements that this rank holds both before and after the exchange from x to out."""
         if self.has_gaps:
             out.fill(0)
-        before, behind = self.kept
-        out[behind] = x[before]
+        out[self.received_blocks.kept] = x[self.sent_blocks.kept]
 
     def finish(self, transfer, out):
         """Wait for the exchange, and copy what arrived into `out`, or add it where the ranks hold partial sums."""
         transfer.wait()
         self.received_blocks.unpack(transfer.received, out, self.adds)
 
-    @cached_property
-    def row(self):
-        """How many elements this rank's array has for one index of the dimension."""
-        return prod(resized(self.here, self.source.dim, 1))
+    @property
+    def messages(self):
+        return self.sent_blocks.counts
 
     @property
     def buffer(self):
-        return sum(self.messages), 0
+        return self.sent_blocks.total, 0
 
     @property
     def most(self):
-        return most_exchanged(self.outgoing, self.incoming) * self.row
-
-    @cached_property
-    def messages(self):
-        return self._counts(self.sent_parts)
-
-    def _counts(self, parts):
-        return [0 if rank == self.group.rank else size(part) * self.row for rank, part in enumerate(parts)]
+        return most_exchanged(self.outgoing, self.incoming) * self.sent_blocks.row
 
     @property
     def held(self):
-        return prod(self.there) + sum(self.messages) + sum(self._counts(self.received_parts))
+        return prod(self.there) + self.sent_blocks.total + self.received_blocks.total
 
     @property
     def copies(self):
         """As in Move: what is sent; and what is received or kept, of which sums are counted twice, since they are read too."""
-        rank, behind = self.group.rank, prod(self.here[self.source.dim % len(self.here) + 1 :])
+        rank, row, behind = self.group.rank, self.sent_blocks.row, prod(self.here[self.source.dim % len(self.here) + 1 :])
         packed, unpacked = Counter(), Counter()
         for other, (sent, received) in enumerate(zip(self.sent_parts, self.received_parts, strict=True)):
             times = 1 if other == rank else 1 + self.adds
             for copied, part, number in ((packed, sent, other != rank), (unpacked, received, times)):
                 if number and size(part):
-                    copied[behind * (size(part) if isinstance(part, slice) else 1)] += size(part) * self.row * number
+                    copied[behind * (size(part) if isinstance(part, slice) else 1)] += size(part) * row * number
         return packed, unpacked
 
 

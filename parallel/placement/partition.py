@@ -183,13 +183,7 @@ class Split:
     """How a dimension whose length is not known yet, such as the samples of a minibatch, will be divided over `ranks` ranks."""
 
     ranks: int
-    weights: tuple | None = None  # in proportion to which ranks get indices; None for even parts
-
-    def __post_init__(self):
-        if self.weights is not None:
-            if len(self.weights) != self.ranks:
-                raise ValueError(f"{len(self.weights)} weights for {self.ranks} ranks: give one for each rank")
-            Partition.weighted(0, self.weights)  # refuses weights that are none
+    weights: tuple | None = None  # a number for each rank, in proportion to which it gets indices; None for even parts
 
     @staticmethod
     def at_rank(ranks, rank):

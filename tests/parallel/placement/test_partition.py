@@ -130,8 +130,6 @@ def test_a_split_waits_for_the_length():
         (lambda: Partition.owned([0, -1], 3), "ranks from 0 to 2"),
         (lambda: Partition.owned([0.5], 3), "ranks from 0 to 2"),
         (lambda: Partition.of(3, (slice(1, 4),)), "outside of 3"),
-        (lambda: Split(2, (1, 2, 3)), "3 weights for 2 ranks"),
-        (lambda: Split(2, (0, 0)), "not all 0"),
     ],
 )
 def test_what_is_no_partition_is_refused(make, words):
