@@ -5,6 +5,7 @@ samples of the network's input or outputs where it is the first or last chunk. O
 Between chunks activations travel in the placement that they have along the other axes.
 """
 
+from copy import copy
 from dataclasses import replace
 from functools import lru_cache, partial
 
@@ -36,9 +37,8 @@ class Placer:
         axes = [axis for axis, ranks in grid.sizes.items() if ranks > 1 and axis != STAGE]  # that divide the arrays of layers
         firsts = {axis: next(iter(plans[axis].values()), Plan()) for axis in axes}
         self.of_axis = {axis: Plan() if plan.mixes else plan for axis, plan in firsts.items()}  # where all layers have one
-        self.stage, self.layers = 0, []
+        self.stage, self.layers, self.at = 0, [], {}
         if start is None:
-            self.at = {}  # so far, for the plans
             self.at = {axis: plan.start(self, axis) for axis, plan in firsts.items()}
             self.order = tuple(axis for axis, placement in self.at.items() if placement.dim == N)
         else:
@@ -46,8 +46,8 @@ class Placer:
 
     def fork(self):
         """A Placer that begins where this one is, for a branch."""
-        new = Placer(self.grid, self.plans, self.shape, self.splits, self.owners, (self.at, self.order))
-        new.stage = self.stage
+        new = copy(self)
+        new.at, new.layers = dict(self.at), []
         return new
 
     def shard(self, axis, dim):
