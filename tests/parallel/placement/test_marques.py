@@ -24,18 +24,14 @@ from gridgrad.nn import (
 from gridgrad.nn.sequence import shapes
 from gridgrad.parallel import ProcessGrid, Redistribute, Trace, parallelize, train_step
 from gridgrad.parallel.grid.devices import use_device
-from gridgrad.parallel.grid.process_grid import GridDescription
 from gridgrad.parallel.placement.partition import Partition, Split
 from gridgrad.parallel.placement.placements import MASTER, AtMaster, C, Copies, N, Shard
 from gridgrad.parallel.placement.plan import OUTPUTS
 from gridgrad.parallel.plans.marques import EachWhole
-from gridgrad.parallel.prediction.cost import Cost, slowest_rank
-from gridgrad.parallel.prediction.machine import read
+from gridgrad.parallel.prediction.cost import slowest_rank
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, assert_same, block, grids, parallel, serial
-
-CORI = read("cori-haswell")
 
 
 def published():
@@ -78,26 +74,6 @@ sgd = partial(SGD, lr=0.02, momentum=0.9)
 
 def trained(layers, grid, samples=5, **options):
     return parallel(net_of(layers), grid, "marques", sgd, "cross-entropy", batches(layers, samples), **options)
-
-
-@mpi(*RANKS, long=(5, 6, 7, 8), timeout=300)
-def test_ten_steps_equal_serial(comm):
-    for layers in NETS:
-        expected = serial(net_of(layers), sgd, "cross-entropy", batches(layers, 5))
-        for shares in shares_of(comm.size):
-            with ProcessGrid(comm, model=comm.size) as grid:
-                found = trained(layers, grid, shares=shares)
-            assert_same(found, expected, 1e-10, f"{layers.__name__} {shares}")
-
-
-@mpi(2, 4, 6, 8, long=(6, 8), timeout=300)
-def test_several_masters_share_the_minibatch(comm):
-    for layers in NETS:
-        expected = serial(net_of(layers), sgd, "cross-entropy", batches(layers, 3))
-        for sizes in grids(comm.size):
-            with ProcessGrid(comm, **sizes) as grid:
-                shares = {"model": UNEVEN[: sizes["model"]]}
-                assert_same(trained(layers, grid, 3, shares=shares), expected, 1e-10, f"{layers.__name__} {sizes}")
 
 
 @mpi(3, 4)
@@ -207,25 +183,6 @@ def test_equation_5_1_as_printed():
     """One slave with all kernels of the first layer, in the paper's own letters."""
     layer = byte_formulas.MarquesConvolution((32, 32, 3), (28, 28, 50), (5, 5), (0, 50))
     assert layer.upload(64) == 32**2 * 3 * 64 + 5**2 * 50 * 3 + 28**2 * 50 * 64
-
-
-@mpi(2, 3, 4, 6, long=(6,))
-def test_the_cost_model_counts_what_is_sent(comm):
-    for layers in NETS:
-        for sizes in grids(comm.size):
-            for shares in shares_of(sizes["model"]):
-                with ProcessGrid(comm, **sizes) as grid:
-                    net = parallelize(net_of(layers, np.float32), grid, "marques", shares=shares)
-                    x, y = next(batches(layers, 12, dtype=np.float32))
-                    train_step(net, SoftmaxCrossEntropy(), SGD(net, 0.1), *block(net, x, y), 12)
-                    mine = {key: record.bytes for key, record in grid.tally.records.items() if record.bytes}
-                    here = GridDescription(sizes, grid.coordinates)
-                    cost = Cost(net_of(layers, np.float32), here, "marques", 12, CORI, shares)
-                    found = {}
-                    for work in cost.works:
-                        if work.group is not None and work.nbytes:
-                            found[work.layer, work.name] = found.get((work.layer, work.name), 0) + work.nbytes
-                    assert found == mine, (sizes, shares)
 
 
 @mpi(3)
