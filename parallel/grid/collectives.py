@@ -36,7 +36,7 @@ def all_reduce_elements(elements, ranks, rank):
 
 
 @lru_cache(maxsize=4096)
-def elements_sent(kind, elements, own, ranks, rank):
+def sent_by_rank(kind, elements, own, ranks, rank):
     """The elements that one rank sends in a collective of a kind: see `Collective.sent`."""
     return COLLECTIVES[kind].sent(SimpleNamespace(size=ranks, rank=rank), elements, own)
 

@@ -24,7 +24,7 @@ from mpi4py import MPI
 
 from gridgrad.nn.device import synchronise, xp
 from gridgrad.nn.observer import Observable
-from gridgrad.parallel.grid.collectives import elements_sent
+from gridgrad.parallel.grid.collectives import sent_by_rank
 from gridgrad.parallel.grid.devices import Staging, staging
 from gridgrad.parallel.job.waiting import here
 
@@ -185,7 +185,7 @@ class Group:
 
     def _run(self, operation, layer, elements, own, outgoing, incoming, counts=None):
         """Carry out an Operation. elements, own: see `Collective.sent`. outgoing, incoming: arrays, the same one in place."""
-        sent = elements_sent(operation.kind, elements, own, self.size, self.rank)
+        sent = sent_by_rank(operation.kind, elements, own, self.size, self.rank)
         with Call(self, operation.kind, layer, sent and sent * outgoing.itemsize):
             given, received = (outgoing, incoming) if xp.is_cpu else staging.on_host(outgoing, incoming)
             for arguments in operation.calls(given, received, counts):
@@ -209,7 +209,7 @@ class Group:
             if place is not None:
                 place[...] = incoming
 
-        sent = elements_sent(operation.kind, elements, own, self.size, self.rank)
+        sent = sent_by_rank(operation.kind, elements, own, self.size, self.rank)
         return Transfer(self, layer, operation.kind, sent * outgoing.itemsize, steps())
 
     def all_reduce(self, array, layer):
