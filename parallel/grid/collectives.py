@@ -23,7 +23,7 @@ class Collective:
     # length of its send buffer. own: how many of them it keeps for itself.
     sent: Callable
     rounds: Callable  # (ranks): the messages that follow one another in the algorithm with the lowest latency
-    needs: Callable  # (place): the slice of the ranks that must have entered it before the rank at `place` can leave it
+    needs: Callable  # (rank): the slice of the ranks that must have entered it before this rank can leave it
     trial: Callable | None = None  # (group, length): a function that runs it once with `length` float32 numbers, if calibrated
     through_first: bool = False  # whether all messages begin or end at the first rank, which sends or receives all bytes
 
@@ -46,19 +46,19 @@ def rounded_up_log2(ranks):
     return (ranks - 1).bit_length()
 
 
-def everyone(place):
+def everyone(rank):
     """All ranks must have entered the collective before any of them can leave it."""
     return slice(None)
 
 
-def first(place):
+def first(rank):
     """Every rank needs the first one, which has the data."""
     return slice(0, 1)
 
 
-def only_the_first_waits(place):
+def only_the_first_waits(rank):
     """The first rank needs all; the others need nobody but themselves."""
-    return slice(None) if place == 0 else slice(place, place + 1)
+    return slice(None) if rank == 0 else slice(rank, rank + 1)
 
 
 def all_but_own(group, elements, own):
@@ -109,7 +109,7 @@ COLLECTIVES = {
         trial("all_to_all", lambda counts, own: [
             zeros(sum(counts)), counts, zeros(own * len(counts)), [own] * len(counts)])),
     "exchange": Collective(all_but_own, lambda ranks: min(2, ranks - 1),
-        lambda place: slice(max(0, place - 1), place + 2), try_exchange),  # with those next to it
+        lambda rank: slice(max(0, rank - 1), rank + 2), try_exchange),  # with those next to it
     "broadcast": Collective(
         lambda group, elements, own: 0 if group.rank else elements * (group.size - 1), rounded_up_log2, first),
     "scatter": Collective(lambda group, elements, own: 0 if group.rank else elements - own, rounded_up_log2, first,

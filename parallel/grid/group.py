@@ -196,8 +196,8 @@ class Group:
             if received is not incoming:
                 staging.arrived(received, incoming)
 
-    def _start(self, operation, layer, elements, own, outgoing, incoming, counts=None, place=None):
-        """Begin what `_run` does; return a Transfer. place: an array to which `incoming` is copied at the end."""
+    def _start(self, operation, layer, elements, own, outgoing, incoming, counts=None, into=None):
+        """Begin what `_run` does; return a Transfer. into: an array to which `incoming` is copied at the end."""
 
         def steps():
             stage = None if xp.is_cpu else Staging(direct=not operation.adds)
@@ -206,8 +206,8 @@ class Group:
                 yield getattr(self.comm, f"I{operation.function.lower()}")(*arguments)
             if stage:
                 stage.arrived(received, incoming)
-            if place is not None:
-                place[...] = incoming
+            if into is not None:
+                into[...] = incoming
 
         sent = sent_by_rank(operation.kind, elements, own, self.size, self.rank)
         return Transfer(self, layer, operation.kind, sent * outgoing.itemsize, steps())
@@ -239,8 +239,8 @@ class Group:
     def start_reduce_scatter(self, array, counts, space, layer):
         """Begin a reduce-scatter to the own block of `array`; return a Transfer. space: scratch, counts[self.rank] elements."""
         start = sum(counts[: self.rank])
-        place = array[start : start + space.size]
-        return self._start(REDUCE_SCATTER, layer, array.size, space.size, array, space, counts, place)
+        own = array[start : start + space.size]
+        return self._start(REDUCE_SCATTER, layer, array.size, space.size, array, space, counts, own)
 
     def all_to_all(self, blocks, counts, out, out_counts, layer):
         """Send block i of `blocks` (counts[i] elements) to rank i; receive the blocks of all (out_counts[i]) in `out`."""

@@ -114,10 +114,10 @@ def neighbours(comm):
 
 
 @lru_cache(maxsize=4096)
-def ranks_at(sizes, place):
+def ranks_at(sizes, coordinates):
     """The numbers of the ranks with these coordinates along `AXES`, where None stands for any: a rising tuple."""
     ranks = (0,)
-    for size, coordinate in zip(sizes, place, strict=True):
+    for size, coordinate in zip(sizes, coordinates, strict=True):
         ranks = tuple(rank * size + at for rank in ranks for at in (range(size) if coordinate is None else (coordinate,)))
     return ranks
 
@@ -236,7 +236,7 @@ class ProcessGrid:
         self.tally = Tally()
         self.coordinates = dict(zip(AXES, self.comm.Get_coords(self.comm.rank)))
         most = ranks_per_node(comm.size)
-        self._nodes = [(first, place // most) for first, place in neighbours(comm)]
+        self._nodes = [(first, position // most) for first, position in neighbours(comm)]
         self._several = [axis for axis, size in self.sizes.items() if size > 1]
         sets = [axes for number in range(len(self._several) + 1) for axes in combinations(self._several, number)]
         parts = {frozenset(axes): self.comm.Sub([axis in axes for axis in AXES]) for axes in sets}  # in this order on all ranks
@@ -266,8 +266,8 @@ class ProcessGrid:
         fixed = [axis for axis in AXES if axis not in axes]
         nodes: dict[tuple[int, ...], set[tuple[int, int]]] = defaultdict(set)
         for rank, node in enumerate(self._nodes):
-            place = self.coordinates_of(rank)
-            nodes[tuple(place[axis] for axis in fixed)].add(node)
+            coordinates = self.coordinates_of(rank)
+            nodes[tuple(coordinates[axis] for axis in fixed)].add(node)
         return any(len(found) > 1 for found in nodes.values())
 
     def leaders(self, group: Group) -> Group | None:
