@@ -39,9 +39,10 @@ TAGS = 1 << 14  # how many message tags are used in turn; every MPI library has 
 
 
 class WallClock:
-    """Real time. Simulated workers have a clock whose time is virtual instead."""
+    """Real time, `time.perf_counter`. Simulated workers have a clock whose time is virtual instead."""
 
-    now = staticmethod(time.perf_counter)  # returns the time in seconds
+    def __init__(self):
+        self.now = time.perf_counter  # returns the time in seconds
 
     def compare(self, comm):
         """(now, offset, accuracy) in seconds: at the local time `now`, rank 0's clock shows `now + offset`. Collective."""
