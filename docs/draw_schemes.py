@@ -36,6 +36,7 @@ from gridgrad.parallel.partitioning.good_partition import partition
 from gridgrad.parallel.partitioning.measures import measure
 from gridgrad.parallel.partitioning.naive import horizontal
 from gridgrad.parallel.partitioning.network_hypergraph import of_network
+from gridgrad.parallel.placement.overlapped_layers import HaloConv2d
 from gridgrad.parallel.placement.plan import weighted
 
 SIDE, GAP, PAD = 0.78, 0.2, 0.16  # of a square that stands for an array; between these; within and around boxes
@@ -127,7 +128,7 @@ def draw_domain(path, ranks=4, side=28, samples=8):
     for number, rank in enumerate(shown):
         left, bottom = number % 2 * (width + PAD), -(number // 2) * (height + PAD)
         box(axes, (left, bottom), (width, height), f"rank {number}")
-        halo = next(layer.halo for layer in rank.placed.layers if hasattr(layer, "halo"))
+        halo = next(layer.move for layer in rank.placed.layers if type(layer) is HaloConv2d)
         owned, needed = (shard.partition.part(number) for shard in (halo.source, halo.target))
         kernels, weight = rank.weights
         behind, everything = rank.output(samples), slice(0, 1)

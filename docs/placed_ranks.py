@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.grid.process_grid import AXES, places
+from gridgrad.parallel.grid.process_grid import AXES, GridDescription, places
 from gridgrad.parallel.placement.layout import Layout
 from gridgrad.parallel.placement.plan import weighted_in
 from gridgrad.parallel.plans.place_network import Placed, place
@@ -46,7 +45,7 @@ class Rank:
     @property
     def layers_with_weights(self):
         """The Linear and Conv2d layers; a HaloConv2d or a GatheredLinear contains one."""
-        inner = [getattr(layer, "conv", getattr(layer, "linear", layer)) for layer in self.placed.layers]
+        inner = [getattr(layer, "conv", getattr(layer, "layer", layer)) for layer in self.placed.layers]
         return [layer for layer in inner if layer.kind]
 
     def _held(self, name, layout):

@@ -61,8 +61,7 @@ from gridgrad.parallel.choose.parallelize import completed
 from gridgrad.parallel.choose.rebalance import Rebalancer
 from gridgrad.parallel.choose.reductions import named_reduction
 from gridgrad.parallel.grid.devices import checked_names
-from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.grid.process_grid import check_places
+from gridgrad.parallel.grid.process_grid import GridDescription, check_places
 from gridgrad.parallel.job.run import UserError, end_after_death, on_root, run
 from gridgrad.parallel.observe import timeline as timelines
 from gridgrad.parallel.observe.trace import STEPS

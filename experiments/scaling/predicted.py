@@ -32,8 +32,7 @@ from gridgrad.experiments.common.train_setup import slowdowns
 from gridgrad.experiments.scaling import terms
 from gridgrad.experiments.scaling.records import tags
 from gridgrad.nn import Conv2d
-from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.grid.process_grid import HEIGHT, STAGE, checked_sizes, parse_grid, places, written
+from gridgrad.parallel.grid.process_grid import HEIGHT, STAGE, GridDescription, checked_sizes, parse_grid, places, written
 from gridgrad.parallel.partitioning.good_partition import is_partition
 from gridgrad.parallel.plans.plans import FEWEST_BYTES
 from gridgrad.parallel.prediction.cost import Cost

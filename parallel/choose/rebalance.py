@@ -12,11 +12,10 @@ from mpi4py import MPI
 
 from gridgrad.nn.layer import Layer
 from gridgrad.nn.sequence import leaves
-from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.grid.process_grid import MODEL
+from gridgrad.parallel.grid.process_grid import MODEL, GridDescription
 from gridgrad.parallel.job.waiting import broadcast
 from gridgrad.parallel.observe.span_observer import SpanObserver
-from gridgrad.parallel.placement.partition import exchanged
+from gridgrad.parallel.placement.partition import most_exchanged
 from gridgrad.parallel.placement.placements import Replicate
 from gridgrad.parallel.plans.marques import HandedConv2d
 from gridgrad.parallel.plans.place_network import place
@@ -136,10 +135,10 @@ class Rebalancer:
         placed = place(self.serial, self.net.grid, self.net.plan, shares, owners)
         parameters = [p for leaf in leaves(placed.layers) for p in leaf.parameters]
         for (_, before), now in zip(self.net.parameters, parameters, strict=True):
-            for axis, rank in grid.coordinates.items():
+            for axis in grid.coordinates:
                 source, target = (p.layout.placements.get(axis, Replicate()) for p in (before, now))
                 if source != target:
-                    _, most = exchanged(source.partition, target.partition, rank)
+                    most = most_exchanged(source.partition, target.partition)
                     nbytes = most * (np.prod(before.shape) // source.partition.length) * self.net.dtype.itemsize
                     total += arrays * machine.collective_seconds("exchange", grid.group(axis), grid.size, nbytes)
         return total

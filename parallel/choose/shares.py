@@ -26,10 +26,9 @@ from gridgrad.nn.device import synchronise, to_device
 from gridgrad.nn.layer import Block
 from gridgrad.nn.measured import in_turns, timed
 from gridgrad.nn.sequence import leaves, shapes
-from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.grid.process_grid import BATCH, HEIGHT, MODEL, STAGE, places
-from gridgrad.parallel.placement.gathered_linear import GatheredLinear
+from gridgrad.parallel.grid.process_grid import BATCH, HEIGHT, MODEL, STAGE, GridDescription, places
 from gridgrad.parallel.placement.moves import move_between
+from gridgrad.parallel.placement.overlapped_layers import GatheredLinear
 from gridgrad.parallel.placement.partition import Partition, resized
 from gridgrad.parallel.placement.placements import MASTER, C, H, Shard
 from gridgrad.parallel.placement.plan import INPUTS, OUTPUTS, weighted

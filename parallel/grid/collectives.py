@@ -7,9 +7,12 @@ Gholami et al. 2018). Their sum over the group is exact for blocks of any sizes;
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from types import SimpleNamespace
 
 import numpy as np
+
+CALIBRATION = "calibration"  # the name of trials in the tally
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,7 @@ class Collective:
     # length of its send buffer. own: how many of them it keeps for itself.
     sent: Callable
     rounds: Callable  # (ranks): the messages that follow one another in the algorithm with the lowest latency
-    needs: Callable  # (place): the slice of the ranks that must have entered it before the rank at `place` can leave it
+    needs: Callable  # (rank): the slice of the ranks that must have entered it before this rank can leave it
     trial: Callable | None = None  # (group, length): a function that runs it once with `length` float32 numbers, if calibrated
     through_first: bool = False  # whether all messages begin or end at the first rank, which sends or receives all bytes
 
@@ -32,64 +35,30 @@ def all_reduce_elements(elements, ranks, rank):
     return elements - own + own * (ranks - 1)
 
 
+@lru_cache(maxsize=4096)
+def sent_by_rank(kind, elements, own, ranks, rank):
+    """The elements that one rank sends in a collective of a kind: see `Collective.sent`."""
+    return COLLECTIVES[kind].sent(SimpleNamespace(size=ranks, rank=rank), elements, own)
+
+
 def rounded_up_log2(ranks):
     """The logarithm of base 2 of a number of ranks, rounded up."""
     return (ranks - 1).bit_length()
 
 
-def everyone(place):
-    """The collective needs all ranks before any rank can leave."""
+def everyone(rank):
+    """All ranks must have entered the collective before any of them can leave it."""
     return slice(None)
 
 
-def first(place):
+def first(rank):
     """Every rank needs the first one, which has the data."""
     return slice(0, 1)
 
 
-def only_the_first_waits(place):
+def only_the_first_waits(rank):
     """The first rank needs all; the others need nobody but themselves."""
-    return slice(None) if place == 0 else slice(place, place + 1)
-
-
-def even_counts(length, group):
-    """(counts, own): how many of `length` elements each rank gets in an even split, and how many this rank gets."""
-    counts = [length // group.size + (rank < length % group.size) for rank in range(group.size)]
-    return counts, counts[group.rank]
-
-
-def zeros(length):
-    return np.zeros(length, np.float32)
-
-
-def try_all_reduce(group, length):
-    array = zeros(length)
-    return lambda: group.all_reduce(array, "calibration")
-
-
-def try_all_gather(group, length):
-    counts, own = even_counts(length, group)
-    block, out = zeros(own), zeros(length)
-    return lambda: group.all_gather(block, out, counts, "calibration")
-
-
-def try_reduce_scatter(group, length):
-    counts, own = even_counts(length, group)
-    blocks, out = zeros(length), zeros(own)
-    return lambda: group.reduce_scatter(blocks, out, counts, "calibration")
-
-
-def try_all_to_all(group, length):
-    counts, own = even_counts(length, group)
-    blocks, out = zeros(length), zeros(own * group.size)
-    return lambda: group.all_to_all(blocks, counts, out, [own] * group.size, "calibration")
-
-
-def try_exchange(group, length):
-    """Exchange half of the numbers with the neighbour on each side, as in the halo exchange of height shards."""
-    counts = [length // 2 if abs(rank - group.rank) == 1 else 0 for rank in range(group.size)]
-    blocks, out = zeros(sum(counts)), zeros(sum(counts))
-    return lambda: group.start_exchange(blocks, counts, out, counts, "calibration").wait()
+    return slice(None) if rank == 0 else slice(rank, rank + 1)
 
 
 def all_but_own(group, elements, own):
@@ -97,16 +66,50 @@ def all_but_own(group, elements, own):
     return elements - own
 
 
+# ----- trials of a collective of `length` numbers in all, for the calibration
+
+
+def zeros(length):
+    return np.zeros(length, np.float32)
+
+
+def even_counts(length, group):
+    """How many of `length` elements each rank of a group gets in an even split."""
+    return [length // group.size + (rank < length % group.size) for rank in range(group.size)]
+
+
+def trial(method, arguments):
+    """A trial of a method of a Group. arguments: a function of the even counts of the ranks, and of that of this rank."""
+
+    def prepared(group, length):
+        counts = even_counts(length, group)
+        return partial(getattr(group, method), *arguments(counts, counts[group.rank]), CALIBRATION)
+
+    return prepared
+
+
+def try_exchange(group, length):
+    """Exchange half of the numbers with the neighbour on each side, as in the halo exchange of height shards."""
+    counts = [length // 2 if abs(rank - group.rank) == 1 else 0 for rank in range(group.size)]
+    blocks, out = zeros(sum(counts)), zeros(sum(counts))
+    return lambda: group.start_exchange(blocks, counts, out, counts, CALIBRATION).wait()
+
+
 COLLECTIVES = {
     "all-reduce": Collective(
         lambda group, elements, own: all_reduce_elements(elements, group.size, group.rank),
-        lambda ranks: 2 * rounded_up_log2(ranks), everyone, try_all_reduce),
+        lambda ranks: 2 * rounded_up_log2(ranks), everyone,
+        trial("all_reduce", lambda counts, own: [zeros(sum(counts))])),
     "all-gather": Collective(
-        lambda group, elements, own: elements * (group.size - 1), rounded_up_log2, everyone, try_all_gather),
-    "reduce-scatter": Collective(all_but_own, rounded_up_log2, everyone, try_reduce_scatter),
-    "all-to-all": Collective(all_but_own, rounded_up_log2, everyone, try_all_to_all),
+        lambda group, elements, own: elements * (group.size - 1), rounded_up_log2, everyone,
+        trial("all_gather", lambda counts, own: [zeros(own), zeros(sum(counts)), counts])),
+    "reduce-scatter": Collective(all_but_own, rounded_up_log2, everyone,
+        trial("reduce_scatter", lambda counts, own: [zeros(sum(counts)), zeros(own), counts])),
+    "all-to-all": Collective(all_but_own, rounded_up_log2, everyone,
+        trial("all_to_all", lambda counts, own: [
+            zeros(sum(counts)), counts, zeros(own * len(counts)), [own] * len(counts)])),
     "exchange": Collective(all_but_own, lambda ranks: min(2, ranks - 1),
-        lambda place: slice(max(0, place - 1), place + 2), try_exchange),  # with those next to it
+        lambda rank: slice(max(0, rank - 1), rank + 2), try_exchange),  # with those next to it
     "broadcast": Collective(
         lambda group, elements, own: 0 if group.rank else elements * (group.size - 1), rounded_up_log2, first),
     "scatter": Collective(lambda group, elements, own: 0 if group.rank else elements - own, rounded_up_log2, first,

@@ -1,4 +1,4 @@
-"""A group of ranks and its collectives: blocking ones, and those that proceed while the rank computes.
+"""A group of ranks and its collectives: blocking ones, and those that proceed while the rank computes; and what counts them.
 
 They send buffers, never pickles, and are counted in the tally of the grid under the name `layer`. Arrays must be contiguous.
 Unless stated otherwise each rank may have them on the host or on the device. `counts` are numbers of elements, one for each
@@ -10,7 +10,11 @@ the device then go through the host, because few MPI libraries can sum in a GPU'
 """
 
 import math
+import time
+from collections import defaultdict
 from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import accumulate
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -18,15 +22,120 @@ from typing import NamedTuple
 import numpy as np
 from mpi4py import MPI
 
-from gridgrad.nn.device import xp
-from gridgrad.parallel.grid.collectives import COLLECTIVES
+from gridgrad.nn.device import synchronise, xp
+from gridgrad.nn.observer import Observable
+from gridgrad.parallel.grid.collectives import sent_by_rank
 from gridgrad.parallel.grid.devices import Staging, staging
-from gridgrad.parallel.grid.tally import Call
+from gridgrad.parallel.job.waiting import here
 
+TRIPS = 20  # round trips in a comparison of two clocks
 MAX_ELEMENTS = 1 << 27  # the most in one all-reduce: some MPI libraries fail on messages of 2^31 bytes and more
 LONG_GATHER = 1 << 19  # bytes above which MPICH's blocking all-gather takes twice as long, since it sends pieces of 32 KiB
 IS_MPICH = MPI.get_vendor()[0] == "MPICH"
 TAGS = 1 << 14  # how many message tags are used in turn; every MPI library has at least that many
+
+
+# ----- what was sent
+
+
+class WallClock:
+    """Real time, `time.perf_counter`. Simulated workers have a clock whose time is virtual instead."""
+
+    def __init__(self):
+        self.now = time.perf_counter  # returns the time in seconds
+
+    def compare(self, comm):
+        """(now, offset, accuracy) in seconds: at the local time `now`, rank 0's clock shows `now + offset`. Collective."""
+        # Cristian 1989: rank 0 answers a message with its time. Taken to be the middle of the round trip, that time is wrong by
+        # at most half the round trip, the accuracy. The fastest of several round trips is used.
+        word, trips = np.empty(1), []
+        if comm.rank == 0:
+            for other in range(1, comm.size):
+                for _ in range(TRIPS):
+                    comm.Recv(word, other)
+                    word[0] = time.perf_counter()
+                    comm.Send(word, other)
+            return time.perf_counter(), 0.0, 0.0
+        for _ in range(TRIPS):
+            sent = time.perf_counter()
+            comm.Send(word, 0)
+            comm.Recv(word, 0)
+            arrived = time.perf_counter()
+            trips.append((arrived - sent, sent, float(word[0])))
+        trip, sent, there = min(trips)
+        middle = sent + trip / 2
+        return middle, there - middle, trip / 2
+
+
+@dataclass
+class Record:
+    """What one entry of a tally has counted."""
+
+    calls: int = 0  # of this rank
+    bytes: int = 0  # that it sent
+    seconds: float = 0.0  # spent in the calls
+    messages: int = 0  # from point to point that it sent; those within MPI's collectives are not known
+
+
+class Tally(Observable):
+    """Counts this rank's communication: `records` is {(layer, kind of collective): Record}.
+    Observers that are registered here are told of every collective: see `nn/observer.py`."""
+
+    def __init__(self):
+        self.clock = WallClock()
+        self.records = defaultdict(Record)
+
+    def clear(self):
+        self.records.clear()
+
+    @contextmanager
+    def set_aside(self):
+        """A `with` block whose communication is neither counted nor reported to observers, such as that of an evaluation."""
+        before, self.records, self.observer = (self.records, self.observer), defaultdict(Record), None
+        try:
+            yield
+        finally:
+            self.records, self.observer = before
+
+    @property
+    def seconds(self):
+        """The seconds that this rank has spent in communication, over all entries."""
+        return sum(record.seconds for record in self.records.values())
+
+
+class Call:
+    """A `with` block around one call of MPI, which is counted, timed, and told to the watchdog and observers.
+    sent: bytes, by this rank. calls: 1 where a collective runs or begins, 0 where it is tested or waited for."""
+
+    __slots__ = "calls", "group", "kind", "layer", "messages", "sent", "start"
+
+    def __init__(self, group, kind, layer, sent, calls=1, messages=0):
+        self.group, self.kind, self.layer = group, kind, layer
+        self.sent, self.calls, self.messages = int(sent), calls, messages
+
+    def __enter__(self):
+        if not xp.is_cpu:
+            synchronise()  # else the end of its earlier computations would be counted as communication
+        self.start = self.group.tally.clock.now()
+        here.entered += 1
+        here.calls.append(self)
+
+    def __exit__(self, error, *_):
+        here.calls.pop()
+        if error:
+            return
+        tally = self.group.tally
+        stop, record = tally.clock.now(), tally.records[self.layer, self.kind]
+        record.calls += self.calls
+        record.bytes += self.sent
+        record.seconds += stop - self.start
+        record.messages += self.messages
+        if tally.observer:
+            tell = tally.observer.collective if self.calls else tally.observer.advanced
+            tell(self.group, self.layer, self.kind, self.sent, self.start, stop)
+
+
+# ----- collectives
 
 
 class Operation(NamedTuple):
@@ -40,7 +149,9 @@ class Operation(NamedTuple):
 
 
 def sums_in_place(_, array, __):
-    starts = range(0, max(array.size, 1), MAX_ELEMENTS)
+    if array.size <= MAX_ELEMENTS:
+        return [(MPI.IN_PLACE, array, MPI.SUM)]
+    starts = range(0, array.size, MAX_ELEMENTS)
     return [(MPI.IN_PLACE, array[start : start + MAX_ELEMENTS], MPI.SUM) for start in starts]
 
 
@@ -75,7 +186,7 @@ class Group:
 
     def _run(self, operation, layer, elements, own, outgoing, incoming, counts=None):
         """Carry out an Operation. elements, own: see `Collective.sent`. outgoing, incoming: arrays, the same one in place."""
-        sent = COLLECTIVES[operation.kind].sent(self, elements, own)
+        sent = sent_by_rank(operation.kind, elements, own, self.size, self.rank)
         with Call(self, operation.kind, layer, sent and sent * outgoing.itemsize):
             given, received = (outgoing, incoming) if xp.is_cpu else staging.on_host(outgoing, incoming)
             for arguments in operation.calls(given, received, counts):
@@ -86,8 +197,8 @@ class Group:
             if received is not incoming:
                 staging.arrived(received, incoming)
 
-    def _start(self, operation, layer, elements, own, outgoing, incoming, counts=None, place=None):
-        """Begin what `_run` does; return a Transfer. place: an array to which `incoming` is copied at the end."""
+    def _start(self, operation, layer, elements, own, outgoing, incoming, counts=None, into=None):
+        """Begin what `_run` does; return a Transfer. into: an array to which `incoming` is copied at the end."""
 
         def steps():
             stage = None if xp.is_cpu else Staging(direct=not operation.adds)
@@ -96,10 +207,10 @@ class Group:
                 yield getattr(self.comm, f"I{operation.function.lower()}")(*arguments)
             if stage:
                 stage.arrived(received, incoming)
-            if place is not None:
-                place[...] = incoming
+            if into is not None:
+                into[...] = incoming
 
-        sent = COLLECTIVES[operation.kind].sent(self, elements, own)
+        sent = sent_by_rank(operation.kind, elements, own, self.size, self.rank)
         return Transfer(self, layer, operation.kind, sent * outgoing.itemsize, steps())
 
     def all_reduce(self, array, layer):
@@ -114,15 +225,12 @@ class Group:
         return self._start(ALL_REDUCE, layer, flat.size, 0, flat, flat) if self.size > 1 else COMPLETE
 
     def all_gather(self, block, out, counts, layer):
-        """Concatenate the blocks of all ranks (counts[r] elements of rank r), in rank order, into `out` on every rank."""
-        self._run(ALL_GATHER, layer, block.size, 0, block, out, counts)
-
-    def all_gather_in_place(self, array, counts, layer):
-        """All-gather of the blocks of `array`, in which each rank's own block is at its place already. sum(counts) elements."""
-        self._run(ALL_GATHER, layer, counts[self.rank], 0, array, array, counts)
+        """Concatenate the blocks of all ranks (counts[r] elements of rank r), in rank order, into `out` on every rank. In place
+        where `block` is `out`: then each rank's own block is at its place already."""
+        self._run(ALL_GATHER, layer, counts[self.rank], 0, block, out, counts)
 
     def start_all_gather_in_place(self, array, counts, layer):
-        """Begin `all_gather_in_place`; return a Transfer."""
+        """Begin an `all_gather` in place; return a Transfer."""
         return self._start(ALL_GATHER, layer, counts[self.rank], 0, array, array, counts)
 
     def reduce_scatter(self, blocks, out, counts, layer):
@@ -132,8 +240,8 @@ class Group:
     def start_reduce_scatter(self, array, counts, space, layer):
         """Begin a reduce-scatter to the own block of `array`; return a Transfer. space: scratch, counts[self.rank] elements."""
         start = sum(counts[: self.rank])
-        place = array[start : start + space.size]
-        return self._start(REDUCE_SCATTER, layer, array.size, space.size, array, space, counts, place)
+        own = array[start : start + space.size]
+        return self._start(REDUCE_SCATTER, layer, array.size, space.size, array, space, counts, own)
 
     def all_to_all(self, blocks, counts, out, out_counts, layer):
         """Send block i of `blocks` (counts[i] elements) to rank i; receive the blocks of all (out_counts[i]) in `out`."""
@@ -191,9 +299,10 @@ class Group:
     def point_to_point(self, outgoing, incoming, tag):
         """Post the messages of `start_point_to_point` without counting them; return a RequestSet. tag: of `next_tag`.
         Unlike MPI's collectives, several of these need not begin in the same order on all ranks."""
-        others = [rank for rank in range(self.size) if rank != self.rank]
-        requests = [self.comm.Irecv(incoming[rank], rank, tag) for rank in others if incoming[rank].size]
-        return RequestSet(requests + [self.comm.Isend(outgoing[rank], rank, tag) for rank in others if outgoing[rank].size])
+        others, requests = [rank for rank in range(self.size) if rank != self.rank], RequestSet()
+        requests += [self.comm.Irecv(incoming[rank], rank, tag) for rank in others if incoming[rank].size]
+        requests += [self.comm.Isend(outgoing[rank], rank, tag) for rank in others if outgoing[rank].size]
+        return requests
 
     def next_tag(self):
         """A message tag that no transfer under way uses, the same on all ranks, which ask for tags in the same order."""
@@ -206,17 +315,14 @@ def pieces(flat, counts):
     return [flat[stop - count : stop] for stop, count in zip(accumulate(counts), counts)]
 
 
-class RequestSet:
+class RequestSet(list):
     """Several MPI requests that are tested and waited for together, as an MPI.Request is."""
 
-    def __init__(self, requests):
-        self.requests = requests
-
     def Test(self):
-        return MPI.Request.Testall(self.requests)
+        return MPI.Request.Testall(self)
 
     def Wait(self):
-        MPI.Request.Waitall(self.requests)
+        MPI.Request.Waitall(self)
 
 
 class Transfer:

@@ -7,6 +7,8 @@ k axes have several ranks there are 2^k + 1 beside the Cartesian one, and one mo
 import os
 import re
 from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import combinations, product
 from math import prod
 from typing import Any
@@ -16,8 +18,7 @@ from mpi4py import MPI
 
 from gridgrad.nn.arguments import whole_number
 from gridgrad.parallel.grid.devices import agree_on_kernels, ranks_on_cpus
-from gridgrad.parallel.grid.group import Group
-from gridgrad.parallel.grid.tally import Tally
+from gridgrad.parallel.grid.group import Group, Tally
 from gridgrad.parallel.job.run import end_job_when_uncaught
 
 STAGE = "stage"  # the axis along which whole layers are divided, for a pipeline
@@ -112,6 +113,74 @@ def neighbours(comm):
     return found
 
 
+@lru_cache(maxsize=4096)
+def ranks_at(sizes, coordinates):
+    """The numbers of the ranks with these coordinates along `AXES`, where None stands for any: a rising tuple."""
+    ranks = (0,)
+    for size, coordinate in zip(sizes, coordinates, strict=True):
+        ranks = tuple(rank * size + at for rank in ranks for at in (range(size) if coordinate is None else (coordinate,)))
+    return ranks
+
+
+@dataclass(frozen=True)
+class GroupDescription:
+    """The ranks along some axes of a grid, like a `Group` but without a communicator.
+    on_node: how many of them are on this rank's node, where that matters. axes: along which they differ."""
+
+    size: int
+    rank: int
+    on_node: int = 0
+    axes: frozenset = field(default=frozenset(), compare=False)
+
+
+class GridDescription:
+    """A grid without processes, to predict what a rank does: {axis: ranks} and its {axis: coordinate}; axes left out have size
+    1 and coordinate 0. ranks_per_node: how many ranks, consecutive in rank order, share a node; by default all do."""
+
+    on_cpus = True  # the cost model predicts no others
+
+    def __init__(self, sizes, coordinates=None, ranks_per_node=None):
+        self.sizes = {axis: sizes.get(axis, 1) for axis in AXES}
+        self.coordinates = dict.fromkeys(AXES, 0) | (coordinates or {})
+        self.size = prod(self.sizes.values())
+        self.ranks_per_node = min(ranks_per_node or self.size, self.size)
+        self._groups = {}
+
+    def group(self, *axes):
+        """The ranks that differ from this one only along `axes`: a GroupDescription. See `ProcessGrid.group`."""
+        axes = frozenset(axes)
+        if axes not in self._groups:
+            rank, on_node, stride = 0, 1, self.size
+            for axis in AXES:
+                stride //= self.sizes[axis]
+                if axis in axes:
+                    rank = rank * self.sizes[axis] + self.coordinates[axis]
+                    on_node *= min(self.sizes[axis], max(1, self.ranks_per_node // stride))
+            self._groups[axes] = GroupDescription(prod(self.sizes[axis] for axis in axes), rank, on_node, axes)
+        return self._groups[axes]
+
+    def ranks_of(self, group):
+        """The numbers in the grid of the ranks of one of its groups, in the order of the group: a tuple."""
+        return self._ranks_at(dict.fromkeys(group.axes))
+
+    def rank_beside(self, axis, coordinate):
+        """The number in the grid of the rank that has another coordinate along an axis."""
+        return self._ranks_at({axis: coordinate})[0]
+
+    def _ranks_at(self, others):
+        """The ranks with the coordinates of this one except `others`, where None stands for any."""
+        coordinates = self.coordinates | others
+        return ranks_at(tuple(self.sizes.values()), tuple(coordinates[axis] for axis in AXES))
+
+    def spans_nodes(self, *axes):
+        """Whether the ranks that differ from this one only along `axes` are on several nodes."""
+        group = self.group(*axes)
+        return group.size > group.on_node
+
+    def __str__(self):
+        return written(self.sizes)
+
+
 class ProcessGrid:
     """Ranks arranged on named axes. Making one is collective over `comm`.
 
@@ -167,7 +236,7 @@ class ProcessGrid:
         self.tally = Tally()
         self.coordinates = dict(zip(AXES, self.comm.Get_coords(self.comm.rank)))
         most = ranks_per_node(comm.size)
-        self._nodes = [(first, place // most) for first, place in neighbours(comm)]
+        self._nodes = [(first, position // most) for first, position in neighbours(comm)]
         self._several = [axis for axis, size in self.sizes.items() if size > 1]
         sets = [axes for number in range(len(self._several) + 1) for axes in combinations(self._several, number)]
         parts = {frozenset(axes): self.comm.Sub([axis in axes for axis in AXES]) for axes in sets}  # in this order on all ranks
@@ -197,8 +266,8 @@ class ProcessGrid:
         fixed = [axis for axis in AXES if axis not in axes]
         nodes: dict[tuple[int, ...], set[tuple[int, int]]] = defaultdict(set)
         for rank, node in enumerate(self._nodes):
-            place = self.coordinates_of(rank)
-            nodes[tuple(place[axis] for axis in fixed)].add(node)
+            coordinates = self.coordinates_of(rank)
+            nodes[tuple(coordinates[axis] for axis in fixed)].add(node)
         return any(len(found) > 1 for found in nodes.values())
 
     def leaders(self, group: Group) -> Group | None:

@@ -17,7 +17,6 @@ from gridgrad.nn.kernels.kernel_table import kernels
 from gridgrad.nn.kernels.patches import scattering_cost
 from gridgrad.nn.layers.activations import Activation
 from gridgrad.nn.layers.pool import Pool2d
-from gridgrad.parallel.placement.moves import sum_in_place
 from gridgrad.parallel.placement.partition import EMPTY, indices, size
 from gridgrad.parallel.placement.placements import PIXELS, AtMaster, C, Invariant, N, Replicate, Shard
 
@@ -231,7 +230,7 @@ class GlobalBatchNorm(nn.BatchNorm):
         self.group = group
 
     def sum_over_ranks(self, sums):
-        sum_in_place(self.group, sums, self.name)
+        self.group.all_reduce(sums, self.name)
         return sums
 
 

@@ -14,8 +14,9 @@ from typing import Any
 from gridgrad.nn.device import to_device, xp
 from gridgrad.nn.kernels.window import along
 from gridgrad.parallel.grid.collectives import COLLECTIVES
-from gridgrad.parallel.grid.grid_description import GroupDescription
-from gridgrad.parallel.placement.partition import EMPTY, common, exchanged, positions, resized, size
+from gridgrad.parallel.grid.group import Group
+from gridgrad.parallel.grid.process_grid import GroupDescription
+from gridgrad.parallel.placement.partition import common, most_exchanged, positions, resized, size
 from gridgrad.parallel.placement.placements import AtRank, Copies, Invariant, Partial, PartialShard, Replicate, Shard
 
 
@@ -56,7 +57,7 @@ class Move:
     @property
     def buffer(self):
         """(elements of this rank's send buffer, how many of them it keeps for itself)."""
-        raise NotImplementedError
+        return prod(self.here), 0
 
     @cached_property
     def sent(self):
@@ -99,77 +100,76 @@ class Move:
         """Whether several ranks hold partial sums of one element."""
         return isinstance(self.source, PartialShard) and bool((self.outgoing.holders > 1).any())
 
-    def indices(self, partition):
-        """The indices that this rank holds in a Partition of the dimension; all of them where it is None."""
-        return slice(0, (self.outgoing or self.incoming).length) if partition is None else partition.part(self.group.rank)
+    def inside(self, dim, inner, outer):
+        """The index of what this rank holds in the Partition `inner`, in an array of what it holds in `outer` of a dimension;
+        where `outer` is None that is all of it."""
+        rank = self.group.rank
+        held = slice(0, inner.length) if outer is None else outer.part(rank)
+        return index_of(dim, positions(inner.part(rank), held))
 
 
 class Blocks:
-    """How an array of a shape is cut along a dimension into `parts`, one for each rank, which lie in a flat buffer. apart:
-    whether the buffer has memory of its own even if the array has the blocks one after another, as `is_flat` says."""
+    """How an array of a shape is cut along a dimension into `parts`, one for each rank, which lie in a flat buffer. own: where
+    given, the rank whose block stays in the array; the buffer then has memory of its own even where the blocks lie in order."""
 
-    def __init__(self, shape, dim, parts, apart=False):
-        shapes = [resized(shape, dim, size(part)) for part in parts]
-        self.counts = list(map(prod, shapes))  # elements of each block
+    def __init__(self, shape, dim, parts, own=None):
+        lengths = list(map(size, parts))
+        self.row = prod(resized(shape, dim, 1))  # elements for one index of the dimension
+        self.kept = None if own is None else index_of(dim, parts[own])
+        self.counts = [0 if rank == own else length * self.row for rank, length in enumerate(lengths)]
         self.total = sum(self.counts)
-        ends = accumulate(map(size, parts))
+        ends = accumulate(lengths)
         in_order = all(not size(part) or isinstance(part, slice) and part.stop == end for part, end in zip(parts, ends))
-        self.is_flat = not apart and dim == 0 and in_order and self.total == prod(shape)
-        stops, self.places = accumulate(self.counts), {}  # {rank: (index in the array, slice of the buffer, shape)}
-        for rank, (part, block, stop, count) in enumerate(zip(parts, shapes, stops, self.counts, strict=True)):
+        self.is_flat = own is None and dim == 0 and in_order and self.total == prod(shape)
+        stops, self.cuts = accumulate(self.counts), {}  # {rank: (index in the array, slice of the buffer, shape)}
+        for rank, (part, stop, count) in enumerate(zip(parts, stops, self.counts, strict=True)):
             if count and not self.is_flat:
-                self.places[rank] = place_of(dim, part), slice(stop - count, stop), block
+                self.cuts[rank] = index_of(dim, part), slice(stop - count, stop), resized(shape, dim, lengths[rank])
 
     def pack(self, x, space):
         """The flat buffer with the blocks of x: its own memory where they lie there one after another."""
         if self.is_flat:
             return x.reshape(-1)
         flat = space("send", (self.total,), x.dtype)
-        for place, where, shape in self.places.values():
-            flat[where].reshape(shape)[...] = x[place]
+        for index, where, shape in self.cuts.values():
+            flat[where].reshape(shape)[...] = x[index]
         return flat
 
     def unpack(self, flat, out, adds=False):
         """Copy each block to its place in `out`, or add it there."""
-        for place, where, shape in self.places.values():
+        for index, where, shape in self.cuts.values():
             block = flat[where].reshape(shape)
-            out[place] = out[place] + block if adds else block
+            out[index] = out[index] + block if adds else block
 
     def pack_one(self, x, rank, message):
         """Copy the block of one rank into a message of its own."""
-        place, _, shape = self.places[rank]
-        message.reshape(shape)[...] = x[place]
+        index, _, shape = self.cuts[rank]
+        message.reshape(shape)[...] = x[index]
 
     def unpack_one(self, message, rank, out, adds=False):
         """Copy the message of one rank to its place in `out`, or add it there."""
-        place, _, shape = self.places[rank]
+        index, _, shape = self.cuts[rank]
         block = message.reshape(shape)
-        out[place] = out[place] + block if adds else block
+        out[index] = out[index] + block if adds else block
 
 
 class AllGather(Move):
     kind = "all-gather"
+    gather = staticmethod(Group.all_gather)  # what brings the blocks of all ranks one after another
 
     def run(self, x, space, layer):
         out, blocks = space("out", self.there, x.dtype), self.received_blocks
         arriving = out if blocks.is_flat else space("receive", (blocks.total,), x.dtype)
-        self.gather(x, arriving, blocks.counts, layer)
-        blocks.unpack(arriving, out)
+        self.gather(self.group, x, arriving, blocks.counts, layer)
+        if not blocks.is_flat:
+            blocks.unpack(arriving, out)
         return out
 
-    def gather(self, x, out, counts, layer):
-        """Write the blocks of all ranks, counts[i] elements each, to `out` one after another."""
-        self.group.all_gather(x, out, counts, layer)
-
     def in_place(self, flat, space, layer):
-        self.group.all_gather_in_place(flat, self.lengths, layer)
+        self.group.all_gather(flat, flat, self.lengths, layer)
 
     def start(self, flat, space, layer):
         return self.group.start_all_gather_in_place(flat, self.lengths, layer)
-
-    @property
-    def buffer(self):
-        return prod(self.here), 0
 
 
 class ReduceScatter(Move):
@@ -206,10 +206,6 @@ class AllReduce(Move):
     def start(self, flat, space, layer):
         return self.group.start_all_reduce(flat, layer)
 
-    @property
-    def buffer(self):
-        return prod(self.here), 0
-
 
 class AllToAll(Move):
     kind = "all-to-all"
@@ -223,13 +219,15 @@ class AllToAll(Move):
 
     @property
     def buffer(self):
-        return prod(self.here), prod(resized(self.here, self.target.dim, self.incoming.size(self.group.rank)))
+        return prod(self.here), self._count(self.group.rank)
 
     @property
     def messages(self):
-        counts = [prod(resized(self.here, self.target.dim, n)) for n in self.incoming.sizes]
-        counts[self.group.rank] = 0
-        return counts
+        return [0 if rank == self.group.rank else self._count(rank) for rank in range(self.group.size)]
+
+    def _count(self, rank):
+        """The elements of the block for a rank."""
+        return prod(resized(self.here, self.target.dim, self.incoming.size(rank)))
 
 
 class Exchange(Move):
@@ -240,18 +238,15 @@ class Exchange(Move):
 
     @cached_property
     def sent_parts(self):
-        """For each rank, the indices of the whole dimension that this rank sends to it."""
+        """For each rank, the indices of the whole dimension that this rank sends to it, or keeps if it is its own."""
         mine = self.outgoing.part(self.group.rank)
         return [common(mine, part) for part in self.incoming.parts]
 
     @cached_property
     def received_parts(self):
-        """For each rank, the indices of the whole dimension that this rank receives from it."""
+        """For each rank, the indices of the whole dimension that this rank receives from it, or keeps."""
         mine = self.incoming.part(self.group.rank)
         return [common(part, mine) for part in self.outgoing.parts]
-
-    def _counts(self, parts):
-        return [0 if rank == self.group.rank else size(part) * self.row for rank, part in enumerate(parts)]
 
     @cached_property
     def sent_blocks(self):
@@ -262,15 +257,14 @@ class Exchange(Move):
         return self._blocks(self.there, self.incoming, self.received_parts)
 
     def _blocks(self, shape, partition, parts):
-        """The Blocks of the messages; parts: indices of the whole dimension, of which an array of this shape holds some."""
-        held, own = partition.part(self.group.rank), self.group.rank
-        inside = [EMPTY if rank == own else positions(part, held) for rank, part in enumerate(parts)]
-        return Blocks(shape, self.source.dim, inside, apart=True)
+        held = partition.part(self.group.rank)
+        return Blocks(shape, self.source.dim, [positions(part, held) for part in parts], own=self.group.rank)
 
     @cached_property
-    def row(self):
-        """How many elements this rank's array has for one index of the dimension."""
-        return prod(resized(self.here, self.source.dim, 1))
+    def has_gaps(self):
+        """Whether `out` must begin with zeros: where partial sums are added, and where no rank holds an element."""
+        arrives = size(self.sent_parts[self.group.rank]) if self.adds else sum(map(size, self.received_parts))
+        return arrives < self.incoming.size(self.group.rank)
 
     def run(self, x, space, layer):
         out = space("out", self.there, x.dtype)
@@ -291,21 +285,7 @@ class Exchange(Move):
         """Copy the elements that this rank holds both before and after the exchange from x to out."""
         if self.has_gaps:
             out.fill(0)
-        before, behind = self.kept
-        out[behind] = x[before]
-
-    @cached_property
-    def kept(self):
-        """Where the elements that this rank keeps are in its array before the exchange, and in that after it."""
-        rank = self.group.rank
-        kept = self.sent_parts[rank]
-        return [place_of(self.source.dim, positions(kept, p.part(rank))) for p in (self.outgoing, self.incoming)]
-
-    @cached_property
-    def has_gaps(self):
-        """Whether `out` must begin with zeros: where partial sums are added, and where no rank holds an element."""
-        arrives = size(self.sent_parts[self.group.rank]) if self.adds else sum(map(size, self.received_parts))
-        return arrives < self.incoming.size(self.group.rank)
+        out[self.received_blocks.kept] = x[self.sent_blocks.kept]
 
     def finish(self, transfer, out):
         """Wait for the exchange, and copy what arrived into `out`, or add it where the ranks hold partial sums."""
@@ -313,31 +293,31 @@ class Exchange(Move):
         self.received_blocks.unpack(transfer.received, out, self.adds)
 
     @property
-    def buffer(self):
-        return exchanged(self.outgoing, self.incoming, self.group.rank)[0] * self.row, 0
+    def messages(self):
+        return self.sent_blocks.counts
 
     @property
-    def held(self):
-        return prod(self.there) + sum(self.messages) + sum(self._counts(self.received_parts))
+    def buffer(self):
+        return self.sent_blocks.total, 0
 
     @property
     def most(self):
-        return exchanged(self.outgoing, self.incoming, self.group.rank)[1] * self.row
+        return most_exchanged(self.outgoing, self.incoming) * self.sent_blocks.row
 
-    @cached_property
-    def messages(self):
-        return self._counts(self.sent_parts)
+    @property
+    def held(self):
+        return prod(self.there) + self.sent_blocks.total + self.received_blocks.total
 
     @property
     def copies(self):
         """As in Move: what is sent; and what is received or kept, of which sums are counted twice, since they are read too."""
-        rank, behind = self.group.rank, prod(self.here[self.source.dim % len(self.here) + 1 :])
+        rank, row, behind = self.group.rank, self.sent_blocks.row, prod(self.here[self.source.dim % len(self.here) + 1 :])
         packed, unpacked = Counter(), Counter()
         for other, (sent, received) in enumerate(zip(self.sent_parts, self.received_parts, strict=True)):
             times = 1 if other == rank else 1 + self.adds
             for copied, part, number in ((packed, sent, other != rank), (unpacked, received, times)):
                 if number and size(part):
-                    copied[behind * (size(part) if isinstance(part, slice) else 1)] += size(part) * self.row * number
+                    copied[behind * (size(part) if isinstance(part, slice) else 1)] += size(part) * row * number
         return packed, unpacked
 
 
@@ -347,26 +327,24 @@ class TakePart(Move):
     held = 0  # the output is a view of the input
 
     @cached_property
-    def place(self):
-        kept = positions(self.incoming.part(self.group.rank), self.indices(self.outgoing))
-        return place_of(self.target.dim, kept)
+    def part(self):
+        return self.inside(self.target.dim, self.incoming, self.outgoing)
 
     def run(self, x, space, layer):
-        return x[self.place]
+        return x[self.part]
 
 
 class PutIntoZeros(Move):
     """The adjoint of TakePart: what was kept is put at its place in an array of zeros."""
 
     @cached_property
-    def place(self):
-        kept = positions(self.outgoing.part(self.group.rank), self.indices(self.incoming))
-        return place_of(self.source.dim, kept)
+    def part(self):
+        return self.inside(self.source.dim, self.outgoing, self.incoming)
 
     def run(self, x, space, layer):
         out = space("out", self.there, x.dtype)
         out.fill(0)
-        out[self.place] = x
+        out[self.part] = x
         return out
 
 
@@ -388,7 +366,7 @@ class Unchanged(Move):
         return x if x.shape == self.there else xp.empty(self.there, x.dtype)
 
 
-def place_of(dim, part):
+def index_of(dim, part):
     """The index tuple that selects a part (a slice or an index array) of a dimension, on the device in use."""
     return along(dim, part if isinstance(part, slice) else to_device(part))
 
@@ -434,11 +412,6 @@ def move_of(source: Any, target: Any) -> type[Move]:
 def move_between(group, source, target, here, samples=None):
     """The Move from one placement to another by the row of the table, with the arguments of Move; KeyError without a row."""
     return move_of(source, target)(group, source, target, here, samples)
-
-
-def sum_in_place(group, array, layer):
-    """`Partial -> Replicate` within an array: every rank gets the sum. layer: the name under which the bytes are counted."""
-    move_between(group, Partial(), Replicate(), array.shape).in_place(array, None, layer)
 
 
 def elements_sent(source, target, samples, shape, group_size):

@@ -6,7 +6,7 @@ overlap: then a rank holds copies of what others own, as the halo of a convoluti
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import accumulate
 from math import floor, isfinite
 
@@ -22,6 +22,15 @@ class Partition:
     It is made by `even`, `weighted`, `of_sizes`, `owned`, `of`, `at_rank`, and from another one by `mapped` and `grouped`. It
     answers for any rank, without communication, and equal partitions compare equal however they were made.
 
+    Parameters
+    ----------
+    length, ranks : int
+        Of indices and of ranks.
+    part_of : function
+        Of a rank, since a grid may have more ranks than one wants to list: its part, a slice or an increasing index array.
+    occupied : int
+        A bound on the ranks that hold anything: all ranks from this one on hold nothing.
+
     Examples
     --------
     >>> from gridgrad.parallel import Partition
@@ -32,16 +41,16 @@ class Partition:
     True
     """
 
-    length: int
-    ranks: int
+    def __init__(self, length: int, ranks: int, part_of: Callable[[int], slice | np.ndarray], occupied: int) -> None:
+        self.length, self.ranks, self.occupied, self._part_of = length, ranks, occupied, part_of
 
     def part(self, rank: int) -> slice | np.ndarray:
         """The indices that a rank holds: a slice, or an increasing index array."""
-        raise NotImplementedError
+        return self._part_of(rank)
 
     def size(self, rank: int) -> int:
         """How many indices a rank holds."""
-        return size(self.part(rank))
+        return size(self._part_of(rank))
 
     def of_length(self, length: int) -> "Partition":
         """Itself: a Partition is a Split of one length."""
@@ -63,24 +72,27 @@ class Partition:
 
     def owner(self, index: int) -> int | None:
         """The first rank that holds an index; None if no rank does."""
-        for rank in range(self.ranks):
-            if size(common(self.part(rank), slice(index, index + 1))):
-                return rank
-        return None
+        holding = (rank for rank in range(self.ranks) if size(common(self.part(rank), slice(index, index + 1))))
+        return next(holding, None)
 
     def mapped(self, length: int, function: Callable[[slice | np.ndarray], slice | np.ndarray]) -> "Partition":
         """The Partition of another dimension, of `length` indices, in which each rank holds function(its part of this one),
-        computed when it is asked for. The function must turn slices into slices, and an empty part into an empty one."""
-        return _Mapped(self, length, function)
+        computed when it is asked for. The function must turn an empty part into an empty one."""
+
+        @cache
+        def part_of(rank):
+            return _inside(_normal(function(self.part(rank))), length)
+
+        return Partition(length, self.ranks, part_of, self.occupied)
 
     def grouped(self, unit: int) -> "Partition":
         """The Partition of `unit` times as many indices where each index of this one stands for `unit` that stay together."""
-        return Partition.of(self.length * unit, tuple(_times(part, unit) for part in self.parts))
+        return self.mapped(self.length * unit, lambda part: _times(part, unit))
 
     @cached_property
     def is_contiguous(self) -> bool:
         """Whether all parts are slices, so that nothing is indexed."""
-        return all(isinstance(part, slice) for part in self.parts)
+        return all(isinstance(self.part(rank), slice) for rank in range(self.occupied))
 
     @property
     def holders(self) -> np.ndarray:
@@ -95,11 +107,6 @@ class Partition:
         """Whether each index belongs to exactly one rank."""
         return bool((self.holders == 1).all())
 
-    @property
-    def occupied(self) -> int:
-        """A bound on the ranks that hold anything: all ranks from this one on hold nothing."""
-        return self.ranks
-
     def __eq__(self, other):
         if self is other:
             return True
@@ -109,6 +116,9 @@ class Partition:
 
     def __hash__(self):
         return hash((self.length, self.ranks))
+
+    def __reduce__(self):  # how it is pickled: functions can not be
+        return Partition.of, (self.length, self.parts)
 
     def __repr__(self):
         sizes = [self.size(rank) for rank in range(min(self.ranks, 8))]
@@ -120,7 +130,13 @@ class Partition:
         """Consecutive parts whose sizes differ by at most one, the larger ones first. ValueError for negative numbers."""
         if length < 0 or ranks < 1:
             raise ValueError(f"cannot split {length} things over {ranks} ranks")
-        return _Even(length, ranks)
+        least, longer = divmod(length, ranks)  # the first `longer` parts hold one index more than `least`
+
+        def part_of(rank):
+            start, held = rank * least + min(rank, longer), least + (rank < longer)
+            return slice(start, start + held) if held else EMPTY
+
+        return Partition(length, ranks, part_of, min(ranks, length))
 
     @staticmethod
     @lru_cache(maxsize=4096)
@@ -152,85 +168,14 @@ class Partition:
     @staticmethod
     def at_rank(length: int, ranks: int, rank: int) -> "Partition":
         """One rank holds all indices, the others none."""
-        return _AtRank(length, ranks, rank)
+        everything = slice(0, length) if length else EMPTY
+        return Partition(length, ranks, lambda other: everything if other == rank else EMPTY, rank + 1)
 
     @staticmethod
     def of(length: int, parts: Sequence[slice | np.ndarray]) -> "Partition":
         """The Partition of these parts: slices, or increasing index arrays. ValueError for indices outside the dimension."""
-        return _Explicit(length, tuple(_inside(_normal(part), length) for part in parts))
-
-
-class _Even(Partition):
-    """Even parts, computed when they are asked for. unit: how many indices stay together."""
-
-    is_contiguous = True
-
-    def __init__(self, length, ranks, unit=1):
-        self.length, self.ranks, self.unit = length, ranks, unit
-        self.least, self.longer = divmod(length // unit, ranks)  # the first `longer` parts hold one unit more than `least`
-
-    def part(self, rank):
-        start, held = rank * self.least + min(rank, self.longer), self.least + (rank < self.longer)
-        return slice(start * self.unit, (start + held) * self.unit) if held else EMPTY
-
-    def size(self, rank):
-        return (self.least + (rank < self.longer)) * self.unit
-
-    @property
-    def occupied(self):
-        return min(self.ranks, self.length // self.unit)
-
-    def grouped(self, unit):
-        return _Even(self.length * unit, self.ranks, self.unit * unit)
-
-    def __eq__(self, other):
-        if isinstance(other, _Even) and self.unit == other.unit:
-            return (self.length, self.ranks) == (other.length, other.ranks)
-        return super().__eq__(other)
-
-    __hash__ = Partition.__hash__
-
-
-class _AtRank(Partition):
-    """All indices are at one rank."""
-
-    is_contiguous = True
-
-    def __init__(self, length, ranks, rank):
-        self.length, self.ranks, self.rank = length, ranks, rank
-
-    def part(self, rank):
-        return slice(0, self.length) if rank == self.rank and self.length else EMPTY
-
-    @property
-    def occupied(self):
-        return self.rank + 1
-
-
-class _Mapped(Partition):
-    """Each part is computed from the part of another Partition, see `Partition.mapped`."""
-
-    def __init__(self, base, length, function):
-        self.base, self.length, self.ranks, self.function = base, length, base.ranks, function
-
-    def part(self, rank):
-        return _inside(_normal(self.function(self.base.part(rank))), self.length)
-
-    @property
-    def occupied(self):
-        return self.base.occupied
-
-    @property
-    def is_contiguous(self):
-        return self.base.is_contiguous
-
-
-class _Explicit(Partition):
-    def __init__(self, length, parts):
-        self.length, self.ranks, self._parts = length, len(parts), parts
-
-    def part(self, rank):
-        return self._parts[rank]
+        found = [_inside(_normal(part), length) for part in parts]
+        return Partition(length, len(found), found.__getitem__, len(found))
 
 
 @dataclass(frozen=True)
@@ -238,13 +183,7 @@ class Split:
     """How a dimension whose length is not known yet, such as the samples of a minibatch, will be divided over `ranks` ranks."""
 
     ranks: int
-    weights: tuple | None = None  # in proportion to which ranks get indices; None for even parts
-
-    def __post_init__(self):
-        if self.weights is not None:
-            if len(self.weights) != self.ranks:
-                raise ValueError(f"{len(self.weights)} weights for {self.ranks} ranks: give one for each rank")
-            Partition.weighted(0, self.weights)  # refuses weights that are none
+    weights: tuple | None = None  # a number for each rank, in proportion to which it gets indices; None for even parts
 
     @staticmethod
     def at_rank(ranks, rank):
@@ -302,31 +241,24 @@ def within(part, inner):
 
 
 @lru_cache(maxsize=4096)
-def exchanged(outgoing, incoming, rank):
-    """(indices that this rank sends, the most that any rank sends or receives) in an exchange between two Partitions. Time and
-    memory are linear in the length of the dimension and the number of ranks that hold any index."""
-    needed, held = copies_before(incoming), copies_before(outgoing)
-    sent, most = 0, 0
-    for other in range(max(outgoing.occupied, incoming.occupied)):
-        before, behind = outgoing.part(other), incoming.part(other)
+def most_exchanged(outgoing, incoming):
+    """The most indices that any rank sends or receives in an exchange between two Partitions. Time and memory are linear in the
+    length of the dimension and the number of ranks that hold any index."""
+    # For each i, how many copies the ranks together hold of the indices below i.
+    needed, held = (np.concatenate(([0], np.cumsum(partition.holders))) for partition in (incoming, outgoing))
+    most = 0
+    for rank in range(max(outgoing.occupied, incoming.occupied)):
+        before, behind = outgoing.part(rank), incoming.part(rank)
         kept = size(common(before, behind))
-        sends, receives = copies_of(before, needed) - kept, copies_of(behind, held) - kept
-        most = max(most, sends, receives)
-        if other == rank:
-            sent = sends
-    return sent, most
+        most = max(most, copies_of(before, needed) - kept, copies_of(behind, held) - kept)
+    return most
 
 
-def copies_before(partition):
-    """For each i from 0 to the length of the dimension: how many copies the ranks together hold of the indices below i."""
-    return np.concatenate(([0], np.cumsum(partition.holders)))
-
-
-def copies_of(part, before):
-    """How many copies the ranks together hold of the indices of a part. before: a result of `copies_before`."""
+def copies_of(part, below):
+    """How many copies the ranks together hold of the indices of a part. below: for each i, of the indices below i."""
     if isinstance(part, slice):
-        return int(before[part.stop] - before[part.start])
-    return int((before[part + 1] - before[part]).sum())
+        return int(below[part.stop] - below[part.start])
+    return int((below[part + 1] - below[part]).sum())
 
 
 def resized(shape, dim, length):

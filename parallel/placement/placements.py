@@ -1,17 +1,5 @@
 """Placements: how a global array is distributed over the ranks along one axis of the process grid.
 
-| placement                      | meaning                                                              | adjoint        |
-|--------------------------------|----------------------------------------------------------------------|----------------|
-| `Shard(dim, partition)`        | the ranks of the axis hold parts of one dimension                    | the same       |
-| `Replicate`                    | every rank of the axis holds the whole array                         | `Partial`      |
-| `Partial`                      | the ranks of the axis hold partial sums, which add up to the array   | `Replicate`    |
-| `Invariant`                    | every rank of the axis holds the whole array, and the whole gradient | the same       |
-| `Copies(dim, partition)`       | the ranks hold parts that may overlap, such as a part and its halo   | `PartialShard` |
-| `PartialShard(dim, partition)` | the ranks hold partial sums of parts that may overlap                | `Copies`       |
-| `AtRank(dim, partition)`       | one rank holds the whole array                                       | the same       |
-| `AtMaster(dim, partition)`     | the first rank holds the whole array, and hands out what is needed   | the same       |
-| `Tile(inputs, outputs)`        | the ranks hold rectangles of a weight                                | the same       |
-
 The adjoint is the placement of the array's gradient. Where ranks hold copies of an element, each computes a partial sum of its
 gradient, and these must be added. Where they hold partial sums, the gradient of each of them is the gradient of the whole sum.
 
@@ -20,7 +8,7 @@ own adjoint: with `Replicate` every rank would hold the whole gradient where a p
 placement of the activations in Laugier et al. 2018 (Algorithms 2 and 3), where all ranks do compute the same gradient.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gridgrad.parallel.placement.partition import Partition, Split
 
@@ -29,8 +17,26 @@ PIXELS = H, W  # the dimensions that only images have
 MASTER = 0  # the rank that holds what is AtMaster
 
 
+class Placement:
+    """What all placements have in common; here the answers of those in which every rank holds an array of the full shape."""
+
+    dim: int | None = None  # the dimension that is sharded
+
+    @property
+    def adjoint(self) -> "Placement":
+        """The placement of the gradient: the same, except where it is said otherwise."""
+        return self
+
+    def split_of(self, dim: int, dims: int) -> Partition | Split | None:
+        """The Partition or Split of dimension `dim`, counted from 0, of an array with `dims` of them; None if it is whole."""
+        return None
+
+    def __str__(self):
+        return type(self).__name__
+
+
 @dataclass(frozen=True)
-class Shard:
+class Shard(Placement):
     """Each rank holds its part of one dimension.
 
     Parameters
@@ -48,20 +54,14 @@ class Shard:
     Shard(dim=-1) True [4, 3]
     """
 
-    dim: int
-    partition: Partition | Split
-
-    @property
-    def adjoint(self) -> "Shard":
-        """The placement of the gradient: the same."""
-        return self
+    dim: int = field()  # without the default of other placements
+    partition: Partition | Split = field()
 
     def partition_of(self, samples: int) -> Partition:
         """The Partition of the dimension. samples: of the minibatch, which is the length of the dimension where that is N."""
         return self.partition.of_length(samples)
 
     def split_of(self, dim: int, dims: int) -> Partition | Split | None:
-        """The Partition or Split of dimension `dim`, counted from 0, of an array with `dims` of them; None if it is whole."""
         return self.partition if self.dim % dims == dim else None
 
     def needing(self, partition: Partition) -> "Shard":
@@ -97,7 +97,7 @@ class AtMaster(Shard):
 
 
 @dataclass(frozen=True)
-class Tile:
+class Tile(Placement):
     """Of a weight: each rank holds a rectangle, its part of the inputs and of the outputs, which are the last two dimensions.
     The rectangles do not overlap, but their sides may. What no rectangle covers is zero."""
 
@@ -105,31 +105,12 @@ class Tile:
     outputs: Partition
     dim = -1
 
-    @property
-    def adjoint(self):
-        return self
-
     def split_of(self, dim, dims):
         return {dims - 2: self.inputs, dims - 1: self.outputs}.get(dim)
 
-    def __str__(self):
-        return "Tile"
-
-
-class Whole:
-    """What `Replicate`, `Partial` and `Invariant` share: every rank holds an array of the full shape."""
-
-    dim = None  # no dimension is sharded
-
-    def split_of(self, dim: int, dims: int) -> None:
-        """See `Shard.split_of`: every dimension is whole."""
-
-    def __str__(self):
-        return type(self).__name__
-
 
 @dataclass(frozen=True)
-class Replicate(Whole):
+class Replicate(Placement):
     """Every rank holds the whole array.
 
     Examples
@@ -146,7 +127,7 @@ class Replicate(Whole):
 
 
 @dataclass(frozen=True)
-class Partial(Whole):
+class Partial(Placement):
     """Every rank holds an array of the full shape; the global array is the sum of them.
 
     Examples
@@ -163,9 +144,5 @@ class Partial(Whole):
 
 
 @dataclass(frozen=True)
-class Invariant(Whole):
+class Invariant(Placement):
     """Every rank holds the whole array and, in backward, the whole gradient of it: nothing has to be summed."""
-
-    @property
-    def adjoint(self):
-        return self

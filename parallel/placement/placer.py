@@ -5,6 +5,7 @@ samples of the network's input or outputs where it is the first or last chunk. O
 Between chunks activations travel in the placement that they have along the other axes.
 """
 
+from copy import copy
 from dataclasses import replace
 from functools import lru_cache, partial
 
@@ -12,10 +13,9 @@ from gridgrad.nn import Linear
 from gridgrad.nn.device import xp
 from gridgrad.nn.layer import Layer, Parameter
 from gridgrad.parallel.grid.process_grid import STAGE
-from gridgrad.parallel.placement.gathered_linear import GatheredLinear
-from gridgrad.parallel.placement.halo_conv import HaloConv2d
 from gridgrad.parallel.placement.layer_kinds import kind_of
 from gridgrad.parallel.placement.layout import Layout
+from gridgrad.parallel.placement.overlapped_layers import GatheredLinear, HaloConv2d
 from gridgrad.parallel.placement.partition import Partition, Split
 from gridgrad.parallel.placement.placements import MASTER, PIXELS, AtMaster, AtRank, C, N, Partial, Replicate, Shard
 from gridgrad.parallel.placement.plan import Plan
@@ -37,9 +37,8 @@ class Placer:
         axes = [axis for axis, ranks in grid.sizes.items() if ranks > 1 and axis != STAGE]  # that divide the arrays of layers
         firsts = {axis: next(iter(plans[axis].values()), Plan()) for axis in axes}
         self.of_axis = {axis: Plan() if plan.mixes else plan for axis, plan in firsts.items()}  # where all layers have one
-        self.stage, self.layers = 0, []
+        self.stage, self.layers, self.at = 0, [], {}
         if start is None:
-            self.at = {}  # so far, for the plans
             self.at = {axis: plan.start(self, axis) for axis, plan in firsts.items()}
             self.order = tuple(axis for axis, placement in self.at.items() if placement.dim == N)
         else:
@@ -47,8 +46,8 @@ class Placer:
 
     def fork(self):
         """A Placer that begins where this one is, for a branch."""
-        new = Placer(self.grid, self.plans, self.shape, self.splits, self.owners, (self.at, self.order))
-        new.stage = self.stage
+        new = copy(self)
+        new.at, new.layers = dict(self.at), []
         return new
 
     def shard(self, axis, dim):
@@ -162,7 +161,7 @@ class Placer:
             for halo in halos[:-1]:
                 self.append(halo, layer.name)
             if halos:
-                block = HaloConv2d(block, halos[-1])
+                block = HaloConv2d(halos[-1], block)
         self.append(block, layer.name)
         self.at |= outputs
         for axis, plan in plans.items():

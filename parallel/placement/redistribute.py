@@ -6,14 +6,12 @@ import numpy as np
 
 from gridgrad.nn.context import Context
 from gridgrad.nn.device import xp
-from gridgrad.nn.kernels.workspace import Workspace
 from gridgrad.nn.layer import Layer
 from gridgrad.parallel.grid.group import Group
 from gridgrad.parallel.placement.moves import Move, move_of
 from gridgrad.parallel.placement.partition import size
-from gridgrad.parallel.placement.placements import AtMaster, Invariant, Partial, Replicate, Shard
+from gridgrad.parallel.placement.placements import AtMaster, Placement
 
-Placement = Shard | Replicate | Partial | Invariant
 STEPS = 64  # how many Moves a layer caches: one for each direction, shape of the array and batch size
 
 
@@ -63,13 +61,8 @@ class Redistribute(Layer):
     ) -> None:
         self.group, self.source, self.target, self.shape = group, source, target, tuple(shape)
         self.rows = rows or (lambda batch_size: slice(0, batch_size))
-        self.ways = {"forward": (source, target), "backward": self.back}
+        self.ways = {"forward": (source, target), "backward": (target.adjoint, source.adjoint)}
         self._steps: dict[tuple, Move | None] = {}
-
-    @property
-    def back(self) -> tuple[Placement, Placement]:
-        """(source, target) of the move in backward: the adjoint of the one in forward."""
-        return self.target.adjoint, self.source.adjoint
 
     def has_own_output(self, before: Layer | None) -> bool:
         return False
@@ -92,11 +85,6 @@ class Redistribute(Layer):
         key = direction, x.shape, context.batch_size
         step = self._steps[key] if key in self._steps else self.step(*key)
         return x if step is None else step.run(xp.ascontiguousarray(x), context[self, direction].workspace, self.name)
-
-    def space(self, direction: str, context: Context) -> Workspace:
-        """The Workspace of a direction in a context."""
-        workspace: Workspace = context[self, direction].workspace
-        return workspace
 
     def step(self, direction: str, here: tuple[int, ...], batch_size: int) -> Move | None:
         """The Move of a direction, or None where nothing moves. here: the shape of this rank's array before it."""

@@ -18,6 +18,7 @@ gradient is summed over the axis: asynchronous pipelines need that. All outputs 
 """
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -27,12 +28,12 @@ from gridgrad.nn.layer import Block, Layer, Parameter
 from gridgrad.nn.sequence import leaves
 from gridgrad.parallel.grid.process_grid import BATCH, MODEL
 from gridgrad.parallel.placement.layer_kinds import kind_of
-from gridgrad.parallel.placement.moves import place_of
+from gridgrad.parallel.placement.moves import index_of
 from gridgrad.parallel.placement.partition import EMPTY, Partition, Split, indices, positions, union
 from gridgrad.parallel.placement.placements import AtRank, C, Copies, N, PartialShard, Replicate, Shard, Tile
 from gridgrad.parallel.placement.plan import OUTPUTS, Plan
 from gridgrad.parallel.placement.redistribute import Redistribute
-from gridgrad.parallel.plans.marques import AddBias
+from gridgrad.parallel.plans.marques import AddBias, with_weight
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,14 +44,13 @@ class Owners:
     outputs: dict  # {layer: owner of each output}
     pairs: dict = field(default_factory=dict)  # of layers with a fine grain {layer: (inputs, outputs) owner of each channel}
     loss: int = 0  # the rank that gets all outputs
-    _partitions: dict = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self):
-        for kind in ("outputs", "pairs"):
+        for kind, dims in (("outputs", 1), ("pairs", 2)):
             found = {name: np.asarray(owners) for name, owners in getattr(self, kind).items()}
             object.__setattr__(self, kind, found)
             for name, owners in found.items():
-                if owners.ndim != (1 if kind == "outputs" else 2) or owners.dtype.kind not in "iu":
+                if owners.ndim != dims or owners.dtype.kind not in "iu":
                     raise ValueError(f"owners: the {kind} of layer {name} must be an array of ranks, not {owners.dtype} "
                                      f"{owners.shape}")  # fmt: skip
                 if owners.size and not 0 <= owners.min() <= owners.max() < self.ranks:
@@ -73,10 +73,10 @@ class Owners:
             if pairs is not None and len(pairs) != layer.inputs:
                 raise ValueError(f"owners: layer {name} {layer!r} has {layer.inputs} inputs, not {len(pairs)}")
 
-    def partition(self, name):
-        if name not in self._partitions:
-            self._partitions[name] = Partition.owned(self.outputs[name], self.ranks)
-        return self._partitions[name]
+    @cached_property
+    def partitions(self):
+        """{layer: Partition of its outputs}."""
+        return {name: Partition.owned(owners, self.ranks) for name, owners in self.outputs.items()}
 
 
 MOST_PRODUCTS = 8  # into which the pairs of a layer at one rank are divided
@@ -113,7 +113,7 @@ class Product:
     def __init__(self, layer, inputs, outputs, needed, made, held):
         kernel = [slice(0, n) for n in layer.weight.shape[:-2]]
         self.block = layer.placed(weight=Block((*kernel, inputs, outputs)), bias=Block((EMPTY,)))
-        self.rows, self.columns = (place_of(C, positions(part, whole)) for part, whole in ((inputs, needed), (outputs, made)))
+        self.rows, self.columns = (index_of(C, positions(part, whole)) for part, whole in ((inputs, needed), (outputs, made)))
         self.is_whole = (len(inputs), len(outputs)) == (len(needed), len(made))
         rows, columns = np.divmod(held, layer.outputs)
         inside = np.flatnonzero(np.isin(rows, inputs) & np.isin(columns, outputs))
@@ -137,11 +137,9 @@ class Product:
 
     def attached(self, context):
         """The block with the weight that a context keeps."""
-        kept, (weight, bias) = context[self.block], (self.block.weight, self.block.bias)
-        weight.value = kept.kernel
-        weight.grad = kept.workspace("gradient", weight.block_shape, weight.value.dtype)
-        bias.value = bias.grad = weight.value.reshape(-1)[:0]
-        return self.block
+        kept = context[self.block]
+        self.block.bias.value = self.block.bias.grad = kept.kernel.reshape(-1)[:0]
+        return with_weight(self.block, kept.kernel, kept)
 
     def _part(self, array, where, name, context):
         """The channels of an array that the rectangle has, as a contiguous array."""
@@ -284,7 +282,7 @@ class PartitionOfNetwork(Plan):
             weight = placer.layout_of(layer.weight, {axis: Tile(needed, made)})
             bias = placer.layout_of(layer.bias, {axis: Shard(0, made)})
             placer.append(layer.placed(weight=weight, bias=bias), layer.name)
-        placer.at[axis] = Shard(C, placer.owners.partition(layer.name))
+        placer.at[axis] = Shard(C, placer.owners.partitions[layer.name])
         return True
 
     def starts_of_branches(self, placer, axis, branches, name, added):
@@ -324,7 +322,7 @@ class PartitionOfNetwork(Plan):
 
 def place_pairs(placer, axis, layer, needed, made):
     """Append a layer with a fine grain: the products, the sums of what they make, and the bias."""
-    owners, owned = placer.owners.pairs[layer.name], placer.owners.partition(layer.name)
+    owners, owned = placer.owners.pairs[layer.name], placer.owners.partitions[layer.name]
     rank = placer.grid.coordinates[axis]
     held = Shard(-1, Partition.owned(owners.ravel(), placer.owners.ranks))
     pairs = Pairs(layer.weight)
@@ -344,7 +342,7 @@ def place_pairs(placer, axis, layer, needed, made):
 def needed_and_made(owners, layer):
     """(Partition of the inputs that the ranks need, Partition of the outputs to which they contribute) of a layer."""
     if layer.name not in owners.pairs:
-        owned = owners.partition(layer.name)
+        owned = owners.partitions[layer.name]
         return Partition.of(layer.inputs, tuple(layer.inputs_of(part) for part in owned.parts)), owned
     pairs = owners.pairs[layer.name]
     mine = [pairs == rank for rank in range(owners.ranks)]

@@ -23,7 +23,7 @@ from gridgrad.nn.kernels.workspace import column_sums
 from gridgrad.nn.layer import Block, Layer
 from gridgrad.nn.layers.conv import Conv2d
 from gridgrad.parallel.grid.process_grid import BATCH, MODEL
-from gridgrad.parallel.placement.moves import MOVES, Move, place_of
+from gridgrad.parallel.placement.moves import MOVES, Move, index_of
 from gridgrad.parallel.placement.partition import EMPTY, Partition, Split, resized, size
 from gridgrad.parallel.placement.placements import MASTER, AtMaster, C, Copies, N, PartialShard, Shard
 from gridgrad.parallel.placement.plan import OUTPUTS, Plan, output_columns
@@ -31,29 +31,26 @@ from gridgrad.parallel.placement.redistribute import Redistribute
 
 
 class MasterMove(Move):
-    """The master sends or receives all that is sent; a rank that needs nothing is sent nothing. A subclass has `handed`: (the
-    Partition of what the ranks are sent or send, the dimension)."""
+    """The master sends or receives all that is sent, each part in a message of its own; a rank without a part gets none."""
 
-    @property
-    def row(self):
-        """How many elements the whole array has for one index of that dimension."""
-        whole = resized(resized(self.here, self.source.dim, self.outgoing.length), self.target.dim, self.incoming.length)
-        return prod(resized(whole, self.handed[1], 1))
-
-    @property
-    def counts(self):
-        """For each rank, the elements of the message between it and the master."""
-        return [0, *(self.row * length for length in self.handed[0].sizes[1:])]
-
-    @property
-    def most(self):
-        return sum(self.counts)
+    def __init__(self, group, source, target, here, samples):
+        super().__init__(group, source, target, here, samples)
+        hands_out, is_master = isinstance(source, AtMaster), group.rank == MASTER
+        self.partition, self.dim = (self.incoming, target.dim) if hands_out else (self.outgoing, source.dim)  # of what is sent
+        whole = resized(resized(here, source.dim, self.outgoing.length), target.dim, self.incoming.length)
+        self.shapes = [resized(whole, self.dim, length) for length in self.partition.sizes]
+        counts = [0, *map(prod, self.shapes[1:])]  # of the message between each rank and the master
+        self.most, self.messages = sum(counts), [0] * group.size
+        if hands_out and is_master:
+            self.messages = counts
+        elif not hands_out:
+            self.messages[MASTER] = counts[group.rank]
 
     @property
     def buffer(self):
         return sum(self.messages), 0
 
-    def exchange(self, x, outgoing, incoming, layer):
+    def exchange(self, outgoing, incoming, x, layer):
         """Send and receive {rank: array}, arrays of the kind of x."""
         nothing = x.reshape(-1)[:0]
         lists = [[some.get(rank, nothing) for rank in range(self.group.size)] for some in (outgoing, incoming)]
@@ -61,39 +58,29 @@ class MasterMove(Move):
 
 
 class HandOut(MasterMove):
-    """The master, which has the whole array, sends each rank its part of the target. No rank sends anything else."""
+    """The master, which has the whole array, sends each rank its part of the target: the array itself, or a copy of a part."""
 
     kind = "hand out"
-
-    @property
-    def handed(self):
-        return self.incoming, self.target.dim
 
     def run(self, x, space, layer):
         if self.group.rank != MASTER:
             out = space("out", self.there, x.dtype)
-            self.exchange(x, {}, {MASTER: out}, layer)
+            self.exchange({}, {MASTER: out}, x, layer)
             return out
-        dim, sent = self.target.dim, {}
-        for rank, part in enumerate(self.incoming.parts):
+        sent = {}
+        for rank, part in enumerate(self.partition.parts):
             sent[rank] = x
-            if size(part) < x.shape[dim]:
-                block = x[place_of(dim, part)]
-                sent[rank] = space(f"to {rank}", block.shape, block.dtype)
-                sent[rank][...] = block
-        self.exchange(x, sent, {}, layer)
+            if size(part) < self.partition.length:
+                sent[rank] = space(f"to {rank}", self.shapes[rank], x.dtype)
+                sent[rank][...] = x[index_of(self.dim, part)]
+        self.exchange(sent, {}, x, layer)
         return sent[MASTER]
 
     @property
     def held(self):
         if self.group.rank != MASTER:
             return prod(self.there)
-        packed = (length for length in self.incoming.sizes if length < self.incoming.length)  # other parts are the array itself
-        return self.row * sum(packed)
-
-    @property
-    def messages(self):
-        return self.counts if self.group.rank == MASTER else [0] * self.group.size
+        return sum(prod(shape) for shape in self.shapes if shape[self.dim] < self.partition.length)
 
 
 class HandIn(MasterMove):
@@ -101,39 +88,28 @@ class HandIn(MasterMove):
 
     kind = "hand in"
 
-    @property
-    def handed(self):
-        return self.outgoing, self.source.dim
-
     def run(self, x, space, layer):
-        group, dim, parts = self.group, self.source.dim, self.outgoing.parts
         out = space("out", self.there, x.dtype)
-        if group.rank != MASTER:
-            self.exchange(x, {MASTER: x}, {}, layer)
+        if self.group.rank != MASTER:
+            self.exchange({MASTER: x}, {}, x, layer)
             return out
-        blocks = {MASTER: x}
-        for rank in range(1, group.size):
-            blocks[rank] = space(f"of {rank}", resized(self.there, dim, size(parts[rank])), x.dtype)
-        self.exchange(x, {}, blocks, layer)
+        blocks = {rank: space(f"of {rank}", self.shapes[rank], x.dtype) for rank in range(1, self.group.size)}
+        self.exchange({}, blocks, x, layer)
         if self.adds:
             out.fill(0)
-        for rank, block in blocks.items():
-            if not size(parts[rank]):  # a rank without kernels has no samples either, so that its block does not fit
+        for rank, block in {MASTER: x, **blocks}.items():
+            part = self.partition.part(rank)
+            if not size(part):  # a rank without kernels has no samples either, so that its block does not fit
                 continue
-            where = place_of(dim, parts[rank])
             if self.adds:
-                out[where] += block
+                out[index_of(self.dim, part)] += block
             else:
-                out[where] = block
+                out[index_of(self.dim, part)] = block
         return out
 
     @property
     def held(self):
         return prod(self.there) + (self.most if self.group.rank == MASTER else 0)
-
-    @property
-    def messages(self):
-        return [self.counts[self.group.rank], *[0] * (self.group.size - 1)]
 
 
 MOVES.update({
@@ -169,14 +145,6 @@ class AddBias(Layer):
         workload.both("add", prod(workload.shape))
 
 
-KERNELS = -1  # the dimension of a convolution's weight that counts its kernels
-
-
-def at_master(ranks):
-    """The Split of a dimension that the master holds whole."""
-    return Split.at_rank(ranks, MASTER)
-
-
 @dataclass(frozen=True)
 class EachWhole:
     """Like a Split, but every rank for which `working` is true holds the whole dimension, and the others nothing of it."""
@@ -185,6 +153,13 @@ class EachWhole:
 
     def of_length(self, length):
         return Partition.of(length, tuple(slice(0, length) if works else EMPTY for works in self.working))
+
+
+def with_weight(layer, weight, kept):
+    """The layer with a weight that came in a message or was put together, and room for its gradient. kept: of a context."""
+    layer.weight.value = weight
+    layer.weight.grad = kept.workspace("gradient", weight.shape, weight.dtype)
+    return layer
 
 
 class HandedConv2d(Layer):
@@ -202,7 +177,7 @@ class HandedConv2d(Layer):
         self.name = self.conv.name = self.kernels.name = name
 
     def forward(self, x, context):
-        context[self].kernels = self.kernels.forward(self.weight.value, context)
+        context[self].weight = self.kernels.forward(self.weight.value, context)
         return self._conv(context).forward(x, context)
 
     def gradients(self, dy, context):
@@ -219,11 +194,7 @@ class HandedConv2d(Layer):
         return dx
 
     def _conv(self, context):
-        """The Conv2d with the kernels that this context holds."""
-        kept, weight = context[self], self.conv.weight
-        weight.value = kept.kernels
-        weight.grad = kept.workspace("gradient", weight.block_shape, kept.kernels.dtype)
-        return self.conv
+        return with_weight(self.conv, context[self].weight, context[self])
 
     def _hand_in(self, context):
         """Send the gradients of this rank's kernels to the master, where they become the gradient of the parameter."""
@@ -251,7 +222,7 @@ class MasterAndSlaves(Plan):
             raise ValueError(f"plan '{text}' sends arrays of the host only: use --device cpu for all ranks, or another plan")
 
     def samples(self, split):
-        return AtMaster(N, at_master(split.ranks))
+        return AtMaster(N, Split.at_rank(split.ranks, MASTER))
 
     def place(self, placer, axis, layer):
         weight, bias = (placer.layout_of(p, {axis: placer.at_master(axis, p)}) for p in (layer.weight, layer.bias))
@@ -263,7 +234,7 @@ class MasterAndSlaves(Plan):
         group, rows, window = placer.grid.group(axis), placer.rows_along(axis), layer.window
         held, copies = placer.at[axis], Copies(N, EachWhole(tuple(n > 0 for n in columns.sizes)))
         whole = placer.at_master(axis, layer.weight)
-        shares = whole if columns == whole.partition else Shard(KERNELS, columns)  # the master may have all kernels
+        shares = whole if columns == whole.partition else Shard(OUTPUTS, columns)  # the master may have all kernels
         serial = Conv2d(layer.inputs, layer.outputs, window.kernel, window.stride, window.padding, bias=False)
         conv = serial.placed(weight=Block((*serial.weight.index[:-1], columns.part(group.rank))))
         kernels = Redistribute(group, whole, shares, layer.weight.shape)

@@ -45,7 +45,9 @@ def place(net, grid, plan, shares=None, owners=None, cuts=(), places=(0,)):
     """Placed: a serial Sequential on a rank of a ProcessGrid or GridDescription, without memory. cuts: positions where chunks
     begin. places: the rank of each chunk. The rest is as in `parallelize`. ValueError if something does not fit."""
     layers, shape = checked(net)
-    words = chosen_words(plan, layers, feature_sizes(net, shape), grid.sizes[MODEL])
+    words = words_of(plan, layers)
+    allowed = [candidates(layer.kind) if word == FEWEST_BYTES else (word,) for word, layer in zip(words, layers, strict=True)]
+    words = fewest_bytes(feature_sizes(net, shape), grid.sizes[MODEL], allowed)
     for word in dict.fromkeys(words):
         PLANS[word].check(plan, grid)
     owners = PLANS[words[0]].checked_owners(owners, layers, grid)
@@ -79,13 +81,6 @@ def cut(layers, cuts):
     """The chunks of a list of layers. cuts: where each chunk after the first begins."""
     bounds = [0, *cuts, len(layers)]
     return [layers[start:stop] for start, stop in zip(bounds, bounds[1:])]
-
-
-def chosen_words(plan, layers, sizes, ranks):
-    """The word of each layer with weights that a plan stands for; ValueError if it does not fit. sizes: see `fewest_bytes`."""
-    words = words_of(plan, layers)
-    allowed = [candidates(layer.kind) if word == FEWEST_BYTES else (word,) for word, layer in zip(words, layers, strict=True)]
-    return fewest_bytes(sizes, ranks, allowed)
 
 
 def splits(sizes, shares=None):

@@ -1,18 +1,4 @@
-"""The plans by their words: how layers with weights are placed along an axis of the grid.
-
-| word         | weight W (.., inputs, outputs) | input of the layer          | output                  |
-|--------------|--------------------------------|-----------------------------|-------------------------|
-| "out"        | `Shard(outputs)`               | `Replicate`                 | `Shard(C)`              |
-| "in"         | `Shard(inputs)`                | `Shard(C)`                  | `Partial`               |
-| "hidden"     | `Shard(hidden units)`          | `Replicate`                 | `Partial`               |
-| "replicate"  | `Replicate`                    | `Shard(N)`                  | `Shard(N)`              |
-| "redundant"  | `Invariant`                    | `Invariant`                 | `Invariant`             |
-| "height"     | `Replicate`                    | `Shard(H)`                  | `Shard(H)`              |
-| "width"      | `Replicate`                    | `Shard(W)`                  | `Shard(W)`              |
-| "laugier"    | `Shard(outputs)`               | `Replicate`                 | `Invariant`             |
-| "marques"    | `AtMaster`                     | `AtMaster(N)`               | `AtMaster(N)`           |
-| "hypergraph" | `Tile`                         | `Copies(C)`: what is needed | `Shard(C)`: what is owned |
-"""
+"""The plans by their words: how layers with weights are placed along an axis of the grid."""
 
 from typing import Any
 

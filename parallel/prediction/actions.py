@@ -16,8 +16,7 @@ moved behind the sums of gradients, where it is waited for. What else overlaps w
 from dataclasses import dataclass
 from functools import partial
 
-from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.grid.process_grid import AXES, MODEL, STAGE, places
+from gridgrad.parallel.grid.process_grid import AXES, MODEL, STAGE, GridDescription, places
 from gridgrad.parallel.pipeline.schedule import other_end, peers, with_announcements
 from gridgrad.parallel.prediction.chunk_cost import is_awaited, seconds_of_micro_batch
 from gridgrad.parallel.prediction.cost import Cost

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from math import inf, prod
 
-from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.grid.process_grid import STAGE
+from gridgrad.parallel.grid.process_grid import STAGE, GridDescription
 from gridgrad.parallel.pipeline.schedule import shortest
 from gridgrad.parallel.pipeline.simulate import simulate
 from gridgrad.parallel.plans.place_network import check_cuts, place

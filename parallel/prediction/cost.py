@@ -3,8 +3,7 @@
 from functools import cached_property
 
 from gridgrad.nn.sequence import shapes
-from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.grid.process_grid import HEIGHT, MODEL
+from gridgrad.parallel.grid.process_grid import HEIGHT, MODEL, GridDescription
 from gridgrad.parallel.placement.plan import weighted
 from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.plans.plans import plans_of, words_of

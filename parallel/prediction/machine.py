@@ -35,7 +35,7 @@ import numpy as np
 from gridgrad.nn.files.documents import WHOLE, Each, Kind, check, content_of, is_number
 from gridgrad.nn.files.limits import read_limited
 from gridgrad.parallel.grid.collectives import COLLECTIVES
-from gridgrad.parallel.grid.grid_description import GroupDescription
+from gridgrad.parallel.grid.process_grid import GroupDescription
 
 SHIPPED = Path(__file__).parent / "machines"
 ACCESSES = 3  # to memory for each byte that goes from rank to rank within a node: read, write, read again

@@ -29,9 +29,8 @@ from gridgrad.nn.device import to_host
 from gridgrad.nn.random import uniform_block
 from gridgrad.nn.sequential import Sequential
 from gridgrad.parallel.grid.collectives import COLLECTIVES
-from gridgrad.parallel.grid.group import COMPLETE, Transfer, pieces
+from gridgrad.parallel.grid.group import COMPLETE, Call, Tally, Transfer, pieces
 from gridgrad.parallel.grid.process_grid import ProcessGrid
-from gridgrad.parallel.grid.tally import Call, Tally
 from gridgrad.parallel.grid.virtual_time import Link, VirtualTime
 from gridgrad.parallel.protocols.protocol import BETWEEN_WORKERS
 from gridgrad.parallel.protocols.workers import NUMBERS, Workers, filled

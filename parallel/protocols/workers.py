@@ -10,9 +10,8 @@ from mpi4py import MPI
 
 from gridgrad.nn.device import to_host
 from gridgrad.nn.observer import Observer
-from gridgrad.parallel.grid.group import Group
+from gridgrad.parallel.grid.group import Call, Group
 from gridgrad.parallel.grid.process_grid import BATCH, LAYER_AXES, STAGE, ProcessGrid
-from gridgrad.parallel.grid.tally import Call
 from gridgrad.parallel.job.run import dead, is_death
 from gridgrad.parallel.job.waiting import sleep_until
 from gridgrad.parallel.protocols.protocol import BETWEEN_WORKERS

@@ -29,8 +29,7 @@ from mpi4py import MPI
 
 from gridgrad.nn.device import empty
 from gridgrad.nn.kernels.kernel_table import kernels
-from gridgrad.parallel.grid.group import Group
-from gridgrad.parallel.grid.tally import Call
+from gridgrad.parallel.grid.group import Call, Group
 from gridgrad.parallel.job.own_process import MARK, OURS
 from gridgrad.parallel.placement.partition import Partition, size, within
 from gridgrad.parallel.sync.reduction import GRADIENTS, Reduction, slices_overlap

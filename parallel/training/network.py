@@ -23,7 +23,6 @@ from gridgrad.parallel.pipeline.schedule import Route, Schedule
 from gridgrad.parallel.pipeline.schedule_names import ScheduleSpec
 from gridgrad.parallel.pipeline.simulate import Times, simulate
 from gridgrad.parallel.placement.layout import gather_blocks
-from gridgrad.parallel.placement.moves import sum_in_place
 from gridgrad.parallel.placement.partition import Partition, size
 from gridgrad.parallel.plans.place_network import Placed
 from gridgrad.parallel.sync.reduction import BlockingReduction, Reduction
@@ -204,7 +203,7 @@ class ParallelSequential(Sequential):
         if dx is None:
             return None
         dx = xp.ascontiguousarray(dx)
-        sum_in_place(self.grid.group(*self.input.summed), dx, "input gradient")
+        self.grid.group(*self.input.summed).all_reduce(dx, "input gradient")
         return dx
 
     def learn(self, x: ArrayLike, y: ArrayLike, loss: Any, optimizer: Any) -> float:

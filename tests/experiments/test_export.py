@@ -14,8 +14,7 @@ from gridgrad.experiments.parts import explain_export
 from gridgrad.nn.files.whole_files import NotWritten
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.grid.collectives import COLLECTIVES
-from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.grid.process_grid import AXES, MODEL, STAGE, places
+from gridgrad.parallel.grid.process_grid import AXES, MODEL, STAGE, GridDescription, places
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.actions import Collective, Compute, Send, step_actions
 from gridgrad.parallel.prediction.cost import Cost

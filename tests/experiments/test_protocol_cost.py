@@ -6,7 +6,7 @@ import pytest
 
 from gridgrad.experiments.papers.hegde2016.protocol_cost import TRAFFIC, Case, case_of, cost, tau, useful_workers
 from gridgrad.nn import Linear, ReLU, Sequential
-from gridgrad.parallel.grid.grid_description import GridDescription
+from gridgrad.parallel.grid.process_grid import GridDescription
 from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.machine import Machine
 from gridgrad.parallel.protocols.server import greedy

@@ -15,7 +15,7 @@ from mpi4py import MPI
 
 from gridgrad.nn import SGD, Linear, Sequential
 from gridgrad.parallel import ProcessGrid, distribute
-from gridgrad.parallel.grid.tally import Tally
+from gridgrad.parallel.grid.group import Tally
 from gridgrad.parallel.job import run as job
 from gridgrad.parallel.protocols import protocol_names, workers
 from gridgrad.parallel.protocols.server import Downpour, ParameterServer

@@ -155,7 +155,7 @@ def circle(graph):
 
 def test_the_files_and_their_imports_are_found():
     assert {"nn.sequential", "parallel.grid.group", "datasets.part", "experiments.train"} <= IMPORTS.keys()
-    assert "parallel.grid.tally" in IMPORTS["parallel.grid.group"]
+    assert "parallel.grid.group" in IMPORTS["parallel.grid.process_grid"]
     assert {"experiments.train", "experiments.sweep"} <= PROGRAMS and "experiments.common.report" not in PROGRAMS
 
 
@@ -163,7 +163,7 @@ def test_what_is_forbidden_is_seen():
     source = (
         "import gridgrad.nn.layers.conv\ndef f():\n    from gridgrad.parallel.grid import group\n    from numpy import ones\n"
     )
-    source += "if TYPE_CHECKING:\n    from gridgrad.parallel.grid import tally\n"
+    source += "if TYPE_CHECKING:\n    from gridgrad.parallel.grid import devices\n"
     tree = ast.parse(source)
     assert imports("some.module", tree) == {"nn.layers.conv", "parallel.grid.group"}
     with pytest.raises(AssertionError, match="relative import in line 1"):

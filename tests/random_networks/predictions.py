@@ -9,8 +9,7 @@ import pytest
 from gridgrad.nn import LOSSES
 from gridgrad.nn.device import as_input
 from gridgrad.parallel import parallelize
-from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.grid.process_grid import STAGE
+from gridgrad.parallel.grid.process_grid import STAGE, GridDescription
 from gridgrad.parallel.prediction.cost import Cost, slowest_rank
 from gridgrad.parallel.prediction.machine import read
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines, partition_step_time, pipeline_step_time

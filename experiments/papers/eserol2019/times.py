@@ -20,7 +20,7 @@ from gridgrad.experiments.papers.cited import RATIO, Formula
 from gridgrad.experiments.papers.eserol2019 import vgg16
 from gridgrad.experiments.papers.eserol2019.vgg16 import KNOWN
 from gridgrad.experiments.papers.whole_nodes import whole_nodes
-from gridgrad.parallel.grid.grid_description import GridDescription
+from gridgrad.parallel.grid.process_grid import GridDescription
 from gridgrad.parallel.partitioning import naive
 from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines, partition_step_time

@@ -21,8 +21,7 @@ from gridgrad.experiments.papers.grabaskas2018.runs import PAPER, lines, to_meas
 from gridgrad.experiments.papers.other_results import kept
 from gridgrad.experiments.papers.parts import LONG, USUAL, run_all
 from gridgrad.nn.zoo import network_names
-from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.grid.process_grid import parse_grid
+from gridgrad.parallel.grid.process_grid import GridDescription, parse_grid
 from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.machine import read
 

@@ -7,7 +7,7 @@ from gridgrad.experiments.papers.grabaskas2018.runs import lines
 from gridgrad.experiments.papers.grabaskas2018.text import cited, follows
 from gridgrad.experiments.papers.items import PREDICTED
 from gridgrad.nn.zoo import network_names
-from gridgrad.parallel.grid.grid_description import GridDescription
+from gridgrad.parallel.grid.process_grid import GridDescription
 from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.machine import read
 

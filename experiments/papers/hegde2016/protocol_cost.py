@@ -21,7 +21,7 @@ from itertools import chain
 from math import prod
 
 from gridgrad.parallel.grid.collectives import COLLECTIVES
-from gridgrad.parallel.grid.grid_description import GridDescription, GroupDescription
+from gridgrad.parallel.grid.process_grid import GridDescription, GroupDescription
 from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.machine import Machine
 from gridgrad.parallel.protocols.protocol import UPDATE, Protocol

@@ -14,7 +14,7 @@ from gridgrad.experiments.papers.laugier2018 import steps
 from gridgrad.experiments.papers.laugier2018.follows import VALUES
 from gridgrad.experiments.papers.laugier2018.formulas import DEPTHS
 from gridgrad.experiments.papers.laugier2018.speedups import of_logs
-from gridgrad.parallel.grid.grid_description import GridDescription
+from gridgrad.parallel.grid.process_grid import GridDescription
 
 LARGE, BATCH_SIZE = VALUES["model_model_size"], VALUES["batch_size"]
 TIMES = 10  # by which latency is raised, or bandwidth lowered

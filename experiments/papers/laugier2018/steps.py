@@ -13,8 +13,7 @@ import numpy as np
 
 from gridgrad.experiments.common.published_networks import published as network_of
 from gridgrad.parallel.grid.collectives import all_reduce_elements, rounded_up_log2
-from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.grid.process_grid import AXES
+from gridgrad.parallel.grid.process_grid import AXES, GridDescription
 from gridgrad.parallel.prediction import machine as machines
 from gridgrad.parallel.prediction.cost import cost_of_slowest_rank
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec

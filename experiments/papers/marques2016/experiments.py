@@ -36,7 +36,7 @@ from gridgrad.experiments.papers.marques2016.runs import (
 )
 from gridgrad.experiments.papers.parts import SHORT, PaperPart, run_all
 from gridgrad.experiments.plots import marques2016 as figures
-from gridgrad.parallel.grid.grid_description import GridDescription
+from gridgrad.parallel.grid.process_grid import GridDescription
 from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.machine import read
 

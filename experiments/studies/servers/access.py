@@ -18,7 +18,7 @@ from gridgrad.experiments.studies.servers.one_sided import OneSidedServer
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import ProcessGrid, parallelize
-from gridgrad.parallel.grid.tally import Tally
+from gridgrad.parallel.grid.group import Tally
 from gridgrad.parallel.job.waiting import meet
 from gridgrad.parallel.protocols.workers import Workers
 

@@ -20,7 +20,7 @@ from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.studies.servers.made_up_server import gradient_of, made_up_server
 from gridgrad.nn import Adadelta
 from gridgrad.parallel import ProcessGrid
-from gridgrad.parallel.grid.tally import Tally
+from gridgrad.parallel.grid.group import Tally
 from gridgrad.parallel.job.waiting import meet
 from gridgrad.parallel.protocols.simulated_workers import Simulation
 from gridgrad.parallel.protocols.workers import Workers

@@ -8,8 +8,7 @@ from gridgrad.experiments.common.predicted_cost import rounded
 from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.export import simgrid
 from gridgrad.nn import Conv2d
-from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.grid.process_grid import AXES, BATCH, MODEL, STAGE, parse_grid, places
+from gridgrad.parallel.grid.process_grid import AXES, BATCH, MODEL, STAGE, GridDescription, parse_grid, places
 from gridgrad.parallel.prediction import machine as machines
 from gridgrad.parallel.prediction.actions import Collective, step_actions
 from gridgrad.parallel.prediction.cost import Cost, cost_of_slowest_rank

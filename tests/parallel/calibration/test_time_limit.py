@@ -8,7 +8,7 @@ import pytest
 from gridgrad.experiments.common.timing import in_words, spread
 from gridgrad.parallel.calibration import measure, this_machine, timing
 from gridgrad.parallel.calibration.timing import NormalisedTimer, TimeLimit
-from gridgrad.parallel.grid.grid_description import GroupDescription
+from gridgrad.parallel.grid.process_grid import GroupDescription
 from gridgrad.parallel.prediction import machine
 from tests.clock import Clock
 from tests.mpi import mpi

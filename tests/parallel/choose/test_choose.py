@@ -7,7 +7,7 @@ from gridgrad.nn import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequ
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.choose import shares
 from gridgrad.parallel.choose.shares import RULES, measured_shares, predicted_shares
-from gridgrad.parallel.grid.grid_description import GroupDescription
+from gridgrad.parallel.grid.process_grid import GroupDescription
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from tests.clock import Clock

@@ -29,8 +29,7 @@ from gridgrad.nn.device import to_device, xp
 from gridgrad.nn.sequence import with_branches
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
 from gridgrad.parallel.grid import group as grid_groups
-from gridgrad.parallel.grid import tally as clocks
-from gridgrad.parallel.grid.tally import Call, WallClock
+from gridgrad.parallel.grid.group import Call, WallClock
 from gridgrad.parallel.observe.span_observer import METHODS, Profile
 from gridgrad.parallel.observe.timeline import TimelineEvent, last_needed, waiting
 from gridgrad.parallel.observe.trace import Trace, to_clock_of_rank_0
@@ -220,7 +219,7 @@ class Posts:
 def test_a_skewed_clock_is_found_out(comm, monkeypatch):
     true = Clock()
     own, posts = Skewed(true.perf_counter, 5.0 * comm.rank, drift=0.01 * comm.rank), Posts(comm, true)
-    monkeypatch.setattr(clocks, "time", own)
+    monkeypatch.setattr(grid_groups, "time", own)
     comparisons = [WallClock().compare(posts)]
     true.sleep(2.0)
     between = own.perf_counter()
@@ -237,7 +236,7 @@ def test_a_skewed_clock_is_found_out(comm, monkeypatch):
 
 @mpi(2)
 def test_ranks_with_other_clocks_meet_on_the_timeline(comm, monkeypatch):
-    monkeypatch.setattr(clocks, "time", Skewed(time.perf_counter, -100.0 * comm.rank))
+    monkeypatch.setattr(grid_groups, "time", Skewed(time.perf_counter, -100.0 * comm.rank))
     with ProcessGrid(comm, batch=2) as grid:
         training = Training(grid)
         with Trace(training.net) as trace:
@@ -266,7 +265,7 @@ def test_the_others_wait_for_who_comes_late(comm, monkeypatch):
             clock.now = comm.allreduce(clock.now, MPI.MAX) + 0.01
             super().__exit__(*failure)
 
-    monkeypatch.setattr(clocks, "time", clock)
+    monkeypatch.setattr(grid_groups, "time", clock)
     monkeypatch.setattr(grid_groups, "Call", Meeting)  # that of collectives that block
     with ProcessGrid(comm, batch=3) as grid:
         training = Training(grid)
@@ -405,7 +404,7 @@ def slow(patch, clock, layer, method, seconds):
 @mpi(1, 2)
 def test_what_a_layer_takes_is_counted_once(comm, monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(clocks, "time", clock)
+    monkeypatch.setattr(grid_groups, "time", clock)
     for sizes in grids_of_one_axis(comm.size):
         with ProcessGrid(comm, **sizes) as grid:
             training = Training(grid)
@@ -443,7 +442,7 @@ def test_communication_is_no_part_of_a_layer(comm, monkeypatch):
             clock.sleep(1.0)
             super().__exit__(*failure)
 
-    monkeypatch.setattr(clocks, "time", clock)
+    monkeypatch.setattr(grid_groups, "time", clock)
     monkeypatch.setattr(grid_groups, "Call", Slow)  # that of collectives that block
     with ProcessGrid(comm, batch=2) as grid:
         training = Training(grid)

@@ -4,13 +4,12 @@ In each round every rank passes the block that came last on to its neighbour. Tw
 in the table of collectives, and `PLAN` in that of plans. See test_new_layer.py.
 """
 
+from functools import partial
 from math import prod
 
-import numpy as np
-
-from gridgrad.parallel.grid.collectives import Collective, all_but_own, even_counts, everyone
+from gridgrad.parallel.grid.collectives import CALIBRATION, Collective, all_but_own, even_counts, everyone, zeros
 from gridgrad.parallel.grid.devices import staging
-from gridgrad.parallel.grid.tally import Call
+from gridgrad.parallel.grid.group import Call
 from gridgrad.parallel.placement.moves import AllGather, move_of
 from gridgrad.parallel.placement.partition import resized
 from gridgrad.parallel.placement.redistribute import Redistribute
@@ -36,9 +35,7 @@ def ring_all_gather(group, block, out, counts, layer):
 
 class RingAllGather(AllGather):
     kind = KIND
-
-    def gather(self, x, out, counts, layer):
-        ring_all_gather(self.group, x, out, counts, layer)
+    gather = staticmethod(ring_all_gather)
 
     @property
     def buffer(self):
@@ -63,9 +60,8 @@ class RingRedistribute(Redistribute):
 
 
 def trial(group, length):
-    (counts, own), out = even_counts(length, group), np.zeros(length, np.float32)
-    block = np.zeros(own, np.float32)
-    return lambda: ring_all_gather(group, block, out, counts, "calibration")
+    counts = even_counts(length, group)
+    return partial(ring_all_gather, group, zeros(counts[group.rank]), zeros(length), counts, CALIBRATION)
 
 
 COLLECTIVE = Collective(all_but_own, lambda ranks: ranks - 1, everyone, trial)

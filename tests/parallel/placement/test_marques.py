@@ -24,17 +24,14 @@ from gridgrad.nn import (
 from gridgrad.nn.sequence import shapes
 from gridgrad.parallel import ProcessGrid, Redistribute, Trace, parallelize, train_step
 from gridgrad.parallel.grid.devices import use_device
-from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.placement.partition import Partition
+from gridgrad.parallel.placement.partition import Partition, Split
 from gridgrad.parallel.placement.placements import MASTER, AtMaster, C, Copies, N, Shard
-from gridgrad.parallel.plans.marques import KERNELS, EachWhole, at_master
-from gridgrad.parallel.prediction.cost import Cost, slowest_rank
-from gridgrad.parallel.prediction.machine import read
+from gridgrad.parallel.placement.plan import OUTPUTS
+from gridgrad.parallel.plans.marques import EachWhole
+from gridgrad.parallel.prediction.cost import slowest_rank
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, assert_same, block, grids, parallel, serial
-
-CORI = read("cori-haswell")
 
 
 def published():
@@ -77,26 +74,6 @@ sgd = partial(SGD, lr=0.02, momentum=0.9)
 
 def trained(layers, grid, samples=5, **options):
     return parallel(net_of(layers), grid, "marques", sgd, "cross-entropy", batches(layers, samples), **options)
-
-
-@mpi(*RANKS, long=(5, 6, 7, 8), timeout=300)
-def test_ten_steps_equal_serial(comm):
-    for layers in NETS:
-        expected = serial(net_of(layers), sgd, "cross-entropy", batches(layers, 5))
-        for shares in shares_of(comm.size):
-            with ProcessGrid(comm, model=comm.size) as grid:
-                found = trained(layers, grid, shares=shares)
-            assert_same(found, expected, 1e-10, f"{layers.__name__} {shares}")
-
-
-@mpi(2, 4, 6, 8, long=(6, 8), timeout=300)
-def test_several_masters_share_the_minibatch(comm):
-    for layers in NETS:
-        expected = serial(net_of(layers), sgd, "cross-entropy", batches(layers, 3))
-        for sizes in grids(comm.size):
-            with ProcessGrid(comm, **sizes) as grid:
-                shares = {"model": UNEVEN[: sizes["model"]]}
-                assert_same(trained(layers, grid, 3, shares=shares), expected, 1e-10, f"{layers.__name__} {sizes}")
 
 
 @mpi(3, 4)
@@ -144,9 +121,9 @@ def test_the_halves_of_backward_and_the_gradient_of_the_input_equal_serial(comm)
 def test_what_is_handed_out_is_handed_in(comm):
     """The adjoint identity <F x, y> = <x, F* y> of all three arrays of a convolution."""
     rng = np.random.default_rng(0)
-    kernels, held = Partition.weighted(11, tuple(UNEVEN[: comm.size])), AtMaster(N, at_master(comm.size))
+    kernels, held = Partition.weighted(11, tuple(UNEVEN[: comm.size])), AtMaster(N, Split.at_rank(comm.size, MASTER))
     copies = Copies(N, EachWhole(tuple(n > 0 for n in kernels.sizes)))
-    whole, shares = AtMaster(KERNELS, Partition.at_rank(11, comm.size, MASTER)), Shard(KERNELS, kernels)
+    whole, shares = AtMaster(OUTPUTS, Partition.at_rank(11, comm.size, MASTER)), Shard(OUTPUTS, kernels)
     with ProcessGrid(comm, model=comm.size) as grid:
         group = grid.group("model")
         for source, target, shape in (
@@ -206,25 +183,6 @@ def test_equation_5_1_as_printed():
     """One slave with all kernels of the first layer, in the paper's own letters."""
     layer = byte_formulas.MarquesConvolution((32, 32, 3), (28, 28, 50), (5, 5), (0, 50))
     assert layer.upload(64) == 32**2 * 3 * 64 + 5**2 * 50 * 3 + 28**2 * 50 * 64
-
-
-@mpi(2, 3, 4, 6, long=(6,))
-def test_the_cost_model_counts_what_is_sent(comm):
-    for layers in NETS:
-        for sizes in grids(comm.size):
-            for shares in shares_of(sizes["model"]):
-                with ProcessGrid(comm, **sizes) as grid:
-                    net = parallelize(net_of(layers, np.float32), grid, "marques", shares=shares)
-                    x, y = next(batches(layers, 12, dtype=np.float32))
-                    train_step(net, SoftmaxCrossEntropy(), SGD(net, 0.1), *block(net, x, y), 12)
-                    mine = {key: record.bytes for key, record in grid.tally.records.items() if record.bytes}
-                    here = GridDescription(sizes, grid.coordinates)
-                    cost = Cost(net_of(layers, np.float32), here, "marques", 12, CORI, shares)
-                    found = {}
-                    for work in cost.works:
-                        if work.group is not None and work.nbytes:
-                            found[work.layer, work.name] = found.get((work.layer, work.name), 0) + work.nbytes
-                    assert found == mine, (sizes, shares)
 
 
 @mpi(3)

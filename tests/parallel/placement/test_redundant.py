@@ -1,24 +1,20 @@
 """The plan word "redundant": layers that every rank of the model axis computes alike, without any sum of their gradients."""
 
-from itertools import product
-
 import numpy as np
 import pytest
 
 from gridgrad.experiments.parts.explain_layers import layer_rows
-from gridgrad.nn import MSE, SGD, Adam, Linear, Sequential, SoftmaxCrossEntropy, Tanh, TiedAutoencoder
+from gridgrad.nn import MSE, SGD, Linear, Sequential, Tanh, TiedAutoencoder
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
-from gridgrad.parallel.faults.replicas import ReplicaCheck
-from gridgrad.parallel.grid.grid_description import GridDescription
+from gridgrad.parallel.grid.process_grid import GridDescription
 from gridgrad.parallel.placement.placements import Invariant
 from gridgrad.parallel.plans.fewest_bytes import fewest_bytes
 from gridgrad.parallel.plans.plans import words_of
 from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.machine import read
-from gridgrad.parallel.sync import power_sgd
 from tests.mpi import mpi
-from tests.parallel.equality import RANKS, assert_same, block, grids, on_cpus, on_first, parallel, serial
+from tests.parallel.equality import block
 
 WIDTHS = 7, 11, 5, 3
 PLANS = "in,redundant,in", "in,redundant,redundant", "redundant", "out,redundant,out"
@@ -27,48 +23,6 @@ PLANS = "in,redundant,in", "in,redundant,redundant", "redundant", "out,redundant
 def mlp(dtype=np.float64):
     layers = [layer for a, b in zip(WIDTHS, WIDTHS[1:], strict=False) for layer in (Linear(a, b), Tanh())]
     return Sequential(layers[:-1], 3, dtype, (WIDTHS[0],))
-
-
-def sgd(net):
-    return SGD(net, lr=0.05, momentum=0.9)
-
-
-def batches():
-    rng = np.random.default_rng(0)
-    return [(rng.standard_normal((size, WIDTHS[0])), rng.integers(0, WIDTHS[-1], size)) for size in (9, 1, 4, 9, 2)]
-
-
-@mpi(*RANKS, long=(5, 6, 7))
-def test_every_way_to_sum_gradients_equals_serial(comm):
-    expected = on_first(comm, serial, mlp(), sgd, "cross-entropy", batches())
-    ways = [{}, {"update": "sharded"}, {"reduction": "overlap:1", "update": "sharded"}, {"reduction": "overlap:1"}]
-    ways += [{"reduction": "shared"}, {"reduction": "shared", "update": "whole"}] if on_cpus(comm) else []
-    for sizes, (plan, way) in product(grids(comm.size), zip(PLANS * 2, ways, strict=False)):
-        with ProcessGrid(comm, **sizes) as grid:
-            found = parallel(mlp(), grid, plan, sgd, "cross-entropy", batches(), **way)
-        assert_same(found, expected, 1e-10, f"{sizes} {plan} {way}")
-
-
-@mpi(4, 6, 8, long=(8,))
-def test_the_copies_stay_the_same_bit_by_bit(comm, monkeypatch):
-    """Beside such a layer ranks hold blocks of other sizes; and nodes may divide the groups that sum the same in other ways."""
-    monkeypatch.setattr(power_sgd, "UNCOMPRESSED_STEPS", 1)
-    ways = [
-        {"reduction": reduction, "update": update, "reduce_dtype": dtype}
-        for reduction, update, dtype in product(("plain", "overlap:1"), ("whole", "sharded"), ("same", "float16"))
-    ]
-    ways += [{"reduction": "shared", "update": update} for update in ("whole", "sharded") if on_cpus(comm)]
-    ways += [{"reduction": "powersgd:1"}]
-    several = [sizes for sizes in grids(comm.size) if min(sizes.values()) > 1]
-    for sizes, ranks_per_node in product(several, (3, 8) if comm.size == 4 else (3,)):
-        monkeypatch.setenv("GRIDGRAD_RANKS_PER_NODE", str(ranks_per_node))
-        with ProcessGrid(comm, **sizes) as grid:
-            for way, plan in product(ways, PLANS[1::2]):
-                net = parallelize(mlp(np.float32), grid, plan, **way)
-                optimizer, loss = Adam(net, 0.01), SoftmaxCrossEntropy()
-                for x, y in batches()[:3]:
-                    net.learn(x, y, loss, optimizer)
-                ReplicaCheck(net, optimizer, 1).after_step(0)
 
 
 @mpi(2, 3, 4)

@@ -5,8 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.grid.process_grid import STAGE, places
+from gridgrad.parallel.grid.process_grid import STAGE, GridDescription, places
 from gridgrad.parallel.pipeline.schedule import Route
 from gridgrad.parallel.placement.partition import indices
 from gridgrad.parallel.plans.place_network import check_cuts, cut, place

@@ -20,8 +20,7 @@ from gridgrad.nn import (
 )
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
-from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.grid.process_grid import AXES
+from gridgrad.parallel.grid.process_grid import AXES, GridDescription
 from gridgrad.parallel.prediction.cost import Cost, cost_of_slowest_rank
 from gridgrad.parallel.prediction.machine import names, read
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gridgrad.nn import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential
-from gridgrad.parallel.grid.grid_description import GridDescription
+from gridgrad.parallel.grid.process_grid import GridDescription
 from gridgrad.parallel.plans.hypergraph import Owners
 from gridgrad.parallel.prediction.cost import cost_of_slowest_rank
 from gridgrad.parallel.prediction.critical_path import AHEAD, played, step_time

@@ -8,7 +8,7 @@ import pytest
 from gridgrad.nn import Conv2d, Sequential
 from gridgrad.parallel.calibration import measure, this_machine
 from gridgrad.parallel.calibration.timing import NormalisedTimer
-from gridgrad.parallel.grid.grid_description import GridDescription, GroupDescription
+from gridgrad.parallel.grid.process_grid import GridDescription, GroupDescription
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.machine import checked, names, on_lattice, read

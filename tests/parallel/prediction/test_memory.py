@@ -12,7 +12,7 @@ from gridgrad.nn.kernels.pool_space import space_for
 from gridgrad.nn.kernels.workspace import scratch
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import ProcessGrid, parallelize
-from gridgrad.parallel.grid.grid_description import GridDescription
+from gridgrad.parallel.grid.process_grid import GridDescription
 from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.machine import read
 from tests.mpi import mpi

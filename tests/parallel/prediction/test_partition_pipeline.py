@@ -7,8 +7,7 @@ import pytest
 
 from gridgrad.nn import Linear, Sequential
 from gridgrad.nn.sequence import leaves
-from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.grid.process_grid import ProcessGrid
+from gridgrad.parallel.grid.process_grid import GridDescription, ProcessGrid
 from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.plans.hypergraph import Owners
 from gridgrad.parallel.prediction.cost import Cost

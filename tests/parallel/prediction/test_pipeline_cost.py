@@ -8,8 +8,7 @@ import pytest
 
 from gridgrad.nn import Conv2d, Flatten, Linear, ReLU, Sequential
 from gridgrad.nn.zoo import network_names
-from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.grid.process_grid import STAGE
+from gridgrad.parallel.grid.process_grid import STAGE, GridDescription
 from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.prediction.chunk_cost import chunk_costs, layer_costs, message_seconds, planned_cuts
 from gridgrad.parallel.prediction.cost import Cost

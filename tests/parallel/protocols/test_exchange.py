@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from gridgrad.nn import LOSSES, SGD, Linear, Sequential
-from gridgrad.parallel.grid.group import Group
-from gridgrad.parallel.grid.tally import Tally
+from gridgrad.parallel.grid.group import Group, Tally
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.protocols import parallel_sgd, protocol_names
 from gridgrad.parallel.protocols.parallel_sgd import ParallelSGD, exchange_halves, pairs

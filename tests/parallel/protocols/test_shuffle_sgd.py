@@ -5,8 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from gridgrad.parallel.grid.group import Group
-from gridgrad.parallel.grid.tally import Tally
+from gridgrad.parallel.grid.group import Group, Tally
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.protocols import parallel_sgd
 from gridgrad.parallel.protocols.parallel_sgd import shuffle

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gridgrad.parallel.grid.tally import Tally
+from gridgrad.parallel.grid.group import Tally
 from gridgrad.parallel.protocols.workers import NUMBERS, Workers
 from tests.mpi import mpi
 

@@ -26,8 +26,7 @@ from gridgrad.nn.kernels import gemm
 from gridgrad.nn.kernels.kernel_table import kernels
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
 from gridgrad.parallel.grid.devices import use_device
-from gridgrad.parallel.grid.group import Transfer
-from gridgrad.parallel.grid.tally import WallClock
+from gridgrad.parallel.grid.group import Transfer, WallClock
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.placement.placements import Partial, Replicate, Shard
 from gridgrad.parallel.sync import overlapped, shared_memory

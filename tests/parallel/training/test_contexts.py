@@ -21,9 +21,8 @@ from gridgrad.nn import (
 )
 from gridgrad.nn.device import to_device, to_host
 from gridgrad.parallel import ProcessGrid, parallelize
-from gridgrad.parallel.placement.gathered_linear import GatheredLinear
-from gridgrad.parallel.placement.halo_conv import HaloConv2d
 from gridgrad.parallel.placement.layer_kinds import GlobalBatchNorm
+from gridgrad.parallel.placement.overlapped_layers import GatheredLinear, HaloConv2d
 from gridgrad.parallel.placement.redistribute import Redistribute
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, block, grids, on_cpus
