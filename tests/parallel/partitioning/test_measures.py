@@ -6,8 +6,7 @@ import pytest
 from gridgrad.nn import Conv2d, Flatten, Linear, MaxPool2d, Residual, Sequential
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.partitioning import naive
-from gridgrad.parallel.partitioning.measures import measure
-from gridgrad.parallel.partitioning.network_hypergraph import of_network
+from gridgrad.parallel.partitioning.network_hypergraph import measure, of_network
 from gridgrad.parallel.plans.hypergraph import Owners
 
 WORK = [629, 6624, 2677, 5896, 2130, 4801, 4740, 2330, 4677, 4600, 1069, 1069, 1069, 546, 84, 60]  # Eserol's profile of VGG16
