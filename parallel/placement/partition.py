@@ -212,9 +212,12 @@ class _Mapped(Partition):
 
     def __init__(self, base, length, function):
         self.base, self.length, self.ranks, self.function = base, length, base.ranks, function
+        self._known = {}  # parts by rank: the planner asks for those of halos again and again
 
     def part(self, rank):
-        return _inside(_normal(self.function(self.base.part(rank))), self.length)
+        if rank not in self._known:
+            self._known[rank] = _inside(_normal(self.function(self.base.part(rank))), self.length)
+        return self._known[rank]
 
     @property
     def occupied(self):

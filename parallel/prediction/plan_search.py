@@ -7,16 +7,14 @@ redistributions, layers, and sums of gradients. If the ranks that sum the last g
 of the next, one collective does both, which saves its latency.
 
 A layer with branches is a segment of its own. Its branches are searched one after another, each from the state in front of the
-layer; the first one may end in any state, and the others have to end in the same. A network that begins with branches has no
-state in front of them: combinations of their choices are tried, or where these are many, only those with one word for all.
+layer; the first one may end in any state, and the others have to end in the same. In front of the network is the state that the
+choice for the first layer with weights asks for.
 
 After each segment the search has a lower bound for all plans on its grid, so that a grid is dropped early.
 """
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from itertools import product
-from math import prod
 
 from gridgrad.nn import Concat, Residual
 from gridgrad.nn.network_summary import rows
@@ -31,7 +29,6 @@ from gridgrad.parallel.prediction.cost import local_shape, slowest_rank
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from gridgrad.parallel.prediction.workload import Workload
 
-COMBINED = 64  # the most combinations of choices that are tried, see above
 NOT_COMPARED = "name", "parameters", "buffers"  # arrays are compared by the other attributes that hold them
 
 
@@ -51,6 +48,7 @@ class State:
     shape: tuple
     at: tuple  # the items of {axis: placement}
     order: tuple
+    is_first: bool  # no layer in front has parameters
 
 
 @dataclass(frozen=True)
@@ -70,22 +68,21 @@ class PlanProblem:
     def __init__(self, net, shape, batch_size, machine, shares=None):
         self.net, self.shape, self.batch_size, self.machine, self.shares = net, shape, batch_size, machine, shares
         self.itemsize, self._kinds = net.dtype.itemsize, {}
-        self.segments = self._segments(net.layers, is_begin=True)
+        self.segments = self._segments(net.layers)
         self.parameters = sum(p.size for layer in weighted(net) for p in layer.parameters)
         flops = {row.name: row.flops for row in rows(net, shape)}
         self.flops = [sum(flops.get(leaf.name, 0) for leaf in leaves(segment.layers)) for segment in self.segments]
 
-    def _segments(self, layers, is_begin=False):
-        """The Segments of layers; the first also has what is before its layer with weights. is_begin: of a network."""
+    def _segments(self, layers):
+        """The Segments of layers; the first also has what is before its layer with weights."""
         runs, searched = [[]], []
         for layer in layers:
             has_weights = bool(weighted_in([layer]))
-            if has_weights and isinstance(layer, Concat | Residual) and not is_begin:
+            if has_weights and isinstance(layer, Concat | Residual):
                 searched.append(layer)
             if layer in searched or has_weights and weighted_in(runs[-1]) or runs[-1] and runs[-1][-1] in searched:
                 runs.append([])
             runs[-1].append(layer)
-            is_begin = is_begin and not has_weights
         return [self._segment(run, run[0] in searched) for run in runs if run]
 
     def _segment(self, run, is_searched):
@@ -104,7 +101,9 @@ class PlanSearch:
         asked = PlacementSpec(sizes, FEWEST_BYTES, problem.shares)  # the rank is the same for all plans that are tried
         self.grid = slowest_rank(problem.net, asked, *problem.machine.sharing)
         self._costs, self._states = {}, {}  # {(what, words, State before): SegmentCost}, and the States that there are
-        self._done, self._ways = 0, {(None, None): (0.0, ())}  # segments done, and the ways to what is behind them
+        self._first = weighted(problem.net)[0]
+        self._starts = {words: self._start(words) for words in self._choices([self._first])}  # the States in front of all
+        self._done, self._ways = 0, {(state, None): (0.0, ()) for state in self._starts.values()}  # behind the segments done
         self.bound = self.arithmetic(0) + self._sums_and_update()
 
     @property
@@ -120,7 +119,7 @@ class PlanSearch:
 
     def plan(self, price):
         """The text of the plan with the smallest sum of seconds and memory times `price`, seconds per byte."""
-        ways = self._through(self.problem.segments, {(None, None): (0.0, ())}, price)
+        ways = self._through(self.problem.segments, {(state, None): (0.0, ()) for state in self._starts.values()}, price)
         ends = self._behind(ways, "output", lambda placer, _: placer.finish(), price)
         return ",".join(min(ends.values())[1])
 
@@ -173,7 +172,9 @@ class PlanSearch:
 
             def join(placer, workload):
                 workload.branches = lambda layer: shapes  # noqa: B023  the work in them has been counted
+                workload.first = start.is_first  # noqa: B023
                 workload.add(layer)
+                workload.first = False
                 placer.shape = layer.output_shape(start.shape)  # noqa: B023
 
             firsts = self._behind(self._through(first, begins, price), (layer, "first"), end_first, price)
@@ -195,6 +196,8 @@ class PlanSearch:
         choices = self._choices(layers)
         for (state, summed), (value, before) in ways.items():
             for words in choices:
+                if layers and layers[0] is self._first and self._starts.get(words[:1], state) is not state:
+                    continue
                 key = what, words, state
                 if key not in self._costs:
                     self._costs[key] = self._cost(state, act, by_axis(layers, words))
@@ -211,32 +214,34 @@ class PlanSearch:
         return found
 
     def _choices(self, layers):
-        """The words for these layers, tuples, that are tried: in all combinations, or the same for all."""
-        words = [
-            [word for word, plan in PLANS.items() if plan.is_tried({layer.kind}, self.sizes, self.problem.shape)]
-            for layer in layers
-        ]
-        if self.sizes[MODEL] == 1:  # on one rank of the axis model all are the same
-            return [tuple(some[0] for some in words)]
-        if prod(map(len, words)) <= COMBINED:
-            return list(product(*words))
-        return [len(layers) * (word,) for word in PLANS if all(word in some for some in words)]
+        """The words for these layers that are tried, the same for all of them."""
+        kinds = {layer.kind for layer in layers}
+        words = [word for word, plan in PLANS.items() if plan.is_tried(kinds, self.sizes, self.problem.shape)]
+        are_equal = self.sizes[MODEL] == 1 or not layers  # on one rank of the axis model
+        return [len(layers) * (word,) for word in (words[:1] if are_equal else words)]
+
+    def _start(self, words):
+        """The State in front of the network, where the first layer with weights has this choice."""
+        return self._state(Placer(self.grid, by_axis([self._first], words), self.problem.shape, self.splits), True)
+
+    def _state(self, placer, is_first):
+        """The State at which a Placer is; the same object for the same state."""
+        found = placer.shape, tuple(placer.at.items()), placer.order, is_first
+        return self._states.setdefault(found, State(*found))
 
     def _cost(self, state, act, plans):
-        """The SegmentCost of what `act` adds to a Placer and a Workload from a state, None in front of the network."""
+        """The SegmentCost of what `act` adds to a Placer and a Workload from a state."""
         problem, grid = self.problem, self.grid
-        shape, start = (state.shape, (state.at, state.order)) if state else (problem.shape, None)
-        placer = Placer(grid, plans, shape, self.splits, start=start)
+        placer = Placer(grid, plans, state.shape, self.splits, start=(state.at, state.order))
         workload = Workload(local_shape(placer.layout, problem.batch_size, grid), problem.batch_size, problem.itemsize)
-        workload.first = state is None
+        workload.first = state.is_first
         act(placer, workload)
         workload.go(placer.layers)
         alone = workload.seconds(problem.machine, grid.size)
         workload.update(placer.layers, grid)
         seconds, memory = workload.seconds(problem.machine, grid.size), sum(workload.memory_of.values())
-        after = placer.shape, tuple(placer.at.items()), placer.order
         summed = [p.layout.sharing for leaf in leaves(placer.layers) for p in leaf.parameters]
-        return SegmentCost(seconds, alone, memory, self._states.setdefault(after, State(*after)), summed[:1] + summed[-1:])
+        return SegmentCost(seconds, alone, memory, self._state(placer, workload.first), summed[:1] + summed[-1:])
 
 
 def by_state(ways):
