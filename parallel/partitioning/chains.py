@@ -51,9 +51,7 @@ class Chain:
 
     def volume(self, counts):
         """What all layers send: the connectivity-1 volume, in the unit of the costs."""
-        receivers = counts[1:] > 0
-        maps = self.filters[:-1] * receivers.sum(1) - (counts[:-1] * receivers).sum(1)
-        return float((self.costs[:-1] * maps).sum())
+        return float(self.sent(counts).sum())
 
     def messages(self, counts):
         """How many messages each layer sends to the next, (layers - 1,): pairs of different ranks with something to send."""

@@ -114,9 +114,7 @@ class Measures:
     volume: int  # what travels to all ranks together
     largest_array: int  # the most of one array
     messages: int  # pairs of ranks with something to send, summed over the arrays
-    most_sent: int  # of a rank
-    most_received: int
-    most_moved: int  # the largest sum of both, which is what a rank sends in a training step, forward and backward together
+    most_moved: int  # the most that a rank sends and receives: what it sends in a training step, forward and backward together
     star: int | None  # what `star` returns; None for a fine grain
 
 
@@ -126,10 +124,10 @@ def measure(model, parts, ranks, speeds=None):
     traffic = graph.traffic(parts, ranks)
     speeds = np.ones(ranks) if speeds is None else np.asarray(speeds, float)
     work = graph.part_weights(parts, ranks) / (max(1, graph.weights.sum()) * speeds / speeds.sum())
-    sent, received = traffic.sum(axis=(0, 2)), traffic.sum(axis=(0, 1))
+    moved = traffic.sum(axis=(0, 2)) + traffic.sum(axis=(0, 1))
     return Measures(
-        work, int(traffic.sum()), int(traffic.sum(axis=(1, 2)).max()), int(np.count_nonzero(traffic)), int(sent.max()),
-        int(received.max()), int((sent + received).max()), None if model.pairs else star(model, parts, ranks),
+        work, int(traffic.sum()), int(traffic.sum(axis=(1, 2)).max()), int(np.count_nonzero(traffic)), int(moved.max()),
+        None if model.pairs else star(model, parts, ranks),
     )  # fmt: skip
 
 

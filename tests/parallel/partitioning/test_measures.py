@@ -27,7 +27,7 @@ def test_a_partition_by_hand():
     found = measure(model, model.parts(owners), 3)
     # rank 0 sends 3 maps to ranks 1 and 2, rank 1 one map to rank 2, and then one to rank 2, each of 4 x 4
     assert (found.volume, found.largest_array, found.messages) == (8 * 16, 7 * 16, 4)
-    assert (found.most_sent, found.most_received, found.most_moved) == (6 * 16, 5 * 16, 6 * 16)
+    assert found.most_moved == 6 * 16
     # by way of rank 0: a map of 8 x 8 goes there, and four pooled ones to ranks 1 and 2; then one by way of rank 2
     assert found.star == 64 + 2 * 4 * 16 + 16
     work = np.array([3 * 2 * 3 * 64, 2 * 3 * 64 + 2 * 4 * 16, 2 * 4 * 16 + 3 * 2 * 32])
