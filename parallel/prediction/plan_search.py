@@ -13,7 +13,6 @@ choice for the first layer with weights asks for.
 After each segment the search has a lower bound for all plans on its grid, so that a grid is dropped early.
 """
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 
 from gridgrad.nn import Concat, Residual
@@ -254,6 +253,10 @@ def by_state(ways):
 
 def alike(layer):
     """What the costs of a layer depend on, equal for layers that differ in nothing but names; else the layer itself."""
-    values = [(name, getattr(value, "shape", value)) for name, value in vars(layer).items() if name not in NOT_COMPARED]
-    found = (type(layer), *values)
-    return found if all(isinstance(value, Hashable) for _, value in values) else layer
+    values = (getattr(value, "shape", value) for name, value in vars(layer).items() if name not in NOT_COMPARED)
+    found = type(layer), *values
+    try:
+        hash(found)
+    except TypeError:
+        return layer
+    return found
