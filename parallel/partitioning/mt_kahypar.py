@@ -1,20 +1,18 @@
 """Partitions of hypergraphs by Mt-KaHyPar (Gottesbüren et al.), which is installed with `pip install mtkahypar`. It runs in a
-process of its own, because it ends its process when something goes wrong: `python mt_kahypar.py IN.npz OUT.npy`, which starts
-fast, as this file imports no gridgrad. Its weights and costs are 32 bits wide, so larger ones are scaled down; what it returns
-is checked here with the exact ones."""
+process of its own, because it ends its process when something goes wrong. Its weights and costs are 32 bits wide, so larger
+ones are scaled down; what it returns is checked here with the exact ones."""
 
 import subprocess
 import sys
 import tempfile
 from importlib.util import find_spec
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
 PRESETS = "DETERMINISTIC", "HIGHEST_QUALITY"  # the second takes longer and is often better
 LARGEST = 1 << 30  # what the sum of all weights may be in the library, and that of all costs in all parts
-PROCESS = Path(__file__)
+PROCESS = Path(__file__).with_name("mt_kahypar_process.py")
 
 
 class Overfilled(ValueError):
@@ -60,7 +58,7 @@ def _scaled(numbers, largest):
 
 
 def _in_process(given, limit_s):
-    """The partition, from `main` in another process. given: the arrays that it needs. ValueError if there is none."""
+    """The partition, from `mt_kahypar_process.py`. given: the arrays that it needs. ValueError if there is none."""
     with tempfile.TemporaryDirectory(prefix="gridgrad-") as folder:
         files = Path(folder, "in.npz"), Path(folder, "out.npy")
         np.savez(files[0], **given)
@@ -74,28 +72,3 @@ def _in_process(given, limit_s):
             lines = (finished.stderr or finished.stdout).strip().splitlines() or ["it said nothing"]
             raise ValueError(f"Mt-KaHyPar failed with status {finished.returncode}: {lines[-1][:200]}")
         return np.load(files[1])
-
-
-def main(given, out):
-    import mtkahypar
-
-    with np.load(given) as file:
-        given = {name: file[name].tolist() for name in file.files}
-    mtkahypar.set_seed(given["seed"])
-    library = mtkahypar.initialize(1, False)  # one thread
-    context = library.context_from_preset(getattr(mtkahypar.PresetType, given["preset"]))
-    context.set_partitioning_parameters(given["k"], given["epsilon"], mtkahypar.Objective.KM1)
-    context.set_individual_target_block_weights(given["limits"])
-    context.logging = False
-    nets = [given["pins"][start:stop] for start, stop in pairwise(given["offsets"])]
-    graph = library.create_hypergraph(context, len(given["weights"]), len(nets), nets, given["weights"], given["costs"])
-    if max(given["fixed"]) >= 0:
-        graph.add_fixed_vertices(given["fixed"], given["k"])
-    partition = graph.partition(context)
-    if given["cycles"]:
-        partition.improve_partition(context, given["cycles"])
-    np.save(out, np.array(partition.get_partition(), np.int64))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
