@@ -70,12 +70,12 @@ def with_a_branch():
 
 
 def with_branches():
-    branches = [Residual([Linear(24, 200), Linear(200, 24)]), ReLU()], [Linear(24, 8)]
-    return Sequential([Linear(24, 24), ReLU(), Concat(*branches), Linear(32, 300)], input_shape=(24,))
+    branches = [Linear(20, 30)], [Residual([Linear(20, 20)]), ReLU(), Linear(20, 10)]
+    return Sequential([Linear(20, 20), Concat(*branches), Linear(40, 9)], input_shape=(20,))
 
 
 def beginning_with_branches():
-    return Sequential([Concat([Linear(20, 30)], [Linear(20, 20), Linear(20, 10)]), Linear(40, 9)], input_shape=(20,))
+    return Sequential([Concat([Linear(200, 2)], [Linear(200, 50), Linear(50, 3000)]), Linear(3002, 9)], input_shape=(200,))
 
 
 def of_small_layers():
@@ -86,7 +86,7 @@ def of_small_layers():
     ("make", "ranks", "batch_size", "machine"),
     [
         (with_a_branch, 8, 8, "cori-haswell"),
-        (with_branches, 4, 8, "cori-haswell"),
+        (with_branches, 4, 64, "ethernet-1g"),
         (beginning_with_branches, 4, 64, "ethernet-1g"),
         (of_small_layers, 8, 4, "ethernet-1g"),
     ],
