@@ -178,13 +178,13 @@ class PlanSearch:
 
             firsts = self._behind(self._through(first, begins, price), (layer, "first"), end_first, price)
             for end, ends in by_state(firsts):
-                for number, branch in enumerate(others):
-                    begins = {(start, summed): way for (_, summed), way in ends.items()}
 
-                    def end_other(placer, _):
-                        placer.end_as(dict(end.at), end.order, layer.name)  # noqa: B023
+                def end_other(placer, _):
+                    placer.end_as(dict(end.at), end.order, layer.name)  # noqa: B023
 
-                    ends = self._behind(self._through(branch, begins, price), (layer, end, number), end_other, price)
+                for branch in others:
+                    again = {(start, summed): way for (_, summed), way in ends.items()}
+                    ends = self._behind(self._through(branch, again, price), (layer, end), end_other, price)
                 for place, way in self._behind(ends, (layer, "join"), join, price).items():
                     found[place] = min(found.get(place, way), way)
         return found
