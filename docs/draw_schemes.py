@@ -33,9 +33,8 @@ from gridgrad.nn import Conv2d, Flatten, Linear, ReLU, Sequential
 from gridgrad.nn.kernels import kernel_table
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.partitioning.good_partition import partition
-from gridgrad.parallel.partitioning.measures import measure
 from gridgrad.parallel.partitioning.naive import horizontal
-from gridgrad.parallel.partitioning.network_hypergraph import of_network
+from gridgrad.parallel.partitioning.network_hypergraph import measure, of_network
 from gridgrad.parallel.placement.overlapped_layers import HaloConv2d
 from gridgrad.parallel.placement.plan import weighted
 

@@ -21,10 +21,8 @@ from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.job.run import run_launcher
 from gridgrad.parallel.observe.span_observer import METHODS as METHODS_OF_LAYERS
 from gridgrad.parallel.partitioning import mt_kahypar, naive
-from gridgrad.parallel.partitioning.good_partition import partition
-from gridgrad.parallel.partitioning.measures import OBJECTIVES, measure
-from gridgrad.parallel.partitioning.network_hypergraph import GRAINS, of_network
-from gridgrad.parallel.partitioning.owner_file import SUFFIX, write_owners
+from gridgrad.parallel.partitioning.good_partition import SUFFIX, partition, write_owners
+from gridgrad.parallel.partitioning.network_hypergraph import GRAINS, OBJECTIVES, measure, of_network
 
 DEFAULT = "hypergraph"
 METHODS = (DEFAULT, *naive.METHODS)

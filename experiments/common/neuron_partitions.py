@@ -3,7 +3,7 @@
 import numpy as np
 
 from gridgrad.parallel.partitioning import mt_kahypar
-from gridgrad.parallel.partitioning.measures import measure
+from gridgrad.parallel.partitioning.network_hypergraph import measure
 
 
 def partitions(model, ranks, epsilon, seed):

@@ -4,7 +4,7 @@ import numpy as np
 
 from gridgrad.experiments.papers.eserol2019 import vgg16
 from gridgrad.experiments.plots.figures import plt, save
-from gridgrad.parallel.partitioning.count_search import Chain
+from gridgrad.parallel.partitioning.chains import Chain
 
 COLORS = "#4477aa", "#ee8866", "#44aa77", "#ddbb44", "#aa3377", "#66ccee", "#888888", "#994455"
 BAR = 0.56  # width, where the distance of layers is 1

@@ -37,8 +37,7 @@ from gridgrad.parallel.job.run import on_root, run
 from gridgrad.parallel.job.waiting import meet
 from gridgrad.parallel.partitioning import naive
 from gridgrad.parallel.partitioning.good_partition import partition
-from gridgrad.parallel.partitioning.measures import measure
-from gridgrad.parallel.partitioning.network_hypergraph import of_network
+from gridgrad.parallel.partitioning.network_hypergraph import measure, of_network
 
 NET, PROFILED = "vgg-style:16,32,64", 32  # the network, and the batch with which its layers are timed, as in the thesis
 KEYS = "net", "shape", "ranks", "link"  # what names a problem in the results

@@ -17,8 +17,7 @@ from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.job.run import run_launcher
 from gridgrad.parallel.partitioning import naive
 from gridgrad.parallel.partitioning.good_partition import partition
-from gridgrad.parallel.partitioning.measures import measure
-from gridgrad.parallel.partitioning.network_hypergraph import GRAINS, of_network
+from gridgrad.parallel.partitioning.network_hypergraph import GRAINS, measure, of_network
 
 NETS = "alexnet", "resnet18", "resnet20", "googlenet"
 

@@ -86,6 +86,10 @@ class Hypergraph:
             )
         return parts
 
+    def limits(self, k, epsilon=0.1, speeds=None):
+        """What `limits_of` returns for the weights."""
+        return limits_of(self.weights, k, epsilon, speeds)
+
     def part_weights(self, parts, k):
         """The work of each part, int64 (k,). parts: here and below, the part of each vertex, (V,)."""
         total = np.zeros(k, np.int64)

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from gridgrad.parallel.partitioning.hypergraph import limits_of
-
 PRESETS = "DETERMINISTIC", "HIGHEST_QUALITY"  # the second takes longer and is often better
 LARGEST = 1 << 30  # what the sum of all weights may be in the library, and that of all costs in all parts
 PROCESS = Path(__file__).with_name("mt_kahypar_process.py")
@@ -30,10 +28,10 @@ class NotInstalled(ValueError):
 
 
 def partition(graph, k, epsilon=0.1, speeds=None, seed=0, preset="DETERMINISTIC", cycles=0, limit_s=600):
-    """The part of each vertex, int64 (V,), so that the volume is small and no part has more work than `limits_of` says. Equal
-    arguments give the same partition. ValueError for bad ones or if it fails; NotInstalled, or Overfilled, are among them."""
+    """The part of each vertex, int64 (V,), so that the volume is small and no part has more work than `graph.limits` says.
+    Equal arguments give the same partition. ValueError, also NotInstalled or Overfilled, for bad ones or if it fails."""
     graph.check()
-    limits, fixed = limits_of(graph.weights, k, epsilon, speeds)
+    limits, fixed = graph.limits(k, epsilon, speeds)
     if k == 1:
         return np.zeros(graph.vertices, np.int64)
     if find_spec("mtkahypar") is None:

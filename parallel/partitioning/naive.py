@@ -23,7 +23,7 @@ def horizontal(model, ranks, speeds=None):
     """Every rank has an equal share of the filters or neurons of every layer, in rank order, and all channels of a filter."""
     parts = np.zeros(model.hypergraph.vertices, np.int64)
     for name, outputs in model.outputs.items():
-        vertices, column = np.unique(outputs, return_inverse=True)
+        vertices = np.unique(outputs)
         share = Partition.weighted(len(vertices), tuple(_shares(ranks, speeds)))
         owners = np.repeat(np.arange(ranks), share.sizes)
         parts[vertices] = owners

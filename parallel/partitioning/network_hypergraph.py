@@ -102,6 +102,53 @@ def of_network(net, grain="coarse", filter_blocks=None, neuron_blocks=64, second
     return walk.result(inputs, loss)
 
 
+OBJECTIVES = {"volume": "volume", "messages": "messages", "largest": "most_moved"}  # what to minimise: the measure that says it
+
+
+@dataclass(frozen=True)
+class Measures:
+    """What a partition costs. Volumes are elements of one sample in a forward pass; backward as many travel back. Messages are
+    those of a minibatch."""
+
+    work: np.ndarray  # (ranks,), in shares of the mean, or of the rank's share by speed: the largest one is max/avg
+    volume: int  # what travels to all ranks together
+    largest_array: int  # the most of one array
+    messages: int  # pairs of ranks with something to send, summed over the arrays
+    most_moved: int  # the most that a rank sends and receives: what it sends in a training step, forward and backward together
+    star: int | None  # what `star` returns; None for a fine grain
+
+
+def measure(model, parts, ranks, speeds=None):
+    """The Measures of a partition of a NetworkHypergraph. speeds: see `limits_of`."""
+    graph = model.hypergraph
+    traffic = graph.traffic(parts, ranks)
+    speeds = np.ones(ranks) if speeds is None else np.asarray(speeds, float)
+    work = graph.part_weights(parts, ranks) / (max(1, graph.weights.sum()) * speeds / speeds.sum())
+    moved = traffic.sum(axis=(0, 2)) + traffic.sum(axis=(0, 1))
+    return Measures(
+        work, int(traffic.sum()), int(traffic.sum(axis=(1, 2)).max()), int(np.count_nonzero(traffic)), int(moved.max()),
+        None if model.pairs else star(model, parts, ranks),
+    )  # fmt: skip
+
+
+def star(model, parts, ranks):
+    """The elements that travel if each divided array is gathered, as its layer makes it, at the best rank for that, and then
+    sent whole, after pooling, to each rank that needs any of it. Of a coarse grain."""
+    graph, total = model.hypergraph, 0
+    needed = graph.pins != graph.roots[graph.net_of_pin]
+    for group in range(len(graph.group_names)):
+        nets = np.flatnonzero(graph.groups == group)
+        users = np.unique(parts[graph.pins[needed & (graph.groups[graph.net_of_pin] == group)]])
+        gathered = np.bincount(parts[graph.roots[nets]], model.unpooled[nets], ranks)
+        others = np.full(ranks, len(users))  # for each possible root: the ranks that it sends the array to
+        others[users] -= 1
+        total += (gathered.sum() - gathered + graph.costs[nets].sum() * others).min()
+    return int(total)
+
+
+# ----- the walk through a network
+
+
 @dataclass(eq=False)
 class _Array:
     """The activations between two layers. A Flatten turns each channel into consecutive features; its owner stays."""

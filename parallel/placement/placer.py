@@ -203,25 +203,29 @@ class Placer:
                 placer.move(axis, starts[number], name)
             placer.place(layers)
             if not placers:
-                placer.whole_values(name)
-                for axis, placement in placer.at.items():
-                    if whole_channels and placement.dim == C and axis not in apart:
-                        placer.move(axis, placer.shard(axis, N), name)
+                placer.end_first(name, whole_channels, apart)
             elif not apart:
-                placer._end_as(placers[0], name)
+                placer.end_as(placers[0].at, placers[0].order, name)
             placers.append(placer)
         self.at, self.order = placers[0].at, placers[0].order
         return placers
 
-    def _end_as(self, other, name):
-        """Append the redistributions to the placements in which another Placer has ended."""
-        for axis, placement in other.at.items():
+    def end_first(self, name, whole_channels, apart=()):
+        """End the first branch of a layer, without partial sums. apart: axes along which channels stay at their owners."""
+        self.whole_values(name)
+        for axis, placement in self.at.items():
+            if whole_channels and placement.dim == C and axis not in apart:
+                self.move(axis, self.shard(axis, N), name)
+
+    def end_as(self, at, order, name):
+        """Append the redistributions to the placements, and the order of axes, in which the first branch has ended."""
+        for axis, placement in at.items():
             self.move(axis, placement, name)
-        if self.order != other.order:
+        if self.order != order:
             for axis in reversed(self.order):
                 self.move(axis, Replicate(), name)
-            for axis in other.order:
-                self.move(axis, other.at[axis], name)
+            for axis in order:
+                self.move(axis, at[axis], name)
 
 
 @lru_cache(maxsize=1024)  # the planner asks for the same one again and again, and compares the results

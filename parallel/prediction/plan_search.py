@@ -1,16 +1,23 @@
 """The search for the fastest plan on one grid: a shortest path over the segments of a network.
 
-A *segment* is a layer with weights and the layers behind it up to the next one with weights; a layer with branches is in one
-segment as a whole. Between segments the search has a *state*: the shape of the activations, their placements along the axes,
-and the order of the axes that shard the samples. Each choice for the next segment leads to one other state, at the price of the
-rank's work in between: redistributions, layers, and sums of gradients. After each segment the search has a lower bound for all
-plans on its grid, so that a grid is dropped early.
+A *segment* is a layer with weights and the layers behind it, up to the next one with weights or with branches. Between segments
+the search has a *state*: the shape of the activations, their placements along the axes, and the order of the axes that shard
+the samples. Each choice for the next segment leads to one other state, at the price of the rank's work in between:
+redistributions, layers, and sums of gradients. If the ranks that sum the last gradients of one segment also sum the first ones
+of the next, one collective does both, which saves its latency.
+
+A layer with branches is a segment of its own. Its branches are searched one after another, each from the state in front of the
+layer; the first one may end in any state, and the others have to end in the same. In front of the network is the state that the
+choice for the first layer with weights asks for.
+
+After each segment the search has a lower bound for all plans on its grid, so that a grid is dropped early.
 """
 
 from dataclasses import dataclass
 
+from gridgrad.nn import Concat, Residual
 from gridgrad.nn.network_summary import rows
-from gridgrad.nn.sequence import leaves
+from gridgrad.nn.sequence import leaves, output_shape
 from gridgrad.parallel.grid.collectives import all_reduce_elements
 from gridgrad.parallel.grid.process_grid import BATCH, MODEL
 from gridgrad.parallel.placement.placer import Placer
@@ -21,17 +28,26 @@ from gridgrad.parallel.prediction.cost import local_shape, slowest_rank
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from gridgrad.parallel.prediction.workload import Workload
 
+NOT_COMPARED = "name", "parameters", "buffers"  # arrays are compared by the other attributes that hold them
 
-class PlanProblem:
-    """What the searches on all grids share. shape: of a sample. flops: of each segment, forward for a sample."""
 
-    def __init__(self, net, shape, batch_size, machine, shares=None):
-        self.net, self.shape, self.batch_size, self.machine, self.shares = net, shape, batch_size, machine, shares
-        self.itemsize = net.dtype.itemsize
-        self.segments = segments(net.layers)
-        self.parameters = sum(p.size for layer in weighted(net) for p in layer.parameters)
-        flops = {row.name: row.flops for row in rows(net, shape)}
-        self.flops = [sum(flops.get(leaf.name, 0) for leaf in leaves(run)) for run in self.segments]
+@dataclass(eq=False)
+class Segment:
+    """Layers that run one after another, or one layer whose branches are searched."""
+
+    layers: list
+    kind: int  # equal for segments with equal costs
+    branches: list  # of lists of Segments
+
+
+@dataclass(eq=False)
+class State:
+    """How the activations between two segments are placed, as a Placer says it."""
+
+    shape: tuple
+    at: tuple  # the items of {axis: placement}
+    order: tuple
+    is_first: bool  # no layer in front has parameters
 
 
 @dataclass(frozen=True)
@@ -41,18 +57,52 @@ class SegmentCost:
     seconds: float  # with sums of gradients and update
     seconds_alone: float  # without
     memory: float  # in bytes
-    after: tuple  # the state after the segment
+    after: State
+    summed: list  # the axes whose ranks sum the gradients of its first and of its last parameter; empty without any
+
+
+class PlanProblem:
+    """What the searches on all grids share. shape: of a sample. flops: of each segment, forward for a sample."""
+
+    def __init__(self, net, shape, batch_size, machine, shares=None):
+        self.net, self.shape, self.batch_size, self.machine, self.shares = net, shape, batch_size, machine, shares
+        self.itemsize, self._kinds = net.dtype.itemsize, {}
+        self.segments = self._segments(net.layers)
+        self.parameters = sum(p.size for layer in weighted(net) for p in layer.parameters)
+        flops = {row.name: row.flops for row in rows(net, shape)}
+        self.flops = [sum(flops.get(leaf.name, 0) for leaf in leaves(segment.layers)) for segment in self.segments]
+
+    def _segments(self, layers):
+        """The Segments of layers; the first also has what is before its layer with weights."""
+        runs, searched = [[]], []
+        for layer in layers:
+            has_weights = bool(weighted_in([layer]))
+            if has_weights and isinstance(layer, Concat | Residual):
+                searched.append(layer)
+            if layer in searched or has_weights and weighted_in(runs[-1]) or runs[-1] and runs[-1][-1] in searched:
+                runs.append([])
+            runs[-1].append(layer)
+        return [self._segment(run, run[0] in searched) for run in runs if run]
+
+    def _segment(self, run, is_searched):
+        kind = self._kinds.setdefault(tuple(map(alike, run)), len(self._kinds))
+        return Segment(run, kind, [self._segments(branch) for branch in run[0].children] if is_searched else [])
 
 
 class PlanSearch:
     """The search on one grid. sizes: {axis: ranks}. bound: seconds that every plan takes at least, as far as is known."""
 
+    # A way to a state is (the sum of the costs, the words of the layers with weights). The best ways are kept by (state, axes
+    # whose ranks sum the last gradients). price: seconds for a byte of memory; None: costs without gradients, for the bound.
+
     def __init__(self, problem, sizes):
-        self.problem, self.sizes = problem, sizes
+        self.problem, self.sizes, self.splits = problem, sizes, splits(sizes, problem.shares)
         asked = PlacementSpec(sizes, FEWEST_BYTES, problem.shares)  # the rank is the same for all plans that are tried
         self.grid = slowest_rank(problem.net, asked, *problem.machine.sharing)
-        self._costs = {}  # {(segment, choice, state): SegmentCost}; they do not depend on the price of memory
-        self._done, self._alone = 0, {None: 0.0}  # segments done; the least seconds_alone by state
+        self._costs, self._states = {}, {}  # {(what, words, State before): SegmentCost}, and the States that there are
+        self._first = weighted(problem.net)[0]
+        self._starts = {words: self._start(words) for words in self._choices([self._first])}  # the States in front of all
+        self._done, self._ways = 0, {(state, None): (0.0, ()) for state in self._starts.values()}  # behind the segments done
         self.bound = self.arithmetic(0) + self._sums_and_update()
 
     @property
@@ -61,29 +111,16 @@ class PlanSearch:
 
     def advance(self):
         """Compute the costs of the next segment, and raise the bound."""
-        ahead = {}
-        for state, total in self._alone.items():
-            for _, step in self._ahead(self._done, state):
-                ahead[step.after] = min(total + step.seconds_alone, ahead.get(step.after, float("inf")))
-        self._alone, self._done = ahead, self._done + 1
-        self.bound = max(self.bound, min(ahead.values()) + self.arithmetic(self._done) + self._sums_and_update())
+        self._ways = self._through([self.problem.segments[self._done]], self._ways, None)
+        self._done += 1
+        least = min(seconds for seconds, _ in self._ways.values())
+        self.bound = max(self.bound, least + self.arithmetic(self._done) + self._sums_and_update())
 
     def plan(self, price):
         """The text of the plan with the smallest sum of seconds and memory times `price`, seconds per byte."""
-        states = {None: (0.0, [])}
-        for index, segment in enumerate(self.problem.segments):
-            ahead, count = {}, len(weighted_in(segment))
-            for state, (total, words) in states.items():
-                for choice, step in self._ahead(index, state):
-                    value = total + step.seconds + price * step.memory
-                    if step.after not in ahead or value < ahead[step.after][0]:
-                        ahead[step.after] = value, words + [choice] * count
-            states = ahead
-        ends = []
-        for state, (total, words) in states.items():
-            step = self._cost([], None, state)
-            ends.append((total + step.seconds + price * step.memory, words))
-        return ",".join(min(ends)[1])
+        ways = self._through(self.problem.segments, {(state, None): (0.0, ()) for state in self._starts.values()}, price)
+        ends = self._behind(ways, "output", lambda placer, _: placer.finish(), price)
+        return ",".join(min(ends.values())[1])
 
     def arithmetic(self, index=0):
         """A lower bound for the seconds of the segments from `index` on: their matrix products at peak speed, on all ranks."""
@@ -105,41 +142,121 @@ class PlanSearch:
         sums = machine.collective_seconds("all-reduce", group, ranks, sent)
         return sums + machine.operation_seconds("update", (held,), 1.0, 0, 5 * held * itemsize, itemsize, ranks)
 
-    def _ahead(self, index, state):
-        """Yield (choice, SegmentCost) for each choice for the segment with this index. state: before it."""
-        segment = self.problem.segments[index]
-        kinds = {layer.kind for layer in weighted_in(segment)}
-        words = [word for word, plan in PLANS.items() if plan.is_tried(kinds, self.sizes, self.problem.shape)]
-        for choice in words[:1] if self.sizes[MODEL] == 1 else words:  # on one rank of the axis model all are the same
-            key = index, choice, state
-            if key not in self._costs:
-                self._costs[key] = self._cost(segment, choice, state)
-            yield choice, self._costs[key]
+    def _saved(self, axes):
+        """Seconds that one sum of gradients along these axes takes less than two of half the size."""
+        machine, group = self.problem.machine, self.grid.group(*axes)
+        wait = machine.core.get("wait", 0.0) if group.size > 1 else 0.0
+        return machine.collective_seconds("all-reduce", group, self.grid.size, 0) + wait
 
-    def _cost(self, segment, choice, state):
-        """The SegmentCost of a segment with a choice, from a state. An empty segment brings the outputs to the loss."""
+    # ----- from ways to ways
+
+    def _through(self, segments, ways, price):
+        """The best ways through segments."""
+        for segment in segments:
+            if segment.branches:
+                ways = self._through_branches(segment, ways, price)
+            else:
+                ways = self._behind(ways, segment.kind, lambda placer, _: placer.place(segment.layers), price, segment.layers)  # noqa: B023
+        return ways
+
+    def _through_branches(self, segment, ways, price):
+        """The best ways through a layer with branches."""
+        (layer,), (first, *others), found = segment.layers, segment.branches, {}
+        has_whole_channels = isinstance(layer, Concat)
+        for start, begins in by_state(ways):
+            shapes = [output_shape(branch, start.shape) for branch in layer.children]
+
+            def end_first(placer, _):
+                placer.end_first(layer.name, has_whole_channels)
+
+            def join(placer, workload):
+                workload.branches = lambda layer: shapes  # noqa: B023  the work in them has been counted
+                workload.first = start.is_first  # noqa: B023
+                workload.add(layer)
+                workload.first = False
+                placer.shape = layer.output_shape(start.shape)  # noqa: B023
+
+            firsts = self._behind(self._through(first, begins, price), (layer, "first"), end_first, price)
+            for end, ends in by_state(firsts):
+
+                def end_other(placer, _):
+                    placer.end_as(dict(end.at), end.order, layer.name)  # noqa: B023
+
+                for branch in others:
+                    again = {(start, summed): way for (_, summed), way in ends.items()}
+                    ends = self._behind(self._through(branch, again, price), (layer, end), end_other, price)
+                for place, way in self._behind(ends, (layer, "join"), join, price).items():
+                    found[place] = min(found.get(place, way), way)
+        return found
+
+    def _behind(self, ways, what, act, price, layers=()):
+        """The best ways behind what `act` adds to a Placer and a Workload, with each choice for `layers`. what: names it."""
+        found, layers = {}, weighted_in(layers)
+        choices = self._choices(layers)
+        for (state, summed), (value, before) in ways.items():
+            for words in choices:
+                if layers and layers[0] is self._first and self._starts.get(words[:1], state) is not state:
+                    continue
+                key = what, words, state
+                if key not in self._costs:
+                    self._costs[key] = self._cost(state, act, by_axis(layers, words))
+                cost, ahead, last = self._costs[key], value, summed
+                if price is None:
+                    ahead += cost.seconds_alone
+                else:
+                    ahead += cost.seconds + price * cost.memory
+                    if cost.summed:
+                        ahead -= self._saved(summed[0]) if cost.summed[0] == summed else 0.0
+                        last = cost.summed[-1]
+                if (cost.after, last) not in found or ahead < found[cost.after, last][0]:
+                    found[cost.after, last] = ahead, before + words
+        return found
+
+    def _choices(self, layers):
+        """The words for these layers that are tried, the same for all of them."""
+        kinds = {layer.kind for layer in layers}
+        words = [word for word, plan in PLANS.items() if plan.is_tried(kinds, self.sizes, self.problem.shape)]
+        are_equal = self.sizes[MODEL] == 1 or not layers  # on one rank of the axis model
+        return [len(layers) * (word,) for word in (words[:1] if are_equal else words)]
+
+    def _start(self, words):
+        """The State in front of the network, where the first layer with weights has this choice."""
+        return self._state(Placer(self.grid, by_axis([self._first], words), self.problem.shape, self.splits), True)
+
+    def _state(self, placer, is_first):
+        """The State at which a Placer is; the same object for the same state."""
+        found = placer.shape, tuple(placer.at.items()), placer.order, is_first
+        return self._states.setdefault(found, State(*found))
+
+    def _cost(self, state, act, plans):
+        """The SegmentCost of what `act` adds to a Placer and a Workload from a state."""
         problem, grid = self.problem, self.grid
-        layers = weighted_in(segment)
-        shape, start = (state[0], state[1:]) if state else (problem.shape, None)
-        plans = by_axis(layers, [choice] * len(layers))
-        placer = Placer(grid, plans, shape, splits(grid.sizes, problem.shares), start=start)
+        placer = Placer(grid, plans, state.shape, self.splits, start=(state.at, state.order))
         workload = Workload(local_shape(placer.layout, problem.batch_size, grid), problem.batch_size, problem.itemsize)
-        workload.first = state is None
-        placer.place(segment)
-        if not segment:
-            placer.finish()
+        workload.first = state.is_first
+        act(placer, workload)
         workload.go(placer.layers)
         alone = workload.seconds(problem.machine, grid.size)
         workload.update(placer.layers, grid)
-        after = placer.shape, tuple(placer.at.items()), placer.order
-        return SegmentCost(workload.seconds(problem.machine, grid.size), alone, sum(workload.memory_of.values()), after)
+        seconds, memory = workload.seconds(problem.machine, grid.size), sum(workload.memory_of.values())
+        summed = [p.layout.sharing for leaf in leaves(placer.layers) for p in leaf.parameters]
+        return SegmentCost(seconds, alone, memory, self._state(placer, workload.first), summed[:1] + summed[-1:])
 
 
-def segments(layers):
-    """The top-level layers as lists, each from a layer with weights on; the first also has all layers before it."""
-    runs = [[]]
-    for layer in layers:
-        if weighted_in([layer]) and weighted_in(runs[-1]):
-            runs.append([])
-        runs[-1].append(layer)
-    return runs
+def by_state(ways):
+    """[(state, the ways to it)]."""
+    found = {}
+    for (state, summed), way in ways.items():
+        found.setdefault(state, {})[state, summed] = way
+    return found.items()
+
+
+def alike(layer):
+    """What the costs of a layer depend on, equal for layers that differ in nothing but names; else the layer itself."""
+    values = (getattr(value, "shape", value) for name, value in vars(layer).items() if name not in NOT_COMPARED)
+    found = type(layer), *values
+    try:
+        hash(found)
+    except TypeError:
+        return layer
+    return found

@@ -73,6 +73,11 @@ class Candidate:
         return self.step.seconds if self.step else math.inf
 
     @property
+    def fits(self):
+        """Whether it has a plan that can be chosen."""
+        return bool(self.cost and not self.reason)
+
+    @property
     def pipelined(self):
         """The PipelinePrediction, or None if there is no pipeline."""
         return self.played if isinstance(self.played, PipelinePrediction) else None
@@ -128,16 +133,20 @@ class Planner:
                 raise ValueError(f"plan '{self.plan}' needs {where}")
         else:
             candidates = self._searched(shown, progress)
+            fastest = min((c for c in candidates if c.fits), key=lambda c: c.seconds, default=None)
+            if self.partition and self.plan is None and (not fastest or mostly_sends(fastest.cost)):
+                with suppress(ValueError):  # no partitioner is installed, or there is no hypergraph of such a network
+                    candidates += self._partitioned()
+            candidates += self._pipelined(min((c.seconds for c in candidates if c.fits), default=math.inf), progress)
         return self._ranked(candidates)
 
     def _searched(self, shown, progress):
-        """A Candidate for each grid, and for the partitions and pipelines that may be faster."""
-        searches = [PlanSearch(self.problem, sizes) for sizes in self.grids]
-        candidates = [Candidate(search.sizes, search.bound) for search in searches]
-        number = count()  # which of several equal ones in the heap is the first
-        heap = [(search.bound, next(number), search, candidate) for search, candidate in zip(searches, candidates)]
-        heapq.heapify(heap)
-        good = []
+        """A Candidate for each grid."""
+        number, heap, candidates, good = count(), [], [], []  # number: which of several equal ones in the heap is the first
+        for sizes in self.grids:
+            search = PlanSearch(self.problem, sizes)
+            candidates.append(Candidate(sizes, search.bound))
+            heapq.heappush(heap, (search.bound, next(number), search, candidates[-1]))
         while heap:
             bound, _, search, candidate = heapq.heappop(heap)
             if len(good) > shown and bound > self.limit * good[0].seconds:
@@ -148,19 +157,12 @@ class Planner:
             progress()
             if self.plan is None and not search.is_complete:
                 search.advance()
+                candidate.bound = search.bound
                 heapq.heappush(heap, (search.bound, next(number), search, candidate))
                 continue
             self._complete(candidate, search)
             if not candidate.reason:
                 heapq.heappush(heap, (candidate.seconds, next(number), search, candidate))
-        for candidate, search in zip(candidates, searches):
-            candidate.bound = search.bound
-        if self.partition and self.plan is None and (not good or mostly_sends(good[0].cost)):
-            with suppress(ValueError):  # no partitioner is installed, or there is no hypergraph of such a network
-                candidates += self._partitioned()
-        if self.stages:
-            fastest = min((c.seconds for c in candidates if c.cost and not c.reason), default=math.inf)
-            candidates += self._pipelined(fastest, progress)
         return candidates
 
     def _partitioned(self):
@@ -175,8 +177,8 @@ class Planner:
             asked = PlacementSpec(sizes, HYPERGRAPH, self.shares, found[ranks])
             costs = costs_of_ranks(self.net, asked, self.batch_size, self.machine)
             step = played(costs)
-            reason = too_large(step.memory, self.memory)
-            yield Candidate(sizes, self._arithmetic(sizes), costs[step.bound_by], reason, step, found[ranks])
+            bound, reason = PlanSearch(self.problem, sizes).arithmetic(), too_large(step.memory, self.memory)
+            yield Candidate(sizes, bound, costs[step.bound_by], reason, step, found[ranks])
 
     def _pipelined(self, fastest, progress):
         """Yield a Candidate for each pipeline that is played through. fastest: seconds of the best other plan."""
@@ -184,17 +186,13 @@ class Planner:
             progress()
             best = self._of_stage(stages)
             sizes, pipelines = best.sizes | {STAGE: stages}, self.pipelines or Pipelines()
-            cost, bound = self._cost(sizes, best.plan), self._arithmetic(sizes)
+            cost, bound = self._cost(sizes, best.plan), PlanSearch(self.problem, sizes).arithmetic()
             asked = PlacementSpec(sizes, best.plan, self.shares, memory=self.memory)
             for time in pipelines.times(self.net, asked, self.batch_size, self.machine, self.limit * fastest):
                 reason = too_large(time.memory, self.memory)
                 if not reason:
                     fastest = min(fastest, time.seconds)
                 yield Candidate(sizes, bound, cost, reason, time)
-
-    def _arithmetic(self, sizes):
-        """A lower bound in seconds of a step on a grid, however the network is divided."""
-        return PlanSearch(self.problem, sizes).arithmetic()
 
     def _of_stage(self, stages):
         """The best Candidate for the ranks of one of so many stages, if they had the whole network."""
@@ -232,7 +230,7 @@ class Planner:
 
     def _ranked(self, candidates):
         """What `best` returns, from all Candidates."""
-        complete = sorted((c for c in candidates if c.cost and not c.reason), key=lambda c: c.seconds)
+        complete = sorted((c for c in candidates if c.fits), key=lambda c: c.seconds)
         if not complete:
             raise NoRoom(self._no_room(candidates))
         limit = self.limit * complete[0].seconds

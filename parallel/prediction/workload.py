@@ -157,7 +157,8 @@ class Workload:
     def keep(self, elements, scratch=None):
         """Count elements that are kept, and the scratch memory that a layer works in, {name: elements}."""
         self.elements += elements
-        self.scratch = scratch_sizes.largest(self.scratch, scratch or {})
+        if scratch:
+            self.scratch = scratch_sizes.largest(self.scratch, scratch)
 
     def compute(self, phase, name, sizes, flops, elements, scale=1.0):
         self.works.append(Work(self.name, phase, name, sizes, flops, elements * self.itemsize, scale))

@@ -21,7 +21,7 @@ from gridgrad.experiments.plots import eserol2019 as figures
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.partitioning import naive
-from gridgrad.parallel.partitioning.measures import star as best_star
+from gridgrad.parallel.partitioning.network_hypergraph import star as best_star
 from tests.experiments.figures import is_figure
 from tests.experiments.programs import program
 

@@ -19,7 +19,7 @@ from gridgrad.nn.files.documents import content_of_file
 from gridgrad.parallel.checkpoint.manifest import Manifest
 from gridgrad.parallel.checkpoint.shard_file import sha256
 from gridgrad.parallel.job.run import UserError, one_line
-from gridgrad.parallel.partitioning.owner_file import read_owners
+from gridgrad.parallel.partitioning.good_partition import read_owners
 from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.prediction import machine
 

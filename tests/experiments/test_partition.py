@@ -13,9 +13,8 @@ from gridgrad.experiments.parts.partition_files import read_hypergraph, read_par
 from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.observe.span_observer import METHODS
 from gridgrad.parallel.partitioning import mt_kahypar
-from gridgrad.parallel.partitioning.measures import measure
-from gridgrad.parallel.partitioning.network_hypergraph import of_network
-from gridgrad.parallel.partitioning.owner_file import read_owners
+from gridgrad.parallel.partitioning.good_partition import read_owners
+from gridgrad.parallel.partitioning.network_hypergraph import measure, of_network
 from tests.experiments.programs import program
 
 needs_library = pytest.mark.skipif(importlib.util.find_spec("mtkahypar") is None, reason="needs mtkahypar")

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from gridgrad.experiments.common.published_networks import published
-from gridgrad.parallel.partitioning.good_partition import partition
-from gridgrad.parallel.partitioning.owner_file import write_owners
+from gridgrad.parallel.partitioning.good_partition import partition, write_owners
 from tests.experiments.programs import assert_refused, program
 
 NET = "mlp:17,13,relu"

@@ -12,8 +12,8 @@ from gridgrad import datasets
 from gridgrad.datasets import denoise, ethylene, images, labelled, rows
 from gridgrad.nn.zoo import network_names, pruning
 from gridgrad.parallel.partitioning import naive
+from gridgrad.parallel.partitioning.good_partition import read_owners, write_owners
 from gridgrad.parallel.partitioning.network_hypergraph import of_network
-from gridgrad.parallel.partitioning.owner_file import read_owners, write_owners
 from tests.fuzz.damage_hdf5 import damaged_hdf5
 from tests.fuzz.target import Target
 from tests.fuzz.targets_data_sets import IMAGES, used

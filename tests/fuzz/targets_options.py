@@ -18,8 +18,7 @@ from gridgrad.nn.losses import SoftmaxCrossEntropy
 from gridgrad.nn.optimizers import schedules
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.grid.process_grid import MODEL, check_places, parse_grid
-from gridgrad.parallel.partitioning.good_partition import is_partition, owners_of_plan
-from gridgrad.parallel.partitioning.owner_file import SUFFIX
+from gridgrad.parallel.partitioning.good_partition import SUFFIX, is_partition, owners_of_plan
 from gridgrad.parallel.prediction.cost import Cost, slowest_rank
 from gridgrad.parallel.prediction.machine import read
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines, pipeline_step_time

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gridgrad.experiments.papers.eserol2019 import vgg16
-from gridgrad.parallel.partitioning.measures import measure
+from gridgrad.parallel.partitioning.network_hypergraph import measure
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """The best partition of a chain of layers over few ranks, with a proof that there is none better.
 
-The counts of `count_search.py` are the integers of a linear program: y says whether a rank owns any filter of a layer, and z
+The counts of `chains.py` are the integers of a linear program: y says whether a rank owns any filter of a layer, and z
 how many maps of the layer before stay where they are, which is at most the rank's count of that layer, and none without y. What
 a layer sends is then linear. SciPy's solver, HiGHS, proves the optimum of VGG16 for 2 and 4 ranks within a second, and for 8
-within minutes; `count_search.py` finds the same partitions in seconds, without a proof, and goes on to any number of ranks.
+within minutes; `chains.py` finds the same partitions in seconds, without a proof, and goes on to any number of ranks.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
-from gridgrad.parallel.partitioning.count_search import capacities
+from gridgrad.parallel.partitioning.chains import capacities
 
 PROVED = 0  # status of `milp`
 

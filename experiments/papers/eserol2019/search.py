@@ -14,7 +14,7 @@ import numpy as np
 from gridgrad.experiments.papers.eserol2019 import count_exact, vgg16
 from gridgrad.nn.kernels.processor import processor
 from gridgrad.parallel.job.run import UserError
-from gridgrad.parallel.partitioning import count_search, mt_kahypar
+from gridgrad.parallel.partitioning import chains, mt_kahypar
 from gridgrad.parallel.partitioning.good_partition import FINE_BLOCKS, fine_search
 
 EPSILON = 0.1
@@ -28,7 +28,7 @@ LOOSE = vgg16.WORKS[vgg16.LAYERS.index("FC1")] / (sum(vgg16.WORKS) / 128)  # max
 @dataclass(frozen=True)
 class SearchCase:
     """A search. grain: "coarse", "fine", or "exact", the coarse grain with a proof. balance: the most work that a rank may
-    have, over the mean. objective: see `count_search.search`. groups: of the neurons of each fully connected layer."""
+    have, over the mean. objective: see `chains.search`. groups: of the neurons of each fully connected layer."""
 
     grain: str
     ranks: int
@@ -75,7 +75,7 @@ def search(case, **options):
         if case.grain == "exact":
             counts = count_exact.solve(chain, speeds, epsilon).counts
         else:
-            counts = count_search.search(chain, speeds, epsilon, case.objective)
+            counts = chains.search(chain, speeds, epsilon, case.objective)
         kept = {"counts": [words(row) for row in counts[1:]]}
     return asdict(case) | {"seconds": round(perf_counter() - start, 2), "searched_on": processor().title} | kept
 

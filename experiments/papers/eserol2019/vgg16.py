@@ -11,7 +11,7 @@ import numpy as np
 
 from gridgrad.experiments.papers.cited import published
 from gridgrad.nn.zoo import network_names
-from gridgrad.parallel.partitioning.count_search import Chain
+from gridgrad.parallel.partitioning.chains import Chain
 from gridgrad.parallel.partitioning.network_hypergraph import of_network
 from gridgrad.parallel.plans.hypergraph import Owners
 

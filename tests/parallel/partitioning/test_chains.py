@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gridgrad.nn import Conv2d, Flatten, Linear, LocalResponseNorm, MaxPool2d, ReLU, Residual, Sequential, SparseLinear
-from gridgrad.parallel.partitioning.count_search import chain_of, owners
+from gridgrad.parallel.partitioning.chains import chain_of, owners
 from gridgrad.parallel.partitioning.network_hypergraph import of_network
 
 

@@ -10,8 +10,7 @@ from gridgrad.nn import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequ
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.partitioning import mt_kahypar, naive
 from gridgrad.parallel.partitioning.good_partition import partition
-from gridgrad.parallel.partitioning.measures import OBJECTIVES, measure
-from gridgrad.parallel.partitioning.network_hypergraph import GRAINS, of_network
+from gridgrad.parallel.partitioning.network_hypergraph import GRAINS, OBJECTIVES, measure, of_network
 from tests.parallel.partitioning.test_measures import UNIT, VGG16, WORK
 
 needs_library = pytest.mark.skipif(importlib.util.find_spec("mtkahypar") is None, reason="needs mtkahypar")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gridgrad.experiments.papers.eserol2019 import count_exact, vgg16
-from gridgrad.parallel.partitioning import count_search
-from gridgrad.parallel.partitioning.count_search import Chain, capacities, search
+from gridgrad.parallel.partitioning import chains
+from gridgrad.parallel.partitioning.chains import Chain, capacities, search
 
 SMALL = Chain([1, 3, 2, 4, 1], [0, 2, 3, 1, 2], [5, 4, 3, 2, 0])
 
@@ -45,35 +45,33 @@ def test_what_counts_cost_is_what_the_hypergraph_says(seed):
     assert SMALL.loads(counts).sum() == SMALL.work
 
 
-@pytest.mark.parametrize("objective", count_search.ENERGIES)
+@pytest.mark.parametrize("objective", chains.STATES)
 def test_energies_change_as_what_they_stand_for(objective):
     """The energy of a state, summed up over random moves, is the one computed anew."""
     chain, random = SMALL, np.random.default_rng(1)
     counts = random_counts(chain, 3, 2)
-    state = count_search.SearchState(chain, capacities(chain, [1] * 3, 9.0), counts)
-    energy, total = count_search.ENERGIES[objective](chain, state), 0.0
-    start = whole_energy(objective, chain, counts)
+    state, total = chains.STATES[objective](chain, capacities(chain, [1] * 3, 9.0), counts), 0.0
+    start = whole_energy(objective, chain, counts, state.unit)
     for _ in range(200):
         layer = random.integers(len(chain.filters)).item()
         a, b = random.choice(state.owners[layer]).item(), random.integers(3).item()
         if a != b:
             k = random.integers(1, state.counts[layer][a] + 1).item()
-            total += energy.change(layer, a, b, k)
-            state.move(layer, a, b, k)
-            energy.moved()
-    counts = np.array(state.counts)
+            state.move = layer, a, b, k
+            total += state.change(*state.move)
+            state.accept()
+    counts = state.copy()
     assert state.loads == pytest.approx(chain.loads(counts).tolist())
     assert [sorted(found) for found in state.owners] == [np.flatnonzero(row).tolist() for row in counts]
-    assert start + total == pytest.approx(whole_energy(objective, chain, counts))
+    assert start + total == pytest.approx(whole_energy(objective, chain, counts, state.unit))
 
 
-def whole_energy(objective, chain, counts):
-    unit = count_search.average_layer(chain)
+def whole_energy(objective, chain, counts, unit):
     volume = chain.volume(counts) / unit
     return {
         "volume": volume,
-        "messages": chain.messages(counts).sum() + count_search.Messages.VOLUME * volume,
-        "largest": count_search.norm((chain.sent(counts) + chain.received(counts)) / unit),
+        "messages": chain.messages(counts).sum() + chains.Messages.VOLUME * volume,
+        "largest": chains.norm((chain.sent(counts) + chain.received(counts)) / unit),
     }[objective]
 
 
@@ -89,7 +87,7 @@ def test_search_and_proof_find_the_best_of_all_partitions(speeds, epsilon):
     best = min(map(SMALL.volume, fitting))
     exact = count_exact.solve(SMALL, speeds, epsilon)
     assert exact.proved and exact.volume == pytest.approx(best) == pytest.approx(exact.bound)
-    found = {objective: search(SMALL, speeds, epsilon, objective, moves=20_000) for objective in count_search.ENERGIES}
+    found = {objective: search(SMALL, speeds, epsilon, objective, moves=20_000) for objective in chains.STATES}
     for counts in (exact.counts, *found.values()):
         assert (SMALL.loads(SMALL.check(counts)) <= most).all()
     assert SMALL.volume(found["volume"]) == pytest.approx(best)
@@ -114,7 +112,7 @@ def test_a_filter_heavier_than_a_share_has_a_rank_that_may_have_it():
     chain = vgg16.chain()
     most = capacities(chain, [1] * 128, 0.1)
     assert np.sort(most)[-2:] == pytest.approx([1.1 * chain.work / 128, 546])
-    counts = count_search.in_order(chain, most)
+    counts = chains.in_order(chain, most)
     assert counts[(["input", *vgg16.LAYERS]).index("FC1"), most.argmax()] == 1
 
 

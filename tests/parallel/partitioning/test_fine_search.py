@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 from gridgrad.nn.zoo import network_names
+from gridgrad.parallel.partitioning.annealing import refine
 from gridgrad.parallel.partitioning.good_partition import fine_search
 from gridgrad.parallel.partitioning.hypergraph import Hypergraph, from_pairs, limits_of
-from gridgrad.parallel.partitioning.measures import OBJECTIVES, measure
-from gridgrad.parallel.partitioning.network_hypergraph import of_network
-from gridgrad.parallel.partitioning.refine import refine
+from gridgrad.parallel.partitioning.network_hypergraph import OBJECTIVES, measure, of_network
 
 pytest.importorskip("mtkahypar")
 

@@ -6,8 +6,7 @@ import pytest
 from gridgrad.nn import Conv2d, Flatten, Linear, MaxPool2d, Residual, Sequential
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.partitioning import naive
-from gridgrad.parallel.partitioning.measures import measure
-from gridgrad.parallel.partitioning.network_hypergraph import of_network
+from gridgrad.parallel.partitioning.network_hypergraph import measure, of_network
 from gridgrad.parallel.plans.hypergraph import Owners
 
 WORK = [629, 6624, 2677, 5896, 2130, 4801, 4740, 2330, 4677, 4600, 1069, 1069, 1069, 546, 84, 60]  # Eserol's profile of VGG16
@@ -28,7 +27,7 @@ def test_a_partition_by_hand():
     found = measure(model, model.parts(owners), 3)
     # rank 0 sends 3 maps to ranks 1 and 2, rank 1 one map to rank 2, and then one to rank 2, each of 4 x 4
     assert (found.volume, found.largest_array, found.messages) == (8 * 16, 7 * 16, 4)
-    assert (found.most_sent, found.most_received, found.most_moved) == (6 * 16, 5 * 16, 6 * 16)
+    assert found.most_moved == 6 * 16
     # by way of rank 0: a map of 8 x 8 goes there, and four pooled ones to ranks 1 and 2; then one by way of rank 2
     assert found.star == 64 + 2 * 4 * 16 + 16
     work = np.array([3 * 2 * 3 * 64, 2 * 3 * 64 + 2 * 4 * 16, 2 * 4 * 16 + 3 * 2 * 32])

@@ -6,8 +6,8 @@ import pytest
 
 from gridgrad.nn import Conv2d, Flatten, Linear, ReLU, Residual, Sequential
 from gridgrad.parallel.partitioning import naive
+from gridgrad.parallel.partitioning.good_partition import FORMAT, read_owners, write_owners
 from gridgrad.parallel.partitioning.network_hypergraph import of_network
-from gridgrad.parallel.partitioning.owner_file import FORMAT, read_owners, write_owners
 from gridgrad.parallel.plans.hypergraph import Owners
 
 

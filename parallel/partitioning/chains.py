@@ -6,17 +6,18 @@ for each layer and a column for each rank. A map is sent once from its owner to 
 layer. With n filters in a layer, n_r of them at rank r, and the R ranks of the set S owning the next layer, the layer sends
 n R - (the sum of n_r over r in S) maps.
 
-`search` anneals. A move gives some filters of one layer from one rank to another: what it changes of the volume follows from
-the counts of the layer and of its two neighbours alone, so it takes a few microseconds. Ranks may become too full on the way,
-at a price; the best partition in which no rank is too full is returned.
+In `search` a move gives some filters of one layer from one rank to another: what it changes of the volume follows from the
+counts of the layer and of its two neighbours alone, so it takes a few microseconds. Ranks may become too full on the way, at a
+price.
 """
 
 from dataclasses import dataclass
-from math import ceil, exp
+from math import ceil
 from random import Random
 
 import numpy as np
 
+from gridgrad.parallel.partitioning.annealing import anneal
 from gridgrad.parallel.partitioning.hypergraph import limits_of
 from gridgrad.parallel.partitioning.network_hypergraph import of_network
 from gridgrad.parallel.plans.hypergraph import Owners
@@ -50,9 +51,7 @@ class Chain:
 
     def volume(self, counts):
         """What all layers send: the connectivity-1 volume, in the unit of the costs."""
-        receivers = counts[1:] > 0
-        maps = self.filters[:-1] * receivers.sum(1) - (counts[:-1] * receivers).sum(1)
-        return float((self.costs[:-1] * maps).sum())
+        return float(self.sent(counts).sum())
 
     def messages(self, counts):
         """How many messages each layer sends to the next, (layers - 1,): pairs of different ranks with something to send."""
@@ -102,9 +101,6 @@ def owners(counts, names):
     return Owners(counts.shape[1], dict(zip(names, outputs, strict=True)), loss=int(loss[0]))
 
 
-# ----- the search
-
-
 class TooFull(ValueError):
     """No partition was found in which no rank has too much work."""
 
@@ -113,14 +109,14 @@ def search(chain, speeds, epsilon=0.1, objective="volume", seed=0, moves=None):
     """Counts (layers, ranks) of small cost, in which no rank has more work than `capacities` says; TooFull if none was found.
     moves: how many to try, by default enough for VGG16. The same arguments give the same counts."""
     most = capacities(chain, speeds, epsilon)
-    if objective not in ENERGIES:
-        raise ValueError(f"objective: {', '.join(ENERGIES)}, not {objective}")
+    if objective not in STATES:
+        raise ValueError(f"objective: {', '.join(STATES)}, not {objective}")
     if moves is None:
         moves = 100_000 if objective == "largest" else min(200_000 * len(most), 5_000_000)
     price = FULL * len(most) / (chain.work or 1.0)
     for attempt in range(ATTEMPTS):
-        state = SearchState(chain, most, in_order(chain, most))
-        found = anneal(state, ENERGIES[objective](chain, state), price * 4**attempt, moves, Random(seed))
+        state = STATES[objective](chain, most, in_order(chain, most), price * 4**attempt)
+        found = anneal(state, FIRST, LAST, moves, Random(seed))
         if found is not None:
             return found
     raise TooFull("no partition found in which no rank has too much work: allow more imbalance (epsilon), or use fewer ranks")
@@ -145,48 +141,50 @@ def in_order(chain, most):
     return counts
 
 
-class SearchState:
-    """A partition that changes: plain lists, which Python reads faster than arrays."""
+class Volume:
+    """Counts that are annealed, with what all ranks send as the energy. Plain lists, which Python reads faster than arrays."""
 
-    def __init__(self, chain, most, counts):
-        self.works, self.most = chain.works.tolist(), most.tolist()
-        self.counts = counts.tolist()  # rows of layers
+    def __init__(self, chain, most, counts, price=0.0):
+        # price: of a unit of work above a capacity
+        self.works, self.most, self.price = chain.works.tolist(), most.tolist(), price
+        self.unit = float((chain.filters * chain.costs)[:-1].mean() or 1.0) if len(chain.filters) > 1 else 1.0
+        self.costs, self.filters = (chain.costs / self.unit).tolist(), chain.filters.tolist()
+        self.counts, self.last = counts.tolist(), len(counts) - 1  # rows of layers
         self.owners = [np.flatnonzero(row).tolist() for row in counts]  # the ranks that own any filter of each layer
         self.loads = chain.loads(counts).tolist()  # the work of each rank
+        self.excess = price * sum(max(0.0, load - limit) for load, limit in zip(self.loads, self.most))
 
-    def move(self, layer, a, b, k):
-        """Give k filters of a layer from rank a to rank b."""
-        row, owners = self.counts[layer], self.owners[layer]
-        row[a] -= k
-        if not row[a]:
-            owners.remove(a)
-        if not row[b]:
-            owners.append(b)
-        row[b] += k
-        self.loads[a] -= k * self.works[layer]
-        self.loads[b] += k * self.works[layer]
+    def copy(self):
+        return np.array(self.counts)
 
-
-def average_layer(chain):
-    """What the maps of a layer cost to send once, on average; 1 if they cost nothing."""
-    return float((chain.filters * chain.costs)[:-1].mean() or 1.0) if len(chain.filters) > 1 else 1.0
-
-
-def norm(traffic):
-    """A smooth function of what each rank sends and receives that is close to the largest."""
-    largest = float(traffic.max())
-    return largest * float(((traffic / largest) ** NORM).sum()) ** (1 / NORM) if largest > 0 else 0.0
-
-
-class Volume:
-    """The energy "volume", what all ranks send, in units of the average layer."""
-
-    def __init__(self, chain, state):
-        self.costs, self.filters = (chain.costs / average_layer(chain)).tolist(), chain.filters.tolist()
-        self.counts, self.last = state.counts, len(state.counts) - 1
+    def propose(self, uniform):
+        counts, owners, loads, most, last = self.counts, self.owners, self.loads, self.most, self.last
+        layer = int(uniform() * (last + 1))
+        mine = owners[layer]
+        a, where = mine[int(uniform() * len(mine))], uniform()
+        # To a rank that owns some of a neighbour or of this layer already; seldom to any other.
+        others = (
+            owners[layer + 1] if where < 0.35 and layer < last
+            else mine if where < 0.7
+            else owners[layer - 1] if where < 0.9 and layer
+            else None
+        )  # fmt: skip
+        b = int(uniform() * len(loads)) if others is None else others[int(uniform() * len(others))]
+        if a == b:
+            return None
+        k, load_a, load_b, weight = counts[layer][a], loads[a], loads[b], self.works[layer]
+        if k > 1:
+            k = amount(k, load_a - most[a], most[b] - load_b, weight, uniform)
+        after_a, after_b = load_a - k * weight, load_b + k * weight
+        more = (
+            (after_a - most[a] if after_a > most[a] else 0.0) - (load_a - most[a] if load_a > most[a] else 0.0)
+            + (after_b - most[b] if after_b > most[b] else 0.0) - (load_b - most[b] if load_b > most[b] else 0.0)
+        )  # fmt: skip
+        self.move = layer, a, b, k
+        return self.change(layer, a, b, k), self.price * more
 
     def change(self, layer, a, b, k):
-        """The energy after `state.move` with these arguments, less that before it."""
+        """What it adds to the energy to give k filters of a layer from rank a to rank b."""
         row, change = self.counts[layer], 0.0
         if layer < self.last:
             after = self.counts[layer + 1]
@@ -203,18 +201,26 @@ class Volume:
                 change += cost * (filters - before[b])
         return change
 
-    def moved(self):
-        """The last move whose change was asked for is made."""
+    def accept(self):
+        layer, a, b, k = self.move
+        row, owners = self.counts[layer], self.owners[layer]
+        row[a] -= k
+        if not row[a]:
+            owners.remove(a)
+        if not row[b]:
+            owners.append(b)
+        row[b] += k
+        self.loads[a] -= k * self.works[layer]
+        self.loads[b] += k * self.works[layer]
+
+    def reject(self):
+        """Nothing has changed."""
 
 
 class Messages(Volume):
-    """The energy "messages", how many all ranks send: each costs as much as an average layer, and the volume little."""
+    """The same, with how many messages all ranks send: each costs as much as an average layer, and the volume little."""
 
     VOLUME = 0.02
-
-    def __init__(self, chain, state):
-        super().__init__(chain, state)
-        self.owners = state.owners
 
     def change(self, layer, a, b, k):
         change = self.VOLUME * super().change(layer, a, b, k)
@@ -229,15 +235,13 @@ class Messages(Volume):
         return change
 
 
-class Largest:
-    """The energy "largest": the norm of what each rank sends and receives, which the largest of them rules."""
+class Largest(Volume):
+    """The same, with the norm of what each rank sends and receives, which the largest of them rules."""
 
-    def __init__(self, chain, state):
-        self.counts = state.counts
+    def __init__(self, chain, most, counts, price=0.0):
+        super().__init__(chain, most, counts, price)
         layers = [slice(max(layer - 1, 0), layer + 2) for layer in range(len(chain.filters))]
         self.near = [(part, Chain(chain.filters[part], chain.works[part], chain.costs[part])) for part in layers]
-        self.unit = average_layer(chain)
-        counts = np.array(state.counts)
         self.traffic = self.next = (chain.sent(counts) + chain.received(counts)) / self.unit
         self.energy = self.next_energy = norm(self.traffic)
 
@@ -252,55 +256,18 @@ class Largest:
         self.next_energy = norm(self.next)
         return self.next_energy - self.energy
 
-    def moved(self):
+    def accept(self):
+        super().accept()
         self.traffic, self.energy = self.next, self.next_energy
 
 
-ENERGIES = {"volume": Volume, "messages": Messages, "largest": Largest}
+STATES = {"volume": Volume, "messages": Messages, "largest": Largest}  # by what is minimised
 
 
-def anneal(state, energy, price, moves, random):
-    """The counts of least energy in which no rank is too full, or None. price: energy of a unit of work above a capacity."""
-    uniform, layers, ranks = random.random, range(len(state.counts)), len(state.loads)
-    counts, owners, loads, most, works = state.counts, state.owners, state.loads, state.most, state.works
-    temperature, cooling = FIRST, (LAST / FIRST) ** (1 / moves)
-    excess = sum(max(0.0, load - limit) for load, limit in zip(loads, most))
-    tolerance = 1e-9 * sum(most)
-    now, best, found = 0.0, float("inf"), None
-    if excess <= tolerance:
-        best, found = 0.0, np.array(counts)
-    for _ in range(moves):
-        temperature *= cooling
-        layer = int(uniform() * len(layers))
-        mine = owners[layer]
-        a, where = mine[int(uniform() * len(mine))], uniform()
-        # To a rank that owns some of a neighbour or of this layer already; seldom to any other.
-        others = (
-            owners[layer + 1] if where < 0.35 and layer + 1 in layers
-            else mine if where < 0.7
-            else owners[layer - 1] if where < 0.9 and layer
-            else None
-        )  # fmt: skip
-        b = int(uniform() * ranks) if others is None else others[int(uniform() * len(others))]
-        if a == b:
-            continue
-        k, load_a, load_b, weight = counts[layer][a], loads[a], loads[b], works[layer]
-        if k > 1:
-            k = amount(k, load_a - most[a], most[b] - load_b, weight, uniform)
-        after_a, after_b = load_a - k * weight, load_b + k * weight
-        more = (
-            (after_a - most[a] if after_a > most[a] else 0.0) - (load_a - most[a] if load_a > most[a] else 0.0)
-            + (after_b - most[b] if after_b > most[b] else 0.0) - (load_b - most[b] if load_b > most[b] else 0.0)
-        )  # fmt: skip
-        change = energy.change(layer, a, b, k)
-        total = change + price * more
-        if total <= 0 or uniform() < exp(-total / temperature):
-            state.move(layer, a, b, k)
-            energy.moved()
-            now, excess = now + change, excess + more
-            if excess <= tolerance and now < best - 1e-9:
-                best, found = now, np.array(counts)
-    return found
+def norm(traffic):
+    """A smooth function of what each rank sends and receives that is close to the largest."""
+    largest = float(traffic.max())
+    return largest * float(((traffic / largest) ** NORM).sum()) ** (1 / NORM) if largest > 0 else 0.0
 
 
 def amount(owned, excess, space, weight, uniform):
