@@ -9,7 +9,7 @@ from gridgrad.experiments.parts.explain_layers import layer_rows
 from gridgrad.nn import MSE, SGD, Adam, Linear, Sequential, SoftmaxCrossEntropy, Tanh, TiedAutoencoder
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
-from gridgrad.parallel.faults.replicas import ReplicaCheck
+from gridgrad.parallel.faults.checks import ReplicaCheck
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.placement.placements import Invariant
 from gridgrad.parallel.plans.fewest_bytes import fewest_bytes
