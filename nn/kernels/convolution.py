@@ -26,8 +26,7 @@ import numpy as np
 from gridgrad.nn.device import xp
 from gridgrad.nn.kernels.kernel_table import kernels
 from gridgrad.nn.kernels.patches import unrolling
-from gridgrad.nn.kernels.row_winograd import MOST_CHANNELS, ROW_TILES, RowWinograd
-from gridgrad.nn.kernels.winograd import TILES, Winograd
+from gridgrad.nn.kernels.winograd import MOST_CHANNELS, ROW_TILES, TILES, RowWinograd, Winograd
 
 
 def algorithm(window, channels, filters, rows, columns, dtype, images):

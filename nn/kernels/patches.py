@@ -51,6 +51,12 @@ def add_bias(part, b):
         xp.add(piece, bias, out=piece)
 
 
+def add_bias_gradient(part, db):
+    """Add the gradient of the bias from a block of gradients of outputs, (images, rows, columns, F), to db: (F,), or empty."""
+    if db.size:
+        xp.add(db, column_sums(part.reshape(-1, db.size), scratch("bias sums", db.shape, db.dtype)), out=db)
+
+
 class Patches:
     """The convolution of one window, which may be any."""
 
@@ -76,15 +82,14 @@ class Patches:
 
     def backward(self, x, w, dy, dw, db, dx=None, progress=None):
         """Write the gradients of the kernel, of the bias if db has elements, and of the input unless dx is None."""
-        bias_sums, partial_sum = scratch("bias sums", db.shape, db.dtype), scratch("partial kernel gradient", w.shape, w.dtype)
+        partial_sum = scratch("partial kernel gradient", w.shape, w.dtype)
         db.fill(0)
         for number, (images, rows) in enumerate(self.blocks(x, dy.shape, progress)):
             gradient = dy[images, rows]
             self._sum_products(x, images, rows, gradient, partial_sum if number else dw, progress)
             if number:
                 xp.add(dw, partial_sum, out=dw)
-            if db.size:
-                xp.add(db, column_sums(gradient.reshape(-1, db.size), bias_sums), out=db)
+            add_bias_gradient(gradient, db)
         if dx is not None:
             self.input_gradient(dy, w, dx, progress)
 
