@@ -69,6 +69,11 @@ class Patches:
         """The work for an output of this size, as a number of pixels for the cost model: all of them."""
         return rows * columns
 
+    def cost(self, table, channels, filters, rows, columns, images):
+        """The cost of a training step for an output of this size, in operations of a large matrix product."""
+        pixel = products_cost(table, channels, filters) + table.unroll * (2 * channels + filters)
+        return prod(self.window.kernel) * (images * rows * columns * pixel + 3 * table.read_kernel * channels * filters)
+
     def forward(self, x, w, b, y, progress=None):
         """Write the convolution to y. b: may have no elements, if there is no bias."""
         for images, rows in self.blocks(x, y.shape, progress):
@@ -222,6 +227,12 @@ def unrolling(window, channels):
     """The way to unroll patches for a window, and images with so many channels: a Patches or RowPatches object."""
     several = xp.is_cpu and window.kernel[0] > 1 and window.stride[0] == 1
     return RowPatches(window) if several and FEW_CHANNELS < channels <= kernels().row_channels else Patches(window)
+
+
+def products_cost(table, channels, filters):
+    """The cost of the products of one element of a kernel in a training step: forward, gradients, gradient of the input."""
+    to_filters, to_channels = (1 + table.narrow / columns for columns in (filters, channels))
+    return 2 * channels * filters * (2 * to_filters + to_channels)
 
 
 def scattering_cost(channels, filters):

@@ -26,7 +26,7 @@ import numpy as np
 
 from gridgrad.nn.device import to_device, xp
 from gridgrad.nn.kernels.kernel_table import kernels
-from gridgrad.nn.kernels.patches import add_bias, add_bias_gradient, padded, rows_are_contiguous
+from gridgrad.nn.kernels.patches import add_bias, add_bias_gradient, padded, products_cost, rows_are_contiguous
 from gridgrad.nn.kernels.window import matching_slices, turned_convolutions
 from gridgrad.nn.kernels.workspace import blocks, column_sums, scratch
 
@@ -105,6 +105,12 @@ class Winograd:
         kernel = self.window.kernel
         outputs = TILES[kernel[0]][0]
         return self.products(rows, columns) * prod(outputs) / prod(m + r - 1 for m, r in zip(outputs, kernel))
+
+    def cost(self, table, channels, filters, rows, columns, images):
+        # five transforms: of x in both passes, its gradient, y, and the gradient of y
+        transforms = table.transform_channel * (3 * channels + 2 * filters) + 5 * table.transform_point
+        points = images * self.products(rows, columns) * (products_cost(table, channels, filters) + transforms)
+        return points + 3 * table.transform_kernel * self.points * channels * filters
 
     def input_gradient_cost(self, images, height, width, channels, filters):
         return 1  # it takes the same products again
@@ -319,6 +325,21 @@ class RowWinograd:
     def pixels_computed(self, rows, columns):
         outputs = ROW_TILES[self.window.kernel[0]][0]
         return self.products(rows, columns) * outputs / (outputs + self.window.kernel[0] - 1)
+
+    def cost(self, table, channels, filters, rows, columns, images):
+        # The input's gradient is a convolution, too; the kernel's costs as much as forward.
+        (kh, kw), (vertical, horizontal) = self.window.kernel, self.window.padding
+        height, width = rows + kh - 1 - sum(vertical), columns + kw - 1 - sum(horizontal)
+        forward = self._cost_of_pass(table, channels, filters, rows, columns, images)
+        return 2 * forward + self._cost_of_pass(table, filters, channels, height, width, images)
+
+    def _cost_of_pass(self, table, channels, filters, rows, columns, images):
+        """That of products, two transforms, and a kernel that each block reads once for each column."""
+        kw = self.window.kernel[1]
+        products = images * self.products(rows, columns) * kw * 2 * channels * filters * (1 + table.narrow / filters)
+        transforms = table.transform_row * images * rows * ((columns + kw - 1) * channels + columns * filters)
+        blocks = sum(1 for _ in self.blocks_of((images, rows, columns, filters), channels, 4))
+        return products + transforms + table.row_kernel * blocks * self.n * columns * kw * channels * filters
 
     def input_gradient_cost(self, images, height, width, channels, filters):
         return height * width / max(1, prod(self.window.output(height, width)))

@@ -112,7 +112,9 @@ class BatchNorm(Layer):
         mean = totals[:channels] / kept.count
         apart = mean - near
         squares = self.sum_over_ranks(sums[1] - 2 * apart * sums[0] + rows * apart * apart)
-        self._update_running(mean, squares / max(kept.count - 1, 1.0))
+        for buffer, newest in (self.mean, mean), (self.variance, squares / max(kept.count - 1, 1.0)):
+            old = buffer.value * (1 - self.momentum)
+            buffer.value[...] = old + self.momentum * newest.astype(old.dtype)
         return mean, xp.maximum(squares / kept.count, 0)
 
     def _near_mean(self, x):
@@ -121,11 +123,6 @@ class BatchNorm(Layer):
             return xp.zeros(x.shape[-1], x.dtype)
         some = x[: max(1, kernels().piece // prod(x.shape[1:]))]
         return channel_sums(some, xp.empty(x.shape[-1], x.dtype)) / prod(some.shape[:-1])
-
-    def _update_running(self, mean, variance):
-        for buffer, newest in ((self.mean, mean), (self.variance, variance)):
-            old = buffer.value * (1 - self.momentum)
-            buffer.value[...] = old + self.momentum * newest.astype(old.dtype)
 
     def gradients(self, dy: Array, context: Context) -> None:
         kept = context[self]
@@ -248,25 +245,21 @@ class LocalResponseNorm(Layer):
         base is k + alpha / size * sum x^2; c' are the channels whose window contains c."""
         x = context[self].x
         dx = dy if dy.shape == x.shape and dy.flags.c_contiguous else context.gradient_space(x.shape, dy)
+        factor, start = dx.dtype.type(-2 * self.alpha * self.beta / self.size), self.before + (self.size - 1) // 2
         for x_piece, dy_piece, dx_piece in pixel_pieces(x, dy, dx, progress=context.progress):
-            self._gradient(x_piece, dy_piece, dx_piece)
+            (pixels, channels), own = x_piece.shape, dy_piece.shape[1]
+            base = self._base(x_piece)
+            power = self._power(base)
+            ratio = xp.divide(power, base, out=base)
+            xp.multiply(ratio, factor, out=ratio)
+            flat, padded = self._padded(pixels, channels, x.dtype)
+            shared = padded[:, start : start + own]
+            xp.multiply(self._own(x_piece), dy_piece, out=shared)
+            xp.multiply(shared, ratio[:, :own], out=shared)
+            direct = xp.multiply(dy_piece, power[:, :own], out=power[:, :own])
+            xp.multiply(x_piece, self._window_sums(flat, padded.shape)[:, :channels], out=dx_piece)  # dx may be dy
+            xp.add(self._own(dx_piece), direct, out=self._own(dx_piece))
         return dx
-
-    def _gradient(self, x, dy, dx):
-        """Write the gradient of a piece of the input. dx: may be dy."""
-        (pixels, channels), own = x.shape, dy.shape[1]
-        base = self._base(x)
-        power = self._power(base)
-        ratio = xp.divide(power, base, out=base)
-        xp.multiply(ratio, dx.dtype.type(-2 * self.alpha * self.beta / self.size), out=ratio)
-        flat, padded = self._padded(pixels, channels, x.dtype)
-        start = self.before + (self.size - 1) // 2
-        shared = padded[:, start : start + own]
-        xp.multiply(self._own(x), dy, out=shared)
-        xp.multiply(shared, ratio[:, :own], out=shared)
-        direct = xp.multiply(dy, power[:, :own], out=power[:, :own])
-        xp.multiply(x, self._window_sums(flat, padded.shape)[:, :channels], out=dx)
-        xp.add(self._own(dx), direct, out=self._own(dx))
 
     def neighbours(self, part: slice, channels: int) -> slice:
         """The slice of input channels that the slice `part` of output channels needs. channels: their global number."""

@@ -75,7 +75,8 @@ class Pool2d(Layer):
                 gradient = space.wide
             # Of all windows with some row or column in them, the first one has it at its last place, and is written first.
             targets = [(target, i + column_stride >= columns) for i, target in enumerate(space.places)]
-            space.clear_first()
+            for part in space.first:  # what the last place of each window does not overwrite: other places are added to it
+                part.fill(0)
             self._spread(gradient, targets, COLUMNS, 0, where, context)
             space.put_together()
             targets = [(dx[some, part], i + stride >= k) for i, part in places.items()]
@@ -253,7 +254,7 @@ class Space:
         wide = images, rows, outputs + shift, channels
         self.halfway = scratch("halfway", shape, dtype)  # the block
         self.wide = scratch("wide", wide, dtype) if shift else None  # for the output, where there are more columns
-        self.places, self._copies, self._outside, self._first = [None] * k, [], [], []
+        self.places, self._copies, self._outside, self.first = [None] * k, [], [], []
         for first in range(min(k, stride)):
             flat = scratch(f"columns {first}", (prod(wide) + shift * channels,), dtype)
             apart = flat[: prod(wide)].reshape(wide)
@@ -261,7 +262,7 @@ class Space:
             self._copies.append((apart[:, :, inside], self.halfway[:, :, columns]))
             outside = apart[:, :, : inside.start], apart[:, :, inside.stop :], flat[prod(wide) :]
             self._outside += [part for part in outside if part.size]
-            self._first.append(flat[: (k - 1 - first) // stride * channels])
+            self.first.append(flat[: (k - 1 - first) // stride * channels])
             for i in range(first, k, stride):
                 start = i // stride * channels
                 self.places[i] = flat[start : start + prod(wide)].reshape(wide)
@@ -272,11 +273,6 @@ class Space:
             part.fill(in_padding)
         for apart, columns in self._copies:
             copy_runs(apart, columns)
-
-    def clear_first(self):
-        """Set to 0 what the last place of each window does not overwrite, so that the other places can be added."""
-        for part in self._first:
-            part.fill(0)
 
     def put_together(self):
         """Copy the columns in `places`, which are gradients, to `halfway`."""
