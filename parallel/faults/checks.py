@@ -10,7 +10,7 @@ from gridgrad.nn.divergence import DATA, RATE, all_finite
 from gridgrad.nn.observer import Observer
 from gridgrad.parallel.faults.watchdog import in_words
 from gridgrad.parallel.grid.devices import ranks_on_cpus
-from gridgrad.parallel.job.run import Fault, raise_together
+from gridgrad.parallel.job.run import Fault
 from gridgrad.parallel.training.steps import Diverged
 
 REPLICAS = "replicas"  # the name under which the tally counts the comparisons
@@ -47,7 +47,7 @@ class ReplicaCheck:
             too = f", and {more} more arrays differ" * bool(more)
             found = f"step {step}: the replicas of {name} differ: values on {others} are not those on {most}{too}"
             advice = "memory or the network is faulty, or the program: go back to a checkpoint"
-            raise_together(grid.rank, Fault(f"{found}; {advice}"))
+            raise Fault(f"{found}; {advice}")
 
     def _arrays(self):
         """(name, Layout, this rank's block) of all arrays that have replicas."""

@@ -43,8 +43,7 @@ def test_replicas_are_equal_on_every_grid(comm):
 
 
 @mpi(4)
-def test_one_bit_of_any_array_is_found_and_its_rank(comm, monkeypatch):
-    monkeypatch.setattr(run, "GRACE", 0.0)
+def test_one_bit_of_any_array_is_found_and_its_rank(comm):
     with ProcessGrid(comm, batch=2, model=2) as grid:
         net = parallelize(images(), grid)
         optimizer = Adam(net, 0.01)
