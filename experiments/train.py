@@ -63,8 +63,7 @@ from gridgrad.parallel.choose.reductions import named_reduction
 from gridgrad.parallel.grid.devices import checked_names
 from gridgrad.parallel.grid.process_grid import GridDescription, check_places
 from gridgrad.parallel.job.run import UserError, end_after_death, on_root, run
-from gridgrad.parallel.observe import timeline as timelines
-from gridgrad.parallel.observe.trace import STEPS
+from gridgrad.parallel.observe.trace import STEPS, write_timeline
 from gridgrad.parallel.partitioning.good_partition import is_partition
 from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.prediction.placement_spec import sizes_of
@@ -291,7 +290,7 @@ def main():
         sections = job, net.pipeline_report(), followed, checkpoints.report(), validated, measured, ended
         on_root(comm, lambda: report.write_json(args.report, summarise(args, data, net, losses, sections)))
     if args.trace:
-        on_root(comm, lambda: timelines.write(args.trace, timeline))
+        on_root(comm, lambda: write_timeline(args.trace, timeline))
     if measured and timer.seconds:
         say(table(report.in_words(measured, timer.samples_per_step)))
         if words := verdict_of(measured):

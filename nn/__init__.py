@@ -8,17 +8,14 @@ Arrays have the samples in their first dimension and the features or channels in
 
 from gridgrad.nn.context import Context
 from gridgrad.nn.divergence import Diverged
-from gridgrad.nn.early_stopping import EarlyStopping
 from gridgrad.nn.layer import Layer, Parameter
 from gridgrad.nn.layers.activations import Dropout, LeakyReLU, ReLU, Sigmoid, Tanh
-from gridgrad.nn.layers.batch_norm import BatchNorm
 from gridgrad.nn.layers.branches import Concat, Flatten, Residual
 from gridgrad.nn.layers.conv import Conv2d
-from gridgrad.nn.layers.linear import Linear, SparseLinear
+from gridgrad.nn.layers.linear import Linear, SparseLinear, TiedAutoencoder
+from gridgrad.nn.layers.normalisation import BatchNorm, LocalResponseNorm
 from gridgrad.nn.layers.pool import AvgPool2d, MaxPool2d
-from gridgrad.nn.layers.response_norm import LocalResponseNorm
-from gridgrad.nn.layers.tied_autoencoder import TiedAutoencoder
-from gridgrad.nn.losses import LOSSES, MSE, SoftmaxCrossEntropy
+from gridgrad.nn.losses import LOSSES, MSE, EarlyStopping, SoftmaxCrossEntropy
 from gridgrad.nn.optimizers.optimizer import OPTIMIZERS, SGD, Adadelta, Adagrad, Adam
 from gridgrad.nn.sequential import Sequential
 

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from math import prod
 
 from gridgrad.nn.layers.conv import Conv2d
-from gridgrad.nn.layers.linear import Linear
-from gridgrad.nn.layers.tied_autoencoder import TiedAutoencoder
+from gridgrad.nn.layers.linear import Linear, TiedAutoencoder
 from gridgrad.nn.sequence import shapes
 
 

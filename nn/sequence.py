@@ -3,8 +3,8 @@
 from gridgrad.nn.device import xp
 from gridgrad.nn.layer import Layer
 from gridgrad.nn.layers.activations import ReLU
-from gridgrad.nn.layers.batch_norm import BatchNorm
 from gridgrad.nn.layers.conv import Conv2d, PooledConv2d
+from gridgrad.nn.layers.normalisation import BatchNorm
 from gridgrad.nn.layers.pool import MaxPool2d
 
 

@@ -1,8 +1,7 @@
 """The options of `train` that find faults of a job: ranks that hang, replicas that differ, NaN."""
 
 from gridgrad.experiments.common.options import number, whole
-from gridgrad.parallel.faults.finite import FiniteCheck
-from gridgrad.parallel.faults.replicas import ReplicaCheck
+from gridgrad.parallel.faults.checks import FiniteCheck, ReplicaCheck
 from gridgrad.parallel.faults.watchdog import Watchdog
 
 

@@ -63,13 +63,13 @@ class ReducedNetwork:
 
 def backward_ends(trace):
     """The time at which the backward pass of a step ended."""
-    return max(stop for (_, _, method), _, stop, *_ in trace.spans if method in ("gradients", "input_gradient", "backward"))
+    return max(event.stop for event in trace.spans if event.name.endswith((" gradients", " input_gradient", " backward")))
 
 
 def of_gradients(trace, category):
     """(start, stop, bytes) of the collectives of one category, on gradients."""
-    calls = [entry for entry in trace.collectives if entry[0] == category and entry[1][1] == "gradients"]
-    return [(start, stop, what[3]) for _, what, start, stop, _ in calls]
+    calls = [event for event in trace.collectives if event.category == category and event.name.startswith("gradients ")]
+    return [(event.start, event.stop, event.bytes) for event in calls]
 
 
 def least_exposed(flights, ends, alone):

@@ -29,8 +29,7 @@ from gridgrad.experiments.common.tables import table
 from gridgrad.experiments.common.timing import times_in_turns
 from gridgrad.experiments.plots.roofline import draw, roof
 from gridgrad.nn import Context, Conv2d, Linear, Sequential
-from gridgrad.nn.kernels.row_winograd import RowWinograd
-from gridgrad.nn.kernels.winograd import Winograd
+from gridgrad.nn.kernels.winograd import RowWinograd, Winograd
 from gridgrad.nn.network_summary import flops
 from gridgrad.parallel.job.run import UserError, run_launcher
 

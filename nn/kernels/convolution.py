@@ -19,15 +19,13 @@ in their `blocks`. Their argument `progress` is a function that is called after 
 """
 
 from functools import lru_cache
-from math import prod
 
 import numpy as np
 
 from gridgrad.nn.device import xp
 from gridgrad.nn.kernels.kernel_table import kernels
 from gridgrad.nn.kernels.patches import unrolling
-from gridgrad.nn.kernels.row_winograd import MOST_CHANNELS, ROW_TILES, RowWinograd
-from gridgrad.nn.kernels.winograd import TILES, Winograd
+from gridgrad.nn.kernels.winograd import MOST_CHANNELS, ROW_TILES, TILES, RowWinograd, Winograd
 
 
 def algorithm(window, channels, filters, rows, columns, dtype, images):
@@ -41,50 +39,13 @@ def algorithm(window, channels, filters, rows, columns, dtype, images):
 @lru_cache(maxsize=1024)
 def _cheapest(table, window, channels, filters, rows, columns, images):
     """The algorithm with the least costs of a training step, for the arguments of `algorithm`."""
-    shape, (fewest, most), (kh, kw) = (channels, filters, rows, columns, images), sorted((channels, filters)), window.kernel
+    (fewest, most), (kh, kw), choices = sorted((channels, filters)), window.kernel, [unrolling(window, channels)]
     if not fewest:  # this process has no channels, or no filters
-        return unrolling(window, channels)
-    choices = [(direct_cost(table, window, *shape), unrolling(window, channels))]
+        return choices[0]
     if 0 < table.row_winograd <= fewest:
         considered = [RowWinograd(window, m) for m in ROW_TILES.get(kh, ())]
         # More points in the transforms and longer sums make larger rounding errors.
-        choices += [(row_winograd_cost(table, one, *shape), one) for one in considered if most <= MOST_CHANNELS[one.n]]
+        choices += [one for one in considered if most <= MOST_CHANNELS[one.n]]
     if kh == kw and 0 < {3: table.winograd_3x3, 5: table.winograd_5x5}.get(kh, 0) <= fewest:
-        choices += [(winograd_cost(table, one, *shape), one) for one in (Winograd(window, m) for m in TILES[kh])]
-    return min(choices, key=lambda choice: choice[0])[1]
-
-
-def products_cost(table, channels, filters):
-    """The cost of the products of one element of a kernel in a training step: forward, gradients, gradient of the input."""
-    to_filters, to_channels = (1 + table.narrow / columns for columns in (filters, channels))
-    return 2 * channels * filters * (2 * to_filters + to_channels)
-
-
-def direct_cost(table, window, channels, filters, rows, columns, images):
-    """The cost of a training step with `Patches`, in operations of a large matrix product."""
-    pixel = products_cost(table, channels, filters) + table.unroll * (2 * channels + filters)
-    return prod(window.kernel) * (images * rows * columns * pixel + 3 * table.read_kernel * channels * filters)
-
-
-def winograd_cost(table, one, channels, filters, rows, columns, images):
-    """The same with a Winograd object. Five transforms: of x in both passes, its gradient, y, and the gradient of y."""
-    transforms = table.transform_channel * (3 * channels + 2 * filters) + 5 * table.transform_point
-    points = images * one.products(rows, columns) * (products_cost(table, channels, filters) + transforms)
-    return points + 3 * table.transform_kernel * one.points * channels * filters
-
-
-def row_winograd_cost(table, one, channels, filters, rows, columns, images):
-    """The same with a RowWinograd object. The input's gradient is a convolution, too; the kernel's costs as much as forward."""
-    (kh, kw), (vertical, horizontal) = one.window.kernel, one.window.padding
-    height, width = rows + kh - 1 - sum(vertical), columns + kw - 1 - sum(horizontal)
-    forward = row_winograd_pass(table, one, channels, filters, rows, columns, images)
-    return 2 * forward + row_winograd_pass(table, one, filters, channels, height, width, images)
-
-
-def row_winograd_pass(table, one, channels, filters, rows, columns, images):
-    """The cost of one pass: products, two transforms, and a kernel that each block reads once for each column."""
-    kw = one.window.kernel[1]
-    products = images * one.products(rows, columns) * kw * 2 * channels * filters * (1 + table.narrow / filters)
-    transforms = table.transform_row * images * rows * ((columns + kw - 1) * channels + columns * filters)
-    blocks = sum(1 for _ in one.blocks_of((images, rows, columns, filters), channels, 4))
-    return products + transforms + table.row_kernel * blocks * one.n * columns * kw * channels * filters
+        choices += [Winograd(window, m) for m in TILES[kh]]
+    return min(choices, key=lambda one: one.cost(table, channels, filters, rows, columns, images))

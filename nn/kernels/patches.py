@@ -51,6 +51,12 @@ def add_bias(part, b):
         xp.add(piece, bias, out=piece)
 
 
+def add_bias_gradient(part, db):
+    """Add the gradient of the bias from a block of gradients of outputs, (images, rows, columns, F), to db: (F,), or empty."""
+    if db.size:
+        xp.add(db, column_sums(part.reshape(-1, db.size), scratch("bias sums", db.shape, db.dtype)), out=db)
+
+
 class Patches:
     """The convolution of one window, which may be any."""
 
@@ -62,6 +68,11 @@ class Patches:
     def pixels_computed(self, rows, columns):
         """The work for an output of this size, as a number of pixels for the cost model: all of them."""
         return rows * columns
+
+    def cost(self, table, channels, filters, rows, columns, images):
+        """The cost of a training step for an output of this size, in operations of a large matrix product."""
+        pixel = products_cost(table, channels, filters) + table.unroll * (2 * channels + filters)
+        return prod(self.window.kernel) * (images * rows * columns * pixel + 3 * table.read_kernel * channels * filters)
 
     def forward(self, x, w, b, y, progress=None):
         """Write the convolution to y. b: may have no elements, if there is no bias."""
@@ -76,15 +87,14 @@ class Patches:
 
     def backward(self, x, w, dy, dw, db, dx=None, progress=None):
         """Write the gradients of the kernel, of the bias if db has elements, and of the input unless dx is None."""
-        bias_sums, partial_sum = scratch("bias sums", db.shape, db.dtype), scratch("partial kernel gradient", w.shape, w.dtype)
+        partial_sum = scratch("partial kernel gradient", w.shape, w.dtype)
         db.fill(0)
         for number, (images, rows) in enumerate(self.blocks(x, dy.shape, progress)):
             gradient = dy[images, rows]
             self._sum_products(x, images, rows, gradient, partial_sum if number else dw, progress)
             if number:
                 xp.add(dw, partial_sum, out=dw)
-            if db.size:
-                xp.add(db, column_sums(gradient.reshape(-1, db.size), bias_sums), out=db)
+            add_bias_gradient(gradient, db)
         if dx is not None:
             self.input_gradient(dy, w, dx, progress)
 
@@ -217,6 +227,12 @@ def unrolling(window, channels):
     """The way to unroll patches for a window, and images with so many channels: a Patches or RowPatches object."""
     several = xp.is_cpu and window.kernel[0] > 1 and window.stride[0] == 1
     return RowPatches(window) if several and FEW_CHANNELS < channels <= kernels().row_channels else Patches(window)
+
+
+def products_cost(table, channels, filters):
+    """The cost of the products of one element of a kernel in a training step: forward, gradients, gradient of the input."""
+    to_filters, to_channels = (1 + table.narrow / columns for columns in (filters, channels))
+    return 2 * channels * filters * (2 * to_filters + to_channels)
 
 
 def scattering_cost(channels, filters):

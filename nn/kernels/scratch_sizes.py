@@ -14,10 +14,15 @@ from gridgrad.nn.kernels.convolution import algorithm
 from gridgrad.nn.kernels.gemm import LARGE_OPERAND, PARTS, group_of
 from gridgrad.nn.kernels.kernel_table import kernels
 from gridgrad.nn.kernels.patches import FEW_CHANNELS, Patches, RowPatches, unrolling
-from gridgrad.nn.kernels.pool_space import runs
-from gridgrad.nn.kernels.row_winograd import CONFLICTING_BYTES, RowWinograd
-from gridgrad.nn.kernels.window import COLUMNS, ROWS, phases_of
-from gridgrad.nn.kernels.winograd import CHANNELS_AT_ONCE, GRADIENTS_AT_ONCE, KERNELS_AT_ONCE, Winograd
+from gridgrad.nn.kernels.window import COLUMNS, ROWS, phases_of, runs
+from gridgrad.nn.kernels.winograd import (
+    CHANNELS_AT_ONCE,
+    CONFLICTING_BYTES,
+    GRADIENTS_AT_ONCE,
+    KERNELS_AT_ONCE,
+    RowWinograd,
+    Winograd,
+)
 from gridgrad.nn.kernels.workspace import blocks, piece_length
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from numbers import Integral
 
@@ -127,6 +128,14 @@ def matching_slices(offset, stride, outputs, length, first=0):
     if stop <= start:
         return slice(0, 0), slice(0, 0)
     return slice(start, stop), slice(start * stride + offset, (stop - 1) * stride + offset + 1, stride)
+
+
+@lru_cache(maxsize=4096)
+def runs(k, stride, before, outputs, length):
+    """[(slice of outputs, range of places)]: runs of outputs whose windows have the same places inside the image."""
+    inside = [range(max(0, before - p * stride), min(k, length + before - p * stride)) for p in range(outputs)]
+    starts = [p for p in range(outputs) if not p or inside[p] != inside[p - 1]]
+    return [(slice(start, stop), inside[start]) for start, stop in zip(starts, [*starts[1:], outputs])]
 
 
 # ----- the gradient of a convolution's input, as convolutions of the gradient of its output

@@ -1,25 +1,33 @@
-"""Winograd's convolution: tiles of n x n pixels, with n = m + r - 1, give m x m outputs with n^2 products instead of m^2 r^2.
+"""Winograd's convolution, in two dimensions and along the columns of images only.
 
-With m = 4 and a kernel of r = 3, these are four times fewer. A tile d and a kernel g are transformed, multiplied elementwise,
-and the products transformed back (Lavin and Gray 2016, section 4):
+Tiles of n x n pixels, with n = m + r - 1, give m x m outputs with n^2 products instead of m^2 r^2. With m = 4 and a kernel of
+r = 3, these are four times fewer. A tile d and a kernel g are transformed, multiplied elementwise, and the products transformed
+back (Lavin and Gray 2016, section 4):
 
     Y = A^T ((G g G^T) * (B^T d B)) A
 
-The elementwise products, summed over the channels, are a matrix product (tiles, C) x (C, F) for each of the n^2 points of a
-transformed tile. The transforms are matrix products, too, first along the rows of the image, then along its columns, each with
-its own m. They read overlapping tiles where they lie, as views with strides. Backward goes by the adjoint of each step.
+In two dimensions the elementwise products, summed over the channels, are a matrix product (tiles, C) x (C, F) for each of the
+n^2 points of a transformed tile. The transforms are matrix products, too, first along the rows of the image, then along its
+columns, each with its own m. They read overlapping tiles where they lie, as views with strides. Backward goes by the adjoint of
+each step.
+
+In one dimension, m rows of outputs are computed with n = m + kh - 1 products of rows instead of m kh, down the image. Each of
+these is a convolution with a kernel of one row. For output column q it multiplies the pixels q to q + kw - 1 of a transformed
+row, which lie side by side in memory, with a matrix (kw C, F), for the tiles of all images in a block at once. So nothing is
+unrolled, and the matrices have kw times as many columns as in two dimensions, where transforms are slow for few channels.
 """
 
 from fractions import Fraction
 from functools import lru_cache
+from itertools import groupby
 from math import prod
 
 import numpy as np
 
 from gridgrad.nn.device import to_device, xp
 from gridgrad.nn.kernels.kernel_table import kernels
-from gridgrad.nn.kernels.patches import add_bias, padded
-from gridgrad.nn.kernels.window import matching_slices
+from gridgrad.nn.kernels.patches import add_bias, add_bias_gradient, padded, products_cost, rows_are_contiguous
+from gridgrad.nn.kernels.window import matching_slices, turned_convolutions
 from gridgrad.nn.kernels.workspace import blocks, column_sums, scratch
 
 # The sizes of tiles for a kernel of so many rows and columns. Larger tiles have larger rounding errors.
@@ -98,6 +106,12 @@ class Winograd:
         outputs = TILES[kernel[0]][0]
         return self.products(rows, columns) * prod(outputs) / prod(m + r - 1 for m, r in zip(outputs, kernel))
 
+    def cost(self, table, channels, filters, rows, columns, images):
+        # five transforms: of x in both passes, its gradient, y, and the gradient of y
+        transforms = table.transform_channel * (3 * channels + 2 * filters) + 5 * table.transform_point
+        points = images * self.products(rows, columns) * (products_cost(table, channels, filters) + transforms)
+        return points + 3 * table.transform_kernel * self.points * channels * filters
+
     def input_gradient_cost(self, images, height, width, channels, filters):
         return 1  # it takes the same products again
 
@@ -118,7 +132,6 @@ class Winograd:
         transformed = self.points, *w.shape[2:]
         kernel_gradient = scratch("kernel gradient", transformed, w.dtype) if prod(transformed) <= GRADIENTS_AT_ONCE else None
         (dw if kernel_gradient is None else kernel_gradient).fill(0)
-        sums = scratch("column sums", db.shape, db.dtype)
         db.fill(0)
         if dx is not None:
             dx.fill(0)
@@ -129,8 +142,7 @@ class Winograd:
                 add_kernel_gradient(matrices(points), matrices(products), left, right, dw)
             else:
                 add_products(matrices(points), matrices(products), kernel_gradient, self.n[1])
-            if db.size:
-                xp.add(db, column_sums(dy[images, rows].reshape(-1, w.shape[3]), sums), out=db)
+            add_bias_gradient(dy[images, rows], db)
             if dx is not None:
                 self._to_pixels(products, kernel, images, rows, dx)
         if kernel_gradient is not None:
@@ -288,3 +300,158 @@ def transform_kernels(left, right, kernels, out):
         halfway = scratch("kernels halfway", (kh, q, part.shape[2]), kernels.dtype)
         xp.matmul(right, part, out=halfway)
         xp.matmul(left, halfway.transpose(1, 0, 2), out=out[..., some].transpose(1, 0, 2))
+
+
+# ----- in one dimension
+
+ROW_TILES = {3: (4, 3, 2), 5: (3, 2)}  # the rows of outputs in a tile, for a kernel of so many rows
+MOST_CHANNELS = {4: 256, 5: 256, 6: 256, 7: 64}  # up to which rounding errors stay small, for each number of points
+FEWEST_TILES = 32  # the fewest tiles in a block with which each product has enough rows
+CONFLICTING_BYTES = 1024  # rows whose distance is a multiple of this compete for the same places in the first cache
+
+
+class RowWinograd:
+    """The convolution of one window with tiles of m rows of outputs. The stride of the window must be 1."""
+
+    goes_block_by_block = True
+
+    def __init__(self, window, m):
+        self.window, self.m, self.n = window, m, m + window.kernel[0] - 1
+
+    def products(self, rows, columns):
+        """The products for an output of rows x columns pixels, for one input channel, filter and column of the kernel."""
+        return -(-rows // self.m) * self.n * columns
+
+    def pixels_computed(self, rows, columns):
+        outputs = ROW_TILES[self.window.kernel[0]][0]
+        return self.products(rows, columns) * outputs / (outputs + self.window.kernel[0] - 1)
+
+    def cost(self, table, channels, filters, rows, columns, images):
+        # The input's gradient is a convolution, too; the kernel's costs as much as forward.
+        (kh, kw), (vertical, horizontal) = self.window.kernel, self.window.padding
+        height, width = rows + kh - 1 - sum(vertical), columns + kw - 1 - sum(horizontal)
+        forward = self._cost_of_pass(table, channels, filters, rows, columns, images)
+        return 2 * forward + self._cost_of_pass(table, filters, channels, height, width, images)
+
+    def _cost_of_pass(self, table, channels, filters, rows, columns, images):
+        """That of products, two transforms, and a kernel that each block reads once for each column."""
+        kw = self.window.kernel[1]
+        products = images * self.products(rows, columns) * kw * 2 * channels * filters * (1 + table.narrow / filters)
+        transforms = table.transform_row * images * rows * ((columns + kw - 1) * channels + columns * filters)
+        blocks = sum(1 for _ in self.blocks_of((images, rows, columns, filters), channels, 4))
+        return products + transforms + table.row_kernel * blocks * self.n * columns * kw * channels * filters
+
+    def input_gradient_cost(self, images, height, width, channels, filters):
+        return height * width / max(1, prod(self.window.output(height, width)))
+
+    def forward(self, x, w, b, y, progress=None):
+        (kh, kw, channels, filters), columns = w.shape, y.shape[2]
+        kernel = scratch("kernel", (self.n, 1, kw * channels, filters), w.dtype)
+        xp.matmul(self._matrix(KERNEL, w), w.reshape(kh, -1), out=kernel.reshape(self.n, -1))
+        for images, rows in self.blocks(x, y.shape, progress):
+            part = y[images, rows]
+            windows = self._windows(x, images, rows, columns)
+            products = rows_of_tiles("products", self.n, windows.shape[2], columns, filters, w.dtype)
+            xp.matmul(windows, kernel, out=products.transpose(0, 2, 1, 3))
+            target = part if rows_are_contiguous(part) else scratch("outputs", part.shape, part.dtype)
+            for tiles, rows_inside, matrix in self._tiles(target, 0, products, self._matrix(OUTPUT, w).T):
+                xp.matmul(matrix.T, tiles, out=rows_inside)
+            add_bias(target, b)
+            if target is not part:
+                xp.copyto(part, target)
+
+    def backward(self, x, w, dy, dw, db, dx=None, progress=None):
+        (kh, kw, channels, filters), columns = w.shape, dy.shape[2]
+        gradient = scratch("kernel gradient", (self.n, kw * channels * filters), w.dtype)
+        gradient.fill(0)
+        db.fill(0)
+        for images, rows in self.blocks(x, dy.shape, progress):
+            part = xp.ascontiguousarray(dy[images, rows])
+            windows = self._windows(x, images, rows, columns)
+            products = rows_of_tiles("products", self.n, windows.shape[2], columns, filters, w.dtype)
+            for tiles, rows_inside, matrix in self._tiles(part, 0, products, self._matrix(OUTPUT, w).T):
+                xp.matmul(matrix, rows_inside, out=tiles)
+            self._add_products(windows.transpose(0, 1, 3, 2), products.transpose(0, 2, 1, 3), gradient)
+            add_bias_gradient(part, db)
+        xp.matmul(self._matrix(KERNEL, w).T, gradient, out=dw.reshape(kh, -1))
+        if dx is not None:
+            self.input_gradient(dy, w, dx, progress)
+
+    def input_gradient(self, dy, w, dx, progress=None):
+        for window, gradients, turned, part in turned_convolutions(self.window, dy, w, dx):
+            RowWinograd(window, self.m).forward(gradients, turned, w[0, 0, 0, :0], part, progress)
+
+    def blocks(self, x, shape, progress=None):
+        return self.blocks_of(shape, x.shape[3], x.itemsize, progress)
+
+    def blocks_of(self, shape, channels, itemsize, progress=None):
+        """The `blocks` of outputs of this shape for inputs with so many channels, and numbers of so many bytes."""
+        images, rows, columns, filters = shape
+        row = self.n * (columns + self.window.kernel[1]) * max(channels, filters) * itemsize
+        return blocks(images, rows, row // self.m, self.m, max(kernels().winograd_bytes, FEWEST_TILES * row), progress)
+
+    def _matrix(self, which, like):
+        return transform(self.m, self.window.kernel[0], which, like.dtype)
+
+    def _windows(self, x, images, rows, columns):
+        """The pixels of each window in the transformed rows of a block of outputs: (n, columns, tiles, kw C), which overlap."""
+        (top, _), (left, _) = self.window.padding
+        kw, channels, down = self.window.kernel[1], x.shape[3], -(-(rows.stop - rows.start) // self.m)
+        block = x[images] if rows_are_contiguous(x) else xp.ascontiguousarray(x[images])
+        right = left + block.shape[2]
+        points = rows_of_tiles("points", self.n, len(block) * down, columns + kw - 1, channels, x.dtype)
+        points[:, :, :left] = 0
+        points[:, :, right:] = 0
+        inside = points[:, :, left:right]
+        for tiles, rows_inside, matrix in self._tiles(block, rows.start - top, inside, self._matrix(INPUT, x)):
+            xp.matmul(matrix, rows_inside, out=tiles)
+        i, t, q, c = points.strides
+        return xp.lib.stride_tricks.as_strided(points, (self.n, columns, len(block) * down, kw * channels), (i, q, t, c))
+
+    def _tiles(self, image, first, points, matrix):
+        """Yield (points of tiles, rows of the image, columns of the matrix) such that points = matrix @ rows, or its adjoint.
+        The first tile starts at the row `first`, which may lie above the image, and each next one m rows further down. Rows
+        outside the image are left out; the points of tiles that lie outside entirely are set to 0 here."""
+        # points: (n, images * tiles, columns, channels), matrix: (n, rows of a tile). What is yielded, for the tiles cut
+        # in the same way: (images, tiles, n, columns * channels), (images, tiles, rows, columns * channels), (n, rows).
+        images, height, columns, channels = image.shape
+        down = points.shape[1] // images
+        i, t, _, c = points.strides
+        points = xp.lib.stride_tricks.as_strided(points, (images, down, self.n, columns * channels), (down * t, t, i, c))
+        b, r, _, c = image.strides
+        for some, inside in cut_tiles(down, first, self.m, matrix.shape[1], height):
+            if not inside:
+                points[:, some] = 0
+                continue
+            top = image[:, first + some.start * self.m + inside.start :]
+            shape = images, some.stop - some.start, inside.stop - inside.start, columns * channels
+            rows = xp.lib.stride_tricks.as_strided(top, shape, (b, self.m * r, r, c))
+            yield points[:, some], rows, matrix[:, inside]
+
+    def _add_products(self, windows, gradients, total):
+        """Add the sums over tiles and columns of windows, (n, columns, kw C, tiles), @ the gradients of products, (n, columns,
+        tiles, F), to `total`, (n, kw C F)."""
+        (_, columns, pixels, _), filters = windows.shape, gradients.shape[3]
+        at_once = min(columns, max(1, kernels().winograd_bytes // (pixels * filters * total.itemsize)))
+        products = scratch("products of columns", (at_once, pixels, filters), total.dtype)
+        sums = scratch("sums of products", (pixels * filters,), total.dtype)
+        for left, right, sum_of_point in zip(windows, gradients, total):
+            for start in range(0, columns, at_once):
+                some = products[: columns - start]
+                xp.matmul(left[start : start + at_once], right[start : start + at_once], out=some)
+                xp.add(sum_of_point, column_sums(some.reshape(len(some), -1), sums), out=sum_of_point)
+
+
+@lru_cache(maxsize=1024)
+def cut_tiles(tiles, first, step, size, length):
+    """Which rows of each tile lie in the image: [(slice of tiles, slice of their rows, or None if there are none)].
+    Tiles of `size` rows start at the row `first` of the image, and each `step` rows further. length: the rows of the image."""
+    inside = [(max(0, -start), min(size, length - start)) for start in range(first, first + tiles * step, step)]
+    cuts = [(pair, [tile for tile, _ in some]) for pair, some in groupby(enumerate(inside), key=lambda entry: entry[1])]
+    return [(slice(some[0], some[-1] + 1), slice(*pair) if pair[0] < pair[1] else None) for pair, some in cuts]
+
+
+def rows_of_tiles(name, points, tiles, columns, channels, dtype):
+    """Scratch memory for rows of pixels: (points, tiles, columns, channels), with one column more between rows if necessary."""
+    conflict = columns * channels * dtype.itemsize % CONFLICTING_BYTES == 0
+    return scratch(name, (points, tiles, columns + conflict, channels), dtype)[:, :, :columns]

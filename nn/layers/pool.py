@@ -6,14 +6,14 @@ such runs. Its columns are first copied apart: one array has the columns at the 
 at the second place, until a place of one window is the first place of the next window.
 """
 
+from functools import lru_cache
 from math import prod
 
 import numpy.typing as npt
 
 from gridgrad.nn.context import Context
 from gridgrad.nn.device import Array, xp
-from gridgrad.nn.kernels.pool_space import clear_uncovered, runs, space_for
-from gridgrad.nn.kernels.window import COLUMNS, ROWS, Padding, Pixels, image_output, make_window
+from gridgrad.nn.kernels.window import COLUMNS, ROWS, Padding, Pixels, along, image_output, make_window, matching_slices, runs
 from gridgrad.nn.kernels.workspace import blocks, copy_runs, scratch
 from gridgrad.nn.layer import Layer
 
@@ -75,7 +75,8 @@ class Pool2d(Layer):
                 gradient = space.wide
             # Of all windows with some row or column in them, the first one has it at its last place, and is written first.
             targets = [(target, i + column_stride >= columns) for i, target in enumerate(space.places)]
-            space.clear_first()
+            for part in space.first:  # what the last place of each window does not overwrite: other places are added to it
+                part.fill(0)
             self._spread(gradient, targets, COLUMNS, 0, where, context)
             space.put_together()
             targets = [(dx[some, part], i + stride >= k) for i, part in places.items()]
@@ -235,3 +236,64 @@ def put(gradient, target, overwrites):
         xp.copyto(target, gradient)
     else:
         xp.add(target, gradient, out=target)
+
+
+# ----- the scratch memory in which a pooling works on a block of images
+
+
+class Space:
+    """Scratch memory for a block of images, (images, rows, width, channels), whose rows are pooled and whose columns are not,
+    to `outputs` columns. `places`: for each place in a window, an array with the column that each window has there."""
+
+    def __init__(self, window, shape, outputs, dtype):
+        self.window, self.outputs = window, outputs
+        (images, rows, width, channels), (k, stride, left) = shape, window.along(COLUMNS)
+        # Where windows overlap, the columns at places a stride apart are the same memory, shifted by a column. Each row then
+        # has some more columns than there are outputs, whose contents mean nothing.
+        shift = (k - 1) // stride
+        wide = images, rows, outputs + shift, channels
+        self.halfway = scratch("halfway", shape, dtype)  # the block
+        self.wide = scratch("wide", wide, dtype) if shift else None  # for the output, where there are more columns
+        self.places, self._copies, self._outside, self.first = [None] * k, [], [], []
+        for first in range(min(k, stride)):
+            flat = scratch(f"columns {first}", (prod(wide) + shift * channels,), dtype)
+            apart = flat[: prod(wide)].reshape(wide)
+            inside, columns = matching_slices(first - left, stride, outputs + shift, width)
+            self._copies.append((apart[:, :, inside], self.halfway[:, :, columns]))
+            outside = apart[:, :, : inside.start], apart[:, :, inside.stop :], flat[prod(wide) :]
+            self._outside += [part for part in outside if part.size]
+            self.first.append(flat[: (k - 1 - first) // stride * channels])
+            for i in range(first, k, stride):
+                start = i // stride * channels
+                self.places[i] = flat[start : start + prod(wide)].reshape(wide)
+
+    def take_apart(self, in_padding):
+        """Copy the columns of `halfway` to `places`. in_padding: the value of the columns outside the image."""
+        for part in self._outside:
+            part.fill(in_padding)
+        for apart, columns in self._copies:
+            copy_runs(apart, columns)
+
+    def put_together(self):
+        """Copy the columns in `places`, which are gradients, to `halfway`."""
+        clear_uncovered(self.window, COLUMNS, self.halfway, self.outputs)
+        for apart, columns in self._copies:
+            copy_runs(columns, apart)
+
+
+@lru_cache(maxsize=16)
+def space_for(window, shape, outputs, dtype, on_cpu):
+    """A Space with these arguments. It is kept, because many blocks have the same shape and making one takes long."""
+    return Space(window, shape, outputs, dtype)
+
+
+def clear_uncovered(window, axis, dx, outputs):
+    """Set to 0 the rows or columns that no window has at one of its last places, as many as the stride: others are added."""
+    k, stride, before = window.along(axis)
+    if k < stride:
+        dx.fill(0)
+        return
+    for outside in (slice(0, max(0, k - stride - before)), slice(max(0, (outputs - 1) * stride + k - before), None)):
+        part = dx[along(axis, outside)]
+        if part.size:
+            part.fill(0)

@@ -24,12 +24,11 @@ from math import prod
 import numpy as np
 
 from gridgrad.nn.layers.activations import Dropout, LeakyReLU, ReLU, Sigmoid, Tanh
-from gridgrad.nn.layers.batch_norm import BatchNorm
 from gridgrad.nn.layers.branches import Concat, Flatten, Residual
 from gridgrad.nn.layers.conv import Conv2d
 from gridgrad.nn.layers.linear import Linear
+from gridgrad.nn.layers.normalisation import BatchNorm, LocalResponseNorm
 from gridgrad.nn.layers.pool import AvgPool2d, MaxPool2d
-from gridgrad.nn.layers.response_norm import LocalResponseNorm
 from gridgrad.nn.sequence import output_shape
 from gridgrad.nn.sequential import Sequential
 from gridgrad.nn.zoo import pruning

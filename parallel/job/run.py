@@ -36,14 +36,7 @@ class EndedEarly(Exception):
 
 class Fault(RuntimeError):
     """The ranks of a job contradict each other, by a mistake in the program or in the hardware: the job must end.
-    The message is one line. Ranks that find it together raise it by `raise_together`."""
-
-
-def raise_together(rank, fault):
-    """Raise a Fault that several ranks have found: first on the one with `rank` 0, which thus ends the job and says why."""
-    if rank:
-        time.sleep(GRACE)
-    raise fault
+    The message is one line. All ranks raise it together."""
 
 
 def promised_ranks(environ=os.environ):
@@ -161,6 +154,8 @@ def run(main, check=check_size):
     except EndedEarly as ending:
         _end_together(comm, one_line(ending), CHECKPOINTED)
     except Fault as fault:
+        if comm.rank:  # the first rank ends the job and says why
+            time.sleep(GRACE)
         print_of_rank(comm.rank, f"error: {one_line(fault)}\n")
         _abort(comm, 1)
     except KeyboardInterrupt:

@@ -36,7 +36,7 @@ class Float16Sum(Move):
     def _steps(self, flat, parts, own, tags):
         group, stage = self.group, Staging(direct=False)
         array = stage.outgoing(flat)
-        incoming = [_message(size(own)) for _ in parts]
+        incoming = [np.empty(HEADER + size(own), np.uint16) for _ in parts]
         outgoing = [None if rank == group.rank else _encoded(array[part]) for rank, part in enumerate(parts)]
         yield group.point_to_point(outgoing, incoming, tags[0])
         total = np.zeros(size(own), array.dtype)
@@ -44,7 +44,7 @@ class Float16Sum(Move):
             total += array[own] if rank == group.rank else _decoded(message)
         array[own] = total
         for tag in tags[1:]:  # of an all-reduce
-            messages = [_message(size(part)) for part in parts]
+            messages = [np.empty(HEADER + size(part), np.uint16) for part in parts]
             messages[group.rank] = mine = _encoded(total)
             yield group.point_to_point([mine] * group.size, messages, tag)
             for part, message in zip(parts, messages):  # its own part too, so that all ranks have the same rounded sums
@@ -52,13 +52,9 @@ class Float16Sum(Move):
         stage.arrived(array, flat)
 
 
-def _message(length):
-    return np.empty(HEADER + length, np.uint16)
-
-
 def _encoded(block):
     """The message of a block, scaled and rounded."""
-    message = _message(block.size)
+    message = np.empty(HEADER + block.size, np.uint16)
     largest = float(np.abs(block).max(initial=0))
     exponent = LARGEST - math.frexp(largest)[1] if 0 < largest < math.inf else 0  # inf and nan are sent as they are
     exponent = max(-126, min(exponent, 126))

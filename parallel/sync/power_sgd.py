@@ -109,21 +109,26 @@ class CompressedSum:
     parameters: (name, gradient, error) of each; the arrays are this rank's blocks, row-major and not empty."""
 
     def __init__(self, group, rank, seed, parameters):
-        self.group, self.matrices, self.whole = group, [], []
+        self.group, self.whole, compressed = group, [], []
         for name, gradient, error in parameters:
             rows, columns = math.prod(gradient.shape[:-1]), gradient.shape[-1]
             few = min(rank, rows, columns)
             if saves(rows, columns, few):
-                self.matrices.append(LowRankMatrix(name, *(a.reshape(rows, columns) for a in (gradient, error)), few))
+                compressed.append((name, *(array.reshape(rows, columns) for array in (gradient, error)), few))
             else:
                 self.whole.append((gradient, error))
         dtype = parameters[0][1].dtype
-        self._first, all_p = message([(matrix.rows, matrix.rank) for matrix in self.matrices], dtype)
-        all_q = [(matrix.columns, matrix.rank) for matrix in self.matrices]
+        self._first, all_p = message([(min(gradient.shape), few) for _, gradient, _, few in compressed], dtype)
+        all_q = [(max(gradient.shape), few) for _, gradient, _, few in compressed]
         self._second, parts = message(all_q + [gradient.shape for gradient, _ in self.whole], dtype)
-        for matrix, p, q in zip(self.matrices, all_p, parts):
-            matrix.begin(p, q, seed)
-        self._whole_sent = parts[len(self.matrices) :]
+        self._whole_sent = parts[len(compressed) :]
+        self.matrices = []
+        for (name, gradient, error, few), p, q in zip(compressed, all_p, parts):
+            drawn = uniform_block(
+                seed, f"{name}, Q of PowerSGD", few, slice(0, len(q)), slice(None), 1.0
+            )  # the same on all ranks
+            q[...] = to_device(drawn.astype(dtype))
+            self.matrices.append(LowRankMatrix(gradient, error, p, q))
 
     def reduce(self):
         """Replace the gradients by their sums, or D, and each error by what that leaves out. Collective over the group."""
@@ -149,20 +154,13 @@ class CompressedSum:
 
 
 class LowRankMatrix:
-    """One matrix of a CompressedSum. rank: the columns of P and Q.
-    oriented: what is compressed, the gradient as a matrix or its transpose. rows, columns: its m and n."""
+    """One matrix of a CompressedSum. gradient, error: as matrices. p, q: the arrays for P and Q, which are sent.
+    oriented: what is compressed, the gradient or its transpose, which has no more rows than columns."""
 
-    def __init__(self, name, gradient, error, rank):
-        self.name, self.gradient, self.error, self.rank = name, gradient, error, rank
+    def __init__(self, gradient, error, p, q):
+        self.gradient, self.error, self.p, self.q = gradient, error, p, q
         self.is_transposed = gradient.shape[0] > gradient.shape[1]
         self.oriented = gradient.T if self.is_transposed else gradient
-        self.rows, self.columns = self.oriented.shape
-
-    def begin(self, p, q, seed):
-        """Take the arrays for P, (rows, rank), and Q, (columns, rank), and draw Q, on all ranks the same."""
-        self.p, self.q = p, q
-        drawn = uniform_block(seed, f"{self.name}, Q of PowerSGD", self.rank, slice(0, self.columns), slice(None), 1.0)
-        q[...] = to_device(drawn.astype(q.dtype))
 
     def multiply(self, ranks):
         """Write D and the error that it leaves. ranks: how many have a term of it."""

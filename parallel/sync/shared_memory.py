@@ -22,14 +22,13 @@ import mmap
 import os
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from mpi4py import MPI
 
 from gridgrad.nn.device import empty
 from gridgrad.nn.kernels.kernel_table import kernels
-from gridgrad.parallel.grid.group import Call, Group
+from gridgrad.parallel.grid.group import Call
 from gridgrad.parallel.job.own_process import MARK, OURS
 from gridgrad.parallel.placement.partition import Partition, size, within
 from gridgrad.parallel.sync.reduction import GRADIENTS, Reduction, slices_overlap
@@ -104,6 +103,12 @@ class SharedRun:
     """The gradients of one run of parameters on one node, in shared memory.
     gradients: of each rank of the node that holds the run, in rank order, views of their buffers. me: this rank's index."""
 
+    # Set by a reduction. where: the run's slice of the flat buffers. owned: the slice of the run that this rank updates.
+    # leaders: the Group of the first rank of each node that holds the run, or of all where each leads itself; None elsewhere.
+    # copies: views of the run in the other parameter buffers of this node, which must be updated too.
+    where = owned = leaders = None
+    copies = ()
+
     def __init__(self, gradients, me):
         self.gradients, self.me = gradients, me
         self.part = Partition.even(gradients[0].size, len(gradients)).part(me)  # of the run, whose sum this rank computes
@@ -127,16 +132,6 @@ class SharedRun:
             self.add_up(where)
             for target in targets:
                 np.copyto(target[where], self.gradients[self.me][where])
-
-
-class UpdatedRun(NamedTuple):
-    """What a rank knows of a run that it updates."""
-
-    shared: SharedRun
-    where: slice  # of this rank's flat buffers
-    part: slice  # of the run, which this rank updates if the reduction is sharded
-    leaders: Group | None  # the first rank of each node that holds the run, or all where each leads itself; None elsewhere
-    copies: list  # views of it in the other parameter buffers of this node, which must be updated too
 
 
 class SharedMemoryReduction(Reduction):
@@ -165,35 +160,33 @@ class SharedMemoryReduction(Reduction):
         return self._parameters[holder], self._gradients[node.rank]
 
     def lay_out(self, pairs, dtype):
-        """As in FlatParameters; also finds an UpdatedRun for each run of which this rank holds something. Collective."""
+        """As in FlatParameters; also finds a SharedRun for each run of which this rank holds something. Collective."""
         super().lay_out(pairs, dtype)
-        node = self.net.grid.node
+        grid, node = self.net.grid, self.net.grid.node
         starts = node.comm.allgather([where.start for _, where in self.runs])
         held = [number for number, (_, where) in enumerate(self.runs) if size(where)]
-        several = any(len(self.net.grid.on_node(self.runs[number][0])) < self.runs[number][0].size for number in held)
-        self._several_nodes = self.net.grid.comm.allreduce(several, MPI.LOR)  # whether any run is held on several nodes
+        several = any(len(grid.on_node(self.runs[number][0])) < self.runs[number][0].size for number in held)
+        self._several_nodes = grid.comm.allreduce(several, MPI.LOR)  # whether any run is held on several nodes
         self._runs = []
         for number in held:
             (group, where), (holders, _) = self.runs[number], self.copies[number]
-            members = self.net.grid.on_node(group)
+            members = grid.on_node(group)
             places = [slice(starts[m][number], starts[m][number] + size(where)) for m in members]
-            part = Partition.even(size(where), len(members)).part(members.index(node.rank))
-            copies = []
+            leads_itself = holders is not group and self._several_nodes
+            summed = [(node.rank, where)] if leads_itself else list(zip(members, places))
+            run = SharedRun([self._gradients[m][place] for m, place in summed], [m for m, _ in summed].index(node.rank))
+            run.where, run.leaders, run.owned = where, group if leads_itself else grid.leaders(group), slice(0, size(where))
             if self.sharded:  # only ranks that hold the same blocks of all parameters share one buffer of them
+                run.owned = Partition.even(size(where), len(members)).part(members.index(node.rank))
                 others = {self._holders[m]: place for m, place in zip(members, places)}
                 others.pop(self._holders[node.rank])
-                copies = [self._parameters[holder][place] for holder, place in others.items()]
-            leaders = self.net.grid.leaders(group)
-            if holders is not group and self._several_nodes:
-                members, places, leaders = [node.rank], [where], group
-            shared = SharedRun([self._gradients[m][place] for m, place in zip(members, places)], members.index(node.rank))
-            self._runs.append(UpdatedRun(shared, where, part, leaders, copies))
-        sums = [run.shared for run in self._runs]
-        self._read = self.grads.itemsize * sum(size(run.part) * (len(run.gradients) - 1) for run in sums)  # of other ranks
+                run.copies = [self._parameters[holder][place] for holder, place in others.items()]
+            self._runs.append(run)
+        self._read = self.grads.itemsize * sum(size(run.part) * (len(run.gradients) - 1) for run in self._runs)  # of others
 
     @property
     def owned(self):
-        return [within(run.where, run.part) if self.sharded else run.where for run in self._runs]
+        return [within(run.where, run.owned) for run in self._runs]
 
     def finish(self):
         self.take_accumulated(slice(0, self.grads.size))
@@ -203,36 +196,36 @@ class SharedMemoryReduction(Reduction):
             if self.sharded and not several:
                 return  # `ready` adds up each chunk just before it is updated
             for run in self._runs:
-                others = run.shared.others  # of which the first one is the leader, unless this rank is
-                run.shared.add_up_part(others[: run.shared.me > 0] if several else others)
+                run.add_up_part(run.others[: run.me > 0] if several else run.others)  # the first of the others is the leader
         self._barrier()
         if several:
             for run in self._runs:
                 if run.leaders:
-                    run.leaders.all_reduce(run.shared.gradients[0], GRADIENTS)
+                    run.leaders.all_reduce(run.gradients[0], GRADIENTS)
             self._barrier()
             for run in self._runs:
-                if run.shared.me:
-                    part = slice(None) if not self.sharded else run.part
-                    np.copyto(run.shared.gradients[run.shared.me][part], run.shared.gradients[0][part])
+                if run.me:
+                    np.copyto(run.gradients[run.me][run.owned], run.gradients[0][run.owned])
             self._barrier()  # only now may the optimizer overwrite a leader's gradients
 
     def ready(self, where):
         if self.sharded and not self._several_nodes:
-            run = self._run(where)
+            run, part = self._place(where)
             with Call(self.net.grid.node, "shared sum", GRADIENTS, 0, calls=0):
-                run.shared.add_up(slice(where.start - run.where.start, where.stop - run.where.start))
+                run.add_up(part)
 
     def updated(self, where):
-        run = self._run(where)
+        run, part = self._place(where)
         for copy in run.copies:
-            np.copyto(copy[where.start - run.where.start : where.stop - run.where.start], self.params[where])
+            np.copyto(copy[part], self.params[where])
 
     def end_update(self):
         self._barrier()
 
-    def _run(self, where):
-        return next(run for run in self._runs if slices_overlap(run.where, where))
+    def _place(self, where):
+        """(SharedRun, slice of it) of a slice of the flat buffers."""
+        run = next(run for run in self._runs if slices_overlap(run.where, where))
+        return run, slice(where.start - run.where.start, where.stop - run.where.start)
 
     def _barrier(self):
         node = self.net.grid.node

@@ -11,9 +11,8 @@ from gridgrad.nn.device import xp
 from gridgrad.nn.kernels import winograd
 from gridgrad.nn.kernels.kernel_table import kernels, use
 from gridgrad.nn.kernels.patches import Patches, RowPatches
-from gridgrad.nn.kernels.row_winograd import MOST_CHANNELS, ROW_TILES, RowWinograd
 from gridgrad.nn.kernels.window import Window
-from gridgrad.nn.kernels.winograd import POINTS, TILES, Winograd, transforms
+from gridgrad.nn.kernels.winograd import MOST_CHANNELS, POINTS, ROW_TILES, TILES, RowWinograd, Winograd, transforms
 
 pytestmark = pytest.mark.skipif(not xp.is_cpu, reason="a GPU always unrolls")
 
@@ -98,7 +97,7 @@ def small_blocks(request, monkeypatch):
         monkeypatch.setattr(winograd, "KERNELS_AT_ONCE", 2)
         monkeypatch.setattr(winograd, "GRADIENTS_AT_ONCE", 100)
         monkeypatch.setattr(winograd, "CHANNELS_AT_ONCE", dict.fromkeys(POINTS, 2))
-        monkeypatch.setattr("gridgrad.nn.kernels.row_winograd.FEWEST_TILES", 1)
+        monkeypatch.setattr("gridgrad.nn.kernels.winograd.FEWEST_TILES", 1)
         monkeypatch.setattr("gridgrad.nn.kernels.patches.FEWEST_WINDOWS", 1)
 
 

@@ -16,8 +16,7 @@ from gridgrad.nn.kernels import gemm, kernel_table, measure_table
 from gridgrad.nn.kernels.kernel_table import ORIENTATIONS, SHIPPED, Kernels, Tiles, from_json, generation, shipped, to_json
 from gridgrad.nn.kernels.measure_table import ProductOverRows, TimedConvolution, TimedProduct
 from gridgrad.nn.kernels.processor import Blas, Processor, parsed
-from gridgrad.nn.kernels.row_winograd import RowWinograd
-from gridgrad.nn.kernels.winograd import Winograd
+from gridgrad.nn.kernels.winograd import RowWinograd, Winograd
 from tests.clock import Clock
 
 AVX512 = {"avx2", "avx512f"}

@@ -7,8 +7,8 @@ from gridgrad.nn import AvgPool2d, BatchNorm, Context, Conv2d, Linear, MaxPool2d
 from gridgrad.nn.device import xp
 from gridgrad.nn.kernels import scratch_sizes
 from gridgrad.nn.kernels.kernel_table import PRESET, Kernels, use
-from gridgrad.nn.kernels.pool_space import space_for
 from gridgrad.nn.kernels.workspace import scratch
+from gridgrad.nn.layers.pool import space_for
 
 pytestmark = pytest.mark.skipif(not xp.is_cpu, reason="what is counted are the kernels of CPUs")
 

@@ -14,7 +14,7 @@ import numpy as np
 from gridgrad.nn import LOSSES, BatchNorm
 from gridgrad.nn.device import to_device
 from gridgrad.parallel import ProcessGrid, parallelize
-from gridgrad.parallel.faults.replicas import ReplicaCheck
+from gridgrad.parallel.faults.checks import ReplicaCheck
 from gridgrad.parallel.grid.devices import ranks_on_cpus
 from gridgrad.parallel.sync import power_sgd
 from tests.parallel import equality

@@ -10,8 +10,7 @@ import pytest
 from gridgrad.nn import SGD, BatchNorm, Conv2d, Flatten, Linear, ReLU, Sequential, SoftmaxCrossEntropy
 from gridgrad.nn.optimizers.optimizer import Adam
 from gridgrad.parallel import ProcessGrid, parallelize
-from gridgrad.parallel.faults.finite import FiniteCheck
-from gridgrad.parallel.faults.replicas import ReplicaCheck, checksum, odd_ones
+from gridgrad.parallel.faults.checks import FiniteCheck, ReplicaCheck, checksum, odd_ones
 from gridgrad.parallel.faults.watchdog import SLOT, WatchState, in_words, mpi_call, place, process_state
 from gridgrad.parallel.job import run
 from gridgrad.parallel.training.steps import Diverged
@@ -44,8 +43,7 @@ def test_replicas_are_equal_on_every_grid(comm):
 
 
 @mpi(4)
-def test_one_bit_of_any_array_is_found_and_its_rank(comm, monkeypatch):
-    monkeypatch.setattr(run, "GRACE", 0.0)
+def test_one_bit_of_any_array_is_found_and_its_rank(comm):
     with ProcessGrid(comm, batch=2, model=2) as grid:
         net = parallelize(images(), grid)
         optimizer = Adam(net, 0.01)

@@ -29,10 +29,10 @@ from gridgrad.nn.device import to_device, xp
 from gridgrad.nn.sequence import with_branches
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
 from gridgrad.parallel.grid import group as grid_groups
+from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.group import Call, WallClock
 from gridgrad.parallel.observe.span_observer import METHODS, Profile
-from gridgrad.parallel.observe.timeline import TimelineEvent, last_needed, waiting
-from gridgrad.parallel.observe.trace import Trace, to_clock_of_rank_0
+from gridgrad.parallel.observe.trace import TimelineEvent, Trace, to_clock_of_rank_0, waiting
 from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.pipeline.generators import complete
 from tests.clock import Clock
@@ -346,7 +346,7 @@ def test_waiting_of_what_does_not_block_is_where_it_ended():
     ],
 )
 def test_who_is_needed(kind, places):
-    assert [last_needed(kind, [2, 1, 3], place) for place in range(3)] == places
+    assert [max([2, 1, 3][COLLECTIVES[kind].needs(place)]) for place in range(3)] == places
 
 
 # ----- what flies
@@ -360,7 +360,8 @@ def test_flights_are_shown_apart(comm):
         with Trace(training.net) as trace:
             for start, stop in ((1, 5), (2, 3), (4, 6), (5.5, 7)):
                 tally.observer.flight(group, "gradients", "all-reduce", 8, trace.comparisons[0][0] + start, stop)
-        trace.collectives = [(*call[:3], trace.comparisons[0][0] + call[3], call[4]) for call in trace.collectives]
+        opened = trace.comparisons[0][0]
+        trace.collectives = [event._replace(stop=opened + event.stop) for event in trace.collectives]
         found = trace.timeline()
     if comm.rank == 0:
         for rank in range(2):

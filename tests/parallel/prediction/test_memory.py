@@ -8,8 +8,8 @@ import tracemalloc
 import numpy as np
 
 from gridgrad.nn import SGD, SoftmaxCrossEntropy
-from gridgrad.nn.kernels.pool_space import space_for
 from gridgrad.nn.kernels.workspace import scratch
+from gridgrad.nn.layers.pool import space_for
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.grid.process_grid import GridDescription

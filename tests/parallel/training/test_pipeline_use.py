@@ -169,7 +169,8 @@ def test_traces_and_profiles_show_layers_and_messages(comm):
                     held = comm.gather({leaf.name for chunk in net.chunks.values() for leaf in leaves(chunk.executed)})
             assert results[0][0] == results[1][0], name
             assert all(np.array_equal(results[1][1][key], value) for key, value in results[0][1].items())
-            counts = comm.gather({layer: sum(e[0][0] == layer and e[0][2] == "forward" for e in trace.spans) for layer in mine})
+            passes = [event.name.split() for event in trace.spans if event.category == "layer"]
+            counts = comm.gather({layer: sum(e[0] == layer and e[2] == "forward" for e in passes) for layer in mine})
             assert (found is None) == (rows is None) == (comm.rank > 0)
             if comm.rank:
                 continue
