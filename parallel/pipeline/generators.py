@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import replace
 from heapq import heappop, heappush
 
-from gridgrad.parallel.grid.virtual_time import Network, VirtualTime
+from gridgrad.parallel.pipeline.play import Network, VirtualTime
 from gridgrad.parallel.pipeline.schedule import Instruction, Route, Schedule, check, other_end, peers, update
 from gridgrad.parallel.pipeline.simulate import UnitTimes
 

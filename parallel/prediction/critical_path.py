@@ -29,7 +29,7 @@ from itertools import combinations
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import AXES, MODEL
-from gridgrad.parallel.grid.virtual_time import Cores, Network, VirtualTime
+from gridgrad.parallel.pipeline.play import Cores, Network, VirtualTime
 from gridgrad.parallel.prediction.cost import Cost, slowest_rank
 from gridgrad.parallel.prediction.step_prediction import StepPrediction
 

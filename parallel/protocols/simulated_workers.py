@@ -32,7 +32,7 @@ from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.group import COMPLETE, Transfer, pieces
 from gridgrad.parallel.grid.process_grid import ProcessGrid
 from gridgrad.parallel.grid.tally import Call, Tally
-from gridgrad.parallel.grid.virtual_time import Link, VirtualTime
+from gridgrad.parallel.pipeline.play import Link, VirtualTime
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.protocols.parallel_sgd import Exchanged, shuffle
 from gridgrad.parallel.protocols.protocol import BETWEEN_WORKERS

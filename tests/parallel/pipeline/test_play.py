@@ -2,7 +2,7 @@
 
 import pytest
 
-from gridgrad.parallel.grid.virtual_time import Cores, Link, Network, VirtualTime
+from gridgrad.parallel.pipeline.play import Cores, Link, Network, VirtualTime
 
 
 def played(clock):

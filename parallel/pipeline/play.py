@@ -1,0 +1,403 @@
+"""Virtual time: ranks do one action after another, compute on cores that they share, and send each other messages over links.
+
+| action    | what a rank does                                                                                            |
+|-----------|-------------------------------------------------------------------------------------------------------------|
+| `Compute` | it computes, on its part of the cores                                                                       |
+| `Signal`  | it says that it is there, or that something is done, and goes on                                            |
+| `Message` | it sends a message, and goes on                                                                             |
+| `Wait`    | it waits for signals and messages, and then as long as what ranks do together takes, such as a collective   |
+
+Predictions of steps and schedules are lists of these for each rank, which `Player` plays. Protocols have their own workers on the
+same clock (`parallel/protocols/simulated_workers.py`).
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any, NamedTuple
+
+
+class VirtualTime:
+    """The time, in seconds, and what is still to happen. It passes from one event to the next."""
+
+    def __init__(self) -> None:
+        self.time: float = 0
+        self._events: list[tuple] = []
+        self._numbers = count()
+
+    def at(self, time: float, function: Callable, *arguments: Any, place: int = 0) -> None:
+        """Call function(*arguments) at a time, or now if that has passed.
+        Of events at the same time the one with the lowest place comes first, then the one that was announced first."""
+        heappush(self._events, (max(time, self.time), place, next(self._numbers), function, arguments))
+
+    def go_on(self) -> bool:
+        """Let the next event happen; whether there was one."""
+        if not self._events:
+            return False
+        self.time, _, _, function, arguments = heappop(self._events)
+        function(*arguments)
+        return True
+
+    def go_on_together(self) -> bool:
+        """Let everything happen that is at the time of the next event; whether there was one."""
+        found = self.go_on()
+        while self._events and self._events[0][0] == self.time:
+            self.go_on()
+        return found
+
+
+class Cores:
+    """Cores that ranks share evenly while they compute, none with more than a whole one. ranks: how many there are.
+    per_core: how many ranks shared a core while their times were measured, when all computed."""
+
+    def __init__(self, clock: VirtualTime, ranks: int, per_core: float = 1) -> None:
+        self.clock, self.ranks, self.per_core = clock, ranks, per_core
+        self._ends: list[tuple] = []  # a heap of (progress at the end, number, function) of what is computed now
+        self._progress: float = 0  # seconds that each rank which computes all the time would have had alone at its speed
+        self._since: float = 0  # the time for which `_progress` holds
+        self._numbers, self._changes = count(), 0
+
+    def compute(self, seconds: float, function: Callable) -> None:
+        """Call function() when a rank has computed something that takes so many seconds while all ranks compute."""
+        if self.per_core == 1:
+            self.clock.at(self.clock.time + seconds, function)
+            return
+        self._advance()
+        heappush(self._ends, (self._progress + seconds, next(self._numbers), function))
+        self._expect_next()
+
+    def _speed(self) -> float:
+        """How fast each rank computes now, where 1 is as measured."""
+        return self.per_core / max(1, self.per_core * len(self._ends) / self.ranks)
+
+    def _advance(self) -> None:
+        if self._ends:
+            self._progress += (self.clock.time - self._since) * self._speed()
+        self._since = self.clock.time
+
+    def _expect_next(self) -> None:
+        self._changes += 1
+        if self._ends:
+            rest = (self._ends[0][0] - self._progress) / self._speed()
+            self.clock.at(self.clock.time + rest, self._ended, self._changes)
+
+    def _ended(self, changes: int) -> None:
+        if changes == self._changes:  # else others have begun or ended since, and this end was expected anew
+            self._advance()
+            self._progress, _, function = heappop(self._ends)
+            self._expect_next()
+            function()
+
+
+class Link:
+    """What does one thing after another, such as a link that carries messages. free: when it has done all so far."""
+
+    def __init__(self) -> None:
+        self.free: float = 0
+
+    def take(self, now: float, seconds: float) -> float:
+        """Do what takes so many seconds, now or when it is free; returns when that is done."""
+        self.free = max(now, self.free) + seconds
+        return self.free
+
+
+class Network:
+    """The links of ranks: a message occupies that of its sender and then that of its receiver, as long as its bytes take.
+    Messages to several ranks leave one after another, those of several arrive one after another; latencies overlap."""
+
+    def __init__(self, clock: VirtualTime) -> None:
+        self.clock = clock
+        self._sending: defaultdict[int, Link] = defaultdict(Link)
+        self._receiving: defaultdict[int, Link] = defaultdict(Link)
+
+    def send(self, sender: int, receiver: int, times: tuple, function: Callable, *arguments: Any) -> None:
+        """Call function(*arguments) when a message that is sent now has arrived. times: (latency, seconds on each link)."""
+        gone = self._sending[sender].take(self.clock.time, times[1])
+        self.clock.at(gone, self._receive, receiver, times, function, arguments)
+
+    def _receive(self, receiver, times, function, arguments):
+        """The last byte has left the sender: it waits until the link of the receiver has taken in all before it."""
+        latency, occupied = times
+        link = self._receiving[receiver]
+        link.free = max(self.clock.time, link.free + occupied)
+        self.clock.at(link.free + latency, function, *arguments)
+
+
+class Compute(NamedTuple):
+    """What a rank computes, and how many seconds that takes while all ranks compute."""
+
+    what: Any
+    seconds: float
+
+
+class Signal(NamedTuple):
+    """This is done now."""
+
+    key: Hashable
+
+
+class Message(NamedTuple):
+    """A message, done when it has arrived. seconds: (latency, on each link). after: the key of what it leaves after."""
+
+    receiver: int
+    key: Hashable
+    seconds: tuple
+    after: Hashable = None
+
+
+class Wait(NamedTuple):
+    """Waiting until signals and messages with these keys are done, and so many seconds more after the last of them."""
+
+    keys: Sequence = ()
+    seconds: float = 0.0
+
+
+class Span(NamedTuple):
+    """When a rank began and ended a Compute or a Wait. met: when the last signal that it waited for came, or `start`."""
+
+    action: Compute | Wait
+    start: float
+    met: float
+    stop: float
+
+
+class Player:
+    """Plays ranks, each of which is an iterable of actions. per_core: as of `Cores`."""
+
+    def __init__(self, ranks, per_core=1):
+        self.clock = VirtualTime()
+        self.cores, self.network = Cores(self.clock, len(ranks), per_core), Network(self.clock)
+        self._actions, self._spans = [iter(actions) for actions in ranks], []
+        self._done, self._signals = {}, {}  # {key: when it was done}; of signals alone
+        self._then = defaultdict(list)  # {key: functions that are called once it is done}
+        self._waiting, self._free = {}, deque()  # {rank: [a Wait, its start, how many keys are missing]}; whose Wait is over
+
+    def run(self):
+        """Yield (rank, Span) in the order of their ends, until all ranks have ended or wait for ever."""
+        for rank in range(len(self._actions)):
+            self._go_on(rank)
+        while self._spans or self._free or self.clock.go_on():
+            while self._free:
+                rank = self._free.popleft()
+                wait, start, _ = self._waiting.pop(rank)
+                if wait.seconds:
+                    last = max((self._done[key] for key in wait.keys), default=start)
+                    self.clock.at(last + wait.seconds, self._ended, rank, wait, start)
+                else:
+                    self._ended(rank, wait, start)
+            yield from self._spans
+            self._spans.clear()
+
+    @property
+    def waits(self):
+        """{rank: the first key that it waits for}."""
+        return {rank: next(key for key in wait.keys if key not in self._done) for rank, (wait, *_) in self._waiting.items()}
+
+    def _go_on(self, rank):
+        """Let a rank act until time passes."""
+        for action in self._actions[rank]:
+            now = self.clock.time
+            match action:
+                case Compute():
+                    if action.seconds:
+                        self.cores.compute(action.seconds, partial(self._ended, rank, action, now))
+                        return
+                    self._spans.append((rank, Span(action, now, now, now)))
+                case Signal():
+                    self._signals[action.key] = now
+                    self._mark(action.key)
+                case Message() if action.after is None or action.after in self._done:
+                    self._send(rank, action)
+                case Message():
+                    self._then[action.after].append(partial(self._send, rank, action))
+                case Wait():
+                    missing = [key for key in action.keys if key not in self._done]
+                    if missing or action.seconds:
+                        self._waiting[rank] = [action, now, len(missing)]
+                        for key in missing:
+                            self._then[key].append(partial(self._met, rank))
+                        if not missing:
+                            self._free.append(rank)
+                        return
+
+    def _send(self, rank, message):
+        self.network.send(rank, message.receiver, message.seconds, self._mark, message.key)
+
+    def _mark(self, key):
+        """Something is done."""
+        self._done[key] = self.clock.time
+        for function in self._then.pop(key, ()):
+            function()
+
+    def _met(self, rank):
+        """One of the keys that a rank waits for is done."""
+        self._waiting[rank][2] -= 1
+        if not self._waiting[rank][2]:
+            self._free.append(rank)
+
+    def _ended(self, changes: int) -> None:
+        if changes == self._changes:  # else others have begun or ended since, and this end was expected anew
+            self._advance()
+            self._progress, _, function = heappop(self._ends)
+            self._expect_next()
+            function()
+
+
+class Link:
+    """What does one thing after another, such as a link that carries messages. free: when it has done all so far."""
+
+    def __init__(self) -> None:
+        self.free: float = 0
+
+    def take(self, now: float, seconds: float) -> float:
+        """Do what takes so many seconds, now or when it is free; returns when that is done."""
+        self.free = max(now, self.free) + seconds
+        return self.free
+
+
+class Network:
+    """The links of ranks: a message occupies that of its sender and then that of its receiver, as long as its bytes take.
+    Messages to several ranks leave one after another, those of several arrive one after another; latencies overlap."""
+
+    def __init__(self, clock: VirtualTime) -> None:
+        self.clock = clock
+        self._sending: defaultdict[int, Link] = defaultdict(Link)
+        self._receiving: defaultdict[int, Link] = defaultdict(Link)
+
+    def send(self, sender: int, receiver: int, times: tuple, function: Callable, *arguments: Any) -> None:
+        """Call function(*arguments) when a message that is sent now has arrived. times: (latency, seconds on each link)."""
+        gone = self._sending[sender].take(self.clock.time, times[1])
+        self.clock.at(gone, self._receive, receiver, times, function, arguments)
+
+    def _receive(self, receiver, times, function, arguments):
+        """The last byte has left the sender: it waits until the link of the receiver has taken in all before it."""
+        latency, occupied = times
+        link = self._receiving[receiver]
+        link.free = max(self.clock.time, link.free + occupied)
+        self.clock.at(link.free + latency, function, *arguments)
+
+
+class Compute(NamedTuple):
+    """What a rank computes, and how many seconds that takes while all ranks compute."""
+
+    what: Any
+    seconds: float
+
+
+class Signal(NamedTuple):
+    """This is done now."""
+
+    key: Hashable
+
+
+class Message(NamedTuple):
+    """A message, done when it has arrived. seconds: (latency, on each link). after: the key of what it leaves after."""
+
+    receiver: int
+    key: Hashable
+    seconds: tuple
+    after: Hashable = None
+
+
+class Wait(NamedTuple):
+    """Waiting until signals and messages with these keys are done, and so many seconds more after the last of them."""
+
+    keys: Sequence = ()
+    seconds: float = 0.0
+
+
+class Span(NamedTuple):
+    """When a rank began and ended a Compute or a Wait. met: when the last signal that it waited for came, or `start`."""
+
+    action: Compute | Wait
+    start: float
+    met: float
+    stop: float
+
+
+class Player:
+    """Plays ranks, each of which is an iterable of actions. per_core: as of `Cores`."""
+
+    def __init__(self, ranks, per_core=1):
+        self.clock = VirtualTime()
+        self.cores, self.network = Cores(self.clock, len(ranks), per_core), Network(self.clock)
+        self._actions, self._spans = [iter(actions) for actions in ranks], []
+        self._done, self._signals = {}, {}  # {key: when it was done}; of signals alone
+        self._then = defaultdict(list)  # {key: functions that are called once it is done}
+        self._waiting, self._free = {}, deque()  # {rank: [a Wait, its start, how many keys are missing]}; whose Wait is over
+
+    def run(self):
+        """Yield (rank, Span) in the order of their ends, until all ranks have ended or wait for ever."""
+        for rank in range(len(self._actions)):
+            self._go_on(rank)
+        while self._spans or self._free or self.clock.go_on():
+            while self._free:
+                rank = self._free.popleft()
+                wait, start, _ = self._waiting.pop(rank)
+                if wait.seconds:
+                    last = max((self._done[key] for key in wait.keys), default=start)
+                    self.clock.at(last + wait.seconds, self._ended, rank, wait, start)
+                else:
+                    self._ended(rank, wait, start)
+            yield from self._spans
+            self._spans.clear()
+
+    @property
+    def waits(self):
+        """{rank: the first key that it waits for}."""
+        return {rank: next(key for key in wait.keys if key not in self._done) for rank, (wait, *_) in self._waiting.items()}
+
+    def _go_on(self, rank):
+        """Let a rank act until time passes."""
+        for action in self._actions[rank]:
+            now = self.clock.time
+            match action:
+                case Compute():
+                    if action.seconds:
+                        self.cores.compute(action.seconds, partial(self._ended, rank, action, now))
+                        return
+                    self._spans.append((rank, Span(action, now, now, now)))
+                case Signal():
+                    self._signals[action.key] = now
+                    self._mark(action.key)
+                case Message() if action.after is None or action.after in self._done:
+                    self._send(rank, action)
+                case Message():
+                    self._then[action.after].append(partial(self._send, rank, action))
+                case Wait():
+                    missing = [key for key in action.keys if key not in self._done]
+                    if missing or action.seconds:
+                        self._waiting[rank] = [action, now, len(missing)]
+                        for key in missing:
+                            self._then[key].append(partial(self._met, rank))
+                        if not missing:
+                            self._free.append(rank)
+                        return
+
+    def _send(self, rank, message):
+        self.network.send(rank, message.receiver, message.seconds, self._mark, message.key)
+
+    def _mark(self, key):
+        """Something is done."""
+        self._done[key] = self.clock.time
+        for function in self._then.pop(key, ()):
+            function()
+
+    def _met(self, rank):
+        """One of the keys that a rank waits for is done."""
+        self._waiting[rank][2] -= 1
+        if not self._waiting[rank][2]:
+            self._free.append(rank)
+
+    def _end_of(self, wait, start):
+        """When a Wait ends whose keys are done."""
+        return max((self._done[key] for key in wait.keys), default=start) + wait.seconds
+
+    def _ended(self, rank, action, start):
+        met, now = start, self.clock.time
+        if isinstance(action, Wait):
+            met = min(max((self._signals.get(key, start) for key in action.keys), default=start), now)
+        self._spans.append((rank, Span(action, start, max(start, met), now)))
+        self._go_on(rank)
