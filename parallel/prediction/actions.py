@@ -14,12 +14,10 @@ moved behind the sums of gradients, where it is waited for. What else overlaps w
 """
 
 from dataclasses import dataclass
-from functools import partial
 
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import AXES, MODEL, STAGE, places
 from gridgrad.parallel.pipeline.schedule import other_end, peers, with_announcements
-from gridgrad.parallel.prediction.chunk_cost import is_awaited, seconds_of_micro_batch
 from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.pipeline_cost import partition_step_time, partition_work, pipeline_step_time, stage_work
 
@@ -83,17 +81,17 @@ def step_actions(net, asked, batch_size, machine):
     plan, actions = first.placed.plan, []  # the plan is chosen once, and not for each rank
     for grid in grids:
         cost = Cost(net, grid, plan, batch_size, machine, asked.shares, asked.owners)
-        *works, update = filter(is_awaited, cost.executed)
-        loss = [work for work in cost.executed if not is_awaited(work)]
-        actions.append(list(_of_works([*works, *loss, update], grid, machine, cost.itemsize, cost.seconds_of)))
+        *works, update = [work for work in cost.executed if work.is_awaited]
+        loss = [work for work in cost.executed if not work.is_awaited]
+        actions.append(list(_of_works([*works, *loss, update], grid, machine, cost.itemsize)))
     return actions
 
 
-def _of_works(works, grid, machine, itemsize, seconds_of):
-    """Yield the actions for Works. seconds_of: a function of a Work that is no collective."""
+def _of_works(works, grid, machine, itemsize):
+    """Yield the actions for Works."""
     for work in works:
         if work.group is None:
-            yield Compute(work.layer, seconds_of(work), work.flops)
+            yield Compute(work.layer, work.seconds(machine, grid.size, itemsize), work.flops)
             continue
         if wait := machine.core.get("wait", 0.0):
             yield Compute(work.layer, wait)
@@ -123,7 +121,6 @@ def _of_pipeline(net, asked, batch_size, machine, grids, axis):
 def _of_row(found, work, axis, grid):
     """Yield the actions of one rank of a pipeline. work: the PipelineWork of the ranks beside it along the axis."""
     rank, route, machine = grid.coordinates[axis], found.schedule.route, work.machine
-    priced = partial(seconds_of_micro_batch, machine=machine, ranks=grid.size, itemsize=work.itemsize)
 
     def received(instruction):
         """Yield (rank, bytes, tag) of the messages of a RECV_F or RECV_B."""
@@ -150,10 +147,10 @@ def _of_row(found, work, axis, grid):
             if step := machine.core.get("step", 0.0):
                 yield Compute("step", step)
             for held in work.held(rank):
-                yield from _of_works(held.works_of(op), grid, machine, work.itemsize, priced)
+                yield from _of_works(held.works_of(op), grid, machine, work.itemsize)
         else:
             held = work.chunks[rank, chunk]
-            yield from _of_works(held.works_of(op), grid, machine, work.itemsize, priced)
+            yield from _of_works(held.works_of(op), grid, machine, work.itemsize)
             if op in "WB" and found.micro_batches > 1 and held.added:
                 yield Compute("add", held.added)
 

@@ -12,8 +12,7 @@ from gridgrad.parallel.grid.process_grid import ProcessGrid
 from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.plans.hypergraph import Owners
 from gridgrad.parallel.plans.place_network import place
-from gridgrad.parallel.prediction.cost import Cost
-from gridgrad.parallel.prediction.critical_path import step_time
+from gridgrad.parallel.prediction.cost import Cost, step_time
 from gridgrad.parallel.prediction.machine import read
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines, partition_step_time
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
