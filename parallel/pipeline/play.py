@@ -40,12 +40,10 @@ class VirtualTime:
         function(*arguments)
         return True
 
-    def go_on_together(self) -> bool:
-        """Let everything happen that is at the time of the next event; whether there was one."""
-        found = self.go_on()
-        while self._events and self._events[0][0] == self.time:
-            self.go_on()
-        return found
+    @property
+    def more_now(self) -> bool:
+        """Whether something else happens at this time."""
+        return bool(self._events) and self._events[0][0] == self.time
 
 
 class Cores:
@@ -103,28 +101,6 @@ class Link:
         return self.free
 
 
-class Network:
-    """The links of ranks: a message occupies that of its sender and then that of its receiver, as long as its bytes take.
-    Messages to several ranks leave one after another, those of several arrive one after another; latencies overlap."""
-
-    def __init__(self, clock: VirtualTime) -> None:
-        self.clock = clock
-        self._sending: defaultdict[int, Link] = defaultdict(Link)
-        self._receiving: defaultdict[int, Link] = defaultdict(Link)
-
-    def send(self, sender: int, receiver: int, times: tuple, function: Callable, *arguments: Any) -> None:
-        """Call function(*arguments) when a message that is sent now has arrived. times: (latency, seconds on each link)."""
-        gone = self._sending[sender].take(self.clock.time, times[1])
-        self.clock.at(gone, self._receive, receiver, times, function, arguments)
-
-    def _receive(self, receiver, times, function, arguments):
-        """The last byte has left the sender: it waits until the link of the receiver has taken in all before it."""
-        latency, occupied = times
-        link = self._receiving[receiver]
-        link.free = max(self.clock.time, link.free + occupied)
-        self.clock.at(link.free + latency, function, *arguments)
-
-
 class Compute(NamedTuple):
     """What a rank computes, and how many seconds that takes while all ranks compute."""
 
@@ -163,22 +139,34 @@ class Span(NamedTuple):
     stop: float
 
 
-class Player:
-    """Plays ranks, each of which is an iterable of actions. per_core: as of `Cores`."""
+class Next(NamedTuple):
+    """Waiting until there is something in a list that others fill, and until all else has happened at that time."""
 
-    def __init__(self, ranks, per_core=1):
-        self.clock = VirtualTime()
-        self.cores, self.network = Cores(self.clock, len(ranks), per_core), Network(self.clock)
+    ready: list
+
+
+class Player:
+    """Plays ranks, each of which is an iterable of actions. per_core: as of `Cores`. arrived: is called with the key of each
+    message that arrives, which is then forgotten; by default ranks may wait for it."""
+
+    # A message occupies the link of its sender and then that of its receiver, as long as its bytes take. Messages to several
+    # ranks leave one after another, those of several arrive one after another; latencies overlap.
+
+    def __init__(self, ranks, per_core=1, arrived=None):
+        self.clock, self._arrived = VirtualTime(), arrived or self._mark
+        self.cores = Cores(self.clock, len(ranks), per_core)
         self._actions, self._spans = [iter(actions) for actions in ranks], []
+        self._sending, self._receiving = defaultdict(Link), defaultdict(Link)
         self._done, self._signals = {}, {}  # {key: when it was done}; of signals alone
         self._then = defaultdict(list)  # {key: functions that are called once it is done}
         self._waiting, self._free = {}, deque()  # {rank: [a Wait, its start, how many keys are missing]}; whose Wait is over
+        self._choosing, self._choosers = {}, set()  # {rank: the list of its Next}; all that ever chose
 
     def run(self):
         """Yield (rank, Span) in the order of their ends, until all ranks have ended or wait for ever."""
         for rank in range(len(self._actions)):
             self._go_on(rank)
-        while self._spans or self._free or self.clock.go_on():
+        while self._spans or self._free or self._choose() or self.clock.go_on():
             while self._free:
                 rank = self._free.popleft()
                 wait, start, _ = self._waiting.pop(rank)
@@ -201,7 +189,7 @@ class Player:
             now = self.clock.time
             match action:
                 case Compute():
-                    if action.seconds:
+                    if action.seconds or rank in self._choosers:  # others choose before what takes no time has ended
                         self.cores.compute(action.seconds, partial(self._ended, rank, action, now))
                         return
                     self._spans.append((rank, Span(action, now, now, now)))
@@ -221,9 +209,31 @@ class Player:
                         if not missing:
                             self._free.append(rank)
                         return
+                case Next():
+                    self._choosing[rank] = action.ready
+                    self._choosers.add(rank)
+                    return
+
+    def _choose(self):
+        """Let the ranks go on that can choose, if nothing else happens at this time; whether there were any."""
+        if not self._choosing or self.clock.more_now:
+            return False
+        able = sorted(rank for rank, ready in self._choosing.items() if ready)
+        for rank in able:
+            del self._choosing[rank]
+            self._go_on(rank)
+        return bool(able)
 
     def _send(self, rank, message):
-        self.network.send(rank, message.receiver, message.seconds, self._mark, message.key)
+        gone = self._sending[rank].take(self.clock.time, message.seconds[1])
+        self.clock.at(gone, self._receive, message)
+
+    def _receive(self, message):
+        """The last byte has left the sender: it waits until the link of the receiver has taken in all before it."""
+        latency, occupied = message.seconds
+        link = self._receiving[message.receiver]
+        link.free = max(self.clock.time, link.free + occupied)
+        self.clock.at(link.free + latency, self._arrived, message.key)
 
     def _mark(self, key):
         """Something is done."""
