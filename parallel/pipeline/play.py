@@ -1,14 +1,7 @@
 """Virtual time: ranks do one action after another, compute on cores that they share, and send each other messages over links.
 
-| action    | what a rank does                                                                                            |
-|-----------|-------------------------------------------------------------------------------------------------------------|
-| `Compute` | it computes, on its part of the cores                                                                       |
-| `Signal`  | it says that it is there, or that something is done, and goes on                                            |
-| `Message` | it sends a message, and goes on                                                                             |
-| `Wait`    | it waits for signals and messages, and then as long as what ranks do together takes, such as a collective   |
-
-Predictions of steps and schedules are lists of these for each rank, which `Player` plays. Workers of protocols run on the same
-clock (`parallel/protocols/simulated_workers.py`).
+Predictions of steps (`parallel/prediction/cost.py`) and of schedules (`parallel/pipeline/schedule.py`) are lists of actions for
+each rank, which `Player` plays. Workers of protocols run on the same clock (`parallel/protocols/simulated_workers.py`).
 """
 
 from collections import defaultdict, deque
@@ -102,20 +95,20 @@ class Link:
 
 
 class Compute(NamedTuple):
-    """What a rank computes, and how many seconds that takes while all ranks compute."""
+    """Computing something. seconds: that it takes while all ranks compute."""
 
     what: Any
     seconds: float
 
 
 class Signal(NamedTuple):
-    """This is done now."""
+    """Saying that something is done, or that the rank is there."""
 
     key: Hashable
 
 
 class Message(NamedTuple):
-    """A message, done when it has arrived. seconds: (latency, on each link). after: the key of what it leaves after."""
+    """Sending a message, done when it has arrived. seconds: (latency, on each link). after: the key of what it leaves after."""
 
     receiver: int
     key: Hashable
@@ -124,7 +117,7 @@ class Message(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """Waiting until signals and messages with these keys are done, and so many seconds more after the last of them."""
+    """Waiting until signals and messages with these keys are done, and then some seconds, such as those of a collective."""
 
     keys: Sequence = ()
     seconds: float = 0.0

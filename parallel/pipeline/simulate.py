@@ -7,20 +7,8 @@ from typing import NamedTuple
 from gridgrad.parallel.pipeline.schedule import Instruction, Schedule, check_rows, execution
 
 
-class Times:
-    """How long instructions take. Subclasses define `seconds`, and `message` if messages take time."""
-
-    def seconds(self, rank, instruction):
-        """Seconds that a rank is busy with an Instruction; of a SEND or RECV without the flight of the message."""
-        raise NotImplementedError
-
-    def message(self, sender, receiver, instruction):
-        """(latency, seconds on each link) of a SEND_F or SEND_B, for `Network` of `parallel/pipeline/play.py`."""
-        return 0.0, 0.0
-
-
 @dataclass(frozen=True)
-class UnitTimes(Times):
+class UnitTimes:
     """Seconds of F, I, W, U and of a message, the same for all ranks and chunks. B takes as long as I and W together."""
 
     forward: float = 1
@@ -30,15 +18,17 @@ class UnitTimes(Times):
     latency: float = 0
 
     def seconds(self, rank, instruction):
+        """Seconds that a rank is busy with an Instruction; of a SEND or RECV without the flight of the message."""
         of_op = {"F": self.forward, "I": self.input, "W": self.weight, "B": self.input + self.weight, "U": self.update}
         return of_op.get(instruction.op, 0)
 
     def message(self, sender, receiver, instruction):
+        """(latency, seconds on each link) of a SEND_F or SEND_B."""
         return self.latency, 0
 
 
 @dataclass(frozen=True)
-class TableTimes(Times):
+class TableTimes:
     """Times from tables. A missing B takes as long as I and W; all else that is missing takes no time."""
 
     table: dict  # {(rank, op, chunk) or (rank, op, chunk, micro-batch): seconds}; the chunk of U is None
@@ -167,14 +157,16 @@ class Simulation:
         return {(rank, *key): updates for rank, of in enumerate(self.kept) for key, updates in of.staleness.items()}
 
 
-def simulate(schedule: Schedule, times: Times | None = None, memory: Memory | None = None, crowd: float = 1) -> Simulation:
+def simulate(
+    schedule: Schedule, times: UnitTimes | TableTimes | None = None, memory: Memory | None = None, crowd: float = 1
+) -> Simulation:
     """Play a schedule of a pipeline in virtual time, without any job.
 
     Parameters
     ----------
     schedule : Schedule
         A complete schedule.
-    times : Times, optional
+    times : UnitTimes or TableTimes, optional
         What each instruction takes. By default a forward pass takes 1 second, a backward pass 2, and messages nothing.
     memory : Memory, optional
         The bytes that a rank keeps for each micro-batch, by default none.
@@ -195,7 +187,7 @@ def simulate(schedule: Schedule, times: Times | None = None, memory: Memory | No
     (18, (4, 4, 4))
     """
     check_rows(schedule)
-    events = [[] for _ in schedule.rows]
+    events: list[list[Event]] = [[] for _ in schedule.rows]
     for rank, *event in execution(schedule, times or UnitTimes(), crowd):
         events[rank].append(Event(*event))
     found = (kept(rank, row, schedule.route.held(rank), memory or Memory()) for rank, row in enumerate(schedule.rows))

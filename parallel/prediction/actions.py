@@ -24,10 +24,8 @@ from gridgrad.parallel.prediction.pipeline_cost import partition_step_time, part
 
 @dataclass(frozen=True)
 class Compute:
-    """Computing, copies included. layer: the name of what it belongs to."""
-
-    layer: str
-    seconds: float
+    layer: str  # the name of what it belongs to
+    seconds: float  # copies included
     flops: float = 0.0
 
 
@@ -43,17 +41,13 @@ class Collective:
 
 @dataclass(frozen=True)
 class Send:
-    """A message to a rank. tag: of this message, the same at the receiver, and from 1."""
-
     receiver: int
     nbytes: int
-    tag: int
+    tag: int  # of this message, the same at the receiver, and from 1
 
 
 @dataclass(frozen=True)
 class Expect:
-    """A message from a rank, which may come from now on."""
-
     sender: int
     nbytes: int
     tag: int
@@ -61,8 +55,6 @@ class Expect:
 
 @dataclass(frozen=True)
 class Receive:
-    """A message that was expected, and for which the rank waits."""
-
     sender: int
     nbytes: int
     tag: int

@@ -7,7 +7,7 @@ from gridgrad.nn.network_summary import rows
 from gridgrad.nn.sequence import leaves
 from gridgrad.parallel.grid.process_grid import MODEL, STAGE
 from gridgrad.parallel.pipeline.schedule import Route, shortest
-from gridgrad.parallel.pipeline.simulate import Times
+from gridgrad.parallel.pipeline.simulate import TableTimes
 from gridgrad.parallel.plans.hypergraph import between_exchanges
 from gridgrad.parallel.plans.place_network import checked
 from gridgrad.parallel.prediction.pipeline_cost import chunk_works, times_of_work
@@ -25,7 +25,7 @@ class StageMap:
     chunks: dict  # {number: layers} of this rank
     boundaries: dict  # {number of a chunk: the boundary before it}
     route: Route
-    times: Times | None = None  # by which the order of a schedule is chosen
+    times: TableTimes | None = None  # by which the order of a schedule is chosen
     cuts: tuple | None = None  # the positions of the layers with which the second and later chunks begin
 
 

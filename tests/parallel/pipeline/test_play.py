@@ -1,4 +1,4 @@
-"""Virtual time: the order of events, cores that ranks share, and messages. Times are sums of powers of two, so they are exact."""
+"""Virtual time: the order of events, cores that ranks share, and messages. Times are sums of powers of two, so exact."""
 
 import pytest
 
