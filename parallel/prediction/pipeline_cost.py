@@ -11,7 +11,7 @@
 A chunk is on one stage (`pipeline_step_time`), or it is what a hypergraph partition computes between two exchanges, and every
 rank has its part of it (`partition_step_time`). All times are those of the rank with the most work along the other axes. As in
 training, no barrier divides steps, and no sender waits for a message. Links and shared cores are as in
-`parallel/grid/virtual_time.py`. The planner compares `SCHEDULES` with `MULTIPLES` of micro-batches. Those with the lowest
+`parallel/pipeline/play.py`. The planner compares `SCHEDULES` with `MULTIPLES` of micro-batches. Those with the lowest
 bounds come first, until no other can be faster: passes spread evenly over the ranks, or the longest layer alone, bound it.
 """
 
