@@ -105,7 +105,7 @@ def _of_pipeline(net, asked, batch_size, machine, grids, axis):
             works[others] = stage_work(net, asked, samples, machine, found.cuts, found.schedule.route, grid.coordinates)
         elif others not in works:
             beside = [one for one in grids if one.coordinates | {MODEL: 0} == grid.coordinates | {MODEL: 0}]
-            works[others], *_ = partition_work(net, asked, samples, machine, beside)
+            works[others] = partition_work(net, asked, samples, machine, beside)
         actions.append(list(_of_row(found, works[others], axis, grid)))
     return actions
 

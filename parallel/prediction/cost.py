@@ -9,15 +9,11 @@ same at the same time, so only those with the most work are played.
 | any other collective | from when the last rank that it needs has arrived, what the machine file says of the largest sender   |
 | the sum of the loss  | the same; it begins after the loss, and is waited for before the update                               |
 
-A rank sends its messages one after another, first to its next rank, then to the one after that, with the latency and the time
-of an exchange between two ranks in the machine file. Short messages are taken in before the receiver asks for them; a long one
-leaves only when the receiver has arrived, and the sender waits until then, because MPI libraries confirm all messages except
-the shortest. Where all ranks send to all, their messages come at the same time, and take as long as an all-to-all, if the
-machine file says that this is slower.
-
-Where there are more ranks than cores, as on emulated hosts, the operations of a machine file were measured while all ranks
-computed, several on each core (`crowd` of the file). The ranks that compute at a moment share all cores evenly, but none has
-more than a whole one. A waiting rank yields its core; the 5 to 10 % of a core that it still takes (with MPICH) are neglected.
+A rank sends its messages one after another, first to its next rank, then to the one after that. Short ones are taken in before
+the receiver asks for them; a long one leaves only when the receiver has arrived, and the sender waits until then, because MPI
+libraries confirm all messages except the shortest. Messages of all ranks to all take as long as an all-to-all, if the machine
+file says that this is slower. A rank that waits yields its core; the 5 to 10 % of a core that it still takes (with MPICH) are
+neglected.
 """
 
 from collections import Counter, defaultdict

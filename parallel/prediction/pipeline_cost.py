@@ -112,22 +112,24 @@ class PipelinePrediction(StepPrediction):
 class PipelineWork:
     """What the ranks of a pipeline compute and send for a micro-batch, whatever the schedule."""
 
+    route: Route
     chunks: dict  # {(rank, chunk): ChunkCost}
     sent: dict  # {(sender, receiver, SEND_F or SEND_B, chunk): bytes}
-    sizes: dict  # {axis: ranks}
+    grid: GridDescription
     axis: str  # along which the ranks are
     machine: Machine
     itemsize: int
     copies: dict = field(default_factory=dict)  # {(rank, op, chunk): seconds} of copies into messages and out of them
+    order: TableTimes | None = None  # by which the ranks of a partition choose an order
 
     def held(self, rank):
         """The ChunkCosts of a rank."""
-        return [chunk for (place, _), chunk in self.chunks.items() if place == rank]
+        return [self.chunks[rank, chunk] for chunk in self.route.held(rank)]
 
-    def step(self, named, make, micro_batches, cuts=None, gradients=0):
-        """The PipelinePrediction of a ScheduleSpec. make(micro-batches): its Schedule. gradients: of all parameters, kept of
-        other minibatches."""
-        ranks = self.sizes.get(self.axis, 1)
+    def step(self, named, micro_batches, cuts=None, gradients=0):
+        """The PipelinePrediction of a ScheduleSpec. gradients: of all parameters, kept of other minibatches."""
+        ranks = self.route.ranks
+        make = partial(named.schedule_on, self.route, times=self.order) if self.order else partial(named.schedule, ranks)
         if named.in_flight:
             settled = ranks + min(named.in_flight, 4 * ranks)  # minibatches until the pipeline is full, or drains again
             schedule, steps, counted = named.complete(make(4 * settled)), 1, (settled, 3 * settled)
@@ -159,9 +161,8 @@ class PipelineWork:
             for op in "FIW":
                 table[rank, op, chunk] = cost.seconds[op] + (cost.added if op == "W" and micro_batches > 1 else 0.0)
             table[rank, "U", None] = table.get((rank, "U", None), core.get("step", 0.0)) + cost.seconds["U"]
-        grid = GridDescription(self.sizes, None, self.machine.node["ranks"])
         for (sender, receiver, *send), nbytes in self.sent.items():
-            latency, occupied = message_seconds(grid, self.axis, self.machine, sender, receiver, nbytes)
+            latency, occupied = message_seconds(self.grid, self.axis, self.machine, sender, receiver, nbytes)
             flights[sender, receiver, *send] = latency + core.get("wait", 0.0), occupied
         return TableTimes(table, flights)
 
@@ -202,8 +203,7 @@ def pipeline_step_time(net, asked, batch_size, machine):
         layers = layer_costs(net, asked, samples, machine)
         cuts = planned_cuts(layers, asked, machine, named, micro_batches, net.dtype.itemsize)
     named.check_cuts(cuts, stages)
-    work = stage_work(net, asked, samples, machine, cuts, named.route(stages))
-    return work.step(named, partial(named.schedule, stages), micro_batches, tuple(cuts))
+    return stage_work(net, asked, samples, machine, cuts, named.route(stages)).step(named, micro_batches, tuple(cuts))
 
 
 def stage_work(net, asked, samples, machine, cuts, route, at=None):
@@ -213,7 +213,8 @@ def stage_work(net, asked, samples, machine, cuts, route, at=None):
     for chunk, (before, here) in enumerate(pairwise(stage for (stage,) in route.places), 1):
         if before != here:
             sent[before, here, "SEND_F", chunk - 1] = sent[here, before, "SEND_B", chunk] = costs[chunk].taken
-    return PipelineWork(chunks, sent, asked.grid, STAGE, machine, net.dtype.itemsize)
+    grid = GridDescription(asked.grid, None, machine.node["ranks"])
+    return PipelineWork(route, chunks, sent, grid, STAGE, machine, net.dtype.itemsize)
 
 
 def chunk_costs(net, asked, samples, machine, cuts, at=None):
@@ -331,14 +332,12 @@ def partition_step_time(net, asked, batch_size, machine):
     if micro_batches > (1 if named.in_flight else batch_size):
         raise ValueError(f"pipeline {named.name} has no {micro_batches} micro-batches of a minibatch of {batch_size}")
     samples = -(-batch_size // micro_batches)
-    work, route, works = partition_work(net, asked, samples, machine, grids_of_ranks(net, asked, machine))
-    order = times_of_work(works)
-    others = (named.in_flight or 1) - 1  # gradients of several minibatches at a time
-    return work.step(named, lambda count: named.schedule_on(route, count, order), micro_batches, gradients=others)
+    work = partition_work(net, asked, samples, machine, grids_of_ranks(net, asked, machine))
+    return work.step(named, micro_batches, gradients=(named.in_flight or 1) - 1)  # of several minibatches at a time
 
 
 def partition_work(net, asked, samples, machine, grids):
-    """(PipelineWork, Route, [`chunk_works` of each rank]) of parts with owners. samples: of a global micro-batch."""
+    """The PipelineWork of parts with owners. samples: of a global micro-batch. grids: of the ranks along the axis."""
     itemsize, parts, senders, copies, sent, works = net.dtype.itemsize, {}, [{}], {}, {}, []
     for rank, grid in enumerate(grids):
         placed = place(net, grid, asked.plan, None, asked.owners)
@@ -359,7 +358,8 @@ def partition_work(net, asked, samples, machine, grids):
             workload.first = first
             parts[rank, number] = ChunkCost(workload, chunk, grid, machine, number == len(chunks) - 1)
             shape, first = workload.shape, workload.first
-    return PipelineWork(parts, sent, asked.grid, MODEL, machine, itemsize, copies), Route.everywhere(len(grids), senders), works
+    route = Route.everywhere(len(grids), senders)
+    return PipelineWork(route, parts, sent, grids[0], MODEL, machine, itemsize, copies, times_of_work(works))
 
 
 def exchanged(exchange, shape, samples, itemsize, machine, grid):
