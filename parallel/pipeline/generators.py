@@ -208,8 +208,9 @@ def stream(route, in_flight, bound=None, times=None, micro_batches=None):
             meet((rank, Instruction("F", route.held(rank)[0], micro_batch)))
 
     def actions(rank):
+        choose = Next(ready[rank])
         while True:
-            yield Next(ready[rank])
+            yield choose
             instruction = heappop(ready[rank])[-1]
             started.append((rank, instruction))
             yield Compute(instruction, times.seconds(rank, instruction))

@@ -45,18 +45,18 @@ class Cores:
 
     def __init__(self, clock: VirtualTime, ranks: int, per_core: float = 1) -> None:
         self.clock, self.ranks, self.per_core = clock, ranks, per_core
-        self._ends: list[tuple] = []  # a heap of (progress at the end, number, function) of what is computed now
+        self._ends: list[tuple] = []  # a heap of (progress at the end, number, function, arguments) of what is computed now
         self._progress: float = 0  # seconds that each rank which computes all the time would have had alone at its speed
         self._since: float = 0  # the time for which `_progress` holds
         self._numbers, self._changes = count(), 0
 
-    def compute(self, seconds: float, function: Callable) -> None:
-        """Call function() when a rank has computed something that takes so many seconds while all ranks compute."""
+    def compute(self, seconds: float, function: Callable, *arguments: Any) -> None:
+        """Call function(*arguments) when a rank has computed something that takes so many seconds while all ranks compute."""
         if self.per_core == 1:
-            self.clock.at(self.clock.time + seconds, function)
+            self.clock.at(self.clock.time + seconds, function, *arguments)
             return
         self._advance()
-        heappush(self._ends, (self._progress + seconds, next(self._numbers), function))
+        heappush(self._ends, (self._progress + seconds, next(self._numbers), function, arguments))
         self._expect_next()
 
     def _speed(self) -> float:
@@ -77,9 +77,9 @@ class Cores:
     def _ended(self, changes: int) -> None:
         if changes == self._changes:  # else others have begun or ended since, and this end was expected anew
             self._advance()
-            self._progress, _, function = heappop(self._ends)
+            self._progress, _, function, arguments = heappop(self._ends)
             self._expect_next()
-            function()
+            function(*arguments)
 
 
 class Link:
@@ -183,7 +183,7 @@ class Player:
             match action:
                 case Compute():
                     if action.seconds or rank in self._choosers:  # others choose before what takes no time has ended
-                        self.cores.compute(action.seconds, partial(self._ended, rank, action, now))
+                        self.cores.compute(action.seconds, self._ended, rank, action, now)
                         return
                     self._spans.append((rank, Span(action, now, now, now)))
                 case Signal():
@@ -242,7 +242,7 @@ class Player:
 
     def _ended(self, rank, action, start):
         met, now = start, self.clock.time
-        if isinstance(action, Wait):
+        if self._signals and isinstance(action, Wait):
             met = min(max((self._signals.get(key, start) for key in action.keys), default=start), now)
         self._spans.append((rank, Span(action, start, max(start, met), now)))
         self._go_on(rank)

@@ -317,13 +317,16 @@ def needs(route, rank, instruction):
         yield from ((sender, other_end(instruction), rank) for sender in peers(route, rank, instruction))
 
 
-def actions(schedule, rank, times=None):
-    """Yield the actions of a rank that follows its row. times: by default nothing takes time, messages included."""
+def actions(schedule, rank, times, position):
+    """Yield the actions of a rank that follows its row. times: None where nothing takes time, messages included.
+    position: {rank: where in its row it is}, which is kept up to date."""
     done = set()
-    for instruction in schedule.rows[rank]:
+    for place, instruction in enumerate(schedule.rows[rank]):
+        position[rank] = place
         if missing := [need for need in needs(schedule.route, rank, instruction) if need not in done]:
             yield Wait(missing)
-        yield Compute(instruction, times.seconds(rank, instruction) if times else 0.0)
+        if times:
+            yield Compute(instruction, times.seconds(rank, instruction))
         if instruction.op == "B":
             done |= {instruction._replace(op="I"), instruction._replace(op="W")}
         done.add(instruction)
@@ -334,14 +337,13 @@ def actions(schedule, rank, times=None):
 
 
 def execution(schedule, times=None, per_core=1):
-    """Yield (rank, Instruction, when it starts, when it stops), each rank's in order; Unsound if ranks would wait for ever.
-    times: a Times, by default nothing takes time. per_core: how many ranks share a core."""
-    player = Player([actions(schedule, rank, times) for rank in range(len(schedule.rows))], per_core)
-    position = [0] * len(schedule.rows)
-    for rank, span in player.run():
-        if isinstance(span.action, Compute):
-            position[rank] += 1
-            yield rank, span.action.what, span.start, span.stop
+    """Yield (rank, Instruction, when it starts, when it stops), each rank's in order, if there are times. Unsound if ranks wait
+    for ever. per_core: how many ranks share a core."""
+    position = {}
+    player = Player([actions(schedule, rank, times, position) for rank in range(len(schedule.rows))], per_core)
+    for rank, (action, start, _, stop) in player.run():
+        if isinstance(action, Compute):
+            yield rank, action.what, start, stop
     if player.waits:
         rank, needed = min(player.waits.items())
         what, whose = schedule.rows[rank][position[rank]], "which never comes"

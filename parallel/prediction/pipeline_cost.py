@@ -65,11 +65,11 @@ class ChunkCost:
         self.works = [work for work in workload.executed if work.is_awaited]  # in the order of execution
 
         self.seconds, self.moving, self.sums = dict.fromkeys("FIWU", 0.0), 0.0, 0.0  # the last two: in collectives, in U
-        self.collectives, self.sent, self.flops = [0, 0], [0, 0], 0.0  # how many, and their bytes, in the passes and in U
+        self.collectives, self.sent, self.flops = [0, 0], [0, 0], 0  # how many, and their bytes, in the passes and in U
         for work in (work for work in workload.works if work.is_awaited):
             op, seconds = OPS[work.phase], work.seconds(machine, grid.size, itemsize)
             self.seconds[op] += seconds
-            self.flops += work.flops if op != "U" else 0.0
+            self.flops += work.flops if op != "U" else 0
             if work.group:
                 self.collectives[op == "U"] += 1
                 self.sent[op == "U"] += work.nbytes
