@@ -10,8 +10,7 @@ from gridgrad.experiments.common.made_up_data import minibatch, own_block
 from gridgrad.nn import SGD, SoftmaxCrossEntropy
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
-from gridgrad.parallel.prediction.cost import cost_of_slowest_rank
-from gridgrad.parallel.prediction.critical_path import step_time
+from gridgrad.parallel.prediction.cost import cost_of_slowest_rank, step_time
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 
 WARM_UP = 2  # steps of each plan that are not timed

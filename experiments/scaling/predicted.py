@@ -35,11 +35,10 @@ from gridgrad.nn import Conv2d
 from gridgrad.parallel.grid.process_grid import HEIGHT, STAGE, GridDescription, checked_sizes, parse_grid, places, written
 from gridgrad.parallel.partitioning.good_partition import is_partition
 from gridgrad.parallel.plans.plans import FEWEST_BYTES
-from gridgrad.parallel.prediction.cost import Cost
+from gridgrad.parallel.prediction.cost import Cost, StepPrediction
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from gridgrad.parallel.prediction.planner import NoRoom, Planner
-from gridgrad.parallel.prediction.step_prediction import StepPrediction
 from gridgrad.parallel.protocols.protocol_names import SYNC
 
 KNOWN = {  # {setting that changes the time of a step: its values, beside none, that the cost model knows}

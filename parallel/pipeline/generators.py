@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import replace
 from heapq import heappop, heappush
 
-from gridgrad.parallel.grid.virtual_time import Network, VirtualTime
+from gridgrad.parallel.pipeline.play import Compute, Message, Next, Player
 from gridgrad.parallel.pipeline.schedule import Instruction, Route, Schedule, check, other_end, peers, update
 from gridgrad.parallel.pipeline.simulate import UnitTimes
 
@@ -179,13 +179,10 @@ def stream(route, in_flight, bound=None, times=None, micro_batches=None):
     in_flight: most micro-batches open on a rank, from F to U. bound: most updates between F and B: n allows n + 1 in flight."""
     limit = in_flight if bound is None else min(in_flight, 1 + bound)
     times = times or UnitTimes()
-    clock = VirtualTime()
-    network = Network(clock)
     ready = [[] for _ in range(route.ranks)]  # heaps of (place in ORDER, micro-batch, Instruction)
     missing = {}  # {(rank, Instruction): how many of its needs are not there yet}
-    busy = [False] * route.ranks
     begun = Counter()  # {micro-batch: ranks that have begun it}, until all have
-    touched = set()  # the ranks that may have something to begin now
+    started = []  # what is to be yielded
 
     def needed(rank, instruction):
         op, chunk, _ = instruction
@@ -196,66 +193,51 @@ def stream(route, in_flight, bound=None, times=None, micro_batches=None):
             return 1 + len(route.receivers(chunk, rank)) + route.local_after(chunk, rank)
         return len(route.held(rank))
 
-    def meet(rank, instruction):
-        """One of the needs of an instruction is met."""
-        key = rank, instruction
-        left = missing.pop(key, None) or needed(rank, instruction)
+    def meet(key):
+        """One of the needs of (rank, Instruction) is met."""
+        left = missing.pop(key, None) or needed(*key)
         if left > 1:
             missing[key] = left - 1
         else:
+            rank, instruction = key
             heappush(ready[rank], (ORDER[instruction.op], instruction.micro_batch, instruction))
-            touched.add(rank)
-
-    def send(rank, op, chunk, micro_batch):
-        message = Instruction(f"SEND_{op}", chunk, micro_batch)
-        needs_it = Instruction(op, other_end(message).chunk, micro_batch)
-        for receiver in peers(route, rank, message):
-            network.send(rank, receiver, times.message(rank, receiver, message), meet, receiver, needs_it)
-
-    def ended(rank, instruction):
-        op, chunk, micro_batch = instruction
-        busy[rank] = False
-        touched.add(rank)
-        if op == "F":
-            meet(rank, Instruction("B", chunk, micro_batch))
-            if route.local_after(chunk, rank):
-                meet(rank, Instruction("F", chunk + 1, micro_batch))
-            send(rank, "F", chunk, micro_batch)
-            if chunk == route.held(rank)[0]:
-                has_begun(micro_batch)
-        elif op == "B":
-            meet(rank, update(micro_batch))
-            if route.local_before(chunk, rank):
-                meet(rank, Instruction("B", chunk - 1, micro_batch))
-            send(rank, "B", chunk, micro_batch)
-        else:
-            give_leave(rank, micro_batch + limit)
-
-    def has_begun(micro_batch):
-        begun[micro_batch] += 1
-        if begun[micro_batch] == route.ranks:
-            del begun[micro_batch]
-            for rank in range(route.ranks):
-                give_leave(rank, micro_batch + limit)
 
     def give_leave(rank, micro_batch):
         if micro_batches is None or micro_batch < micro_batches:
-            meet(rank, Instruction("F", route.held(rank)[0], micro_batch))
+            meet((rank, Instruction("F", route.held(rank)[0], micro_batch)))
+
+    def actions(rank):
+        choose = Next(ready[rank])
+        while True:
+            yield choose
+            instruction = heappop(ready[rank])[-1]
+            started.append((rank, instruction))
+            yield Compute(instruction, times.seconds(rank, instruction))
+            op, chunk, micro_batch = instruction
+            if op == "U":
+                give_leave(rank, micro_batch + limit)
+                continue
+            meet((rank, Instruction("B", chunk, micro_batch) if op == "F" else update(micro_batch)))
+            if route.local_after(chunk, rank) if op == "F" else route.local_before(chunk, rank):
+                meet((rank, Instruction(op, chunk + 1 if op == "F" else chunk - 1, micro_batch)))
+            message = Instruction(f"SEND_{op}", chunk, micro_batch)
+            needs_it = Instruction(op, other_end(message).chunk, micro_batch)
+            for receiver in peers(route, rank, message):
+                yield Message(receiver, (receiver, needs_it), times.message(rank, receiver, message))
+            if op == "F" and chunk == route.held(rank)[0]:
+                begun[micro_batch] += 1
+                if begun[micro_batch] == route.ranks:
+                    del begun[micro_batch]
+                    for other in range(route.ranks):
+                        give_leave(other, micro_batch + limit)
 
     for rank in range(route.ranks):
         for micro_batch in range(limit):
             give_leave(rank, micro_batch)  # both leaves: nothing comes before these
             give_leave(rank, micro_batch)
-    while True:
-        for rank in sorted(touched):
-            if ready[rank] and not busy[rank]:
-                instruction = heappop(ready[rank])[-1]
-                busy[rank] = True
-                yield rank, instruction
-                clock.at(clock.time + times.seconds(rank, instruction), ended, rank, instruction)
-        touched.clear()
-        if not clock.go_on_together():
-            return
+    for _ in Player([actions(rank) for rank in range(route.ranks)], arrived=meet).run():
+        yield from started
+        started.clear()
 
 
 def asynchronous(route, in_flight, micro_batches, bound=None, times=None):

@@ -2,7 +2,6 @@
 layers are cut into chunks 0, 1, .., each of consecutive layers. A rank holds whole chunks or parts of them."""
 
 import re
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +9,7 @@ from math import inf
 from typing import NamedTuple
 
 from gridgrad.nn.arguments import whole_number
+from gridgrad.parallel.pipeline.play import Compute, Message, Player, Signal, Wait
 
 
 @dataclass(frozen=True)
@@ -295,69 +295,83 @@ def rows_around(rows, marks):
 
 
 def needs(route, rank, instruction):
-    """Yield each (rank, Instruction) that must be done before an instruction other than U; B counts as I and W."""
+    """Yield what must be done before an instruction other than U: Instructions of the rank, where B counts as I and W, and of a
+    message (its sender, the SEND, its receiver)."""
     op, chunk, micro_batch = instruction
     if op == "F":
         if route.sources(chunk, rank):
-            yield rank, Instruction("RECV_F", chunk, micro_batch)
+            yield Instruction("RECV_F", chunk, micro_batch)
         if route.local_before(chunk, rank):
-            yield rank, Instruction("F", chunk - 1, micro_batch)
+            yield Instruction("F", chunk - 1, micro_batch)
     elif op in ("B", "I"):
-        yield rank, Instruction("F", chunk, micro_batch)
+        yield Instruction("F", chunk, micro_batch)
         if route.receivers(chunk, rank):
-            yield rank, Instruction("RECV_B", chunk, micro_batch)
+            yield Instruction("RECV_B", chunk, micro_batch)
         if route.local_after(chunk, rank):
-            yield rank, Instruction("I", chunk + 1, micro_batch)
+            yield Instruction("I", chunk + 1, micro_batch)
     elif op in ("W", "SEND_B"):
-        yield rank, Instruction("I", chunk, micro_batch)
+        yield Instruction("I", chunk, micro_batch)
     elif op == "SEND_F":
-        yield rank, Instruction("F", chunk, micro_batch)
+        yield Instruction("F", chunk, micro_batch)
     elif op in ("RECV_F", "RECV_B"):
-        yield from ((sender, other_end(instruction)) for sender in peers(route, rank, instruction))
+        yield from ((sender, other_end(instruction), rank) for sender in peers(route, rank, instruction))
 
 
-def execution(schedule):
-    """Yield (rank, Instruction) in an order in which the ranks can do it; Unsound if there is none. Sends wait for nobody."""
-    done, waiting = set(), {}  # waiting: {(rank, Instruction) that is needed: ranks that need it next}
-    position, able = [0] * len(schedule.rows), deque(range(len(schedule.rows)))
-    while able:
-        rank = able.popleft()
-        row = schedule.rows[rank]
-        while position[rank] < len(row):
-            instruction = row[position[rank]]
-            missing = next((need for need in needs(schedule.route, rank, instruction) if need not in done), None)
-            if missing:
-                waiting.setdefault(missing, []).append(rank)
-                break
-            yield rank, instruction
-            position[rank] += 1
-            op, chunk, micro_batch = instruction
-            for made in ("I", "W") if op == "B" else (op,):
-                made = rank, Instruction(made, chunk, micro_batch)
-                done.add(made)
-                able.extend(waiting.pop(made, ()))
-    blocked = {rank: position[rank] for ranks in waiting.values() for rank in ranks}
-    if blocked:
-        (rank, *_), (at, needed) = min((ranks, need) for need, ranks in waiting.items())
-        what = schedule.rows[rank][position[rank]]
-        whose = "which never comes" if at == rank else f"which rank {at} never does"
-        others = ", ".join(f"rank {r} at {schedule.rows[r][place]}" for r, place in sorted(blocked.items())[:8])
+def actions(schedule, rank, times, position):
+    """Yield the actions of a rank that follows its row. times: None where nothing takes time, messages included.
+    position: {rank: where in its row it is}, which is kept up to date."""
+    done = set()
+    for place, instruction in enumerate(schedule.rows[rank]):
+        position[rank] = place
+        if missing := [need for need in needs(schedule.route, rank, instruction) if need not in done]:
+            yield Wait(missing)
+        if times:
+            yield Compute(instruction, times.seconds(rank, instruction))
+        if instruction.op == "B":
+            done |= {instruction._replace(op="I"), instruction._replace(op="W")}
+        done.add(instruction)
+        if instruction.op.startswith("SEND"):
+            for receiver in peers(schedule.route, rank, instruction):
+                key = rank, instruction, receiver
+                yield Message(receiver, key, times.message(rank, receiver, instruction)) if times else Signal(key)
+
+
+def execution(schedule, times=None, per_core=1):
+    """Yield (rank, Instruction, when it starts, when it stops), each rank's in order, if there are times. Unsound if ranks wait
+    for ever. per_core: how many ranks share a core."""
+    position = {}
+    player = Player([actions(schedule, rank, times, position) for rank in range(len(schedule.rows))], per_core)
+    for rank, (action, start, _, stop) in player.run():
+        if isinstance(action, Compute):
+            yield rank, action.what, start, stop
+    if player.waits:
+        rank, needed = min(player.waits.items())
+        what, whose = schedule.rows[rank][position[rank]], "which never comes"
+        if not isinstance(needed, Instruction):
+            sender, needed, _ = needed
+            whose = f"which rank {sender} never does"
+        others = ", ".join(f"rank {r} at {schedule.rows[r][position[r]]}" for r in sorted(player.waits)[:8])
         line = f"ranks wait for ever: {what} of rank {rank} needs {needed}, {whose} before it; waiting: {others}"
-        raise Unsound(line, schedule.rows, blocked)
+        raise Unsound(line, schedule.rows, {rank: position[rank] for rank in player.waits})
 
 
 def check(schedule):
     """Return a complete schedule, or raise Unsound unless ranks can follow it: each does F and B, or F, I and W, once for each
     micro-batch and chunk, with messages; updates take all gradients, alike on all ranks; nobody waits for ever."""
+    check_rows(schedule)
+    for _ in execution(schedule):
+        pass
+    return schedule
+
+
+def check_rows(schedule):
+    """`check`, but not whether ranks wait for ever, which `execution` finds."""
     for rank in range(len(schedule.rows)):
         _check_row(schedule, rank)
     updates = [[instruction for instruction in row if instruction.op == "U"] for row in schedule.rows]
     for rank, found in enumerate(updates):
         if found != updates[0]:
             raise Unsound(f"rank {rank} updates its parameters after other micro-batches than rank 0", schedule.rows, {})
-    for _ in execution(schedule):
-        pass
-    return schedule
 
 
 def _check_row(schedule, rank):

@@ -2,27 +2,13 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import partial
 from typing import NamedTuple
 
-from gridgrad.parallel.grid.virtual_time import Cores, Network, VirtualTime
-from gridgrad.parallel.pipeline.schedule import MESSAGES, Instruction, Schedule, check, other_end, peers
-
-
-class Times:
-    """How long instructions take. Subclasses define `seconds`, and `message` if messages take time."""
-
-    def seconds(self, rank, instruction):
-        """Seconds that a rank is busy with an Instruction; of a SEND or RECV without the flight of the message."""
-        raise NotImplementedError
-
-    def message(self, sender, receiver, instruction):
-        """(latency, seconds on each link) of a SEND_F or SEND_B, for `Network` of `parallel/grid/virtual_time.py`."""
-        return 0.0, 0.0
+from gridgrad.parallel.pipeline.schedule import Instruction, Schedule, check_rows, execution
 
 
 @dataclass(frozen=True)
-class UnitTimes(Times):
+class UnitTimes:
     """Seconds of F, I, W, U and of a message, the same for all ranks and chunks. B takes as long as I and W together."""
 
     forward: float = 1
@@ -32,15 +18,17 @@ class UnitTimes(Times):
     latency: float = 0
 
     def seconds(self, rank, instruction):
+        """Seconds that a rank is busy with an Instruction; of a SEND or RECV without the flight of the message."""
         of_op = {"F": self.forward, "I": self.input, "W": self.weight, "B": self.input + self.weight, "U": self.update}
         return of_op.get(instruction.op, 0)
 
     def message(self, sender, receiver, instruction):
+        """(latency, seconds on each link) of a SEND_F or SEND_B."""
         return self.latency, 0
 
 
 @dataclass(frozen=True)
-class TableTimes(Times):
+class TableTimes:
     """Times from tables. A missing B takes as long as I and W; all else that is missing takes no time."""
 
     table: dict  # {(rank, op, chunk) or (rank, op, chunk, micro-batch): seconds}; the chunk of U is None
@@ -169,14 +157,16 @@ class Simulation:
         return {(rank, *key): updates for rank, of in enumerate(self.kept) for key, updates in of.staleness.items()}
 
 
-def simulate(schedule: Schedule, times: Times | None = None, memory: Memory | None = None, crowd: float = 1) -> Simulation:
+def simulate(
+    schedule: Schedule, times: UnitTimes | TableTimes | None = None, memory: Memory | None = None, crowd: float = 1
+) -> Simulation:
     """Play a schedule of a pipeline in virtual time, without any job.
 
     Parameters
     ----------
     schedule : Schedule
         A complete schedule.
-    times : Times, optional
+    times : UnitTimes or TableTimes, optional
         What each instruction takes. By default a forward pass takes 1 second, a backward pass 2, and messages nothing.
     memory : Memory, optional
         The bytes that a rank keeps for each micro-batch, by default none.
@@ -196,47 +186,12 @@ def simulate(schedule: Schedule, times: Times | None = None, memory: Memory | No
     >>> found.makespan, found.peak_open  # GPipe takes 3 (micro-batches + stages - 1)
     (18, (4, 4, 4))
     """
-    check(schedule)
-    events = _play(schedule, times or UnitTimes(), crowd)
+    check_rows(schedule)
+    events: list[list[Event]] = [[] for _ in schedule.rows]
+    for rank, *event in execution(schedule, times or UnitTimes(), crowd):
+        events[rank].append(Event(*event))
     found = (kept(rank, row, schedule.route.held(rank), memory or Memory()) for rank, row in enumerate(schedule.rows))
     return Simulation(schedule, tuple(map(tuple, events)), tuple(found))
-
-
-def _play(schedule, times, crowd):
-    """For each rank, its Events while all ranks follow their rows."""
-    clock = VirtualTime()
-    network, cores = Network(clock), Cores(clock, len(schedule.rows), crowd)
-    arrived, waiting = Counter(), {}  # messages by (rank, receive); {the same: how many the rank waits for}
-    events = [[] for _ in schedule.rows]
-
-    def live(rank):
-        """A generator of what a rank does, which yields while the rank waits or is busy."""
-        for instruction in schedule.rows[rank]:
-            others = peers(schedule.route, rank, instruction) if instruction.op in MESSAGES else ()
-            if instruction.op.startswith("RECV") and arrived[rank, instruction] < len(others):
-                waiting[rank, instruction] = len(others)
-                yield
-            start, seconds = clock.time, times.seconds(rank, instruction)
-            if seconds:
-                cores.compute(seconds, ranks[rank])
-                yield
-            events[rank].append(Event(instruction, start, clock.time))
-            if instruction.op.startswith("SEND"):
-                for receiver in others:
-                    flight = times.message(rank, receiver, instruction)
-                    network.send(rank, receiver, flight, arrive, receiver, other_end(instruction))
-
-    def arrive(receiver, received):
-        arrived[receiver, received] += 1
-        if arrived[receiver, received] == waiting.get((receiver, received)):
-            ranks[receiver]()
-
-    ranks = [partial(next, live(rank), None) for rank in range(len(schedule.rows))]
-    for go_on in ranks:
-        go_on()
-    while clock.go_on():
-        pass
-    return events
 
 
 def draw(simulation: Simulation, unit: float | None = None, columns: int = 40) -> str:

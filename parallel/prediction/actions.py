@@ -14,21 +14,17 @@ moved behind the sums of gradients, where it is waited for. What else overlaps w
 """
 
 from dataclasses import dataclass
-from functools import partial
 
 from gridgrad.parallel.grid.process_grid import AXES, MODEL, STAGE, GridDescription, places
 from gridgrad.parallel.pipeline.schedule import other_end, peers, with_announcements
-from gridgrad.parallel.prediction.chunk_cost import is_awaited, seconds_of_micro_batch
 from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.pipeline_cost import partition_step_time, partition_work, pipeline_step_time, stage_work
 
 
 @dataclass(frozen=True)
 class Compute:
-    """Computing, copies included. layer: the name of what it belongs to."""
-
-    layer: str
-    seconds: float
+    layer: str  # the name of what it belongs to
+    seconds: float  # copies included
     flops: float = 0.0
 
 
@@ -44,17 +40,13 @@ class Collective:
 
 @dataclass(frozen=True)
 class Send:
-    """A message to a rank. tag: of this message, the same at the receiver, and from 1."""
-
     receiver: int
     nbytes: int
-    tag: int
+    tag: int  # of this message, the same at the receiver, and from 1
 
 
 @dataclass(frozen=True)
 class Expect:
-    """A message from a rank, which may come from now on."""
-
     sender: int
     nbytes: int
     tag: int
@@ -62,8 +54,6 @@ class Expect:
 
 @dataclass(frozen=True)
 class Receive:
-    """A message that was expected, and for which the rank waits."""
-
     sender: int
     nbytes: int
     tag: int
@@ -82,17 +72,17 @@ def step_actions(net, asked, batch_size, machine):
     plan, actions = first.placed.plan, []  # the plan is chosen once, and not for each rank
     for grid in grids:
         cost = Cost(net, grid, plan, batch_size, machine, asked.shares, asked.owners)
-        *works, update = filter(is_awaited, cost.executed)
-        loss = [work for work in cost.executed if not is_awaited(work)]
-        actions.append(list(_of_works([*works, *loss, update], grid, machine, cost.itemsize, cost.seconds_of)))
+        *works, update = [work for work in cost.executed if work.is_awaited]
+        loss = [work for work in cost.executed if not work.is_awaited]
+        actions.append(list(_of_works([*works, *loss, update], grid, machine, cost.itemsize)))
     return actions
 
 
-def _of_works(works, grid, machine, itemsize, seconds_of):
-    """Yield the actions for Works. seconds_of: a function of a Work that is no collective."""
+def _of_works(works, grid, machine, itemsize):
+    """Yield the actions for Works."""
     for work in works:
         if work.group is None:
-            yield Compute(work.layer, seconds_of(work), work.flops)
+            yield Compute(work.layer, work.seconds(machine, grid.size, itemsize), work.flops)
             continue
         if wait := machine.core.get("wait", 0.0):
             yield Compute(work.layer, wait)
@@ -114,7 +104,7 @@ def _of_pipeline(net, asked, batch_size, machine, grids, axis):
             works[others] = stage_work(net, asked, samples, machine, found.cuts, found.schedule.route, grid.coordinates)
         elif others not in works:
             beside = [one for one in grids if one.coordinates | {MODEL: 0} == grid.coordinates | {MODEL: 0}]
-            works[others], *_ = partition_work(net, asked, samples, machine, beside)
+            works[others] = partition_work(net, asked, samples, machine, beside)
         actions.append(list(_of_row(found, works[others], axis, grid)))
     return actions
 
@@ -122,7 +112,6 @@ def _of_pipeline(net, asked, batch_size, machine, grids, axis):
 def _of_row(found, work, axis, grid):
     """Yield the actions of one rank of a pipeline. work: the PipelineWork of the ranks beside it along the axis."""
     rank, route, machine = grid.coordinates[axis], found.schedule.route, work.machine
-    priced = partial(seconds_of_micro_batch, machine=machine, ranks=grid.size, itemsize=work.itemsize)
 
     def received(instruction):
         """Yield (rank, bytes, tag) of the messages of a RECV_F or RECV_B."""
@@ -149,10 +138,10 @@ def _of_row(found, work, axis, grid):
             if step := machine.core.get("step", 0.0):
                 yield Compute("step", step)
             for held in work.held(rank):
-                yield from _of_works(held.works_of(op), grid, machine, work.itemsize, priced)
+                yield from _of_works(held.works_of(op), grid, machine, work.itemsize)
         else:
             held = work.chunks[rank, chunk]
-            yield from _of_works(held.works_of(op), grid, machine, work.itemsize, priced)
+            yield from _of_works(held.works_of(op), grid, machine, work.itemsize)
             if op in "WB" and found.micro_batches > 1 and held.added:
                 yield Compute("add", held.added)
 

@@ -11,35 +11,82 @@
 A chunk is on one stage (`pipeline_step_time`), or it is what a hypergraph partition computes between two exchanges, and every
 rank has its part of it (`partition_step_time`). All times are those of the rank with the most work along the other axes. As in
 training, no barrier divides steps, and no sender waits for a message. Links and shared cores are as in
-`parallel/grid/virtual_time.py`. The planner compares `SCHEDULES` with `MULTIPLES` of micro-batches. Those with the lowest
+`parallel/pipeline/play.py`. The planner compares `SCHEDULES` with `MULTIPLES` of micro-batches. Those with the lowest
 bounds come first, until no other can be faster: passes spread evenly over the ranks, or the longest layer alone, bound it.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import pairwise
-from math import inf
+from itertools import accumulate, pairwise
+from math import inf, prod
 
 from gridgrad.nn.sequence import leaves
-from gridgrad.parallel.grid.process_grid import BATCH, MODEL, STAGE
+from gridgrad.parallel.grid.process_grid import BATCH, MODEL, STAGE, GridDescription
 from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.pipeline.generators import repeat
-from gridgrad.parallel.pipeline.schedule import Route, Schedule
+from gridgrad.parallel.pipeline.schedule import Route, Schedule, shortest
 from gridgrad.parallel.pipeline.simulate import Memory, Simulation, TableTimes, simulate
 from gridgrad.parallel.placement.plan import weighted_in
 from gridgrad.parallel.plans.hypergraph import between_exchanges
-from gridgrad.parallel.plans.place_network import place
-from gridgrad.parallel.prediction.chunk_cost import OPS, chunk_costs, cost_of, layer_costs, message_seconds, planned_cuts
-from gridgrad.parallel.prediction.cost import local_shape
-from gridgrad.parallel.prediction.critical_path import grids_of_ranks
+from gridgrad.parallel.plans.place_network import check_cuts, place
+from gridgrad.parallel.prediction.cost import (
+    STEPS,
+    RankStep,
+    StepPrediction,
+    grids_of_ranks,
+    local_shape,
+    message_seconds,
+    slowest_rank,
+)
 from gridgrad.parallel.prediction.machine import Machine
-from gridgrad.parallel.prediction.step_prediction import RankStep, StepPrediction, gradients_kept, memory_of
-from gridgrad.parallel.prediction.workload import Workload
+from gridgrad.parallel.prediction.workload import Workload, gradients_kept, memory_of
 
-STEPS = 3  # that are played; the last one counts, because the ranks begin it at different times as in training
+OPS = {"forward": "F", "backward": "I", "gradients": "W", "loss": "I", "update": "U"}  # of a schedule, by phases of Works
 SCHEDULES = "zb-h1", "1f1b", "interleaved:2"
 MULTIPLES = 1, 2, 4  # micro-batches for each stage
+
+
+class ChunkCost:
+    """What a chunk costs a rank: in F, I and W for a micro-batch, in U (the sums of gradients and the update) for a step.
+    workload: before the chunk. is_last: whether the loss is behind it."""
+
+    def __init__(self, workload, chunk, grid, machine, is_last):
+        itemsize = workload.itemsize
+        self.taken = prod(workload.shape) * itemsize  # bytes that it takes from the chunk before
+        workload.go(chunk)
+        self.made = prod(workload.shape) * itemsize  # bytes that it makes for the next one
+        if is_last:
+            workload.loss(grid)
+        workload.update(chunk, grid)
+        self.parameters, self.elements = workload.parameters, workload.elements
+        self.postponed, self.shared = workload.postponed, workload.shared
+        self.works = [work for work in workload.executed if work.is_awaited]  # in the order of execution
+
+        self.seconds, self.moving, self.sums = dict.fromkeys("FIWU", 0.0), 0.0, 0.0  # the last two: in collectives, in U
+        self.collectives, self.sent, self.flops = [0, 0], [0, 0], 0  # how many, and their bytes, in the passes and in U
+        for work in (work for work in workload.works if work.is_awaited):
+            op, seconds = OPS[work.phase], work.seconds(machine, grid.size, itemsize)
+            self.seconds[op] += seconds
+            self.flops += work.flops if op != "U" else 0
+            if work.group:
+                self.collectives[op == "U"] += 1
+                self.sent[op == "U"] += work.nbytes
+                self.moving += seconds if op != "U" else 0.0
+                self.sums += seconds if op == "U" else 0.0
+        self.added = 0.0  # seconds of adding the gradients to those of other micro-batches
+        if self.parameters:
+            nbytes = 3 * self.parameters * itemsize
+            self.added = machine.operation_seconds("add.forward", (self.parameters,), 1.0, 0, nbytes, itemsize, grid.size)
+
+    @property
+    def computed(self):
+        """Seconds of the passes."""
+        return sum(self.seconds[op] for op in "FIW")
+
+    def works_of(self, op):
+        """The Works of F, I, W, B or U, in the order of execution."""
+        return [work for work in self.works if OPS[work.phase] in ("IW" if op == "B" else op)]
 
 
 @dataclass(frozen=True)
@@ -64,56 +111,59 @@ class PipelinePrediction(StepPrediction):
 class PipelineWork:
     """What the ranks of a pipeline compute and send for a micro-batch, whatever the schedule."""
 
+    route: Route
     chunks: dict  # {(rank, chunk): ChunkCost}
     sent: dict  # {(sender, receiver, SEND_F or SEND_B, chunk): bytes}
-    sizes: dict  # {axis: ranks}
+    grid: GridDescription
     axis: str  # along which the ranks are
     machine: Machine
     itemsize: int
     copies: dict = field(default_factory=dict)  # {(rank, op, chunk): seconds} of copies into messages and out of them
+    order: TableTimes | None = None  # by which the ranks of a partition choose an order
 
-    def step(self, named, make, micro_batches, cuts=None, gradients=0):
+    def held(self, rank):
+        """The ChunkCosts of a rank."""
+        return [self.chunks[rank, chunk] for chunk in self.route.held(rank)]
+
+    def step(self, named, micro_batches, cuts=None, gradients=0):
         """The PipelinePrediction of a ScheduleSpec. gradients: of all parameters, kept of other minibatches."""
-        ranks = self.sizes.get(self.axis, 1)
+        ranks = self.route.ranks
+        make = partial(named.schedule_on, self.route, times=self.order) if self.order else partial(named.schedule, ranks)
         if named.in_flight:
             settled = ranks + min(named.in_flight, 4 * ranks)  # minibatches until the pipeline is full, or drains again
             schedule, steps, counted = named.complete(make(4 * settled)), 1, (settled, 3 * settled)
         else:
             schedule, steps, counted = named.complete(make(micro_batches)), STEPS, (STEPS - 2, STEPS - 1)
-        times, memory = self._times(micro_batches), self._memory(bool(named.in_flight) and named.stash)
+        of_places = [{place: getattr(cost, what) * self.itemsize for place, cost in self.chunks.items()}
+                     for what in ("elements", "postponed", "parameters")]  # fmt: skip
+        times, memory = self._times(micro_batches), Memory(*of_places, bool(named.in_flight) and named.stash)
         played = simulate(repeat(schedule, steps), times, memory, self.machine.sharing[1])
         updates = [[event.stop for event in row if event.instruction.op == "U"] for row in played.events]
         first, last = (max(ends[number] for ends in updates) for number in counted)
         seconds = (last - first) / (counted[1] - counted[0])
+
         gradients += gradients_kept(micro_batches)
         found = tuple(self._rank_step(rank, played, seconds, micro_batches, gradients) for rank in range(ranks))
-        parts = self._parts(max(range(ranks), key=lambda rank: found[rank].busy), found, micro_batches)
+        slowest = max(range(ranks), key=lambda rank: found[rank].busy)
+        held, mine = self.held(slowest), found[slowest]
+        parts = {"gradients": sum(chunk.sums for chunk in held), "waiting": mine.waiting}
+        parts["activations"] = micro_batches * sum(chunk.moving for chunk in held)
+        parts["update"] = sum(chunk.seconds["U"] for chunk in held) - parts["gradients"]
+        parts["compute"] = mine.busy - parts["update"] - parts["gradients"] - parts["activations"]
         how = named.name, micro_batches, cuts, self.chunks, schedule
         return PipelinePrediction(seconds, found, parts, *how, times, played, counted)
 
-    def held(self, rank):
-        """The ChunkCosts of a rank."""
-        return [chunk for (place, _), chunk in self.chunks.items() if place == rank]
-
     def _times(self, micro_batches):
         """The TableTimes of the instructions, while all ranks compute."""
-        core, table = self.machine.core, dict(self.copies)
+        core, table, flights = self.machine.core, dict(self.copies), {}
         for (rank, chunk), cost in self.chunks.items():
             for op in "FIW":
                 table[rank, op, chunk] = cost.seconds[op] + (cost.added if op == "W" and micro_batches > 1 else 0.0)
             table[rank, "U", None] = table.get((rank, "U", None), core.get("step", 0.0)) + cost.seconds["U"]
-        flights = {}
         for (sender, receiver, *send), nbytes in self.sent.items():
-            latency, occupied = message_seconds(self.sizes, self.machine, sender, receiver, nbytes, self.axis)
+            latency, occupied = message_seconds(self.grid, self.axis, self.machine, sender, receiver, nbytes)
             flights[sender, receiver, *send] = latency + core.get("wait", 0.0), occupied
         return TableTimes(table, flights)
-
-    def _memory(self, stash):
-        """The Memory of activations, of the gradients that W needs between I and W, and of parameters."""
-        activations = {place: cost.elements * self.itemsize for place, cost in self.chunks.items()}
-        postponed = {place: cost.postponed * self.itemsize for place, cost in self.chunks.items()}
-        weights = {place: cost.parameters * self.itemsize for place, cost in self.chunks.items()}
-        return Memory(activations, postponed, weights, stash)
 
     def _rank_step(self, rank, played, seconds, micro_batches, gradients):
         """The RankStep of a rank. seconds: of a step."""
@@ -121,27 +171,19 @@ class PipelineWork:
         busy = played.busy[rank] / sum(one.op == "U" for one in row)
         received = sum(one.op.startswith("RECV") for one in row) * micro_batches / played.schedule.micro_batches
         sent = [nbytes for (sender, *_), nbytes in self.sent.items() if sender == rank]
-        parameters, waiting = sum(chunk.parameters for chunk in held), max(0.0, seconds - busy)
+        parameters = sum(chunk.parameters for chunk in held)
         # activations: all that is kept for micro-batches, versions of parameters too; the rest is for one of them at a time
         kept = played.peak_memory[rank] // self.itemsize - parameters
         shared = map(max, zip(*(chunk.shared for chunk in held)))
         return RankStep(
             busy,
-            waiting,
+            max(0.0, seconds - busy),
             bytes=micro_batches * (sum(sent) + sum(chunk.sent[0] for chunk in held)) + sum(chunk.sent[1] for chunk in held),
             messages=micro_batches * len(sent),
             collectives=round(received) + sum(chunk.collectives[0] * micro_batches + chunk.collectives[1] for chunk in held),
             memory_of=memory_of(self.itemsize, parameters, kept, *shared, gradients),
             open=played.peak_open[rank],
         )
-
-    def _parts(self, rank, ranks, micro_batches):
-        """The `parts` of the StepPrediction that a rank bounds. ranks: the RankSteps of all."""
-        held, mine = self.held(rank), ranks[rank]
-        sums, moving = sum(chunk.sums for chunk in held), micro_batches * sum(chunk.moving for chunk in held)
-        update = sum(chunk.seconds["U"] for chunk in held) - sums
-        compute = mine.busy - update - sums - moving
-        return {"compute": compute, "update": update, "gradients": sums, "activations": moving, "waiting": mine.waiting}
 
 
 # ----- stages
@@ -160,8 +202,7 @@ def pipeline_step_time(net, asked, batch_size, machine):
         layers = layer_costs(net, asked, samples, machine)
         cuts = planned_cuts(layers, asked, machine, named, micro_batches, net.dtype.itemsize)
     named.check_cuts(cuts, stages)
-    work = stage_work(net, asked, samples, machine, cuts, named.route(stages))
-    return work.step(named, partial(named.schedule, stages), micro_batches, tuple(cuts))
+    return stage_work(net, asked, samples, machine, cuts, named.route(stages)).step(named, micro_batches, tuple(cuts))
 
 
 def stage_work(net, asked, samples, machine, cuts, route, at=None):
@@ -171,7 +212,63 @@ def stage_work(net, asked, samples, machine, cuts, route, at=None):
     for chunk, (before, here) in enumerate(pairwise(stage for (stage,) in route.places), 1):
         if before != here:
             sent[before, here, "SEND_F", chunk - 1] = sent[here, before, "SEND_B", chunk] = costs[chunk].taken
-    return PipelineWork(chunks, sent, asked.grid, STAGE, machine, net.dtype.itemsize)
+    grid = GridDescription(asked.grid, None, machine.node["ranks"])
+    return PipelineWork(route, chunks, sent, grid, STAGE, machine, net.dtype.itemsize)
+
+
+def chunk_costs(net, asked, samples, machine, cuts, at=None):
+    """The ChunkCost of each chunk, whatever stage it is on, for `samples` of a global micro-batch. at: coordinates of the rank
+    along the other axes, by default of the one with the most work. ValueError if plan, shares or cuts do not fit."""
+    check_cuts(cuts, net.layers)
+    at = slowest_rank(net, asked, *machine.sharing).coordinates if at is None else at
+    grid = GridDescription(asked.grid, at | {STAGE: 0}, machine.node["ranks"])
+    placed = place(net, grid, asked.plan, asked.shares, None, cuts, [0] * (len(cuts) + 1))  # as if one rank had all chunks
+    found = []
+    for number, chunk in enumerate(placed.chunks):
+        workload = Workload(local_shape(placed.between[number], samples, grid), samples, net.dtype.itemsize)
+        workload.first = number == 0
+        found.append(ChunkCost(workload, chunk, grid, machine, number == len(cuts)))
+    return found
+
+
+def layer_costs(net, asked, samples, machine):
+    """The ChunkCost of each layer of `net.layers` as a chunk of its own."""
+    return chunk_costs(net, asked, samples, machine, [*range(1, len(net.layers))])
+
+
+def planned_cuts(layers, asked, machine, named, micro_batches, itemsize):
+    """Where in `net.layers` the second and later chunks begin, so that the one that takes longest for a micro-batch, with the
+    messages it waits for, is short and all fit the memory, if any cuts do. layers: of `layer_costs`. named: a ScheduleSpec."""
+    # each chunk of a rank may take the same part of its memory
+    grid, memory = GridDescription(asked.grid, None, machine.node["ranks"]), asked.memory or inf
+    ranks = asked.grid[STAGE]
+    route = named.route(ranks)
+    open_at_most = {}
+    for row in simulate(named.complete(named.schedule(ranks, micro_batches))).kept:
+        open_at_most |= row.of_chunk
+    places = [place for (place,) in route.places]
+    seconds = [0.0, *accumulate(layer.computed for layer in layers)]
+    parameters = [0, *accumulate(layer.parameters for layer in layers)]
+    elements = [0, *accumulate(layer.elements for layer in layers)]
+    taken = [*(layer.taken for layer in layers), layers[-1].made]  # a chunk without layers takes what others have made
+
+    def needed(chunk, start, end):
+        versions = open_at_most[chunk] if named.in_flight and named.stash else 1
+        kept, gradients = elements[end] - elements[start], gradients_kept(micro_batches)
+        held, shared = parameters[end] - parameters[start], map(max, zip((0, 0), *(one.shared for one in layers[start:end])))
+        return sum(memory_of(itemsize, held, open_at_most[chunk] * kept, *shared, gradients, versions).values())
+
+    def longest(chunk, start, end):
+        found = seconds[end] - seconds[start]
+        if chunk and places[chunk] != places[chunk - 1]:
+            found += 2 * sum(message_seconds(grid, STAGE, machine, places[chunk - 1], places[chunk], taken[start]))
+        return found
+
+    def fitting(chunk, start, end):
+        fits = needed(chunk, start, end) <= memory / len(route.held(places[chunk]))
+        return longest(chunk, start, end) if fits else inf
+
+    return shortest(len(layers), route.chunks, fitting) or shortest(len(layers), route.chunks, longest)
 
 
 @dataclass(frozen=True)
@@ -234,47 +331,37 @@ def partition_step_time(net, asked, batch_size, machine):
     if micro_batches > (1 if named.in_flight else batch_size):
         raise ValueError(f"pipeline {named.name} has no {micro_batches} micro-batches of a minibatch of {batch_size}")
     samples = -(-batch_size // micro_batches)
-    work, route, works = partition_work(net, asked, samples, machine, grids_of_ranks(net, asked, machine))
-    order = times_of_work(works)
-    others = (named.in_flight or 1) - 1  # gradients of several minibatches at a time
-    return work.step(named, lambda count: named.schedule_on(route, count, order), micro_batches, gradients=others)
+    work = partition_work(net, asked, samples, machine, grids_of_ranks(net, asked, machine))
+    return work.step(named, micro_batches, gradients=(named.in_flight or 1) - 1)  # of several minibatches at a time
 
 
 def partition_work(net, asked, samples, machine, grids):
-    """(PipelineWork, Route, [`chunk_works` of each rank]) of parts with owners. samples: of a global micro-batch."""
-    parts, senders, copies, sent, works = {}, {}, {}, {}, []
+    """The PipelineWork of parts with owners. samples: of a global micro-batch. grids: of the ranks along the axis."""
+    itemsize, parts, senders, copies, sent, works = net.dtype.itemsize, {}, [{}], {}, {}, []
     for rank, grid in enumerate(grids):
-        work, costs, exchanged = _of_rank(net, grid, asked, samples, machine)
-        works.append(work)
-        parts |= {(rank, number): cost for number, cost in enumerate(costs)}
-        for number, (messages, seconds) in enumerate(exchanged, 1):
-            chunks = {"SEND_F": number - 1, "RECV_F": number, "SEND_B": number, "RECV_B": number - 1}
-            copies |= {(rank, op, chunks[op]): taken for op, taken in seconds.items()}
-            for op, other, nbytes in messages:
-                sent[rank, other, op, chunks[op]] = nbytes
-                if op == "SEND_F":
-                    senders.setdefault(number, {}).setdefault(other, []).append(rank)
-    route = Route.everywhere(len(grids), [senders.get(number, {}) for number in range(len(works[0]))])
-    return PipelineWork(parts, sent, asked.grid, MODEL, machine, net.dtype.itemsize, copies), route, works
+        placed = place(net, grid, asked.plan, None, asked.owners)
+        chunks, exchanges = between_exchanges(placed.layers)
+        works.append(chunk_works(placed, chunks, grid))
+        senders += [{} for _ in chunks[len(senders) :]]
+        shape, first = local_shape(placed.input, samples, grid), True
+        for number, chunk in enumerate(chunks):
+            if number:
+                ops = {"SEND_F": number - 1, "RECV_F": number, "SEND_B": number, "RECV_B": number - 1}  # and their chunks
+                shape, messages, seconds = exchanged(exchanges[number - 1], shape, samples, itemsize, machine, grid)
+                copies |= {(rank, op, ops[op]): taken for op, taken in seconds.items()}
+                for op, other, nbytes in messages:
+                    sent[rank, other, op, ops[op]] = nbytes
+                    if op == "SEND_F":
+                        senders[number].setdefault(other, []).append(rank)
+            workload = Workload(shape, samples, itemsize)
+            workload.first = first
+            parts[rank, number] = ChunkCost(workload, chunk, grid, machine, number == len(chunks) - 1)
+            shape, first = workload.shape, workload.first
+    route = Route.everywhere(len(grids), senders)
+    return PipelineWork(route, parts, sent, grids[0], MODEL, machine, itemsize, copies, times_of_work(works))
 
 
-def _of_rank(net, grid, asked, samples, machine):
-    """(the `chunk_works` of a rank, the ChunkCosts of its chunks, for each exchange what `_exchanged` says of it)."""
-    placed, itemsize = place(net, grid, asked.plan, None, asked.owners), net.dtype.itemsize
-    chunks, exchanges = between_exchanges(placed.layers)
-    shape, first, costs, exchanged = local_shape(placed.input, samples, grid), True, [], []
-    for number, chunk in enumerate(chunks):
-        if number:
-            shape, *found = _exchanged(exchanges[number - 1], shape, samples, itemsize, machine, grid)
-            exchanged.append(found)
-        workload = Workload(shape, samples, itemsize)
-        workload.first = first
-        costs.append(cost_of(workload, chunk, grid, machine, number == len(chunks) - 1))
-        shape, first = workload.shape, workload.first
-    return chunk_works(placed, chunks, grid), costs, exchanged
-
-
-def _exchanged(exchange, shape, samples, itemsize, machine, grid):
+def exchanged(exchange, shape, samples, itemsize, machine, grid):
     """(shape behind an exchange, [(SEND_F or SEND_B, receiver, bytes)], {SEND_F, RECV_F, SEND_B or RECV_B: seconds of copies})
     of a rank. shape: of its array before the exchange, samples first."""
     workload = Workload(shape, samples, itemsize)
@@ -282,7 +369,7 @@ def _exchanged(exchange, shape, samples, itemsize, machine, grid):
     workload.go([exchange])
     messages, seconds, gone = [], dict.fromkeys(("SEND_F", "RECV_F", "SEND_B", "RECV_B"), 0.0), set()
     for work in workload.works:
-        way = OPS[work.phase].replace("I", "B")
+        way = "F" if work.phase == "forward" else "B"
         if work.group:
             gone.add(way)
             messages += [(f"SEND_{way}", other, nbytes) for other, nbytes in work.messages(itemsize).items()]

@@ -26,12 +26,11 @@ from gridgrad.parallel.placement.plan import OUTPUTS
 from gridgrad.parallel.plans.hypergraph import HYPERGRAPH, Owners
 from gridgrad.parallel.plans.place_network import checked
 from gridgrad.parallel.plans.plans import FEWEST_BYTES, PLANS, plans_of, words_of
-from gridgrad.parallel.prediction.cost import Cost, cost_of_slowest_rank
-from gridgrad.parallel.prediction.critical_path import costs_of_ranks, played
+from gridgrad.parallel.prediction.cost import Cost, StepPrediction, cost_of_slowest_rank, costs_of_ranks, played
 from gridgrad.parallel.prediction.pipeline_cost import PipelinePrediction, Pipelines
 from gridgrad.parallel.prediction.placement_spec import OPEN, PlacementSpec
 from gridgrad.parallel.prediction.plan_search import PlanProblem, PlanSearch
-from gridgrad.parallel.prediction.step_prediction import StepPrediction, memory_of
+from gridgrad.parallel.prediction.workload import memory_of
 
 TOLERANCE = 0.03  # predictions that differ by less, relative, count as equal: the model is no more exact than that
 BATCH_SIZE = 128  # samples of a global minibatch, where nobody says how many

@@ -16,10 +16,10 @@ from gridgrad.parallel.grid.group import MAX_ELEMENTS
 from gridgrad.parallel.grid.process_grid import AXES
 from gridgrad.parallel.placement.layer_kinds import kind_of
 from gridgrad.parallel.placement.redistribute import Redistribute
-from gridgrad.parallel.prediction.step_prediction import memory_of
 
 LONGEST_RUN = 1024  # beyond it, copies get no faster
 GRADIENT_BUFFERS = 2  # for gradients of activations: that of a layer's output and that of its input; one more in branches
+OPTIMIZER_ARRAYS = 1  # that the optimizer keeps, each as large as the parameters: one for SGD with momentum
 LOSS = 3  # numbers that ranks sum with the loss: its value, and two that tell whether all have as many samples
 
 
@@ -38,11 +38,17 @@ class Work:
     most: float = 0.0  # bytes of the rank that sends or receives the most, where that is known and more than `nbytes`
     overlaps: tuple = ()  # the Works that run while a collective is under way, and call MPI so that it makes progress
     move: object = None  # the Move of activations or kernels, which knows its messages
+    of_step: bool = False  # whether what a whole step takes once counts with it: `step` of a machine file
 
     @property
     def is_exchange(self):
         """Whether each rank waits only for messages of its own."""
         return self.name == "exchange"
+
+    @property
+    def is_awaited(self):
+        """Whether a rank of a pipeline waits for it, as it does not for the sum of the value of the loss."""
+        return self.phase != "loss" or self.group is None
 
     def messages(self, itemsize=4):
         """The messages of this rank, {rank of the group: bytes}; None where all ranks work together in an algorithm."""
@@ -53,7 +59,7 @@ class Work:
         """Predicted seconds on a Machine of which `ranks` ranks are in use."""
         if self.group is None:
             seconds = machine.operation_seconds(self.name, self.sizes, self.scale, self.flops, self.nbytes, itemsize, ranks)
-            return seconds + machine.core.get("step", 0.0) * (self.name == "loss")
+            return seconds + (machine.core.get("step", 0.0) if self.of_step else 0.0)
         hidden = sum(work.seconds(machine, ranks, itemsize) for work in self.overlaps)
         nbytes = max(self.nbytes, self.most)
         seconds = machine.collective_seconds(self.name, self.group, ranks, nbytes) + machine.core.get("wait", 0.0)
@@ -104,7 +110,7 @@ class Workload:
     def step(self, layers, grid):
         """Add a whole training step: all layers of a network, the loss, the gradient reductions and the update."""
         self.go(layers)
-        self.loss(grid)
+        self.loss(grid, of_step=True)
         self.update(layers, grid)
 
     @property
@@ -131,11 +137,11 @@ class Workload:
         """Elements of what layers use in turn: the buffers for gradients of activations, and the memory that they work in."""
         return sum(nlargest(self.buffers, self.passed)), sum(self.scratch.values())
 
-    def loss(self, grid):
+    def loss(self, grid, of_step=False):
         """Add the loss: its own computation, and the all-reduce of its value, which overlaps with backward."""
         self.name = "loss"
         self.keep(prod(self.shape))
-        self.compute("loss", "loss", (prod(self.shape),), 0, 4 * prod(self.shape))
+        self.compute("loss", "loss", (prod(self.shape),), 0, 4 * prod(self.shape), of_step=of_step)
         backward = tuple(work for work in self.works if work.group is None and work.phase in ("gradients", "backward"))
         self.all_reduce_doubles("loss", LOSS, grid.group(*AXES), backward)
 
@@ -160,8 +166,8 @@ class Workload:
         if scratch:
             self.scratch = scratch_sizes.largest(self.scratch, scratch)
 
-    def compute(self, phase, name, sizes, flops, elements, scale=1.0):
-        self.works.append(Work(self.name, phase, name, sizes, flops, elements * self.itemsize, scale))
+    def compute(self, phase, name, sizes, flops, elements, scale=1.0, of_step=False):
+        self.works.append(Work(self.name, phase, name, sizes, flops, elements * self.itemsize, scale, of_step=of_step))
         return self.works[-1]
 
     def communicate(self, phase, kind, group, elements, overlaps=(), most=0, move=None):
@@ -218,3 +224,21 @@ class Workload:
         for run, elements in unpacked.items():
             self.pack(phase, elements, run)
         return move.there
+
+
+def memory_of(itemsize, parameters, activations, gradients_of_activations, scratch=0, gradients=1, versions=1):
+    """{what: bytes} that a rank needs, from numbers of elements of `itemsize` bytes; activations with masks and buffers of
+    messages. gradients, versions: how many of all parameters it keeps, such as the gradient of a micro-batch beside the sum."""
+    return {
+        "parameters": versions * parameters * itemsize,
+        "gradients": gradients * parameters * itemsize,
+        "optimizer": OPTIMIZER_ARRAYS * parameters * itemsize,
+        "activations": activations * itemsize,
+        "gradients of activations": gradients_of_activations * itemsize,
+        "scratch": scratch * itemsize,
+    }
+
+
+def gradients_kept(micro_batches):
+    """How many gradients of all parameters a rank keeps: that of a micro-batch, and the sum if there are several."""
+    return 1 + (micro_batches > 1)

@@ -31,7 +31,7 @@ from gridgrad.nn.sequential import Sequential
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.group import COMPLETE, Call, Tally, Transfer, pieces
 from gridgrad.parallel.grid.process_grid import ProcessGrid
-from gridgrad.parallel.grid.virtual_time import Link, VirtualTime
+from gridgrad.parallel.pipeline.play import Link, VirtualTime
 from gridgrad.parallel.protocols.protocol import BETWEEN_WORKERS
 from gridgrad.parallel.protocols.workers import NUMBERS, Workers, filled
 from gridgrad.parallel.training.distribute import distribute

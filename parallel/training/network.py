@@ -21,7 +21,7 @@ from gridgrad.parallel.grid.process_grid import BATCH, ProcessGrid
 from gridgrad.parallel.job.waiting import meet
 from gridgrad.parallel.pipeline.schedule import Route, Schedule
 from gridgrad.parallel.pipeline.schedule_names import ScheduleSpec
-from gridgrad.parallel.pipeline.simulate import Times, simulate
+from gridgrad.parallel.pipeline.simulate import TableTimes, simulate
 from gridgrad.parallel.placement.layout import gather_blocks
 from gridgrad.parallel.placement.partition import Partition, size
 from gridgrad.parallel.plans.place_network import Placed
@@ -40,7 +40,7 @@ class StageMap:
     chunks: dict  # {number: layers} of this rank
     boundaries: dict  # {number of a chunk: the boundary before it}
     route: Route
-    times: Times | None = None  # by which the order of a schedule is chosen
+    times: TableTimes | None = None  # by which the order of a schedule is chosen
     cuts: tuple | None = None  # the positions of the layers with which the second and later chunks begin
     _schedules: dict = field(default_factory=dict)  # {number of micro-batches: Schedule}
 

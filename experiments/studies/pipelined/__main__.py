@@ -42,7 +42,7 @@ from gridgrad.parallel.pipeline.generators import repeat
 from gridgrad.parallel.pipeline.simulate import Memory, TableTimes, simulate
 from gridgrad.parallel.placement.partition import Partition, size
 from gridgrad.parallel.prediction import machine
-from gridgrad.parallel.prediction.critical_path import step_time
+from gridgrad.parallel.prediction.cost import step_time
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines, partition_step_time, pipeline_step_time
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from gridgrad.parallel.prediction.planner import Planner

@@ -4,7 +4,7 @@ import pytest
 
 from gridgrad.parallel.pipeline.generators import asynchronous, complete, gpipe, interleaved, one_f_one_b, repeat, zb_h1, zbv
 from gridgrad.parallel.pipeline.schedule import Instruction, Route, Unsound, rows_around
-from gridgrad.parallel.pipeline.simulate import Memory, TableTimes, Times, UnitTimes, draw, kept, simulate
+from gridgrad.parallel.pipeline.simulate import Memory, TableTimes, UnitTimes, draw, kept, simulate
 from tests.parallel.pipeline.brute_force import idle_between
 
 
@@ -44,7 +44,7 @@ def test_a_receive_waits_for_the_last_of_its_messages(late):
 
 
 def test_ranks_are_busy_with_messages():
-    class Copies(Times):
+    class Copies(UnitTimes):
         def seconds(self, rank, instruction):
             return 0.25 if "_" in instruction.op else 1
 

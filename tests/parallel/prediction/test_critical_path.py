@@ -8,11 +8,9 @@ import pytest
 from gridgrad.nn import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential
 from gridgrad.parallel.grid.process_grid import GridDescription
 from gridgrad.parallel.plans.hypergraph import Owners
-from gridgrad.parallel.prediction.cost import cost_of_slowest_rank
-from gridgrad.parallel.prediction.critical_path import AHEAD, played, step_time
+from gridgrad.parallel.prediction.cost import AHEAD, RankStep, cost_of_slowest_rank, played, step_time
 from gridgrad.parallel.prediction.machine import Machine, names, read
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
-from gridgrad.parallel.prediction.step_prediction import RankStep
 from gridgrad.parallel.prediction.workload import Work
 from tests.parallel.prediction.test_cost import dense, images
 

@@ -10,8 +10,7 @@ from gridgrad.nn.sequence import leaves
 from gridgrad.parallel.grid.process_grid import GridDescription, ProcessGrid
 from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.plans.hypergraph import Owners
-from gridgrad.parallel.prediction.cost import Cost
-from gridgrad.parallel.prediction.critical_path import step_time
+from gridgrad.parallel.prediction.cost import Cost, step_time
 from gridgrad.parallel.prediction.machine import read
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines, partition_step_time
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec

@@ -10,15 +10,18 @@ from gridgrad.nn import Conv2d, Flatten, Linear, ReLU, Sequential
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.grid.process_grid import STAGE, GridDescription
 from gridgrad.parallel.pipeline import schedule_names
-from gridgrad.parallel.prediction.chunk_cost import chunk_costs, layer_costs, message_seconds, planned_cuts
-from gridgrad.parallel.prediction.cost import Cost
+from gridgrad.parallel.prediction.cost import Cost, message_seconds
 from gridgrad.parallel.prediction.machine import SHIPPED, Machine, read
-from gridgrad.parallel.prediction.pipeline_cost import Pipelines, pipeline_step_time
+from gridgrad.parallel.prediction.pipeline_cost import Pipelines, chunk_costs, layer_costs, pipeline_step_time, planned_cuts
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from tests.parallel.pipeline.test_cuts import longest
 
 CORI, SLOW = read("cori-haswell"), read("ethernet-1g")
 NEARLY = pytest.approx
+
+
+def of_message(sizes, machine, *message):
+    return message_seconds(GridDescription(sizes, None, machine.node["ranks"]), STAGE, machine, *message)
 
 
 def fast(**core):
@@ -98,12 +101,12 @@ def test_times_are_the_known_ones_of_each_schedule(stages, micro_batches):
 def test_messages_delay_the_stages():
     net = alike(4)
     near, far = (pipelined(net, {STAGE: 2}, 64, machine, "sequential", 4, (2,)) for machine in (fast(), SLOW))
-    sent = sum(message_seconds({STAGE: 2}, SLOW, 0, 1, 16 * 64 * 4))
+    sent = sum(of_message({STAGE: 2}, SLOW, 0, 1, 16 * 64 * 4))
     assert far.seconds > 4 * 2 * sent and near.seconds < far.seconds
     assert far.seconds == NEARLY(sum(rank.busy for rank in far.ranks) + 4 * 2 * sent, rel=0.02)
     flights = far.times.flights
     assert set(flights) == {(0, 1, "SEND_F", 0), (1, 0, "SEND_B", 1)}
-    on_node, across = (message_seconds({STAGE: 4, "model": 2}, replace(SLOW, node=SLOW.node | {"ranks": 4}), 0, to, 1000)
+    on_node, across = (of_message({STAGE: 4, "model": 2}, replace(SLOW, node=SLOW.node | {"ranks": 4}), 0, to, 1000)
                        for to in (1, 2))  # fmt: skip
     assert sum(on_node) < sum(across)
 
@@ -144,7 +147,7 @@ def test_planned_cuts_make_the_longest_chunk_as_short_as_possible():
         taken = [*(layer.taken for layer in layers), layers[-1].made]
 
         def seconds(chunk, start, end):
-            arrives = 2 * sum(message_seconds(sizes, machine, chunk - 1, chunk, taken[start])) if chunk else 0  # noqa: B023
+            arrives = 2 * sum(of_message(sizes, machine, chunk - 1, chunk, taken[start])) if chunk else 0  # noqa: B023
             return sum(layer.computed for layer in layers[start:end]) + arrives  # noqa: B023
 
         cuts = planned_cuts(layers, PlacementSpec(sizes), machine, schedule_names.parse("1f1b"), 8, 4)

@@ -9,11 +9,11 @@ from gridgrad.experiments.parts.explain_plan import why_lost
 from gridgrad.nn import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.choose.reductions import fastest
+from gridgrad.parallel.prediction.cost import RankStep, StepPrediction
 from gridgrad.parallel.prediction.machine import Machine
 from gridgrad.parallel.prediction.pipeline_cost import PipelinePrediction, Pipelines
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from gridgrad.parallel.prediction.planner import TOLERANCE, Candidate, Planner, order
-from gridgrad.parallel.prediction.step_prediction import RankStep, StepPrediction
 
 NOISE = 0.1  # measurements differ by so much, relative
 

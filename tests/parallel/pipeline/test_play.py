@@ -1,8 +1,8 @@
-"""Virtual time: the order of events, cores that ranks share, and links. Times are sums of powers of two, so they are exact."""
+"""Virtual time: the order of events, cores that ranks share, and messages. Times are sums of powers of two, so exact."""
 
 import pytest
 
-from gridgrad.parallel.grid.virtual_time import Cores, Link, Network, VirtualTime
+from gridgrad.parallel.pipeline.play import Cores, Link, Message, Player, VirtualTime, Wait
 
 
 def played(clock):
@@ -17,8 +17,11 @@ def test_events_come_in_the_order_of_time_place_and_what_was_said_first():
         clock.at(time, found.append, name, place=place)
     clock.at(1, clock.at, 0, found.append, "late")  # what should have happened before now happens now
     assert clock.go_on() and found == ["a"]
-    assert clock.go_on_together() and found == ["a", "b", "c", "late", "d"] and clock.time == 1
-    assert clock.go_on_together() and not clock.go_on() and not clock.go_on_together() and found[-1] == "e"
+    assert clock.go_on() and clock.more_now and clock.time == 1
+    while clock.more_now:
+        clock.go_on()
+    assert found == ["a", "b", "c", "late", "d"]
+    assert clock.go_on() and not clock.more_now and not clock.go_on() and found[-1] == "e"
 
 
 @pytest.mark.parametrize(
@@ -57,12 +60,10 @@ def test_a_link_does_one_thing_after_another():
 
 def arrivals(*messages):
     """When messages arrive that are sent at the time 0. Each is (sender, receiver, latency, occupied)."""
-    clock, found = VirtualTime(), {}
-    network = Network(clock)
+    ranks = [[], [], [], [], *([Wait((number,))] for number in range(len(messages)))]  # who sends, who waits for which
     for number, (sender, receiver, *times) in enumerate(messages):
-        network.send(sender, receiver, tuple(times), lambda number=number: found.update({number: clock.time}))
-    played(clock)
-    return [found[number] for number in range(len(messages))]
+        ranks[sender].append(Message(receiver, number, tuple(times)))
+    return [span.stop for _, span in sorted(Player(ranks).run())]
 
 
 def test_messages_of_one_rank_leave_one_after_another_and_their_latencies_overlap():
