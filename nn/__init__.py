@@ -16,7 +16,7 @@ from gridgrad.nn.layers.linear import Linear, SparseLinear, TiedAutoencoder
 from gridgrad.nn.layers.normalisation import BatchNorm, LocalResponseNorm
 from gridgrad.nn.layers.pool import AvgPool2d, MaxPool2d
 from gridgrad.nn.losses import LOSSES, MSE, EarlyStopping, SoftmaxCrossEntropy
-from gridgrad.nn.optimizers.optimizer import OPTIMIZERS, SGD, Adadelta, Adagrad, Adam
+from gridgrad.nn.optimizers import OPTIMIZERS, SGD, Adadelta, Adagrad, Adam
 from gridgrad.nn.sequential import Sequential
 
 __all__ = [

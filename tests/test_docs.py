@@ -206,6 +206,7 @@ SMALL = {
     "gridgrad explain --net mlp:4096,4096,relu --ranks 4 --grid batch=2,model=2 --export chakra --format chakra": Small(
         how="parse", why="it needs a package that is not installed everywhere"
     ),
+    "gridgrad checkpoints runs/mnist --export arrays.h5": Small(how="parse", why="tests/experiments/test_resume.py does it"),
     "gridgrad study simulators --ranks 2,4,16 --out simulators.json": Small(how="parse", why=SIMGRID),
     "gridgrad study simulators --ranks 2 --measured predictions.json --machine machine.json --out simulators.json": Small(
         how="parse", why=SIMGRID

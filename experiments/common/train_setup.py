@@ -16,7 +16,7 @@ from gridgrad.experiments.common.meaning import check_options
 from gridgrad.experiments.common.options import check_writable, shares_of, user_input
 from gridgrad.nn import OPTIMIZERS, network_summary
 from gridgrad.nn.files.whole_files import resolved
-from gridgrad.nn.optimizers import schedules
+from gridgrad.nn.optimizers import parse_schedule
 from gridgrad.parallel.calibration.this_machine import machine_of_job, memory_of_machine, memory_of_rank
 from gridgrad.parallel.choose.parallelize import ALTERNATIVES, PARTITIONS
 from gridgrad.parallel.choose.shares import measured_shares
@@ -158,7 +158,7 @@ def in_words(proposal):
 
 def make_optimizer(args, net, steps):
     """The optimizer that the completed options name. steps: of the whole run, for its schedule."""
-    schedule = schedules.parse(args.schedule, args.lr, steps)
+    schedule = parse_schedule(args.schedule, args.lr, steps)
     own = {option: getattr(args, option) for option in DEFAULTS[args.optimizer] if option != "lr"}
     return OPTIMIZERS[args.optimizer](net, schedule, l2=args.l2, l1=args.l1, **own)
 

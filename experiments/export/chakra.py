@@ -18,10 +18,10 @@ names of the groups are numbers, and the ranks of each are in a file that ASTRA-
 import json
 from pathlib import Path
 
+from gridgrad.experiments.export.actions import Collective, Compute, Expect, Send
 from gridgrad.experiments.export.operations import operations
 from gridgrad.experiments.export.rounds import meetings
 from gridgrad.nn.files.whole_files import write_text, written_whole
-from gridgrad.parallel.prediction.actions import Collective, Compute, Expect, Send
 
 TRACE, GROUPS = "step.{}.et", "groups.json"
 SCHEMA = "1.0.0"  # which the traces of the package's own generator name

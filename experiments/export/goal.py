@@ -6,10 +6,10 @@ seconds; collectives are messages (`experiments/export/rounds.py`). GOAL has no 
 
 from pathlib import Path
 
+from gridgrad.experiments.export.actions import Compute, Expect, Send
 from gridgrad.experiments.export.operations import operations
 from gridgrad.experiments.export.rounds import meetings
 from gridgrad.nn.files.whole_files import written_whole
-from gridgrad.parallel.prediction.actions import Compute, Expect, Send
 
 SCHEDULE = "step.goal"
 NANOSECONDS = 1e9  # in a second

@@ -11,8 +11,8 @@
 
 from typing import NamedTuple
 
+from gridgrad.experiments.export.actions import Collective, Compute, Expect, Receive, Send
 from gridgrad.experiments.export.rounds import OF_COLLECTIVES, rounds
-from gridgrad.parallel.prediction.actions import Collective, Compute, Expect, Receive, Send
 
 WAIT = Compute("wait", 0.0)
 

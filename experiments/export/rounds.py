@@ -23,8 +23,8 @@ from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
 
+from gridgrad.experiments.export.actions import Collective
 from gridgrad.parallel.grid.collectives import COLLECTIVES, rounded_up_log2
-from gridgrad.parallel.prediction.actions import Collective
 
 OF_COLLECTIVES = 0  # the tag of all messages of collectives; those of pipelines have tags from 1
 

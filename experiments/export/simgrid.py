@@ -15,9 +15,9 @@ import re
 import subprocess
 from pathlib import Path
 
+from gridgrad.experiments.export.actions import Collective, Compute, Expect, Receive, Send
 from gridgrad.experiments.export.rounds import OF_COLLECTIVES, Round, meetings, rounds
 from gridgrad.nn.files.whole_files import write_text
-from gridgrad.parallel.prediction.actions import Collective, Compute, Expect, Receive, Send
 from gridgrad.parallel.prediction.machine import ACCESSES
 
 BYTE = 6  # SMPI's number for the datatype of one byte

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from gridgrad.experiments.common.options import check_room
 from gridgrad.experiments.export import chakra, goal, simgrid
+from gridgrad.experiments.export.actions import step_actions
 from gridgrad.nn.files.whole_files import folder_written_whole, resolved
-from gridgrad.parallel.prediction.actions import step_actions
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 

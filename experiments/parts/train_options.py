@@ -15,7 +15,7 @@ from gridgrad.experiments.common.options import (
 from gridgrad.experiments.common.scatter_readers import READERS
 from gridgrad.experiments.parts import train_faults
 from gridgrad.nn import OPTIMIZERS
-from gridgrad.nn.optimizers import schedules
+from gridgrad.nn.optimizers import SCHEDULES
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.observe.trace import STEPS
 from gridgrad.parallel.protocols import protocol_names as protocols
@@ -77,7 +77,7 @@ def _training(group):
     add("--nesterov", action="store_true", default=None, help="use Nesterov's form of momentum (sgd only)")
     add("--l2", type=number(least=0), default=0.0, help="weight of the penalty l2/2 |p|^2 on the parameters p")
     add("--l1", type=number(least=0), default=0.0, help="weight of the penalty l1 |p| on the parameters p")
-    add("--schedule", default="cosine", help=f"schedule of the learning rate: {schedules.HELP}")
+    add("--schedule", default="cosine", help=f"schedule of the learning rate: {SCHEDULES}")
     add("--patience", type=whole(1), metavar="N", help="stop after N epochs in which the validation loss does not improve, "
         "and go back to the best weights")  # fmt: skip
 

@@ -24,7 +24,7 @@ from gridgrad.experiments.common.neuron_partitions import measures, partitions
 from gridgrad.experiments.common.options import Parser, check_writable, number, user_input, whole, whole_list
 from gridgrad.experiments.common.tables import terminal
 from gridgrad.nn import LOSSES, Adam, Linear
-from gridgrad.nn.optimizers.schedules import cosine
+from gridgrad.nn.optimizers import cosine
 from gridgrad.nn.zoo import network_names, pruning
 from gridgrad.parallel.job.run import run_launcher
 from gridgrad.parallel.partitioning.network_hypergraph import of_network

@@ -26,7 +26,7 @@ import numpy as np
 
 from gridgrad.nn.device import to_device, xp
 from gridgrad.nn.layer import FlatParameters
-from gridgrad.nn.optimizers.optimizer import SGD
+from gridgrad.nn.optimizers import SGD
 from gridgrad.parallel.checkpoint.state import OptimizerState
 from gridgrad.parallel.job.run import Death
 from gridgrad.parallel.placement.partition import size

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from gridgrad.experiments.export import chakra
+from gridgrad.experiments.export.actions import Collective, Compute, Expect, Receive, Send, step_actions
 from gridgrad.parallel.grid.collectives import COLLECTIVES
-from gridgrad.parallel.prediction.actions import Collective, Compute, Expect, Receive, Send, step_actions
 from tests.experiments.programs import program
 from tests.experiments.test_export import CHAKRA, CORI, NEEDS_CHAKRA, asked_of, messages_of, nodes_of
 from tests.random_networks.case import random_case

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from gridgrad.experiments.export import chakra, goal, simgrid
+from gridgrad.experiments.export.actions import Collective, Compute, Send, step_actions
 from gridgrad.experiments.export.rounds import rounds
 from gridgrad.experiments.parts import explain_export
 from gridgrad.nn.files.whole_files import NotWritten
@@ -16,7 +17,6 @@ from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.process_grid import AXES, MODEL, STAGE, GridDescription, places
 from gridgrad.parallel.prediction import machine
-from gridgrad.parallel.prediction.actions import Collective, Compute, Send, step_actions
 from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines, partition_step_time, pipeline_step_time
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec

@@ -20,7 +20,7 @@ from mpi4py import MPI
 
 from gridgrad.experiments.common.checkpoints import Progress
 from gridgrad.nn import SGD
-from gridgrad.nn.optimizers import schedules
+from gridgrad.nn.optimizers import constant
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.checkpoint.manifest import NAME, digest
 from gridgrad.parallel.checkpoint.restore import newest
@@ -66,7 +66,7 @@ def resumed(path):
     with ProcessGrid(MPI.COMM_SELF) as grid:
         net = parallelize(network_names.build(NET, FEATURES, OUTPUTS), grid)
         own, workers = one_worker(grid)
-        protocol = Protocol(net, workers, lambda updated: SGD(updated, schedules.constant(0.1), momentum=0.9))
+        protocol = Protocol(net, workers, lambda updated: SGD(updated, constant(0.1), momentum=0.9))
         found = newest(MPI.COMM_SELF, path.parents[1])
         if found is None:
             raise UserError(f"{path.parents[1]} has no whole checkpoint")

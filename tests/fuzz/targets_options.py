@@ -15,7 +15,7 @@ from gridgrad.experiments.common.train_setup import slowdowns
 from gridgrad.nn import SGD, Conv2d, Flatten, Linear, ReLU, Sequential
 from gridgrad.nn.divergence import Diverged
 from gridgrad.nn.losses import SoftmaxCrossEntropy
-from gridgrad.nn.optimizers import schedules
+from gridgrad.nn.optimizers import constant, parse_schedule
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.grid.process_grid import MODEL, check_places, parse_grid
 from gridgrad.parallel.partitioning.good_partition import SUFFIX, is_partition, owners_of_plan
@@ -66,7 +66,7 @@ def protocol(text):
     make, net = protocols.parse(text), small()
     if make is not protocols.Protocol:
         x, y = np.ones((20, 6), np.float32), np.arange(20) % 4
-        optimizer = lambda updated: SGD(updated, schedules.constant(0.1), momentum=0.9)  # noqa: E731
+        optimizer = lambda updated: SGD(updated, constant(0.1), momentum=0.9)  # noqa: E731
         if not MPI.Is_initialized():
             MPI.Init()
         with np.errstate(all="ignore"), contextlib.suppress(Diverged):  # as with any numbers that are too large
@@ -81,7 +81,7 @@ def shares(text):
 
 def schedule(text):
     """A schedule, and the learning rates of some steps; the optimizer gets numbers of at least 0."""
-    rate = schedules.parse(text, 0.02, 100)
+    rate = parse_schedule(text, 0.02, 100)
     for step in (0, 1, 2, 50, 99, 100, 10_000):
         assert rate(step) >= 0, step
 

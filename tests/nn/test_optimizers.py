@@ -7,8 +7,7 @@ import pytest
 from gridgrad.nn import OPTIMIZERS, SGD, Adadelta, Adagrad, Adam, Linear, Sequential
 from gridgrad.nn.device import to_device, to_host, xp
 from gridgrad.nn.kernels.kernel_table import kernels, use
-from gridgrad.nn.optimizers import schedules
-from gridgrad.nn.optimizers.optimizer import Optimizer
+from gridgrad.nn.optimizers import Optimizer, constant, cosine, parse_schedule, stepwise
 
 
 def reference(steps, lr, momentum, nesterov, l2, l1):
@@ -22,7 +21,7 @@ def reference(steps, lr, momentum, nesterov, l2, l1):
     return p
 
 
-@pytest.mark.parametrize("lr", [schedules.constant(0.1), schedules.cosine(0.1, 7), schedules.stepwise(0.1, 3, 0.5)])
+@pytest.mark.parametrize("lr", [constant(0.1), cosine(0.1, 7), stepwise(0.1, 3, 0.5)])
 @pytest.mark.parametrize(
     "options",
     [
@@ -102,7 +101,7 @@ def test_state_that_is_loaded_goes_on_bit_by_bit(name):
     def make():
         net = Sequential([Linear(7, 5)], seed=3)
         options = {"momentum": 0.9} if name == "sgd" else {}
-        return net, OPTIMIZERS[name](net, schedules.cosine(0.1, 10), **options)
+        return net, OPTIMIZERS[name](net, cosine(0.1, 10), **options)
 
     (net, optimizer), (other, resumed) = make(), make()
     steps(net, optimizer, 4)
@@ -156,10 +155,10 @@ def test_values_out_of_range_are_refused_by_all(kind, options):
 
 
 def test_schedules():
-    assert [schedules.parse("step:2:0.1", 1.0, 9)(s) for s in (0, 1, 2, 4)] == pytest.approx([1, 1, 0.1, 0.01])
-    cosine = schedules.parse("cosine", 1.0, 10)
+    assert [parse_schedule("step:2:0.1", 1.0, 9)(s) for s in (0, 1, 2, 4)] == pytest.approx([1, 1, 0.1, 0.01])
+    cosine = parse_schedule("cosine", 1.0, 10)
     assert [cosine(s) for s in (0, 5, 10, 11)] == pytest.approx([1, 0.5, 0, 0])
-    warm = schedules.parse("constant,warmup:4", 1.0, 10)
+    warm = parse_schedule("constant,warmup:4", 1.0, 10)
     assert [warm(s) for s in (0, 1, 4, 9)] == pytest.approx([0.2, 0.4, 1, 1])
 
 
@@ -168,4 +167,4 @@ def test_schedules():
 )
 def test_unknown_schedules_are_refused(text):
     with pytest.raises(ValueError, match="schedule|warm-up"):
-        schedules.parse(text, 1.0, 10)
+        parse_schedule(text, 1.0, 10)

@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from gridgrad.nn import OPTIMIZERS, Sequential
-from gridgrad.nn.optimizers.schedules import parse as parse_schedule
+from gridgrad.nn.optimizers import parse_schedule
 from gridgrad.nn.sequence import with_branches
 from gridgrad.parallel.grid.process_grid import STAGE
 from gridgrad.parallel.pipeline import schedule_names

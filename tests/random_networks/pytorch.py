@@ -9,7 +9,7 @@ import torch
 from gridgrad.experiments.benchmarks import torch_peer
 from gridgrad.nn import LOSSES, OPTIMIZERS, BatchNorm, Context, Dropout, Linear, Sequential
 from gridgrad.nn.device import to_device, to_host
-from gridgrad.nn.optimizers.schedules import parse
+from gridgrad.nn.optimizers import parse_schedule
 from gridgrad.nn.sequence import shapes
 from gridgrad.parallel.placement.partition import size
 from tests.parallel.equality import error, micro_batches_of
@@ -175,7 +175,7 @@ def updates_equal_pytorchs(case):
     net, (name, options) = Sequential([Linear(1 + case.seed % 100, 7)], case.seed, np.float64), case.optimizer
     theirs = torch.nn.Parameter(torch.from_numpy(to_host(net.params).copy()))
     peer, lrs = peer_of(case, [theirs]), rates(case.lr, RATES[name], COSINE)
-    schedule = parse(case.lr, RATES[name], COSINE)
+    schedule = parse_schedule(case.lr, RATES[name], COSINE)
     assert np.allclose([schedule(step) for step in range(UPDATES)], lrs, rtol=1e-12, atol=1e-15), case
     rng, largest = case.rng, 1.0
     ours = OPTIMIZERS[name](net, schedule, **options)

@@ -14,7 +14,7 @@ from gridgrad.datasets.views import Reconstruction
 from gridgrad.experiments.studies.autoencoder import networks
 from gridgrad.experiments.studies.autoencoder.encoded_reader import EncodedReader
 from gridgrad.nn import MSE, SGD, SoftmaxCrossEntropy
-from gridgrad.nn.optimizers.schedules import cosine
+from gridgrad.nn.optimizers import cosine
 from gridgrad.parallel import READERS, evaluate, train_step
 from gridgrad.parallel.training import minibatch_indices, steps_per_epoch
 from gridgrad.parallel.training.steps import check_finite

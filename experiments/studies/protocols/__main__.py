@@ -27,7 +27,7 @@ from gridgrad.experiments.studies.protocols.jobs import timed
 from gridgrad.experiments.studies.protocols.protocol_runs import SCORES, ProtocolProblem, trained
 from gridgrad.experiments.studies.protocols.synchronous_workers import maker
 from gridgrad.experiments.studies.protocols.tables import document, tables
-from gridgrad.nn.optimizers import schedules
+from gridgrad.nn.optimizers import SCHEDULES, parse_schedule
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.job.run import run, run_launcher
 from gridgrad.parallel.protocols import protocol_names
@@ -58,7 +58,7 @@ def options():
     add("--batch-size", type=whole(1), default=64, metavar="B", help="samples in the global minibatch")
     add("--lr", type=number(above=0), default=0.02, help="learning rate; of Downpour LR / (1 - MOMENTUM)")
     add("--momentum", type=number(least=0, below=1), default=0.9, help="momentum; Downpour has none")
-    add("--schedule", default="cosine", help=f"schedule of the learning rate: {schedules.HELP}")
+    add("--schedule", default="cosine", help=f"schedule of the learning rate: {SCHEDULES}")
     add("--sorted", action="store_true", help="sort the training samples by their label, or by their first target")
     add("--seed", type=whole(0), default=0, help="seed of the weights, the order of the samples and the choice of a subset")
     add("--out", default="results/protocols.json", metavar="FILE.json", help="file of the results, to which these are added")
@@ -87,7 +87,7 @@ def prepared(args):
         args.protocols = list(dict.fromkeys(args.protocols.split(",")))
         for text in args.protocols:
             maker(text)
-        schedules.parse(args.schedule, args.lr, 1)
+        parse_schedule(args.schedule, args.lr, 1)
         if args.seconds is not None and len(args.seconds) != 2:
             raise ValueError("--seconds takes two numbers, the seconds of a worker's minibatch and of an update")
         before = earlier_results(args.out, (*PROBLEM, "runs"), "protocols", document)

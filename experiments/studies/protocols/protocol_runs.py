@@ -15,7 +15,7 @@ from gridgrad.experiments.common import train_setup
 from gridgrad.experiments.common.timing import times_in_turns
 from gridgrad.experiments.studies.protocols.synchronous_workers import maker
 from gridgrad.nn import LOSSES, SGD
-from gridgrad.nn.optimizers import schedules
+from gridgrad.nn.optimizers import parse_schedule
 from gridgrad.nn.random import permutation
 from gridgrad.parallel import READERS, ProcessGrid, evaluate
 from gridgrad.parallel.protocols.protocol import spread
@@ -58,7 +58,7 @@ class ProtocolProblem:
     def optimizer(self, text, updated):
         """A new optimizer for a protocol, of a network or of what a server keeps."""
         chosen = rates(self.args, text)
-        return SGD(updated, schedules.parse(self.args.schedule, chosen["lr"], self.steps), chosen["momentum"])
+        return SGD(updated, parse_schedule(self.args.schedule, chosen["lr"], self.steps), chosen["momentum"])
 
     def measure(self):
         """{"compute": seconds of a worker's minibatch with its update, "update": of an update alone} on this machine.

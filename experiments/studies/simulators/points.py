@@ -7,10 +7,10 @@ from gridgrad.experiments.common.parallel_schemes import SCHEMES, grid_of
 from gridgrad.experiments.common.predicted_cost import rounded
 from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.export import simgrid
+from gridgrad.experiments.export.actions import Collective, step_actions
 from gridgrad.nn import Conv2d
 from gridgrad.parallel.grid.process_grid import AXES, BATCH, MODEL, STAGE, GridDescription, parse_grid, places
 from gridgrad.parallel.prediction import machine as machines
-from gridgrad.parallel.prediction.actions import Collective, step_actions
 from gridgrad.parallel.prediction.cost import Cost, cost_of_slowest_rank
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines, pipeline_step_time
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec

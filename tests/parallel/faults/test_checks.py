@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gridgrad.nn import SGD, BatchNorm, Conv2d, Flatten, Linear, ReLU, Sequential, SoftmaxCrossEntropy
-from gridgrad.nn.optimizers.optimizer import Adam
+from gridgrad.nn.optimizers import Adam
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.faults.checks import FiniteCheck, ReplicaCheck, checksum, odd_ones
 from gridgrad.parallel.faults.watchdog import SLOT, WatchState, in_words, mpi_call, place, process_state

@@ -7,13 +7,16 @@ of the step: this saves one pass over the array.
 
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
 
 from gridgrad.nn.arguments import fraction, penalty_weight
 from gridgrad.nn.device import Array, to_device, xp
 from gridgrad.nn.kernels.kernel_table import kernels
-from gridgrad.nn.optimizers.schedules import Schedule, constant
 from gridgrad.nn.sequential import Sequential
+
+Schedule = Callable[[int], float]  # from the step, counted from 0, to the learning rate
+SCHEDULES = "cosine (to 0), constant or step:EVERY:FACTOR, with ,warmup:STEPS after it if wanted"
 
 
 class Optimizer:
@@ -131,7 +134,7 @@ class SGD(Optimizer):
     net : Sequential
         The network whose parameters it updates; they are allocated.
     lr : float or function
-        The learning rate, or a schedule: a function from the step, counted from 0, to the rate (`nn/optimizers/schedules.py`).
+        The learning rate, or a schedule: a function from the step, counted from 0, to the rate (`nn/optimizers.py`).
     momentum : float
         In [0, 1).
     nesterov : bool
@@ -382,3 +385,73 @@ def _check(eps, **decays):
 
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam, "adagrad": Adagrad, "adadelta": Adadelta}
+
+
+# ----- learning rates: functions that raise ValueError for a rate that is not finite and above 0, and for values out of range
+
+
+def constant(lr: float) -> Schedule:
+    """The same learning rate at every step."""
+    _check_rate(lr)
+    return lambda step: lr
+
+
+def stepwise(lr, every, factor):
+    """Start with lr, and multiply it by `factor` after every `every` steps."""
+    _check_rate(lr)
+    if every < 1 or not 0 < factor < math.inf:
+        raise ValueError(f"schedule: step:{every}:{factor} needs at least 1 step and a finite factor above 0")
+
+    def rate(step):
+        try:
+            return lr * factor ** (step // every)
+        except OverflowError:  # the loss is not finite either by then, and that is said with the reason
+            return math.inf
+
+    return rate
+
+
+def cosine(lr, steps):
+    """Half a period of a cosine, from lr at step 0 to 0 at step `steps`; 0 after that (Loshchilov and Hutter, ICLR 2017)."""
+    _check_rate(lr)
+    return lambda step: lr * 0.5 * (1 + math.cos(math.pi * min(step / max(steps, 1), 1)))
+
+
+def warmup(schedule, steps):
+    """`schedule` times a factor that rises linearly to 1 in the first `steps` steps (Goyal et al. 2017, section 2.2)."""
+    if steps < 0:
+        raise ValueError(f"warm-up: the number of steps must be at least 0, not {steps}")
+    return lambda step: schedule(step) * min((step + 1) / (steps + 1), 1)
+
+
+def _check_rate(lr):
+    if not isinstance(lr, Real) or not (lr > 0 and math.isfinite(lr)):
+        raise ValueError(f"the learning rate must be above 0 and finite, not {lr!r}")
+
+
+def parse_schedule(text, lr, total_steps):
+    """The schedule of an option (SCHEDULES); cosines reach 0 at `total_steps`. ValueError says what is accepted."""
+    unknown = ValueError(f"unknown schedule '{text}': use {SCHEDULES}")
+
+    def number(kind, word):
+        try:
+            return kind(word)
+        except ValueError:
+            raise unknown from None
+
+    head, _, tail = text.partition(",")
+    match head.split(":"):
+        case ["constant"]:
+            schedule = constant(lr)
+        case ["step", every, factor]:
+            schedule = stepwise(lr, number(int, every), number(float, factor))
+        case ["cosine"]:
+            schedule = cosine(lr, total_steps)
+        case _:
+            raise unknown
+    match tail.split(":"):
+        case [""]:
+            return schedule
+        case ["warmup", steps]:
+            return warmup(schedule, number(int, steps))
+    raise unknown
