@@ -6,7 +6,7 @@ Training, the sums of gradients, the byte formulas, the cost model and the plann
 """
 
 from collections import Counter
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import accumulate
 from math import prod
 from typing import Any
@@ -108,6 +108,11 @@ class Move:
         return index_of(dim, positions(inner.part(rank), held))
 
 
+def in_order(parts, ends):
+    """Whether parts, which end there, lie one after another."""
+    return all(not size(part) or isinstance(part, slice) and part.stop == end for part, end in zip(parts, ends))
+
+
 class Blocks:
     """How an array of a shape is cut along a dimension into `parts`, one for each rank, which lie in a flat buffer. own: where
     given, the rank whose block stays in the array; the buffer then has memory of its own even where the blocks lie in order."""
@@ -118,9 +123,7 @@ class Blocks:
         self.kept = None if own is None else index_of(dim, parts[own])
         self.counts = [0 if rank == own else length * self.row for rank, length in enumerate(lengths)]
         self.total = sum(self.counts)
-        ends = accumulate(lengths)
-        in_order = all(not size(part) or isinstance(part, slice) and part.stop == end for part, end in zip(parts, ends))
-        self.is_flat = own is None and dim == 0 and in_order and self.total == prod(shape)
+        self.is_flat = own is None and dim == 0 and self.total == prod(shape) and in_order(parts, accumulate(lengths))
         stops, self.cuts = accumulate(self.counts), {}  # {rank: (index in the array, slice of the buffer, shape)}
         for rank, (part, stop, count) in enumerate(zip(parts, stops, self.counts, strict=True)):
             if count and not self.is_flat:
@@ -230,6 +233,15 @@ class AllToAll(Move):
         return prod(resized(self.here, self.target.dim, self.incoming.size(rank)))
 
 
+@lru_cache(maxsize=512)  # the planner asks for those of a halo with every number of samples and channels
+def common_parts(partition, other, rank):
+    """For each rank, the indices that it has in `other` and this rank has in `partition`: those of the whole dimension, and
+    where they lie in what this rank holds."""
+    held = partition.part(rank)
+    found = [common(held, part) for part in other.parts]
+    return found, [positions(part, held) for part in found]
+
+
 class Exchange(Move):
     """Each rank is sent the elements that it needs and others hold, point to point; partial sums of an element are added.
     Halos, changes of a partition and owner maps are exchanges. Computing can overlap between `start` and `finish`."""
@@ -239,26 +251,22 @@ class Exchange(Move):
     @cached_property
     def sent_parts(self):
         """For each rank, the indices of the whole dimension that this rank sends to it, or keeps if it is its own."""
-        mine = self.outgoing.part(self.group.rank)
-        return [common(mine, part) for part in self.incoming.parts]
+        return common_parts(self.outgoing, self.incoming, self.group.rank)[0]
 
     @cached_property
     def received_parts(self):
         """For each rank, the indices of the whole dimension that this rank receives from it, or keeps."""
-        mine = self.incoming.part(self.group.rank)
-        return [common(part, mine) for part in self.outgoing.parts]
+        return common_parts(self.incoming, self.outgoing, self.group.rank)[0]
 
     @cached_property
     def sent_blocks(self):
-        return self._blocks(self.here, self.outgoing, self.sent_parts)
+        parts = common_parts(self.outgoing, self.incoming, self.group.rank)[1]
+        return Blocks(self.here, self.source.dim, parts, own=self.group.rank)
 
     @cached_property
     def received_blocks(self):
-        return self._blocks(self.there, self.incoming, self.received_parts)
-
-    def _blocks(self, shape, partition, parts):
-        held = partition.part(self.group.rank)
-        return Blocks(shape, self.source.dim, [positions(part, held) for part in parts], own=self.group.rank)
+        parts = common_parts(self.incoming, self.outgoing, self.group.rank)[1]
+        return Blocks(self.there, self.source.dim, parts, own=self.group.rank)
 
     @cached_property
     def has_gaps(self):
@@ -314,10 +322,11 @@ class Exchange(Move):
         rank, row, behind = self.group.rank, self.sent_blocks.row, prod(self.here[self.source.dim % len(self.here) + 1 :])
         packed, unpacked = Counter(), Counter()
         for other, (sent, received) in enumerate(zip(self.sent_parts, self.received_parts, strict=True)):
-            times = 1 if other == rank else 1 + self.adds
-            for copied, part, number in ((packed, sent, other != rank), (unpacked, received, times)):
-                if number and size(part):
-                    copied[behind * (size(part) if isinstance(part, slice) else 1)] += size(part) * row * number
+            if other != rank and (count := size(sent)):
+                packed[behind * (count if isinstance(sent, slice) else 1)] += count * row
+            if count := size(received):
+                times = 1 if other == rank else 1 + self.adds
+                unpacked[behind * (count if isinstance(received, slice) else 1)] += count * row * times
         return packed, unpacked
 
 
