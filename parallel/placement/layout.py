@@ -101,7 +101,7 @@ class Layout:
         Along the others, where the array is Invariant, every rank has the whole gradient."""
         return self._placed(Replicate())
 
-    @property
+    @cached_property
     def sharing(self) -> tuple[tuple[str, ...], ...]:
         """(`summed`, `replicated`) without axes of one rank: equal for arrays that the same ranks sum, and hold copies of."""
         return tuple(tuple(axis for axis in axes if self.sizes[axis] > 1) for axes in (self.summed, self.replicated))

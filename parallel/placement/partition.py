@@ -114,8 +114,8 @@ class Partition:
             return False
         return all(equal(self.part(rank), other.part(rank)) for rank in range(max(self.occupied, other.occupied)))
 
-    def __hash__(self):
-        return hash((self.length, self.ranks))
+    def __hash__(self):  # by its first part what is owned and what is needed hardly ever look alike
+        return hash((self.length, self.ranks, self.size(0)))
 
     def __reduce__(self):  # how it is pickled: functions can not be
         return Partition.of, (self.length, self.parts)

@@ -236,9 +236,10 @@ class PlanSearch:
         workload.first = state.is_first
         act(placer, workload)
         workload.go(placer.layers)
-        alone = workload.seconds(problem.machine, grid.size)
+        alone, first = workload.seconds(problem.machine, grid.size), len(workload.works)
         workload.update(placer.layers, grid)
-        seconds, memory = workload.seconds(problem.machine, grid.size), sum(workload.memory_of.values())
+        seconds = alone + workload.seconds(problem.machine, grid.size, first)
+        memory = sum(workload.memory_of.values())
         summed = [p.layout.sharing for leaf in leaves(placer.layers) for p in leaf.parameters]
         return SegmentCost(seconds, alone, memory, self._state(placer, workload.first), summed[:1] + summed[-1:])
 

@@ -123,9 +123,9 @@ class Workload:
         loss = [work for work in rest if work.phase == "loss"]
         return forward + loss + backward + [work for work in rest if work.phase != "loss"]
 
-    def seconds(self, machine, ranks):
-        """Predicted seconds of all Works so far on a Machine of which `ranks` ranks are in use."""
-        return sum(work.seconds(machine, ranks, self.itemsize) for work in self.works)
+    def seconds(self, machine, ranks, first=0):
+        """Predicted seconds of all Works from the number `first` on, on a Machine of which `ranks` ranks are in use."""
+        return sum(work.seconds(machine, ranks, self.itemsize) for work in self.works[first:])
 
     @property
     def memory_of(self):
