@@ -287,6 +287,7 @@ SMALL = {
         how="parse", why="it needs pandas and pyarrow: see tests/docs/test_tools.py"
     ),
     "python -m docs.draw_grid --out docs/grid.png": Small(),
+    "python -m docs.draw_how_it_works --out docs": Small(),
     "python -m docs.draw_schemes --out docs/schemes": Small(),
     "python -m docs.list_options": Small(),
     "python docs/tutorial.py batch=1": Small(),
