@@ -1,9 +1,11 @@
 """Layers without parameters that change the structure: `Flatten`, and the branching layers `Residual` and `Concat`."""
 
 from collections.abc import Sequence
+from copy import copy
 from functools import cached_property
 from itertools import accumulate
 from math import prod
+from typing import Self
 
 from gridgrad.nn.context import Context
 from gridgrad.nn.device import Array, xp
@@ -57,8 +59,17 @@ class Branching(Layer):
         self._names, self.children = list(branches), [list(branch) for branch in branches.values()]
 
     def give_name(self, name: str) -> None:
+        if self.parameters:
+            raise ValueError(f"layer {name} {self!r}: parameters of a layer with branches belong into a layer of a branch")
         self.name = name
         self.children = [name_and_order(branch, f"{name}.{own}.") for own, branch in zip(self._names, self.children)]
+
+    def of_branches(self, branches: Sequence[list[Layer]]) -> Self:
+        """This layer with other layers in its branches, such as those that a rank runs."""
+        new = copy(self)
+        new.children = list(branches)
+        new.__dict__.pop("chunks", None)
+        return new
 
     @cached_property
     def chunks(self) -> list[Chunk]:

@@ -294,7 +294,7 @@ class Added(LayerKind):
 
     def place(self, placer, layer):
         branch, shortcut = placer.branches(layer.children, layer.name)
-        placer.append_whole(nn.Residual(branch.layers, shortcut.layers), layer.name)
+        placer.layers.append(layer.of_branches([branch.layers, shortcut.layers]))
 
     def work(self, workload, layer):
         workload.branches(layer)
@@ -321,7 +321,7 @@ class SideBySide(LayerKind):
         branches = placer.branches(layer.children, layer.name, whole_channels=True)
         for axis, plan in placer.of_axis.items():
             plan.join(placer, axis, branches, layer.name)
-        placer.append_whole(nn.Concat(*(branch.layers for branch in branches)), layer.name)
+        placer.layers.append(layer.of_branches([branch.layers for branch in branches]))
 
     def work(self, workload, layer):
         channels = [shape[-1] for shape in workload.branches(layer)]

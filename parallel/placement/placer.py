@@ -17,7 +17,7 @@ from gridgrad.parallel.placement.layer_kinds import kind_of
 from gridgrad.parallel.placement.layout import Layout
 from gridgrad.parallel.placement.overlapped_layers import GatheredLinear, HaloConv2d
 from gridgrad.parallel.placement.partition import Partition, Split
-from gridgrad.parallel.placement.placements import MASTER, PIXELS, AtMaster, AtRank, C, N, Partial, Replicate, Shard
+from gridgrad.parallel.placement.placements import MASTER, PIXELS, AtMaster, AtRank, C, Invariant, N, Partial, Replicate, Shard
 from gridgrad.parallel.placement.plan import Plan
 from gridgrad.parallel.placement.redistribute import Redistribute
 
@@ -66,8 +66,10 @@ class Placer:
         return Layout((None, *self.shape), self.grid.sizes, placements, self.grid.coordinates)
 
     def layout_of(self, parameter, placements):
-        """The Layout of a parameter or buffer of the layer at this point. placements: {axis: placement} on a stage."""
-        return at_stage(Layout(parameter.shape, self.grid.sizes, placements, self.grid.coordinates), self.stage)
+        """The Layout of a parameter or buffer of the layer at this point. placements: {axis: placement} on a stage; by default
+        it is Invariant along the axes where the activations are, since its gradient is whole there, and else Replicate."""
+        whole = {axis: placement for axis, placement in self.at.items() if placement == Invariant()}
+        return at_stage(Layout(parameter.shape, self.grid.sizes, whole | placements, self.grid.coordinates), self.stage)
 
     def at_master(self, axis, parameter):
         """The placement of a parameter of which the master of an axis holds all, by its last dimension."""
@@ -120,11 +122,6 @@ class Placer:
         if any(isinstance(at, AtMaster) and self.grid.coordinates[axis] != MASTER for axis, at in self.at.items()):
             block = EmptyLayer(block, self.shape, layer.output_shape(self.shape))
         self.append(block, layer.name)
-
-    def append_whole(self, container, name):
-        """Append a layer that contains branches. The layers in the branches have their names already."""
-        container.name = name
-        self.layers.append(container)
 
     # ----- placing layers
 

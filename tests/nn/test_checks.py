@@ -20,6 +20,7 @@ from gridgrad.nn import (
     Linear,
     LocalResponseNorm,
     MaxPool2d,
+    Parameter,
     ReLU,
     Residual,
     Sequential,
@@ -63,6 +64,13 @@ def test_the_same_empty_branch_is_no_layer_twice():
 def test_what_is_no_layer_is_refused(thing):
     with pytest.raises(ValueError, match="layer 1 is .*, which is no layer"):
         Sequential([Linear(4, 4), thing])
+
+
+def test_parameters_of_a_layer_with_branches_are_refused():
+    block = Residual([Linear(4, 4)])
+    block.parameters = (Parameter("scale", (1,), fill=1.0),)
+    with pytest.raises(ValueError, match="layer 1 Residual.*: parameters of a layer with branches belong"):
+        Sequential([Linear(4, 4), block])
 
 
 # ----- minibatches

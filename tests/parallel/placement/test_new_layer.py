@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 
-from gridgrad.nn import SGD, Linear, ReLU, Sequential
+from gridgrad.nn import SGD, Linear, ReLU, Residual, Sequential
 from gridgrad.parallel import PLANS, ProcessGrid
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from tests.mpi import mpi
@@ -36,6 +36,31 @@ def test_it_trains_the_serial_network(comm, monkeypatch):
             with ProcessGrid(comm, **sizes) as grid:
                 found = parallel(network(), grid, plan, sgd, "cross-entropy", batches)
             assert_same(found, expected, 1e-10, f"{sizes} {plan}")
+
+
+class Doubled(Residual):
+    def forward(self, x, context):
+        return 2 * super().forward(x, context)
+
+    def backward(self, dy, context):
+        return super().backward(2 * dy, context)
+
+
+@mpi(2, 4)
+def test_a_layer_with_branches_of_another_class_keeps_its_own_passes(comm):
+    rng = np.random.default_rng(0)
+    batches = [(rng.standard_normal((13, 7)), rng.integers(0, 3, 13)) for _ in range(4)]
+
+    def net():
+        layers = [Linear(7, 9), Doubled([Linear(9, 11), ReLU(), Linear(11, 9)]), Linear(9, 3)]
+        return Sequential(layers, seed=3, dtype=np.float64, input_shape=(7,))
+
+    sgd = partial(SGD, lr=0.02)
+    expected = serial(net(), sgd, "cross-entropy", batches)
+    for sizes in grids(comm.size):
+        for plan in ("fewest-bytes", "out", "redundant"):
+            with ProcessGrid(comm, **sizes) as grid:
+                assert_same(parallel(net(), grid, plan, sgd, "cross-entropy", batches), expected, 1e-10, f"{sizes} {plan}")
 
 
 @mpi(2, 3, 4)
