@@ -132,7 +132,8 @@ def test_figures_of_predictions_alone_and_with_what_was_measured(swept, tmp_path
     beside = {line.name for line in lines_of if line.is_predicted and line.panel == measured[0].panel}
     assert beside == {"batch", "model", "2d", "auto"}
     figure, said = scaling.draw(lines_of, "speedup")
-    assert said == [] and len([axes for axes in figure.axes if axes.axison]) == 2
+    assert all("beside other programs" in line for line in said)  # as the tests themselves may be
+    assert len([axes for axes in figure.axes if axes.axison]) == 2
 
 
 @pytest.mark.parametrize(("width", "batch_size"), [(32, 8), (64, 65536), (1024, 100), (2048, 16)])
