@@ -35,15 +35,14 @@ SERIAL = (
 WIDE, LOW, BETWEEN, INSIDE = 10.0, 0.62, 0.14, 0.3
 
 
-def row_of_boxes(axes, boxes, top, left=0.0, wide=WIDE):
+def row_of_boxes(axes, boxes, top):
     """Boxes of equal widths side by side, each with its name and what it does; returns their lower edge."""
-    each = (wide - BETWEEN * (len(boxes) - 1)) / len(boxes)
-    tall = LOW + 0.16 * max(words.count("\n") for _, words in boxes)
+    each = (WIDE - BETWEEN * (len(boxes) - 1)) / len(boxes)
     for number, (name, words) in enumerate(boxes):
-        x = left + number * (each + BETWEEN)
-        box(axes, (x, top - tall), (each, tall), name)
-        axes.text(x + 0.1, top - 0.32, words, fontsize=7.6, va="top", color=TEXT, linespacing=1.15)
-    return top - tall
+        x = number * (each + BETWEEN)
+        box(axes, (x, top - LOW), (each, LOW), name)
+        axes.text(x + 0.1, top - 0.32, words, fontsize=7.6, va="top", color=TEXT)
+    return top - LOW
 
 
 def around(axes, top, bottom, title, colour):
@@ -111,11 +110,11 @@ def moments(samples, inputs, hidden, outputs):
     def gradient(rank):
         return [("dY", (samples, outputs), (rank.input(samples).block[0], everything), SAMPLES, False)]
 
-    def bucket(name, partial):
+    def bucket(name):
         def arrays(rank):
             length = sum(math.prod(held.layout.local_shape(rank.coordinates)) for held in rank.weights)
             mine = Partition.even(length, 2).part(rank.coordinates["batch"])
-            return [(name, (1, length), (slice(0, 1), mine), WEIGHTS, partial)]
+            return [(name, (1, length), (slice(0, 1), mine), WEIGHTS, False)]
 
         return arrays
 
@@ -126,8 +125,8 @@ def moments(samples, inputs, hidden, outputs):
         ("backward: Shard -> Replicate,\nthe adjoint of the move before", "all-gather along model", gradient),
         ("gradients of the weights,\npartial sums over a rank's own samples", "", lambda r: weights(r, ("dW1", "dW2"), True)),
         ("Partial -> Shard: the sum of the slice\nthat a rank owns, while backward goes on", "reduce-scatter along batch",
-         bucket("gradients", False)),
-        ("the optimizer updates that slice", "", bucket("parameters", False)),
+         bucket("gradients")),
+        ("the optimizer updates that slice", "", bucket("parameters")),
         ("Shard -> Replicate:\nthe parameters of the block", "all-gather along batch", lambda r: weights(r, ("W1", "W2"))),
     ]  # fmt: skip
 

@@ -30,6 +30,7 @@ class LayerKind:
     """A kind of layer; here one that works element by element. place: a function instead of the method `place`."""
 
     has_pairs = True  # whether the owners of a layer with weights may divide its pairs of inputs and outputs
+    joins_whole: bool | None = None  # of branches: whether all channels are on each rank behind them, see `Placer.branches`
 
     def __init__(self, place=None):
         if place is not None:
@@ -292,8 +293,10 @@ class Flattening(ByChannel):
 class Added(LayerKind):
     """A Residual: both branches end in the same placement, so that they can be added."""
 
+    joins_whole = False
+
     def place(self, placer, layer):
-        branch, shortcut = placer.branches(layer.children, layer.name)
+        branch, shortcut = placer.branches(layer.children, layer.name, self.joins_whole)
         placer.layers.append(layer.of_branches([branch.layers, shortcut.layers]))
 
     def work(self, workload, layer):
@@ -317,8 +320,10 @@ class Added(LayerKind):
 class SideBySide(LayerKind):
     """A Concat: all branches end in the same placement, with all channels on each rank, or with those that it owns."""
 
+    joins_whole = True
+
     def place(self, placer, layer):
-        branches = placer.branches(layer.children, layer.name, whole_channels=True)
+        branches = placer.branches(layer.children, layer.name, self.joins_whole)
         for axis, plan in placer.of_axis.items():
             plan.join(placer, axis, branches, layer.name)
         placer.layers.append(layer.of_branches([branch.layers for branch in branches]))

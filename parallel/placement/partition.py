@@ -114,7 +114,7 @@ class Partition:
             return False
         return all(equal(self.part(rank), other.part(rank)) for rank in range(max(self.occupied, other.occupied)))
 
-    def __hash__(self):  # by its first part what is owned and what is needed hardly ever look alike
+    def __hash__(self):  # with the first part, else the rows that ranks own and those that they need with a halo would collide
         return hash((self.length, self.ranks, self.size(0)))
 
     def __reduce__(self):  # how it is pickled: functions can not be

@@ -187,7 +187,7 @@ class Placer:
             parts[axis] = Shard(dim, outputs)
         return mine, parts, halos
 
-    def branches(self, branches, name, whole_channels=False):
+    def branches(self, branches, name, whole_channels):
         """Place the branches of a layer: a Placer for each, which end as the first does, without partial sums. whole_channels:
         they end with all channels on every rank, unless the plan leaves those of each branch at their owners."""
         axes = self.of_axis.items()

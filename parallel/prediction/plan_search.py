@@ -14,12 +14,13 @@ After each segment the search has a lower bound for all plans on its grid, so th
 """
 
 from dataclasses import dataclass
+from math import prod
 
-from gridgrad.nn import Concat, Residual
 from gridgrad.nn.network_summary import rows
 from gridgrad.nn.sequence import leaves, output_shape
 from gridgrad.parallel.grid.collectives import all_reduce_elements
 from gridgrad.parallel.grid.process_grid import BATCH, MODEL
+from gridgrad.parallel.placement.layer_kinds import kind_of
 from gridgrad.parallel.placement.placer import Placer
 from gridgrad.parallel.placement.plan import weighted, weighted_in
 from gridgrad.parallel.plans.place_network import splits
@@ -77,12 +78,23 @@ class PlanProblem:
         runs, searched = [[]], []
         for layer in layers:
             has_weights = bool(weighted_in([layer]))
-            if has_weights and isinstance(layer, Concat | Residual):
+            if has_weights and kind_of(layer).joins_whole is not None:
                 searched.append(layer)
             if layer in searched or has_weights and weighted_in(runs[-1]) or runs[-1] and runs[-1][-1] in searched:
                 runs.append([])
             runs[-1].append(layer)
         return [self._segment(run, run[0] in searched) for run in runs if run]
+
+    def arithmetic(self, sizes, index=0):
+        """A lower bound for the seconds of the segments from `index` on: their matrix products at peak speed, on all ranks of a
+        grid of `sizes`."""
+        # three products a layer, of the first one two, because it needs no gradient of its input; if the machine file has
+        # tables, only two of each are counted, because an algorithm may save a part of the third
+        samples = -(-self.batch_size // sizes[BATCH]) * sizes[BATCH] / prod(sizes.values())
+        products = 2 * sum(self.flops[index:])
+        if not self.machine.tables:
+            products += sum(self.flops[max(index, 1) :])
+        return products * samples / (self.machine.peak * 4 / self.itemsize)
 
     def _segment(self, run, is_searched):
         kind = self._kinds.setdefault(tuple(map(alike, run)), len(self._kinds))
@@ -103,7 +115,7 @@ class PlanSearch:
         self._first = weighted(problem.net)[0]
         self._starts = {words: self._start(words) for words in self._choices([self._first])}  # the States in front of all
         self._done, self._ways = 0, {(state, None): (0.0, ()) for state in self._starts.values()}  # behind the segments done
-        self.bound = self.arithmetic(0) + self._sums_and_update()
+        self.bound = problem.arithmetic(sizes) + self._sums_and_update()
 
     @property
     def is_complete(self):
@@ -114,24 +126,13 @@ class PlanSearch:
         self._ways = self._through([self.problem.segments[self._done]], self._ways, None)
         self._done += 1
         least = min(seconds for seconds, _ in self._ways.values())
-        self.bound = max(self.bound, least + self.arithmetic(self._done) + self._sums_and_update())
+        self.bound = max(self.bound, least + self.problem.arithmetic(self.sizes, self._done) + self._sums_and_update())
 
     def plan(self, price):
         """The text of the plan with the smallest sum of seconds and memory times `price`, seconds per byte."""
         ways = self._through(self.problem.segments, {(state, None): (0.0, ()) for state in self._starts.values()}, price)
         ends = self._behind(ways, "output", lambda placer, _: placer.finish(), price)
         return ",".join(min(ends.values())[1])
-
-    def arithmetic(self, index=0):
-        """A lower bound for the seconds of the segments from `index` on: their matrix products at peak speed, on all ranks."""
-        # three products a layer, of the first one two, because it needs no gradient of its input; if the machine file has
-        # tables, only two of each are counted, because an algorithm may save a part of the third
-        problem, sizes = self.problem, self.sizes
-        samples = -(-problem.batch_size // sizes[BATCH]) * sizes[BATCH] / self.grid.size
-        products = 2 * sum(problem.flops[index:])
-        if not problem.machine.tables:
-            products += sum(problem.flops[max(index, 1) :])
-        return products * samples / (problem.machine.peak * 4 / problem.itemsize)
 
     def _sums_and_update(self):
         """A lower bound for the seconds of gradient sums and update: all parameters are sharded along the axis model."""
@@ -162,12 +163,11 @@ class PlanSearch:
     def _through_branches(self, segment, ways, price):
         """The best ways through a layer with branches."""
         (layer,), (first, *others), found = segment.layers, segment.branches, {}
-        has_whole_channels = isinstance(layer, Concat)
         for start, begins in by_state(ways):
             shapes = [output_shape(branch, start.shape) for branch in layer.children]
 
             def end_first(placer, _):
-                placer.end_first(layer.name, has_whole_channels)
+                placer.end_first(layer.name, kind_of(layer).joins_whole)
 
             def join(placer, workload):
                 workload.branches = lambda layer: shapes  # noqa: B023  the work in them has been counted

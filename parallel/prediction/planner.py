@@ -176,7 +176,7 @@ class Planner:
             asked = PlacementSpec(sizes, HYPERGRAPH, self.shares, found[ranks])
             costs = costs_of_ranks(self.net, asked, self.batch_size, self.machine)
             step = played(costs)
-            bound, reason = PlanSearch(self.problem, sizes).arithmetic(), too_large(step.memory, self.memory)
+            bound, reason = self.problem.arithmetic(sizes), too_large(step.memory, self.memory)
             yield Candidate(sizes, bound, costs[step.bound_by], reason, step, found[ranks])
 
     def _pipelined(self, fastest, progress):
@@ -185,7 +185,7 @@ class Planner:
             progress()
             best = self._of_stage(stages)
             sizes, pipelines = best.sizes | {STAGE: stages}, self.pipelines or Pipelines()
-            cost, bound = self._cost(sizes, best.plan), PlanSearch(self.problem, sizes).arithmetic()
+            cost, bound = self._cost(sizes, best.plan), self.problem.arithmetic(sizes)
             asked = PlacementSpec(sizes, best.plan, self.shares, memory=self.memory)
             for time in pipelines.times(self.net, asked, self.batch_size, self.machine, self.limit * fastest):
                 reason = too_large(time.memory, self.memory)

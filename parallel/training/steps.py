@@ -12,7 +12,7 @@ import numpy as np
 from gridgrad.nn import divergence
 from gridgrad.nn.context import Context
 from gridgrad.nn.device import to_device
-from gridgrad.nn.divergence import DATA, RATE, all_finite, explain_divergence, not_finite
+from gridgrad.nn.divergence import DATA, RATE, explain_divergence, first_of, not_finite
 from gridgrad.nn.observer import observed
 from gridgrad.nn.random import permutation
 from gridgrad.parallel.job.run import UserError
@@ -402,5 +402,4 @@ def check_finite(net):
 
 def first_not_finite(grid, arrays):
     """The position of the first of `arrays` that is not finite on some rank; len(arrays) if all are finite. Collective."""
-    finite = [all_finite(array) for array in arrays] + [False]
-    return int(grid.min(np.array([finite.index(False)]))[0])
+    return int(grid.min(np.array([first_of(arrays)]))[0])
