@@ -7,10 +7,11 @@ import pytest
 
 from gridgrad.experiments.common.parallel_schemes import AUTO, SCHEMES
 from gridgrad.experiments.common.published_networks import published
+from gridgrad.experiments.papers.laugier2018 import predicted as laugier2018_predicted
 from gridgrad.experiments.plots import curves, scaling
 from gridgrad.experiments.scaling import predicted
 from gridgrad.experiments.scaling.study import Study
-from gridgrad.experiments.studies import laugier2018_predicted, thresholds
+from gridgrad.experiments.studies import thresholds
 from gridgrad.parallel.grid.process_grid import parse_grid
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.cost import cost_of_slowest_rank

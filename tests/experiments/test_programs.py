@@ -184,7 +184,7 @@ def test_the_figures_of_studies_are_drawn_from_their_results(kind, tmp_path):
     assert not (tmp_path / "other.png").exists()
 
 
-@pytest.mark.parametrize(("old", "new"), [("pruned", "study pruned"), ("trace_cost", "study trace-cost"), ("hosts", "launch")])
+@pytest.mark.parametrize(("old", "new"), [("pruned", "study pruned"), ("protocols", "study protocols"), ("hosts", "launch")])
 def test_a_module_that_has_moved_says_its_new_name(old, new):
     ended = subprocess.run([sys.executable, "-m", f"experiments.{old}"], capture_output=True, text=True, timeout=60)
     assert ended.returncode == 2 and ended.stdout == "" and ended.stderr.count("\n") == 1
