@@ -305,7 +305,15 @@ SMALL = {
         "--net mlp:512,512,relu --passes 1 --rounds 1"
     ),
     "gridgrad plot predictions predictions.json --out predictions.md": Small(),
-    "gridgrad study thresholds --ranks 32 --machine cori-haswell": Small("--widths 32,64 --batch-sizes 8,16"),
+    "gridgrad explain --map results/thresholds.png --net mlp:W,W,W,relu --shape 16 --outputs 2 --ranks 32": Small(
+        "--widths 32,64 --batch-sizes 8,16"
+    ),
+    "gridgrad explain --net vgg16 --batch-size 4096 --nodes 64 --ranks-per-node 32 --flops 60 --latency 1.5 "
+    "--bandwidth 100": Small(),
+    "gridgrad explain --net vgg16 --batch-size 4096 --nodes 256 --gpus 4": Small(),
+    "gridgrad explain --net vgg16 --batch-size 4096 --nodes 64 --gpus 8 --bandwidth 1600": Small(),
+    "gridgrad explain --net vgg16 --ranks 64 --machine machine.json": Small(),
+    "gridgrad partition --table results/partitions.md": Small("--nets lenet5 --ranks 2"),
     "gridgrad summary --net vgg16 --batch-size 8": Small(),
     "gridgrad summary --net resnet20 --batch-size 32 --measure": Small("--batch-size 2 --steps 3"),
     # ----- measuring
@@ -428,6 +436,7 @@ NEEDS = {  # of these commands the first reads what the second writes
     "gridgrad study scaling-model results/sweep.jsonl": "--out results/sweep.jsonl",
     "gridgrad plot speedup results/speedup.jsonl predicted-airfoil.jsonl --out both.png": "--out predicted-airfoil.jsonl",
     "mpiexec -n 2 gridgrad study predictions --machine machine.json --out predictions.json": "--out machine.json",
+    "gridgrad explain --net vgg16 --ranks 64 --machine machine.json": "--out machine.json",
     "gridgrad plot predictions predictions.json --out predictions.md": "--out predictions.json",
 }
 
