@@ -136,9 +136,9 @@ def machine_of(args):
     per_node = args.gpus or args.ranks_per_node
     if args.gpus and args.ranks_per_node or args.ranks and args.nodes:
         raise ValueError("--gpus is --ranks-per-node, and --nodes stands in place of --ranks: give one of the two")
-    if given and not args.machine and len(given) < len(UNITS):
+    if 0 < len(given) < len(UNITS) and not args.machine and not args.gpus:
         raise ValueError("--flops, --latency and --bandwidth describe a cluster together: give all three, or a --machine")
-    if args.machine or not given:
+    if args.machine or len(given) < len(UNITS):
         found = machine.read(args.machine or (GPUS if args.gpus else CPUS))
     else:
         near, traffic, ranks = {"alpha": NEAR, "beta": 1e-15}, 1e9 * args.flops / INTENSITY, per_node or 1

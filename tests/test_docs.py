@@ -665,6 +665,7 @@ def test_code_stands_in_blocks_of_a_known_language(document):
         "sh",
         "python",
         "toml",
+        "json",
         "text",
         "diff",
         "{toctree}",

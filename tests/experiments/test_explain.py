@@ -1,6 +1,8 @@
 """explain, calibrate and train --grid auto, small."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -92,6 +94,7 @@ def test_a_cluster_is_named_by_its_nodes_and_by_three_numbers(tmp_path):
 
     gpus = found("--nodes", 8, "--gpus", 2)
     assert (gpus["ranks"], gpus["machine"]) == (16, "Perlmutter A100")
+    assert found("--nodes", 8, "--gpus", 2, "--bandwidth", 200)["machine"] == "Perlmutter A100 with 200 Gbit/s"
     assert found("--nodes", 2)["ranks"] == 64  # Cori has 32 cores a node
     numbers = "--latency", 1.5, "--bandwidth", 100, "--nodes", 4
     one, two = found(*numbers, "--flops", 50), found(*numbers, "--flops", 50, "--machine", "cori-haswell")
@@ -101,6 +104,12 @@ def test_a_cluster_is_named_by_its_nodes_and_by_three_numbers(tmp_path):
     assert slow > 2 * one["one_rank"]["seconds"]
     thin = found("--flops", 50, "--latency", 1.5, "--bandwidth", 0.1, "--nodes", 4, "--grid", "batch=4")["seconds"]
     assert thin > 10 * one["pure"]["batch"]["seconds"]
+
+
+def test_the_page_of_machines_has_a_machine_file():
+    [block] = re.findall(r"```json\n(.*?)```", Path("docs/machines.md").read_text(), re.DOTALL)
+    shipped = machine.read("perlmutter-a100")
+    assert machine.checked(json.loads(block) | {"source": shipped.source}) == shipped
 
 
 def test_calibrate_writes_a_machine_file_that_explain_reads(tmp_path):
