@@ -50,7 +50,7 @@ MAY_IMPORT_PROGRAMS = {  # module: (programs that it may import, ..)
     "experiments.benchmarks.bench_serial": ("benchmarks.torch_peer",),
     # these evaluate what another program measures or predicts
     "experiments.plots.predictions": ("studies.predictions",),
-    "experiments.studies.simulators.measured": ("studies.predictions",),
+    "experiments.studies.simulators": ("studies.predictions",),
     # this counts the words of the programs that the study compares
     "experiments.papers.grabaskas2018.usability": ("studies.usability.__main__",),
     # this starts the caretaker of a job, and cleans up as it does
