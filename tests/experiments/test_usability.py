@@ -14,8 +14,19 @@ import pytest
 from mpi4py import MPI
 
 from gridgrad.experiments.common.tables import terminal
-from gridgrad.experiments.studies.usability.__main__ import BY_HAND, CALL, GRIDS, one_call, results, source
-from gridgrad.experiments.studies.usability.halstead import KEYWORDS, Halstead, added, measure, statements
+from gridgrad.experiments.studies.usability.__main__ import (
+    BY_HAND,
+    CALL,
+    GRIDS,
+    KEYWORDS,
+    Halstead,
+    added,
+    measure,
+    one_call,
+    results,
+    source,
+    statements,
+)
 from gridgrad.parallel.training.network import ParallelSequential
 from tests.mpi import mpi
 
@@ -163,7 +174,7 @@ def test_the_one_call_takes_at_least_95_percent_less_effort_than_by_hand():
 
 
 def test_the_command_writes_what_is_kept(tmp_path):
-    arguments = [sys.executable, "-m", "gridgrad", "study", "usability", "--json", tmp_path / "usability.json"]
+    arguments = [sys.executable, "-m", "gridgrad", "study", "usability", "--out", tmp_path / "usability.json"]
     finished = subprocess.run(arguments, capture_output=True, text=True, timeout=60)
     assert finished.returncode == 0, finished.stderr
     kept = Path("results/usability.md").read_text()
