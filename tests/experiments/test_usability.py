@@ -174,7 +174,7 @@ def test_the_one_call_takes_at_least_95_percent_less_effort_than_by_hand():
 
 
 def test_the_command_writes_what_is_kept(tmp_path):
-    arguments = [sys.executable, "-m", "gridgrad", "study", "usability", "--out", tmp_path / "usability.json"]
+    arguments = [sys.executable, "-m", "gridgrad", "study", "usability", "--json", tmp_path / "usability.json"]
     finished = subprocess.run(arguments, capture_output=True, text=True, timeout=60)
     assert finished.returncode == 0, finished.stderr
     kept = Path("results/usability.md").read_text()

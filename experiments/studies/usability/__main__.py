@@ -38,7 +38,7 @@ from platform import python_version
 
 from gridgrad.experiments.common import report
 from gridgrad.experiments.common.markdown import lines
-from gridgrad.experiments.common.options import Parser, user_input, writable_beside
+from gridgrad.experiments.common.options import Parser, check_writable, user_input
 from gridgrad.experiments.common.tables import terminal
 from gridgrad.parallel.job.run import UserError, run_launcher
 
@@ -212,25 +212,27 @@ def radon_effort(source, statements):
 
 def options():
     parser = Parser(prog="study usability", description="What does making a training parallel cost its author?")
-    parser.add_argument("--out", "--json", default="results/usability.json", metavar="FILE.json", help="the numbers; the table "
-                        "goes beside it, as .md")  # fmt: skip
+    parser.add_argument("--json", default="results/usability.json", metavar="FILE", help="the file to write; the table goes to "
+                        "the same name in .md")  # fmt: skip
     return parser
 
 
 def main():
-    args = options().parse_args()
+    path = Path(options().parse_args().json)
+    if path.suffix != ".json":
+        raise UserError(f"--json {path}: give a name that ends in .json; the table goes to the same name in .md")
     with user_input():
-        beside = writable_beside(args.out, ".md", ("numbers", "table"))
+        check_writable(path)
     try:
         import radon  # noqa: F401 (only whether it is here)
     except ImportError:
         raise UserError("radon is not installed here: pip install radon") from None
     rows, serial = results(), {name: measures(text, statements(text)) for name in SERIAL for text in [source(name)]}
     versions = {"python": python_version(), "radon": version("radon")}
-    report.write_json(args.out, {"programs": rows, "serial": serial, "versions": versions})
+    report.write_json(path, {"programs": rows, "serial": serial, "versions": versions})
     text = "\n".join(document(rows, serial)) + "\n"
-    report.write_text(beside, text)
-    print(f"{terminal(text)}\nwritten to {args.out} and {beside}")
+    report.write_text(path.with_suffix(".md"), text)
+    print(f"{terminal(text)}\nwritten to {path} and {path.with_suffix('.md')}")
 
 
 if __name__ == "__main__":
