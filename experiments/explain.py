@@ -81,7 +81,7 @@ def options():
     add("--ranks", type=whole(1, MOST_RANKS), metavar="P", help=f"number of ranks, at most {MOST_RANKS} (default: 2)")
     add("--nodes", type=whole(1), metavar="N", help="in place of --ranks: number of nodes, full of ranks")
     add("--ranks-per-node", type=whole(1), metavar="K", help="ranks of a node (default: those of the machine)")
-    add("--gpus", type=whole(1), metavar="K", help="GPUs of a node, each of them a rank")
+    add("--gpus", type=whole(1), metavar="K", help="GPUs of a node, each a rank with its own memory")
     add("--machine", metavar="NAME", help=f"{machine.HELP}: {', '.join(machine.names())} (default: {CPUS}, with --gpus {GPUS})")
     add("--flops", type=number(above=0), metavar="GFLOPS", help="Gflop/s of a rank in float32, in place of the machine's")
     add("--latency", type=number(above=0), metavar="US", help="microseconds of a message between nodes, in place of the "
@@ -154,12 +154,15 @@ def machine_of(args):
         network |= {"beta": 8e-9 / args.bandwidth} if args.bandwidth else {}
         collectives = {}
     per_node = per_node or found.node["ranks"]
+    node = found.node | {"ranks": per_node}
+    if args.gpus:  # each has a memory of its own
+        node |= {name: found.node[name] * per_node / found.node["ranks"] for name in ("bandwidth", "memory")}
     args.ranks = args.ranks or (args.nodes * per_node if args.nodes else 2)
     if args.ranks > MOST_RANKS:
         raise ValueError(f"{args.nodes} nodes of {per_node} ranks are too many: at most {MOST_RANKS} ranks")
     name = " with ".join(filter(None, (found.name, ", ".join(f"{of:g} {UNITS[one]}" for one, of in given.items()))))
-    return replace(found, name=name, core=core, node=found.node | {"ranks": per_node}, tables=tables, collectives=collectives,
-                   links=found.links | {"network": network})  # fmt: skip
+    links = found.links | {"network": network}
+    return replace(found, name=name, core=core, node=node, links=links, tables=tables, collectives=collectives)
 
 
 def planner(args, on):

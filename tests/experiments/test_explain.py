@@ -95,6 +95,8 @@ def test_a_cluster_is_named_by_its_nodes_and_by_three_numbers(tmp_path):
     gpus = found("--nodes", 8, "--gpus", 2)
     assert (gpus["ranks"], gpus["machine"]) == (16, "Perlmutter A100")
     assert found("--nodes", 8, "--gpus", 2, "--bandwidth", 200)["machine"] == "Perlmutter A100 with 200 Gbit/s"
+    more = found("--ranks", 16, "--gpus", 16)["one_rank"]
+    assert more == found("--ranks", 16, "--gpus", 1)["one_rank"]  # a GPU does not get slower beside others
     assert found("--nodes", 2)["ranks"] == 64  # Cori has 32 cores a node
     numbers = "--latency", 1.5, "--bandwidth", 100, "--nodes", 4
     one, two = found(*numbers, "--flops", 50), found(*numbers, "--flops", 50, "--machine", "cori-haswell")
