@@ -40,7 +40,9 @@ from gridgrad.nn.files.documents import AT_LEAST_0, COUNT, TEXT, WHOLE, Optional
 from gridgrad.parallel.calibration.timing import machine
 
 PROC, SYS = Path("/proc"), Path("/sys")
-QUIET = 0.15  # cores that may be taken from a quiet machine: `gridgrad study machine-load` measures that; of many cores more:
+QUIET = (
+    0.15  # cores that may be taken from a quiet machine: results/machine_load.json has what was measured; of many cores more:
+)
 EACH, LIMIT = 0.005, 0.5  # this share of each core, for the system's own work, but less than one loop of another program takes
 TICK, ROUNDED = 0.01, 4.0  # seconds of a tick of /proc/stat; how many standard deviations of its rounding are allowed for
 LOAD = {

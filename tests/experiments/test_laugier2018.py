@@ -135,7 +135,7 @@ def test_the_tables_of_the_papers_set_up(tmp_path):
         parts = sum(row[f"{part} ms"] for part in ("compute", "update", "gradients", "activations"))
         assert parts == pytest.approx(row["1 node ms"]) and row["1 rank ms"] / parts == pytest.approx(row["speedup on 1 node"])
     assert all(row["speedup"] >= 20 for row in tables["fast_enough"])
-    finished = program("papers.laugier2018.predicted", "--out", tmp_path / "p.md")
+    finished = program("gridgrad.experiments.papers.laugier2018.predicted", "--out", tmp_path / "p.md")
     assert finished.returncode == 0 and is_figure(tmp_path / "p.png"), finished.stderr
 
 

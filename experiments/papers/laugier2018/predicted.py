@@ -201,7 +201,9 @@ def tables():
 
 
 def options():
-    parser = Parser(prog="predicted", description="Does the cost model explain the speedups of Laugier et al. (2018)?")
+    parser = Parser(
+        prog="papers.laugier2018.predicted", description="Does the cost model explain the speedups of Laugier et al. (2018)?"
+    )
     parser.add_argument("--out", default="results/laugier2018/predicted.md", metavar="FILE.md",
                         help="the tables; the figure goes beside them, as .png")  # fmt: skip
     return parser

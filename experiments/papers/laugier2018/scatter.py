@@ -53,7 +53,9 @@ def cells(row):
 
 
 def options():
-    parser = Parser(prog="scatter", description="Which of two ways brings a minibatch faster from one rank to all?")
+    parser = Parser(
+        prog="papers.laugier2018.scatter", description="Which of two ways brings a minibatch faster from one rank to all?"
+    )
     add_grid(parser)
     parser.add_argument("--repeats", type=whole(1), default=30, help="minibatches of each size")
     parser.add_argument("--report", metavar="FILE.json", help="also write the table to this file")
