@@ -95,9 +95,15 @@ class Options(Parser):
         super().error(f"{message}: put -- in front of the program, behind slurm's own options" if lost else message)
 
 
+SHORT = (
+    "site", "system", "kind", "out", "dry_run", "nodes", "ranks_per_node", "cores", "time", "partition", "account", "gpus",
+    "parts",
+)  # fmt: skip # what --help shows without `all`
+
+
 def options():
     parser = Options(prog="slurm", description="Write a job script for Slurm, PBS or a plain mpirun.",
-                    usage="%(prog)s [OPTIONS] -- PROGRAM [ITS OPTIONS]")  # fmt: skip
+                    usage="%(prog)s [OPTIONS] -- PROGRAM [ITS OPTIONS]", short=SHORT)  # fmt: skip
     add = parser.add_argument
     add(
         "program",

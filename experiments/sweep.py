@@ -30,7 +30,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from gridgrad.experiments.common.options import Parser, check_writable, number, user_input, whole, whole_list
+from gridgrad.experiments.common.options import Parser, check_writable, network, number, user_input, whole, whole_list
 from gridgrad.experiments.common.parallel_schemes import AUTO, SCHEMES
 from gridgrad.experiments.common.programs import check_enough
 from gridgrad.experiments.common.report import write_text
@@ -132,26 +132,26 @@ def options():
     parser = Parser(prog="sweep", usage="%(prog)s [OPTIONS] [FILE.toml]", short=SHORT,
                     description="Measure a scaling study: train for every network and series.")  # fmt: skip
     words, specs = (lambda text: text.split(",")), (lambda text: text.split(";"))  # a spec has commas of its own
+    nets = lambda text: [*map(network, text.split(";"))]  # noqa: E731
     add = parser.add_argument
     add("settings", nargs="?", metavar="FILE.toml", help="settings file; options given here override it")
     add("--out", default="results/sweep.jsonl", help="the runs, a line of JSON each")
     add("--csv", metavar="FILE.csv", help="also write all runs to this file, a row a run")
     add = parser.add_argument_group("what is measured").add_argument
-    add("--dataset", metavar="NAME", help="data set, see train --help (default: airfoil)")
+    add("--dataset", metavar="NAME", help="data set, see gridgrad help dataset (default: airfoil)")
     add("--data-dir", metavar="DIR", help="see train --help")
-    add("--nets", type=specs, help="networks, see train --help, separated by semicolons")
+    add("--nets", type=nets, help="networks, separated by semicolons; see gridgrad help net")
     add("--ranks", type=whole_list, metavar="P,P,..", help="numbers of ranks (default: 1,2)")
     add("--schemes", type=words, metavar="S,S,..", help=f"series: some of {', '.join((*SCHEMES, AUTO))}, where auto is what "
         "the planner chooses (default: batch,model,2d)")  # fmt: skip
-    add("--grids", type=specs, metavar="GRID;GRID;..", help="more series: grids, see train --help, separated by semicolons, "
-        "where * takes the ranks that are left, such as batch=*,model=2; without --ranks and --schemes one rank alone is "
-        "measured beside them")  # fmt: skip
+    add("--grids", type=specs, metavar="GRID;GRID;..", help="more series: grids, separated by semicolons, where * takes "
+        "the ranks that are left; see gridgrad help grid")  # fmt: skip
     add("--weak", action="store_true", help="weak scaling: --batch-size counts the samples of one rank, so the global batch "
         "grows with the ranks")  # fmt: skip
     add("--batch-size", type=whole(1), metavar="B", help="samples in the global minibatch of all runs (default: 100)")
     add("--steps", type=whole(1), help="minibatches in a run (default: 60)")
-    add("--plan", help="see train --help")
-    add("--reduction", help="see train --help")
+    add("--plan", help="see gridgrad help plan")
+    add("--reduction", help="see gridgrad help reduction")
     add("--profile", action="store_true", default=None, help="profile the layers, as plot breakdown needs")
     add("--vary", type=variation, action="append", metavar="NAME=VALUE;VALUE", help="values of any other option of train, or "
         f"of {', '.join(settings.JOB)}, each measured as a series of its own; may be repeated. threads: BLAS threads a rank; "

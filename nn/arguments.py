@@ -1,5 +1,6 @@
 """Checks and conversions of arguments of constructors. All raise ValueError with a sentence that says what is accepted."""
 
+from difflib import get_close_matches
 from math import isfinite
 from numbers import Integral, Real
 
@@ -55,3 +56,9 @@ def sample_shape(value):
             f"input_shape must be (features,) or (height, width, channels) in whole numbers of at least 1, not {value!r}"
         )
     return tuple(map(int, lengths))
+
+
+def did_you_mean(word, names):
+    """The words that suggest the one of some names that is most like a wrong one, if any is."""
+    alike = get_close_matches(word, names, 1, 0.7)
+    return f" (did you mean {alike[0]}?)" if alike else ""

@@ -32,7 +32,6 @@ FIRST = [*DOCUMENTS, ROOT / "docs" / "tutorial.md"]  # what only other pages hav
 DOCUMENTS += [path for path in sorted((ROOT / "docs").rglob("*.md")) if "_build" not in path.parts]
 PROGRAMS = ROOT / "docs" / "extending"  # pages whose blocks of Python are one program: see tests/docs/test_extending.py
 SITES = ROOT / "docs" / "sites"  # pages of commands for other systems: see tests/test_sites.py
-OPTIONS = ROOT / "docs" / "options.md"  # written from the parsers: see tests/docs/test_options.py
 RESULTS = sorted((ROOT / "results").rglob("*.md"))
 BEGINNINGS = (
     ".venv/",
@@ -99,7 +98,7 @@ SMALL = {
     "make mutants": TARGET,
     "make venv MPI=system": TARGET,
     "make reproduce": TARGET,
-    "make reproduce REPRODUCE=--long": TARGET,
+    "make reproduce REPRODUCE=--full": TARGET,
     "make reproduce PAPER=laugier2018": TARGET,
     "gridgrad reproduce all --tables-only": Small(),
     # ----- train
@@ -110,6 +109,11 @@ SMALL = {
     "gridgrad launch 4 train --dataset airfoil --net mlp:128,128,tanh --grid batch=2,model=2": Small("--epochs 1"),
     "gridgrad check": Small(),
     "gridgrad --version": Small(),
+    "gridgrad help net": Small(),
+    "gridgrad train --help": Small(),
+    "gridgrad train --help all": Small(),
+    "gridgrad completion bash": Small(),
+    "gridgrad completion zsh": Small(),
     "gridgrad study": Small(),
     "gridgrad study protocols": PROTOCOLS,
     "python -m gridgrad train": STEPS,
@@ -289,7 +293,6 @@ SMALL = {
     "python -m docs.draw_grid --out docs/grid.png": Small(),
     "python -m docs.draw_how_it_works --out docs": Small(),
     "python -m docs.draw_schemes --out docs/schemes": Small(),
-    "python -m docs.list_options": Small(),
     "python docs/tutorial.py batch=1": Small(),
     "mpiexec -n 2 python docs/tutorial.py batch=2": Small(),
     "mpiexec -n 2 python docs/tutorial.py model=2": Small(),
@@ -449,7 +452,7 @@ def commands():
     """{command: the documents that have it}, in their order."""
     found = defaultdict(list)
     for document in DOCUMENTS:
-        if document.parent == SITES or document == OPTIONS:
+        if document.parent == SITES:
             continue
         for language, block in BLOCK.findall(document.read_text()):
             if language == "sh":
@@ -688,9 +691,7 @@ def test_links_lead_somewhere(document):
             assert anchor in {slug(line.lstrip("# ")) for line in target.read_text().splitlines() if line.startswith("#")}, link
 
 
-@pytest.mark.parametrize(
-    "document", sorted({*DOCUMENTS, *RESULTS} - {OPTIONS}), ids=lambda document: str(document.relative_to(ROOT))
-)
+@pytest.mark.parametrize("document", sorted({*DOCUMENTS, *RESULTS}), ids=lambda document: str(document.relative_to(ROOT)))
 def test_files_that_are_named_exist(document):
     folders = "nn|parallel|datasets|experiments|tests|results|docs"
     for path in re.findall(rf"`((?:{folders})/[\w./-]*)`", text_without_blocks(document)):

@@ -336,7 +336,7 @@ def test_a_plain_job_is_started_again_by_supervise(ends, starts, status, tmp_pat
         ("", "launch x train", "launch: the number of ranks"),
         ("", "check --ranks 2", "check: --ranks 2 is not the number of ranks of the job, 1"),
         ("", "reproduce marques2016", "reproduce: the largest run (see --ranks) has 4 ranks but the whole job only 1"),
-        ("", "reproduce all --full", "reproduce: --full goes with one paper"),
+        ("", "reproduce all --full", "reproduce: the largest run (see --ranks) has 4 ranks"),
         ("--kind requeue", "calibrate", "calibrate can not go on where it stopped"),
         ("--kind requeue --time 5", "train --checkpoint a", "--warn 300 s is not shorter than --time, 300 s"),
         ("--kind requeue --system pbs", "train --checkpoint a", "name it with --out"),
