@@ -40,7 +40,6 @@ from gridgrad.experiments.scaling.order import by_point, fewest_left, next_repea
 from gridgrad.experiments.scaling.runs import records_of
 from gridgrad.experiments.scaling.study import Study
 from gridgrad.experiments.scaling.study_file import StudyFile, locked
-from gridgrad.nn.zoo.network_names import identified
 from gridgrad.parallel.job.run import CHECKPOINTED, run_launcher
 from gridgrad.parallel.prediction import machine as machines
 
@@ -206,10 +205,7 @@ def study_of(args):
         given["seeds"] = list(args.seeds)
     if args.nets:
         given.pop("network", None)
-    if isinstance(given.get("nets"), list):  # else Study says what is wrong
-        given["nets"] = [identified(net) if isinstance(net, str) else net for net in given["nets"]]
-    for table in given.get("network", []):
-        table |= {"net": identified(table["net"])} if isinstance(table.get("net"), str) else {}
+    settings.identify(given)
     if args.schemes or args.grids:
         given.pop("series", None)
     if args.weak:
