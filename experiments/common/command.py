@@ -4,6 +4,7 @@ import re
 import runpy
 import sys
 
+import gridgrad
 from gridgrad.experiments.common.programs import (
     FOLDER,
     FRONT,
@@ -18,7 +19,6 @@ from gridgrad.experiments.common.programs import (
     suggestion,
     there_is_none,
 )
-from gridgrad.experiments.common.version import version
 from gridgrad.startup import speaks
 
 USAGE = """usage: gridgrad NAME [OPTIONS]
@@ -48,7 +48,7 @@ def main():
     if name in HELP:
         say(USAGE + table(sentences()))
     elif name == "--version":
-        say(f"gridgrad {version()}")
+        say(f"gridgrad {gridgrad.__version__}")
     elif name in FRONT:
         start(name, rest)
     elif name == "help":

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -182,10 +180,3 @@ def test_the_figures_of_studies_are_drawn_from_their_results(kind, tmp_path):
     refused = program("plot", kind, f"results/{other}.json", "--out", tmp_path / "other.png")
     assert refused.returncode == 2 and f"holds no results of gridgrad study {kind}" in refused.stderr
     assert not (tmp_path / "other.png").exists()
-
-
-@pytest.mark.parametrize(("old", "new"), [("pruned", "study pruned"), ("trace_cost", "study trace-cost"), ("hosts", "launch")])
-def test_a_module_that_has_moved_says_its_new_name(old, new):
-    ended = subprocess.run([sys.executable, "-m", f"experiments.{old}"], capture_output=True, text=True, timeout=60)
-    assert ended.returncode == 2 and ended.stdout == "" and ended.stderr.count("\n") == 1
-    assert ended.stderr.startswith(f"python -m experiments.{old} is now `gridgrad {new}")
