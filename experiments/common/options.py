@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import tempfile
+from math import inf, isfinite, nan
 from pathlib import Path
 
 from gridgrad.experiments.common.parallel_schemes import MOST_RANKS
@@ -152,10 +153,7 @@ def whole(least, most=2**63 - 1):
     """An option type: a whole number of at least `least` and at most `most`."""
 
     def parse(text):
-        try:
-            value = int(text) if text.isascii() and "_" not in text else None  # Python reads 1_0 and digits of other scripts
-        except ValueError:
-            value = None
+        value = int(text) if re.fullmatch("[+-]?[0-9]{1,30}", text.strip()) else None  # int would read 1_0 and other scripts
         if value is None or not least <= value <= most:
             upper = "" if value is None or value < least else f" and at most {most}"
             raise argparse.ArgumentTypeError(f"must be a whole number of at least {least}{upper}, not '{text}'")
@@ -176,26 +174,23 @@ def position_list(text):
 
 def check_startable(ranks):
     """Raise ValueError for a job of more ranks than can be started from here."""
-    most = max(MOST_STARTED, MOST_PER_SLOT * slots())
-    if ranks > most:
-        raise ValueError(
-            f"{ranks} ranks are too many to start from here: at most {most}; explain and sweep --predict start none"
-        )
+    if ranks > (most := max(MOST_STARTED, MOST_PER_SLOT * slots())):
+        advice = f"at most {most}; explain and sweep --predict start none"
+        raise ValueError(f"{ranks} ranks are too many to start from here: {advice}")
 
 
-def number(least=None, above=None, below=None):
+def number(least=-inf, above=-inf, below=inf):
     """An option type: a finite number with `least` <= it, `above` < it and it < `below`."""
     limits = {"at least": least, "above": above, "below": below}
-    bounds = [f"{word} {bound}" for word, bound in limits.items() if bound is not None]
+    bounds = " and ".join(f"{word} {bound}" for word, bound in limits.items() if isfinite(bound))
 
     def parse(text):
         try:
             value = float(text)
         except ValueError:
-            value = float("nan")
-        good = (least is None or value >= least) and (above is None or value > above) and (below is None or value < below)
-        if not good or value != value or value in (float("inf"), float("-inf")):
-            raise argparse.ArgumentTypeError(f"must be a number {' and '.join(bounds)}, not '{text}'")
+            value = nan
+        if not (least <= value and above < value < below and isfinite(value)):
+            raise argparse.ArgumentTypeError(f"must be a number {bounds}, not '{text}'")
         return value
 
     return parse
@@ -235,10 +230,7 @@ def add_problem(parser, net, shape=None, outputs=None, batch_size=None):
 
 
 def shares_of(text, sizes):
-    """{axis: weights} behind the text of --shares, on a grid of these sizes by axis (None where it is not known yet).
-
-    Raises ValueError if it does not fit.
-    """
+    """{axis: weights} behind the text of --shares on a grid of these sizes, None where not known yet; or ValueError."""
     if sizes is None:
         raise ValueError("--shares is for the axes of a grid: name it with --grid, such as batch=2,model=2")
     if "=" in text:
@@ -342,9 +334,7 @@ def check_room(folder):
 
 def writable_beside(path, suffix, words):
     """The path beside that of --out with another suffix; ValueError or OSError unless both can be written.
-
-    words: what goes into the two files.
-    """
+    words: what goes into the two files."""
     beside = Path(path).with_suffix(suffix)
     if beside == Path(path):
         what, other = words

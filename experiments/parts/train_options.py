@@ -97,8 +97,7 @@ def _reports(add):
     add("--profile", action="store_true", help="add the seconds that each layer takes to the report")
     add("--core-speed", action="store_true", help="measure between the steps how fast the cores are, and add it to the report. "
         "`sweep` does so in all its runs, so that `plot compare` tells a slower program from a slower machine")  # fmt: skip
-    add("--trace", metavar="FILE.json", help="write a timeline of all ranks to this file, for ui.perfetto.dev or "
-        "chrome://tracing")  # fmt: skip
+    add("--trace", metavar="FILE.json", help="write a timeline of all ranks, for ui.perfetto.dev")
     add("--trace-steps", type=whole(1), metavar="N", help="number of steps that the timeline shows, after the first "
         f"{WARM_UP} (default: {STEPS})")  # fmt: skip
     add("--quiet", action="store_true", help="print nothing but errors and warnings")
