@@ -1,6 +1,5 @@
 """Checks and conversions of arguments of constructors. All raise ValueError with a sentence that says what is accepted."""
 
-from difflib import get_close_matches
 from math import isfinite
 from numbers import Integral, Real
 
@@ -60,5 +59,7 @@ def sample_shape(value):
 
 def did_you_mean(word, names):
     """The words that suggest the one of some names that is most like a wrong one, if any is."""
+    from difflib import get_close_matches  # late: few programs need it
+
     alike = get_close_matches(word, names, 1, 0.7)
     return f" (did you mean {alike[0]}?)" if alike else ""

@@ -180,3 +180,19 @@ def test_the_figures_of_studies_are_drawn_from_their_results(kind, tmp_path):
     refused = program("plot", kind, f"results/{other}.json", "--out", tmp_path / "other.png")
     assert refused.returncode == 2 and f"holds no results of gridgrad study {kind}" in refused.stderr
     assert not (tmp_path / "other.png").exists()
+
+
+def test_bash_completes_programs_options_and_choices(tmp_path):
+    script = tmp_path / "completion"
+    script.write_text(program("completion", "bash").stdout)
+    typed = {
+        "gridgrad tr": "train",
+        "gridgrad train --opt": "--optimizer",
+        "gridgrad train --optimizer adag": "adagrad",
+        "gridgrad study prot": "protocols",
+        "gridgrad plot spe": "speedup",
+        "gridgrad help pip": "pipeline",
+    }
+    lines = [f"COMP_WORDS=({words}); COMP_CWORD={words.count(' ')}; _shtab_gridgrad; echo ${{COMPREPLY[*]}}" for words in typed]
+    found = subprocess.run(["bash", "-c", "\n".join([f"source {script}", *lines])], capture_output=True, text=True)
+    assert found.stdout.splitlines() == list(typed.values()), found.stderr
