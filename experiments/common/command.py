@@ -12,6 +12,7 @@ from gridgrad.experiments.common.programs import (
     STUDY,
     description,
     module_of,
+    no_study,
     parser_of,
     renamed,
     studies,
@@ -62,7 +63,7 @@ def main():
     elif study_of(rest[0]):
         start(rest[0], rest[1:])
     else:
-        refuse(there_is_none(rest[0], STUDY, studies()), "gridgrad study")
+        refuse(no_study(rest[0]), "gridgrad study")
 
 
 def sentences():
