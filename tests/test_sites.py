@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gridgrad.experiments import slurm
-from gridgrad.experiments.parts import slurm_sites
+from gridgrad.experiments.parts import slurm_script
 from gridgrad.experiments.parts.slurm_script import script
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -84,9 +84,9 @@ def test_directives_stand_before_the_first_command(page):
 
 
 def test_each_site_has_a_page_which_lists_its_sources():
-    assert slurm_sites.names() == [page.stem for page in PAGES]
+    assert slurm_script.site_names() == [page.stem for page in PAGES]
     for page in PAGES:
-        site = slurm_sites.read(page.stem)
+        site = slurm_script.read_site(page.stem)
         cited = {tag for note in site.notes for tag in CITATION.findall(note)}
         assert cited == set(site.sources) <= set(dict(DEFINITION.findall(page.read_text())))
         assert "not run" in site.notes[0]
@@ -144,7 +144,7 @@ def test_a_file_of_ones_own(tmp_path, monkeypatch):
         ("gpus = -1", "", "mine.toml.gpus must be a whole number of at least 0, not -1"),
         ("partition = 'a b'", "", "mine.toml.partition must be letters, digits and any of"),
         ("mem = '64'", "", "mine.toml.mem must be 0, for all, or a whole number and K, M, G or T"),
-        ("directives = ['exclusive']", "", "mine.toml.directives[0] must be an option of the batch system"),
+        ("directives = ['exclusive']", "", "mine.toml.directives[0] must be one option of the batch system"),
         ("setup = 'module load gcc'", "", "mine.toml.setup must be a list"),
         ('setup = ["a\\nb"]', "", "mine.toml.setup[0] must be a text of one line"),
         ("variables = { A = 1 }", "", "mine.toml.variables.A must be a line for bash to fill in variables, without"),
@@ -180,8 +180,8 @@ def test_a_file_of_ones_own_that_is_wrong_is_refused(line, words, message, tmp_p
 def test_a_file_must_say_some_things(content, message, tmp_path):
     (tmp_path / "mine.toml").write_text(content)
     with pytest.raises(ValueError, match=message):
-        slurm_sites.read(tmp_path / "mine.toml")
+        slurm_script.read_site(tmp_path / "mine.toml")
     with pytest.raises(ValueError, match="there is no site lumy: use one of alps, "):
-        slurm_sites.read("lumy")
+        slurm_script.read_site("lumy")
     with pytest.raises(OSError):
-        slurm_sites.read(tmp_path / "no.toml")
+        slurm_script.read_site(tmp_path / "no.toml")
