@@ -22,7 +22,7 @@ import sys
 from gridgrad.experiments.common import programs
 from gridgrad.experiments.common.options import Parser, check_startable, number, user_input, whole
 from gridgrad.experiments.emulation import hosts
-from gridgrad.experiments.launching.foreground import Foreground
+from gridgrad.experiments.launching.start_ranks import Foreground
 from gridgrad.parallel.job.run import run_launcher
 
 EXAMPLE = "such as: gridgrad launch 4 train"

@@ -29,9 +29,16 @@ from gridgrad.experiments.common.checkpoints import COMPLETE
 from gridgrad.experiments.common.options import Parser, check_startable, number, user_input, whole
 from gridgrad.experiments.common.programs import as_module, check_enough
 from gridgrad.experiments.common.tables import counted, table
-from gridgrad.experiments.launching.foreground import Foreground
-from gridgrad.experiments.launching.nodes import SRUN, SSH, answering, launcher_options, nodes_in, nodes_of_allocation
-from gridgrad.experiments.launching.start_ranks import find_mpiexec
+from gridgrad.experiments.launching.start_ranks import (
+    SRUN,
+    SSH,
+    Foreground,
+    answering,
+    find_mpiexec,
+    launcher_options,
+    nodes_in,
+    nodes_of_allocation,
+)
 from gridgrad.parallel import parse_grid
 from gridgrad.parallel.checkpoint.manifest import found_in, lock
 from gridgrad.parallel.job.run import CHECKPOINTED, run_launcher
@@ -125,7 +132,7 @@ class Supervisor:
     """Starts one training until it is complete.
 
     command: words that start a rank, without the grid. folder: of the checkpoints. grids: see `fitting`. ranks: at most so
-    many; None stands for all slots of the nodes. nodes: see `experiments/launching/nodes.py`; {} for this machine alone. ask:
+    many; None stands for all slots of the nodes. nodes: {name: slots}; {} for this machine alone. ask:
     the command that asks one. retries, wait: as the options. halt: a path or None.
     """
 

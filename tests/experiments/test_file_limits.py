@@ -8,7 +8,7 @@ import pytest
 
 from gridgrad.experiments import partition
 from gridgrad.experiments.common.options import user_input
-from gridgrad.experiments.launching.nodes import nodes_in
+from gridgrad.experiments.launching.start_ranks import nodes_in
 from gridgrad.experiments.papers.marques2016 import runs
 from gridgrad.experiments.parts import slurm_script
 from gridgrad.experiments.parts.partition_files import read_hypergraph, read_parts
