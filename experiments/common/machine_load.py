@@ -271,7 +271,7 @@ def extremes(found):
 
 
 def sum_of_means(ranks, seconds):
-    """The sum of rates over all things that ranks have watched, of each its mean over those. seconds: {thing: seconds} a rank."""
+    """The sum of rates over all things that ranks have watched, of each its mean. seconds: {thing: seconds} of each rank."""
     rates = {}
     for of, watched in zip(ranks, seconds, strict=True):
         for thing, count in watched.items():
