@@ -16,11 +16,11 @@ that are left. Everything that follows from how a job has ended:
 """
 
 import argparse
-import os
 import signal
 import sys
 import time
 from contextlib import suppress
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 
@@ -121,26 +121,28 @@ def newest_step(folder):
 def time_of(path):
     """When a file was changed last; None if there is none."""
     with suppress(OSError):
-        return os.lstat(path).st_mtime_ns
+        return path.lstat().st_mtime_ns
 
 
 def say(line):
     print(f"supervise, {time.strftime('%Y-%m-%d %H:%M:%S')}: {line}", file=sys.stderr, flush=True)
 
 
+@dataclass
 class Supervisor:
-    """Starts one training until it is complete.
+    """Starts one training until it is complete."""
 
-    command: words that start a rank, without the grid. folder: of the checkpoints. grids: see `fitting`. ranks: at most so
-    many; None stands for all slots of the nodes. nodes: {name: slots}; {} for this machine alone. ask:
-    the command that asks one. retries, wait: as the options. halt: a path or None.
-    """
-
-    def __init__(self, command, folder, grids, ranks, nodes, ask, retries, wait, halt):
-        self.command, self.folder, self.grids = command, folder, grids
-        self.ranks, self.nodes, self.ask = ranks, nodes, ask
-        self.retries, self.wait, self.halt = retries, wait, halt
-        self.jobs, self.starts = Foreground(), []  # rows of the table at the end
+    command: list  # the words that start a rank, without the grid
+    folder: Path  # of the checkpoints
+    grids: list  # see `fitting`
+    ranks: int | None  # at most so many; None stands for all slots of the nodes
+    nodes: dict  # {name: slots}; {} for this machine alone
+    ask: str  # the command that asks one
+    retries: int
+    wait: float
+    halt: Path | None
+    jobs: Foreground = field(default_factory=Foreground)
+    starts: list = field(default_factory=list)  # rows of the table at the end
 
     def run(self):
         """Start the training until it is complete or must not be started any more; returns the status to exit with."""
@@ -223,7 +225,7 @@ def training_of(args):
         raise ValueError("name the training behind --, such as supervise --ranks 4 -- train --checkpoint DIR")
     if args.program != TRAIN:
         raise ValueError(f"only {TRAIN} has checkpoints from which it can be started again, not {args.program}")
-    folder, grids = checkpoint_of(args.arguments), grids_of(args.grid or [])
+    folder, grids = checkpoint_of(args.arguments), grids_of(args.grid or ())
     if args.ask and "{node}" not in args.ask:
         raise ValueError(f"--ask '{args.ask}' does not say where the name of the node stands: put {{node}} there")
     ranks = args.ranks or (prod(grids[0].values()) if grids and grids[0] != AUTO else None)
