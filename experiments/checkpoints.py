@@ -69,10 +69,9 @@ def row(folder, verify):
         }  # fmt: skip
         damaged = content_damage if verify else Manifest.wrong_size
         state = next(filter(None, (damaged(manifest, entry) for entry in manifest.files)), WHOLE)
-    except FileNotFoundError:
-        state = f"no {NAME}: its job ended while it was written, or is writing it"
     except (OSError, ValueError) as error:
-        state = one_line(error)
+        unwritten = isinstance(error, FileNotFoundError) and found["step"] is None
+        state = f"no {NAME}: its job ended while it was written, or is writing it" if unwritten else one_line(error)
     return {"folder": folder.name, **found, "state": state}
 
 

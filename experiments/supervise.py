@@ -29,16 +29,8 @@ from gridgrad.experiments.common.checkpoints import COMPLETE
 from gridgrad.experiments.common.options import Parser, check_startable, number, user_input, whole
 from gridgrad.experiments.common.programs import as_module, check_enough
 from gridgrad.experiments.common.tables import counted, table
-from gridgrad.experiments.launching.start_ranks import (
-    SRUN,
-    SSH,
-    Foreground,
-    answering,
-    find_mpiexec,
-    launcher_options,
-    nodes_in,
-    nodes_of_allocation,
-)
+from gridgrad.experiments.launching import start_ranks
+from gridgrad.experiments.launching.start_ranks import SRUN, SSH, Foreground, find_mpiexec
 from gridgrad.parallel import parse_grid
 from gridgrad.parallel.checkpoint.manifest import found_in, lock
 from gridgrad.parallel.job.run import CHECKPOINTED, run_launcher
@@ -193,7 +185,7 @@ class Supervisor:
 
     def _start(self):
         """Run the job once, on the nodes that answer; returns its status, 1 if too few are left."""
-        living = answering(self.nodes, self.ask) if self.nodes else {}
+        living = start_ranks.answering(self.nodes, self.ask) if self.nodes else {}
         if missing := self.nodes.keys() - living.keys():
             say(f"without {', '.join(sorted(missing))}, which {'do' if len(missing) > 1 else 'does'} not answer")
         slots = sum(living.values()) if self.nodes else self.ranks
@@ -203,7 +195,7 @@ class Supervisor:
             say(f"no grid fits on the {counted(ranks, 'rank')} that are left: name a smaller one with another --grid")
             return 1
         grid, ranks = chosen
-        placed = launcher_options(find_mpiexec()[0], living, ranks) if self.nodes else []
+        placed = start_ranks.launcher_options(find_mpiexec()[0], living, ranks) if self.nodes else []
         say(f"{counted(ranks, 'rank')}, {grid}{' on ' + ', '.join(living) if living else ''}")
         self._wait_for_lock()
         completed, began = time_of(self.folder / COMPLETE), time.monotonic()
@@ -251,7 +243,7 @@ def check_job(args, ranks):
 def supervisor(args):
     """The Supervisor that the options ask for. OSError or ValueError for options that do not suit."""
     folder, grids, ranks = training_of(args)
-    nodes = nodes_in(args.nodes) if args.nodes else nodes_of_allocation()
+    nodes = start_ranks.nodes_in(args.nodes) if args.nodes else start_ranks.nodes_of_allocation()
     ask = args.ask or (SSH if args.nodes else SRUN)
     if ranks is None and not nodes:
         raise ValueError("how many ranks? Give --ranks N, or --grid with the sizes of its axes")
