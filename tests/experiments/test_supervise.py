@@ -119,8 +119,7 @@ def test_the_next_start_waits_for_the_lock_of_the_job_before(played, monkeypatch
     answers = [BlockingIOError(11, "held")] * 2
     looked = SimpleNamespace(release=lambda: None)
     jobs = SimpleNamespace(signalled=None, pause=lambda seconds: None)
-    monkeypatch.setattr(supervise, "Foreground", lambda: jobs)
-    one = supervise.Supervisor([], played, [], 1, {}, "", 0, 0, None)
+    one = supervise.Supervisor([], played, [], 1, {}, "", 0, 0, None, jobs)
     monkeypatch.setattr(supervise, "lock", lambda folder: raised(answers.pop()) if answers else looked)
     one._wait_for_lock()
     assert len(answers) == 2  # nothing was started before
