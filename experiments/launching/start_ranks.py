@@ -5,7 +5,6 @@ in the order in which ranks are placed; a slot is a place for one rank.
 """
 
 import contextlib
-import json
 import os
 import platform
 import re
@@ -30,7 +29,6 @@ from gridgrad.parallel.job.run import UserError
 
 FALSE_START = "The PMIx server's listener thread failed to start"  # an error that Open MPI's mpiexec has now and then
 STARTS = 3  # how often such a job is started before giving up
-SHOWN = 300  # characters of what a job said last, where its errors are
 WORDS = 5.0  # seconds in which the last words of a job arrive, where something that it started holds its output open
 PASSED_ON = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1
 SECONDS = 20.0  # in which a node has to answer
@@ -47,16 +45,6 @@ class Finished:
     status: int | None
     stdout: str
     stderr: str
-
-    def check(self, what):
-        """Raise UserError with the job's own last words unless it ended well. what: the words for what was run."""
-        if self.status != 0:
-            raise UserError(f"{what} ended with status {self.status}: {self.stderr.strip()[-SHOWN:]}")
-
-    def content(self, what):
-        """The content of the JSON in the last line that the job has printed. what, UserError: as for `check`."""
-        self.check(what)
-        return json.loads(self.stdout.strip().splitlines()[-1])
 
 
 def find_mpiexec():
