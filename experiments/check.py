@@ -24,11 +24,9 @@ from gridgrad.parallel.job.run import UserError, check_size, in_short, library_n
 
 RING_BYTES = 1 << 20
 THREAD_LEVELS = {
-    MPI.THREAD_SINGLE: "single",
-    MPI.THREAD_FUNNELED: "funneled",
-    MPI.THREAD_SERIALIZED: "serialized",
+    MPI.THREAD_SINGLE: "single", MPI.THREAD_FUNNELED: "funneled", MPI.THREAD_SERIALIZED: "serialized",
     MPI.THREAD_MULTIPLE: "multiple",
-}
+}  # fmt: skip
 SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 SHOWN = 8  # ranks of a node whose cores are printed one by one
 BIND = "srun --cpu-bind=cores, mpiexec -bind-to core (MPICH) or mpiexec --bind-to core (Open MPI)"
@@ -92,12 +90,10 @@ def problems(asked, found, nodes, environ=os.environ):
 
 @dataclass(frozen=True)
 class BoundRank:
-    """One rank: its number, the cores it may use, the BLAS threads it runs, and those that OMP_NUM_THREADS asked for."""
-
     rank: int
-    cores: frozenset
-    threads: int
-    asked: int | None = None
+    cores: frozenset  # that it may use
+    threads: int  # of BLAS
+    asked: int | None = None  # threads, by OMP_NUM_THREADS
 
 
 def physical(cores, siblings=SIBLINGS):
@@ -120,71 +116,49 @@ def binding(ranks):
 
 
 def binding_problems(host, ranks, core_of):
-    """What is wrong with the ranks of one node, a line each, the worst first. core_of: the node's {core: its physical core}.
+    """Yield what is wrong with the ranks of one node, the worst first. core_of: the node's {core: its physical core}.
 
     Ranks that are not bound are no problem as long as all their threads have cores. Nor are more ranks than cores, which are
     a way to try grids, as long as each rank has one thread.
     """
     most = max(rank.threads for rank in ranks)
     if most > 1 and sum(rank.threads for rank in ranks) > len(core_of):
-        return [
-            f"{len(ranks)} ranks x {most} BLAS threads on the {len(core_of)} cores of {host}: BLAS threads spin, and steps "
-            "become many times slower; set OMP_NUM_THREADS=1"
-        ]
-    return [words for words in (_starved(host, ranks), _shared(host, ranks, core_of)) if words]
-
-
-def _starved(host, ranks):
-    """What is wrong with the first rank that has fewer cores than threads were asked for, or None."""
-    for rank in ranks:
-        asked, own = rank.asked or 1, len(rank.cores)
-        if asked > own:
-            return (
-                f"rank {rank.rank} on {host} has OMP_NUM_THREADS={asked} but may use only {own} of the cores (cores "
-                f"{in_short(rank.cores)}): give each rank {asked}, with srun --cpus-per-task={asked} and SRUN_CPUS_PER_TASK="
-                f"{asked}, mpiexec -bind-to core:{asked} (MPICH) or mpiexec --map-by slot:pe={asked} (Open MPI); or set "
-                f"OMP_NUM_THREADS={own}"
-            )
-    return None
-
-
-def _shared(host, ranks, core_of):
-    """What is wrong with the first two ranks that are bound to one physical core while there are enough cores, or None."""
+        yield (f"{len(ranks)} ranks x {most} BLAS threads on the {len(core_of)} cores of {host}: BLAS threads spin, and steps "
+               "become many times slower; set OMP_NUM_THREADS=1")  # fmt: skip
+        return
+    if starved := next((rank for rank in ranks if (rank.asked or 1) > len(rank.cores)), None):
+        asked, own = starved.asked, len(starved.cores)
+        yield (f"rank {starved.rank} on {host} has OMP_NUM_THREADS={asked} but may use only {own} of the cores (cores "
+               f"{in_short(starved.cores)}): give each rank {asked}, with srun --cpus-per-task={asked} and SRUN_CPUS_PER_TASK="
+               f"{asked}, mpiexec -bind-to core:{asked} (MPICH) or mpiexec --map-by slot:pe={asked} (Open MPI); or set "
+               f"OMP_NUM_THREADS={own}")  # fmt: skip
     total, owner = len(set(core_of.values())), {}
-    if len(ranks) > total:
-        return None
-    for rank in ranks:
+    for rank in ranks if len(ranks) <= total else ():
         own = {core_of[core] for core in rank.cores}
         for core in sorted(own) if len(own) < total else ():  # of all cores it may take the one that is free
             if core in owner:
                 other = owner[core]
                 which = "to the same core" if rank.cores & other.cores else "to two threads of one core"
-                return (
-                    f"ranks {other.rank} and {rank.rank} on {host} are bound {which} (cores {in_short(other.cores)} and "
-                    f"{in_short(rank.cores)}): bind each to cores of its own, with {BIND}"
-                )
+                yield (f"ranks {other.rank} and {rank.rank} on {host} are bound {which} (cores {in_short(other.cores)} and "
+                       f"{in_short(rank.cores)}): bind each to cores of its own, with {BIND}")  # fmt: skip
+                return
             owner[core] = rank
-    return None
 
 
 def advice(ranks, machine):
     """What could be better on one node though it is not wrong, or None. machine: the number of cores that the machine has."""
     everywhere = frozenset().union(*(rank.cores for rank in ranks))
     if len(ranks) > len(everywhere) < machine:
-        return (
-            f"{len(ranks)} ranks may use only {len(everywhere)} of the {machine} cores: ask for more, such as with sbatch "
-            "--ntasks-per-node and --cpus-per-task, or start fewer ranks"
-        )
+        return (f"{len(ranks)} ranks may use only {len(everywhere)} of the {machine} cores: ask for more, such as with sbatch "
+                "--ntasks-per-node and --cpus-per-task, or start fewer ranks")  # fmt: skip
     if len(ranks) == 1 or len(ranks) > len(everywhere):
         return None
     if all(rank.cores == everywhere for rank in ranks):
         return f"ranks that are not bound may move from core to core: for steady timings bind them, with {BIND}"
     for rank in ranks:
         if len(rank.cores) > rank.threads:
-            return (
-                f"rank {rank.rank} has {len(rank.cores)} cores but {rank.threads} BLAS threads: set OMP_NUM_THREADS="
-                f"{len(rank.cores)}, or start more ranks"
-            )
+            return (f"rank {rank.rank} has {len(rank.cores)} cores but {rank.threads} BLAS threads: set OMP_NUM_THREADS="
+                    f"{len(rank.cores)}, or start more ranks")  # fmt: skip
     return None
 
 
@@ -199,27 +173,23 @@ def gather_nodes(comm):
     first = (MPI.Get_processor_name(), here) if node.rank == 0 else None
     node.Free()
     found = [entry for entry in comm.allgather(first) if entry]
-    return {
-        f"{host} (node {i})" if len(found) > 1 else host: (
-            [p for p, _ in here],
-            {c: p for _, of in here for c, p in of.items()},
-        )
-        for i, (host, here) in enumerate(found)
-    }
+    nodes = {}
+    for i, (host, here) in enumerate(found):
+        core_of = {core: first for _, of in here for core, first in of.items()}
+        nodes[f"{host} (node {i})" if len(found) > 1 else host] = [rank for rank, _ in here], core_of
+    return nodes
 
 
 def load_line(load):
     """How busy the machine is, for people. load: its MachineLoad while this program did nothing, or None."""
-    if load is None:
-        return "how busy this machine is is not known"
-    return load.words + (": wait until it is quiet before you measure" if load.verdict else "")
+    busy = ": wait until it is quiet before you measure" if load and load.verdict else ""
+    return load.words + busy if load else "how busy this machine is is not known"
 
 
 def options():
     parser = Parser(prog="check", description="Check that MPI, BLAS and the launcher fit together.")
-    parser.add_argument(
-        "--ranks", type=whole(1), help="the number of ranks that should be found; default: what the launcher says"
-    )
+    words = "the number of ranks that should be found; default: what the launcher says"
+    parser.add_argument("--ranks", type=whole(1), help=words)
     return parser
 
 

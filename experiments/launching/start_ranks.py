@@ -107,20 +107,16 @@ def environment(ranks, mpiexec):
         if crowded:  # without it a barrier of 8 ranks on 2 cores takes 10 times as long
             defaults["MPIR_CVAR_ENABLE_HEAVY_YIELD"] = "1"
     else:
-        if crowded:  # the first two are Open MPI 5's, the others Open MPI 4's
+        if crowded:
             defaults |= {
-                "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-                "PRTE_MCA_hwloc_default_binding_policy": "none",
-                "OMPI_MCA_rmaps_base_oversubscribe": "1",
-                "OMPI_MCA_hwloc_base_binding_policy": "none",
-            }
+                "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "PRTE_MCA_hwloc_default_binding_policy": "none",
+                "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_hwloc_base_binding_policy": "none",
+            }  # fmt: skip # of Open MPI 5 and of Open MPI 4
         if os.getuid() == 0:
             defaults |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         if Path(mpiexec).parent == Path(sys.executable).parent:  # the wheel has no drivers of cluster networks
             defaults |= {"OMPI_MCA_btl": "self,sm,tcp", "OMPI_MCA_mtl": "^ofi", "OMPI_MCA_osc": "^ucx"}
-    for name, value in defaults.items():
-        env.setdefault(name, value)
-    return env
+    return defaults | env
 
 
 def mpiexec(ranks, arguments, timeout, env=None, launcher=None):

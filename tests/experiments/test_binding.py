@@ -34,7 +34,7 @@ def test_numbers_in_short(found, text):
     ],
 )
 def test_what_is_wrong_with_a_node(job, words):
-    found = binding_problems("n1", *job)
+    found = list(binding_problems("n1", *job))
     assert found == [] if words is None else words in found[0]
 
 
