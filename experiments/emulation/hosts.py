@@ -51,18 +51,14 @@ os.execvp(sys.argv[1], sys.argv[1:])
 
 @dataclass(frozen=True)
 class EmulatedJob:
-    """A job on emulated hosts.
-
-    ranks: how many, in blocks over the hosts. command: the words of the program that each rank runs. rate: Mbit/s of a host's
-    cable; 0 for no limit. delay: microseconds from host to host, one way. pin: whether rank i is bound to core i.
-    """
+    """A job on emulated hosts."""
 
     hosts: int
-    ranks: int
-    command: tuple[str, ...]
-    rate: float = 1000.0
-    delay: float = 50.0
-    pin: bool = False
+    ranks: int  # in blocks over the hosts
+    command: tuple[str, ...]  # the words of the program that each rank runs
+    rate: float = 1000.0  # Mbit/s of a host's cable; 0 for no limit
+    delay: float = 50.0  # microseconds from host to host, one way
+    pin: bool = False  # whether rank i is bound to core i
 
 
 def check():
@@ -143,16 +139,11 @@ def launch(job, ssh):
         options += ["-launcher", "ssh", "-launcher-exec", str(ssh), "-iface", "eth0", "-disable-hostname-propagation"]
         options += ["-ppn", str(a_host), "-hosts", ",".join(used)]
         defaults = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "eth0"}
-    defaults[LINK] = f"{job.hosts} hosts played on {len(cores())} cores, {network(job)}"
+    rate = f"{job.rate:g} Mbit/s" if job.rate else "no limit of the rate"
+    defaults[LINK] = f"{job.hosts} hosts played on {len(cores())} cores, {rate}, {job.delay:g} us"
     pinned = [sys.executable, "-c", PINNED] if job.pin else []
     command = [mpiexec, *options, "-n", str(job.ranks), *pinned, *job.command]
     return {"args": command, "env": defaults | environment(job.ranks, mpiexec)}
-
-
-def network(job):
-    """The network in words."""
-    rate = f"{job.rate:g} Mbit/s" if job.rate else "no limit of the rate"
-    return f"{rate}, {job.delay:g} us"
 
 
 def leave(*kinds):

@@ -1,14 +1,12 @@
 """A training step as time-independent traces of SimGrid, which `smpirun -replay` plays through (SimGrid 3.32).
 
-Operations are written as the flops that a host of the peak rate of a core computes in their predicted seconds, so that both
-simulators agree on computing and differ in communication alone. Collectives of all ranks are those of SMPI, up to 2 GiB. Its
-replay knows no other communicators (`comm_split` is read and ignored), so that longer ones and those of other groups are
-written as messages (`experiments/export/messages.py`). All counts are in bytes.
+Operations are the flops that a core at its peak computes in their predicted seconds, so both simulators agree on computing.
+Collectives of all ranks are those of SMPI, up to 2 GiB. Its replay knows no other communicators (`comm_split` is read and
+ignored), so longer ones and those of other groups are messages (`experiments/export/messages.py`). All counts are in bytes.
 
-The platform is that of the machine file: a host for each node, which its ranks share, one core each; the network's link of a
-host; and a loopback for messages within a node. In the cost model the latter go through memory, whose bandwidth all ranks
-share; the loopback has for every message what a rank has of it then. SMPI's own factors on latency and bandwidth, which were
-measured on another cluster, are set to 1.
+The platform has a host for each node, which its ranks share, one core each; the network's link of a host; and a loopback for
+messages within a node, with what a rank has of the memory's bandwidth when all use it, as in the cost model. SMPI's own factors
+on latency and bandwidth, which were measured on another cluster, are set to 1.
 """
 
 import re
