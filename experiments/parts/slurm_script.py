@@ -14,7 +14,7 @@ import os
 import re
 import shlex
 import subprocess
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gridgrad.experiments.common.programs import FOLDER
@@ -44,43 +44,35 @@ FILLED = text('a line for bash to fill in variables, without " ` \\ and $(', r'(
 PLAIN = text("letters, digits and any of . _ + @ : , % = / -", r"(?a:(?!-)[\w.+@:,%=/-]+)")
 MEMORY = text("0, for all, or a whole number and K, M, G or T, such as 64G", "0|[1-9][0-9]*[KMGT]")
 DIRECTIVE = text("one option of the batch system, such as --exclusive", "-.*")
-OF_SITE = {
-    "name": LINE, "system": Kind(f"one of {', '.join(SYSTEMS)}", SYSTEMS.__contains__), "launcher": [WORD],
-    "cores": documents.WHOLE, "threads": documents.WHOLE, "gpus": documents.COUNT, "gpu_request": LINE, "partition": PLAIN,
-    "account": PLAIN, "qos": PLAIN, "constraint": PLAIN, "reservation": PLAIN, "mem": MEMORY,
-    "directives": [DIRECTIVE], "chunk": WORD, "login": documents.TRUTH, "setup": [LINE], "folder": FILLED, "python": WORD,
-    "variables": documents.Each(FILLED), "notes": [LINE], "sources": documents.Each(LINE),
-}  # fmt: skip
-FORM = {name: documents.Optional(form) for name, form in OF_SITE.items()}
 
 
 @dataclass(frozen=True)
 class Site:
-    """What is known of a site, as in docs/jobs.md; the defaults are for jobs anywhere."""
+    """What is known of a site: the entries of its file, their forms, and the defaults of jobs anywhere."""
 
-    name: str = ""
-    system: str = "slurm"
-    launcher: tuple = ()  # the words that start ranks, without their number; () for those that fit the MPI library
-    cores: int | None = None  # of a node that a job has to itself; None where nodes may be shared
-    threads: int = 1  # of a core, where the batch system counts these as CPUs
-    gpus: int | None = None  # of a node
-    gpu_request: str | None = None  # in a directive of Slurm, or a chunk of PBS; None: as most sites want it
-    partition: str | None = None
-    account: str | None = None
-    qos: str | None = None
-    constraint: str | None = None
-    reservation: str | None = None
-    mem: str | None = None
-    directives: tuple = ("--threads-per-core=1",)
-    chunk: str = "ncpus={cpus}:mpiprocs={ranks_per_node}:ompthreads={cores}"  # what PBS is asked for of a node
-    login: bool = False  # whether the script's shell is a login shell
-    setup: tuple = ()
-    folder: str | None = None  # in which the job runs; bash fills in variables
-    python: str | None = None
-    variables: dict = field(default_factory=dict)
-    notes: tuple = ()
-    sources: dict = field(default_factory=dict)
-    gpu: dict = field(default_factory=dict)  # entries that differ for jobs with GPUs
+    name: LINE = ""
+    system: Kind(f"one of {', '.join(SYSTEMS)}", SYSTEMS.__contains__) = "slurm"
+    launcher: [WORD] = ()  # the words that start ranks, without their number; () for those that fit the MPI library
+    cores: documents.WHOLE = None  # of a node that a job has to itself; None where nodes may be shared
+    threads: documents.WHOLE = 1  # of a core, where the batch system counts these as CPUs
+    gpus: documents.COUNT = None  # of a node
+    gpu_request: LINE = None  # in a directive of Slurm, or a chunk of PBS; None: as most sites want it
+    partition: PLAIN = None
+    account: PLAIN = None
+    qos: PLAIN = None
+    constraint: PLAIN = None
+    reservation: PLAIN = None
+    mem: MEMORY = None
+    directives: [DIRECTIVE] = ("--threads-per-core=1",)
+    chunk: WORD = "ncpus={cpus}:mpiprocs={ranks_per_node}:ompthreads={cores}"  # what PBS is asked for of a node
+    login: documents.TRUTH = False  # whether the script's shell is a login shell
+    setup: [LINE] = ()
+    folder: FILLED = None  # in which the job runs; bash fills in variables
+    python: WORD = None
+    variables: documents.Each(FILLED) = field(default_factory=dict)
+    notes: [LINE] = ()
+    sources: documents.Each(LINE) = field(default_factory=dict)
+    gpu: dict = field(default_factory=dict)  # entries that differ for jobs with GPUs: all but name and system
 
     def request(self):
         """How the job asks for the GPUs of a node. A site that says what a node has says it of GPUs too."""
@@ -88,6 +80,8 @@ class Site:
         return {"slurm": "--gpus-per-node={gpus}", "pbs": usual}[self.system] if self.gpu_request is None else self.gpu_request
 
 
+NEEDED = "name", "system"
+FORMS = {name: documents.Optional(form) for name, form in Site.__annotations__.items() if name != "gpu"}
 EMPTY = {"directives": (), "python": "python", "gpus": 0}  # what a file has that does not say it
 
 
@@ -104,11 +98,11 @@ def read_site(name):
             f"there is no site {name}: use one of {', '.join(site_names())}, or a file of your own such as mine.toml"
         )
     content = documents.content_of_toml_file(path)
-    known(content, [entry.name for entry in fields(Site)], path)
-    documents.check(content, FORM | {name: OF_SITE[name] for name in ("name", "system")}, path.name)
+    known(content, [*FORMS, "gpu"], path)
+    documents.check(content, FORMS | {name: FORMS[name].form for name in NEEDED}, path.name)
     gpu = content.get("gpu", {})
-    documents.check(gpu, FORM, f"{path.name}.gpu")
-    known(gpu, [entry for entry in OF_SITE if entry not in ("name", "system")], f"{path}, [gpu]")
+    documents.check(gpu, FORMS, f"{path.name}.gpu")
+    known(gpu, [name for name in FORMS if name not in NEEDED], f"{path}, [gpu]")
     for name in (*content.get("variables", ()), *gpu.get("variables", ())):
         if not VARIABLE.fullmatch(name):
             raise ValueError(f"{path.name} has the variable '{name}': a name is letters, digits and _")
