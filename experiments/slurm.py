@@ -40,17 +40,17 @@ OF_SLURM = {  # options that only Slurm has, and what to do under PBS
     "reservation": "a reservation of PBS is a queue, so name it with --partition",
 }
 OF_KINDS = {"warn": ("requeue", 300), "restarts": ("requeue", 20), "parts": ("array", 4)}  # option: its kind and default
-TIME = re.compile(r"(?:(\d{1,5})-)?(\d{1,7})(?::([0-5]?\d))?(?::([0-5]?\d))?", re.ASCII)
+CLOCK = re.compile(r"(\d{1,7}):([0-5]?\d):([0-5]?\d)", re.ASCII)  # hours, minutes, seconds
+DAYS = re.compile(r"(\d{1,5})-([01]?\d|2[0-3])(?::([0-5]?\d))?(?::([0-5]?\d))?", re.ASCII)
 
 
 def time_limit(text):
-    """An option type: hours:minutes:seconds with days- before them if any, or whole minutes, in seconds."""
-    found = TIME.fullmatch(text)
-    days, *parts = found.groups() if found else (None,)
-    if found and days is None and parts[1:] == [None, None]:  # minutes alone, as Slurm reads them
-        seconds = int(parts[0]) * 60
-    elif found and (days is None and None not in parts or days is not None and int(parts[0]) < 24):
-        seconds = int(days or 0) * 24 * HOUR + sum(int(part or 0) * unit for part, unit in zip(parts, (HOUR, 60, 1)))
+    """An option type: hours:minutes:seconds, the same behind days-, or whole minutes; in seconds."""
+    if re.fullmatch(r"[0-9]{1,9}", text):
+        seconds = int(text) * 60
+    elif found := CLOCK.fullmatch(text) or DAYS.fullmatch(text):
+        *days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+        seconds += 60 * minutes + HOUR * (hours + 24 * sum(days))
     else:
         raise argparse.ArgumentTypeError("must be hours:minutes:seconds, days-hours:minutes:seconds or whole minutes, such as "
                                          f"4:00:00, 1-12:00:00 or 90, not '{text}'")  # fmt: skip
@@ -81,7 +81,7 @@ class Options(Parser):
             is_value = words and words[0] != "--" and (word == "--directive" or not words[0].startswith("-"))
             own.append(f"{word}={words.pop(0)}" if action and action.nargs != 0 and is_value else word)
         found, rest = super().parse_known_args(own, namespace)
-        found.program = words[words[:1] == ["--"] :]
+        found.program = words[1:] if words[:1] == ["--"] else words
         return found, rest
 
 
@@ -114,18 +114,15 @@ def options():
         "each rank that uses one, at most those of the site; with hybrid those of the site; else none)")  # fmt: skip
     add("--constraint", type=of(PLAIN), metavar="NAME", help="a feature that nodes must have; for PBS a resource, "
         "such as system=polaris")  # fmt: skip
-    add("--mem", type=of(MEMORY), metavar="SIZE", help=f"memory of a node: {MEMORY.words} (default: "
-        "the system's)")  # fmt: skip
-    add("--reservation", type=of(PLAIN), metavar="NAME", help="a reservation, of Slurm only: one of PBS is a "
-        "--partition")  # fmt: skip
+    add("--mem", type=of(MEMORY), metavar="SIZE", help=f"memory of a node: {MEMORY.words} (default: the system's)")
+    add("--reservation", type=of(PLAIN), metavar="NAME", help="a reservation, of Slurm only: PBS has queues")
     add("--directive", type=of(DIRECTIVE), action="append", metavar="OPTION", help="a further option of sbatch or "
         "qsub, such as --exclusive; may be given several times")  # fmt: skip
     add("--setup", type=of(LINE), action="append", metavar="LINE", help="a line to run first, such as "
         "'module load gcc'; may be given several times")  # fmt: skip
-    add("--mpi", choices=LAUNCHERS, help="how ranks are started: by srun --mpi=pmi2 (MPICH) or --mpi=pmix (Open MPI); by "
-        "srun alone, where the system has set it up for its own MPI library; or by mpiexec inside the allocation (default: "
-        "under Slurm pmi2 or pmix, as the MPI library of this Python needs; elsewhere, and for programs that start jobs "
-        "themselves, mpiexec)")  # fmt: skip
+    add("--mpi", choices=LAUNCHERS, help="how ranks are started: by srun --mpi=pmi2 (MPICH) or --mpi=pmix (Open MPI), by "
+        "srun alone, where it is set up for the system's library, or by mpiexec (default: under Slurm as the library needs it; "
+        "elsewhere, and for programs that start jobs themselves, mpiexec)")  # fmt: skip
     add("--library", choices=("mpich", "openmpi"), help="the MPI library (default: that of this Python)")
     add("--warn", type=whole(1), metavar="SECONDS", help="with requeue: how long before the time limit a job saves what it "
         f"needs; long enough for a step and a checkpoint (default: {OF_KINDS['warn'][1]})")  # fmt: skip

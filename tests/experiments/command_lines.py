@@ -303,6 +303,7 @@ LINES = """
 2 | slurm --system lsf -- train | invalid choice
 2 | slurm --nodes 0 -- train | at least 1
 0 | slurm train --dataset airfoil | #SBATCH
+0 | slurm --nodes 2 mine.py --epochs 3 | mpi4py mine.py
 2 | slurm --restarts 3 -- train | --restarts goes with --kind requeue
 2 | slurm --ranks-per-node 4 -- train --grid batch=4 --reduction foo | there is no reduction 'foo'
 2 | slurm --ranks-per-node 4 -- train --grid batch=4 --plan out,in | 2 choices but the net has 3 layers
