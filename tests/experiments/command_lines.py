@@ -300,7 +300,7 @@ LINES = """
 0 | slurm --nodes 2 --ranks-per-node 4 -- train --grid batch=8 | --nodes=2
 0 | slurm --system pbs -- train | #PBS
 0 | slurm --dry-run -- train | hours
-2 | slurm | PROGRAM
+2 | slurm | name the program that is run
 2 | slurm -- trian | there is no program trian
 2 | slurm -- train --nosuchoption | unrecognized arguments: --nosuchoption
 2 | slurm --ranks-per-node 4 -- train --grid batch=3 | 3 places but the number of ranks is 4
@@ -310,7 +310,8 @@ LINES = """
 2 | slurm --time soon -- train | soon
 2 | slurm --system lsf -- train | invalid choice
 2 | slurm --nodes 0 -- train | at least 1
-2 | slurm train --dataset airfoil | put -- in front of the program
+0 | slurm train --dataset airfoil | #SBATCH
+0 | slurm --nodes 2 mine.py --epochs 3 | mpi4py mine.py
 2 | slurm --restarts 3 -- train | --restarts goes with --kind requeue
 2 | slurm --ranks-per-node 4 -- train --grid batch=4 --reduction foo | there is no reduction 'foo'
 2 | slurm --ranks-per-node 4 -- train --grid batch=4 --plan out,in | 2 choices but the net has 3 layers

@@ -12,9 +12,8 @@ from gridgrad.experiments.benchmarks import bench_ranks, bench_serial
 from gridgrad.experiments.benchmarks.bench_table import row, table
 from gridgrad.experiments.benchmarks.cases import StepCase
 from gridgrad.experiments.benchmarks.rounds import in_minutes
-from gridgrad.experiments.check import load_line, problems
+from gridgrad.experiments.check import BoundRank, load_line, problems
 from gridgrad.experiments.launching.start_ranks import mpiexec
-from gridgrad.experiments.parts.check_binding import BoundRank
 from tests.experiments.common.made_up_load import BUSY, QUIET
 from tests.experiments.figures import is_figure
 from tests.experiments.programs import program
