@@ -93,7 +93,7 @@ SHORT = (
 
 def options():
     parser = Options(prog="slurm", description="Write a job script for Slurm, PBS or a plain mpirun.",
-                    usage="%(prog)s [OPTIONS] -- PROGRAM [ITS OPTIONS]", short=SHORT)  # fmt: skip
+                    usage="%(prog)s [OPTIONS] PROGRAM [ITS OPTIONS]", short=SHORT)  # fmt: skip
     add = parser.add_argument
     add("program", nargs="*", metavar="PROGRAM", help="what is run, and its options: a program of gridgrad, such as train "
         "--dataset mnist, a file, such as mine.py, or a module")  # fmt: skip
