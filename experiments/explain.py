@@ -8,7 +8,6 @@
 All seconds are *predicted*: by the cost model, for the machine of the file (docs/machines.md) or of three numbers.
 """
 
-import re
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -20,10 +19,10 @@ from gridgrad.experiments.common.markdown import cell
 from gridgrad.experiments.common.meaning import check_grid
 from gridgrad.experiments.common.options import (
     Parser,
+    add_problem,
     check_writable,
     number,
     number_list,
-    of_parallelize,
     position_list,
     shares_of,
     user_input,
@@ -45,7 +44,6 @@ from gridgrad.experiments.parts.explain_plan import (
     plan_in_words,
     why_lost,
 )
-from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.choose.shares import predicted_shares
 from gridgrad.parallel.grid.process_grid import AXES, BATCH, MODEL, STAGE, check_places, parse_grid
 from gridgrad.parallel.job.run import run_launcher
@@ -71,11 +69,7 @@ def options():
         prog="explain", short=SHORT, description="Print the plan that the planner chooses, what it costs, and why others lost."
     )
     add = parser.add_argument
-    add("--net", default="vgg16", help=network_names.HELP)
-    add("--shape", type=whole_list, metavar="SHAPE", help="shape of a sample: features, or HEIGHT,WIDTH,CHANNELS (default: as "
-        "published)")  # fmt: skip
-    add("--outputs", type=whole(1), help="number of classes (default: 1000 for images of 224 pixels, else 10)")
-    add("--batch-size", type=whole(1), default=BATCH_SIZE, metavar="B", help="samples in the global minibatch")
+    add_problem(parser, "vgg16", batch_size=BATCH_SIZE)
     add("--dtype", default="float32", choices=("float32", "float64"), help="type of all arrays")
     add = parser.add_argument_group("machine").add_argument
     add("--ranks", type=whole(1, MOST_RANKS), metavar="P", help=f"number of ranks, at most {MOST_RANKS} (default: 2)")
@@ -95,11 +89,10 @@ def options():
     add("--shares", metavar="W,W,..", help="how unevenly the ranks of an axis share the work: numbers by axis, such as "
         "model=3:2,batch=2:1, or one for each rank of the one axis that has several (default: equal shares)")  # fmt: skip
     add("--speeds", type=number_list, metavar="W,W,..", help="speeds of the ranks, such as 3,2,1.5,1, where 1 is that of the "
-        "machine file: print how they would share each axis of --grid by three rules: evenly, by constant speeds, by speed as "
-        "a function of the share")  # fmt: skip
-    add("--plan", help=f"price this plan alone; {without_default('plan')} (default: what the planner chooses)")
-    add("--pipeline", metavar="NAME", help="price pipelines of this schedule alone; "
-        f"{without_default('pipeline')} (default: what the planner chooses)")  # fmt: skip
+        "machine file: print how they would share each axis of --grid")  # fmt: skip
+    add("--plan", help="price this plan alone (default: what the planner chooses); see gridgrad help plan")
+    add("--pipeline", metavar="NAME", help="price pipelines of this schedule alone (default: what the planner chooses); see "
+        "gridgrad help pipeline")  # fmt: skip
     add("--micro-batches", type=whole(1), metavar="M", help="parts into which a pipeline cuts a minibatch (default: what the "
         "planner chooses)")  # fmt: skip
     add("--cuts", type=position_list, metavar="N,N,..", help="positions of the layers with which new chunks of a pipeline "
@@ -119,11 +112,6 @@ def options():
     add("--widths", type=whole_list, default=[2**k for k in range(5, 14)], metavar="N,N,..", help="of --map")
     add("--batch-sizes", type=whole_list, default=[2**k for k in range(3, 17)], metavar="B,B,..", help="of --map")
     return parser
-
-
-def without_default(name):
-    """The text of an option of train without its default, in place of which the planner chooses here."""
-    return re.sub(r" \(default: [^)]*\)", "", of_parallelize(name))
 
 
 def machine_of(args):

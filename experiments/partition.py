@@ -13,7 +13,17 @@ from itertools import product
 from tqdm import tqdm
 
 from gridgrad.experiments.common.markdown import lines
-from gridgrad.experiments.common.options import Parser, check_writable, number, number_list, user_input, whole, whole_list
+from gridgrad.experiments.common.options import (
+    Parser,
+    add_problem,
+    check_writable,
+    network,
+    number,
+    number_list,
+    user_input,
+    whole,
+    whole_list,
+)
 from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.common.tables import counted, table
@@ -23,7 +33,6 @@ from gridgrad.nn.files.documents import AT_LEAST_0, TEXT, check, content_of
 from gridgrad.nn.files.limits import read_limited
 from gridgrad.nn.files.whole_files import written_whole
 from gridgrad.nn.network_summary import aligned
-from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.job.run import run_launcher
 from gridgrad.parallel.observe.span_observer import METHODS as METHODS_OF_LAYERS
 from gridgrad.parallel.partitioning import mt_kahypar, naive
@@ -43,15 +52,14 @@ rank sends that sends the most. A fine grain divides the convolutions alone.
 {}
 """
 
+SHORT = ("net", "shape", "outputs", "batch_size", "ranks", "method", "speeds", "ranks_per_node", "compare", "out")
+
 
 def options():
-    parser = Parser(prog="partition", description="Divide the filters of a network among ranks so that little has to be sent.")
+    parser = Parser(prog="partition", description="Divide the filters of a network among ranks so that little has to be sent.",
+                    short=SHORT)  # fmt: skip
     add = parser.add_argument
-    add("--net", default="vgg16", help=network_names.HELP)
-    add("--shape", type=whole_list, metavar="SHAPE", help="shape of a sample: features, or HEIGHT,WIDTH,CHANNELS (default: as "
-        "published)")  # fmt: skip
-    add("--outputs", type=whole(1), help="number of classes (default: 1000 for images of 224 pixels, else 10)")
-    add("--batch-size", type=whole(1), default=32, metavar="B", help="samples in a minibatch, for the bytes that are sent")
+    add_problem(parser, "vgg16", batch_size=32)
     add("--dtype", default="float32", choices=("float32", "float64"), help="type of all arrays")
     add("--ranks", type=whole_list, metavar="P", help="number of ranks, of --table several (default: 4, of --table 2,4,8,16)")
     add("--grain", default="coarse", choices=GRAINS, help="coarse: a filter or neuron is at one rank; fine: the channels of a "
@@ -78,7 +86,7 @@ def options():
     add("--out", metavar="FILE", help=f"write the owners to this HDF5 file, *{SUFFIX}, for train --plan FILE")
     add("--table", metavar="FILE.md", help="instead write a table of what partitions of --nets send in both grains, beside "
         "horizontal ones and data parallelism")  # fmt: skip
-    add("--nets", nargs="+", default=NETS, metavar="NET", help="of --table")
+    add("--nets", nargs="+", type=network, default=NETS, metavar="NET", help="of --table")
     return parser
 
 

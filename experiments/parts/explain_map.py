@@ -4,6 +4,7 @@ Laugier et al. (2018) leave these thresholds to future work. For each width and 
 priced with its best plan: one rank alone, pure batch, pure model, or both.
 """
 
+import re
 from contextlib import suppress
 from math import inf, isfinite, log2, prod
 
@@ -19,25 +20,23 @@ from gridgrad.parallel.prediction.planner import NoRoom, Planner, every_grid
 
 SCHEMES = {"serial": "lightgrey", "batch": "#9ecae1", "model": "#fdae6b", "2d": "#a1d99b"}  # where equally fast, the first
 NAMES = {"serial": "1 rank", "batch": "batch", "model": "model", "2d": "2-D: batch x model"}
-WIDTH = "W"  # stands for the width in the name of the network
+WIDTH = re.compile(r"\bW\b")  # stands for the width in the name of the network
 LEVELS = [1, 2, 4, 8, 16, 24]  # of the speedup's contours
 
 
 def scan(args, machine):
     """The numbers behind the map, as --map writes them: a point for each width and batch. args: the options of explain."""
-    if WIDTH not in args.net:
-        raise ValueError(
-            f"--map needs a network with {WIDTH} in place of its width: --net mlp:W,W,W,relu --shape 16 --outputs 2"
-        )
+    if not WIDTH.search(args.net):
+        raise ValueError("--map needs a network with W in place of its width, such as --net mlp:W,W,W,relu --shape 16")
     points = []
     for width in tqdm(sorted(set(args.widths)), unit=" widths", delay=2, disable=None):
-        net = published(args.net.replace(WIDTH, str(width)), args.shape, args.outputs, args.dtype)
+        net = published(WIDTH.sub(str(width), args.net), args.shape, args.outputs, args.dtype)
         points += [{"width": width, **point(net, args.ranks, size, machine)} for size in sorted(set(args.batch_sizes))]
     winners = {p["width"]: {scheme: [] for scheme in SCHEMES} for p in points}
     for p in points:
         winners[p["width"]][p["winner"]].append(p["batch_size"])
     return {"predicted": True, "machine": machine.name, "ranks": args.ranks, "dtype": args.dtype,
-            "features": prod(net.input_shape), "hidden_layers": args.net.count(WIDTH), "outputs": args.outputs,
+            "features": prod(net.input_shape), "hidden_layers": len(WIDTH.findall(args.net)), "outputs": args.outputs,
             "winners": winners, "points": points}  # fmt: skip
 
 
@@ -91,7 +90,7 @@ def draw(found, net, out):
         panel.clabel(lines, fmt=lambda level: f"{level:g}x", fontsize=9)
     panel.set_xticks(x, sizes, rotation=45)
     panel.set_yticks(y, widths)
-    panel.set(xlabel="global batch (samples)", ylabel=f"{WIDTH}, the width of the hidden layers (units)")
+    panel.set(xlabel="global batch (samples)", ylabel="W, the width of the hidden layers (units)")
     handles = [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in SCHEMES.values()]
     handles.append(plt.Line2D([], [], color="black", lw=1))
     figure.legend(handles, [*NAMES.values(), "speedup over 1 rank"], title="fastest", loc="outside right upper")

@@ -457,8 +457,8 @@ def options():
     add("--dataset", default="mnist", metavar="NAME", help="a data set, see train --help")
     add("--data-dir", metavar="DIR", help="see train --help")
     add("--net", default="mnist-cnn", help=network_names.HELP)
-    add("--protocols", default=",".join(PROTOCOLS), metavar="NAME,NAME,..", help=f"{protocol_names.HELP}; or powersgd:R, "
-        f"which is {protocol_names.SYNC} with the reduction of that name")  # fmt: skip
+    add("--protocols", default=",".join(PROTOCOLS), metavar="NAME,NAME,..", help="update protocols, see gridgrad help protocol"
+        "; or powersgd:R, which is sync with that reduction")  # fmt: skip
     add("--straggler", type=number(least=1), default=4.0, metavar="FACTOR", help="in a second training with each protocol the "
         "last worker computes so many times as slowly")  # fmt: skip
     add("--batch-size", type=whole(1), default=64, metavar="B", help="samples in the global minibatch")
