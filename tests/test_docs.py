@@ -346,12 +346,10 @@ SMALL = {
     "--dataset mnist --net mnist-cnn --measure 2 --steps 60": PROTOCOL_JOBS,
     # ----- emulated hosts
     "sudo .venv/bin/gridgrad launch --hosts 2 --rate 1000 2 study automation": AUTOMATION,
-    "sudo .venv/bin/gridgrad launch --hosts 2 --rate 1000 2 study eserol2019-hosts": Small(
-        "--net vgg-style:4,4,8 --shape 8,8,3 --batch-sizes 4 --rounds 1 --seconds 0.01", why=HOSTS
-    ),
-    "sudo .venv/bin/gridgrad study laptops": Small(how="parse", why="it needs root, and takes minutes"),
-    "sudo .venv/bin/gridgrad launch --hosts 4 --rate 1000 --delay 50 4 study laugier2018-hosts --machine machine.json": Small(
-        "--model-sizes 8 --hidden 1 --rounds 1", ranks=4, why=HOSTS
+    "sudo .venv/bin/gridgrad sweep laptops.toml --out laptops.jsonl": Small(how="parse", why="it needs root"),
+    "sudo .venv/bin/gridgrad sweep eserol2019-hosts.toml --out eserol.jsonl": Small(how="parse", why="it needs root"),
+    "sudo .venv/bin/gridgrad sweep laugier2018-hosts.toml --machine machine.json --out hosts.jsonl": Small(
+        how="parse", why="it needs root"
     ),
     "sudo .venv/bin/gridgrad launch --hosts 2 --rate 1000 --delay 50 2 "
     "study overlap --net cifar-cnn --batch-size 64 --out results/overlap.json": Small("--rounds 1 --batch-size 4", why=HOSTS),
