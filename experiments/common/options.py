@@ -27,6 +27,7 @@ MOST = dict.fromkeys(("ranks", "predict", "nodes", "ranks_per_node", "cores", "w
 }  # fmt: skip # {option of any program that says how large a problem is: its greatest value}
 GONE = {  # {(program, or * for all, option that it had): what to use instead}
     ("*", "--features"): "--shape says it, for features and for images",
+    ("launch", "--pin"): "taskset or the launcher's own option binds ranks",
     ("reproduce", "--long"): "--full measures everything",
     ("reproduce", "--short"): "it is the default",
     ("train", "--debug-collectives"): "--watchdog SECONDS says in which collective of which layer each rank is",
