@@ -1,7 +1,6 @@
 """The programs by their names: those of the front door, in the order of use, and the studies."""
 
 import ast
-import re
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +13,6 @@ STUDY = "study"
 PACKAGE = __name__.removesuffix(".common.programs")
 FOLDER = Path(__file__).parents[1]
 STUDIES = FOLDER / "studies"
-STARTS = re.compile(r'^if __name__ == "__main__":', re.MULTILINE)  # in every file that is a program
 NOW = {"hosts": "launch --hosts 4", "crossover_figure": "plot crossover", "predictions_table": "plot predictions"}
 GONE_STUDIES = {  # {study that there was: what to use instead}
     "thresholds": "use gridgrad explain --map",
