@@ -141,11 +141,12 @@ SMALL = {
     "gridgrad launch 2 train --net mlp:512,512,relu --grid batch=2 --rebalance 10 --handicap 1=3@40": Small(
         "--steps 4 --rebalance 2 --handicap 1=3@1"
     ),
-    "gridgrad launch 2 study unequal --net cifar-cnn --batch-size 256 --grid batch=2 "
-    "--handicap 1=2 --out results/unequal.json": Small("--net lenet5 --batch-size 8 --rounds 1 --steps 1"),
-    "gridgrad plot unequal results/unequal.json": Small(),
-    "gridgrad launch 2 study unequal --net mlp:2048,2048,relu --shape 1024 --batch-size 64 "
-    "--grid batch=2 --handicap 1=3": Small("--net mlp:32,relu --batch-size 8 --rounds 1 --steps 1"),
+    "gridgrad sweep unequal.toml --out results/unequal.jsonl": Small(
+        "--nets mlp:32,relu --dataset random:8,2 --batch-size 8 --steps 16 --repeats 1"
+    ),
+    "gridgrad sweep unequal.toml --nets mlp:2048,2048,relu --dataset random:1024,10 --batch-size 64 --vary handicap=1=3": Small(
+        how="parse", why="the one above runs"
+    ),
     "mpiexec -n 2 gridgrad train --net mlp:512,512,relu --grid auto": STEPS,
     # ----- tests
     "python -m tests.random_networks --seed 7 --minutes 30": Small("--cases 3 --check serial"),
@@ -196,9 +197,7 @@ SMALL = {
     "--trace trace.json --steps 12": Small(),
     "gridgrad explain --net mlp:512,512,relu --shape 4 --outputs 1 --batch-size 128 --ranks 2 "
     "--grid stage=2 --pipeline 1f1b --micro-batches 4 --draw schedule.png --trace trace.json": Small(),
-    "mpiexec -n 2 gridgrad study pipelined --batch-size 64": Small(
-        "--net mlp:16,relu --shape 4 --batch-size 8 --micro-batches 2 --rounds 1"
-    ),
+    "gridgrad sweep pipelined.toml --out results/pipelined.jsonl": Small(how="parse", why="it takes minutes"),
     "gridgrad launch 8 study servers --parts limit": Small("--served 10 --rounds 1 --seconds 0.01", ranks=2),
     "gridgrad plot servers results/servers.json": Small(),
     "gridgrad explain --net vgg16 --ranks 4 --batch-size 64 --grid stage=4 --draw schedule.png": Small(),
@@ -271,7 +270,6 @@ SMALL = {
     "gridgrad sweep experiments/settings/speedup.toml --predict 1,2,4,8,16 --machine cori-haswell "
     "--out predicted-airfoil.jsonl": Small("--predict 1,2"),
     "gridgrad plot speedup results/speedup.jsonl predicted-airfoil.jsonl --out both.png": Small(),
-    "gridgrad plot crossover results/crossover.json": Small(),
     # ----- other tools
     "gridgrad study scaling-page results/sweep.jsonl --out results/sweep.html": Small(),
     'gridgrad sweep --dataset airfoil --nets "mlp:64,64,relu" --ranks 1,2,3,4,5,6 --schemes batch,model '
@@ -357,17 +355,13 @@ SMALL = {
     ),
     "sudo .venv/bin/gridgrad launch --hosts 2 --rate 1000 --delay 50 2 "
     "study overlap --net cifar-cnn --batch-size 64 --out results/overlap.json": Small("--rounds 1 --batch-size 4", why=HOSTS),
-    "sudo .venv/bin/gridgrad launch --hosts 4 --rate 1000 --delay 50 4 "
-    "study crossover --net mlp:4096,4096,relu --features 4096 --batch-sizes 16,64,256,1024,4096": Small(
-        "--rounds 1 --net mlp:64,relu --features 16 --batch-sizes 16,64", ranks=2, why=HOSTS
-    ),
+    "sudo .venv/bin/gridgrad sweep crossover.toml --out results/crossover.jsonl": Small(how="parse", why="it needs root"),
     "sudo .venv/bin/gridgrad launch --hosts 4 --rate 1000 --delay 50 4 check": Small(ranks=2, why=HOSTS),
     "sudo .venv/bin/gridgrad launch --hosts 4 --rate 1000 --delay 50 4 calibrate --out machine.json": Small(
         "--quick --busy", ranks=2, why=HOSTS
     ),
-    "sudo .venv/bin/gridgrad launch --hosts 4 --rate 1000 --delay 50 4 "
-    "study partitioned --machine machine.json --batch-size 32": Small(
-        "--machine ethernet-1g --shape 16,16,3 --rounds 1 --batch-size 4", ranks=2, why=HOSTS
+    "sudo .venv/bin/gridgrad sweep partitioned.toml --machine machine.json --out results/partitioned.jsonl": Small(
+        how="parse", why="it needs root"
     ),
     'sudo MPIEXEC=".venv/bin/gridgrad launch --hosts 4" .venv/bin/gridgrad sweep '
     '--nets "mlp:512,512,relu" --ranks 1,2,4 --out results/hosts.jsonl': Small("--ranks 1 --steps 2 --repeats 1", why=HOSTS),

@@ -17,6 +17,10 @@ NOW = {"hosts": "launch --hosts 4", "crossover_figure": "plot crossover", "predi
 GONE_STUDIES = {  # {study that there was: what to use instead}
     "thresholds": "use gridgrad explain --map",
     "partition-table": "use gridgrad partition --table FILE.md",
+    "crossover": "use gridgrad sweep crossover.toml",
+    "unequal": "use gridgrad sweep unequal.toml",
+    "partitioned": "use gridgrad sweep partitioned.toml",
+    "pipelined": "use gridgrad sweep pipelined.toml",
     "laptops": "use gridgrad sweep laptops.toml",
     "laugier2018-hosts": "use gridgrad sweep laugier2018-hosts.toml",
     "eserol2019-hosts": "use gridgrad sweep eserol2019-hosts.toml",
