@@ -260,6 +260,14 @@ def test_pydtnn_is_timed():
     assert found.keys() == {"cpu", "wall", "left_out", "busy"} and min(found["cpu"]) > 0 and min(found["wall"]) > 0
 
 
+def test_steps_take_turns_with_those_of_another_interpreter(tmp_path, monkeypatch, loads):
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho a warning\necho \'{"seconds": 4.0, "cpu_seconds": 2.0}\'\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(bench, "step_of", lambda *_: {"seconds": 1.0, "cpu_seconds": 1.0})
+    assert bench.pydtnn_ratios(PYDTNN[0], python, 2, 1, in_minutes(5)) == {"cpu": [0.5] * 2, "wall": [0.25] * 2} | CALM
+
+
 @pytest.mark.parametrize("python", ["/no/such/python", sys.executable])
 def test_what_has_no_pydtnn_is_refused(python):
     with pytest.raises(UserError, match=f"PyDTNN does not run in {python}, see `make peers`: ") as refusal:
