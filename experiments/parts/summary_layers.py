@@ -30,6 +30,7 @@ LEARNING_RATE = 1e-6  # so small that the network stays as it is, and all steps 
 OPTIMIZER_ARRAYS = 5  # SGD reads parameters, gradients and velocities, and writes parameters and velocities
 PASSES = {"forward": METHODS[:1], "backward": METHODS[1:]}  # the phases that make up a pass
 PRODUCTS = {"forward": 1, "gradients": 1, "input_gradient": 1, "backward": 2}  # matrix products in a phase, all of one size
+RATE_SECONDS = 0.2  # of each measurement of a limit
 SHARE_OF_CACHE = 0.5  # of a cache that the arrays fill in which it is measured
 TIMES_NEARER = 8  # how much larger these arrays are, at most, than the nearer cache: others may use a large cache too
 
@@ -88,12 +89,12 @@ def measured(nets, batch_size, steps=None):
     busy = report.busy_cores()
     if words := report.busy_words(busy):
         print(f"warning:{words} All rates will be too low.", file=sys.stderr)
-    levels, peaks, rows, points = [bandwidths()], [core_limits.gemm_peak()], {}, []
+    levels, peaks, rows, points = [bandwidths()], [core_limits.gemm_peak(RATE_SECONDS)], {}, []
     for name, net in nets.items():
         phases, wholes = step_times(net, batch_size, steps)
         rows[name] = pass_times(net, batch_size, phases, wholes)
         points += layer_points(name, net, batch_size, phases)
-        peaks.append(core_limits.gemm_peak())
+        peaks.append(core_limits.gemm_peak(RATE_SECONDS))
     levels.append(bandwidths())
     best = [max(pair, key=lambda level: level["bytes_per_second"]) for pair in zip(*levels)]
     about = {"versions": report.versions(), "busy_cores": busy, "rounds": len(wholes)}
@@ -111,7 +112,7 @@ def bandwidths():
 
 def bandwidth(name, size, cache):
     """The rates of reading and of copying arrays of together `size` bytes. cache: its bytes, None for memory."""
-    reading, copying = core_limits.read_bandwidth(size), core_limits.copy_bandwidth(size=size)
+    reading, copying = core_limits.read_bandwidth(size, RATE_SECONDS), core_limits.copy_bandwidth(RATE_SECONDS, size)
     rate = {"bytes_per_second": max(reading, copying), "reading": reading, "copying": copying}
     return {"name": name, "cache_bytes": cache, "array_bytes": size} | rate
 

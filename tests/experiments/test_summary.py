@@ -210,8 +210,8 @@ def test_reading_counts_both_vectors_as_often_as_they_are_read(monkeypatch):
 
 def test_caches_are_measured_with_arrays_that_fit_and_are_not_much_larger_than_the_nearer_cache(monkeypatch):
     monkeypatch.setattr(core_limits, "caches", lambda: [1000, 4000, 1000000])
-    monkeypatch.setattr(core_limits, "read_bandwidth", lambda size: 3.0)
-    monkeypatch.setattr(core_limits, "copy_bandwidth", lambda size: 2.0 if size < 5000 else 4.0)
+    monkeypatch.setattr(core_limits, "read_bandwidth", lambda size, seconds: 3.0)
+    monkeypatch.setattr(core_limits, "copy_bandwidth", lambda seconds, size: 2.0 if size < 5000 else 4.0)
     found = summary_layers.bandwidths()
     assert [level["name"] for level in found] == ["L1 cache", "L2 cache", "L3 cache", "memory"]
     assert [level["array_bytes"] for level in found] == [500, 2000, 32000, 2 * core_limits.COPIED]
@@ -227,7 +227,7 @@ def core(monkeypatch):
     rates = {"bytes_per_second": 5e9, "reading": 5e9, "copying": 4e9}
     level = {"name": "memory", "cache_bytes": None, "array_bytes": 1 << 30} | rates
     monkeypatch.setattr(summary_layers, "bandwidths", lambda: [level])
-    monkeypatch.setattr(core_limits, "gemm_peak", lambda: 3e9)
+    monkeypatch.setattr(core_limits, "gemm_peak", lambda seconds: 3e9)
     monkeypatch.setattr(summary_layers.report, "busy_cores", lambda: 1.5)
     monkeypatch.setattr(summary.report, "blas_threads", lambda: 1)
     monkeypatch.setattr(summary_layers, "SECONDS", 0.0)
