@@ -3,14 +3,8 @@
     make bench
     make bench BENCH=--quick
 
-| in `experiments/benchmarks/` | what                                                                                          |
-|------------------------------|-----------------------------------------------------------------------------------------------|
-| `cases.py`                   | what is compared, and the bounds                                                              |
-| `serial.py`                  | one thread against PyTorch: steps, inference, convolutions, memory, the limits of the machine |
-| `ranks.py`                   | steps of 2 ranks of one thread each; sums in shared memory against the MPI library's          |
-| `torch_peer.py`              | PyTorch's side, also DistributedDataParallel with gloo on 2 ranks                             |
-| `pydtnn_peer.py`             | PyDTNN's side, where its environment is                                                       |
-| `rounds.py`, `report.py`     | rounds that count, and the page                                                               |
+Processes of one thread are `benchmarks/serial.py`, jobs of ranks `benchmarks/ranks.py`; the others' side is in
+`torch_peer.py` and `pydtnn_peer.py`.
 
 Every figure of time is a ratio of two times that were measured alternately: the median over the rounds, and their spread. In
 serial comparisons it is the time that the processor worked, since there is one thread, and the time that passed beside it.
@@ -103,28 +97,26 @@ def two_rank_ratios(case, rounds, steps, end):
         "PyTorch DDP gloo on 2": partial(job, 2, "torch_peer", case, steps, end),  # mpiexec only places the two processes
     }
     trials = [partial(job, 2, "ranks", case, steps, end), *sides.values()]
-    core = lambda turn: np.nanmax(turn[:, 1])  # noqa: E731 # seconds on the slowest core
+    core = lambda turn: np.nanmax(turn[:, 2])  # noqa: E731 # seconds on the slowest core
     calm = lambda turns: sum(CALM * core(turn) <= min(map(core, turns)) for turn in turns)  # noqa: E731
     quiet, marks = quiet_rounds(trials, rounds, 3 * rounds, end, calm=calm)
     kept = sorted(quiet, key=core)[:rounds]
-    ratios = {name: [float(turn[0, 0] / turn[i, 0]) for turn in kept] for i, name in enumerate(sides, 1)}
+    ratios = {name: [float(turn[0, 1] / turn[i, 1]) for turn in kept] for i, name in enumerate(sides, 1)}
     return ratios | {"about": marks | {"dropped": len(quiet) - len(kept)}}
 
 
 def job(ranks, program, case, steps, end, *more):
-    """(seconds, core seconds) of a step in a job of `ranks.py` or `torch_peer.py`; OutOfTime if it has not ended by `end`."""
-    found = step_of(ranks, program, case, steps, end, *more)
-    return found["seconds"], found.get("core", np.nan)
+    """[CPU seconds, seconds, core seconds] of a step in a job of `ranks.py`, or of `torch_peer.py`, which prints seconds alone.
 
-
-def step_of(ranks, program, case, steps, end, *more):
-    """What such a job prints."""
+    OutOfTime if it has not ended by the moment `end`.
+    """
     what = ["steps"] if program == "ranks" else []
     words = [*as_module(f"benchmarks.{program}"), *what, "--case", case.name, "--times", str(steps), *more]
     finished = mpiexec(ranks, words, timeout=seconds_until(end))
     if finished.status is None:
         raise OutOfTime(f"{program} on {case.name} has not ended in the time: try again when the machine is not busy")
-    return printed_json(finished, f"{program} on {case.name}")
+    found = printed_json(finished, f"{program} on {case.name}")
+    return [found.get(name, np.nan) for name in ("cpu_seconds", "seconds", "core")]
 
 
 def sum_rows(args, cases, end):
@@ -149,16 +141,12 @@ def pydtnn_rows(args, cases, end, python):
 def pydtnn_ratios(case, python, rounds, steps, end):
     """{"cpu", "wall": the time of our step over that of PyDTNN's, round by round} and marks; each in a process of its own."""
     peer = ["-P", Path(__file__).parent / "benchmarks/pydtnn_peer.py", "--net", case.net, "--batch-size", case.batch_size]
-    clocks = "cpu_seconds", "seconds"
-
-    def ours():
-        found = step_of(1, "ranks", case, steps, end)
-        return [found[clock] for clock in clocks]
 
     def theirs():
         found = json.loads(by_pydtnn(python, seconds_until(end), *peer, "--steps", steps).splitlines()[-1])
-        return [found[clock] for clock in clocks]
+        return [found["cpu_seconds"], found["seconds"]]
 
+    ours = lambda: job(1, "ranks", case, steps, end)[:2]  # noqa: E731
     turns, marks = quiet_rounds([ours, theirs], rounds, AGAIN * rounds, end)
     return {name: [float(turn[0, i] / turn[1, i]) for turn in turns] for i, name in enumerate(("cpu", "wall"))} | marks
 
