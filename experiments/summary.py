@@ -10,25 +10,18 @@ draws the file. `--measure kernels` compares the ways to compute each matrix pro
 """
 
 from gridgrad.experiments.common import report
-from gridgrad.experiments.common.options import Parser, check_writable, user_input, whole, whole_list
+from gridgrad.experiments.common.options import Parser, add_problem, check_writable, user_input, whole
 from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.common.train_setup import sample_bytes
 from gridgrad.experiments.parts import summary_kernels, summary_layers
 from gridgrad.nn import network_summary
-from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.calibration.this_machine import memory_of_machine
 from gridgrad.parallel.job.run import run_launcher
 
 
 def options():
     parser = Parser(prog="summary", description="Print what a network is made of, or measure how fast its layers are.")
-    words = f"{network_names.HELP}; may be given several times (default: vgg16)"
-    parser.add_argument("--net", action="append", help=words)
-    parser.add_argument(
-        "--shape", type=whole_list, metavar="H,W,C", help="shape of a sample (default: as published, else 32,32,3)"
-    )
-    parser.add_argument("--outputs", type=whole(1), help="number of classes (default: 1000 for images of 224 pixels, else 10)")
-    parser.add_argument("--batch-size", type=whole(1), default=1, metavar="B", help="samples in the minibatch")
+    add_problem(parser, "vgg16", batch_size=1, several=True)
     words = (
         "layers (default): train on made-up data, and print how long each layer takes and how close it is to the limits of the "
         "machine; kernels: how fast the matrix products are, plain and in tiles"

@@ -41,7 +41,7 @@ RECORD = {  # what `key_of` needs, and what tells curves apart
 OF_BEFORE = {"net": TEXT, "P": WHOLE, "grid": TEXT, "settings": {}, "repeat": Optional(COUNT),
              "sweep": Optional({}), "versions": Optional({})}  # fmt: skip
 OLD_LISTS = "nets", "grids", "ranks", "schemes", "repeats"  # settings of a whole sweep, of earlier versions
-REMEDY = "give another --out, or delete it"
+REMEDY = "give another file"
 
 
 def read(path):

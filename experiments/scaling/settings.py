@@ -11,6 +11,7 @@ from gridgrad.experiments.common.parallel_schemes import AUTO, SCHEMES
 from gridgrad.experiments.common.programs import FOLDER, parser_of, suggestion
 from gridgrad.nn.files import documents
 from gridgrad.nn.files.documents import COUNT, PLAIN, TEXT, TRUTH, WHOLE, Kind, Optional, check, is_number
+from gridgrad.nn.zoo.network_names import identified
 
 FILES = FOLDER / "settings"  # the settings that come with gridgrad
 SCALINGS = ("strong", "weak")
@@ -91,6 +92,15 @@ def check_settings(settings):
                     _check_option(name, value, own, f" of a {table}")
     if settings.get("minutes") is not None and settings["minutes"] > MOST_MINUTES:
         raise ValueError(f"setting minutes = {settings['minutes']:g}: at most {MOST_MINUTES:g}")
+
+
+def identify(settings):
+    """Put digests behind the networks of files of one's own, so that a changed file is another network."""
+    for name in {"nets", "network"} & settings.keys():
+        check(settings[name], FORMS[name], f"setting {name}")
+    settings |= {"nets": [*map(identified, settings["nets"])]} if "nets" in settings else {}
+    for entry in settings.get("network", []):
+        entry["net"] = identified(entry["net"])
 
 
 def _check_option(name, value, own, where):

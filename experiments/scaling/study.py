@@ -13,6 +13,7 @@ options of `train`. A *curve* is a series of one network, for strong or for weak
 is; several curves may share it, such as that on one rank, which is the serial run in all of them.
 """
 
+import re
 from dataclasses import dataclass, field
 from itertools import product
 from json import dumps
@@ -174,7 +175,8 @@ class Study:
     def _networks(self):
         """(name, options) of each network."""
         tables = [{"net": net} for net in self.nets] if "nets" in self.given or not self.network else []
-        named = [(table.get("name") or table["net"], table) for table in [*tables, *self.network]]
+        plain = lambda net: re.sub(r"(\.py:\w+)@\w+$", r"\1", net)  # noqa: E731 - without the digest of a file of one's own
+        named = [(table.get("name") or plain(table["net"]), table) for table in [*tables, *self.network]]
         return each_once("networks", [(name, {k: v for k, v in table.items() if k != "name"}) for name, table in named])
 
     def _series(self):
