@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 
 import torch
-from torch.nn.functional import linear, pad
+from torch.nn.functional import pad
 
 from gridgrad.experiments.common import core_limits
 
@@ -40,30 +40,6 @@ class Concat(torch.nn.Module):
 
     def forward(self, x):
         return torch.cat([branch(x) for branch in self.branches], 1)
-
-
-class SparseLinear(torch.nn.Linear):
-    """A Linear layer whose weights outside of a pattern, (inputs, outputs), are zero and get no gradient."""
-
-    def __init__(self, pattern, bias):
-        super().__init__(*pattern.shape, bias)
-        self.register_buffer("pattern", torch.from_numpy(pattern.T.copy()), persistent=False)
-        with torch.no_grad():
-            self.weight.mul_(self.pattern)
-
-    def forward(self, x):
-        return linear(x, self.weight * self.pattern, self.bias)
-
-
-class TiedAutoencoder(torch.nn.Linear):
-    """A Linear layer, a sigmoid, and the transpose of the same weights with a bias of its own."""
-
-    def __init__(self, inputs, hidden):
-        super().__init__(inputs, hidden)
-        self.decoder_bias = torch.nn.Parameter(torch.zeros(inputs))
-
-    def forward(self, x):
-        return linear(torch.sigmoid(super().forward(x)), self.weight.T, self.decoder_bias)
 
 
 class OrFeatures:
@@ -93,8 +69,6 @@ def windowed(make, layer, outside=0.0):
 
 MODULES = {
     "Linear": lambda layer: torch.nn.Linear(layer.inputs, layer.outputs, bias=layer.has_bias),
-    "SparseLinear": lambda layer: SparseLinear(layer.pattern, layer.has_bias),
-    "TiedAutoencoder": lambda layer: TiedAutoencoder(layer.inputs, layer.hidden),
     "Conv2d": lambda layer: windowed(partial(torch.nn.Conv2d, layer.inputs, layer.outputs, bias=layer.has_bias), layer),
     "MaxPool2d": lambda layer: windowed(torch.nn.MaxPool2d, layer, -math.inf),
     "AvgPool2d": lambda layer: windowed(torch.nn.AvgPool2d, layer),
