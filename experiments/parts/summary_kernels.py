@@ -6,7 +6,6 @@ call, of the way that the table chooses and of the fastest way.
 
 from dataclasses import asdict, replace
 from math import prod
-from unittest.mock import patch
 
 import numpy as np
 
@@ -27,6 +26,8 @@ ROUNDS = 7  # how often each way to compute a product is timed by default
 
 def products(net, batch_size):
     """The products, of the kinds of NAMES, that a training step of a Sequential computes: a set. Nothing is computed."""
+    from unittest.mock import patch  # here, because it takes long to import
+
     found = set()
 
     def see(a, b, out):
