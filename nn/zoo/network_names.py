@@ -1,4 +1,4 @@
-"""Networks by name, as in the option `--net`: published ones, perceptrons such as mlp:64,64,relu, and pruned ones.
+"""Networks by name, as in the option `--net`: published ones, mlp:64,64,relu, vgg-style:16,32, and pruned ones.
 
 | name             | source                                                    | parameters  | at        |
 |------------------|-----------------------------------------------------------|-------------|-----------|
@@ -93,13 +93,24 @@ def alexnet(shape, outputs):
 
 
 def vgg16(shape, outputs):
-    layers, channels = [], shape[2]
-    for width, count in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
+    layers = vgg_stages(shape[2], ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)))
+    return dense(layers, shape, [4096, 4096], ReLU, outputs, after=lambda: [Dropout(0.5)])
+
+
+def vgg_stages(channels, stages):
+    """Convolutions of 3x3 and a pooling for each stage, (width, number of convolutions), of images with so many channels."""
+    layers = []
+    for width, count in stages:
         for _ in range(count):
             layers += [Conv2d(channels, width, 3, padding=1), ReLU()]
             channels = width
         layers.append(MaxPool2d(2))
-    return dense(layers, shape, [4096, 4096], ReLU, outputs, after=lambda: [Dropout(0.5)])
+    return layers
+
+
+def vgg_style(shape, outputs, widths, hidden=(256,)):
+    """The structure of VGG16 with two convolutions of each width, and hidden layers of these sizes."""
+    return dense(vgg_stages(shape[2], [(width, 2) for width in widths]), shape, hidden, ReLU, outputs)
 
 
 def resnet18(shape, outputs):
@@ -204,7 +215,7 @@ ACTIVATIONS = {"relu": ReLU, "leakyrelu": LeakyReLU, "tanh": Tanh, "sigmoid": Si
 MLP = "mlp:WIDTH,WIDTH,..,ACTIVATION[,dropout=P]"
 SEE = "see gridgrad help net"
 HELP = f"network: a name such as mnist-cnn, mlp:512,512,relu or FILE.py:FUNCTION; {SEE}"
-PRUNED = "pruned:"
+PRUNED, VGG_STYLE = "pruned:", "vgg-style:"
 OWN = re.compile(r"(?P<path>.+\.py):(?P<function>\w+)(?:@(?P<digest>[0-9a-f]{12}))?")
 MOST_WIDTH, MOST_LAYERS, MOST_PIXELS = 1 << 22, 1000, 1 << 28  # of a layer; of a network; of an image, with its channels
 
@@ -220,7 +231,7 @@ def build(spec, shape, outputs, seed=0, dtype=np.float32):
     if spec.startswith(PRUNED):
         return _pruned(spec, shape, outputs, seed, dtype)
     name, _, rest = spec.partition(",")
-    takes_images = name in ZOO and name not in FLAT
+    takes_images = name in ZOO and name not in FLAT or spec.startswith(VGG_STYLE)
     most = MOST_PIXELS if takes_images else MOST_WIDTH
     if prod(shape) > most or outputs > MOST_WIDTH:
         raise ValueError(f"samples of {prod(shape)} numbers and {outputs} outputs are too large for the net '{name}': at most "
@@ -229,18 +240,20 @@ def build(spec, shape, outputs, seed=0, dtype=np.float32):
         size = "x".join(map(str, shape))
         raise ValueError(f"net '{spec}' takes images, but the samples are of shape {size}: use another data set or net")
     shape = shape if takes_images else (prod(shape),)
-    layers = zoo_layers(spec, name, rest, shape, outputs) if name in ZOO else mlp_layers(spec, *shape, outputs)
+    named = name in ZOO or takes_images
+    layers = named_layers(spec, name, rest, shape, outputs) if named else mlp_layers(spec, *shape, outputs)
     return Sequential(layers, seed, dtype, shape)
 
 
-def zoo_layers(spec, name, rest, shape, outputs):
-    """The layers of a network of the zoo. rest: of the spec behind the name and a comma, such as dropout=0.2."""
-    size = "x".join(map(str, shape))
+def named_layers(spec, name, rest, shape, outputs):
+    """The layers of a network of the zoo or in the style of VGG. rest: of the spec behind the name and a comma."""
+    size, in_style = "x".join(map(str, shape)), spec.startswith(VGG_STYLE)
+    widths = [_width(word, spec) for word in spec.removeprefix(VGG_STYLE).split(",")] if in_style else []
     try:
-        layers = ZOO[name](shape, outputs)
+        layers = vgg_style(shape, outputs, widths) if in_style else ZOO[name](shape, outputs)
     except ValueError as error:
         raise ValueError(f"net '{spec}' on images of {size}: {error}") from None
-    if "," in spec:
+    if "," in spec and not in_style:
         dropouts = [layer for layer in layers if isinstance(layer, Dropout)]
         if not rest.startswith("dropout=") or not dropouts:
             raise ValueError(f"net '{spec}': '{rest}' is out of place: only nets that have dropout take dropout=P")
@@ -259,15 +272,13 @@ def mlp_layers(spec, features, outputs):
         elif word.startswith("dropout=") and activation is not None and p is None:
             p = _dropout(word, spec)
         elif activation is None:
-            widths.append(_number(int, word, spec))
+            widths.append(_width(word, spec))
         else:
             raise ValueError(f"net '{spec}': '{word}' is out of place: {SEE}")
     if activation is None:
         raise ValueError(f"net '{spec}' names no activation: use {MLP} with {', '.join(ACTIVATIONS)}")
     if len(widths) > MOST_LAYERS:
         raise ValueError(f"net 'mlp:..': {len(widths)} layers are too many: at most {MOST_LAYERS}")
-    if any(not 1 <= w <= MOST_WIDTH for w in widths):
-        raise ValueError(f"net '{spec}': every width must be at least 1 and at most {MOST_WIDTH}")
     return perceptron(features, widths, activation, outputs, after=lambda: [Dropout(p)] if p else [])
 
 
@@ -279,7 +290,7 @@ def identified(spec):
     ValueError for an unknown name, OSError if there is no such file."""
     if own := OWN.fullmatch(spec):
         return spec if own["digest"] else f"{spec}@{_digest(own['path'])}"
-    if spec.partition(",")[0] not in ZOO and not spec.startswith((PRUNED, "mlp:")):
+    if spec.partition(",")[0] not in ZOO and not spec.startswith((PRUNED, VGG_STYLE, "mlp:")):
         meant = f" (did you mean {spec}:FUNCTION?)" if spec.endswith(".py") else did_you_mean(spec, (*ZOO, MLP))
         raise ValueError(f"unknown net '{spec}'{meant}: {SEE}")
     return spec
@@ -351,6 +362,13 @@ def _dropout(word, spec):
         raise ValueError(f"net '{spec}': {error}") from None
 
 
+def _width(word, spec):
+    """The width of a layer in a word of a spec."""
+    if not 1 <= (width := _number(int, word, spec)) <= MOST_WIDTH:
+        raise ValueError(f"net '{spec}': every width must be at least 1 and at most {MOST_WIDTH}")
+    return width
+
+
 def _number(kind, word, spec):
     """The word as a number of type `kind`, int or float; ValueError naming the spec if it is none."""
     try:
@@ -358,5 +376,7 @@ def _number(kind, word, spec):
             raise ValueError
         return kind(word)
     except ValueError:
+        if spec.startswith(VGG_STYLE):
+            raise ValueError(f"net '{spec}': '{word}' must be a whole number, the width of two convolutions") from None
         meant = did_you_mean(word, ACTIVATIONS)
         raise ValueError(f"net '{spec}': '{word}' is neither a number nor an activation{meant}: {SEE}") from None
