@@ -233,7 +233,7 @@ SMALL = {
     ),
     "mpiexec -n 4 gridgrad train --dataset mnist --net mlp:512,512,relu --grid batch=2,model=2": STEPS,
     "mpiexec -n 4 python experiments/studies/usability/automatic.py": Small(ranks=2),
-    "gridgrad study kernels --out results/kernels.json": Small("--quick --rounds 1"),
+    "gridgrad summary --net lenet5 --net mlp:512,512,relu --batch-size 64 --measure kernels": Small("--steps 1"),
     # ----- sweeps and figures
     'gridgrad sweep --dataset airfoil --nets "mlp:512,512,relu" --ranks 1,2 --out results/sweep.jsonl': SWEEP,
     "gridgrad plot speedup results/sweep.jsonl --out results/sweep.png": Small(),
@@ -329,7 +329,10 @@ SMALL = {
     "gridgrad reproduce laugier2018": Small("--tables-only", why="the jobs take ten minutes"),
     "gridgrad reproduce grabaskas2018": Small("--tables-only", why="the jobs take ten minutes"),
     "gridgrad reproduce hegde2016": Small("--tables-only", why="the processes take minutes"),
-    "gridgrad study roofline --out results/roofline.png --json results/roofline.json": Small("--only 1024-1024 --rounds 1"),
+    "gridgrad summary --net marques-50-500 --net mlp:1024,relu --batch-size 16 --measure --out roofline.json": Small(
+        "--batch-size 1 --steps 1"
+    ),
+    "gridgrad plot roofline roofline.json --out roofline.png": Small(),
     "gridgrad reproduce marques2016": Small("--tables-only", why="the jobs take hours"),
     "gridgrad reproduce eserol2019": Small("--tables-only", why="the searches take four minutes"),
     "mpiexec -n 2 gridgrad study automation": AUTOMATION,

@@ -11,6 +11,7 @@ MARKS = {
     "forward": ("o", "forward"),
     "gradients": ("^", "gradient of the weights"),
     "input_gradient": ("v", "gradient of the input"),
+    "backward": ("D", "backward"),
 }
 LINES = "-", "--", "-.", ":"  # of memory and of the caches, the farthest first
 NOTE = (
@@ -27,7 +28,7 @@ def roof(intensity, peak, bandwidth):
 
 
 def draw(result, out):
-    """Draw what `experiments/studies/roofline.py` measures."""
+    """Draw what `summary --measure` measures."""
     figure, panel = plt.subplots(figsize=(12, 7), layout="constrained")
     found, peak, levels = result["points"], result["flops_per_second"], result["bandwidths"]
     families = dict.fromkeys(point["family"] for point in found)

@@ -136,7 +136,7 @@ def test_rounding_errors_of_training_are_no_larger_than_pytorchs():
     """How far the losses of ten float32 steps are from those of float64, in the mean over networks and seeds."""
     pytest.importorskip("torch")
     from gridgrad.experiments.benchmarks import torch_peer
-    from gridgrad.experiments.benchmarks.bench_serial import our_step
+    from gridgrad.experiments.benchmarks.serial import our_step
     from gridgrad.experiments.common.made_up_data import minibatch
 
     def losses(name, seed, dtype, by_pytorch):
