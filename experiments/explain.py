@@ -35,7 +35,7 @@ from gridgrad.experiments.common.tables import columns, counted, table
 from gridgrad.experiments.parts import explain_export, explain_pipeline
 from gridgrad.experiments.parts.explain_layers import layer_rows
 from gridgrad.experiments.parts.explain_plan import axes_in_words, why_lost
-from gridgrad.experiments.plots.pipeline import draw_pipelines, measured, predicted
+from gridgrad.experiments.plots.timeline import draw_pipelines, measured, predicted
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.choose.shares import predicted_shares
 from gridgrad.parallel.grid.process_grid import MODEL, STAGE, check_places, parse_grid

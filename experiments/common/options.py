@@ -25,6 +25,15 @@ MOST = dict.fromkeys(("ranks", "predict", "nodes", "ranks_per_node", "cores", "w
     "batch_size": 2**31 - 1, "micro_batches": 2**31 - 1, "outputs": network_names.MOST_WIDTH,
 }  # fmt: skip # {option of any program that says how large a problem is: its greatest value}
 GONE = {  # {(program, option that it had): what to use instead}
+    ("plot", "throughput"): "gridgrad plot lines FILE.jsonl --x ranks --y samples_a_second --series series draws it",
+    ("plot", "bytes"): "gridgrad plot lines FILE.jsonl --x ranks --y sent_by_all_ranks_bytes --series series draws them",
+    ("plot", "memory"): "gridgrad plot lines FILE.jsonl --x ranks --y peak_memory_bytes --series series draws it",
+    ("plot", "convergence"): "gridgrad plot lines FILE.json --x epoch --y test_accuracy --series way draws it",
+    ("plot", "protocols"): "gridgrad plot lines FILE.json --x seconds --y score --series protocol --panel straggler draws it",
+    ("plot", "servers"): "gridgrad plot lines FILE.json --x workers --y measured,simulated draws it",
+    ("plot", "unequal"): "gridgrad plot lines FILE.json --x index --y step_seconds --series net draws the steps",
+    ("plot", "crossover"): "gridgrad plot lines FILE.json --x batch_size --y seconds.median --series grid --log x,y draws it",
+    ("plot", "predictions"): "gridgrad plot lines FILE.json --x predicted --y measured draws them",
     ("train", "--debug-collectives"): "--watchdog SECONDS says in which collective of which layer each rank is",
     ("train", "--simulate"): "gridgrad explain --machine NAME predicts a step, and --export writes it for a simulator",
     ("train", "--slow"): "--handicap slows down real ranks, and gridgrad explain --speeds predicts those of unequal speed",

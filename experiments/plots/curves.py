@@ -10,6 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.scaling import records as study_records
 from gridgrad.experiments.scaling.environment import FORM, differences, same
 from gridgrad.experiments.scaling.study import Point
@@ -59,6 +60,13 @@ class Line:
     def environment(self):
         """What it was measured on, a dict."""
         return self.rows[0].environment
+
+    @property
+    def measured_on(self):
+        """Where it was measured, in words."""
+        slots = self.rows[-1].slots or self.environment.get("slots")
+        names = [self.environment.get("processor") or "an unknown processor", slots and counted(slots, "core")]
+        return ", ".join(str(name) for name in [*names, *map(self.environment.get, ("mpi", "blas"))] if name)
 
 
 def read(paths):
@@ -197,13 +205,3 @@ def named(lines):
         alike = [other for other in others if other.is_predicted == line.is_predicted and other.settings == line.settings]
         found.append(replace(line, name=", ".join(words) + (f" ({line.origin})" if len(alike) > 1 else "")))
     return found
-
-
-def of_measurement(line):
-    """Where a Line was measured, in words."""
-    known = line.environment
-    parts = [known.get("processor") or "an unknown processor"]
-    slots = line.rows[-1].slots or known.get("slots")
-    if slots:
-        parts.append(f"{slots} core{'s' * (slots != 1)}")
-    return ", ".join([*parts, *(str(known[name]) for name in ("mpi", "blas") if known.get(name))])

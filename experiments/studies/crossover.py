@@ -1,7 +1,7 @@
 """Time a training step on every grid of the ranks of this job for several global batch sizes, to see which is the fastest.
 
     mpiexec -n 4 gridgrad study crossover --batch-sizes 16,64,256,1024,4096 --out results/crossover.json
-    gridgrad plot crossover results/crossover.json
+    gridgrad plot lines results/crossover.json --x batch_size --y seconds.median --series grid --log x,y
 
 Batch parallelism sends all gradients, however small the minibatch; model parallelism sends activations, which grow with it.
 So on a slow network there is a batch size below which grids with a model axis are faster, and above which the pure batch
@@ -221,7 +221,7 @@ def main():
     result = describe(args, comm, rows)
     on_root(comm, lambda: report.write_json(args.out, result))
     if comm.rank == 0:
-        print("\n".join([*in_words(result), f"report written to {args.out}; next: gridgrad plot crossover {args.out}"]))
+        print(*in_words(result), f"report written to {args.out}", sep="\n")
     for side in sides:
         side.grid.free()
 

@@ -28,6 +28,7 @@ from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.tables import table
 from gridgrad.experiments.common.timing import times_in_turns
 from gridgrad.experiments.plots.roofline import draw, roof
+from gridgrad.experiments.plots.style import DPI, save
 from gridgrad.nn import Context, Conv2d, Linear, Sequential
 from gridgrad.nn.kernels.winograd import RowWinograd, Winograd
 from gridgrad.nn.network_summary import flops
@@ -188,7 +189,7 @@ def main():
     result = measure(kernels, args.rounds)
     print(table(list(cells(result))))
     with user_input():
-        draw(result, args.out)
+        save(draw(result), args.out, DPI)
     report.write_json(numbers, result)
     print(f"figure written to {args.out}, numbers to {numbers}")
 

@@ -20,7 +20,7 @@ from gridgrad.experiments.common.parallel_schemes import scheme_of
 from gridgrad.experiments.common.predicted_cost import rounded
 from gridgrad.experiments.common.report import write_json
 from gridgrad.experiments.common.tables import table
-from gridgrad.experiments.plots.figures import plt, save
+from gridgrad.experiments.plots.style import plt, save
 from gridgrad.experiments.studies.laugier2018_predicted import BATCH_SIZE, HIDDEN, MODEL_SIZES, OUTPUTS, SHAPE, network
 from gridgrad.parallel.job.run import run_launcher
 from gridgrad.parallel.prediction import machine as machines

@@ -37,7 +37,7 @@ from gridgrad.experiments.common.options import (
 from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.tables import range_of, spread, table
 from gridgrad.experiments.common.train_setup import slowdowns
-from gridgrad.experiments.plots.figures import measured_on
+from gridgrad.experiments.plots.style import measured_on
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import parallelize

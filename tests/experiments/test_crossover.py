@@ -1,4 +1,4 @@
-"""Steps on all grids in one job, where the times of two grids cross, and the figure of them."""
+"""Steps on all grids in one job, and where the times of two grids cross."""
 
 import json
 
@@ -6,14 +6,9 @@ import pytest
 
 from gridgrad.experiments.studies import crossover
 from gridgrad.parallel.prediction.planner import every_grid
-from tests.experiments.figures import is_figure
-from tests.experiments.programs import assert_refused, job, program
+from tests.experiments.programs import assert_refused, job
 
 SMALL = ["--net", "mlp:16,16,relu", "--features", "8", "--rounds", "2", "--steps", "2", "--link", "nothing but memory"]
-
-
-def figure(*words):
-    return program("plot", "crossover", *words)
 
 
 @pytest.fixture(scope="module")
@@ -36,37 +31,6 @@ def test_every_grid_is_timed_at_every_batch_size(reported):
         assert sum(row["bytes"].values()) == sum(row["formula"].values())
     parameters = 8 * 16 + 16 + 16 * 16 + 16 + 16 * 10 + 10
     assert result["rows"][0]["formula"] == {"gradients": 2 * 4 * parameters, "activations": 0, "loss": 48}
-
-
-def test_the_figure_is_drawn(reported, tmp_path):
-    finished = figure(reported, "--out", tmp_path / "f.png", "--at", 7)
-    assert finished.returncode == 0, finished.stderr
-    assert is_figure(tmp_path / "f.png")
-
-
-def test_the_figure_of_one_batch_size(reported, tmp_path):
-    result = json.loads(reported.read_text())
-    rows = [row for row in result["rows"] if row["batch_size"] == 3]
-    (tmp_path / "one.json").write_text(json.dumps(result | {"rows": rows}))
-    finished = figure(tmp_path / "one.json")
-    assert finished.returncode == 0 and is_figure(tmp_path / "one.png"), finished.stderr
-
-
-@pytest.mark.parametrize(
-    ("content", "words", "message"),
-    [
-        ("hello", [], "is no report of crossover"),
-        ('{"rows": []}', [], "is no report of crossover"),
-        (None, ["--at", 4], "--at 4: there are the batch sizes 3, 7"),
-        (None, ["--out", "/proc/no/f.png"], "can not write"),
-    ],
-)
-def test_what_can_not_be_drawn_is_refused(reported, tmp_path, content, words, message):
-    path = tmp_path / "c.json"
-    path.write_text(content or reported.read_text())
-    finished = figure(path, *words)
-    assert finished.returncode == 2 and message in finished.stderr and finished.stderr.count("\n") == 1
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_bad_options_are_refused(tmp_path):

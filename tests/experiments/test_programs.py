@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from gridgrad.experiments import plot
 from gridgrad.experiments.benchmarks import bench_ranks, bench_serial
 from gridgrad.experiments.benchmarks.bench_table import row, table
 from gridgrad.experiments.benchmarks.cases import StepCase
@@ -17,7 +16,6 @@ from gridgrad.experiments.check import load_line, problems
 from gridgrad.experiments.launching.start_ranks import mpiexec
 from gridgrad.experiments.parts.check_binding import BoundRank
 from tests.experiments.common.made_up_load import BUSY, QUIET
-from tests.experiments.figures import is_figure
 from tests.experiments.programs import program
 
 
@@ -163,25 +161,6 @@ def test_the_table_of_the_peer_comparison():
     assert text == Path("results/bench.md").read_text()
     tables = [rows for rows in (results["ratios"], results["memory"]) if rows]
     assert text.count("\n| ") == sum(len(rows) + 1 for rows in tables)
-
-
-@pytest.mark.parametrize("name", ["predictions", "predictions_zen3"])
-def test_the_table_of_the_predictions_follows_from_the_reports(name, tmp_path):
-    reports = sorted(Path(f"results/{name}").glob("*.json"))
-    finished = program("plot", "predictions", *reports, "--out", tmp_path / "predictions.md")
-    assert finished.returncode == 0, finished.stderr
-    assert (tmp_path / "predictions.md").read_text() == Path(f"results/{name}.md").read_text()
-
-
-@pytest.mark.parametrize("kind", plot.STUDIES)
-def test_the_figures_of_studies_are_drawn_from_their_results(kind, tmp_path):
-    finished = program("plot", kind, f"results/{kind}.json", "--out", tmp_path / "figure.png")
-    assert (finished.returncode, finished.stdout) == (0, f"{tmp_path / 'figure.png'} written\n"), finished.stderr
-    assert is_figure(tmp_path / "figure.png")
-    other = "roofline" if kind != "roofline" else "servers"
-    refused = program("plot", kind, f"results/{other}.json", "--out", tmp_path / "other.png")
-    assert refused.returncode == 2 and f"holds no results of gridgrad study {kind}" in refused.stderr
-    assert not (tmp_path / "other.png").exists()
 
 
 @pytest.mark.parametrize(("old", "new"), [("pruned", "study pruned"), ("trace_cost", "study trace-cost"), ("hosts", "launch")])

@@ -6,11 +6,13 @@ import sys
 import pytest
 
 from gridgrad.experiments.common import core_limits
-from gridgrad.experiments.plots.roofline import draw, roof
+from gridgrad.experiments.plots import style as looks
+from gridgrad.experiments.plots.roofline import draw, read, roof
 from gridgrad.experiments.studies import roofline
 from gridgrad.nn.device import xp
 from gridgrad.nn.kernels import kernel_table
 from tests.experiments.figures import is_figure
+from tests.experiments.plots import made_up_lines as made_up
 from tests.experiments.programs import program
 
 SMALL = ["--only", "dense 1024", "--rounds", "1"]
@@ -95,8 +97,13 @@ def test_the_figure_of_all_kinds_of_points(tmp_path):
     ]
     levels = [{"name": name, "bytes_per_second": rate} for name, rate in (("L1 cache", 2e11), ("memory", 2e10))]
     result = {"versions": versions, "busy_cores": 2.5, "flops_per_second": 1e11, "bandwidths": levels, "points": points}
-    draw(result, tmp_path / "r.png")
-    assert is_figure(tmp_path / "r.png")
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps(result))
+    for width in (looks.COLUMN, looks.PAGE):
+        made_up.assert_whole(draw(read(path), looks.Look(width)))
+    path.write_text(json.dumps(result | {"points": []}))
+    with pytest.raises(ValueError, match=r"holds no roofline that can be drawn \(it has no points\)"):
+        read(path)
 
 
 def test_the_program_writes_what_it_has_measured(tmp_path, monkeypatch, capsys):

@@ -49,7 +49,6 @@ MAY_IMPORT_PROGRAMS = {  # module: (programs that it may import, ..)
     "experiments.benchmarks.bench_limits": ("benchmarks.torch_peer",),
     "experiments.benchmarks.bench_serial": ("benchmarks.torch_peer",),
     # these evaluate what another program measures or predicts
-    "experiments.plots.predictions": ("studies.predictions",),
     "experiments.studies.simulators.measured": ("studies.predictions",),
     "experiments.studies.thresholds": ("studies.laugier2018_predicted",),
     # this counts the words of the programs that the study compares

@@ -1,7 +1,7 @@
 """Train one network with every update protocol, with and without a straggler, and compare time, samples, bytes and accuracy.
 
     gridgrad study protocols --dataset mnist --net mnist-cnn --samples 12000
-    gridgrad plot protocols results/protocols.json
+    gridgrad plot lines results/protocols.json --x seconds --y score --series protocol --panel straggler
     gridgrad study protocols --dataset mnist --net mnist-cnn --measure 2
 
 All protocols begin with the same weights and get equally many samples, with the same learning rate and momentum.

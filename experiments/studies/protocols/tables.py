@@ -2,7 +2,7 @@
 
 from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.tables import counted
-from gridgrad.experiments.plots.figures import measured_on
+from gridgrad.experiments.plots.style import measured_on
 from gridgrad.experiments.studies.protocols.protocol_runs import reached
 
 UNITS = {"accuracy": " %", "mse": ""}

@@ -1,12 +1,30 @@
 """Steps that were measured, beside what the cost model and SMPI predict for them."""
 
 from gridgrad.experiments.common.predicted_cost import rounded
-from gridgrad.experiments.plots.predictions import read
 from gridgrad.experiments.studies.predictions import PROBLEMS
 from gridgrad.experiments.studies.simulators.points import beside
+from gridgrad.nn.files.documents import NUMBER, SECONDS, TEXT, TRUTH, WHOLE, Optional, check, content_of
+from gridgrad.nn.files.limits import read_limited
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.grid.process_grid import parse_grid
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
+
+ROW = {
+    "machine": TEXT, "net": TEXT, "batch_size": WHOLE, "ranks": WHOLE, "grid": TEXT, "plan": [TEXT], "planned": TRUTH,
+    "predicted": SECONDS, "measured": SECONDS, "as_it_was": SECONDS, "error": NUMBER, "busy": Optional(TEXT),
+}  # fmt: skip
+
+
+def read(path):
+    """The rows of a report of the study `predictions`; ValueError if the file is not such a report."""
+    try:
+        content = content_of(read_limited(path))
+        check(content, {"rows": [ROW]})
+        if not any(row["planned"] for row in content["rows"]):
+            raise ValueError("no row is a choice of the planner")
+    except ValueError as error:
+        raise ValueError(f"{path} is no report of the program predictions: {error}") from None
+    return content["rows"]
 
 
 def rows(path, machine):
