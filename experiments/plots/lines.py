@@ -138,9 +138,7 @@ def draw(table, x, ys, series=(), panel=None, log="", bars=(), labels=(), only=N
         frame.fits.append((axes, partial(fit, axes, rows[x], values, log)))
         if panel:
             frame.fits.append((axes, partial(looks.entitle, axes, f"{panel}: {title}", "")))
-        axes.set_xlabel(labels[0] if labels else x)
-        if axes in [row[0] for row in frame.panels]:
-            axes.set_ylabel(labels[1] if len(labels) > 1 else "\n".join(ys) if len(ys) < 4 else "")
+        looks.label(frame, axes, *labels or (x, "\n".join(ys)))
     if len(names) > 1:
         frame.legend = [(looks.mark(color=one.colour, marker=one.marker), name) for name, one in styles.items()]
     return looks.finish(frame)

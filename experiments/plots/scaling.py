@@ -24,6 +24,7 @@ STRONG, WEAK = "strong", "weak"
 LONG = 10.0  # seconds of a step from which on a figure counts in seconds
 MOST_IDEALS = 4  # ideal lines in a panel: more of them say nothing
 ALIKE = 0.01  # relative difference of ideal lines that are drawn as one: less than a line is wide
+NODE = "#888888"
 MARKS = {"ls": "", "clip_on": False}  # of points: whole also where a line of an axis is
 
 
@@ -44,27 +45,18 @@ class Kind:
     scalings: tuple = (STRONG, WEAK)
 
 
-def efficiency(words, scaling):
-    return Kind(words, "efficiency", lambda row: row.efficiency, lambda *_: 1.0, scalings=(scaling,))
+def of_time(name, unit):
+    """The Kind of a step's time in a unit of seconds."""
+    ideal = lambda first, ranks: first.seconds.value / unit * (first.ranks / ranks if first.scaling == STRONG else 1)  # noqa: E731
+    return Kind("the time of a step, beside ideal scaling", f"{name} a step",
+                lambda row: row.seconds and row.seconds.times(1 / unit), ideal, 10, over_one=False)  # fmt: skip
 
 
-def milliseconds(row):
-    return row.seconds and row.seconds.times(1e3)
-
-
-def ideal_time(first, ranks):
-    return 1e3 * first.seconds.value * (first.ranks / ranks if first.scaling == STRONG else 1)
-
-
-KINDS = {
-    "speedup": Kind("the speedup over one rank", "speedup over 1 rank", lambda row: row.speedup, lambda _, ranks: ranks, 2),
-    "efficiency": efficiency("the parallel efficiency of strong scaling", STRONG),
-    "weak": efficiency("the efficiency of weak scaling", WEAK),
-    "time": Kind("the time of a step, beside ideal scaling", "ms a step", milliseconds, ideal_time, 10, over_one=False),
-}
-SECONDS = replace(
-    KINDS["time"], label="s a step", value=lambda row: row.seconds, ideal=lambda *first: 1e-3 * ideal_time(*first)
-)
+SPEEDUP = Kind("the speedup over one rank", "speedup over 1 rank", lambda row: row.speedup, lambda _, ranks: ranks, 2)
+EFFICIENCY = Kind("the parallel efficiency of strong scaling", "efficiency", lambda row: row.efficiency, lambda *_: 1.0,
+                  scalings=(STRONG,))  # fmt: skip
+WEAK_EFFICIENCY = replace(EFFICIENCY, words="the efficiency of weak scaling", scalings=(WEAK,))
+KINDS = {"speedup": SPEEDUP, "efficiency": EFFICIENCY, "weak": WEAK_EFFICIENCY, "time": of_time("ms", 1e-3)}
 
 
 def points_of(line, kind):
@@ -79,45 +71,42 @@ def draw(lines, name, look=looks.FITTING):
     if not mine:
         raise ValueError(f"there is no run of {' or '.join(kind.scalings)} scaling: {name} shows it alone")
     if name == "time" and max((row.seconds.value for line in mine for row in line.rows if row.seconds), default=0) >= LONG:
-        kind = SECONDS
+        kind = of_time("s", 1.0)
     drawn = [line for line in mine if points_of(line, kind)]
     if not drawn:
         advice = "add 1 to the ranks of the sweep, or draw time, which needs no run on 1 rank" if kind.over_one else (
             "give more --steps to the sweep")  # fmt: skip
         raise ValueError(f"no run has {kind.words}: {advice}")
-    panels = list(dict.fromkeys(line.panel for line in drawn))
+    panels = defaultdict(list)
+    for line in drawn:
+        panels[line.panel].append(line)
     frame, axes_of = looks.frame_of_panels(len(panels), look)
     styles = looks.styles(line.name for line in drawn)
-    ideal = {}
-    for axes, panel in zip(axes_of, panels):
-        of_panel = [line for line in drawn if line.panel == panel]
-        ideal[panel] = ideals(of_panel, kind)
-        draw_panel(frame, axes, of_panel, kind, styles, ideal[panel])
+    for axes, (panel, of_panel) in zip(axes_of, panels.items()):
+        draw_panel(frame, axes, of_panel, kind, styles)
         frame.fits.append((axes, partial(looks.entitle, axes, panel.network, title_of(of_panel))))
-        axes.set_xlabel("ranks", labelpad=1)
-        if axes in [row[0] for row in frame.panels]:
-            axes.set_ylabel(kind.label)
+        looks.label(frame, axes, "ranks", kind.label)
     if kind.over_one:
         same_axis(axes_of, kind.base)
-    frame.legend = legend_of(drawn, kind, styles, any(0 < len(found) <= MOST_IDEALS for found in ideal.values()))
+    has_ideal = any(line.get_color() == looks.GREY for axes in axes_of for line in axes.lines)
+    frame.legend = legend_of(drawn, kind, styles, has_ideal)
     missing = missing_words(mine, drawn, kind)
     frame.words = [" ".join(words_of(drawn, kind)), *missing]
     return looks.finish(frame), missing
 
 
-def draw_panel(frame, axes, lines, kind, styles, ideal):
+def draw_panel(frame, axes, lines, kind, styles):
     """The lines of a panel with their points, and its ideal lines unless there are too many."""
     everything = {line: points_of(line, kind) for line in lines}
     ranks = sorted({row.ranks for found in everything.values() for row, _ in found})
     values = [end for found in everything.values() for _, one in found for end in (one.low, one.value, one.high)]
-    for points in ideal if len(ideal) <= MOST_IDEALS else ():
+    for points in ideal if len(ideal := ideals(lines, kind)) <= MOST_IDEALS else ():
         axes.plot(*zip(*points), color=looks.GREY, lw=0.8, zorder=1)
         values += [value for _, value in points]
     for line, found in everything.items():
         (draw_predicted if line.is_predicted else draw_measured)(axes, found, styles[line.name])
-    for node in nodes_of(lines):
-        if 1 < node < ranks[-1]:
-            axes.axvline(node, color=looks.GREY, ls=":", lw=0.8, zorder=1)
+    for node in nodes_of(lines, ranks[-1]):
+        axes.axvline(node, color=NODE, ls=":", lw=0.8, zorder=1)
     frame.fits.append((axes, partial(looks.ranks_axis, axes, ranks)))
     if kind.base:
         looks.log_axis(axes, values, kind.base)
@@ -125,9 +114,10 @@ def draw_panel(frame, axes, lines, kind, styles, ideal):
         axes.set_ylim(0, 1.08 * max(values))
 
 
-def nodes_of(lines):
-    """The ranks of a node of the machines for which Lines are predicted, sorted."""
-    return sorted({line.rows[0].runs[0].get("ranks_per_node") or 1 for line in lines if line.is_predicted})
+def nodes_of(lines, most):
+    """The ranks of a node of the machines for which Lines are predicted, where there are several and fewer than `most`."""
+    nodes = {line.rows[0].runs[0].get("ranks_per_node") or 1 for line in lines if line.is_predicted}
+    return sorted(node for node in nodes if 1 < node < most)
 
 
 def ideals(lines, kind):
@@ -199,21 +189,18 @@ def title_of(lines):
 def legend_of(lines, kind, styles, has_ideal):
     """[(handle, label)]: an entry a name, then what the marks mean."""
     measured = {line.name for line in lines if not line.is_predicted}
-    rows = [(line.is_predicted, row) for line in lines for row, _ in points_of(line, kind)]
-    most = max(row.ranks for _, row in rows)
+    rows = [row for line in lines for row, _ in points_of(line, kind)]
+    ours = [row for row in rows if not row.is_predicted]
     found = [(looks.mark(color=one.colour, **({"marker": one.marker} if name in measured else {"ls": one.pattern})), name)
              for name, one in styles.items()]  # fmt: skip
     meanings = [
         (has_ideal, looks.mark(color=looks.GREY, lw=0.8), "ideal"),
-        (measured and any(line.is_predicted for line in lines), looks.mark(color=looks.GREY, ls=looks.PATTERNS[0]),
-         "dashed: predicted"),
-        (any(row.oversubscribed for predicted, row in rows if not predicted), looks.mark(ls="", marker="o", mfc="white"),
-         "hollow: more ranks than cores"),
-        (any(is_busy_alone(row) for predicted, row in rows if not predicted), looks.mark(ls="", marker="x", ms=6),
-         "measured on a busy machine"),
-        (any(not row.fits for _, row in rows), looks.mark(ls="", marker="v", mfc="white"), "needs more memory than a rank has"),
-        *((1 < node < most, looks.mark(color=looks.GREY, ls=":", lw=0.8), f"a full node: {node} ranks")
-          for node in nodes_of(lines)),
+        (0 < len(ours) < len(rows), looks.mark(color=looks.GREY, ls=looks.PATTERNS[0]), "dashed: predicted"),
+        (any(row.oversubscribed for row in ours), looks.mark(ls="", marker="o", mfc="white"), "hollow: more ranks than cores"),
+        (any(map(is_busy_alone, ours)), looks.mark(ls="", marker="x", ms=6), "measured on a busy machine"),
+        (any(not row.fits for row in rows), looks.mark(ls="", marker="v", mfc="white"), "needs more memory than a rank has"),
+        *((True, looks.mark(color=NODE, ls=":", lw=0.8), f"a full node: {node} ranks")
+          for node in nodes_of(lines, max(row.ranks for row in rows))),
     ]  # fmt: skip
     return found + [(handle, label) for is_shown, handle, label in meanings if is_shown]
 

@@ -144,6 +144,13 @@ def frame_of_panels(count, look):
     return found, panels[:count]
 
 
+def label(frame, axes, x, y):
+    """Name the axes of a panel: the vertical one where the panel is the first of its row."""
+    axes.set_xlabel(x, labelpad=1)
+    if any(axes is row[0] for row in frame.panels):
+        axes.set_ylabel(y)
+
+
 def finish(frame):
     """Fit titles and ticks to the panels, and put legend and caption below them; returns the figure.
 
@@ -177,10 +184,10 @@ def legend_of(frame, width):
     """The legend of a Frame, in as few rows as fit, all of which have about as many entries."""
     handles, labels = zip(*frame.legend)
     labels = [wrapped(label, width - 0.8, SMALL) for label in labels]
+    how = {"loc": "lower center", "fontsize": SMALL, "frameon": False, "handlelength": 2.6, "columnspacing": 1.2,
+           "handletextpad": 0.5, "borderpad": 0.2, "labelspacing": 0.35}  # fmt: skip
     for rows in range(1, len(labels) + 1):
-        legend = frame.figure.legend(handles, labels, loc="lower center", ncols=ceil(len(labels) / rows), fontsize=SMALL,
-                                     frameon=False, handlelength=2.6, columnspacing=1.2, handletextpad=0.5, borderpad=0.2,
-                                     labelspacing=0.35)  # fmt: skip
+        legend = frame.figure.legend(handles, labels, ncols=ceil(len(labels) / rows), **how)
         legend.set_in_layout(False)
         extent = legend.get_window_extent(frame.figure.canvas.get_renderer())
         if rows == len(labels) or extent.width / frame.figure.dpi <= width - 2 * PAD:
@@ -202,41 +209,39 @@ def width_of(text, size):
 
 def wrapped(text, inches, size):
     """A text broken into lines that are at most so wide: behind spaces and commas, and anywhere where a word is too long."""
-    lines = [""]
-    for piece in re.findall(r"[^\s,;]*[,;]?\s*", text):
-        if lines[-1] and width_of((lines[-1] + piece).rstrip(), size) > inches:
-            lines.append("")
-        for letter in piece if width_of(piece.rstrip(), size) > inches else [piece]:
-            if lines[-1] and width_of((lines[-1] + letter).rstrip(), size) > inches:
+    pieces, lines = re.findall(r"[^\s,;]*[,;]?\s*", text), [""]
+    for piece in pieces:
+        for part in piece if width_of(piece.rstrip(), size) > inches else [piece]:
+            if lines[-1] and width_of((lines[-1] + part).rstrip(), size) > inches:
                 lines.append("")
-            lines[-1] += letter
+            lines[-1] += part
     return "\n".join(line.strip() for line in lines if line.strip())
 
 
 def entitle(panel, name, words, inches):
     """The title of a panel: a name, and below it some words. inches: that it may be wide."""
-    panel.set_title(wrapped(name, inches, LARGE) + ("\n" + wrapped(words, inches, LARGE) if words else ""), fontsize=LARGE,
-                    linespacing=1.15)  # fmt: skip
+    panel.set_title("\n".join(wrapped(text, inches, LARGE) for text in (name, words) if text), fontsize=LARGE, linespacing=1.15)
 
 
 def ranks_axis(panel, ranks, inches):
-    """A logarithmic axis of numbers such as ranks, of which as many are written as fit. inches: how wide the axis is."""
+    """A logarithmic axis of numbers such as ranks, the last and those before it written as far as there is room.
+
+    inches: how wide the axis is.
+    """
     ranks = sorted(set(ranks))
-    panel.set_xscale("log", base=2)
     first, last = log2(ranks[0]), log2(ranks[-1])
     octave = (inches - 0.15) / max(last - first, 1)  # inches for a doubling
-    halves = {number: width_of(f"{number:g}", SMALL) / 2 for number in ranks}
-
-    def fits(found):
-        return all((log2(b) - log2(a)) * octave >= halves[a] + halves[b] + 0.05 for a, b in zip(found, found[1:]))
-
-    shown = next(found for every in range(1, len(ranks) + 1) if fits(found := ranks[::-1][::every][::-1]))
-    panel.xaxis.set_major_locator(FixedLocator(shown))
+    room, shown = 0.05 + max(width_of(f"{number:.8g}", SMALL) for number in ranks), ranks[-1:]
+    for number in ranks[-2::-1]:
+        if octave * (log2(shown[-1]) - log2(number)) >= room:
+            shown.append(number)
+    panel.set_xscale("log", base=2)
+    panel.xaxis.set_major_locator(FixedLocator(shown[::-1]))
     panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.8g}"))
-    panel.xaxis.set_minor_locator(FixedLocator([number for number in ranks if number not in shown]))
-    panel.xaxis.set_minor_formatter(FuncFormatter(lambda *_: ""))
-    margin = 0.06 * max(last - first, 1)
-    panel.set_xlim(2 ** (first - margin), 2 ** (last + margin))
+    panel.xaxis.set_minor_locator(FixedLocator(ranks))
+    panel.xaxis.set_minor_formatter("")
+    margin = 2 ** (0.06 * max(last - first, 1))
+    panel.set_xlim(ranks[0] / margin, ranks[-1] * margin)
 
 
 def log_axis(panel, values, base):

@@ -1,14 +1,13 @@
 """The page of a study as HTML: one file that opens from the disk, without anything beside it and without a network.
 
-It has the figures as SVG, tables that can be sorted, points that failed or ran on a busy machine with the reasons, what the
-planner would have chosen at each number of ranks where the records have predictions, on what it was measured, and the commands
-that repeat it. What comes from the records is escaped: the template escapes all that is not marked as safe, and the figures are
-written by matplotlib, which escapes texts, and in which nothing is marked as a link.
+What comes from the records is escaped: the template escapes all that is not marked as safe, and the figures are written by
+matplotlib, which escapes texts, and in which nothing is marked as a link.
 """
 
 import json
 import re
 import shlex
+from collections import defaultdict
 from functools import partial
 from io import StringIO
 
@@ -26,7 +25,7 @@ from gridgrad.experiments.scaling.reported import checked
 from gridgrad.experiments.scaling.study import Point
 from gridgrad.experiments.scaling.summary import origin_of
 from gridgrad.experiments.scaling.summary import rows as rows_of
-from gridgrad.experiments.scaling.table import UNLIKE, cells_of, notes
+from gridgrad.experiments.scaling.table import cells_of, notes
 from gridgrad.parallel.prediction import machine as machines
 
 FIGURES = {"Speedup": "speedup", "Parallel efficiency": "efficiency", "Weak scaling": "weak", "Time of a step": "time",
@@ -47,11 +46,10 @@ SETTINGS, RUNS, MACHINE = "study.toml", "study.jsonl", "machine.json"
 
 
 def render(records, title, figures=None, up_to=None):
-    """The text of the page of the records of a study.
+    """The text of the page of the records of a study; ValueError if there are none, or one is damaged.
 
-    title: of the page, such as the name of the file. figures: {title: function of the records that returns a matplotlib
-    Figure}; by default FIGURES. One that raises ValueError, such as for a study without what it draws, is replaced by the
-    reason. up_to: if given, the page has the tables of `model.tables`. ValueError if there are no records, or one is damaged.
+    figures: {title: function of the records that returns a matplotlib Figure}; one that raises ValueError is replaced by the
+    reason. up_to: if given, the page has the tables of `model.tables`.
     """
     if not records:
         raise ValueError("there are no runs: measure some with gridgrad sweep")
@@ -66,36 +64,28 @@ def render(records, title, figures=None, up_to=None):
 
 def about(records, found):
     """What the page is of, in a sentence."""
-    measured = sum(not record.get("predicted") for record in records)
-    least, most = min(row.ranks for row in found), max(row.ranks for row in found)
-    parts = [
-        counted(len({row.network for row in found}), "network"),
-        f"{least} to {counted(most, 'rank')}" if least < most else counted(most, "rank"),
-        *(counted(number, of) for of, number in (("run", measured), ("prediction", len(records) - measured)) if number),
-    ]
-    return f"{', '.join(parts)}; data: {', '.join(dict.fromkeys(str(row.dataset) for row in found))}."
+    predicted, ranks = sum(bool(record.get("predicted")) for record in records), [row.ranks for row in found]
+    numbers = {"network": len({row.network for row in found}), "run": len(records) - predicted, "prediction": predicted}
+    of_data = ", ".join(dict.fromkeys(str(row.dataset) for row in found))
+    counts = ", ".join(counted(number, what) for what, number in numbers.items() if number)
+    return f"{counts} on {' to '.join(dict.fromkeys(map(str, (min(ranks), max(ranks)))))} ranks; data: {of_data}."
 
 
 def best(found):
     """A sentence for each network and scaling: the largest speedup that was measured, with a core for each rank if possible,
-    and not on a busy machine; or why there is none."""
+    and not on a busy machine."""
+    curves = defaultdict(list)
+    for row in found:
+        if row.speedup and row.ranks > 1 and not row.is_predicted and not is_busy_alone(row):
+            curves[f"{row.network}, {row.scaling} scaling"].append(row)
     lines = []
-    for network, scaling in dict.fromkeys((row.network, row.scaling) for row in found if not row.is_predicted):
-        several = [row for row in found if (row.network, row.scaling) == (network, scaling) and not row.is_predicted
-                   and row.ranks > 1 and row.seconds]  # fmt: skip
-        sure = [row for row in several if row.speedup and not is_busy_alone(row)]
-        sure = [row for row in sure if not row.oversubscribed] or sure
-        if several and not sure:
-            why = UNLIKE if any(row.unlike for row in several) else "as all runs were measured beside other programs"
-            why = why if any(row.unlike or row.speedup for row in several) else "as there is no run on 1 rank"
-            lines.append(f"{network}, {scaling} scaling: no speedup, {why}.")
-        if sure:
-            row = max(sure, key=lambda row: row.speedup.value)
-            low, high, percent = row.speedup.low, row.speedup.high, 100 * SURE
-            interval = f" ({low:.3g} to {high:.3g}, {percent:.0f} % sure)" if row.speedup.confidence >= SURE else ""
-            lines.append(f"{network}, {scaling} scaling: {row.speedup.value:.3g} times{interval} the samples a second of one "
-                         f"rank on {row.ranks} ranks, with {row.series} ({row.grid}); efficiency "
-                         f"{100 * row.efficiency.value:.0f} %{', oversubscribed' if row.oversubscribed else ''}.")  # fmt: skip
+    for name, rows in curves.items():
+        row = max(rows, key=lambda row: (not row.oversubscribed, row.speedup.value))
+        speedup, percent = row.speedup, 100 * SURE
+        interval = f" ({speedup.low:.3g} to {speedup.high:.3g}, {percent:.0f} % sure)" if speedup.confidence >= SURE else ""
+        lines.append(f"{name}: {speedup.value:.3g} times{interval} the samples a second of one rank on {row.ranks} ranks, with "
+                     f"{row.series} ({row.grid}); efficiency {100 * row.efficiency.value:.0f} %"
+                     f"{', oversubscribed' if row.oversubscribed else ''}.")  # fmt: skip
     return lines
 
 
@@ -148,15 +138,12 @@ def tables(records, found, up_to=None):
     """The tables that have lines, dicts of `page_table`. found: the Rows of the records."""
     measured = [point(row) for row in found if not row.is_predicted and row.seconds]
     predicted = [point(row) | {"machine": machine_of(row)} for row in found if row.is_predicted]
-    every = [
-        page_table("measured", "Measured", MEASURED, measured),
-        page_table("left-out", "Failed, and on a busy machine", LEFT_OUT, left_out(records)),
-        page_table("planner", "What the planner would choose", PLANNER, planner(found)),
-        page_table("predicted", "Predicted", PREDICTED, predicted),
-    ]  # fmt: skip
+    every = [("measured", "Measured", MEASURED, measured),
+             ("left-out", "Failed, and on a busy machine", LEFT_OUT, left_out(records)),
+             ("planner", "What the planner would choose", PLANNER, planner(found)),
+             ("predicted", "Predicted", PREDICTED, predicted)]  # fmt: skip
     of_model = model.tables(found, up_to) if up_to else ()
-    every += [page_table(f"model-{number}", *part) for number, part in enumerate(of_model)]
-    return [table for table in every if table["lines"] or table["id"].startswith("model")]
+    return [page_table(*one) for one in every if one[-1]] + [page_table(f"model-{n}", *one) for n, one in enumerate(of_model)]
 
 
 def page_table(id, title, note, rows):
@@ -173,11 +160,9 @@ def page_table(id, title, note, rows):
 def point(row):
     """The cells of a Row of a point: those of the table for the terminal, and what it has no room for."""
     cells = cells_of(row)
-    remark = cells.pop("remark")
-    return cells | {
-        "MB sent a step": None if row.bytes is None else row.bytes / 1e6,
-        "MiB, most of a rank": row.memory and row.memory / 2**20, "remark": remark,
-    }  # fmt: skip
+    more = {"MB sent a step": None if row.bytes is None else row.bytes / 1e6,
+            "MiB, most of a rank": row.memory and row.memory / 2**20, "remark": cells.pop("remark")}  # fmt: skip
+    return cells | more
 
 
 def left_out(records):
@@ -204,18 +189,18 @@ def machine_of(row):
 def planner(found):
     """A row for each machine, network, scaling and number of ranks above 1 that has predictions: the planner's choice; where
     the planner was not asked, the fastest series of those that were predicted."""
-    predictions = [row for row in found if row.is_predicted and row.ranks > 1 and row.seconds]
+    predicted, timed = defaultdict(list), defaultdict(list)
+    for row in (row for row in found if row.ranks > 1 and row.seconds):
+        place = row.network, row.scaling, row.ranks
+        if not row.is_predicted:
+            timed[place].append(row)
+        elif row.fits:
+            predicted[machine_of(row), place].append(row)
     rows = []
-    for machine, *place in dict.fromkeys((machine_of(row), row.network, row.scaling, row.ranks) for row in predictions):
-        here = [row for row in found if [row.network, row.scaling, row.ranks] == place and row.seconds]
-        predicted = [row for row in here if row.is_predicted and row.fits and machine_of(row) == machine]
-        asked = [row for row in predicted if row.settings.get("grid") == AUTO]
-        if not predicted:
-            continue
-        choice = asked[0] if asked else min(predicted, key=lambda row: row.seconds.value)
-        timed = [row for row in here if not row.is_predicted]
-        timed = [row for row in timed if not is_busy_alone(row)] or timed
-        fastest = min(timed, key=lambda row: row.seconds.value, default=None)
+    for (machine, place), here in predicted.items():
+        asked = [row for row in here if row.settings.get("grid") == AUTO]
+        choice = asked[0] if asked else min(here, key=lambda row: row.seconds.value)
+        fastest = min(timed[place], key=lambda row: (is_busy_alone(row), row.seconds.value), default=None)
         plan = choice.runs[0].get("plan")
         rows.append({
             "machine": machine, "network": choice.network, "scaling": choice.scaling, "ranks": choice.ranks,
