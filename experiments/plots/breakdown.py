@@ -63,25 +63,20 @@ def draw(lines, layers=False, look=looks.FITTING):
         raise ValueError("there is no run that was measured: a breakdown shows nothing else")
     for run in (run for _, rows in shown for row in rows for run in row.runs):
         check_says(run, layers)
-    needed = [BAR * max(FEWEST_BARS, len(rows)) + SIDE for _, rows in shown]
-    width = look.width or (looks.COLUMN if LEFT + sum(needed) <= looks.COLUMN else looks.PAGE)
-    blocks = in_rows(list(zip(shown, needed)), width - LEFT)
-    columns = max(map(len, blocks))
-    share = [max(FEWEST_BARS, *(len(block[i][1]) for block in blocks if i < len(block))) for i in range(columns)]
-    look = looks.Look(width, look.height, look.caption)
-    frame = looks.frame(2 * len(blocks), columns, look, [BARS, TABLE] * len(blocks), width_ratios=share)
+    inches = BAR * max(FEWEST_BARS, *(len(rows) for _, rows in shown)) + SIDE  # of a panel
+    look = look.as_wide_as(looks.COLUMN if LEFT + inches * len(shown) <= looks.COLUMN else looks.PAGE)
+    columns = min(len(shown), max(1, int((look.width - LEFT) / inches)))
+    blocks = -(-len(shown) // columns)
+    frame = looks.frame(2 * blocks, columns, look, [BARS, TABLE] * blocks)
+    pairs = [pair for i in range(0, 2 * blocks, 2) for pair in zip(*frame.panels[i : i + 2])]
     names = layer_names(shown) if layers else ()
-    for number, block in enumerate(blocks):
-        rows_of_axes = frame.panels[2 * number : 2 * number + 2]
-        for place, (line, rows) in enumerate(block):
-            bars, table = (row[place] for row in rows_of_axes)
-            draw_bars(bars, rows, names)
-            draw_table(table, rows, place == 0)
-            title = f"{line.name}, {title_of([line])}"
-            frame.fits.append((bars, partial(looks.entitle, bars, line.panel.network, title)))
-        rows_of_axes[0][0].set_ylabel("ms a step, mean over ranks")
-        for axes in (axes for row in rows_of_axes for axes in row[len(block) :]):
-            axes.set_axis_off()
+    for number, ((line, rows), (bars, table)) in enumerate(zip(shown, pairs)):
+        draw_bars(bars, rows, names)
+        draw_table(table, rows, number % columns == 0)
+        frame.fits.append((bars, partial(looks.entitle, bars, line.panel.network, f"{line.name}, {title_of([line])}")))
+        looks.label(frame, bars, "", "ms a step, mean over ranks")
+    for axes in (axes for pair in pairs[len(shown) :] for axes in pair):
+        axes.set_axis_off()
     of_rows = [row for _, rows in shown for row in rows]
     found = dict.fromkeys(part for _, rows in shown for of_row in parts_of(rows, names) for part in of_row)
     frame.legend = [(looks.patch(colour_of(part, names)), part) for part in found]
@@ -104,17 +99,6 @@ def check_says(run, layers):
     if layers and not run.get("layers"):
         raise ValueError(f"the run of {run['net']} on {run['grid']} has no profile: sweep again with --profile, or profile = "
                          "true in its settings")  # fmt: skip
-
-
-def in_rows(panels, width):
-    """Lists of panels that fit beside each other. panels: [(panel, inches)]."""
-    blocks, left = [[]], width
-    for panel, inches in panels:
-        if blocks[-1] and inches > left:
-            blocks, left = [*blocks, []], width
-        blocks[-1].append(panel)
-        left -= inches
-    return blocks
 
 
 def layer_seconds(run):
@@ -241,8 +225,7 @@ def draw_traces(paths, look=looks.FITTING):
     found = {Path(path).stem: timeline.read(path) for path in paths}
     means = {name: parts_of_trace(ranks, spans) for name, (ranks, spans) in found.items()}
     said = list(hidden_words({name: spans for name, (_, spans) in found.items()}))
-    look = looks.Look(look.width or looks.COLUMN, look.height, look.caption)
-    frame = looks.frame(1, 1, look, looks.ROW_INCHES[1])
+    frame = looks.frame(1, 1, look.as_wide_as(looks.COLUMN), looks.ROW_INCHES[1])
     [[axes]] = frame.panels
     tops = [draw_stack(axes, place, {part: (value, COLOURS[part]) for part, value in of_trace.items()},
                        f"{sum(of_trace.values()):.3g} ms") for place, of_trace in enumerate(means.values())]  # fmt: skip

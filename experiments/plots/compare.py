@@ -81,7 +81,7 @@ def draw(points, names, words, look=looks.FITTING):
     shown = [point for point in points if point.ratio]
     if not shown:
         raise ValueError(f"no point was run {FEWEST} times in both studies: measure them more often")
-    look = looks.Look(look.width or looks.PAGE, look.height, look.caption)
+    look = look.as_wide_as(looks.PAGE)
     frame = looks.frame(1, 1, look, EDGES + ROW * len(shown))
     [[axes]] = frame.panels
     ends = [(max(point.ratio.low, 1 / FURTHEST), min(point.ratio.high, FURTHEST)) for point in shown]

@@ -44,8 +44,8 @@ def roof(intensity, peak, bandwidth):
 
 def draw(result, look=looks.FITTING):
     """A figure of what `read` returns."""
-    width = look.width or looks.PAGE
-    frame = looks.frame(1, 1, looks.Look(width, look.height, look.caption), max(2.6, 0.5 * width))
+    look = look.as_wide_as(looks.PAGE)
+    frame = looks.frame(1, 1, look, max(2.6, 0.5 * look.width))
     [[axes]] = frame.panels
     found, peak, levels = result["points"], result["flops_per_second"], result["bandwidths"]
     families = list(dict.fromkeys(point["family"] for point in found))

@@ -6,7 +6,7 @@ and a pattern of its own, for prints without colour. Fonts in PDF files are True
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil, log2
 from pathlib import Path
 
@@ -48,6 +48,10 @@ class Look:
     width: float | None = None
     height: float | None = None
     caption: bool = True
+
+    def as_wide_as(self, inches):
+        """This Look with a width: of so many inches, unless it has one."""
+        return self if self.width else replace(self, width=inches)
 
 
 FITTING = Look()
@@ -135,9 +139,9 @@ def frame(rows, columns, look, height, **how):
 
 def frame_of_panels(count, look):
     """(a Frame with at least so many panels of one kind, the panels): as wide as they need where the Look has no width."""
-    width = look.width or (COLUMN if count == 1 else PAGE)
-    columns = min(count, max(1, int(width / NARROWEST_PANEL)), 3 if count != 4 else 2)
-    found = frame(-(-count // columns), columns, Look(width, look.height, look.caption), ROW_INCHES[columns])
+    look = look.as_wide_as(COLUMN if count == 1 else PAGE)
+    columns = min(count, max(1, int(look.width / NARROWEST_PANEL)), 3 if count != 4 else 2)
+    found = frame(-(-count // columns), columns, look, ROW_INCHES[columns])
     panels = [panel for row in found.panels for panel in row]
     for panel in panels[count:]:
         panel.set_axis_off()

@@ -1,6 +1,7 @@
 """Timelines of ranks: what each does in a step, of a trace of `train --trace`; of a pipeline beside what is predicted."""
 
 import re
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import partial
 from statistics import mean
@@ -10,8 +11,9 @@ from gridgrad.nn.files.documents import AT_LEAST_0, COUNT, TEXT, check, content_
 from gridgrad.parallel.pipeline.schedule import Instruction
 from gridgrad.parallel.pipeline.simulate import Event
 
-KINDS = {"compute": looks.COMPUTE, "read": "#009E73", "communicate": looks.COMMUNICATE, "wait": looks.WAIT}
 UNDER_WAY = "collective or message under way"
+KINDS = {"compute": looks.COMPUTE, "read": "#009E73", "communicate": looks.COMMUNICATE, "wait": looks.WAIT,
+         UNDER_WAY: looks.GREY}  # fmt: skip
 OPS = {"F": "#56B4E9", "B": "#E69F00", "I": "#F0E442", "W": "#009E73", "U": "#000000"}  # of Okabe and Ito
 WORDS = {"F": "F: forward", "B": "B: backward", "I": "I: gradient of the input", "W": "W: gradient of the weights",
          "U": "U: sum of gradients, update"}  # fmt: skip
@@ -78,23 +80,28 @@ def draw(path, steps=None, look=looks.FITTING):
         raise ValueError(f"--steps: the trace has the steps {min(known)} to {max(known)}")
     begin, end = known[steps[0]][0], known[steps[1]][1]
     shown = sorted(ranks)[:MOST_ROWS]
-    look = looks.Look(look.width or looks.PAGE, look.height, look.caption)
+    look = look.as_wide_as(looks.PAGE)
     frame = looks.frame(1, 1, look, AXIS + ROW * max(2, len(shown)))
     [[axes]] = frame.panels
     used = draw_spans(axes, shown, [span for span in spans if begin <= span["ts"] < end], begin)
-    axes.set(xlim=(0, (end - begin) / 1e3), ylim=(len(shown) - 0.4, -0.6))
-    axes.set_xlabel("time in milliseconds")
     names = [f"rank {rank}" + (f" ({place})" if (place := varied(ranks)[rank]) else "") for rank in shown]
-    axes.set_yticks(range(len(shown)), names, fontsize=looks.SMALL)
-    axes.tick_params(axis="y", length=0)
-    axes.grid(axis="y", visible=False)
-    frame.legend = [(looks.patch(colour), kind) for kind, colour in (KINDS | {UNDER_WAY: looks.GREY}).items() if kind in used]
+    set_axes(axes, (end - begin) / 1e3, names)
+    axes.set_xlabel("time in milliseconds")
+    frame.legend = [(looks.patch(colour), kind) for kind, colour in KINDS.items() if kind in used]
     for start, _ in (known[number] for number in range(steps[0] + 1, steps[1] + 1)):
         axes.axvline((start - begin) / 1e3, color="black", lw=0.6, ls=":")
     which = f"step {steps[0]}" if steps[0] == steps[1] else f"steps {steps[0]} to {steps[1]}"
     left_out = f"; {len(shown)} of {len(ranks)} ranks" if len(ranks) > len(shown) else ""
     frame.words = [f"{which.capitalize()}, the clocks of all ranks compared{left_out}."]
     return looks.finish(frame)
+
+
+def set_axes(axes, length, names):
+    """Time from 0 to `length` milliseconds, and a row for each name."""
+    axes.set(xlim=(0, length), ylim=(len(names) - 0.45, -0.55))
+    axes.set_yticks(range(len(names)), names, fontsize=looks.SMALL)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="y", visible=False)
 
 
 def varied(ranks):
@@ -105,23 +112,16 @@ def varied(ranks):
 
 
 def draw_spans(axes, ranks, spans, begin):
-    """The boxes of some ranks; returns the kinds that there are. Of a pipeline the instructions stand in them."""
-    used = set()
+    """The boxes of some ranks; returns the kinds that there are."""
+    boxes = defaultdict(list)
+    for span in spans:
+        box = (span["ts"] - begin) / 1e3, span["dur"] / 1e3
+        boxes[span["pid"], UNDER_WAY if span["cat"] == "flight" else kind_of(span)].append(box)
     for row, rank in enumerate(ranks):
-        mine = [span for span in spans if span["pid"] == rank]
         for kind, colour in KINDS.items():  # waiting lies on what waits, so it comes last
-            boxes = [((span["ts"] - begin) / 1e3, span["dur"] / 1e3) for span in mine if kind_of(span) == kind]
-            if boxes:
-                used.add(kind)
-                axes.broken_barh(boxes, (row - 0.32, 0.5), facecolor=colour, lw=0)
-        if flights := [((span["ts"] - begin) / 1e3, span["dur"] / 1e3) for span in mine if span["cat"] == "flight"]:
-            used.add(UNDER_WAY)
-            axes.broken_barh(flights, (row + 0.24, 0.1), facecolor=looks.GREY, lw=0)
-        for span in mine:
-            if span["cat"] == "instruction" and Instruction.parse(span["name"]).op in "FBIW":
-                axes.broken_barh([((span["ts"] - begin) / 1e3, span["dur"] / 1e3)], (row - 0.36, 0.58), facecolor="none",
-                                 edgecolor="black", lw=0.4)  # fmt: skip
-    return used
+            height = (row + 0.24, 0.1) if kind == UNDER_WAY else (row - 0.32, 0.5)
+            axes.broken_barh(boxes[rank, kind], height, facecolor=colour, lw=0)
+    return {kind for (_, kind), found in boxes.items() if found}
 
 
 # ----- the steps of a pipeline, as predicted and as measured
@@ -237,12 +237,9 @@ def draw_run(panel, run, rows, begin, length, inches):
         busy = sum(event.stop - event.start for event in row if event.instruction.op in OPS) / run.updates
         idle.append(max(0.0, 1 - busy / seconds))
     draw_messages(panel, rows, begin)
-    panel.set(xlim=(0, length * 1e3), ylim=(len(rows) - 0.45, -0.55))
-    panel.set_yticks(range(len(rows)), [f"stage {rank}" for rank in range(len(rows))], fontsize=looks.SMALL)
+    set_axes(panel, length * 1e3, [f"stage {rank}" for rank in range(len(rows))])
     title = f"{run.title}: {seconds * 1e3:.4g} ms a step, bubble {mean(idle):.0%}"
     panel.set_title(looks.wrapped(title, inches, looks.LARGE), fontsize=looks.LARGE)
-    panel.tick_params(axis="y", length=0)
-    panel.grid(axis="y", visible=False)
     right = panel.secondary_yaxis("right")
     right.set_yticks(range(len(rows)), [f"{share:.0%}" for share in idle], fontsize=looks.SMALL)
     right.tick_params(length=0)
