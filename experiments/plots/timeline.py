@@ -243,6 +243,7 @@ def draw_run(panel, run, rows, begin, length, inches):
     right = panel.secondary_yaxis("right")
     right.set_yticks(range(len(rows)), [f"{share:.0%}" for share in idle], fontsize=looks.SMALL)
     right.tick_params(length=0)
+    right.spines[:].set_visible(False)
     panel.spines[["top", "right"]].set_visible(False)
 
 
