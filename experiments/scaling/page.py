@@ -20,6 +20,8 @@ from gridgrad.experiments.common.templates import environment
 from gridgrad.experiments.scaling import model
 from gridgrad.experiments.scaling.busy import is_busy, is_busy_alone
 from gridgrad.experiments.scaling.environment import SAME, same
+from gridgrad.experiments.scaling.estimate import story
+from gridgrad.experiments.scaling.order import study_of_record
 from gridgrad.experiments.scaling.records import key_of
 from gridgrad.experiments.scaling.reported import checked
 from gridgrad.experiments.scaling.study import Point
@@ -56,7 +58,8 @@ def render(records, title, figures=None, up_to=None):
     found = rows_of(checked(records))
     drawn = {name: partial(figure_of, kind) for name, kind in FIGURES.items()} if figures is None else figures
     return environment().get_template("study.html.jinja").render(
-        title=title, about=about(records, found), best=best(found), notes=notes(found), tables=tables(records, found, up_to),
+        title=title, about=about(records, found), best=[*stories(records), *best(found)],
+        notes=notes(found), tables=tables(records, found, up_to),
         figures=[drawn_figure(name, draw, records, number) for number, (name, draw) in enumerate(drawn.items())],
         environments=environments(records), commands=commands(records), runs=of_points(records), CLOSED=CLOSED,
     )  # fmt: skip
@@ -90,6 +93,11 @@ def best(found):
 
 
 # ----- figures
+
+
+def stories(records):
+    """What the settings of the studies say of them and of their series."""
+    return dict.fromkeys(line for study in map(study_of_record, records) if study for line in story(study))
 
 
 def figure_of(kind, records):
