@@ -1,7 +1,7 @@
 """Train one network to an accuracy on its training images in several ways on the same ranks, and compare time and epochs.
 
     gridgrad launch 2 study convergence
-    gridgrad plot convergence results/convergence.json
+    gridgrad plot lines results/convergence.json --x epoch --y test_accuracy --series way
 
 This is the comparison of Figure 5.2 of Eserol (2019): pipelines of model parallelism, in which each minibatch has an update of
 its own although others are under way, beside batch parallelism and one rank alone.
@@ -33,7 +33,7 @@ from gridgrad.experiments.common.kept_results import earlier_results, write_resu
 from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.options import Parser, number, of_parallelize, user_input, whole
 from gridgrad.experiments.common.tables import range_of, table
-from gridgrad.experiments.plots.figures import measured_on
+from gridgrad.experiments.plots.style import measured_on
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.random import permutation
 from gridgrad.nn.zoo import network_names
