@@ -12,18 +12,18 @@ from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, FOLLOWS, 
 from gridgrad.experiments.papers.items import FORESEEN, KEPT, MEASURED, MISSING, PREDICTED
 from gridgrad.experiments.papers.laugier2018 import claims as of_claims
 from gridgrad.experiments.papers.laugier2018 import experiments as laugier2018
+from gridgrad.experiments.papers.laugier2018 import figures as figure
 from gridgrad.experiments.papers.laugier2018 import follows as laugier2018_follows
 from gridgrad.experiments.papers.laugier2018 import foreseen, formulas, items, steps
 from gridgrad.experiments.papers.laugier2018 import kept as laugier2018_kept
 from gridgrad.experiments.papers.laugier2018 import predicted as predictions
 from gridgrad.experiments.papers.laugier2018 import speedups as of_speedups
 from gridgrad.experiments.papers.parts import SHORT, USUAL
-from gridgrad.experiments.plots import laugier2018 as figure
 from gridgrad.experiments.scaling import records
 from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.prediction import machine as machines
 from tests.experiments.figures import is_figure
-from tests.experiments.programs import job, program
+from tests.experiments.programs import program
 
 SIZES = 32, 64, 128, 512, 1024
 GRIDS = {"batch": "batch={},model=1", "model": "batch=1,model={}", "2d": "batch={},model=2"}
@@ -374,22 +374,6 @@ def test_runs_of_two_processors_are_refused(tmp_path):
     assert found["spent"][0]["compute ms"] == pytest.approx(1e3 * report["time"]["compute"])
     with pytest.raises(ValueError, match="measure both again"):
         laugier2018.measurement(tmp_path, ["airfoil", "other"], [], [])
-
-
-def test_steps_are_measured_on_hosts_beside_one_rank(tmp_path):
-    words = ["--model-sizes", 8, "--hidden", "2,1", "--rounds", 1, "--machine", "ethernet-1g", "--link", "nothing"]
-    finished = job(2, "study", "laugier2018-hosts", *words, "--out", tmp_path / "h.json")
-    assert finished.status == 0, finished.stderr
-    report = json.loads((tmp_path / "h.json").read_text())
-    grids = ["batch=1,model=1", "batch=2,model=1", "batch=1,model=2"]
-    assert [(row["hidden layers"], row["grid"]) for row in report["rows"]] == [
-        (hidden, grid) for hidden in (2, 1) for grid in grids
-    ]
-    for row in report["rows"]:
-        assert {"hidden layers", "model size", "grid", "speedup"} <= row.keys() and row["seconds"]["median"] > 0
-        assert (row["speedup"]["median"] == 1) == (row["predicted speedup"] == 1) == (row["grid"] == grids[0])
-    assert report["machine"] and report["link"] == "nothing" and report["versions"]["processor"]
-    assert report["cores"] > 0 and report["ranks"] == 2
 
 
 def test_the_runs_that_are_kept_give_the_speedups_that_are_kept(tmp_path):

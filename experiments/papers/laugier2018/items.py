@@ -149,7 +149,7 @@ def hosts():
     return Item(
         "Figures 5 to 7, four hosts", "speedups over one rank, each rank on a host of its own", "sections 9.0.1 to 9.0.3",
         tuple(rows), results=kept.path("hosts"), model="the cost model with the constants that were measured on these hosts",
-        command="study laugier2018-hosts --machine FILE.json", processor=processor,
+        command="sweep laugier2018-hosts.toml --machine FILE.json", processor=processor,
         why="The hosts are emulated: they share the cores of one machine, wait for each other, and have networks with limits "
         "of their own, slower than Cori's. So what compares is the order of the grids, not the speedup over one "
         f"rank.{first}",
