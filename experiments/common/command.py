@@ -9,10 +9,10 @@ from gridgrad.experiments.common.programs import (
     STUDY,
     description,
     module_of,
+    no_study,
     renamed,
     studies,
     study_of,
-    suggestion,
     there_is_none,
 )  # fmt: skip
 from gridgrad.experiments.common.version import version
@@ -50,7 +50,7 @@ def main():
     elif study_of(rest[0]):
         start(rest[0], 2)
     else:
-        run(lambda: refuse(f"there is no study {rest[0]}{suggestion(rest[0], studies())}", "gridgrad study"))
+        run(lambda: refuse(no_study(rest[0]), "gridgrad study"))
 
 
 def start(name, words):

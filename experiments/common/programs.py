@@ -20,12 +20,24 @@ FOLDER = Path(__file__).parents[1]
 STUDIES = FOLDER / "studies"
 STARTS = re.compile(r'^if __name__ == "__main__":', re.MULTILINE)  # in every file that is a program
 NOW = {"hosts": "launch --hosts 4", "crossover_figure": "plot crossover", "predictions_table": "plot predictions"}
+GONE_STUDIES = {  # {study that there was: what to use instead}
+    "extrap": "use gridgrad sweep FILE.jsonl --export extrap FOLDER",
+    "hatchet": "use gridgrad sweep FILE.jsonl --export hatchet FILE.json",
+}
 
 
 def studies():
-    """The names of the studies, such as "trace-cost"."""
+    """The names of the studies, such as "pruned"."""
     found = {path.stem for path in STUDIES.glob("*.py")} | {path.parent.name for path in STUDIES.glob("*/__main__.py")}
     return sorted(name.replace("_", "-") for name in found if name != "__init__")
+
+
+def no_study(name):
+    """The words for a study that is not there; of one that there was, what to use instead."""
+    name = name.replace("_", "-")
+    if name in GONE_STUDIES:
+        return f"the study {name} is gone: {GONE_STUDIES[name]}"
+    return f"there is no study {name}{suggestion(name, studies())}"
 
 
 def study_of(name):
@@ -34,7 +46,7 @@ def study_of(name):
 
 
 def module_of(name):
-    """The dotted name, behind `gridgrad.experiments`, of "train", a study such as "trace-cost", or "papers.marques2016.job"."""
+    """The dotted name, behind `gridgrad.experiments`, of "train", a study such as "pruned", or "papers.marques2016.job"."""
     study = study_of(name)
     return f"studies.{study.replace('-', '_')}" if study else name
 
@@ -65,6 +77,8 @@ def there_is_none(name):
     """The words for a program that is not there; of one that has another name now, which one."""
     if (new := renamed(name)) is not None:
         return f"the program {name} is now `gridgrad {new}`"
+    if name.replace("_", "-") in GONE_STUDIES:
+        return no_study(name)
     return f"there is no program {name}{suggestion(name, (*FRONT, STUDY))}"
 
 
@@ -151,7 +165,7 @@ def starts_jobs(words):
     if name == STUDY:
         name = rest[0] if rest else ""
         if study_of(name) is None:
-            raise ValueError(f"there is no study {name}: see gridgrad study")
+            raise ValueError(f"{no_study(name)} (see gridgrad study)")
     elif name not in FRONT:
         raise ValueError(f"{there_is_none(name)}: give the name of one, such as train")
     return "run_launcher(main)" in source(name)

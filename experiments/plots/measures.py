@@ -2,7 +2,7 @@
 
 | bars         | what they are                                                                                                |
 |--------------|--------------------------------------------------------------------------------------------------------------|
-| `OF_MEDIANS` | intervals of medians (`experiments/scaling/median.py`)                                                       |
+| `OF_MEDIANS` | intervals of medians (`experiments/scaling/statistics.py`)                                                   |
 | `OF_RATIOS`  | the extreme ratios of two of these, which hold with a lower confidence: `Median.over`                        |
 | `OF_RUNS`    | from the least to the greatest number of a run, of what hardly varies from run to run                        |
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import isclose
 from statistics import median
 
-from gridgrad.experiments.scaling.median import Median
+from gridgrad.experiments.scaling.statistics import Median
 from gridgrad.experiments.scaling.summary import calls_of, key_alone
 from gridgrad.parallel.prediction import machine as machines
 

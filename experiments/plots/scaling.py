@@ -16,8 +16,8 @@ from gridgrad.experiments.plots import paper
 from gridgrad.experiments.plots.curves import of_measurement
 from gridgrad.experiments.plots.figures import plt
 from gridgrad.experiments.plots.measures import ALONE, ANEW, KINDS, MOST_IDEALS, OF_RATIOS, OF_RUNS, WEAK, ideals, points_of
-from gridgrad.experiments.scaling.busy import is_busy_alone
-from gridgrad.experiments.scaling.median import CONFIDENCE, FEWEST
+from gridgrad.experiments.scaling.statistics import CONFIDENCE, FEWEST
+from gridgrad.experiments.scaling.summary import is_busy_alone
 from gridgrad.experiments.scaling.table import UNLIKE
 
 ROW_INCHES = {1: 2.3, 2: 2.1, 3: 1.95}  # the height of a row of so many panels

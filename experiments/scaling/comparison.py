@@ -34,12 +34,10 @@ from math import exp, inf, log, sqrt
 from scipy.special import stdtr, stdtrit
 
 from gridgrad.experiments.common.tables import counted
-from gridgrad.experiments.scaling.busy import is_busy_alone
-from gridgrad.experiments.scaling.median import CONFIDENCE
-from gridgrad.experiments.scaling.order import seconds_of
-from gridgrad.experiments.scaling.settings import STUDY
-from gridgrad.experiments.scaling.study import Point
-from gridgrad.experiments.scaling.summary import rows
+from gridgrad.experiments.scaling.records import seconds_of
+from gridgrad.experiments.scaling.statistics import CONFIDENCE
+from gridgrad.experiments.scaling.study import STUDY, Point
+from gridgrad.experiments.scaling.summary import is_busy_alone, rows
 
 FASTER, SLOWER, NOISE, FEW, BUSY = "faster", "slower", "no more than noise", "too few runs", "busy machine"
 FEWEST = 3  # runs of a point in each study for a verdict

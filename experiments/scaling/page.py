@@ -16,9 +16,8 @@ from markupsafe import Markup
 from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.common.templates import environment
 from gridgrad.experiments.scaling import page_commands, page_tables
-from gridgrad.experiments.scaling.estimate import story
-from gridgrad.experiments.scaling.order import study_of_record
-from gridgrad.experiments.scaling.reported import checked
+from gridgrad.experiments.scaling.records import checked
+from gridgrad.experiments.scaling.runs import study_of_record
 from gridgrad.experiments.scaling.summary import rows as rows_of
 from gridgrad.experiments.scaling.table import notes
 
@@ -71,7 +70,7 @@ def about(records, found):
 
 def stories(records):
     """What the settings of the studies say of them and of their series."""
-    return dict.fromkeys(line for study in map(study_of_record, records) if study for line in story(study))
+    return dict.fromkeys(line for study in map(study_of_record, records) if study for line in study.story)
 
 
 def figure_of(kind, records):

@@ -4,10 +4,9 @@ from dataclasses import dataclass
 
 from gridgrad.experiments.common.markdown import cell
 from gridgrad.experiments.common.parallel_schemes import AUTO
-from gridgrad.experiments.scaling.busy import is_busy, is_busy_alone
 from gridgrad.experiments.scaling.environment import SAME, same
-from gridgrad.experiments.scaling.records import key_of
-from gridgrad.experiments.scaling.summary import origin_of
+from gridgrad.experiments.scaling.records import is_busy, key_of
+from gridgrad.experiments.scaling.summary import is_busy_alone, origin_of
 from gridgrad.experiments.scaling.table import UNLIKE, cells_of
 
 MEASURED = (

@@ -24,13 +24,29 @@ from collections import defaultdict
 from contextlib import nullcontext
 from pathlib import Path
 
+from gridgrad.experiments.common.machine_load import verdict_of
 from gridgrad.experiments.common.parallel_schemes import scheme_of
 from gridgrad.experiments.scaling.environment import same
-from gridgrad.experiments.scaling.settings import ALONE
-from gridgrad.experiments.scaling.study import Point
+from gridgrad.experiments.scaling.study import ALONE, METRIC, POSITIVE, Point
 from gridgrad.nn.files import limits
-from gridgrad.nn.files.documents import COUNT, LONGEST, PLAIN, TEXT, WHOLE, Each, Kind, Optional, check, content_of
+from gridgrad.nn.files.documents import (
+    AT_LEAST_0,
+    COUNT,
+    LONGEST,
+    NUMBER,
+    PLAIN,
+    SECONDS,
+    TEXT,
+    TRUTH,
+    WHOLE,
+    Each,
+    Kind,
+    Optional,
+    check,
+    content_of,
+)  # fmt: skip
 from gridgrad.parallel.grid.process_grid import checked_sizes, parse_grid, written
+from gridgrad.parallel.observe.span_observer import METHODS
 
 REASON = Kind(f"a text of at most {LONGEST} printable characters",
               lambda value: isinstance(value, str) and len(value) <= LONGEST and value.isprintable())  # fmt: skip
@@ -41,7 +57,25 @@ RECORD = {  # what `key_of` needs, and what tells curves apart
 OF_BEFORE = {"net": TEXT, "P": WHOLE, "grid": TEXT, "settings": {}, "repeat": Optional(COUNT),
              "sweep": Optional({}), "versions": Optional({})}  # fmt: skip
 OLD_LISTS = "nets", "grids", "ranks", "schemes", "repeats"  # settings of a whole sweep, of earlier versions
-REMEDY = "give another --out, or delete it"
+REMEDY = "mend that line, or name another file"
+PLAN = Kind("a text or a list of texts", lambda value: all(isinstance(one, str) for one in value)
+            if isinstance(value, list) else isinstance(value, str))  # fmt: skip
+COLLECTIVE = {"layer": TEXT, "kind": TEXT, "calls": AT_LEAST_0, "bytes": AT_LEAST_0, "seconds": Optional(AT_LEAST_0)}
+LAYER = {"layer": TEXT, "kind": TEXT} | dict.fromkeys(METHODS, AT_LEAST_0)
+MEASURED = {  # what is read of the report of a run, or of a prediction
+    "seconds_per_step": Optional({"median": SECONDS}), "time": Optional(Each(AT_LEAST_0)), "bytes": Optional(Each(AT_LEAST_0)),
+    "communication": Optional([{"calls": AT_LEAST_0, "bytes": AT_LEAST_0}]), "peak_memory": Optional(AT_LEAST_0),
+    "flops_a_sample": Optional(AT_LEAST_0), "oversubscribed": Optional(TRUTH), "slots": Optional(WHOLE),
+    "core": Optional({"reference_seconds": SECONDS, "reference_products_per_step": POSITIVE}),
+    "settings": Optional({"batch_size": Optional(WHOLE)}), "rank_bytes": Optional(AT_LEAST_0),
+    "test_accuracy": Optional(AT_LEAST_0), "final_loss": Optional(NUMBER), "point": {"batch_size": Optional(WHOLE)},
+    "sweep": {"metric": Optional(METRIC), "baseline": Optional(TEXT)},
+}  # fmt: skip
+REPORTED = {  # what exports, fits and comparisons of terms read beside it
+    "communication": Optional([COLLECTIVE]), "layers": Optional([LAYER]), "parts": Optional(Each(AT_LEAST_0)),
+    "terms": Optional(Each(AT_LEAST_0)), "features": Optional(WHOLE), "outputs": Optional(WHOLE), "shape": Optional([WHOLE]),
+    "plan": Optional(PLAN), "samples_per_step": Optional(AT_LEAST_0),
+}  # fmt: skip
 
 
 def read(path):
@@ -71,6 +105,60 @@ def read(path):
             records.append(record)
     name_curves(before)
     return records
+
+
+def checked(records, form=REPORTED):
+    """The records; ValueError for one of which the report is damaged."""
+    for record in records:
+        try:
+            check(record, MEASURED | form)
+        except ValueError as error:
+            raise ValueError(f"a report of {record['net']} on {record['grid']} is damaged ({error}): measure it again, with "
+                             "--anew") from None  # fmt: skip
+    return records
+
+
+# ----- what a run says
+
+
+def is_busy(record):
+    """Whether a run was measured beside other programs that took so much of the machine that its times do not compare."""
+    return bool(verdict_of(record))
+
+
+def seconds_of(record):
+    """The median seconds of a step of a run; None if the run failed, or had too few steps to time."""
+    return (record.get("seconds_per_step") or {}).get("median")
+
+
+def metric_of(record):
+    """The metric of the study that a record is of."""
+    return record["sweep"].get("metric", "seconds")
+
+
+def value_of(record, metric):
+    """What a run, measured or predicted, says of a metric, in its own unit; None where it says nothing."""
+    if metric == "seconds":
+        return seconds_of(record)
+    if metric == "bytes":
+        sent = record.get("bytes")
+        return record.get("rank_bytes") if sent is None else sum(sent.values()) / record["P"]
+    return record.get({"accuracy": "test_accuracy", "loss": "final_loss", "memory": "peak_memory"}[metric])
+
+
+def counts(record):
+    """Whether a run that did not fail counts: where times are compared, one beside other programs does not, and is repeated.
+    With seeds no run is repeated, so that all count."""
+    return metric_of(record) != "seconds" or record.get("seed") is not None or not is_busy(record)
+
+
+def counting(records):
+    """The records that count; those that were disturbed where there are no others."""
+    ran = [record for record in records if not record.get("failed")]
+    return list(filter(counts, ran)) or ran
+
+
+# ----- files of earlier versions
 
 
 def of_before(report):
@@ -113,6 +201,9 @@ def name_curves(records):
         [[net, name, scaling]] = record["curves"]
         if name.startswith("serial"):
             record["curves"] = [[net, one, scaling] for one in series[net, name.removeprefix("serial")]] or record["curves"]
+
+
+# ----- which run is which
 
 
 def key_of(record):

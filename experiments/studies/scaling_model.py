@@ -15,7 +15,7 @@ from gridgrad.experiments.common.options import Parser, check_writable, user_inp
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.common.tables import counted, terminal
 from gridgrad.experiments.scaling import fit, laws, records, terms
-from gridgrad.experiments.scaling.reported import checked
+from gridgrad.experiments.scaling.records import checked
 from gridgrad.experiments.scaling.summary import rows as rows_of
 from gridgrad.parallel.job.run import run_launcher
 

@@ -17,7 +17,7 @@ from gridgrad.experiments.plots import pipeline
 from gridgrad.experiments.plots import predictions as prediction_errors
 from gridgrad.experiments.plots.protocols import draw as draw_protocols
 from gridgrad.experiments.scaling import environment, records, table
-from gridgrad.experiments.scaling import settings as study_settings
+from gridgrad.experiments.scaling import study as study_settings
 from gridgrad.experiments.scaling.study import Study
 from gridgrad.experiments.studies.protocols import __main__ as protocols
 from gridgrad.experiments.studies.servers import __main__ as servers

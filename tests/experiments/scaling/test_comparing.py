@@ -5,8 +5,8 @@ import json
 import pytest
 
 from gridgrad.experiments import sweep
-from gridgrad.experiments.scaling import environment, estimate, records, runs, table, tidy
-from gridgrad.experiments.scaling.median import interval_of
+from gridgrad.experiments.scaling import environment, records, runs, table, tidy
+from gridgrad.experiments.scaling.statistics import interval_of
 from gridgrad.experiments.scaling.study import Study
 from gridgrad.experiments.scaling.summary import rows
 from gridgrad.nn.measured import in_turns
@@ -75,7 +75,7 @@ def made_up_runs(asked):
 
 def test_each_repeat_has_its_seed_and_other_seeds_do_not_compare(monkeypatch, tmp_path):
     asked, out = [], tmp_path / "s.jsonl"
-    monkeypatch.setattr(sweep, "records_of", made_up_runs(asked))
+    monkeypatch.setattr(sweep.runs, "records_of", made_up_runs(asked))
     given = {"ranks": [2], "series": SERIES, "metric": "accuracy", "epochs": 2}
     assert sweep.sweep(Study(given | {"seeds": [3, 5]}), out) == (4, 4)
     assert {(repeat, seed) for _, repeat, seed in asked} == {(0, 3), (1, 5)}
@@ -87,7 +87,7 @@ def test_each_repeat_has_its_seed_and_other_seeds_do_not_compare(monkeypatch, tm
 
 def test_series_that_take_turns_are_one_job_a_round(monkeypatch, tmp_path):
     asked, out, given = [], tmp_path / "s.jsonl", {"ranks": [1, 2, 4], "series": SERIES}
-    monkeypatch.setattr(sweep, "records_of", made_up_runs(asked))
+    monkeypatch.setattr(sweep.runs, "records_of", made_up_runs(asked))
     assert sweep.sweep(Study(given), out) == (30, 30)
     asked.clear()
     assert sweep.sweep(Study(given | {"turns": True}), out) == (30, 30)  # the others were not measured so
@@ -107,12 +107,12 @@ def test_trials_take_turns_in_an_order_that_rotates():
 
 def test_what_a_study_says_of_itself_is_shown_before_it_is_run():
     study = Study({"ranks": [2], "series": SERIES, "about": "Two sums of gradients."})
-    assert estimate.text(study, machines.read("cori-haswell")).splitlines()[:2] == [
+    assert table.estimate(study, machines.read("cori-haswell")).splitlines()[:2] == [
         "Two sums of gradients.",
         "lossy: It sends less.",
     ]
     epochs = Study({"ranks": [1], "series": SERIES, "metric": "loss", "epochs": 2, "nets": ["mlp:8,relu"]})
-    assert "1 point, 1 to 1 runs" in estimate.text(epochs, machines.read("cori-haswell"))
+    assert "1 point, 1 to 1 runs" in table.estimate(epochs, machines.read("cori-haswell"))
 
 
 @pytest.mark.mpi

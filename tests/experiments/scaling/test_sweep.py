@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gridgrad.experiments import sweep
-from gridgrad.experiments.scaling import environment, records, runs, study_file
+from gridgrad.experiments.scaling import environment, records, runs
 from gridgrad.experiments.scaling.study import Study
 from gridgrad.parallel.job.run import UserError
 from tests.experiments.programs import program
@@ -67,7 +67,7 @@ def made_up_runs(monkeypatch):
             {"failed": reason} if reason else known
         )
 
-    monkeypatch.setattr(sweep, "records_of", records_of)
+    monkeypatch.setattr(sweep.runs, "records_of", records_of)
     return done
 
 
@@ -147,7 +147,7 @@ def test_runs_that_come_back_are_in_a_file_whenever_the_sweep_is_stopped(made_up
     sweep.sweep(ten, out)
     first = records.read(out)
     sweep.sweep(twenty, out)
-    write, writes = study_file.write_text, []
+    write, writes = runs.write_text, []
 
     def stops(path, text):
         if len(writes) == last:
@@ -156,7 +156,7 @@ def test_runs_that_come_back_are_in_a_file_whenever_the_sweep_is_stopped(made_up
         write(path, text)
 
     with monkeypatch.context() as patch:
-        patch.setattr(study_file, "write_text", stops)
+        patch.setattr(runs, "write_text", stops)
         with pytest.raises(KeyboardInterrupt):
             sweep.sweep(ten, out)
     held = {records.identity(one) for name in (out, f"{out}.others") for one in records.read(name)}
@@ -179,9 +179,9 @@ def test_measuring_anew_keeps_each_old_run_until_the_new_one_is_there(made_up_ru
 def test_a_sweep_that_is_started_again_measures_what_was_disturbed(made_up_runs, tmp_path, monkeypatch):
     study, out = Study({"ranks": [1, 2], "schemes": ["batch"]}), tmp_path / "s.jsonl"
     disturb = lambda record: record | ({"load": made_up.BUSY} if record["P"] == 2 else {})  # noqa: E731
-    quiet = sweep.records_of
+    quiet = runs.records_of
     with monkeypatch.context() as patch:
-        patch.setattr(sweep, "records_of", lambda *arguments: list(map(disturb, quiet(*arguments))))
+        patch.setattr(sweep.runs, "records_of", lambda *arguments: list(map(disturb, quiet(*arguments))))
         assert sweep.sweep(study, out) == (6 + 24, 6 + 24)
     assert sweep.sweep(study, out) == (6, 12)
     assert len(records.read(out)) == 12 and not any(one["load"] for one in records.read(out))
@@ -189,9 +189,9 @@ def test_a_sweep_that_is_started_again_measures_what_was_disturbed(made_up_runs,
 
 def test_of_two_sweeps_with_one_file_the_second_is_refused(tmp_path):
     out = tmp_path / "s.jsonl"
-    words = "from gridgrad.experiments.scaling.study_file import locked"
+    words = "from gridgrad.experiments.scaling.runs import locked"
     other = [sys.executable, "-c", f"{words}\nwith locked({str(out)!r}): pass"]
-    with study_file.locked(out):
+    with runs.locked(out):
         finished = subprocess.run(other, capture_output=True, text=True)
         assert finished.returncode == 1 and f"another sweep writes {out} (process {os.getpid()} on " in finished.stderr
     assert subprocess.run(other).returncode == 0
