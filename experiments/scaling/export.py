@@ -23,7 +23,6 @@ communicating the arrays that are sent, by layer and kind of collective. Every n
 | `bytes`      | sent by all ranks in a step, in this node alone                                    |
 | `calls`      | collectives and messages that a rank takes part in, in a step, in this node alone  |
 
-In reports of earlier versions the seconds of a collective are those of a rank that takes part in it.
 """
 
 import json

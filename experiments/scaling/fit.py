@@ -30,8 +30,8 @@ import numpy as np
 from scipy.optimize import nnls
 
 from gridgrad.experiments.common.published_networks import published
-from gridgrad.experiments.scaling.records import seconds_of
-from gridgrad.experiments.scaling.summary import difference, origin_of, point_of
+from gridgrad.experiments.scaling.records import key_of, seconds_of
+from gridgrad.experiments.scaling.summary import difference, origin_of
 from gridgrad.nn.files.documents import is_number
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.process_grid import STAGE, parse_grid
@@ -83,7 +83,7 @@ def machines(rows):
         if row.seconds and not row.is_predicted:
             place = origin_of(row.runs[0]), row.settings.get("threads"), row.settings.get("dtype") or "float32"
             environments[place] = row.environment
-            found[place].setdefault(point_of(row.runs[0]), row)
+            found[place].setdefault(key_of(row.runs[0]), row)
     words = {}
     for place, points in found.items():
         own = zip(("threads", "dtype"), place[1:], zip(*(other[1:] for other in found)))

@@ -113,7 +113,7 @@ def rows(records):
     checked(records, {})
     groups = defaultdict(list)
     for record in records:
-        groups[origin_of(record), point_of(record)].append(record)
+        groups[origin_of(record), key_of(record)].append(record)
     timed = {name: found for name, of_point in groups.items() if (found := time_of(of_point))}
     predictions = defaultdict(list)
     for (origin, key), seconds in timed.items():
@@ -191,12 +191,6 @@ def time_of(records):
     return interval_of(seconds) if seconds else None
 
 
-def point_of(record):
-    """The key of the point that a record is of. Predictions of earlier versions have the plan elsewhere."""
-    elsewhere = record["P"] > 1 and "plan" not in record["point"]
-    return key_of(record) + (str(record.get("plan", "")) if elsewhere else "")
-
-
 def key_alone(record, scaling):
     """The key of the point on one rank with which this one is compared."""
     one = {name: value for name, value in record["point"].items() if name not in ALONE} | {"grid": "batch=*"}
@@ -210,45 +204,33 @@ def row_of(curve, records, seconds):
     one = (runs or records)[0]
     middle = lambda values: median(found) if (found := [v for v in values if v is not None]) else None  # noqa: E731
     times = [run["time"] for run in runs if run.get("time")]
-    busy = sum(map(is_busy, records))
-    settings, point = one.get("settings") or {}, one["point"]
-    batch = settings.get("batch_size") or point.get("batch_size") or 1
-    flops, sweep = one.get("flops_a_sample"), one["sweep"]
-    metric = metric_of(one)
+    batch = (one.get("settings") or {}).get("batch_size") or one["point"].get("batch_size") or 1
+    flops, metric = one.get("flops_a_sample"), metric_of(one)
     values = [value for run in runs if (value := value_of(run, metric)) is not None]
     return Row(
-        curve.network, curve.series, curve.scaling, one["net"], one.get("dataset"), one["grid"], one["P"], batch, point,
+        curve.network, curve.series, curve.scaling, one["net"], one.get("dataset"), one["grid"], one["P"], batch, one["point"],
         one["environment"], one.get("slots"), bool(one.get("oversubscribed")), seconds,
         parts={part: median(time.get(part, 0.0) for time in times) for part in PARTS} if times else {},
         bytes=middle(sum(run["bytes"].values()) if run.get("bytes") is not None else None for run in runs),
         calls=middle(calls_of(run) for run in runs), memory=middle(run.get("peak_memory") for run in runs),
-        flops=flops and flops * batch, is_predicted=bool(one.get("predicted")), fits=one.get("fits", True), busy=busy,
+        flops=flops and flops * batch, is_predicted=bool(one.get("predicted")), fits=one.get("fits", True),
+        busy=sum(map(is_busy, records)),
         failed=next((record["failed"] for record in records if record.get("failed")), None), runs=tuple(runs),
-        metric=metric, value=interval_of(values, metric) if values else None, baseline=sweep.get("baseline"),
+        metric=metric, value=interval_of(values, metric) if values else None, baseline=one["sweep"].get("baseline"),
     )  # fmt: skip
 
 
 def with_ratios(found):
     """The same (Origin, Row) pairs, the Rows with their ratios to the baseline."""
-    of_series = {(origin, *place_of(row), row.series): row for origin, row in found}
+    of_series = {(origin, row.network, row.scaling, row.ranks, row.series): row for origin, row in found}
     rows = []
     for origin, row in found:
-        base = of_series.get((origin, *place_of(row), row.baseline))
-        ratios = base and paired({run["repeat"]: value_of(run, row.metric) for run in row.runs},
-                                 {run["repeat"]: value_of(run, row.metric) for run in base.runs})  # fmt: skip
-        rows.append((origin, replace(row, ratio=interval_of(ratios.values()) if ratios else None)))
+        base = of_series.get((origin, row.network, row.scaling, row.ranks, row.baseline))
+        others = {run["repeat"]: value_of(run, row.metric) for run in base.runs} if base else {}
+        pairs = [(value_of(run, row.metric), others.get(run["repeat"])) for run in row.runs]
+        ratios = [value / other for value, other in pairs if value is not None and other]
+        rows.append((origin, replace(row, ratio=interval_of(ratios) if ratios else None)))
     return rows
-
-
-def place_of(row):
-    """What a Row has in common with those that it is compared with."""
-    return row.network, row.scaling, row.ranks
-
-
-def paired(values, others):
-    """{number of a run: ratio of its value to that of the other run with this number}, of those that both have."""
-    both = [number for number, value in values.items() if value is not None and others.get(number)]
-    return {number: values[number] / others[number] for number in both}
 
 
 def calls_of(run):

@@ -1,6 +1,5 @@
 """Which points are drawn as one line, in which panel, and what lines are called."""
 
-import json
 
 import pytest
 
@@ -79,17 +78,6 @@ def test_predictions_stand_in_the_panel_of_what_was_measured(tmp_path):
     assert set(names(machines)) == {
         f"{series} ({name})" for series in ("batch", "model") for name in ("Cori Haswell", "another")
     }
-
-
-def test_grids_that_were_once_called_by_one_name_are_lines_of_their_own(tmp_path):
-    line = {"net": "mlp:8,relu", "dataset": "airfoil", "settings": {"batch_size": 10, "dtype": "float32"}, "slots": 8}
-    runs = [(1, "batch=1,model=1"), (8, "batch=4,model=2"), (8, "batch=2,model=4")]
-    path = tmp_path / "before.jsonl"
-    found = [line | {"P": ranks, "grid": grid, "seconds_per_step": {"median": 1 / ranks}} for ranks, grid in runs]
-    path.write_text("".join(json.dumps(one) + "\n" for one in found))
-    lines = curves.read([path])
-    assert names(lines) == ["2d, grid batch=4,model=2", "2d, grid batch=2,model=4"]
-    assert [line.ranks for line in lines] == [[1, 8]] * 2
 
 
 @pytest.mark.parametrize(

@@ -385,7 +385,7 @@ def test_bad_figures_are_refused(tmp_path, monkeypatch, arguments, message):
 
 
 @pytest.mark.parametrize("name", ["speedup", "breakdown", "scaling_predicted"])
-def test_reports_of_before_are_drawn(name):
+def test_kept_results_are_drawn(name):
     from gridgrad.experiments.plots import curves
 
     figure, said = scaling.draw(curves.read([f"results/{name}.jsonl"]), "speedup")
