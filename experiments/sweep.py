@@ -168,21 +168,20 @@ def options():
     add("--export", nargs=2, metavar=("KIND", "FILE"), help="also write them for another tool: extrap, into a folder with a "
         "file of Extra-P for each curve, or hatchet, call trees for Hatchet and Thicket")  # fmt: skip
     add = parser.add_argument_group("what is measured").add_argument
-    add("--dataset", metavar="NAME", help="data set, see train --help (default: airfoil)")
+    add("--dataset", metavar="NAME", help="data set, see gridgrad help dataset (default: airfoil)")
     add("--data-dir", metavar="DIR", help="see train --help")
-    add("--nets", type=specs, help="networks, see train --help, separated by semicolons")
+    add("--nets", type=specs, help="networks, separated by semicolons; see gridgrad help net")
     add("--ranks", type=whole_list, metavar="P,P,..", help="numbers of ranks (default: 1,2)")
     add("--schemes", type=words, metavar="S,S,..", help=f"series: some of {', '.join((*SCHEMES, AUTO))}, where auto is what "
         "the planner chooses (default: batch,model,2d)")  # fmt: skip
-    add("--grids", type=specs, metavar="GRID;GRID;..", help="more series: grids, see train --help, separated by semicolons, "
-        "where * takes the ranks that are left, such as batch=*,model=2; without --ranks and --schemes one rank alone is "
-        "measured beside them")  # fmt: skip
+    add("--grids", type=specs, metavar="GRID;GRID;..", help="more series: grids, separated by semicolons, where * takes "
+        "the ranks that are left; see gridgrad help grid")  # fmt: skip
     add("--weak", action="store_true", help="weak scaling: --batch-size counts the samples of one rank, so the global batch "
         "grows with the ranks")  # fmt: skip
     add("--batch-size", type=whole(1), metavar="B", help="samples in the global minibatch of all runs (default: 100)")
     add("--steps", type=whole(1), help="minibatches in a run (default: 60)")
-    add("--plan", help="see train --help")
-    add("--reduction", help="see train --help")
+    add("--plan", help="see gridgrad help plan")
+    add("--reduction", help="see gridgrad help reduction")
     add("--profile", action="store_true", default=None, help="profile the layers, as plot breakdown needs")
     add("--vary", type=variation, action="append", metavar="NAME=VALUE;VALUE", help="values of any other option of train, or "
         f"of {', '.join(settings.JOB)}, each measured as a series of its own; may be repeated. threads: BLAS threads a rank; "
@@ -224,8 +223,8 @@ def options():
 
 
 SHORT = (
-    "out", "csv", "export", "dataset", "nets", "ranks", "schemes", "grids", "weak", "batch_size", "vary", "metric", "baseline",
-    "interval", "minutes", "dry_run", "machine", "predict",
+    "out", "csv", "dataset", "nets", "ranks", "schemes", "grids", "weak", "batch_size", "vary", "metric", "baseline", "turns",
+    "dry_run", "machine", "predict",
 )  # fmt: skip # what --help shows without `all`
 
 
@@ -239,6 +238,7 @@ def study_of(args):
     given |= {name: value for name in named if (value := getattr(args, name, None)) is not None} | dict(args.vary or ())
     if args.nets:
         given.pop("network", None)
+    settings.identify(given)
     if args.schemes or args.grids:
         given.pop("series", None)
     if args.weak:

@@ -50,7 +50,7 @@ RECORD = {  # what `key_of` needs, and what tells curves apart
     "net": TEXT, "P": WHOLE, "grid": TEXT, "point": Each(Optional(PLAIN)), "curves": [[TEXT]], "repeat": COUNT, "sweep": {},
     "environment": {}, "seed": Optional(COUNT), "failed": Optional(REASON), "load": Optional({"verdict": Optional(REASON)}),
 }  # fmt: skip
-REMEDY = "mend that line, or name another file"
+REMEDY = "give another file"
 PLAN = Kind("a text or a list of texts", lambda value: all(isinstance(one, str) for one in value)
             if isinstance(value, list) else isinstance(value, str))  # fmt: skip
 COLLECTIVE = {"layer": TEXT, "kind": TEXT, "calls": AT_LEAST_0, "bytes": AT_LEAST_0, "seconds": Optional(AT_LEAST_0)}

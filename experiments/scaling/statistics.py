@@ -53,24 +53,22 @@ class Median:
 
 def interval_of(values, metric="seconds"):
     """The Median of at least one value; of a metric of whole trainings the mean, with the interval of Student's t."""
-    return (_mean if metric in OF_TRAINING else _median)(tuple(sorted(values)))
+    ordered, count = sorted(values), len(values)
+    if metric not in OF_TRAINING:
+        rank, confidence = _ends(count)
+        return Median(median(ordered), ordered[rank - 1], ordered[-rank], count, confidence)
+    from scipy.stats import ttest_1samp  # which takes long to import
 
-
-@lru_cache
-def _median(ordered):
-    from scipy.stats import binom  # which takes long to import
-
-    count = len(ordered)
-    rank = max(1, int(binom.ppf((1 - CONFIDENCE) / 2, count, 0.5)))
-    covers = 1 - 2 * float(binom.cdf(rank - 1, count, 0.5)) if count > 1 else 0.0
-    return Median(median(ordered), ordered[rank - 1], ordered[-rank], count, covers)
-
-
-@lru_cache
-def _mean(values):
-    from scipy.stats import ttest_1samp
-
-    mean, count = fmean(values), len(values)
-    alike = values[0] == values[-1]
-    low, high = (mean, mean) if alike else map(float, ttest_1samp(values, mean).confidence_interval(CONFIDENCE))
+    mean = fmean(ordered)
+    alike = ordered[0] == ordered[-1]
+    low, high = (mean, mean) if alike else map(float, ttest_1samp(ordered, mean).confidence_interval(CONFIDENCE))
     return Median(mean, low, high, count, CONFIDENCE if count > 1 else 0.0)
+
+
+@lru_cache
+def _ends(count):
+    """(k, the probability) of the narrowest interval of a median of so many values with CONFIDENCE; of few the widest one."""
+    from scipy.stats import binom
+
+    rank = max(1, int(binom.ppf((1 - CONFIDENCE) / 2, count, 0.5)))
+    return rank, 1 - 2 * float(binom.cdf(rank - 1, count, 0.5)) if count > 1 else 0.0

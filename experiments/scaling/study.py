@@ -17,6 +17,7 @@ option of `train` that says how it trains, with _ in place of -. A list in place
 all of them, as curves of their own.
 """
 
+import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
@@ -33,6 +34,7 @@ from gridgrad.experiments.launching.start_ranks import slots
 from gridgrad.experiments.scaling.statistics import FEWEST, OF_TRAINING
 from gridgrad.nn.files import documents
 from gridgrad.nn.files.documents import COUNT, PLAIN, TEXT, TRUTH, WHOLE, Kind, Optional, check, is_number
+from gridgrad.nn.zoo.network_names import identified
 from gridgrad.parallel.grid.process_grid import parse_grid
 from gridgrad.parallel.job.run import UserError
 
@@ -119,6 +121,15 @@ def check_settings(settings):
                     _check_option(name, value, own, f" of a {table}")
     if settings.get("minutes") is not None and settings["minutes"] > MOST_MINUTES:
         raise ValueError(f"setting minutes = {settings['minutes']:g}: at most {MOST_MINUTES:g}")
+
+
+def identify(settings):
+    """Put digests behind the networks of files of one's own, so that a changed file is another network."""
+    for name in {"nets", "network"} & settings.keys():
+        check(settings[name], FORMS[name], f"setting {name}")
+    settings |= {"nets": [*map(identified, settings["nets"])]} if "nets" in settings else {}
+    for entry in settings.get("network", []):
+        entry["net"] = identified(entry["net"])
 
 
 def _check_option(name, value, own, where):
@@ -257,7 +268,8 @@ class Study:
     def _networks(self):
         """(name, options) of each network."""
         tables = [{"net": net} for net in self.nets] if "nets" in self.given or not self.network else []
-        named = [(table.get("name") or table["net"], table) for table in [*tables, *self.network]]
+        plain = lambda net: re.sub(r"(\.py:\w+)@\w+$", r"\1", net)  # noqa: E731 - without the digest of a file of one's own
+        named = [(table.get("name") or plain(table["net"]), table) for table in [*tables, *self.network]]
         return each_once("networks", [(name, {k: v for k, v in table.items() if k != "name"}) for name, table in named])
 
     def _series(self):

@@ -278,7 +278,7 @@ def test_threads_and_emulated_hosts_say_how_a_job_starts():
         (["--schemes", "rows"], "must be one of batch, model, 2d, height, auto, not 'rows'"),
         (["--ranks", "1,x"], "whole number"),
         (["no-such-file.toml"], "No such file"),
-        (["--nets", "mlp:32,relu;foo"], "foo on batch=1,model=1: unknown net 'foo'"),
+        (["--nets", "mlp:32,relu;foo"], "unknown net 'foo'"),
         (["--out", "/proc/no/s.jsonl"], "can not write"),
         (["--part", "5/4"], "must be a whole number of at least 1 and at most 4, not '5'"),
         (["--part", "2"], "must be I/N, such as 2/4, not '2'"),
