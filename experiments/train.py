@@ -111,11 +111,11 @@ def check_network(args, ranks):
 
 
 def main():
-    for _ in in_steps(options().parse_args()):
+    for _ in training(options().parse_args()):
         pass
 
 
-def in_steps(args):
+def training(args):
     """Train as the options say. A generator that yields after each step, where another training may take its turn."""
     comm = MPI.COMM_WORLD
     say = print if comm.rank == 0 and not args.quiet else lambda *_: None

@@ -34,7 +34,7 @@ def main():
 
     for words in asked["trainings"]:
         args = train.options().parse_args(words)
-        turns.append(partial(turn, train.in_steps(args), WARM_UP if args.protocol == SYNC else None))
+        turns.append(partial(turn, train.training(args), WARM_UP if args.protocol == SYNC else None))
     in_turns(turns, is_over=lambda: len(over) == len(turns), meet=comm.Barrier, first=asked["first"])
 
 

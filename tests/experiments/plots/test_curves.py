@@ -1,6 +1,5 @@
 """Which points are drawn as one line, in which panel, and what lines are called."""
 
-
 import pytest
 
 from gridgrad.experiments.plots import curves
