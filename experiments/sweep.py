@@ -191,12 +191,7 @@ def options():
     add("--baseline", metavar="SERIES", help="also give the ratio to this series on the same network and ranks")
     add("--turns", action="store_true", default=None, help="run all series of a network on so many ranks in one job, in which "
         "they take turns every few steps")  # fmt: skip
-    add(
-        "--seeds",
-        type=lambda text: list(position_list(text)),
-        metavar="N,N,..",
-        help="the repeats of each point: one with each of these seeds",
-    )
+    add("--seeds", type=position_list, metavar="N,N,..", help="the repeats of each point: one with each of these seeds")
     add = parser.add_argument_group("how often").add_argument
     add("--repeats", type=whole(1), help="how often each point is measured at least (default: 6)")
     add("--most-repeats", type=whole(1), metavar="N", help="and at most (default: 12; or --repeats where those are more "
@@ -236,6 +231,7 @@ def study_of(args):
     if twice := next((name for name in varied if varied.count(name) > 1), None):
         raise ValueError(f'--vary {twice} is given twice: name all its values in one, such as --vary "{twice}=A;B"')
     given |= {name: value for name in named if (value := getattr(args, name, None)) is not None} | dict(args.vary or ())
+    given |= {"seeds": list(args.seeds)} if args.seeds else {}
     if args.nets:
         given.pop("network", None)
     settings.identify(given)
