@@ -221,16 +221,23 @@ def row_of(curve, records, seconds):
 
 
 def with_ratios(found):
-    """The same (Origin, Row) pairs, the Rows with their ratios to the baseline."""
-    of_series = {(origin, row.network, row.scaling, row.ranks, row.series): row for origin, row in found}
+    """The same (Origin, Row) pairs, the Rows with their ratios to the baseline: on as many ranks, or to its only point."""
+    of_series = defaultdict(dict)
+    for origin, row in found:
+        of_series[origin, row.network, row.scaling, row.series][row.ranks] = row
     rows = []
     for origin, row in found:
-        base = of_series.get((origin, row.network, row.scaling, row.ranks, row.baseline))
+        base = baseline_at(of_series.get((origin, row.network, row.scaling, row.baseline), {}), row.ranks)
         others = {run["repeat"]: value_of(run, row.metric) for run in base.runs} if base else {}
         pairs = [(value_of(run, row.metric), others.get(run["repeat"])) for run in row.runs]
         ratios = [value / other for value, other in pairs if value is not None and other]
         rows.append((origin, replace(row, ratio=interval_of(ratios) if ratios else None)))
     return rows
+
+
+def baseline_at(points, ranks):
+    """What a point on so many ranks is compared with, of {ranks: point} of a baseline; None where it has several others."""
+    return points.get(ranks) or (next(iter(points.values())) if len(points) == 1 else None)
 
 
 def calls_of(run):

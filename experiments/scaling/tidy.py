@@ -6,10 +6,12 @@ Behind the columns that all tables have stands one for each other option of a ru
 order of the alphabet.
 """
 
+from collections import defaultdict
+
 from gridgrad.experiments.common.report import PARTS
 from gridgrad.experiments.scaling.records import is_busy, metric_of, seconds_of, value_of
 from gridgrad.experiments.scaling.study import OF_TRAIN
-from gridgrad.experiments.scaling.summary import calls_of, origin_of
+from gridgrad.experiments.scaling.summary import baseline_at, calls_of, origin_of
 from gridgrad.parallel.job.run import printable
 
 VARIED = ("pipeline", "micro_batches", "protocol", "optimizer", "update", "shares", "threads", "hosts")
@@ -44,18 +46,14 @@ def types(rows):
 
 def table(records):
     """Rows, dicts with the same keys, of some records."""
-    others, baselines = others_of(records), {}
+    others, baselines = others_of(records), defaultdict(lambda: defaultdict(dict))
     for record in records:
         for network, series, scaling in record["curves"]:
             if series == record["sweep"].get("baseline") and not record.get("failed"):
-                baselines[place_of(record, network, scaling)] = value_of(record, metric_of(record))
+                values = baselines[origin_of(record), network, scaling][record["P"]]
+                values[record["repeat"]] = value_of(record, metric_of(record))
     return [row_of(record, *curve, baselines) | {UNITS.get(name, name): cells[number] for name, cells in others.items()}
             for number, record in enumerate(records) for curve in record["curves"]]  # fmt: skip
-
-
-def place_of(record, network, scaling):
-    """What a run has in common with that of the baseline."""
-    return origin_of(record), network, scaling, record["P"], record["repeat"]
 
 
 def others_of(records):
@@ -73,11 +71,11 @@ def others_of(records):
 
 
 def row_of(record, network, series, scaling, baselines):
-    """The row of a record in one of its curves. baselines: {`place_of`: the value of the baseline there}."""
+    """The row of a record in one of its curves. baselines: {where: {ranks: {repeat: value}}} of the baseline."""
     point, times, environment = record["point"], record.get("time") or {}, record["environment"]
     load, sent, seconds = record.get("load") or {}, record.get("bytes"), record.get("seconds_per_step") or {}
     core, value = record.get("core") or {}, value_of(record, metric_of(record))
-    base = baselines.get(place_of(record, network, scaling))
+    base = (baseline_at(baselines[origin_of(record), network, scaling], record["P"]) or {}).get(record["repeat"])
     batch = (record.get("settings") or {}).get("batch_size") or point.get("batch_size")
     return {
         "network": network, "series": series, "scaling": scaling, "dataset": record.get("dataset"), "net": record["net"],
