@@ -42,6 +42,7 @@ MAY_IMPORT_PROGRAMS = {  # module: (programs that it may import, ..)
     # these start the programs, or call them in turn
     "experiments.bench": ("benchmarks.bench_conv", "benchmarks.bench_sums"),
     "experiments.papers.laugier2018.experiments": ("papers.laugier2018.predicted", "sweep"),
+    "experiments.scaling.turns": ("train",),
     # this measures the step that another benchmark times
     "experiments.benchmarks.peak_memory": ("benchmarks.bench_serial", "benchmarks.torch_peer"),
     # in these PyTorch runs in the same process; in a job of several ranks it is a program of its own
