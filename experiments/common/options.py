@@ -27,6 +27,15 @@ MOST = dict.fromkeys(("ranks", "predict", "nodes", "ranks_per_node", "cores", "w
 GONE = {  # {(program, or * for all, option that it had): what to use instead}
     ("*", "--features"): "--shape says it, for features and for images",
     ("launch", "--pin"): "taskset or the launcher's own option binds ranks",
+    ("plot", "throughput"): "gridgrad plot lines FILE.jsonl --x ranks --y samples_a_second --series series draws it",
+    ("plot", "bytes"): "gridgrad plot lines FILE.jsonl --x ranks --y sent_by_all_ranks_bytes --series series draws them",
+    ("plot", "memory"): "gridgrad plot lines FILE.jsonl --x ranks --y peak_memory_bytes --series series draws it",
+    ("plot", "convergence"): "gridgrad plot lines FILE.json --x epoch --y test_accuracy --series way draws it",
+    ("plot", "protocols"): "gridgrad plot lines FILE.json --x seconds --y score --series protocol --panel straggler draws it",
+    ("plot", "servers"): "gridgrad plot lines FILE.json --x workers --y measured,simulated draws it",
+    ("plot", "unequal"): "gridgrad plot lines FILE.json --x index --y step_seconds --series net draws the steps",
+    ("plot", "crossover"): "gridgrad plot lines FILE.json --x batch_size --y seconds.median --series grid --log x,y draws it",
+    ("plot", "predictions"): "gridgrad plot lines FILE.json --x predicted --y measured draws them",
     ("reproduce", "--long"): "--full measures everything",
     ("reproduce", "--short"): "it is the default",
     ("train", "--debug-collectives"): "--watchdog SECONDS says in which collective of which layer each rank is",
@@ -217,10 +226,17 @@ def add_data(parser, dataset, net, batch_size):
     add("--seed", type=whole(0), default=0, help="seed of everything random: weights, order of the data, dropout, augmentation")
 
 
-def add_problem(parser, net, shape=None, outputs=None, batch_size=None):
-    """Add --net, --shape, --outputs and --batch-size, with these defaults, to a program that needs no data set."""
+def add_problem(parser, net, shape=None, outputs=None, batch_size=None, several=False):
+    """Add --net, --shape, --outputs and --batch-size, with these defaults, to a program that needs no data set.
+
+    several: --net may be given more than once, and is a list.
+    """
     add, published = parser.add_argument, "" if shape else " (default: as published, else 32,32,3)"
-    add("--net", type=network, default=net, help=network_names.HELP)
+    if several:
+        words = f"{network_names.HELP}; may be given several times (default: {net})"
+        add("--net", type=network, action="append", help=words)
+    else:
+        add("--net", type=network, default=net, help=network_names.HELP)
     add("--shape", type=whole_list, default=shape, help=f"shape of a sample: FEATURES, or HEIGHT,WIDTH,CHANNELS{published}")
     classes = "" if outputs else " (default: 1000 for images of 224 pixels, else 10)"
     add("--outputs", type=whole(1), default=outputs, help=f"number of outputs, or classes{classes}")
