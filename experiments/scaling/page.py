@@ -141,7 +141,7 @@ def drawn_figure(title, draw, records, number):
 
 def tables(records, found, up_to=None):
     """The tables that have lines, dicts of `page_table`. found: the Rows of the records."""
-    measured = [point(row) for row in found if not row.is_predicted and row.seconds]
+    measured = [point(row) for row in found if not row.is_predicted and row.value]
     predicted = [point(row) | {"machine": machine_of(row)} for row in found if row.is_predicted]
     every = [("measured", "Measured", MEASURED, measured),
              ("left-out", "Failed, and on a busy machine", LEFT_OUT, left_out(records)),
@@ -152,13 +152,14 @@ def tables(records, found, up_to=None):
 
 
 def page_table(id, title, note, rows):
-    """A table of rows, dicts with the same keys: its anchor, what stands above it, headings and lines of texts.
+    """A table of rows, dicts: its anchor, what stands above it, headings and lines of texts.
 
     Without the columns that have no content, and those of ALIKE that have the same in all rows.
     """
-    different = {name: {str(row[name]) for row in rows} for name in (rows[0] if rows else ())}
+    names = dict.fromkeys(name for row in rows for name in row)
+    different = {name: {str(row.get(name)) for row in rows} for name in names}
     heads = [name for name, values in different.items() if values != {"None"} and (name not in ALIKE or len(values) > 1)]
-    lines = [[cell(row[name]) for name in heads] for row in rows]
+    lines = [[cell(row.get(name)) for name in heads] for row in rows]
     return {"id": id, "title": title, "note": note, "heads": heads, "lines": lines}
 
 

@@ -29,9 +29,10 @@ def text(records):
 
 
 def of_cells(rows):
-    """The text of a table. rows: dicts with the same keys; columns without content are left out."""
-    shown = [name for name in rows[0] if any(row[name] is not None for row in rows)]
-    return table([{name: row[name] for name in shown} for row in rows])
+    """The text of a table. rows: dicts, not all of which have all keys; columns without content are left out."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    shown = [name for name in names if any(row.get(name) is not None for row in rows)]
+    return table([{name: row.get(name) for name in shown} for row in rows])
 
 
 def cells_of(row):
