@@ -280,14 +280,11 @@ SMALL = {
     # ----- other tools
     "gridgrad plot speedup results/sweep.jsonl --out results/sweep.html": Small(),
     'gridgrad sweep --dataset airfoil --nets "mlp:64,64,relu" --ranks 1,2,3,4,5,6 --schemes batch,model '
-    '--grids "batch=*,model=2" --batch-size 120 --vary reduction=plain --steps 8 --repeats 1 --out counted.jsonl': Small(
+    '--grids "batch=*,model=2" --batch-size 120 --vary reduction=plain --steps 8 --repeats 1 --out counted.jsonl '
+    "--export extrap results/extrap/counted": Small(
         "--nets mlp:8,relu --ranks 1,2 --schemes batch", why="more ranks than cores take a minute"
     ),
-    "gridgrad study extrap counted.jsonl --metrics bytes --program .venv-extrap/bin/extrap --out results/extrap": Small(),
-    'gridgrad sweep --predict 1,4,16,64,256 --nets "mlp:1024,1024,relu" --schemes batch,model,2d,auto --shape 16 --outputs 2 '
-    "--batch-size 256 --out predicted-mlp.jsonl": Small("--predict 1,4"),
-    "gridgrad study extrap predicted-mlp.jsonl --program .venv-extrap/bin/extrap --out results/extrap/predicted": Small(),
-    "gridgrad study hatchet results/breakdown.jsonl --out results/hatchet.json": Small(),
+    "gridgrad sweep results/breakdown.jsonl --export hatchet results/hatchet.json": Small(),
     "python docs/tools/thickets.py results/hatchet.json": Small(
         how="parse", why="it needs Thicket: see tests/docs/test_tools.py"
     ),
@@ -458,10 +455,6 @@ NEEDS = {  # of these commands the first reads what the second writes
     "gridgrad plot compare before.jsonl after.jsonl": "--out after.jsonl",
     "gridgrad plot speedup results/sweep.jsonl --out results/sweep.png": "--out results/sweep.jsonl",
     "gridgrad plot speedup results/sweep.jsonl --out results/sweep.html": "--out results/sweep.jsonl",
-    "gridgrad study extrap counted.jsonl --metrics bytes --program .venv-extrap/bin/extrap "
-    "--out results/extrap": "--out counted.jsonl",
-    "gridgrad study extrap predicted-mlp.jsonl --program .venv-extrap/bin/extrap "
-    "--out results/extrap/predicted": "--out predicted-mlp.jsonl",
     "gridgrad plot speedup results/sweep.jsonl --model": "--out results/sweep.jsonl",
     "gridgrad plot speedup results/speedup.jsonl predicted-airfoil.jsonl --out both.png": "--out predicted-airfoil.jsonl",
     "gridgrad sweep predictions.toml --machine machine.json --out predictions.jsonl": "--out machine.json",

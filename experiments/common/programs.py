@@ -15,6 +15,8 @@ FOLDER = Path(__file__).parents[1]
 STUDIES = FOLDER / "studies"
 NOW = {"hosts": "launch --hosts 4", "crossover_figure": "plot lines", "predictions_table": "plot lines"}
 GONE_STUDIES = {  # {study that there was: what to use instead}
+    "extrap": "use gridgrad sweep FILE.jsonl --export extrap FOLDER",
+    "hatchet": "use gridgrad sweep FILE.jsonl --export hatchet FILE.json",
     "thresholds": "use gridgrad explain --map",
     "scaling-page": "use gridgrad plot speedup FILE.jsonl --out page.html",
     "scaling-model": "use gridgrad plot speedup FILE.jsonl --model",

@@ -16,7 +16,7 @@ from gridgrad.experiments.plots import lines as lines_of_anything
 from gridgrad.experiments.plots import style
 from gridgrad.experiments.plots import timeline as timelines
 from gridgrad.experiments.scaling import environment, records, table
-from gridgrad.experiments.scaling import settings as study_settings
+from gridgrad.experiments.scaling import study as study_settings
 from gridgrad.experiments.scaling.study import Study
 from gridgrad.experiments.studies import protocols
 from gridgrad.nn import measured
