@@ -1,6 +1,7 @@
 """Automated against manual parallelism, the hypothesis of Grabaskas 2018: its pairs of runs, and what was measured here.
 
-The same parallelism, by hand and through `parallelize`, took turns in November 2026; `sweep automation.toml` measures most of it again.
+The same parallelism, by hand and through `parallelize`, took turns in November 2026. `sweep automation.toml` measures most of
+it again.
 """
 
 from dataclasses import dataclass
