@@ -33,7 +33,22 @@ def layer_rows(cost):
     flops, seconds: of the rank, forward and backward. bytes: that it sends, with the sums of the layers' gradients, whose
     seconds are in the row "gradients". bound_bytes: the least that it could send; 0.0 where no bound is known.
     """
-    rows, row_of = without_work(cost)
+    net, several = cost.net, cost.grid.sizes[MODEL] > 1
+    layers, shape = checked(net)
+    words = dict(zip((layer.name for layer in layers), cost.placed.plan))
+    take_inputs = {layer.name for layer in leaves([next(layer for layer in net.layers if weighted_in([layer]))])}
+    rows, row_of = [], {}
+    for layer, before, after in shapes(net.layers, shape):
+        if not rows or layer.name in words and rows[-1]["layer"] in words:
+            rows.append(empty(layer.name))
+        row = row_of[layer.name] = rows[-1]
+        row["kinds"].append(type(layer).__name__)
+        if layer.name in words:
+            row |= {"layer": layer.name, "placement": words[layer.name] if several else ""}
+            if cost.is_even and cost.grid.size > 1 and PLANS[words[layer.name]].shares_work:  # the bound is of shared work
+                is_first = layer.name in take_inputs
+                row["bound_bytes"] = least_bytes(layer, before, after, cost.batch_size, cost.grid.size, cost.itemsize, is_first)
+    row_of["output"] = rows[-1]  # what brings the outputs to the loss
     for work in cost.works:
         if work.layer not in row_of:
             row_of[work.layer] = empty(work.layer)
@@ -48,27 +63,6 @@ def layer_rows(cost):
             if group.size > 1:
                 row_of[layer.name]["bytes"] += all_reduce_elements(parameter.size, group.size, group.rank) * cost.itemsize
     return rows
-
-
-def without_work(cost):
-    """(the rows of the layers, {name of a layer: its row})."""
-    net, ranks, several = cost.net, cost.grid.size, cost.grid.sizes[MODEL] > 1
-    layers, shape = checked(net)
-    words = dict(zip((layer.name for layer in layers), cost.placed.plan))
-    take_inputs = {layer.name for layer in leaves([next(layer for layer in net.layers if weighted_in([layer]))])}
-    rows, row_of = [], {}
-    for layer, before, after in shapes(net.layers, shape):
-        if not rows or layer.name in words and rows[-1]["layer"] in words:
-            rows.append(empty(layer.name))
-        row = row_of[layer.name] = rows[-1]
-        row["kinds"].append(type(layer).__name__)
-        if layer.name in words:
-            row |= {"layer": layer.name, "placement": words[layer.name] if several else ""}
-            if cost.is_even and ranks > 1 and PLANS[words[layer.name]].shares_work:  # the bound is of work that is shared
-                is_first = layer.name in take_inputs
-                row["bound_bytes"] = least_bytes(layer, before, after, cost.batch_size, ranks, cost.itemsize, is_first)
-    row_of["output"] = rows[-1]  # what brings the outputs to the loss
-    return rows, row_of
 
 
 def empty(name):

@@ -1,14 +1,14 @@
-"""What the axes of a grid do in a plan, a pipeline, and why other grids and plans lost, in words and tables."""
+"""What `explain` prints of a plan and of a pipeline, and why other grids and plans lost."""
 
+from collections import Counter
 from dataclasses import replace
 from itertools import groupby, pairwise
 from statistics import median
 
-from gridgrad.experiments.common.tables import columns
+from gridgrad.experiments.common.tables import table
 from gridgrad.nn.sequence import leaves
 from gridgrad.parallel.grid.process_grid import MODEL
 from gridgrad.parallel.pipeline.simulate import draw
-from gridgrad.parallel.placement.plan import weighted
 from gridgrad.parallel.plans.plans import PLANS
 
 OTHERS = {
@@ -20,29 +20,14 @@ PARTS = {
     "compute": "computing", "update": "the update", "gradients": "sums of gradients", "activations": "moving activations",
     "waiting": "waiting for other ranks",
 }  # fmt: skip
-NAMED = 3  # layers that are called by their names
 COLUMNS = 28  # of the drawing of a schedule
 
 
 def axes_in_words(sizes, cost):
     """A line for each axis of a grid with several ranks. cost: the Cost of its plan."""
-    for axis, size in sizes.items():
-        if size > 1:
-            yield f"{axis}={size}: {model_in_words(cost) if axis == MODEL else OTHERS[axis]}"
-
-
-def model_in_words(cost):
-    """What the axis `MODEL` does: the most frequent use first, and then in which layers it does something else."""
-    layers = {}
-    for layer, word in zip(weighted(cost.net), cost.placed.plan):
-        layers.setdefault(PLANS[word].use, []).append(f"{layer.name} {type(layer).__name__}")
-    if len(layers) == 1:
-        return f"all layers with weights {next(iter(layers))}"
-    total = sum(map(len, layers.values()))
-    first, *others = sorted(layers.items(), key=lambda item: -len(item[1]))
-    named = (", ".join(names) if len(names) <= NAMED else f"{len(names)} from {names[0]} to {names[-1]}" for _, names in others)
-    parts = [f"{len(first[1])} of {total} layers with weights {first[0]}"]
-    return "; only ".join([*parts, *(f"{which} {words}" for which, (words, _) in zip(named, others))])
+    uses = Counter(PLANS[word].use for word in cost.placed.plan).most_common()
+    words = OTHERS | {MODEL: f"of the layers with weights, {'; '.join(f'{count} {use}' for use, count in uses)}"}
+    return [f"{axis}={size}: {words[axis]}" for axis, size in sizes.items() if size > 1]
 
 
 def why_lost(other, chosen):
@@ -81,24 +66,46 @@ def pipeline_in_words(found):
     return f"pipeline {found.pipeline}{parts}, cuts {','.join(map(str, found.cuts))}"
 
 
+def of_layers(chosen, rows):
+    """The lines about the step of a Candidate, layer by layer. rows: those of `layer_rows`."""
+    known = chosen.cost.is_even
+    shown = [
+        {
+            "layer": row["layer"], "": ", ".join(dict.fromkeys(row["kinds"])), "placement": row["placement"],
+            "GFLOP": row["flops"] / 1e9, "MB sent": row["bytes"] / 1e6,
+            "MB at least": row["bound_bytes"] / 1e6 if known else None, "ms": row["seconds"] * 1e3,
+        }
+        for row in rows
+    ]  # fmt: skip
+    sums = {name: sum(row[name] for row in shown) for name in ("GFLOP", "MB sent", *["MB at least"] * known)}
+    total = {"layer": "a step", "": "", "placement": ""} | sums | {"ms": chosen.seconds * 1e3}
+    yield table([*shown, dict.fromkeys(shown[0]) | total])
+    yield "A layer stands for those that follow it, and its MB sent for the sums of its gradients, whose time stands in row"
+    yield "gradients, in full. MB at least: of any placement with even shares. All is that of the rank with the most work."
+    if chosen.played:
+        yield ""
+        yield table([
+            {"rank along model": place, "ms computing": rank.busy * 1e3, "ms waiting": rank.waiting * 1e3,
+             "ms communicating": rank.communicating * 1e3, "MB sent": rank.bytes / 1e6, "messages": rank.messages}
+            for place, rank in enumerate(chosen.step.ranks)
+        ])  # fmt: skip
+
+
 def of_pipeline(found, net):
     """The lines about the step of a PipelinePrediction. net: the serial network."""
-    rows = [("chunk", "layers", "stage", "GFLOP", "MB taken", "ms F", "ms I", "ms W")]
-    for number, (chunk, layers, stage) in enumerate(chunks_of(found, net)):
-        seconds = (f"{chunk.seconds[op] * 1e3:.4g}" for op in "FIW")
-        taken = f"{chunk.taken / 1e6:.4g}" if number else ""
-        rows.append((str(number), layers, str(stage), f"{chunk.flops / 1e9:.4g}", taken, *seconds))
-    yield columns(rows)
-    yield "FLOP, megabytes and times are those of one micro-batch, on the rank with the most work of each stage.\n"
-    rows = [("stage", "chunks", "ms busy", "ms idle", "idle", "GiB", "open micro-batches")]
-    for stage, rank in enumerate(found.ranks):
-        held = ",".join(map(str, found.schedule.route.held(stage)))
-        times = (f"{seconds * 1e3:.4g}" for seconds in (rank.busy, rank.waiting))
-        idle = f"{rank.waiting / found.seconds:.0%}"
-        rows.append((str(stage), held, *times, idle, f"{rank.memory / 2**30:.3g}", str(rank.open)))
-    yield columns(rows)
-    yield f"In a step a rank is idle for {1 - found.use:.0%} of the time in the mean."
-    yield "The sums of gradients count in full. The schedule from its beginning, with time to the right:\n"
+    yield table([
+        {"chunk": number, "layers": layers, "stage": stage, "GFLOP": chunk.flops / 1e9,
+         "MB taken": chunk.taken / 1e6 if number else None, **{f"ms {op}": chunk.seconds[op] * 1e3 for op in "FIW"}}
+        for number, (chunk, layers, stage) in enumerate(chunks_of(found, net))
+    ])  # fmt: skip
+    yield "These are of one micro-batch, on the rank with the most work of each stage.\n"
+    yield table([
+        {"stage": stage, "chunks": ",".join(map(str, found.schedule.route.held(stage))), "ms busy": rank.busy * 1e3,
+         "ms idle": rank.waiting * 1e3, "idle": f"{rank.waiting / found.seconds:.0%}", "GiB": f"{rank.memory / 2**30:.3g}",
+         "open micro-batches": rank.open}
+        for stage, rank in enumerate(found.ranks)
+    ])  # fmt: skip
+    yield f"A rank is idle for {1 - found.use:.0%} of a step in the mean. The schedule from its beginning, time to the right:\n"
     first = tuple(events[: len(row)] for row, events in zip(found.schedule.rows, found.played.events))
     passes = [event.stop - event.start for row in first for event in row if event.instruction.op in "FBIW"]
     yield draw(replace(found.played, events=first), max(min(passes), median(passes) / 3) or None, COLUMNS)
