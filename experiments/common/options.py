@@ -5,7 +5,6 @@ import contextlib
 import inspect
 import os
 import re
-import sys
 import tempfile
 from math import inf, isfinite, nan
 from pathlib import Path
@@ -27,6 +26,7 @@ MOST = dict.fromkeys(("ranks", "predict", "nodes", "ranks_per_node", "cores", "w
 }  # fmt: skip # {option of any program that says how large a problem is: its greatest value}
 GONE = {  # {(program, or * for all, option that it had): what to use instead}
     ("*", "--features"): "--shape says it, for features and for images",
+    ("launch", "--pin"): "taskset or the launcher's own option binds ranks",
     ("reproduce", "--long"): "--full measures everything",
     ("reproduce", "--short"): "it is the default",
     ("train", "--debug-collectives"): "--watchdog SECONDS says in which collective of which layer each rank is",
@@ -85,16 +85,14 @@ class Parser(argparse.ArgumentParser):
     def parse_args(self, args=None, namespace=None):
         found, rest = self.parse_known_args(args, namespace)
         if rest:
+            option, program = rest[0].split("=")[0], self.prog.removeprefix("gridgrad ")
+            if instead := GONE.get((program, option)) or GONE.get(("*", option)):
+                self.error(f"{option} is gone: {instead}")
             options = [text for parser in parsers(self) for text in parser._option_string_actions]
-            self.error(f"unrecognized arguments: {' '.join(rest)}{did_you_mean(rest[0].split('=')[0], options)}")
+            self.error(f"unrecognized arguments: {' '.join(rest)}{did_you_mean(option, options)}")
         return found
 
     def parse_known_args(self, args=None, namespace=None):
-        program = self.prog.removeprefix("gridgrad ")
-        for word in sys.argv[1:] if args is None else args:
-            option = word.split("=", 1)[0]
-            if option not in self._option_string_actions and (instead := GONE.get((program, option), GONE.get(("*", option)))):
-                self.error(f"{option} is gone: {instead}")
         found, rest = super().parse_known_args(args, namespace)
         for name, most in MOST.items():
             given = getattr(found, name, None)

@@ -1,7 +1,6 @@
 """The programs by their names: those of the front door, in the order of use, and the studies."""
 
 import ast
-import re
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,11 +13,13 @@ STUDY = "study"
 PACKAGE = __name__.removesuffix(".common.programs")
 FOLDER = Path(__file__).parents[1]
 STUDIES = FOLDER / "studies"
-STARTS = re.compile(r'^if __name__ == "__main__":', re.MULTILINE)  # in every file that is a program
 NOW = {"hosts": "launch --hosts 4", "crossover_figure": "plot crossover", "predictions_table": "plot predictions"}
 GONE_STUDIES = {  # {study that there was: what to use instead}
     "thresholds": "use gridgrad explain --map",
     "partition-table": "use gridgrad partition --table FILE.md",
+    "laptops": "use gridgrad sweep laptops.toml",
+    "laugier2018-hosts": "use gridgrad sweep laugier2018-hosts.toml",
+    "eserol2019-hosts": "use gridgrad sweep eserol2019-hosts.toml",
     "scatter": "use python -m gridgrad.experiments.papers.laugier2018.scatter",
     "laugier2018-predicted": "use gridgrad reproduce laugier2018",
     "laugier2018-search": "docs/which-grid.md has what it found",

@@ -21,7 +21,6 @@ from gridgrad.experiments.common.options import Parser, user_input, whole, whole
 from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.tables import table
 from gridgrad.experiments.common.timed_plans import PlanProblem, TimedPlan
-from gridgrad.experiments.common.vgg_style import vgg_style
 from gridgrad.nn import Sequential, SparseLinear
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.calibration.timing import NormalisedTimer
@@ -42,7 +41,7 @@ class VggStyle(PlanProblem):
     """Four stages of two 3x3 convolutions and a pooling, and three dense layers."""
 
     def serial(self):
-        layers = vgg_style(self.shape, self.outputs, (16, 32, 64, 128), [1024, 1024])
+        layers = network_names.vgg_style(self.shape, self.outputs, (16, 32, 64, 128), [1024, 1024])
         return Sequential(layers, input_shape=self.shape)
 
 

@@ -1,4 +1,4 @@
-"""Networks by name, as in the option `--net`: published ones, mlp:64,64,relu, vgg-style:16,32, and pruned ones.
+"""Networks by name, as in the option `--net`: published ones, perceptrons such as mlp:64,64,relu, and pruned ones.
 
 | name             | source                                                    | parameters  | at        |
 |------------------|-----------------------------------------------------------|-------------|-----------|
@@ -9,6 +9,7 @@
 | lenet5           | LeCun et al. 1998, all maps of a layer connected          | 61,706      | 28x28x1   |
 | alexnet          | Krizhevsky 2014 (one tower, no groups)                    | 61,100,840  | 224x224x3 |
 | vgg16            | Simonyan and Zisserman 2015, column D                     | 138,357,544 | 224x224x3 |
+| vgg-style:A,B,.. | the same structure, smaller: see `vgg_style`              |             |           |
 | resnet18         | He et al. 2016, projections where the shape changes       | 11,689,512  | 224x224x3 |
 | resnet20         | He et al. 2016, section 4.2, with projections             | 272,474     | 32x32x3   |
 | googlenet        | Szegedy et al. 2015, with BatchNorm, as in torchvision    | 6,624,904   | 224x224x3 |
@@ -93,24 +94,24 @@ def alexnet(shape, outputs):
 
 
 def vgg16(shape, outputs):
-    layers = vgg_stages(shape[2], ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)))
+    layers = vgg_stages(shape, ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)))
     return dense(layers, shape, [4096, 4096], ReLU, outputs, after=lambda: [Dropout(0.5)])
 
 
-def vgg_stages(channels, stages):
-    """Convolutions of 3x3 and a pooling for each stage, (width, number of convolutions), of images with so many channels."""
-    layers = []
+def vgg_style(shape, outputs, widths, hidden=(256,)):
+    """For each width two convolutions of 3x3 and a pooling; then hidden layers, and the outputs."""
+    return dense(vgg_stages(shape, [(width, 2) for width in widths]), shape, hidden, ReLU, outputs)
+
+
+def vgg_stages(shape, stages):
+    """For each (width, count) of `stages` so many convolutions of 3x3 with ReLU, and a pooling that halves the image."""
+    layers, channels = [], shape[2]
     for width, count in stages:
         for _ in range(count):
             layers += [Conv2d(channels, width, 3, padding=1), ReLU()]
             channels = width
         layers.append(MaxPool2d(2))
     return layers
-
-
-def vgg_style(shape, outputs, widths, hidden=(256,)):
-    """The structure of VGG16 with two convolutions of each width, and hidden layers of these sizes."""
-    return dense(vgg_stages(shape[2], [(width, 2) for width in widths]), shape, hidden, ReLU, outputs)
 
 
 def resnet18(shape, outputs):
@@ -215,7 +216,7 @@ ACTIVATIONS = {"relu": ReLU, "leakyrelu": LeakyReLU, "tanh": Tanh, "sigmoid": Si
 MLP = "mlp:WIDTH,WIDTH,..,ACTIVATION[,dropout=P]"
 SEE = "see gridgrad help net"
 HELP = f"network: a name such as mnist-cnn, mlp:512,512,relu or FILE.py:FUNCTION; {SEE}"
-PRUNED, VGG_STYLE = "pruned:", "vgg-style:"
+PRUNED, VGG = "pruned:", "vgg-style:"
 OWN = re.compile(r"(?P<path>.+\.py):(?P<function>\w+)(?:@(?P<digest>[0-9a-f]{12}))?")
 MOST_WIDTH, MOST_LAYERS, MOST_PIXELS = 1 << 22, 1000, 1 << 28  # of a layer; of a network; of an image, with its channels
 
@@ -231,7 +232,7 @@ def build(spec, shape, outputs, seed=0, dtype=np.float32):
     if spec.startswith(PRUNED):
         return _pruned(spec, shape, outputs, seed, dtype)
     name, _, rest = spec.partition(",")
-    takes_images = name in ZOO and name not in FLAT or spec.startswith(VGG_STYLE)
+    takes_images = name in ZOO and name not in FLAT or spec.startswith(VGG)
     most = MOST_PIXELS if takes_images else MOST_WIDTH
     if prod(shape) > most or outputs > MOST_WIDTH:
         raise ValueError(f"samples of {prod(shape)} numbers and {outputs} outputs are too large for the net '{name}': at most "
@@ -240,20 +241,17 @@ def build(spec, shape, outputs, seed=0, dtype=np.float32):
         size = "x".join(map(str, shape))
         raise ValueError(f"net '{spec}' takes images, but the samples are of shape {size}: use another data set or net")
     shape = shape if takes_images else (prod(shape),)
-    named = name in ZOO or takes_images
-    layers = named_layers(spec, name, rest, shape, outputs) if named else mlp_layers(spec, *shape, outputs)
+    if spec.startswith(VGG):
+        layers = _on_images(spec, shape, lambda: vgg_style(shape, outputs, _widths(spec.removeprefix(VGG).split(","), spec)))
+    else:
+        layers = zoo_layers(spec, name, rest, shape, outputs) if name in ZOO else mlp_layers(spec, *shape, outputs)
     return Sequential(layers, seed, dtype, shape)
 
 
-def named_layers(spec, name, rest, shape, outputs):
-    """The layers of a network of the zoo or in the style of VGG. rest: of the spec behind the name and a comma."""
-    size, in_style = "x".join(map(str, shape)), spec.startswith(VGG_STYLE)
-    widths = [_width(word, spec) for word in spec.removeprefix(VGG_STYLE).split(",")] if in_style else []
-    try:
-        layers = vgg_style(shape, outputs, widths) if in_style else ZOO[name](shape, outputs)
-    except ValueError as error:
-        raise ValueError(f"net '{spec}' on images of {size}: {error}") from None
-    if "," in spec and not in_style:
+def zoo_layers(spec, name, rest, shape, outputs):
+    """The layers of a network of the zoo. rest: of the spec behind the name and a comma, such as dropout=0.2."""
+    layers = _on_images(spec, shape, lambda: ZOO[name](shape, outputs))
+    if "," in spec:
         dropouts = [layer for layer in layers if isinstance(layer, Dropout)]
         if not rest.startswith("dropout=") or not dropouts:
             raise ValueError(f"net '{spec}': '{rest}' is out of place: only nets that have dropout take dropout=P")
@@ -261,6 +259,13 @@ def named_layers(spec, name, rest, shape, outputs):
         for layer in dropouts:
             layer.p = p
     return layers
+
+
+def _on_images(spec, shape, make):
+    try:
+        return make()
+    except ValueError as error:
+        raise ValueError(f"net '{spec}' on images of {'x'.join(map(str, shape))}: {error}") from None
 
 
 def mlp_layers(spec, features, outputs):
@@ -272,14 +277,26 @@ def mlp_layers(spec, features, outputs):
         elif word.startswith("dropout=") and activation is not None and p is None:
             p = _dropout(word, spec)
         elif activation is None:
-            widths.append(_width(word, spec))
+            widths.append(_number(int, word, spec))
         else:
             raise ValueError(f"net '{spec}': '{word}' is out of place: {SEE}")
     if activation is None:
         raise ValueError(f"net '{spec}' names no activation: use {MLP} with {', '.join(ACTIVATIONS)}")
-    if len(widths) > MOST_LAYERS:
-        raise ValueError(f"net 'mlp:..': {len(widths)} layers are too many: at most {MOST_LAYERS}")
+    _check_widths(widths, spec)
     return perceptron(features, widths, activation, outputs, after=lambda: [Dropout(p)] if p else [])
+
+
+def _widths(words, spec):
+    widths = [_number(int, word, spec) for word in words]
+    _check_widths(widths, spec)
+    return widths
+
+
+def _check_widths(widths, spec):
+    if len(widths) > MOST_LAYERS:
+        raise ValueError(f"net '{spec.partition(':')[0]}:..': {len(widths)} layers are too many: at most {MOST_LAYERS}")
+    if any(not 1 <= w <= MOST_WIDTH for w in widths):
+        raise ValueError(f"net '{spec}': every width must be at least 1 and at most {MOST_WIDTH}")
 
 
 # ----- the network of a user's own file
@@ -290,7 +307,7 @@ def identified(spec):
     ValueError for an unknown name, OSError if there is no such file."""
     if own := OWN.fullmatch(spec):
         return spec if own["digest"] else f"{spec}@{_digest(own['path'])}"
-    if spec.partition(",")[0] not in ZOO and not spec.startswith((PRUNED, VGG_STYLE, "mlp:")):
+    if spec.partition(",")[0] not in ZOO and not spec.startswith((PRUNED, VGG, "mlp:")):
         meant = f" (did you mean {spec}:FUNCTION?)" if spec.endswith(".py") else did_you_mean(spec, (*ZOO, MLP))
         raise ValueError(f"unknown net '{spec}'{meant}: {SEE}")
     return spec
@@ -362,13 +379,6 @@ def _dropout(word, spec):
         raise ValueError(f"net '{spec}': {error}") from None
 
 
-def _width(word, spec):
-    """The width of a layer in a word of a spec."""
-    if not 1 <= (width := _number(int, word, spec)) <= MOST_WIDTH:
-        raise ValueError(f"net '{spec}': every width must be at least 1 and at most {MOST_WIDTH}")
-    return width
-
-
 def _number(kind, word, spec):
     """The word as a number of type `kind`, int or float; ValueError naming the spec if it is none."""
     try:
@@ -376,7 +386,5 @@ def _number(kind, word, spec):
             raise ValueError
         return kind(word)
     except ValueError:
-        if spec.startswith(VGG_STYLE):
-            raise ValueError(f"net '{spec}': '{word}' must be a whole number, the width of two convolutions") from None
         meant = did_you_mean(word, ACTIVATIONS)
         raise ValueError(f"net '{spec}': '{word}' is neither a number nor an activation{meant}: {SEE}") from None

@@ -20,7 +20,7 @@ from statistics import fmean, median
 import numpy as np
 from mpi4py import MPI
 
-from gridgrad.experiments.common import report, vgg_style
+from gridgrad.experiments.common import report
 from gridgrad.experiments.common.kept_results import earlier_results, write_results
 from gridgrad.experiments.common.made_up_data import minibatch
 from gridgrad.experiments.common.markdown import lines
@@ -280,7 +280,7 @@ def document(results):
 def options():
     parser = Parser(prog="study pipelined", description="Do pipelines take as long as the simulation of their schedules says?")
     add = parser.add_argument
-    add("--net", default=NET, help=f"{vgg_style.HELP}; or {network_names.HELP}")
+    add("--net", default=NET, help=network_names.HELP)
     add("--shape", type=whole_list, default=[32, 32, 3], metavar="SHAPE", help="shape of a sample")
     add("--outputs", type=whole(1), default=10, help="number of classes")
     add("--batch-size", type=whole(1), default=64, metavar="B", help="samples in the global minibatch")
@@ -306,7 +306,7 @@ def main():
     default = f"sequential,gpipe,1f1b,zb-h1,interleaved:2,zbv,async:{comm.size},async:{2 * comm.size}"
     with user_input():
         shape, cuts = tuple(args.shape), args.cuts and tuple(args.cuts)
-        problem = lambda: vgg_style.build(args.net, shape, args.outputs)  # noqa: E731
+        problem = lambda: network_names.build(args.net, shape, args.outputs)  # noqa: E731
         x, y = minibatch(problem().input_shape, args.outputs, args.batch_size)
         chosen = ways(comm.size, args.micro_batches, (args.schedules or default).split(","), not args.no_hypergraph)
         described = machine.read(args.machine) if args.machine else None
