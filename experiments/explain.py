@@ -15,7 +15,6 @@ from functools import partial
 from tqdm import tqdm
 
 from gridgrad.experiments.common import report as report_files
-from gridgrad.experiments.common.markdown import cell
 from gridgrad.experiments.common.meaning import check_grid
 from gridgrad.experiments.common.options import (
     Parser,
@@ -33,7 +32,7 @@ from gridgrad.experiments.common.options import (
 from gridgrad.experiments.common.parallel_schemes import MOST_RANKS
 from gridgrad.experiments.common.predicted_cost import cost_on
 from gridgrad.experiments.common.published_networks import published
-from gridgrad.experiments.common.tables import counted, table
+from gridgrad.experiments.common.tables import cell, counted, table
 from gridgrad.experiments.parts import explain_export, explain_map
 from gridgrad.experiments.parts.explain_layers import layer_rows
 from gridgrad.experiments.parts.explain_plan import (

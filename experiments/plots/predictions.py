@@ -1,6 +1,6 @@
 """The tables that put the reports of the study `predictions` on several machines together."""
 
-from gridgrad.experiments.common.markdown import table
+from gridgrad.experiments.common.tables import titled
 from gridgrad.experiments.studies.predictions import fastest, problem_of, summary
 from gridgrad.nn.files.documents import NUMBER, SECONDS, TEXT, TRUTH, WHOLE, Optional, check, content_of
 from gridgrad.nn.files.limits import read_limited
@@ -69,9 +69,9 @@ def percent(share):
 
 def document(groups):
     """The tables of several reports, as Markdown. groups: lists of rows."""
-    text = TITLE + table("", list(totals(groups)))
+    text = TITLE + titled("", list(totals(groups)))
     if any(row.get("busy") for rows in groups for row in rows):
         text += MARKED
     for rows in groups:
-        text += table(f"## {rows[0]['machine']}", list(points(rows)))
+        text += titled(f"## {rows[0]['machine']}", list(points(rows)))
     return text

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from gridgrad.experiments.common.markdown import cell
 from gridgrad.experiments.common.parallel_schemes import AUTO
+from gridgrad.experiments.common.tables import cell
 from gridgrad.experiments.scaling.busy import is_busy, is_busy_alone
 from gridgrad.experiments.scaling.environment import SAME, same
 from gridgrad.experiments.scaling.records import key_of

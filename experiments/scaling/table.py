@@ -1,7 +1,6 @@
 """What a study has measured or predicted, as a table for the terminal: a row for each point of each curve."""
 
-from gridgrad.experiments.common.markdown import cell
-from gridgrad.experiments.common.tables import counted, table
+from gridgrad.experiments.common.tables import cell, counted, table
 from gridgrad.experiments.scaling.busy import is_busy_alone
 from gridgrad.experiments.scaling.median import FEWEST
 from gridgrad.experiments.scaling.order import ended_by

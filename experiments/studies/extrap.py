@@ -17,10 +17,9 @@ from collections import defaultdict
 from itertools import count
 from pathlib import Path
 
-from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.options import Parser, check_writable, user_input
 from gridgrad.experiments.common.report import write_text
-from gridgrad.experiments.common.tables import counted, terminal
+from gridgrad.experiments.common.tables import counted, lines, terminal
 from gridgrad.experiments.scaling import extrap, records, volumes
 from gridgrad.experiments.scaling.reported import checked
 from gridgrad.experiments.scaling.summary import origin_of, point_of

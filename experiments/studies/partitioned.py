@@ -15,11 +15,10 @@ from mpi4py import MPI
 
 from gridgrad.experiments.common import report
 from gridgrad.experiments.common.kept_results import earlier_results, write_results
-from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.neuron_partitions import partitions
 from gridgrad.experiments.common.options import Parser, user_input, whole, whole_list
 from gridgrad.experiments.common.progress import progress
-from gridgrad.experiments.common.tables import table
+from gridgrad.experiments.common.tables import lines, table
 from gridgrad.experiments.common.timed_plans import PlanProblem, TimedPlan
 from gridgrad.nn import Sequential, SparseLinear
 from gridgrad.nn.zoo import network_names

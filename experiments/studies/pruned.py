@@ -19,10 +19,9 @@ from tqdm import tqdm
 
 from gridgrad import datasets
 from gridgrad.experiments.common import report
-from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.neuron_partitions import measures, partitions
 from gridgrad.experiments.common.options import Parser, check_writable, number, user_input, whole, whole_list
-from gridgrad.experiments.common.tables import terminal
+from gridgrad.experiments.common.tables import lines, terminal
 from gridgrad.nn import LOSSES, Adam, Linear
 from gridgrad.nn.optimizers import cosine
 from gridgrad.nn.zoo import network_names, pruning

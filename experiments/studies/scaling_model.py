@@ -10,10 +10,9 @@ ranks than cores, are left out and named with the reason.
 
 from statistics import median
 
-from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.options import Parser, check_writable, user_input, whole
 from gridgrad.experiments.common.report import write_text
-from gridgrad.experiments.common.tables import counted, terminal
+from gridgrad.experiments.common.tables import counted, lines, terminal
 from gridgrad.experiments.scaling import fit, laws, records, terms
 from gridgrad.experiments.scaling.reported import checked
 from gridgrad.experiments.scaling.summary import rows as rows_of

@@ -25,7 +25,6 @@ from gridgrad.experiments.common import report
 from gridgrad.experiments.common.handicap import Handicap
 from gridgrad.experiments.common.kept_results import earlier_results, of_other_problems
 from gridgrad.experiments.common.made_up_data import minibatch
-from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.options import (
     Parser,
     add_grid,
@@ -35,7 +34,7 @@ from gridgrad.experiments.common.options import (
     whole,
 )
 from gridgrad.experiments.common.progress import progress
-from gridgrad.experiments.common.tables import range_of, spread, table
+from gridgrad.experiments.common.tables import lines, range_of, spread, table
 from gridgrad.experiments.common.train_setup import slowdowns
 from gridgrad.experiments.plots.figures import measured_on
 from gridgrad.nn import LOSSES, SGD

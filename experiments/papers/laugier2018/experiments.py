@@ -16,10 +16,10 @@ from gridgrad import datasets
 from gridgrad.experiments import sweep as sweeps
 from gridgrad.experiments.common import byte_formulas
 from gridgrad.experiments.common.jobs import check_ended
-from gridgrad.experiments.common.markdown import table
 from gridgrad.experiments.common.parallel_schemes import grid_of
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.report import write_text
+from gridgrad.experiments.common.tables import titled
 from gridgrad.experiments.launching.start_ranks import mpiexec
 from gridgrad.experiments.papers.laugier2018 import formulas
 from gridgrad.experiments.papers.laugier2018 import predicted as predictions
@@ -237,4 +237,6 @@ TITLES = {
 def as_markdown(tables):
     """All tables as Markdown."""
     where = f"Measured on {tables['machine']}.\n" if tables.get("machine") else ""
-    return f"# Laugier et al. 2018\n\n{where}" + "".join(table(TITLES[name], tables[name]) for name in tables if name in TITLES)
+    return f"# Laugier et al. 2018\n\n{where}" + "".join(
+        titled(TITLES[name], tables[name]) for name in tables if name in TITLES
+    )

@@ -13,12 +13,11 @@ beside them, as .png.
 from dataclasses import replace
 from functools import lru_cache
 
-from gridgrad.experiments.common.markdown import table
 from gridgrad.experiments.common.options import Parser, user_input, writable_beside
 from gridgrad.experiments.common.parallel_schemes import grid_of
 from gridgrad.experiments.common.predicted_cost import cost_on
 from gridgrad.experiments.common.report import write_text
-from gridgrad.experiments.common.tables import terminal
+from gridgrad.experiments.common.tables import terminal, titled
 from gridgrad.experiments.papers.cited import published
 from gridgrad.experiments.papers.laugier2018 import steps
 from gridgrad.experiments.papers.laugier2018.steps import BATCH_SIZE, HIDDEN, MACHINE, OUTPUTS, RANKS, SHAPE, network
@@ -213,7 +212,7 @@ def main():
     args = options().parse_args()
     with user_input():
         beside = writable_beside(args.out, ".png", ("tables", "figure"))
-    text = "# Laugier et al. 2018, predicted\n\n" + "".join(table(TITLES[name], rows) for name, rows in tables().items())
+    text = "# Laugier et al. 2018, predicted\n\n" + "".join(titled(TITLES[name], rows) for name, rows in tables().items())
     write_text(args.out, text)
     found = {assumed: {(kind, size): curve(kind, size, assumed) for kind in KINDS for size in SIZES} for assumed in CHOICES}
     figure.draw(found, printed(), beside)

@@ -29,10 +29,9 @@ from mpi4py import MPI
 
 from gridgrad.experiments.common import report
 from gridgrad.experiments.common.kept_results import earlier_results, of_other_problems
-from gridgrad.experiments.common.markdown import cell
 from gridgrad.experiments.common.options import Parser, number, user_input, whole, whole_list
 from gridgrad.experiments.common.progress import progress
-from gridgrad.experiments.common.tables import table
+from gridgrad.experiments.common.tables import cell, table
 from gridgrad.experiments.studies.automation.by_hand import LEARNING_RATE, ByHand
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.zoo import network_names

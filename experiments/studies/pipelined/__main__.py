@@ -23,10 +23,9 @@ from mpi4py import MPI
 from gridgrad.experiments.common import report
 from gridgrad.experiments.common.kept_results import earlier_results, write_results
 from gridgrad.experiments.common.made_up_data import minibatch
-from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.options import Parser, position_list, user_input, whole, whole_list
 from gridgrad.experiments.common.progress import progress
-from gridgrad.experiments.common.tables import table
+from gridgrad.experiments.common.tables import lines, table
 from gridgrad.experiments.studies.pipelined.instruction_times import InstructionTimes
 from gridgrad.experiments.studies.pipelined.measured_layers import layer_seconds
 from gridgrad.nn import SGD, SoftmaxCrossEntropy

@@ -22,7 +22,6 @@ from mpi4py import MPI
 
 from gridgrad.experiments.common import report
 from gridgrad.experiments.common.kept_results import earlier_results, write_results
-from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.options import (
     Parser,
     add_problem,
@@ -31,7 +30,7 @@ from gridgrad.experiments.common.options import (
     user_input,
     whole,
 )
-from gridgrad.experiments.common.tables import spread, terminal
+from gridgrad.experiments.common.tables import lines, spread, terminal
 from gridgrad.experiments.launching.start_ranks import cores
 from gridgrad.experiments.plots.figures import measured_on
 from gridgrad.experiments.studies.servers import access as server_access
