@@ -307,7 +307,7 @@ def unequal(chosen, args):
 
 def write_schedule(chosen, args):
     """Write the files of --draw and --csv. ValueError if there is no pipeline."""
-    from gridgrad.experiments.plots.pipeline import draw_pipelines, measured, predicted
+    from gridgrad.experiments.plots.timeline import draw_pipelines, measured, predicted
 
     found, option = chosen.pipelined, "--draw" if args.draw else "--csv"
     if not found:

@@ -1,7 +1,7 @@
 """Train one network to an accuracy on its training images in several ways on the same ranks, and compare time and epochs.
 
     gridgrad launch 2 study convergence
-    gridgrad plot convergence results/convergence.json
+    gridgrad plot lines results/convergence.json --x epoch --y test_accuracy --series way
 
 This is the comparison of Figure 5.2 of Eserol (2019): pipelines of model parallelism, in which each minibatch has an update of
 its own although others are under way, beside batch parallelism and one rank alone.
@@ -32,7 +32,7 @@ from gridgrad.experiments.common import report, train_setup
 from gridgrad.experiments.common.kept_results import earlier_results, write_results
 from gridgrad.experiments.common.options import Parser, number, of_parallelize, user_input, whole
 from gridgrad.experiments.common.tables import lines, range_of, table
-from gridgrad.experiments.plots.figures import measured_on
+from gridgrad.experiments.plots.style import measured_on
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.random import permutation
 from gridgrad.nn.zoo import network_names
@@ -42,6 +42,7 @@ from gridgrad.parallel.job.waiting import broadcast
 from gridgrad.parallel.training import MicroBatchReader, minibatch_indices, steps_per_epoch
 from gridgrad.parallel.training.steps import Diverged
 
+GAIN = 6**0.5  # of the weights of He et al. (2015) over those of `nn`
 PROBLEM = "dataset", "net", "ranks", "batch_size", "samples", "lr"  # what names a problem in the results
 WAYS = {  # {way: (axis of the grid with all ranks, pipeline, plan)}; {} is the number of minibatches under way
     "serial": (None, None, None),
@@ -51,7 +52,6 @@ WAYS = {  # {way: (axis of the grid with all ranks, pipeline, plan)}; {} is the 
     "nostash": ("stage", "async:{}:nostash", None),
     "hypergraph": ("model", "async:{}", "hypergraph"),
 }
-GAIN = 6**0.5  # of the weights of He et al. (2015) over those of `nn`
 SEEN = (
     "epoch {epoch:.2f}, {seconds:.1f} s, loss {training_loss:.4f}, accuracy {training_accuracy:.2f} % in training, "
     "{test_accuracy:.2f} % in the test"
@@ -128,17 +128,6 @@ def reached(history, target):
     return next((row for row in history if row["training_accuracy"] >= target), None)
 
 
-def with_he_weights(net):
-    """The network itself, in memory, with weights as large as He et al. (2015) have them for layers with ReLU.
-
-    With the smaller ones of `nn` a VGG-like network without normalisation hardly begins to learn in the first epoch.
-    """
-    for _, parameter in net.parameters:
-        if parameter.name == "weight":
-            parameter.value *= GAIN
-    return net
-
-
 def turn(comm, training, until):
     """Let a training advance; returns (its last line of the history or why it has diverged, whether it is over), on all ranks.
 
@@ -211,6 +200,17 @@ def options():
     add("--seed", type=whole(0), default=0, help="seed of the weights, the order of the images and the choice of a subset")
     add("--out", default="results/convergence.json", metavar="FILE.json", help="file of the results, to which these are added")
     return parser
+
+
+def with_he_weights(net):
+    """The network itself, in memory, with weights as large as He et al. (2015) have them for layers with ReLU.
+
+    With the smaller ones of `nn` one like VGG16 without normalisation hardly begins to learn in the first epoch.
+    """
+    for _, parameter in net.parameters:
+        if parameter.name == "weight":
+            parameter.value *= GAIN
+    return net
 
 
 def ways_of(text, ranks):

@@ -1,7 +1,12 @@
 """The figure of a roofline."""
 
-from gridgrad.experiments.plots.roofline import draw, roof
-from tests.experiments.figures import is_figure
+import json
+
+import pytest
+
+from gridgrad.experiments.plots import style as looks
+from gridgrad.experiments.plots.roofline import draw, read, roof
+from tests.experiments.plots import made_up_lines as made_up
 
 
 def test_the_roof():
@@ -19,5 +24,10 @@ def test_the_figure_of_all_kinds_of_points(tmp_path):
     ]
     levels = [{"name": name, "bytes_per_second": rate} for name, rate in (("L1 cache", 2e11), ("memory", 2e10))]
     result = {"versions": versions, "busy_cores": 2.5, "flops_per_second": 1e11, "bandwidths": levels, "points": points}
-    draw(result, tmp_path / "r.png")
-    assert is_figure(tmp_path / "r.png")
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps(result))
+    for width in (looks.COLUMN, looks.PAGE):
+        made_up.assert_whole(draw(read(path), looks.Look(width)))
+    path.write_text(json.dumps(result | {"points": []}))
+    with pytest.raises(ValueError, match=r"holds no roofline that can be drawn \(it has no points\)"):
+        read(path)

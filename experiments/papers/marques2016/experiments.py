@@ -15,7 +15,7 @@ from statistics import median
 from gridgrad.experiments.common import published_networks
 from gridgrad.experiments.common.tables import titled
 from gridgrad.experiments.launching.start_ranks import slots
-from gridgrad.experiments.papers.marques2016 import scaling, volumes
+from gridgrad.experiments.papers.marques2016 import figures, scaling, volumes
 from gridgrad.experiments.papers.marques2016.appendix import SHORT_STEPS, STEPS, epoch_row, epochs
 from gridgrad.experiments.papers.marques2016.runs import (
     BATCH_SIZES,
@@ -36,7 +36,6 @@ from gridgrad.experiments.papers.marques2016.runs import (
     ratios,
 )
 from gridgrad.experiments.papers.parts import SHORT, PaperPart, run_all
-from gridgrad.experiments.plots import marques2016 as figures
 from gridgrad.parallel.grid.process_grid import GridDescription
 from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.machine import read

@@ -7,9 +7,9 @@ from gridgrad.experiments.papers.marques2016.appendix import COMMAND, RESULTS, a
 from gridgrad.experiments.papers.marques2016.claims_text import ROOFLINE, near_the_peak
 from gridgrad.experiments.papers.marques2016.claims_text import roofline as kept_roofline
 from gridgrad.experiments.papers.marques2016.experiments import at
+from gridgrad.experiments.papers.marques2016.figures import rounds_of
 from gridgrad.experiments.papers.marques2016.runs import BATCH_SIZES, MASTERLESS, WITH_MASTER
 from gridgrad.experiments.papers.marques2016.scaling import KNOWN, LARGEST, gpu_over_cpu, said, seconds_on_one
-from gridgrad.experiments.plots.marques2016 import rounds_of
 
 TITLE = (
     "Marques: Distributed learning of convolutional neural networks on heterogeneous processing units "
