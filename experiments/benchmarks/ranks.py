@@ -23,10 +23,9 @@ from gridgrad.experiments.benchmarks.rounds import AGAIN, CLOCKS, quiet_rounds
 from gridgrad.experiments.common.machine_load import load_of_job
 from gridgrad.experiments.common.made_up_data import minibatch, own_block
 from gridgrad.experiments.common.options import Parser, whole
-from gridgrad.experiments.common.timing import median_seconds
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
-from gridgrad.parallel.calibration.timing import core_seconds
+from gridgrad.parallel.calibration.timing import core_seconds, median_seconds
 from gridgrad.parallel.job.run import run
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.sync.shared_memory import SharedRun, shared_arrays

@@ -34,7 +34,6 @@ from gridgrad.experiments.common.options import Parser, number, number_list, use
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.tables import counted, lines, range_of, terminal
-from gridgrad.experiments.common.timing import times_in_turns
 from gridgrad.experiments.launching.start_ranks import mpiexec
 from gridgrad.experiments.plots.style import measured_on
 from gridgrad.nn import LOSSES, SGD
@@ -43,6 +42,7 @@ from gridgrad.nn.optimizers import SCHEDULES, parse_schedule
 from gridgrad.nn.random import permutation
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import READERS, ProcessGrid, evaluate
+from gridgrad.parallel.calibration.timing import times_in_turns
 from gridgrad.parallel.job.run import run, run_launcher
 from gridgrad.parallel.protocols import protocol_names
 from gridgrad.parallel.protocols.protocol import Protocol, spread
