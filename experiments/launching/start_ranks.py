@@ -5,6 +5,7 @@ in the order in which ranks are placed; a slot is a place for one rank.
 """
 
 import contextlib
+import json
 import os
 import platform
 import re
@@ -36,6 +37,7 @@ SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10 -- {node} true"
 SRUN = "srun --overlap --nodes=1 --ntasks=1 --nodelist={node} true"
 NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"  # of a node: never an option of a program, and nothing to a shell
 LINE = re.compile(rf"({NAME})(?:(?::|\s+slots\s*=\s*)([0-9]{{1,6}}))?(?:\s.*)?")
+SHOWN = 300  # characters of what a job said last, where its errors are
 
 
 @dataclass
@@ -45,6 +47,18 @@ class Finished:
     status: int | None
     stdout: str
     stderr: str
+
+
+def check_ended(job, what):
+    """Raise UserError with the job's own last words unless it ended well. job: a Finished. what: the words for what was run."""
+    if job.status != 0:
+        raise UserError(f"{what} ended with status {job.status}: {job.stderr.strip()[-SHOWN:]}")
+
+
+def printed_json(job, what):
+    """The content of the JSON in the last line that a job has printed, after `check_ended`."""
+    check_ended(job, what)
+    return json.loads(job.stdout.strip().splitlines()[-1])
 
 
 def find_mpiexec():

@@ -28,13 +28,12 @@ from mpi4py import MPI
 from gridgrad import datasets
 from gridgrad.datasets.views import Subset
 from gridgrad.experiments.common import report, train_setup
-from gridgrad.experiments.common.jobs import check_ended
 from gridgrad.experiments.common.kept_results import earlier_results, write_results
 from gridgrad.experiments.common.options import Parser, number, number_list, user_input, whole
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.tables import counted, lines, range_of, terminal
-from gridgrad.experiments.launching.start_ranks import mpiexec
+from gridgrad.experiments.launching.start_ranks import check_ended, mpiexec
 from gridgrad.experiments.plots.style import measured_on
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.device import xp
