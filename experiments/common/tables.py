@@ -67,3 +67,8 @@ def range_of(values):
 def spread(of, unit=1.0):
     """A median and its range as text, in some unit. of: what `range_of` returns."""
     return "{} ({} - {})".format(*(cell(of[name] / unit) for name in ("median", "min", "max")))
+
+
+def rounded(number):
+    """A number rounded to six digits, which keeps files small."""
+    return float(f"{number:.6g}")
