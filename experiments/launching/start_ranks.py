@@ -30,6 +30,7 @@ from gridgrad.parallel.job.run import UserError
 
 FALSE_START = "The PMIx server's listener thread failed to start"  # an error that Open MPI's mpiexec has now and then
 STARTS = 3  # how often such a job is started before giving up
+SHOWN = 300  # characters of what a job said last, where its errors are
 WORDS = 5.0  # seconds in which the last words of a job arrive, where something that it started holds its output open
 PASSED_ON = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1
 SECONDS = 20.0  # in which a node has to answer
@@ -37,7 +38,6 @@ SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10 -- {node} true"
 SRUN = "srun --overlap --nodes=1 --ntasks=1 --nodelist={node} true"
 NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"  # of a node: never an option of a program, and nothing to a shell
 LINE = re.compile(rf"({NAME})(?:(?::|\s+slots\s*=\s*)([0-9]{{1,6}}))?(?:\s.*)?")
-SHOWN = 300  # characters of what a job said last, where its errors are
 
 
 @dataclass
@@ -47,18 +47,6 @@ class Finished:
     status: int | None
     stdout: str
     stderr: str
-
-
-def check_ended(job, what):
-    """Raise UserError with the job's own last words unless it ended well. job: a Finished. what: the words for what was run."""
-    if job.status != 0:
-        raise UserError(f"{what} ended with status {job.status}: {job.stderr.strip()[-SHOWN:]}")
-
-
-def printed_json(job, what):
-    """The content of the JSON in the last line that a job has printed, after `check_ended`."""
-    check_ended(job, what)
-    return json.loads(job.stdout.strip().splitlines()[-1])
 
 
 def find_mpiexec():
@@ -163,6 +151,18 @@ def _job(ranks, arguments, timeout, env, launcher):
     finally:
         care_no_more(caretaker, clean)
         process.wait()
+
+
+def check_ended(job, what):
+    """Raise UserError with the last words of a Finished unless it ended well. what: the words for what was run."""
+    if job.status != 0:
+        raise UserError(f"{what} ended with status {job.status}: {job.stderr.strip()[-SHOWN:]}")
+
+
+def printed_json(job, what):
+    """The content of the JSON in the last line that a Finished has printed. what, UserError: as for `check_ended`."""
+    check_ended(job, what)
+    return json.loads(job.stdout.strip().splitlines()[-1])
 
 
 def launch(launcher, ranks, command, env=None, options=(), **how):
