@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from gridgrad.datasets import airfoil, cifar10, denoise, ethylene, images, made_up, mnist, table, table_name
+from gridgrad.datasets import airfoil, cifar10, denoise, ethylene, images, made_up, mnist, table
 from gridgrad.datasets.files import data_directory
 from gridgrad.datasets.inputs import read_inputs
 from gridgrad.datasets.part import Dataset, Part
@@ -30,10 +30,10 @@ DATASETS: dict[str, Functions] = {
     "ethylene": (ethylene.prepare, ethylene.load),
     "ethylene-synthetic": (ethylene.prepare_synthetic, partial(ethylene.load, name="ethylene-synthetic")),
     images.NAME: (images.prepare, images.load),
-    table_name.NAME: (table.prepare, table.load),
+    table.NAME: (table.prepare, table.load),
     made_up.NAME: (made_up.prepare, made_up.load),
 }
-OWN = {images.PREFIX: images.NAME, table_name.PREFIX: table_name.NAME, made_up.PREFIX: made_up.NAME}
+OWN = {images.PREFIX: images.NAME, table.PREFIX: table.NAME, made_up.PREFIX: made_up.NAME}
 
 
 def prepare(name: str, directory: str | PathLike[str] | None = None) -> None:

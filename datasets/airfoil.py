@@ -27,7 +27,7 @@ def load(directory, dtype, name="airfoil"):
     ValueError, naming the line, if it is not the published table.
     """
     path = find([directory], [NAME]) or Path(__file__).parent / NAME
-    table = read_table(path, columns=6, max_rows=ROWS + 1)
+    table = read_table(path, columns=6, most=ROWS + 1)
     if len(table) != ROWS:
         raise ValueError(f"{path}: {len(table)} rows, expected {ROWS}: the file is truncated or not the published one")
     table = np.random.default_rng(0).permutation(table)  # the file is sorted by experiment

@@ -41,7 +41,7 @@ def prepare(directory):
     version = fingerprint(text.parent, [NAME])
     if rows.is_current(target, version):
         return
-    table = read_table(text, COLUMNS, skip=1, max_rows=SAMPLES)
+    table = read_table(text, COLUMNS, skip=1, most=SAMPLES)
     if len(table) < 10:
         raise ValueError(f"{text}: {len(table)} rows of data: the file is empty or truncated; fetch it anew")
     write(target, table[:, 3:], table[:, 1:3], version)

@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from gridgrad.datasets import columns, images, stored, table_name
+from gridgrad.datasets import images, table
 from gridgrad.datasets.files import data_directory
 from gridgrad.datasets.part import Dataset, Part
-
-FREE = "file", "names", "x", "y"  # what the name of a table may say of new samples; the rest is as it was in training
 
 
 def read_inputs(
@@ -58,8 +56,8 @@ def read_inputs(
     """
     like = like.description() if isinstance(like, Dataset) else like
     directory, shape = data_directory(directory), tuple(like["sample_shape"])
-    if name.startswith(table_name.PREFIX):
-        x, y = of_table(name, like, directory)
+    if name.startswith(table.PREFIX):
+        x, y = table.new_samples(directory, name, like)
     elif name.startswith(images.PREFIX):
         x, y = images.Files(directory, name, shape[0]), None
     else:
@@ -78,29 +76,3 @@ def standardised(x, y, like, dtype):
     """The Part of these arrays with the moments of the training."""
     moments = (None if like[key] is None else np.array(like[key]) for key in ("x_mean", "x_std", "y_mean", "y_std"))
     return Part(x, y, *moments, dtype=np.dtype(dtype))
-
-
-def of_table(name, like, directory):
-    """(inputs, targets or None), as arrays of all samples in a file."""
-    request = table_name.parse(name)
-    usual = vars(table_name.TableName(request.file))
-    if said := [option for option, value in vars(request).items() if option not in FREE and value != usual[option]]:
-        raise ValueError(f"data set '{name}': leave {said[0]}= out: new samples have the columns and the shape of the training")
-    path = columns.locate(request.file, directory)
-    arrays = stored.read(path, request.names)
-    x = request.x or ("x" if "x" in arrays else None)
-    if x is None and len(arrays) != 1:
-        raise ValueError(f"{path}: say which array has the inputs, with x=: {columns.there_are(arrays)}")
-    array, _ = columns.array("x", x or next(iter(arrays)), path, arrays, directory, request)
-    y = request.y or ("y" if {"x", "y"} <= arrays.keys() and x == "x" else None)
-    targets = y and columns.array("y", y, path, arrays, directory, request)[0]
-    wanted, others = like["input_names"], like["target_names"]
-    found, y = np.concatenate([*array.blocks()]), None if targets is None else np.concatenate([*targets.blocks()])
-    if wanted is not None and len(array.row_shape) == 1 and (array.columns or array.width != len(wanted)):
-        names = array.columns or tuple(map(str, range(array.width)))
-        if targets is None and others and all(word in names for word in others):
-            y = found[:, [columns.column(array, word) for word in others]]
-        found = found[:, [columns.column(array, word) for word in wanted]]
-    if y is not None and like["classes"]:
-        y = y.reshape(len(y)).astype(np.int64)
-    return found, y

@@ -92,6 +92,14 @@ def vectors(path, lengths):
     return found
 
 
+def texts(path, name, count):
+    """An attribute that is a list of so many texts; ValueError if it is anything else."""
+    found = np.asarray(attributes(path).get(name))
+    if found.shape != (count,) or not count or not all(isinstance(text, str) for text in found):
+        raise ValueError(f"{path}: {name} is missing or damaged; delete the file, and it is made anew")
+    return found.tolist()
+
+
 def map_rows(path, name, shape, dtype=np.float32):
     """A read-only map of the data set `name`: rows of the given shape, (rows, *shape).
 

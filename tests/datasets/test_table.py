@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from gridgrad import datasets
-from gridgrad.datasets import stored, survey, table, text
-from gridgrad.datasets.samples import Samples
-from gridgrad.datasets.survey import Moments
+from gridgrad.datasets import stored, table, text
+from gridgrad.datasets.part import Samples
+from gridgrad.datasets.table import Moments
 from gridgrad.nn.files import limits
 
 ROWS = 50
@@ -379,7 +379,7 @@ def test_what_the_targets_were_taken_for_is_said(folder, numbers, targets, optio
 
 def test_a_fraction_behind_many_whole_numbers_is_seen(folder, monkeypatch):
     monkeypatch.setattr(stored, "BLOCK", 16)  # a row at a time
-    monkeypatch.setattr(survey, "MOST_CLASSES", 10)
+    monkeypatch.setattr(table, "MOST_CLASSES", 10)
     targets = np.arange(30.0)
     np.save(folder / "t.npy", np.column_stack((targets, targets)))
     refused("t.npy", "there are more than 10 different numbers; say kind=values")
@@ -467,7 +467,7 @@ OPTIONS = [
     ("t.csv,test=0", "test must be a share above 0 and below 1"),
     ("t.csv,test=1.5", "test must be a share"),
     ("t.csv,test=0.001", "too few rows: 0.001 of 50 would be 0"),
-    ("t.csv,test=u.csv", "u.csv: its columns are not those of .*t.csv"),
+    ("t.csv,test=u.csv", "u.csv: for testing, its columns are not those of .*t.csv"),
     ("t.csv,test_y=a.npy", "test_y=a.npy needs test="),
     ("t.csv,seed=-1", "seed must be a whole number of at least 0, not '-1'"),
     ("t.csv,test=u.csv,seed=3", "seed draws a share"),
@@ -482,7 +482,7 @@ OPTIONS = [
     ("k.npz,x=labels", "have no column for a target; say y="),
     ("k.npz,x=pixels", "no array 'pixels' for x: there are inputs, labels"),
     ("k.npz,x=inputs,y=few", "50 inputs, but 7 targets in .*k.npz: few"),
-    ("k.npz,x=inputs,y=names", "it holds <U1, no numbers"),
+    ("k.npz,x=inputs,y=names", "50 inputs, but 2 targets"),
     ("k.npz,x=inputs,y=labels,test=few", "test=few holds inputs alone: say test_y="),
     ("k.npz,x=inputs,y=labels,test=few,test_y=few", "its columns are not those of"),
     ("k.npz,x=inputs,y=labels,test=inputs,test_y=inputs", "its columns are not those of"),
@@ -618,7 +618,7 @@ def test_what_nobody_has_prepared_is_named(folder):
 
 def test_damaged_conversions_are_named(folder, numbers):
     write_csv(folder / "t.csv", numbers)
-    made = table.prepared(folder / "data", "table:t.csv")[2]
+    made = table.prepare(folder / "data", "table:t.csv")[2]
     with h5py.File(made, "r+") as file:
         file.attrs["classes"] = -1
     with pytest.raises(ValueError, match="the number of classes is missing or damaged; delete the file"):

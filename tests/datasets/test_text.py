@@ -19,7 +19,7 @@ def test_reads_numbers_after_a_header_in_chunks(file, monkeypatch):
     path = file("a header\n" + "".join(f"{i} {i / 2}\t{-i}\r\n" for i in range(8)) + "\n")
     table = read_table(path, 3, skip=1)
     assert table.tolist() == [[i, i / 2, -i] for i in range(8)]
-    assert len(read_table(path, 3, skip=1, max_rows=4)) == 4
+    assert len(read_table(path, 3, skip=1, most=4)) == 4
 
 
 def test_an_empty_file_has_no_rows(file):
