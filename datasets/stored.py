@@ -236,5 +236,5 @@ def text_table(path, names=None):
     return {"": Stored(str(path), (found.width,), np.dtype(np.float64), found.rows, found.blocks, text=found)}
 
 
-FORMATS = dict.fromkeys((".csv", ".tsv", ".txt", ".dat"), text_table)
+FORMATS: dict[str, Callable[..., dict[str, Stored]]] = dict.fromkeys((".csv", ".tsv", ".txt", ".dat"), text_table)
 FORMATS |= {".npy": npy, ".npz": npz, ".h5": hdf5, ".hdf5": hdf5}

@@ -3,6 +3,8 @@ import gzip
 import hashlib
 import io
 import os
+import pickle
+import struct
 import tarfile
 
 import h5py
@@ -10,12 +12,30 @@ import numpy as np
 import pytest
 
 from gridgrad import datasets
-from gridgrad.datasets import cifar10, labelled
-from tests.datasets.test_pickles import published
+from gridgrad.datasets import cifar10, rows
 
 BINARY, PYTHON = cifar10.FORMS
 COUNTS = {"data_batch_1": 7, "data_batch_2": 3, "data_batch_3": 4, "data_batch_4": 1, "data_batch_5": 5, "test_batch": 6}
 EVERYTHING = tuple(slice(0, size) for size in (32, 32, 3))
+
+
+def text(value, long=False):
+    """An instruction of Python 2 for a string."""
+    return (b"T" + struct.pack("<i", len(value)) if long else b"U" + bytes([len(value)])) + value
+
+
+def published(pixels, labels, kind=b"u1", raw=None):
+    """A file of the published form: what Python 2 and NumPy 1 wrote, protocol 2, instruction by instruction."""
+    rows, columns = pixels.shape
+    return (
+        b"\x80\x02}q\x01(" + text(b"batch_label") + b"q\x02" + text(b"training batch 1 of 5") + b"q\x03"
+        + text(b"labels") + b"q\x04]q\x05(" + b"".join(b"K" + bytes([label]) for label in labels) + b"e"
+        + text(b"data") + b"q\x06cnumpy.core.multiarray\n_reconstruct\nq\x07cnumpy\nndarray\nq\x08K\x00\x85" + text(b"b")
+        + b"\x87Rq\t(K\x01M" + struct.pack("<H", rows) + b"M" + struct.pack("<H", columns) + b"\x86cnumpy\ndtype\nq\n"
+        + text(kind) + b"K\x00K\x01\x87Rq\x0b(K\x03" + text(b"|") + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89"
+        + text(pixels.tobytes() if raw is None else raw, long=True) + b"tb"
+        + text(b"filenames") + b"q\x0c]q\r(" + text(b"leptodactylus_pentadactylus_s_000004.png") + b"q\x0eeu."
+    )  # fmt: skip
 
 
 def made_up():
@@ -124,16 +144,17 @@ def test_it_is_converted_once_and_anew_when_the_source_changes(tmp_path, small):
         (BINARY, "data_batch_2.bin", lambda b: b"", "0 bytes are no whole records of 3073"),
         (BINARY, "data_batch_2.bin", lambda b: b[:-1], "9218 bytes are no whole records of 3073"),
         (BINARY, "test_batch.bin", lambda b: b"\x0a" + b[1:], "label 10 is not one of 0 to 9"),
-        (PYTHON, "data_batch_5", lambda b: b[:1000], "not a pickle of plain data"),
-        (PYTHON, "data_batch_5", lambda b: b"", "not a pickle of plain data"),
-        (PYTHON, "data_batch_5", lambda b: b"\x80\x02]q\x01.", "no dict of an array 'data'"),
-        (PYTHON, "data_batch_5", lambda b: b.replace(b"labels", b"fables"), "no dict of an array 'data'"),
-        (PYTHON, "data_batch_5", lambda b: b.replace(b"]q\x05(K", b"]q\x05(NK"), "and a list of numbers 'labels'"),
-        (PYTHON, "data_batch_5", lambda b: b.replace(b"]q\x05(K", b"]q\x05(K\x01K"), r"\(5, 3072\) for 6 labels"),
-        (PYTHON, "data_batch_5", lambda b: b.replace(b"]q\x05(K", b"]q\x05(0K"), "not a pickle of plain data"),
+        (PYTHON, "data_batch_5", lambda b: b[:1000], "not a pickle as it was published"),
+        (PYTHON, "data_batch_5", lambda b: b"", "not a pickle as it was published"),
+        (PYTHON, "data_batch_5", lambda b: b"\x80\x02]q\x01.", "no 3072 bytes of 'data' for each of the 'labels'"),
+        (PYTHON, "data_batch_5", lambda b: b.replace(b"labels", b"fables"), "for each of the 'labels'"),
+        (PYTHON, "data_batch_5", lambda b: b.replace(b"]q\x05(K", b"]q\x05(U\x00K"), "for each of the 'labels'"),
+        (PYTHON, "data_batch_5", lambda b: b.replace(b"]q\x05(K", b"]q\x05(K\x01K"), "for each of the 'labels'"),
+        (PYTHON, "data_batch_5", lambda b: b.replace(b"]q\x05(K", b"]q\x05(0K"), "instruction POP"),
         (PYTHON, "test_batch", lambda b: published(np.zeros((1, 3072), np.uint8), [10]), "label 10"),
-        (PYTHON, "test_batch", lambda b: published(np.zeros((1, 3071), np.uint8), [1]), r"\(1, 3071\) for 1 labels"),
-        (PYTHON, "test_batch", lambda b: published(np.zeros((0, 3072), np.uint8), []), "for 0 labels"),
+        (PYTHON, "test_batch", lambda b: published(np.zeros((1, 3071), np.uint8), [1]), "for each of the 'labels'"),
+        (PYTHON, "test_batch", lambda b: published(np.zeros((0, 3072), np.uint8), []), "for each of the 'labels'"),
+        (PYTHON, "test_batch", lambda b: published(np.zeros((1, 3072), np.uint8), [1], b"O8"), "for each of the 'labels'"),
         (PYTHON, "data_batch_1", lambda b: b"cos\nsystem\n(S'touch ran'\ntR.", "it names os system"),
     ],
 )
@@ -144,6 +165,36 @@ def test_damage_is_named(tmp_path, monkeypatch, form, name, damage, message):
         datasets.prepare("cifar10", tmp_path)
     assert "\n" not in str(error.value)
     assert not cifar10.converted(tmp_path).exists()
+
+
+class Calls:
+    """Pickles as a call that makes a folder."""
+
+    def __reduce__(self):
+        return os.mkdir, ("ran",)
+
+
+def test_no_instruction_of_a_pickle_is_executed(tmp_path, monkeypatch):
+    """Every byte of a file changed in turn, and pickles that would make a folder: ValueError or images, and nothing else."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cifar10, "PIXELS", 6)
+    monkeypatch.setattr(cifar10, "images_and_labels", lambda path, pixels, labels: (pixels, labels))
+    pixels = np.arange(24, dtype=np.uint8).reshape(4, 6)
+    good = published(pixels, (6, 9, 0, 3))
+    assert np.array_equal(cifar10.parse_pickle("file", good)[0], pixels)
+    assert np.array_equal(pickle.loads(good, encoding="latin1")["data"], pixels), "it is what Python reads, too"
+    cases = [good[:length] for length in range(len(good))]
+    cases += [good[:at] + bytes([good[at] ^ flip]) + good[at + 1 :] for at in range(len(good)) for flip in (1, 32, 128, 255)]
+    cases += [pickle.dumps({"data": Calls(), "labels": [1]}, protocol) for protocol in range(6)]
+    for content in cases:
+        try:
+            found, labels = cifar10.parse_pickle("file", content)
+            assert found.shape == (len(labels), 6)
+        except ValueError as error:
+            assert "\n" not in str(error)
+    with pytest.raises(ValueError, match="the number 200001 of them"):
+        cifar10.parse_pickle("file", b"\x80\x02" + b"]" * 300_000 + b".")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_file_that_is_missing_or_too_large_is_named(tmp_path, small, monkeypatch):
@@ -230,7 +281,7 @@ def test_without_the_files_it_says_where_to_put_them(tmp_path, monkeypatch):
         (lambda p: _change(p, "train/x", np.zeros((20, 3, 32, 32), np.uint8)), "not contiguous rows of 32x32x3 uint8"),
         (lambda p: _set(p, "x_std", np.zeros(3)), "x_std is missing or damaged"),
         (lambda p: _set(p, "x_mean", np.zeros(4)), "x_mean is missing or damaged"),
-        (lambda p: _set(p, "classes", 3), "names of the classes are missing"),
+        (lambda p: _set(p, "classes", 3), "classes is missing or damaged"),
     ],
 )
 def test_a_damaged_conversion_is_refused(tmp_path, small, damage, message):
@@ -256,7 +307,7 @@ def test_moments_are_exact_however_images_are_cut():
     images[..., 2] = 7
     results = []
     for cuts in ([], [1, 9], [15]):
-        moments = labelled.ChannelMoments(3)
+        moments = rows.ChannelMoments(3)
         for piece in np.split(images, cuts):
             moments.add(piece)
         results.append(np.array(moments.result()))

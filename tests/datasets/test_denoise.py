@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from gridgrad import datasets
-from gridgrad.datasets import denoise
+from gridgrad.datasets import cifar10
 from tests.datasets.test_cifar10 import BINARY, made_up, put
 
 
@@ -11,7 +11,7 @@ from tests.datasets.test_cifar10 import BINARY, made_up, put
 def data(tmp_path, monkeypatch):
     """A made-up CIFAR-10 of 20 and 6 images, prepared for this data set in several chunks."""
     put(tmp_path, BINARY, False, monkeypatch)
-    monkeypatch.setattr(denoise, "CHUNK", 12)
+    monkeypatch.setattr(cifar10, "CHUNK", 12)
     datasets.prepare("denoise", tmp_path)
     return datasets.load("denoise", tmp_path, np.float64)
 
@@ -25,7 +25,7 @@ def test_targets_are_the_quarters_without_noise(data):
             quarter = data.test.y[4 * image + number].reshape(16, 16)
             assert np.array_equal(quarter, grey[rows : rows + 16, columns : columns + 16])
     noise = data.train.x.astype(float) - data.train.y
-    assert abs(noise.mean()) < 1 and noise.std() == pytest.approx(denoise.NOISE, rel=0.03)
+    assert abs(noise.mean()) < 1 and noise.std() == pytest.approx(cifar10.NOISE, rel=0.03)
 
 
 def test_both_are_standardised_by_the_training_part(data):
@@ -36,7 +36,7 @@ def test_both_are_standardised_by_the_training_part(data):
 
 
 def test_it_is_made_once_and_again_for_other_images(tmp_path, data):
-    path = denoise.converted(tmp_path)
+    path = cifar10.converted(tmp_path, "denoise")
     made = path.stat().st_mtime_ns
     datasets.prepare("denoise", tmp_path)
     assert path.stat().st_mtime_ns == made
@@ -48,7 +48,7 @@ def test_it_is_made_once_and_again_for_other_images(tmp_path, data):
 
 
 def test_a_damaged_file_is_refused(tmp_path, data):
-    with h5py.File(denoise.converted(tmp_path), "a") as file:
+    with h5py.File(cifar10.converted(tmp_path, "denoise"), "a") as file:
         del file["test/y"]
     with pytest.raises(ValueError, match="no data set test/y"):
         datasets.load("denoise", tmp_path)

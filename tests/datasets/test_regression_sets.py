@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gridgrad import datasets
-from gridgrad.datasets import airfoil, ethylene
+from gridgrad.datasets import uci
 
 
 @pytest.mark.parametrize(("name", "features"), [("airfoil", 4), ("airfoil5", 5)])
@@ -34,8 +34,8 @@ def test_airfoil_is_in_the_project(tmp_path, name, features):
     ],
 )
 def test_a_damaged_airfoil_in_the_data_directory_is_named(tmp_path, damage, message):
-    lines = (airfoil.Path(airfoil.__file__).parent / airfoil.NAME).read_text().splitlines(keepends=True)
-    (tmp_path / airfoil.NAME).write_text("".join(damage(lines)))
+    lines = (uci.Path(uci.__file__).parent / uci.AIRFOIL).read_text().splitlines(keepends=True)
+    (tmp_path / uci.AIRFOIL).write_text("".join(damage(lines)))
     with pytest.raises(ValueError, match=message):
         datasets.load("airfoil", tmp_path)
 
@@ -47,7 +47,7 @@ def published(tmp_path):
     table = np.column_stack(
         [np.arange(40) / 100, rng.uniform(0, 300, 40), rng.uniform(0, 20, 40), rng.uniform(1e3, 5e3, (40, 16))]
     )
-    path = tmp_path / "ethylene" / ethylene.NAME
+    path = tmp_path / "ethylene" / uci.ETHYLENE
     path.parent.mkdir()
     lines = ["Time (seconds), Methane conc (ppm), Ethylene conc (ppm), sensor readings (16 channels)"]
     path.write_text("\n".join(lines + ["  ".join(f"{v:.2f}" for v in row) for row in table]) + "\n")
@@ -63,18 +63,18 @@ def test_ethylene_is_converted_once_and_mapped(published):
     test = np.arange(40) % 10 == 9
     assert np.allclose(data.train.x, table[~test, 3:]) and np.allclose(data.test.y, table[test, 1:3])
     assert np.allclose(data.train.inputs(np.arange(36), (slice(0, 16),)).mean(axis=0), 0, atol=1e-6)
-    target = ethylene.converted(directory, "ethylene")
+    target = uci.converted(directory, "ethylene")
     first = target.stat().st_mtime_ns
     datasets.prepare("ethylene", directory)
     assert target.stat().st_mtime_ns == first
-    text = directory / "ethylene" / ethylene.NAME
+    text = directory / "ethylene" / uci.ETHYLENE
     os.utime(text, ns=(1, 1))  # another file under the same name
     datasets.prepare("ethylene", directory)
     assert target.stat().st_mtime_ns != first
 
 
 def test_only_so_many_rows_are_taken(published, monkeypatch):
-    monkeypatch.setattr(ethylene, "SAMPLES", 20)
+    monkeypatch.setattr(uci, "SAMPLES", 20)
     datasets.prepare("ethylene", published[0])
     assert len(datasets.load("ethylene", published[0]).train) == 18
 
@@ -82,15 +82,15 @@ def test_only_so_many_rows_are_taken(published, monkeypatch):
 @pytest.mark.parametrize(("line", "message"), [("1 2 3\n", "has 3 columns, expected 19"), ("nan " * 19 + "\n", "holds 'nan'")])
 def test_a_damaged_ethylene_text_leaves_no_file(published, line, message):
     directory, _ = published
-    with open(directory / "ethylene" / ethylene.NAME, "a") as file:
+    with open(directory / "ethylene" / uci.ETHYLENE, "a") as file:
         file.write(line)
     with pytest.raises(ValueError, match=f"line 42 {message}"):
         datasets.prepare("ethylene", directory)
-    assert [p.name for p in (directory / "ethylene").iterdir()] == [ethylene.NAME]
+    assert [p.name for p in (directory / "ethylene").iterdir()] == [uci.ETHYLENE]
 
 
 def test_without_the_file_it_says_where_to_put_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(ethylene, "URL", "http://127.0.0.1:9/none.zip")  # nobody listens there
+    monkeypatch.setattr(uci, "URL", "http://127.0.0.1:9/none.zip")  # nobody listens there
     with pytest.raises(OSError, match="ethylene-synthetic.*no file .*/ethylene/ethylene.zip.*put it there"):
         datasets.prepare("ethylene", tmp_path)
 
@@ -98,15 +98,15 @@ def test_without_the_file_it_says_where_to_put_it(tmp_path, monkeypatch):
 def test_the_archive_gives_only_the_wanted_text(published):
     """An archive that was put there by hand, with a member that would climb out of the folder."""
     directory, table = published
-    text = directory / "ethylene" / ethylene.NAME
+    text = directory / "ethylene" / uci.ETHYLENE
     archive = directory / "ethylene" / "ethylene.zip"
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("../../climbed", "out")
-        file.write(text, ethylene.NAME)
+        file.write(text, uci.ETHYLENE)
     text.unlink()
     datasets.prepare("ethylene", directory)
     assert np.allclose(datasets.load("ethylene", directory).test.x, table[9::10, 3:])
-    assert sorted(p.name for p in (directory / "ethylene").iterdir()) == ["ethylene.h5", "ethylene.zip", ethylene.NAME]
+    assert sorted(p.name for p in (directory / "ethylene").iterdir()) == ["ethylene.h5", "ethylene.zip", uci.ETHYLENE]
     assert not list(directory.parent.rglob("climbed"))
 
 
@@ -129,11 +129,11 @@ def test_a_damaged_archive_is_named(tmp_path, content):
 
 
 def test_synthetic_ethylene_is_labelled_and_repeats(tmp_path, monkeypatch):
-    monkeypatch.setattr(ethylene, "SAMPLES", 500)
+    monkeypatch.setattr(uci, "SAMPLES", 500)
     datasets.prepare("ethylene-synthetic", tmp_path)
     data = datasets.load("ethylene-synthetic", tmp_path)
     assert data.synthetic and "synthetic" in data.name and len(data.train) == 450
-    assert np.array_equal(ethylene.synthetic(50)[0], ethylene.synthetic(50)[0])
+    assert np.array_equal(uci.synthetic(50)[0], uci.synthetic(50)[0])
 
 
 @pytest.mark.parametrize(
@@ -150,9 +150,9 @@ def test_synthetic_ethylene_is_labelled_and_repeats(tmp_path, monkeypatch):
     ],
 )
 def test_a_damaged_conversion_is_refused(tmp_path, monkeypatch, damage, message):
-    monkeypatch.setattr(ethylene, "SAMPLES", 500)
+    monkeypatch.setattr(uci, "SAMPLES", 500)
     datasets.prepare("ethylene-synthetic", tmp_path)
-    damage(ethylene.converted(tmp_path, "ethylene-synthetic"))
+    damage(uci.converted(tmp_path, "ethylene-synthetic"))
     with pytest.raises(ValueError, match=message):
         datasets.load("ethylene-synthetic", tmp_path)
 
@@ -168,6 +168,15 @@ def _drop_moments(path):
         del file.attrs["y_std"]
 
 
-def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(ValueError, match="unknown data set 'mnits': use one of airfoil"):
-        datasets.load("mnits")
+def test_an_unknown_name_lists_the_known_ones_or_what_was_meant(tmp_path):
+    (tmp_path / "houses.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "pictures").mkdir()
+    for name, message in (
+        ("mnits", "unknown data set 'mnits': did you mean mnist?"),
+        ("weather", "'weather': use one of airfoil"),
+        ("houses.csv", "did you mean table:houses.csv?"),
+        ("houses.csv,target=b", "did you mean table:houses.csv,target=b?"),
+        ("pictures", "did you mean images:pictures?"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            datasets.load(name, tmp_path)
