@@ -148,8 +148,10 @@ def read_inputs(
     if math.prod(x.shape[1:]) != math.prod(shape):
         raise ValueError(f"{name}: samples of the shape {x.shape[1:]}, and the network was trained on {shape}")
     x = x if x.shape[1:] == shape else x.reshape(len(x), *shape)
-    mean, std, *scale = (None if like[key] is None else np.array(like[key]) for key in ("x_mean", "x_std", "y_mean", "y_std"))
-    return Part(x, y, mean, std, *scale, np.dtype(dtype))  # type: ignore[arg-type]
+    of_training: dict[str, Any] = {
+        key: None if like[key] is None else np.array(like[key]) for key in ("x_mean", "x_std", "y_mean", "y_std")
+    }
+    return Part(x, y, dtype=np.dtype(dtype), **of_training)
 
 
 def _functions(name: str, folder: Path) -> Functions | list[Any]:

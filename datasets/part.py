@@ -62,15 +62,7 @@ class Part:
         return len(self.x)
 
     def inputs(self, indices: np.ndarray, block: tuple[slice, ...]) -> np.ndarray:
-        """The inputs of some samples, and of each only a block: (n, *sizes of the block).
-
-        Parameters
-        ----------
-        indices : array
-            (n,) the numbers of the samples.
-        block : tuple of slices
-            One for each dimension of a sample.
-        """
+        """The inputs of the samples `indices`, and of each only a block, slices of its dimensions: (n, *sizes of the block)."""
         index: tuple[Any, ...] = indices, *block
         x = self.x[index].astype(self.dtype, order="C")
         flat = x.reshape(len(x), math.prod(x.shape[1:]))  # a view: numbers for each channel would make loops of 3 steps

@@ -27,15 +27,8 @@ from gridgrad.nn.files.hdf5_arrays import DAMAGED, mapped, one_line, place_of
 BLOCK = 1 << 23  # bytes that are read at a time
 ROWS = 1 << 12  # texts that are read at a time
 HEADER = 1 << 17  # bytes at the beginning of an NPY file, within which its header ends
-NOT_NPY = (
-    EOFError,
-    OSError,
-    OverflowError,
-    SyntaxError,
-    TokenError,
-    TypeError,
-    ValueError,
-)  # NumPy's, for damaged files
+# what NumPy and zipfile raise for damaged files
+NOT_NPY = EOFError, OSError, OverflowError, SyntaxError, TokenError, TypeError, ValueError
 NOT_ZIP = zipfile.BadZipFile, zlib.error, EOFError, LookupError, NotImplementedError, OSError, RuntimeError, ValueError
 
 
@@ -68,11 +61,6 @@ class Stored:
     @property
     def is_of_words(self) -> bool:
         return self.dtype.kind in "US"
-
-    @property
-    def kind(self) -> str:
-        """What it holds, for messages."""
-        return "words" if self.is_of_words else str(self.dtype)
 
     @property
     def converted_type(self) -> np.dtype:
@@ -198,14 +186,11 @@ def hdf5(path):
 
 
 def of_dataset(path, name, data):
-    if h5py.check_string_dtype(data.dtype):
-        return Stored(
-            f"{path}: {name}", data.shape[1:], np.dtype("U"), partial(checked, path, name), partial(texts, path, name)
-        )
-    place, where = place_of(data, os.path.getsize(path)), f"{path}: {name}"
-    array = None if place is None or not are_numbers(data.dtype) else mapped(path, data.dtype, place, data.shape)
+    words, place = bool(h5py.check_string_dtype(data.dtype)), place_of(data, os.path.getsize(path))
+    dtype = np.dtype("U") if words else data.dtype
+    array = None if place is None or not are_numbers(dtype) else mapped(path, dtype, place, data.shape)
     count = partial(int, data.shape[0]) if array is not None else partial(checked, path, name)
-    return Stored(where, data.shape[1:], data.dtype, count, partial(hyperslabs, path, name), array)
+    return Stored(f"{path}: {name}", data.shape[1:], dtype, count, partial(hyperslabs, path, name, words), array)
 
 
 def checked(path, name):
@@ -216,22 +201,17 @@ def checked(path, name):
         return len(data)
 
 
-def hyperslabs(path, name):
-    """Yields the rows of a dataset of an HDF5 file, some at a time."""
+def hyperslabs(path, name, words):
+    """Yields the rows of a dataset of an HDF5 file, some at a time; words: with marks in place of bytes that are no UTF-8."""
     with rows.reading(path, f"{name} can not be read", "write it anew") as file:
-        yield from slices(file[os.fsencode(name)])
-
-
-def texts(path, name):
-    """Yields the rows of a dataset of texts, some at a time, with marks in place of bytes that are no UTF-8."""
-    with rows.reading(path, f"{name} can not be read", "write it anew") as file:
-        data = file[os.fsencode(name)].asstr(errors="replace")
-        for start in range(0, len(data), ROWS):
-            yield data[start : start + ROWS].astype(str)
+        data = file[os.fsencode(name)]
+        step = ROWS if words else per_block(data.shape[1:], data.dtype)
+        for start in range(0, len(data), step):
+            some = slice(start, start + step)
+            yield data.asstr(errors="replace")[some].astype(str) if words else data[some]
 
 
 def text_table(path, names=None):
-    """The table in a text, see `table_in`."""
     found = table_in(path, names)
     return {"": Stored(str(path), (found.width,), np.dtype(np.float64), found.rows, found.blocks, text=found)}
 

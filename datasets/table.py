@@ -8,6 +8,7 @@ import hashlib
 import math
 import os
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -109,28 +110,18 @@ def options(text):
 class Columns:
     """Some columns of a stored array.
 
-    place: a name for the array, which columns of the same one share. chosen: the numbers of the columns. any_word: whether
-    words that do not begin with a letter are names of classes as well, such as "<=50K".
+    place: a name for the array, which columns of the same one share. chosen: the numbers of the columns. words: tells what is
+    the name of a class, if it is a column with such names; else None.
     """
 
     array: stored.Stored
     place: str
     chosen: np.ndarray
-    any_word: bool = False
+    words: Callable[[str], bool] | None = None
 
     @property
     def names(self):
         return [self.array.columns and self.array.columns[i] or str(i) for i in self.chosen]
-
-    @property
-    def is_word(self):
-        return is_word if self.any_word else is_name
-
-    @property
-    def are_words(self):
-        """Whether it is a column with the names of classes."""
-        one, text = len(self.chosen) == 1, self.array.text
-        return one and (self.array.is_of_words or bool(text and text.has_words(self.chosen[0], self.is_word)))
 
     def in_words(self, number=None):
         """Where they are, or the one of this number among them."""
@@ -138,6 +129,13 @@ class Columns:
         return (
             f"{self.array.where}, column{'s' * (len(names) > 1)} {listed(names)}" if self.array.row_shape else self.array.where
         )
+
+
+def of_targets(array, place, chosen, any_word):
+    """The Columns with the targets. any_word: names of classes need not begin with a letter, such as "<=50K"."""
+    words, text = is_word if any_word else is_name, array.text
+    worded = len(chosen) == 1 and (array.is_of_words or text and text.has_words(chosen[0], words))
+    return Columns(array, place, chosen, words if worded else None)
 
 
 def listed(names):
@@ -176,7 +174,8 @@ class Finder:
             name = None
         found, most = next(iter(arrays.values())) if name is None else arrays[name], limits.BUDGET // 8
         if not (stored.are_numbers(found.dtype) or option == "y" and found.is_of_words and found.width == 1):
-            raise ValueError(f"{found.where}: it holds {found.kind}, no numbers; write it as numbers")
+            kind = "words" if found.is_of_words else found.dtype
+            raise ValueError(f"{found.where}: it holds {kind}, no numbers; write it as numbers")
         if not 0 < found.width <= most:
             raise ValueError(f"{found.where}: rows of the shape {found.row_shape} have no numbers, or more than {most}")
         self.paths.append(path)
@@ -188,7 +187,7 @@ class Finder:
         targets = inputs if y is None else self.array("y", y, path, arrays)
         chosen = of_target(inputs, request.target) if y is None else np.arange(targets.width)
         x = Columns(inputs, f"{half}/x", of_inputs(inputs, request, chosen if y is None else ()))
-        return x, Columns(targets, f"{half}/{'x' if y is None else 'y'}", chosen, request.kind == "labels")
+        return x, of_targets(targets, f"{half}/{'x' if y is None else 'y'}", chosen, request.kind == "labels")
 
 
 def resolve(request, directory):
@@ -288,7 +287,7 @@ def prepare(directory, name):
     request = parse(name)
     halves, paths = resolve(request, directory)
     targets = halves["train"][1]
-    names = partial(class_names, targets, request.kind) if targets.are_words else lambda: None
+    names = partial(class_names, targets, request.kind) if targets.words else lambda: None
     return request, halves, converted(directory, name, halves, paths, names, partial(survey, request))
 
 
@@ -352,14 +351,14 @@ def class_names(targets, kind):
     if kind == "values":
         raise ValueError(f"{targets.in_words()}: it holds words, which are no values: leave kind= out, or say another target=")
     if targets.array.text:
-        return targets.array.text.words(targets.chosen[0], targets.is_word, MOST_CLASSES)
+        return targets.array.text.words(targets.chosen[0], targets.words, MOST_CLASSES)
     return sorted({word for block in targets.array.blocks() for word in stored.words_in(block)})
 
 
 def convert(array, target, used, names):
     """Write the rows of a Stored to a dataset of an open file. used: the Columns of it. names: of classes, or None."""
     needed, numbers = {int(i) for columns in used for i in columns.chosen}, {name: i for i, name in enumerate(names or ())}
-    labels, done = {int(columns.chosen[0]): numbers for columns in used if columns.are_words}, 0
+    labels, done = {int(columns.chosen[0]): numbers for columns in used if columns.words}, 0
     with tqdm(total=len(target), desc="converting", unit=" rows", delay=2, disable=None) as bar:
         for block in array.text.blocks(needed, labels) if array.text else array.blocks():
             if array.is_of_words:
@@ -376,29 +375,27 @@ def convert(array, target, used, names):
 
 def survey(request, halves, names, arrays):
     """What `load` needs to know of all samples, as attributes of an HDF5 file. ValueError if they are no good."""
-    inputs, targets = halves["train"]
+    (inputs, targets), tests = halves["train"], halves["test"]
     shape, samples = sample_shape(request.shape, inputs), len(arrays["train/x"])
-    chosen, found = divide(request, samples, inputs.array.where)["train"], {}
-    for letter, columns, length in (("x", inputs, shape[-1]), ("y", targets, len(targets.chosen))):
-        moments = Moments(length)
-        for start, values in numbers_of(columns, arrays):
-            some = values if chosen is None else values[within(chosen, start, len(values))]
-            moments.add(some.reshape(-1, length))
-        found[f"{letter}_mean"], found[f"{letter}_std"] = moments.result()
-    labels = Labels(targets, arrays)
-    classes = labels.classes(request.kind, samples, names)
-    if halves["test"] is not halves["train"]:
-        for _ in numbers_of(halves["test"][0], arrays):
-            pass
-        others = Labels(halves["test"][1], arrays)
-        if classes:
-            others.check_below(classes)
-    return found | {"classes": classes} | ({"class_names": names} if names else {})
+    chosen = divide(request, samples, inputs.array.where)["train"]
+    x_mean, x_std, _ = look(inputs, arrays, chosen, shape[-1])
+    y_mean, y_std, labels = look(targets, arrays, chosen)
+    classes = labels.classes(targets, request.kind, samples, names)
+    if tests is not halves["train"]:
+        *_, others = [look(columns, arrays)[2] for columns in tests]
+        others.check_below(classes, tests[1])
+    found = {"x_mean": x_mean, "x_std": x_std, "y_mean": y_mean, "y_std": y_std, "classes": classes}
+    return found | ({"class_names": names} if names else {})
 
 
-def numbers_of(columns, arrays):
-    """Yields (number of the first row, some rows as float64). ValueError for a number that is not finite or too large."""
-    start = 0
+def look(columns, arrays, chosen=None, channels=None):
+    """(mean, deviation, Labels) of some columns. ValueError for a number that is not finite or too large.
+
+    chosen: the samples that the first two are of, (n,) that increase; None for all. channels: there are so many of the first
+    two, by default one for each column.
+    """
+    channels, labels, start = channels or len(columns.chosen), Labels(), 0
+    moments = Moments(channels)
     for block in stored.slices(arrays[columns.place]):
         values = block.reshape(len(block), -1)[:, columns.chosen].astype(np.float64)
         good = np.abs(values) < MOST  # NaN is not
@@ -407,14 +404,14 @@ def numbers_of(columns, arrays):
             what = f"{values[i, j]:g}, too large a number" if np.isfinite(values[i, j]) else "a NaN or an infinite value"
             where = f"{columns.in_words(j)}: row {start + i}"
             raise ValueError(f"{where} holds {what}; remove or mend that row (the first one is row 0)")
-        yield start, values
+        if values.shape[1] == 1:
+            labels.add(values)
+        if chosen is not None:
+            first, last = np.searchsorted(chosen, (start, start + len(block)))
+            values = values[chosen[first:last] - start]
+        moments.add(values.reshape(-1, channels))
         start += len(block)
-
-
-def within(chosen, start, count):
-    """The positions of those of the `chosen` that are among `count` rows from `start` on; chosen: (n,) that increase."""
-    first, last = np.searchsorted(chosen, (start, start + count))
-    return chosen[first:last] - start
+    return *moments.result(), labels
 
 
 class Moments:
@@ -440,29 +437,30 @@ class Moments:
 
 
 class Labels:
-    """Which whole numbers the targets are, as long as all of them are whole, and few enough to be labels."""
+    """Which whole numbers a column has, as long as all of them are whole, and few enough to be labels."""
 
-    def __init__(self, columns, arrays):
-        self.columns, self.found, self.has_fractions, self.why_not = columns, np.empty(0), False, None
-        for _, values in numbers_of(columns, arrays):
-            fractions = values[values != np.floor(values)]
-            if not self.why_not and len(columns.chosen) == 1:
-                self.found = np.union1d(self.found, values)
-                if len(self.found) > MOST_CLASSES:
-                    self.why_not = f"there are more than {MOST_CLASSES} different numbers"
-            if len(fractions):
-                self.has_fractions, self.why_not = True, f"{fractions[0]:g} is no whole number"
+    def __init__(self):
+        self.found, self.has_fractions, self.why_not = np.empty(0), False, None
 
-    def classes(self, kind, samples, names):
+    def add(self, values):
+        fractions = values[values != np.floor(values)]
+        if not self.why_not:
+            self.found = np.union1d(self.found, values)
+            if len(self.found) > MOST_CLASSES:
+                self.why_not = f"there are more than {MOST_CLASSES} different numbers"
+        if len(fractions):
+            self.has_fractions, self.why_not = True, f"{fractions[0]:g} is no whole number"
+
+    def classes(self, targets, kind, samples, names):
         """The number of classes, or 0 if the targets are values.
 
         kind: as the user says, or None. names: of the classes if they are words. ValueError if labels are said and the targets
         are not 0 to K-1, and if nothing is said and they are whole numbers, but not labels of two samples or more on average.
         """
-        count, where = len(self.found), self.columns.in_words()
-        if len(self.columns.chosen) > 1 and kind == "labels":
+        count, where, several = len(self.found), targets.in_words(), len(targets.chosen) > 1
+        if several and kind == "labels":
             raise ValueError(f"{where}: labels are one column; choose it with target=")
-        if len(self.columns.chosen) > 1 or kind == "values" or kind is None and self.has_fractions:
+        if several or kind == "values" or kind is None and self.has_fractions:
             return 0
         if not self.why_not and count > 1 and np.array_equal(self.found, np.arange(count)) and (kind or 2 * count <= samples):
             return count
@@ -477,10 +475,11 @@ class Labels:
         raise ValueError(f"{where}: whole numbers that are no labels 0 to K-1 with several samples each: {reason}; say "
                          "kind=values for a regression, or number the classes from 0 and say kind=labels")  # fmt: skip
 
-    def check_below(self, classes):
+    def check_below(self, classes, targets):
         """ValueError if there are other numbers than the labels of so many classes."""
-        if len(others := np.setdiff1d(self.found, np.arange(classes))):
-            raise ValueError(f"{self.columns.in_words()}: {others[0]:g} is none of the labels 0 to {classes - 1} to train on")
+        if classes and (self.why_not or len(np.setdiff1d(self.found, np.arange(classes)))):
+            other = self.why_not or f"{np.setdiff1d(self.found, np.arange(classes))[0]:g}"
+            raise ValueError(f"{targets.in_words()}: {other} is none of the labels 0 to {classes - 1} to train on")
 
 
 # ----- the data set
@@ -509,8 +508,8 @@ def load(directory, dtype, name):
         data = Dataset(name, *parts, "cross-entropy", int(classes), "", classes=names or [str(i) for i in range(classes)])
     else:
         data = regression(name, *pairs, "in units of the table", dtype, fitted=fitted)
-    of_inputs, of_targets = (columns.names if len(columns.array.row_shape) < 2 else None for columns in (inputs, targets))
-    return replace(data, note=said(request, halves, classes, names), input_names=of_inputs, target_names=of_targets)
+    input_names, target_names = (columns.names if len(columns.array.row_shape) < 2 else None for columns in (inputs, targets))
+    return replace(data, note=said(request, halves, classes, names), input_names=input_names, target_names=target_names)
 
 
 def mapped(path, halves):
@@ -552,28 +551,26 @@ def new_samples(directory, name, like):
     path, arrays = finder.file(request.file)
     both = request.x is None and {"x", "y"} <= arrays.keys()
     array = finder.array("x", "x" if both else request.x, path, arrays)
-    half, wanted, others = [Columns(array, "x", np.arange(array.width))], like["input_names"], like["target_names"] or []
+    inputs, targets, of_x, of_y = np.arange(array.width), None, like["input_names"], like["target_names"]
     if request.y or both:
-        targets = finder.array("y", request.y or "y", path, arrays)
-        half.append(Columns(targets, "y", np.arange(targets.width), True))
-    if wanted and len(array.row_shape) == 1 and (array.columns or array.width != len(wanted)):
-        half[0] = replace(half[0], chosen=np.array([column(array, word) for word in wanted]))
-        there = array.columns or [str(i) for i in range(array.width)]
-        if len(half) == 1 and others and all(word in there for word in others):
-            half.append(Columns(array, "x", np.array([column(array, word) for word in others]), True))
+        other = finder.array("y", request.y or "y", path, arrays)
+        targets = of_targets(other, "y", np.arange(other.width), True)
+    if of_x and len(array.row_shape) == 1 and (array.columns or array.width != len(of_x)):
+        inputs = np.array([column(array, word) for word in of_x])
+        if targets is None and of_y and set(of_y) <= set(array.columns or map(str, range(array.width))):
+            targets = of_targets(array, "x", np.array([column(array, word) for word in of_y]), True)
     outputs = () if like["classes"] else (like["outputs"],)
-    if len(half) == 2 and len(half[1].chosen) != math.prod(outputs):
-        raise ValueError(f"{half[1].in_words()}: these are not {math.prod(outputs)} targets, as in the training")
+    if targets and len(targets.chosen) != math.prod(outputs):
+        raise ValueError(f"{targets.in_words()}: these are not {math.prod(outputs)} targets, as in the training")
+    half = [Columns(array, "x", inputs), *[targets] * (targets is not None)]
 
     def examine(halves, names, arrays):
-        for columns in half[:1]:
-            list(numbers_of(columns, arrays))
-        for columns in half[1:]:
-            Labels(columns, arrays).check_below(len(names)) if names else list(numbers_of(columns, arrays))
+        for columns in half:
+            *_, labels = look(columns, arrays)
+            labels.check_below(len(names or ()) if columns is targets else 0, columns)
         return {}
 
-    key = f"new {name} {wanted} {others} {like['classes']}"
+    key = f"new {name} {of_x} {of_y} {like['classes']}"
     maps = mapped(converted(directory, key, {"new": half}, finder.paths, lambda: like["classes"], examine), {"new": half})
-    shape = tuple(like["sample_shape"]) if len(half[0].chosen) == math.prod(like["sample_shape"]) else half[0].chosen.shape
-    x, *y = (Samples(maps[columns.place], columns.chosen, shape) for columns, shape in zip(half, (shape, outputs)))
-    return x, y[0] if y else None
+    shape = tuple(like["sample_shape"]) if len(inputs) == math.prod(like["sample_shape"]) else inputs.shape
+    return Samples(maps["x"], inputs, shape), targets and Samples(maps[targets.place], targets.chosen, outputs)

@@ -78,7 +78,8 @@ TEXTS = {
         "Fortran's powers of ten": text(word=lambda value: f"{value:.9E}".replace("E", "D")),
     },
     EITHER: {
-        "'|' between": text("|"), "line ends of old Macs": text(end="\r"), "Latin-1": text(head="\xe4,b,y").decode().encode("latin-1"), "empty lines between": USUAL.replace(b"\n", b"\n\n"),
+        "'|' between": text("|"), "line ends of old Macs": text(end="\r"),
+        "Latin-1": text(head="\xe4,b,y").decode().encode("latin-1"), "empty lines between": USUAL.replace(b"\n", b"\n\n"),
         "a title above": b"my table\n" + USUAL, "years as names": text(head="2019,2020,2021"), "first empty": b"\n" + USUAL,
         "two equal names": text(head="a,a,y"), "decimal commas": text(";", word=lambda value: repr(value).replace(".", ",")),
         "digits of another script": once("٣"),
