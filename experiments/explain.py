@@ -8,7 +8,6 @@ All seconds are *predicted*: by the cost model, for the machine of the file (`pa
 `gridgrad calibrate`).
 """
 
-import re
 from functools import partial
 
 from tqdm import tqdm
@@ -18,15 +17,14 @@ from gridgrad.experiments.common.markdown import cell
 from gridgrad.experiments.common.meaning import check_grid
 from gridgrad.experiments.common.options import (
     Parser,
+    add_problem,
     check_writable,
     number,
     number_list,
-    of_parallelize,
     position_list,
     shares_of,
     user_input,
     whole,
-    whole_list,
 )
 from gridgrad.experiments.common.parallel_schemes import MOST_RANKS
 from gridgrad.experiments.common.predicted_cost import cost_on
@@ -36,7 +34,6 @@ from gridgrad.experiments.parts import explain_export, explain_pipeline
 from gridgrad.experiments.parts.explain_layers import layer_rows
 from gridgrad.experiments.parts.explain_plan import axes_in_words, why_lost
 from gridgrad.experiments.plots.pipeline import draw_pipelines, measured, predicted
-from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.choose.shares import predicted_shares
 from gridgrad.parallel.grid.process_grid import MODEL, STAGE, check_places, parse_grid
 from gridgrad.parallel.job.run import run_launcher
@@ -49,17 +46,16 @@ from gridgrad.parallel.prediction.pipeline_cost import Pipelines
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from gridgrad.parallel.prediction.planner import BATCH_SIZE, Planner
 
+SHORT = "net", "shape", "outputs", "batch_size", "ranks", "machine", "grid", "plan", "pipeline", "draw", "json", "export"
+
 
 def options():
-    parser = Parser(prog="explain", description="Print the plan that the planner chooses, what it costs, and why others lost.")
+    parser = Parser(prog="explain", description="Print the plan that the planner chooses, what it costs, and why others lost.",
+                    short=SHORT)  # fmt: skip
     add = parser.add_argument
-    add("--net", default="vgg16", help=network_names.HELP)
-    add("--shape", type=whole_list, metavar="SHAPE", help="shape of a sample: features, or HEIGHT,WIDTH,CHANNELS (default: as "
-        "published)")  # fmt: skip
-    add("--outputs", type=whole(1), help="number of classes (default: 1000 for images of 224 pixels, else 10)")
-    add("--batch-size", type=whole(1), default=BATCH_SIZE, metavar="B", help="samples in the global minibatch")
+    add_problem(parser, "vgg16", batch_size=BATCH_SIZE)
     add("--dtype", default="float32", choices=("float32", "float64"), help="type of all arrays")
-    add("--ranks", type=whole(1, MOST_RANKS), default=2, metavar="P", help=f"number of ranks, at most {MOST_RANKS}")
+    add("--ranks", type=whole(1, MOST_RANKS), default=2, metavar="P", help="number of ranks")
     add("--machine", default="cori-haswell", metavar="NAME", help=f"{machine.HELP}: {', '.join(machine.names())}")
     add("--memory", type=number(above=0), metavar="GIB", help="memory that a rank may use (default: its share of the memory "
         "of a node)")  # fmt: skip
@@ -67,11 +63,10 @@ def options():
     add("--shares", metavar="W,W,..", help="how unevenly the ranks of an axis share the work: numbers by axis, such as "
         "model=3:2,batch=2:1, or one for each rank of the one axis that has several (default: equal shares)")  # fmt: skip
     add("--speeds", type=number_list, metavar="W,W,..", help="speeds of the ranks, such as 3,2,1.5,1, where 1 is that of the "
-        "machine file: print how they would share each axis of --grid by three rules: evenly, by constant speeds, by speed as "
-        "a function of the share")  # fmt: skip
-    add("--plan", help=f"price this plan alone (default: what the planner chooses); {without_default('plan')}")
-    add("--pipeline", metavar="NAME", help="price pipelines of this schedule alone (default: what the planner chooses); "
-        f"{without_default('pipeline')}")  # fmt: skip
+        "machine file: print how they would share each axis of --grid")  # fmt: skip
+    add("--plan", help="price this plan alone (default: what the planner chooses); see gridgrad help plan")
+    add("--pipeline", metavar="NAME", help="price pipelines of this schedule alone (default: what the planner chooses); see "
+        "gridgrad help pipeline")  # fmt: skip
     add("--micro-batches", type=whole(1), metavar="M", help="parts into which a pipeline cuts a minibatch (default: what the "
         "planner chooses)")  # fmt: skip
     add("--cuts", type=position_list, metavar="N,N,..", help="positions of the layers with which new chunks of a pipeline "
@@ -86,11 +81,6 @@ def options():
         "ASTRA-sim reads")  # fmt: skip
     add("--others", type=whole(0), default=5, metavar="N", help="number of runners-up to print")
     return parser
-
-
-def without_default(name):
-    """The text of an option of train without its default, in place of which the planner chooses here."""
-    return re.sub(r" \(default: [^)]*\)", "", of_parallelize(name))
 
 
 def unequal(chosen, args):

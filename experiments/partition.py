@@ -8,7 +8,7 @@ The owners that it writes are executed by `gridgrad train --plan owners.h5`. See
 from collections import Counter
 from contextlib import suppress
 
-from gridgrad.experiments.common.options import Parser, check_writable, number, number_list, user_input, whole, whole_list
+from gridgrad.experiments.common.options import Parser, add_problem, check_writable, number, number_list, user_input, whole
 from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.parts.partition_files import check_name, read_parts, write_hypergraph
@@ -17,7 +17,6 @@ from gridgrad.nn.files.documents import AT_LEAST_0, TEXT, check, content_of
 from gridgrad.nn.files.limits import read_limited
 from gridgrad.nn.files.whole_files import written_whole
 from gridgrad.nn.network_summary import aligned
-from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.job.run import run_launcher
 from gridgrad.parallel.observe.span_observer import METHODS as METHODS_OF_LAYERS
 from gridgrad.parallel.partitioning import mt_kahypar, naive
@@ -27,15 +26,14 @@ from gridgrad.parallel.partitioning.network_hypergraph import GRAINS, OBJECTIVES
 DEFAULT = "hypergraph"
 METHODS = (DEFAULT, *naive.METHODS)
 
+SHORT = ("net", "shape", "outputs", "batch_size", "ranks", "method", "speeds", "ranks_per_node", "compare", "out")
+
 
 def options():
-    parser = Parser(prog="partition", description="Divide the filters of a network among ranks so that little has to be sent.")
+    parser = Parser(prog="partition", description="Divide the filters of a network among ranks so that little has to be sent.",
+                    short=SHORT)  # fmt: skip
     add = parser.add_argument
-    add("--net", default="vgg16", help=network_names.HELP)
-    words = "shape of a sample: features, or HEIGHT,WIDTH,CHANNELS (default: as published)"
-    add("--shape", type=whole_list, metavar="SHAPE", help=words)
-    add("--outputs", type=whole(1), help="number of classes (default: 1000 for images of 224 pixels, else 10)")
-    add("--batch-size", type=whole(1), default=32, metavar="B", help="samples in a minibatch, for the bytes that are sent")
+    add_problem(parser, "vgg16", batch_size=32)
     add("--dtype", default="float32", choices=("float32", "float64"), help="type of all arrays")
     add("--ranks", type=whole(1, 4096), default=4, metavar="P", help="number of ranks")
     words = "coarse: a filter or neuron is at one rank; fine: the channels of a filter may be at several ranks"

@@ -5,23 +5,17 @@ gridgrad summary --net resnet20 --batch-size 32 --measure
 """
 
 from gridgrad.experiments.common import layer_times
-from gridgrad.experiments.common.options import Parser, user_input, whole, whole_list
+from gridgrad.experiments.common.options import Parser, add_problem, user_input, whole
 from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.common.train_setup import sample_bytes
 from gridgrad.nn import network_summary
-from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.calibration.this_machine import memory_of_machine
 from gridgrad.parallel.job.run import run_launcher
 
 
 def options():
     parser = Parser(prog="summary", description="Print what a network is made of.")
-    parser.add_argument("--net", default="vgg16", help=network_names.HELP)
-    parser.add_argument(
-        "--shape", type=whole_list, metavar="H,W,C", help="shape of a sample (default: as published, else 32,32,3)"
-    )
-    parser.add_argument("--outputs", type=whole(1), help="number of classes (default: 1000 for images of 224 pixels, else 10)")
-    parser.add_argument("--batch-size", type=whole(1), default=1, metavar="B", help="samples in the minibatch")
+    add_problem(parser, "vgg16", batch_size=1)
     words = "train on made-up data, and print how long each layer takes and how close it is to the limits of the machine"
     parser.add_argument("--measure", action="store_true", help=words)
     words = "with --measure: how many training steps to time (default: as many as take three seconds, and at least three)"

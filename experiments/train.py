@@ -111,7 +111,12 @@ def check_network(args, ranks):
 
 
 def main():
-    args = options().parse_args()
+    for _ in training(options().parse_args()):
+        pass
+
+
+def training(args):
+    """Train as the options say. A generator that yields after each step, where another training may take its turn."""
     comm = MPI.COMM_WORLD
     say = print if comm.rank == 0 and not args.quiet else lambda *_: None
     warn = partial(print, file=sys.stderr, flush=True) if comm.rank == 0 else lambda *_: None
@@ -239,6 +244,7 @@ def main():
                 say(f"epoch {ended}: mean loss {sum(recent) / len(recent):.6f}, {seen}step {turn.step + 1} of {steps}")
                 if validation and validation.stop:
                     break
+            yield turn.step
     watched_machine = timer.watch.seen()
     flush()
     peak = report.peak_memory()  # before results are gathered

@@ -30,15 +30,15 @@ NOTED = "lr", "momentum", "nesterov", "l1", "l2", "schedule", "patience", "pipel
 def add_checkpoints(parser):
     """The options --checkpoint, --resume and what belongs to them."""
     add = parser.add_argument
-    add("--checkpoint", metavar="DIR", help="write checkpoints into this folder, which all nodes share: at the end, when "
-        "SIGTERM or SIGUSR1 comes, after which all ranks end with status 75, and as the next options say")  # fmt: skip
+    add("--checkpoint", metavar="DIR", help="write checkpoints into this folder, which all nodes share: at the end, and when "
+        "SIGTERM or SIGUSR1 ends the run, with status 75")  # fmt: skip
     add("--checkpoint-steps", type=whole(1), metavar="N", help="write one every N steps")
     add("--checkpoint-minutes", type=number(above=0), metavar="M",
         help=f"write one every M minutes (default: {MINUTES:g}, without --checkpoint-steps)")  # fmt: skip
     add("--keep", type=whole(1), metavar="K", help="keep the last K checkpoints, and with --validation the one with the lowest "
         f"loss at the last validation before it (default: {KEEP})")  # fmt: skip
-    add("--resume", metavar="DIR", help="go on from the newest whole checkpoint in this folder, on any grid; if it is the "
-        "folder of --checkpoint and has none yet, training begins")  # fmt: skip
+    add("--resume", metavar="DIR", help="go on from the newest whole checkpoint in this folder, on any grid; begin if it "
+        "is the folder of --checkpoint and has none yet")  # fmt: skip
 
 
 def check_checkpoints(args):

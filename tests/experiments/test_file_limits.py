@@ -8,9 +8,9 @@ import pytest
 
 from gridgrad.experiments import partition
 from gridgrad.experiments.common.options import user_input
-from gridgrad.experiments.launching.nodes import nodes_in
+from gridgrad.experiments.launching.start_ranks import nodes_in
 from gridgrad.experiments.papers.marques2016 import runs
-from gridgrad.experiments.parts import slurm_sites
+from gridgrad.experiments.parts import slurm_script
 from gridgrad.experiments.parts.partition_files import read_hypergraph, read_parts
 from gridgrad.experiments.plots import crossover, pipeline, predictions
 from gridgrad.experiments.scaling import records, settings
@@ -28,7 +28,7 @@ READERS = {
     "machine.json": [lambda path: machine.read(str(path))],
     "manifest.json": [lambda path: Manifest.read(path.parent)],
     "a.jsonl": [records.read, runs.read],
-    "a.toml": [settings.read, slurm_sites.read],
+    "a.toml": [settings.read, slurm_script.read_site],
     "nodes": [nodes_in],
     "a.hgr": [read_hypergraph],
     "parts": [partial(read_parts, vertices=3)],

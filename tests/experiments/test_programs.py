@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,8 @@ from gridgrad.experiments.benchmarks import bench_ranks, bench_serial
 from gridgrad.experiments.benchmarks.bench_table import row, table
 from gridgrad.experiments.benchmarks.cases import StepCase
 from gridgrad.experiments.benchmarks.rounds import in_minutes
-from gridgrad.experiments.check import load_line, problems
+from gridgrad.experiments.check import BoundRank, load_line, problems
 from gridgrad.experiments.launching.start_ranks import mpiexec
-from gridgrad.experiments.parts.check_binding import BoundRank
 from tests.experiments.common.made_up_load import BUSY, QUIET
 from tests.experiments.figures import is_figure
 from tests.experiments.programs import program
@@ -184,8 +182,17 @@ def test_the_figures_of_studies_are_drawn_from_their_results(kind, tmp_path):
     assert not (tmp_path / "other.png").exists()
 
 
-@pytest.mark.parametrize(("old", "new"), [("pruned", "study pruned"), ("trace_cost", "study trace-cost"), ("hosts", "launch")])
-def test_a_module_that_has_moved_says_its_new_name(old, new):
-    ended = subprocess.run([sys.executable, "-m", f"experiments.{old}"], capture_output=True, text=True, timeout=60)
-    assert ended.returncode == 2 and ended.stdout == "" and ended.stderr.count("\n") == 1
-    assert ended.stderr.startswith(f"python -m experiments.{old} is now `gridgrad {new}")
+def test_bash_completes_programs_options_and_choices(tmp_path):
+    script = tmp_path / "completion"
+    script.write_text(program("completion", "bash").stdout)
+    typed = {
+        "gridgrad tr": "train",
+        "gridgrad train --opt": "--optimizer",
+        "gridgrad train --optimizer adag": "adagrad",
+        "gridgrad study prot": "protocols",
+        "gridgrad plot spe": "speedup",
+        "gridgrad help pip": "pipeline",
+    }
+    lines = [f"COMP_WORDS=({words}); COMP_CWORD={words.count(' ')}; _shtab_gridgrad; echo ${{COMPREPLY[*]}}" for words in typed]
+    found = subprocess.run(["bash", "-c", "\n".join([f"source {script}", *lines])], capture_output=True, text=True)
+    assert found.stdout.splitlines() == list(typed.values()), found.stderr

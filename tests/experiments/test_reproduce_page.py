@@ -379,7 +379,11 @@ def test_a_paper_without_data_does_not_stop_the_others(tmp_path, monkeypatch):
 
 
 def test_options_that_do_not_go_together_are_refused():
-    for words, advice in (("all --full", "--long"), ("hegde2016 --long", "--full"), ("all --ranks 2", "hold 1")):
+    for words, advice in (
+        ("hegde2016 --minutes 3", "goes with all"),
+        ("hegde2016 --long", "--full"),
+        ("all --ranks 2", "hold 1"),
+    ):
         with pytest.raises(UserError, match=advice):
             reproduce.main(words.split())
 

@@ -10,7 +10,7 @@ from gridgrad.experiments import partition, plot, reproduce, slurm, sweep
 from gridgrad.experiments.common.kept_results import earlier_results, write_results
 from gridgrad.experiments.papers.grabaskas2018 import experiments as grabaskas2018
 from gridgrad.experiments.papers.marques2016 import runs as marques2016_runs
-from gridgrad.experiments.parts import slurm_sites
+from gridgrad.experiments.parts import slurm_script
 from gridgrad.experiments.parts.slurm_script import script
 from gridgrad.experiments.plots import crossover as crossover_figure
 from gridgrad.experiments.plots import pipeline
@@ -253,7 +253,7 @@ def toml():
 
 
 def sites():
-    return tuple((slurm_sites.SITES / f"{name}.toml").read_bytes() for name in ("juwels", "perlmutter", "polaris"))
+    return tuple((slurm_script.SITES / f"{name}.toml").read_bytes() for name in ("juwels", "perlmutter", "polaris"))
 
 
 FOR_EVER = b"ranks = [1000000000000000000]", b"repeats = 1000000000000", b"ranks = " + b"[" * 100_000

@@ -30,7 +30,6 @@ from gridgrad.experiments.studies.protocols.tables import document, tables
 from gridgrad.nn.optimizers import SCHEDULES, parse_schedule
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.job.run import run, run_launcher
-from gridgrad.parallel.protocols import protocol_names
 
 PROTOCOLS = (
     "sync", "powersgd:4", "local:8", "post-local:100:8", "slowmo:8:0.5", "diloco:50:lr=0.7:momentum=0.5", "easgd:4:0.2",
@@ -51,7 +50,7 @@ def options():
         "--protocols",
         default=",".join(PROTOCOLS),
         metavar="NAME,NAME,..",
-        help=f"{protocol_names.HELP}; or powersgd:R, which is {protocol_names.SYNC} with the reduction of that name",
+        help="update protocols, see gridgrad help protocol; or powersgd:R, which is sync with that reduction",
     )
     add("--straggler", type=number(least=1), default=4.0, metavar="FACTOR", help="in a second training with each protocol the "
         "last worker computes so many times as slowly")  # fmt: skip

@@ -24,7 +24,7 @@ def test_records_are_read_back_and_half_a_line_counts_as_not_written(tmp_path):
 @pytest.mark.parametrize("content", ["hello\n", "{}\n", '{"grid": "batch=1"}\n', "[]\n", '{"curves": [[]]}\n'])
 def test_what_is_no_record_is_refused(tmp_path, content):
     (tmp_path / "s.jsonl").write_text(content + records.lines(made_up.records()))
-    with pytest.raises(ValueError, match="line 1, is no report of a sweep .*: give another --out, or delete it"):
+    with pytest.raises(ValueError, match="line 1, is no report of a sweep .*: give another file"):
         records.read(tmp_path / "s.jsonl")
 
 

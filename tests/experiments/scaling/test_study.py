@@ -154,7 +154,7 @@ def test_options_that_train_does_not_take_are_refused_without_data():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"nets": ["mlp:8,relu", "vgg99"]}, "vgg99 on batch=1,model=1: unknown net 'vgg99'"),
+        ({"nets": ["mlp:8,relu", "vgg99"]}, "vgg99 on batch=1,model=1: argument --net: unknown net 'vgg99'"),
         ({"schemes": ["height"]}, "the axis height splits images"),
         ({"dtype": "float16"}, "invalid choice: 'float16'"),
         ({"dataset": "iris"}, "iris"),

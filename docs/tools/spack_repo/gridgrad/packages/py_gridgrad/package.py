@@ -31,6 +31,7 @@ class PyGridgrad(PythonPackage):
     depends_on("py-pooch@1.8:", type=("build", "run"))
     depends_on("py-psutil@6.0:", type=("build", "run"))
     depends_on("py-scipy@1.11:", type=("build", "run"))
+    depends_on("py-shtab@1.7:", type=("build", "run"))
     depends_on("py-threadpoolctl@3.5:", type=("build", "run"))
     depends_on("py-tqdm@4.66:", type=("build", "run"))
 

@@ -1,7 +1,11 @@
-"""A training step as execution traces of MLCommons Chakra, which ASTRA-sim reads (Sridharan et al. 2023).
+"""A training step as a graph of operations (`experiments/export/messages.py`) for two simulators.
 
-A rank has a file of its own: a GlobalMetadata, then a Node for each of its operations (`experiments/export/operations.py`), in
-an order in which they can be done. Its messages are written by the package mlc-chakra, whose schema they follow.
+GOAL is the text format of LogGOPSim and ATLAHS (Hoefler, Siebert and Lumsdaine 2009), of which `txt2bin` makes the binary that
+they read. Operations are `calc`, in whole nanoseconds of their predicted seconds; all collectives are messages. It has no empty
+messages: these have one byte.
+
+Execution traces of MLCommons Chakra are what ASTRA-sim reads (Sridharan et al. 2023). A rank has a file of its own: a
+GlobalMetadata, then a Node for each operation, in an order in which they can be done, written by the package mlc-chakra.
 
 | an operation            | its node                                                                                       |
 |-------------------------|------------------------------------------------------------------------------------------------|
@@ -19,13 +23,13 @@ import json
 from pathlib import Path
 
 from gridgrad.experiments.export.actions import Collective, Compute, Expect, Send
-from gridgrad.experiments.export.operations import operations
-from gridgrad.experiments.export.rounds import meetings
+from gridgrad.experiments.export.messages import meetings, operations
 from gridgrad.nn.files.whole_files import write_text, written_whole
 
+SCHEDULE = "step.goal"
+NANOSECONDS, MICROSECONDS = 1e9, 1e6  # in a second
 TRACE, GROUPS = "step.{}.et", "groups.json"
 SCHEMA = "1.0.0"  # which the traces of the package's own generator name
-MICROSECONDS = 1e6  # in a second
 INSTALL = "pip install --no-deps mlc-chakra protobuf"  # what else mlc-chakra requires is for its other programs
 KINDS = {  # of collectives: Chakra's name, and how often all ranks of a group together send the input of one
     "all-reduce": ("ALL_REDUCE", lambda ranks: 2 * (ranks - 1)),
@@ -35,7 +39,33 @@ KINDS = {  # of collectives: Chakra's name, and how often all ranks of a group t
 }
 
 
-def write(folder, actions, machine):
+def write_goal(folder, actions, machine):
+    """Write the schedule in GOAL into a folder. actions: of each rank, see `step_actions`. machine: a Machine."""
+    lists, network = meetings(actions), machine.links["network"]
+    with written_whole(Path(folder) / SCHEDULE) as beside, open(beside, "w", encoding="utf-8") as file:
+        file.write(f"// {machine.name}: LogGOPSim -L {network['alpha'] * NANOSECONDS:.0f} -o 0 -g 0 ")
+        file.write(f"-G {network['beta'] * NANOSECONDS:.4g}\n")
+        file.write(f"num_ranks {len(actions)}\n")
+        for rank, of_rank in enumerate(actions):
+            file.write(f"\nrank {rank} {{\n")
+            for number, what, requires, _ in operations(of_rank, lists[rank]):
+                file.write(f"l{number}: {in_goal(what)}\n")
+                file.writelines(f"l{number} requires l{earlier}\n" for earlier in requires)
+            file.write("}\n")
+
+
+def in_goal(what):
+    """An operation in GOAL."""
+    match what:
+        case Compute():
+            return f"calc {round(what.seconds * NANOSECONDS)}"
+        case Send():
+            return f"send {max(1, what.nbytes)}b to {what.receiver} tag {what.tag}"
+        case Expect():
+            return f"recv {max(1, what.nbytes)}b from {what.sender} tag {what.tag}"
+
+
+def write_chakra(folder, actions, machine):
     """Write the trace of each rank and the groups into a folder.
 
     actions: of each rank, see `step_actions`. machine: a Machine; the seconds of the actions have all that is needed of it.

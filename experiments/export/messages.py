@@ -1,4 +1,5 @@
-"""Collectives as messages between their ranks, for simulators that know none, or only those of all ranks.
+"""Collectives as messages between their ranks, for simulators that know none, or only those of all ranks; and what a rank does
+as operations that require earlier ones, for formats that are graphs.
 
 In one round of a collective each of its ranks sends, receives, and waits for both. There are as many rounds, and as many bytes
 from each rank, as the table of collectives says (`parallel/grid/collectives.py`), whatever the collective is:
@@ -23,16 +24,17 @@ from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
 
-from gridgrad.experiments.export.actions import Collective
+from gridgrad.experiments.export.actions import Collective, Compute, Expect, Receive, Send
 from gridgrad.parallel.grid.collectives import COLLECTIVES, rounded_up_log2
 
 OF_COLLECTIVES = 0  # the tag of all messages of collectives; those of pipelines have tags from 1
+WAIT = Compute("wait", 0.0)
 
 
 class Round(NamedTuple):
-    """What a rank sends and receives at the same time, and waits for. Both are lists of (rank, bytes)."""
+    """What a rank sends and receives at the same time, and waits for."""
 
-    sends: list
+    sends: list  # of (rank, bytes)
     receives: list
 
 
@@ -100,3 +102,50 @@ def further(distance, ranks, place, way):
 
 def paired(distance, place, way):
     return place ^ distance
+
+
+class Operation(NamedTuple):
+    number: int  # of it on its rank, from 1
+    what: object  # a Compute, Send, Expect or Collective
+    requires: tuple  # the numbers of those that must have ended before it begins
+    meeting: list | None = None  # of a Collective, those of all its ranks, in their order
+
+
+def operations(actions, lists, whole=()):
+    """Yield the Operations of a rank, in an order in which they can be done. After each round of a collective, and where a
+    message is received, a WAIT requires what is waited for; nothing waits for a Send.
+
+    actions: see `step_actions`. lists: its `meetings`. whole: the kinds of collectives that stay what they are.
+    """
+    number, last, expected = 0, (), {}
+    for one in actions:
+        match one:
+            case Compute():
+                number += 1
+                yield Operation(number, one, last)
+                last = (number,)
+            case Collective() if one.kind in whole:
+                number += 1
+                yield Operation(number, one, last, next(lists))
+                last = (number,)
+            case Collective():
+                for sends, receives in rounds(next(lists), one.place):
+                    messages = [Send(*to, OF_COLLECTIVES) for to in sends]
+                    messages += [Expect(*origin, OF_COLLECTIVES) for origin in receives]
+                    numbers = range(number + 1, number + 1 + len(messages))
+                    yield from (Operation(*message, last) for message in zip(numbers, messages, strict=True))
+                    if messages:
+                        number += len(messages) + 1
+                        yield Operation(number, WAIT, (*last, *numbers))
+                        last = (number,)
+            case Send():
+                number += 1
+                yield Operation(number, one, last)
+            case Expect():
+                number += 1
+                yield Operation(number, one, last)
+                expected[one.sender, one.tag] = number
+            case Receive():
+                number += 1
+                yield Operation(number, WAIT, (*last, expected.pop((one.sender, one.tag))))
+                last = (number,)
