@@ -177,7 +177,7 @@ def read_archive(path, form):
 
 
 def prepare_denoise(directory):
-    """Convert CIFAR-10, once, and download it if need be; by one process, before the others load."""
+    """Make it of CIFAR-10, once; by one process, before the others load."""
     prepare(directory)
     target = converted(directory, "denoise")
     source = f"{rows.attributes(converted(directory)).get('source')}, noise {NOISE}, side {SIDE}"

@@ -92,31 +92,26 @@ def survey(folder):
     for found, half in ((train, "train"), (test, "test or val")):
         if not any(found.values()):
             raise ValueError(f"{folder}: no images {half}/CLASS/*{ENDINGS[0]} (or {', '.join(ENDINGS[1:])}); put them there")
-    for label in [*train, *(label for label in test if test[label])]:
-        if not train.get(label):
-            raise ValueError(f"{folder}: no images of the class {label} in train; put some there or remove its folders")
+    if empty := [label for label in [*train, *(label for label in test if test[label])] if not train.get(label)]:
+        raise ValueError(f"{folder}: no images of the class {empty[0]} in train; put some there or remove its folders")
     numbers = {label: number for number, label in enumerate(train)}
     train, test = ([(path, numbers[label]) for label, paths in found.items() for path in paths] for found in (train, test))
     return list(numbers), {"train": train, "test": test}, left_out(others + more)
 
 
 def listing(folder, half):
-    """({class: [path relative to the folder] of HALF/CLASS/*}, [path of what else is there]), sorted, without hidden files.
-
-    A path that ends in / is a folder.
-    """
+    """({class: paths of HALF/CLASS/*}, paths of what else is there), sorted, without hidden files; folders end in /."""
 
     def entries(path):
         shown = (found for found in os.scandir(folder / path) if not found.name.startswith("."))
         return sorted(f"{path}/{found.name}" + "/" * found.is_dir() for found in shown)
 
-    classes, others = {}, []
-    for path in entries(half) if (folder / half).is_dir() else ():
-        found = entries(path[:-1]) if path.endswith("/") else [path]
-        taken = [name for name in found if name.lower().endswith(ENDINGS) and path.endswith("/")]
-        others += [name for name in found if name not in taken]
-        if path.endswith("/"):
-            classes[path.split("/")[1]] = taken
+    top = entries(half) if (folder / half).is_dir() else []
+    classes, others = {}, [path for path in top if not path.endswith("/")]
+    for path in (path for path in top if path.endswith("/")):
+        found = entries(path[:-1])
+        classes[path.split("/")[1]] = [name for name in found if name.lower().endswith(ENDINGS)]
+        others += [name for name in found if not name.lower().endswith(ENDINGS)]
     return classes, others
 
 
@@ -124,13 +119,15 @@ def left_out(paths):
     """What is not taken, in a line: how many files of which ending, and which folders; "" if there is nothing."""
     folders = [path for path in paths if path.endswith("/")]
     endings = Counter(os.path.splitext(path)[1].lower() or "without ending" for path in paths if not path.endswith("/"))
-    counts = [f"{count} {ending}" for ending, count in endings.most_common(NAMED)]
-    if len(endings) > NAMED:
-        counts.append(f"{endings.total() - sum(count for _, count in endings.most_common(NAMED))} others")
-    said = [f"files that are not taken: {', '.join(counts)}"] if endings else []
-    if folders:
-        said.append(f"folders in classes that are not taken: {', '.join(folders[:NAMED])}{', ..' * (len(folders) > NAMED)}")
-    return "; ".join(said).encode(errors="backslashreplace").decode()
+    counts, rest = endings.most_common(NAMED), endings.total() - sum(count for _, count in endings.most_common(NAMED))
+    said = [", ".join([f"{count} {ending}" for ending, count in counts] + [f"{rest} others"] * bool(rest)), listed(folders)]
+    whats = "files that are not taken", "folders in classes that are not taken"
+    text = "; ".join(f"{what}: {names}" for what, names in zip(whats, said) if names)
+    return text.encode(errors="backslashreplace").decode()
+
+
+def listed(names):
+    return ", ".join(names[:NAMED]) + ", .." * (len(names) > NAMED)
 
 
 def chunks(folder, files, size, bar):

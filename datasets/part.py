@@ -139,7 +139,7 @@ class Part:
 class Samples:
     """Some rows and columns of a mapped array, as an array of samples: indexing reads what is asked for, and little more.
 
-    array: (rows, ..). columns: the numbers, in a row, of those that a sample has; they increase. shape: of a sample.
+    array: (rows, ..). columns: the numbers, in a row, of those that a sample has. shape: of a sample.
     chosen: the numbers of the rows, or None for all.
     """
 
@@ -156,7 +156,8 @@ class Samples:
         wanted = self.columns.reshape(self.shape[1:])[tuple(block)]
         first, last = (wanted.min(), wanted.max() + 1) if wanted.size else (0, 0)
         read = self.array[samples if self.chosen is None else self.chosen[samples], first:last]
-        return read[..., wanted - first] if wanted.size != last - first else read.reshape(*read.shape[:-1], *wanted.shape)
+        in_a_row = wanted.size == last - first and (np.diff(wanted.ravel()) == 1).all()
+        return read.reshape(*read.shape[:-1], *wanted.shape) if in_a_row else read[..., wanted - first]
 
     def __array__(self, dtype=None, copy=None):
         """All samples, as NumPy asks for them."""

@@ -186,7 +186,7 @@ def hdf5(path):
 
 
 def of_dataset(path, name, data):
-    words, place = bool(h5py.check_string_dtype(data.dtype)), place_of(data, os.path.getsize(path))
+    words, place = data.dtype.kind == "O" and bool(h5py.check_string_dtype(data.dtype)), place_of(data, os.path.getsize(path))
     dtype = np.dtype("U") if words else data.dtype
     array = None if place is None or not are_numbers(dtype) else mapped(path, dtype, place, data.shape)
     count = partial(int, data.shape[0]) if array is not None else partial(checked, path, name)
@@ -208,7 +208,7 @@ def hyperslabs(path, name, words):
         step = ROWS if words else per_block(data.shape[1:], data.dtype)
         for start in range(0, len(data), step):
             some = slice(start, start + step)
-            yield data.asstr(errors="replace")[some].astype(str) if words else data[some]
+            yield data.asstr("utf-8", "replace")[some].astype(str) if words else data[some]
 
 
 def text_table(path, names=None):
