@@ -23,21 +23,18 @@ def test_airfoil_is_in_the_project(tmp_path, name, features):
     assert np.allclose(data.train.unstandardise(y), data.train.y)
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda lines: lines[:1000], "1000 rows, expected 1503"),
-        (lambda lines: [], "0 rows, expected 1503"),
-        (lambda lines: lines[:10] + ["1 2 3 4 5\n"] + lines[11:], "line 11 has 5 columns"),
-        (lambda lines: lines[:10] + ["1 2 3 nan 5 6\n"] + lines[11:], "line 11 holds 'nan'"),
-        (lambda lines: lines[:-1] + [lines[-1][:20]], "line 1503 has"),
-    ],
-)
-def test_a_damaged_airfoil_in_the_data_directory_is_named(tmp_path, damage, message):
+def test_a_damaged_airfoil_in_the_data_directory_is_named(tmp_path):
     lines = (uci.Path(uci.__file__).parent / uci.AIRFOIL).read_text().splitlines(keepends=True)
-    (tmp_path / uci.AIRFOIL).write_text("".join(damage(lines)))
-    with pytest.raises(ValueError, match=message):
-        datasets.load("airfoil", tmp_path)
+    for damaged, message in (
+        (lines[:1000], "1000 rows, expected 1503"),
+        ([], "0 rows, expected 1503"),
+        (lines[:10] + ["1 2 3 4 5\n"] + lines[11:], "line 11 has 5 columns"),
+        (lines[:10] + ["1 2 3 nan 5 6\n"] + lines[11:], "line 11 holds 'nan'"),
+        (lines[:-1] + [lines[-1][:20]], "line 1503 has"),
+    ):
+        (tmp_path / uci.AIRFOIL).write_text("".join(damaged))
+        with pytest.raises(ValueError, match=message):
+            datasets.load("airfoil", tmp_path)
 
 
 @pytest.fixture
@@ -79,14 +76,15 @@ def test_only_so_many_rows_are_taken(published, monkeypatch):
     assert len(datasets.load("ethylene", published[0]).train) == 18
 
 
-@pytest.mark.parametrize(("line", "message"), [("1 2 3\n", "has 3 columns, expected 19"), ("nan " * 19 + "\n", "holds 'nan'")])
-def test_a_damaged_ethylene_text_leaves_no_file(published, line, message):
+def test_a_damaged_ethylene_text_leaves_no_file(published):
     directory, _ = published
-    with open(directory / "ethylene" / uci.ETHYLENE, "a") as file:
-        file.write(line)
-    with pytest.raises(ValueError, match=f"line 42 {message}"):
-        datasets.prepare("ethylene", directory)
-    assert [p.name for p in (directory / "ethylene").iterdir()] == [uci.ETHYLENE]
+    text = directory / "ethylene" / uci.ETHYLENE
+    content = text.read_text()
+    for line, message in (("1 2 3\n", "has 3 columns, expected 19"), ("nan " * 19 + "\n", "holds 'nan'")):
+        text.write_text(content + line)
+        with pytest.raises(ValueError, match=f"line 42 {message}"):
+            datasets.prepare("ethylene", directory)
+        assert [*text.parent.iterdir()] == [text]
 
 
 def test_without_the_file_it_says_where_to_put_it(tmp_path, monkeypatch):
@@ -110,22 +108,18 @@ def test_the_archive_gives_only_the_wanted_text(published):
     assert not list(directory.parent.rglob("climbed"))
 
 
-@pytest.mark.parametrize("content", [b"no archive", None])
-def test_a_damaged_archive_is_named(tmp_path, content):
+def test_a_damaged_archive_is_named(tmp_path):
     archive = tmp_path / "ethylene" / "ethylene.zip"
     archive.parent.mkdir()
-    if content is None:
-        with zipfile.ZipFile(archive, "w") as file:
-            file.writestr("something else", "")
-    else:
-        archive.write_bytes(content)
-    with pytest.raises(ValueError, match="ethylene.zip: damaged, or without ethylene_methane.txt"):
-        datasets.prepare("ethylene", tmp_path)
-    assert [p.name for p in archive.parent.iterdir()] == ["ethylene.zip"]
-    archive.unlink()
-    os.mkfifo(archive)
-    with pytest.raises(ValueError, match="ethylene.zip: damaged, .*no ordinary file"):
-        datasets.prepare("ethylene", tmp_path)
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("something else", "")
+    for content in (archive.read_bytes(), b"no archive", None):
+        archive.unlink()
+        archive.write_bytes(content) if content else os.mkfifo(archive)
+        message = "damaged, or without ethylene_methane.txt" if content else "damaged, .*no ordinary file"
+        with pytest.raises(ValueError, match=f"ethylene.zip: {message}"):
+            datasets.prepare("ethylene", tmp_path)
+        assert [*archive.parent.iterdir()] == [archive]
 
 
 def test_synthetic_ethylene_is_labelled_and_repeats(tmp_path, monkeypatch):
@@ -136,36 +130,32 @@ def test_synthetic_ethylene_is_labelled_and_repeats(tmp_path, monkeypatch):
     assert np.array_equal(uci.synthetic(50)[0], uci.synthetic(50)[0])
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda p: p.write_bytes(p.read_bytes()[:2000]), "damaged or not HDF5|no data set"),
-        (lambda p: p.write_bytes(b"hello"), "damaged or not HDF5|no data set"),
-        (lambda p: h5py.File(p, "w").close(), "no data set"),
-        (lambda p: _rewrite(p, np.zeros((3, 5), np.float32)), "not contiguous rows of 16 float32"),
-        (lambda p: _rewrite(p, np.zeros((3, 16))), "not contiguous rows of 16 float32"),
-        (lambda p: _rewrite(p, np.zeros((30, 16), np.float32), chunks=(10, 16)), "not contiguous"),
-        (lambda p: _rewrite(p, np.zeros((30, 16), np.float32)), "30 inputs but 450 targets"),
-        (lambda p: _drop_moments(p), "y_std is missing or damaged"),
-    ],
-)
-def test_a_damaged_conversion_is_refused(tmp_path, monkeypatch, damage, message):
+def test_a_damaged_conversion_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(uci, "SAMPLES", 500)
     datasets.prepare("ethylene-synthetic", tmp_path)
-    damage(uci.converted(tmp_path, "ethylene-synthetic"))
-    with pytest.raises(ValueError, match=message):
-        datasets.load("ethylene-synthetic", tmp_path)
+    path = uci.converted(tmp_path, "ethylene-synthetic")
+    content = path.read_bytes()
 
+    def rewrite(array, **options):
+        with h5py.File(path, "a") as file:
+            del file["train/x"], file.attrs["y_std"]
+            if array is not None:
+                file.create_dataset("train/x", data=array, **options)
 
-def _rewrite(path, array, **options):
-    with h5py.File(path, "a") as file:
-        del file["train/x"]
-        file.create_dataset("train/x", data=array, **options)
-
-
-def _drop_moments(path):
-    with h5py.File(path, "a") as file:
-        del file.attrs["y_std"]
+    for damage, message in (
+        (lambda: path.write_bytes(content[:2000]), "damaged or not HDF5|no data set"),
+        (lambda: path.write_bytes(b"hello"), "damaged or not HDF5|no data set"),
+        (lambda: rewrite(None), "no data set"),
+        (lambda: rewrite(np.zeros((3, 5), np.float32)), "not contiguous rows of 16 float32"),
+        (lambda: rewrite(np.zeros((3, 16))), "not contiguous rows of 16 float32"),
+        (lambda: rewrite(np.zeros((30, 16), np.float32), chunks=(10, 16)), "not contiguous"),
+        (lambda: rewrite(np.zeros((30, 16), np.float32)), "30 inputs but 450 targets"),
+        (lambda: rewrite(np.zeros((450, 16), np.float32)), "y_std is missing or damaged"),
+    ):
+        path.write_bytes(content)
+        damage()
+        with pytest.raises(ValueError, match=message):
+            datasets.load("ethylene-synthetic", tmp_path)
 
 
 def test_an_unknown_name_lists_the_known_ones_or_what_was_meant(tmp_path):

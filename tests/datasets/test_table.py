@@ -431,24 +431,21 @@ def test_columns_may_be_images(folder):
         assert np.allclose(everything(data.reshaped((24,)).train)[0], inputs.reshape(24, 24))
 
 
-@pytest.mark.parametrize(
-    ("targets", "option", "classes"),
-    [
-        (np.arange(ROWS) % 4, "", 4),
-        (np.arange(ROWS) % 4, ",kind=values", 0),
-        (np.arange(ROWS) / 4, "", 0),
-        (np.arange(ROWS) * 1000, ",kind=values", 0),
-        (np.arange(ROWS), ",kind=labels", ROWS),
-        (np.arange(ROWS) % 2 == 1, "", 2),
-    ],
-)
-def test_what_the_targets_were_taken_for_is_said(folder, numbers, targets, option, classes):
-    np.savez(folder / "t.npz", x=numbers, y=targets)
-    data = load(f"t.npz{option}")
-    assert (data.loss, data.outputs) == (("cross-entropy", classes) if classes else ("mse", 1))
-    assert f"t.npz: y, taken as {f'{classes} labels' if classes else 'values'}" in data.note
-    assert ("say kind=values" in data.note) == bool(classes and not option)
-    assert ("inputs and targets are standardised by" in data.note) == (not classes)
+TARGETS = [
+    (np.arange(ROWS) % 4, "", 4), (np.arange(ROWS) % 4, ",kind=values", 0), (np.arange(ROWS) / 4, "", 0),
+    (np.arange(ROWS) * 1000, ",kind=values", 0), (np.arange(ROWS), ",kind=labels", ROWS), (np.arange(ROWS) % 2 == 1, "", 2),
+]  # fmt: skip
+
+
+def test_what_the_targets_were_taken_for_is_said(folder, numbers):
+    for targets, option, classes in TARGETS:
+        np.savez(folder / "t.npz", x=numbers, y=targets)
+        data = load(f"t.npz{option}")
+        assert (data.loss, data.outputs) == (("cross-entropy", classes) if classes else ("mse", 1))
+        assert data.classes == ([str(i) for i in range(classes)] if classes else None)
+        assert f"t.npz: y, taken as {f'{classes} labels' if classes else 'values'}" in data.note
+        assert ("say kind=values" in data.note) == bool(classes and not option)
+        assert ("inputs and targets are standardised by" in data.note) == (not classes)
 
 
 def test_a_fraction_behind_many_whole_numbers_is_seen(folder, monkeypatch):
@@ -668,6 +665,30 @@ def test_numbers_that_float32_can_not_tell_apart_are_refused(folder, numbers):
     np.save(folder / "t.npy", numbers / 1e9 * [1, 1, 1, 1e-40])
     with pytest.raises(ValueError, match="subtract an offset or scale them"):
         load("t.npy")
+
+
+BAD_LINES = {
+    "1 2": "line 6 has 2 columns, expected 3", "1 2 3 4": "line 6 has 4 columns", "1 inf 3": "line 6 holds 'inf', in column 1",
+    "1 1e400 3": "line 6 holds '1e400'", "1 2023_1 3": "line 6 holds '2023_1'", "1 \uff11 3": "line 6 holds '\uff11'",
+    "1 0x1p3 3": "line 6 holds '0x1p3'", "1 \x00\xff 3": "line 6 holds '.*', in column 1",
+    "1 2\n1 2 3 4": "line 6 has 2 columns",
+}  # fmt: skip
+
+
+def test_texts_are_read_as_numpy_would_and_bad_lines_are_named(folder, numbers, monkeypatch):
+    monkeypatch.setattr(text, "CHUNK", 4)
+    path = folder / "t.txt"
+    path.write_text("a header\n" + "".join(f"{i} {i / 2}\t{-i}\r\n" for i in range(8)) + "\n")
+    assert text.read_table(path, 3, skip=1).tolist() == [[i, i / 2, -i] for i in range(8)]
+    assert len(text.read_table(path, 3, skip=1, most=4)) == 4
+    path.write_text("\n".join(" ".join(map(repr, row)) for row in numbers.tolist()))
+    assert np.array_equal(text.read_table(path, 4), numbers)
+    path.write_text("")
+    assert text.read_table(path, 3).shape == (0, 3)
+    for line, message in BAD_LINES.items():
+        path.write_text("1 2 3\n" * 5 + line + "\n" + "1 2 3\n")
+        with pytest.raises(ValueError, match=message):
+            text.read_table(path, 3)
 
 
 def test_what_nobody_has_prepared_is_named(folder):
