@@ -121,9 +121,11 @@ def prepare(directory):
     if rows.is_current(target, version):
         return
     # There is no published checksum of a single file: in a folder, lengths and labels are all that can be checked.
-    contents = read_folder(path, form.names) if path.is_dir() else read_archive(path, form)
-    batches = {name: form.parse(path / name, content) for name, content in contents}
-    *train, test = [batches[name] for name in form.names]
+    for name in form.names if path.is_dir() else ():
+        if (path / name).stat().st_size > LARGEST:
+            raise ValueError(f"{path / name}: larger than any published file; fetch it anew")
+    contents = {} if path.is_dir() else read_archive(path, form)
+    *train, test = [form.parse(path / name, contents[name] if contents else (path / name).read_bytes()) for name in form.names]
     halves = {half: (sum(len(labels) for _, labels in chunks), chunks) for half, chunks in (("train", train), ("test", [test]))}
     rows.write_images(target, version, CLASSES, SHAPE, halves)
 
@@ -147,19 +149,8 @@ def locate(directory):
     return None
 
 
-def read_folder(folder, names):
-    """Yields (name, content) of these files; ValueError for one that is too large."""
-    for name in names:
-        if (folder / name).stat().st_size > LARGEST:
-            raise ValueError(f"{folder / name}: larger than any published file; fetch it anew")
-        yield name, (folder / name).read_bytes()
-
-
 def read_archive(path, form):
-    """[(name, content)] of the wanted files in a published archive; ValueError if it is any other.
-
-    They are read into memory and recognised by their whole published names, so no member is written anywhere.
-    """
+    """{name: content} of the wanted files in a published archive, known by their whole names: none is written anywhere."""
     with open(path, "rb", opener=limits.ordinary) as file:
         if hashlib.file_digest(file, "md5").hexdigest() != form.checksum:
             raise ValueError(f"{path}: the checksum differs from that of the published file; delete it and fetch it anew")
@@ -173,7 +164,7 @@ def read_archive(path, form):
         raise ValueError(f"{path}: truncated or damaged archive ({error}); delete it and fetch it anew") from None
     if missing := [name for name in wanted if wanted[name] not in contents]:
         raise ValueError(f"{path}: without a regular file {missing[0]} of a published size; delete it and fetch it anew")
-    return list(contents.items())
+    return contents
 
 
 def prepare_denoise(directory):
@@ -190,7 +181,8 @@ def prepare_denoise(directory):
     with rows.creating(target, arrays) as file:
         for half, part in halves.items():
             for start in range(0, 4 * len(part), CHUNK):
-                grey = quarters(part.x[start // 4 : (start + CHUNK) // 4].mean(axis=3))
+                whole = np.rint(part.x[start // 4 : (start + CHUNK) // 4].mean(axis=3)).reshape(-1, 2, SIDE, 2, SIDE)
+                grey = whole.transpose(0, 1, 3, 2, 4).reshape(-1, QUARTER)  # the quarters of each image, one after another
                 noisy = np.clip(np.rint(grey + NOISE * random.standard_normal(grey.shape)), 0, 255)
                 for name, images in (("x", noisy), ("y", grey)):
                     images = images.astype(np.uint8)
@@ -200,11 +192,6 @@ def prepare_denoise(directory):
         for name, of_pixels in moments.items():
             file.attrs[f"{name}_mean"], file.attrs[f"{name}_std"] = of_pixels.result()
         file.attrs["source"] = source
-
-
-def quarters(grey):
-    """(4 n, 256): the four quarters of each image, one after another, in whole grey levels. grey: (n, 32, 32)."""
-    return np.rint(grey).reshape(-1, 2, SIDE, 2, SIDE).transpose(0, 1, 3, 2, 4).reshape(-1, QUARTER)
 
 
 def load_denoise(directory, dtype, name="denoise"):

@@ -42,10 +42,7 @@ def parse(name):
 
 
 def prepare(directory, name):
-    """Convert the folder (a path, or one in the data directory) to HDF5, once; by one process, before the others load.
-
-    OSError if there is no such folder; ValueError naming what is wrong with it, or the files in it that are no images.
-    """
+    """Convert the folder (a path, or one in the data directory) to HDF5, once; by one process, before the others load."""
     text, size = parse(name)
     folder, target = located(directory, text), converted(directory, name)
     if not folder.is_dir():
@@ -83,10 +80,7 @@ def converted(directory, name):
 
 
 def survey(folder):
-    """(classes, files, note): names in order, {"train" or "test": [(path relative to the folder, label)]}, what is not taken.
-
-    ValueError if there is nothing to train on or to test, or for a class without training images.
-    """
+    """(classes, files, note): names in order, {"train" or "test": [(path in the folder, label)]}, what is not taken."""
     (train, others), *tests = (listing(folder, half) for half in ("train", "test", "val"))
     test, more = next((found for found in tests if any(found[0].values())), ({}, []))  # ImageNet has its labels in val alone
     for found, half in ((train, "train"), (test, "test or val")):
@@ -131,10 +125,7 @@ def listed(names):
 
 
 def chunks(folder, files, size, bar):
-    """Yields (images, labels) of (path, label) pairs, in order, decoded by threads.
-
-    ValueError at the end, when all damaged files are known, if there are any.
-    """
+    """Yields (images, labels) of (path, label) pairs, in order, decoded by threads; in the end, ValueError for damaged ones."""
     damaged, step = [], max(1, min(CHUNK, limits.BUDGET // (6 * size**2)))  # there are two of each while they are stacked
     with ThreadPoolExecutor(THREADS) as pool:
         for start in range(0, len(files), step):

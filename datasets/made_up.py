@@ -60,10 +60,7 @@ def load(directory, dtype, name):
 
 
 class Made:
-    """An array whose numbers are made where it is indexed.
-
-    start: the global index of its first sample. make: gives whole samples, (n, ..), of an array of n global indices.
-    """
+    """An array whose samples are made by `make`, of their global indices from `start` on, when it is indexed."""
 
     def __init__(self, shape, start, make):
         self.shape, self.start, self.make, self.dtype = shape, start, make, make(np.arange(1)).dtype

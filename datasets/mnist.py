@@ -80,10 +80,7 @@ def packed_sum(path):
 
 
 def load(directory, dtype, name="mnist"):
-    """The Dataset: images of (28, 28, 1) pixels, standardised by the mean and deviation of all training pixels; labels 0 to 9.
-
-    ValueError, naming the file, if one is not IDX, is cut short, or does not fit the others.
-    """
+    """The Dataset: images of (28, 28, 1) pixels, standardised by the moments of all training pixels; labels 0 to 9."""
     parts, moments = [], None
     for half in LENGTHS:
         x_path, y_path = (locate(directory, f"{half}-{kind}", name) for kind in ("images-idx3-ubyte", "labels-idx1-ubyte"))
@@ -122,10 +119,7 @@ def read_bytes(path):
 
 
 def parse_idx(path, content):
-    """The array of unsigned bytes of an IDX file; ValueError for a wrong magic number or a wrong length.
-
-    Two zero bytes, the type (8: unsigned byte), the number of dimensions, their sizes (big-endian), the data.
-    """
+    """The bytes of an IDX file: two zeros, the type (8), the number of dimensions, their sizes, the data."""
     if len(content) < 4 or content[:3] != b"\0\0\x08" or not 1 <= content[3] <= 3:
         raise ValueError(f"{path}: wrong magic number {content[:4].hex()}: not an IDX file of unsigned bytes")
     start = 4 + 4 * content[3]

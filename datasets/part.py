@@ -139,8 +139,7 @@ class Part:
 class Samples:
     """Some rows and columns of a mapped array, as an array of samples: indexing reads what is asked for, and little more.
 
-    array: (rows, ..). columns: the numbers, in a row, of those that a sample has. shape: of a sample.
-    chosen: the numbers of the rows, or None for all.
+    columns: the numbers, in a row, of those of a sample, which has this shape. chosen: of the rows, or None for all.
     """
 
     def __init__(self, array, columns, shape, chosen=None):
@@ -235,10 +234,9 @@ class Dataset:
         return replace(self, train=self.train.outline(), test=self.test.outline())
 
     def description(self) -> dict[str, Any]:
-        """What is kept with a trained network, so that `read_inputs` reads new samples for it: text, numbers and lists.
+        """What is kept with a trained network, so that `read_inputs` reads new samples for it: names, shape, moments.
 
-        It has "name", "loss", "outputs", "units", "classes", "input_names", "target_names", "sample_shape", and the "x_mean",
-        "x_std", "y_mean" and "y_std" of the training samples. Take it before the data set is reshaped.
+        It is made of text, numbers and lists. Take it before the data set is reshaped.
         """
         names = "name", "loss", "outputs", "units", "classes", "input_names", "target_names"
         moments = {name: getattr(self.train, name) for name in ("x_mean", "x_std", "y_mean", "y_std")}
@@ -254,10 +252,7 @@ def moments(x):
 
 
 def regression(name, train, test, units, dtype, synthetic=False, fitted=None):
-    """A Dataset of (x, y) pairs of arrays, standardised by the training pair.
-
-    fitted: (x_mean, x_std, y_mean, y_std) if they are known already.
-    """
+    """A Dataset of (x, y) pairs of arrays. fitted: (x_mean, x_std, y_mean, y_std), by default those of the training pair."""
     x_mean, x_std, y_mean, y_std = fitted or (*moments(train[0]), *moments(train[1]))
     parts = [Part(x, y, x_mean, x_std, y_mean, y_std, dtype) for x, y in (train, test)]
     return Dataset(name, *parts, "mse", train[1].shape[1], units, synthetic)

@@ -28,9 +28,9 @@ class DataNotWritten(NotWritten):
 
 @contextlib.contextmanager
 def creating(path, arrays):
-    """An open HDF5 file to fill, for arrays that do not fit the memory; it appears at `path` whole or not at all.
+    """An open HDF5 file to fill, with {name: (shape, type)} of arrays; it appears at `path` whole or not at all.
 
-    arrays: {name: (shape, type)} of those that it has. NotWritten, at once, if the disk has no room for them.
+    NotWritten, at once, if the disk has no room for the arrays, which may not fit the memory.
     """
     # earlier formats take no attributes above 64 KB, such as the names of many classes; nobody else knows the file that is made
     options = {"libver": "v110", "locking": False}
@@ -95,10 +95,7 @@ def texts(path, name, count=None):
 
 
 def map_rows(path, name, shape, dtype=np.float32):
-    """A read-only map of the data set `name`: rows of the given shape, (rows, *shape).
-
-    OSError if there is no file; ValueError if it lacks them, or holds them with another shape, type or layout.
-    """
+    """A read-only map of the data set `name`, (rows, *shape); ValueError if it has another shape, type or layout."""
     check_there(path)
     with reading(path, f"no data set {name}", ANEW) as file:
         data = file[name]
@@ -145,8 +142,7 @@ class ChannelMoments:
 def write_images(path, source, classes, shape, halves, note=""):
     """Write all images and labels, a chunk at a time, with the moments of the training images.
 
-    source: as `is_current` compares it. classes: names, in the order of the labels. shape: of an image. halves: {"train" or
-    "test": (number of images, iterable of (images, labels))}. note: of the Dataset.
+    shape: of an image. halves: {"train" or "test": (number of images, iterable of (images, labels))}. note: of the Dataset.
     """
     moments = ChannelMoments(shape[-1])
     arrays = {f"{half}/x": ((count, *shape), np.uint8) for half, (count, _) in halves.items()}

@@ -34,11 +34,9 @@ NOT_ZIP = zipfile.BadZipFile, zlib.error, EOFError, LookupError, NotImplementedE
 
 @dataclass(frozen=True)
 class Stored:
-    """An array in a file.
+    """An array in a file, `where` for messages: `count()` gives the number of its rows, and `blocks()` some rows at a time.
 
-    where: the file, and the array in it, for messages. row_shape: of one row. dtype: of its numbers. count: gives the number
-    of rows, for which a text must be read. blocks: gives an iterator of all rows, some at a time. map: the array itself,
-    mapped, or None. text: of a text, whose columns may have names and words.
+    map: the array itself, mapped, or None. text: of a text, whose columns may have names and words.
     """
 
     where: str
@@ -69,10 +67,7 @@ class Stored:
 
 
 def read(path: Path, names: str | None = None) -> dict[str, Stored]:
-    """{name: array} of what is in a file; the name is "" where a file holds one array without a name. names: of `table_in`.
-
-    ValueError if the file is damaged, or its name has another ending than those of FORMATS.
-    """
+    """{name: array} of what is in a file; the name is "" where it holds one array without a name. names: of `table_in`."""
     if path.suffix.lower() not in FORMATS:
         raise ValueError(f"{path}: of none of the formats {', '.join(FORMATS)}, which the end of its name says")
     return text_table(path, names) if is_text(path) else FORMATS[path.suffix.lower()](path)

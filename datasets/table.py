@@ -108,10 +108,9 @@ def options(text):
 
 @dataclass(frozen=True)
 class Columns:
-    """Some columns of a stored array.
+    """Some columns, by number, of a stored array, which has a name of its own: the place.
 
-    place: a name for the array, which columns of the same one share. chosen: the numbers of the columns. words: tells what is
-    the name of a class, if it is a column with such names; else None.
+    words: tells what is the name of a class, if it is a column with such names; else None.
     """
 
     array: stored.Stored
@@ -185,16 +184,15 @@ class Finder:
         """(inputs, targets), the Columns of the samples to train on or to test. x, y: names of two arrays, or None."""
         inputs, request = self.array("x", x, path, arrays), self.request
         targets = inputs if y is None else self.array("y", y, path, arrays)
-        chosen = of_target(inputs, request.target) if y is None else np.arange(targets.width)
+        if y is None and (len(inputs.row_shape) != 1 or inputs.width < 2):
+            raise ValueError(f"{inputs.where}: rows of the shape {inputs.row_shape} have no column for a target; say y=")
+        chosen = named("target", inputs, request.target or "-1") if y is None else np.arange(targets.width)
         x = Columns(inputs, f"{half}/x", of_inputs(inputs, request, chosen if y is None else ()))
         return x, of_targets(targets, f"{half}/{'x' if y is None else 'y'}", chosen, request.kind == "labels")
 
 
 def resolve(request, directory):
-    """({"train": (inputs, targets), "test": ..}, paths of all files); one pair twice where a share of it is for testing.
-
-    OSError for a file that is not there; ValueError for an array or a column that is not, or if they do not fit together.
-    """
+    """({"train": (inputs, targets), "test": ..}, paths of all files); one pair twice where a share of it is for testing."""
     finder = Finder(request, directory)
     path, arrays = finder.file(request.file)
     x, y, test_y = request.x, request.y, request.test_y
@@ -216,13 +214,6 @@ def resolve(request, directory):
         if (ours.array.width, ours.array.columns) != (theirs.array.width, theirs.array.columns):
             raise ValueError(f"{theirs.array.where}: for testing, its columns are not those of {ours.array.where}")
     return {"train": train, "test": test}, finder.paths
-
-
-def of_target(array, target):
-    """The numbers of the columns that are targets, which increase: those that are named, by default the last one."""
-    if len(array.row_shape) != 1 or array.width < 2:
-        raise ValueError(f"{array.where}: rows of the shape {array.row_shape} have no column for a target; say y=")
-    return named("target", array, target) if target else np.array([array.width - 1])
 
 
 def of_inputs(array, request, targets):
@@ -261,10 +252,7 @@ def column(array, word):
 
 
 def sample_shape(asked, inputs):
-    """The shape of a sample: `asked` if it is not None, else that of a row. ValueError if that has another size, or is neither.
-
-    inputs: Columns.
-    """
+    """The shape of a sample: `asked` if it is not None, else that of a row of the Columns `inputs`."""
     features = len(inputs.chosen)
     shape = asked or (features == inputs.array.width and inputs.array.row_shape) or (features,)
     if math.prod(shape) != features or len(shape) not in (1, 3):
@@ -281,8 +269,7 @@ def sample_shape(asked, inputs):
 def prepare(directory, name):
     """Read all samples, once, and convert those that can not be mapped; by one process, before the others load.
 
-    Returns (the TableName, the halves of `resolve`, the path of the file that was written). OSError if there is no such file;
-    ValueError naming what is wrong with it.
+    Returns (the TableName, the halves of `resolve`, the path of the file that was written).
     """
     request = parse(name)
     halves, paths = resolve(request, directory)
@@ -294,15 +281,22 @@ def prepare(directory, name):
 def converted(directory, key, halves, paths, find_names, examine):
     """The path of the HDF5 file with the arrays that can not be mapped where they lie, and what `examine` finds in all arrays.
 
-    key: a text that tells this from other ways to read the files at `paths`. find_names: gives the names of classes that are
-    words. examine: a function of the halves, those names, and {place: array or dataset of an open HDF5 file}.
+    key: tells this from other ways to read the files at `paths`. find_names: gives the names of classes that are words.
     """
     digest = hashlib.sha256(os.fsencode(" ".join(map(str, [READING, *paths, key])))).hexdigest()[:16]
     short = re.sub("[^\\w.-]", "_", paths[0].stem, flags=re.ASCII)[:100]  # file systems have a limit, and not all take any byte
     target, version = directory / "tables" / f"{short}-{digest}.h5", fingerprint("", paths)
     if rows.is_current(target, version):
         return target
-    counts, names = count(halves), find_names()
+    counts = {place: array.count() for place, array in placed(halves).items()}
+    for inputs, *targets in halves.values():
+        found, others = counts[inputs.place], [counts[columns.place] for columns in targets]
+        if others and others[0] != found:
+            there = f"{others[0]} targets in {targets[0].array.where}"
+            raise ValueError(f"{inputs.array.where}: {found} inputs, but {there}")
+        if not found:
+            raise ValueError(f"{inputs.array.where}: it has no rows, and so no samples")
+    names = find_names()
     others = {place: array for place, array in placed(halves).items() if array.map is None}
     outline = {place: ((counts[place], *array.row_shape), array.converted_type) for place, array in others.items()}
     with rows.creating(target, outline) as file:
@@ -319,24 +313,8 @@ def placed(halves):
     return {columns.place: columns.array for half in halves.values() for columns in half}
 
 
-def count(halves):
-    """{place: number of rows}. ValueError if inputs and targets are not as many, or too few to train and test."""
-    counts = {place: array.count() for place, array in placed(halves).items()}
-    for inputs, *targets in halves.values():
-        found = counts[inputs.place]
-        if targets and found != counts[targets[0].place]:
-            there = f"{counts[targets[0].place]} targets in {targets[0].array.where}"
-            raise ValueError(f"{inputs.array.where}: {found} inputs, but {there}")
-        if not found:
-            raise ValueError(f"{inputs.array.where}: it has no rows, and so no samples")
-    return counts
-
-
 def divide(request, samples, where):
-    """{"train": .., "test": ..}: which of the samples in the first file are for what, an increasing index array; None for all.
-
-    ValueError if there are too few.
-    """
+    """{"train": .., "test": ..}: which of the samples in the first file are for what, increasing numbers; None for all."""
     if not isinstance(request.test, float):
         return {"train": None, "test": None}
     tests, share = round(request.test * samples), f"{request.test:g} of {samples}"
@@ -391,8 +369,7 @@ def survey(request, halves, names, arrays):
 def look(columns, arrays, chosen=None, channels=None):
     """(mean, deviation, Labels) of some columns. ValueError for a number that is not finite or too large.
 
-    chosen: the samples that the first two are of, (n,) that increase; None for all. channels: there are so many of the first
-    two, by default one for each column.
+    chosen: the samples that the first two are of, which increase; None for all. channels: their length.
     """
     channels, labels, start = channels or len(columns.chosen), Labels(), 0
     moments = Moments(channels)
@@ -452,10 +429,9 @@ class Labels:
             self.has_fractions, self.why_not = True, f"{fractions[0]:g} is no whole number"
 
     def classes(self, targets, kind, samples, names):
-        """The number of classes, or 0 if the targets are values.
+        """The number of classes, or 0 if the targets are values: labels are 0 to K-1, with two samples or more on average.
 
-        kind: as the user says, or None. names: of the classes if they are words. ValueError if labels are said and the targets
-        are not 0 to K-1, and if nothing is said and they are whole numbers, but not labels of two samples or more on average.
+        kind: as the user says, or None. names: of the classes if they are words.
         """
         count, where, several = len(self.found), targets.in_words(), len(targets.chosen) > 1
         if several and kind == "labels":

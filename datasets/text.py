@@ -31,10 +31,9 @@ UNNAMED = "a sample (add names=yes if it names the columns)"
 
 @dataclass(frozen=True)
 class Text:
-    """A table in a text file.
+    """A table in a text file: `width` columns with the delimiter between them, None for white space; `skip` lines in front.
 
-    delimiter: between two words, None for white space. width: how many columns. names: theirs, or None. skip: lines in front of
-    the samples. head: the words of the first samples. note: what was guessed, for the user.
+    names: of the columns, or None. head: the words of the first samples. note: what was guessed, for the user.
     """
 
     path: Path
@@ -161,10 +160,7 @@ def read_table(path, columns, skip=0, most=None):
 
 @contextmanager
 def opened(path, skip=0):
-    """The lines of a text behind some, in UTF-8, or UTF-16 with its mark; other bytes become marks that are no numbers.
-
-    ValueError for a line that is too long.
-    """
+    """The lines of a text behind some, in UTF-8, or UTF-16 with its mark; other bytes become marks that are no numbers."""
     with open(path, "rb", opener=limits.ordinary) as file:
         wide = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
     with open(path, encoding="utf-16" if wide else "utf-8-sig", errors="replace", opener=limits.ordinary) as file:

@@ -36,10 +36,7 @@ def prepare_airfoil(directory):
 
 
 def load_airfoil(directory, dtype, name="airfoil"):
-    """The Dataset; a file of the published name in the data directory is preferred to the project's own.
-
-    ValueError, naming the line, if it is not the published table.
-    """
+    """The Dataset; a file of the published name in the data directory is preferred to the project's own."""
     path = find([directory], [AIRFOIL]) or Path(__file__).parent / AIRFOIL
     table = read_table(path, columns=6, most=ROWS + 1)
     if len(table) != ROWS:

@@ -21,11 +21,9 @@ class View:
         return len(self.part)
 
     def inputs(self, indices: np.ndarray, block: tuple[slice, ...]) -> np.ndarray:
-        """See `Part.inputs`."""
         return self.part.inputs(indices, block)
 
     def targets(self, indices: np.ndarray) -> np.ndarray:
-        """See `Part.targets`."""
         return self.part.targets(indices)
 
     sample_shape, features, input_type = (
@@ -36,10 +34,7 @@ class View:
 
 
 class Subset(View):
-    """Some samples of a Part.
-
-    part: a Part or a Subset. chosen: (n,) which of its samples; sample i here is sample chosen[i] there.
-    """
+    """Some samples of a Part or a Subset: sample i here is sample chosen[i] there."""
 
     part: "Part | Subset"
 
@@ -57,15 +52,11 @@ class Subset(View):
         return self.part.targets(self.chosen[indices])
 
     def reshaped(self, sample_shape: Sequence[int]) -> "Subset":
-        """See `Part.reshaped`."""
         return Subset(self.part.reshaped(sample_shape), self.chosen)
 
 
 class Held(View):
-    """Some samples of a larger data set, known by their numbers there.
-
-    part: a Part of these samples alone. indices: (n,) their numbers, which increase.
-    """
+    """Some samples of a larger data set, known by their numbers there, which increase. part: a Part of these samples alone."""
 
     def __init__(self, part: Part, indices: np.ndarray):
         super().__init__(part)
@@ -79,10 +70,7 @@ class Held(View):
 
 
 class Reconstruction(View):
-    """The samples of a Part, each its own target: what an autoencoder is trained on.
-
-    part: a Part or a Subset, whose samples have one dimension.
-    """
+    """The samples of a Part or a Subset with one dimension, each its own target: what an autoencoder is trained on."""
 
     target_type, target_shape, target_width = View.input_type, View.sample_shape, View.features
 
