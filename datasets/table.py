@@ -125,9 +125,8 @@ class Columns:
     def in_words(self, number=None):
         """Where they are, or the one of this number among them."""
         names = self.names if number is None else [self.names[number]]
-        return (
-            f"{self.array.where}, column{'s' * (len(names) > 1)} {listed(names)}" if self.array.row_shape else self.array.where
-        )
+        which = f", column{'s' * (len(names) > 1)} {listed(names)}" if self.array.row_shape else ""
+        return f"{self.array.where}{which}"
 
 
 def of_targets(array, place, chosen, any_word):
@@ -171,7 +170,7 @@ class Finder:
             if len(arrays) != 1:
                 raise ValueError(f"{path}: for {option} it must hold one array, and there are {', '.join(arrays) or 'none'}")
             name = None
-        found, most = next(iter(arrays.values())) if name is None else arrays[name], limits.BUDGET // 8
+        found, most = arrays[next(iter(arrays)) if name is None else name], limits.BUDGET // 8
         if not (stored.are_numbers(found.dtype) or option == "y" and found.is_of_words and found.width == 1):
             kind = "words" if found.is_of_words else found.dtype
             raise ValueError(f"{found.where}: it holds {kind}, no numbers; write it as numbers")
@@ -329,8 +328,12 @@ def class_names(targets, kind):
     if kind == "values":
         raise ValueError(f"{targets.in_words()}: it holds words, which are no values: leave kind= out, or say another target=")
     if targets.array.text:
-        return targets.array.text.words(targets.chosen[0], targets.words, MOST_CLASSES)
-    return sorted({word for block in targets.array.blocks() for word in stored.words_in(block)})
+        found = targets.array.text.words(targets.chosen[0], targets.words, MOST_CLASSES)
+    else:
+        found = sorted({word for block in targets.array.blocks() for word in stored.words_in(block)})
+    if len(found) > MOST_CLASSES:
+        raise ValueError(f"{targets.in_words()}: there are more than {MOST_CLASSES} different words: say another target=")
+    return found
 
 
 def convert(array, target, used, names):
@@ -445,17 +448,14 @@ class Labels:
             raise ValueError(f"{where}: {few} are no classes: say kind=labels if they are, or another target=")
         reason = self.why_not or f"there are {count} different ones from {self.found[0]:g} to {self.found[-1]:g}"
         if kind == "labels":
-            raise ValueError(
-                f"{where}: labels are the numbers 0 to K-1, all of which occur, but {reason}; number the classes so"
-            )
+            raise ValueError(f"{where}: labels are the numbers 0 to K-1, all of which occur, but {reason}; number them so")
         raise ValueError(f"{where}: whole numbers that are no labels 0 to K-1 with several samples each: {reason}; say "
                          "kind=values for a regression, or number the classes from 0 and say kind=labels")  # fmt: skip
 
     def check_below(self, classes, targets):
         """ValueError if there are other numbers than the labels of so many classes."""
-        if classes and (self.why_not or len(np.setdiff1d(self.found, np.arange(classes)))):
-            other = self.why_not or f"{np.setdiff1d(self.found, np.arange(classes))[0]:g}"
-            raise ValueError(f"{targets.in_words()}: {other} is none of the labels 0 to {classes - 1} to train on")
+        if classes and len(others := np.setdiff1d(self.found, np.arange(classes))):
+            raise ValueError(f"{targets.in_words()}: {others[0]:g} is none of the labels 0 to {classes - 1} to train on")
 
 
 # ----- the data set

@@ -454,6 +454,8 @@ def test_a_fraction_behind_many_whole_numbers_is_seen(folder, monkeypatch):
     targets = np.arange(30.0)
     np.save(folder / "t.npy", np.column_stack((targets, targets)))
     refused("t.npy", "there are more than 10 different numbers; say kind=values")
+    (folder / "w.csv").write_text("a,y\n" + "".join(f"1,x{i}\n" for i in range(30)))
+    refused("w.csv,kind=labels", "column y: there are more than 10 different words: say another target=")
     targets[-1] = 0.5
     np.save(folder / "t.npy", np.column_stack((targets, targets)))
     assert load("t.npy").loss == "mse"
