@@ -42,7 +42,6 @@ def options():
         f"{hosts.EmulatedJob.rate:g})")  # fmt: skip
     played.add_argument("--delay", type=number(least=0), metavar="US", help="microseconds from host to host, one way "
         f"(default: {hosts.EmulatedJob.delay:g})")  # fmt: skip
-    played.add_argument("--pin", action="store_true", default=None, help="bind rank i to core i, modulo the number of cores")
     return parser
 
 
@@ -75,7 +74,7 @@ def main():
     with user_input():
         sys.path.insert(0, os.getcwd())  # where the ranks look for modules first
         ranks, command = job_of(args)
-        network = {name: getattr(args, name) for name in ("rate", "delay", "pin") if getattr(args, name) is not None}
+        network = {name: getattr(args, name) for name in ("rate", "delay") if getattr(args, name) is not None}
         if args.hosts:
             if re.search(r"\blaunch\b", os.environ.get("MPIEXEC", "")):  # that is this program: it needs the launcher behind it
                 del os.environ["MPIEXEC"]

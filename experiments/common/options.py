@@ -5,7 +5,6 @@ import contextlib
 import inspect
 import os
 import re
-import sys
 import tempfile
 from math import inf, isfinite, nan
 from pathlib import Path
@@ -27,6 +26,16 @@ MOST = dict.fromkeys(("ranks", "predict", "nodes", "ranks_per_node", "cores", "w
 }  # fmt: skip # {option of any program that says how large a problem is: its greatest value}
 GONE = {  # {(program, or * for all, option that it had): what to use instead}
     ("*", "--features"): "--shape says it, for features and for images",
+    ("launch", "--pin"): "taskset or the launcher's own option binds ranks",
+    ("plot", "throughput"): "gridgrad plot lines FILE.jsonl --x ranks --y samples_a_second --series series draws it",
+    ("plot", "bytes"): "gridgrad plot lines FILE.jsonl --x ranks --y sent_by_all_ranks_bytes --series series draws them",
+    ("plot", "memory"): "gridgrad plot lines FILE.jsonl --x ranks --y peak_memory_bytes --series series draws it",
+    ("plot", "convergence"): "gridgrad plot lines FILE.json --x epoch --y test_accuracy --series way draws it",
+    ("plot", "protocols"): "gridgrad plot lines FILE.json --x seconds --y score --series protocol --panel straggler draws it",
+    ("plot", "servers"): "gridgrad plot lines FILE.json --x workers --y measured,simulated draws it",
+    ("plot", "unequal"): "gridgrad plot lines FILE.json --x index --y step_seconds --series net draws the steps",
+    ("plot", "crossover"): "gridgrad plot lines FILE.json --x batch_size --y seconds.median --series grid --log x,y draws it",
+    ("plot", "predictions"): "gridgrad plot lines FILE.json --x predicted --y measured draws them",
     ("reproduce", "--long"): "--full measures everything",
     ("reproduce", "--short"): "it is the default",
     ("train", "--debug-collectives"): "--watchdog SECONDS says in which collective of which layer each rank is",
@@ -85,16 +94,14 @@ class Parser(argparse.ArgumentParser):
     def parse_args(self, args=None, namespace=None):
         found, rest = self.parse_known_args(args, namespace)
         if rest:
+            option, program = rest[0].split("=")[0], self.prog.removeprefix("gridgrad ")
+            if instead := GONE.get((program, option)) or GONE.get(("*", option)):
+                self.error(f"{option} is gone: {instead}")
             options = [text for parser in parsers(self) for text in parser._option_string_actions]
-            self.error(f"unrecognized arguments: {' '.join(rest)}{did_you_mean(rest[0].split('=')[0], options)}")
+            self.error(f"unrecognized arguments: {' '.join(rest)}{did_you_mean(option, options)}")
         return found
 
     def parse_known_args(self, args=None, namespace=None):
-        program = self.prog.removeprefix("gridgrad ")
-        for word in sys.argv[1:] if args is None else args:
-            option = word.split("=", 1)[0]
-            if option not in self._option_string_actions and (instead := GONE.get((program, option), GONE.get(("*", option)))):
-                self.error(f"{option} is gone: {instead}")
         found, rest = super().parse_known_args(args, namespace)
         for name, most in MOST.items():
             given = getattr(found, name, None)
@@ -219,10 +226,17 @@ def add_data(parser, dataset, net, batch_size):
     add("--seed", type=whole(0), default=0, help="seed of everything random: weights, order of the data, dropout, augmentation")
 
 
-def add_problem(parser, net, shape=None, outputs=None, batch_size=None):
-    """Add --net, --shape, --outputs and --batch-size, with these defaults, to a program that needs no data set."""
+def add_problem(parser, net, shape=None, outputs=None, batch_size=None, several=False):
+    """Add --net, --shape, --outputs and --batch-size, with these defaults, to a program that needs no data set.
+
+    several: --net may be given more than once, and is a list.
+    """
     add, published = parser.add_argument, "" if shape else " (default: as published, else 32,32,3)"
-    add("--net", type=network, default=net, help=network_names.HELP)
+    if several:
+        words = f"{network_names.HELP}; may be given several times (default: {net})"
+        add("--net", type=network, action="append", help=words)
+    else:
+        add("--net", type=network, default=net, help=network_names.HELP)
     add("--shape", type=whole_list, default=shape, help=f"shape of a sample: FEATURES, or HEIGHT,WIDTH,CHANNELS{published}")
     classes = "" if outputs else " (default: 1000 for images of 224 pixels, else 10)"
     add("--outputs", type=whole(1), default=outputs, help=f"number of outputs, or classes{classes}")

@@ -1,7 +1,6 @@
 """The programs by their names: those of the front door, in the order of use, and the studies."""
 
 import ast
-import re
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,11 +13,20 @@ STUDY = "study"
 PACKAGE = __name__.removesuffix(".common.programs")
 FOLDER = Path(__file__).parents[1]
 STUDIES = FOLDER / "studies"
-STARTS = re.compile(r'^if __name__ == "__main__":', re.MULTILINE)  # in every file that is a program
-NOW = {"hosts": "launch --hosts 4", "crossover_figure": "plot crossover", "predictions_table": "plot predictions"}
+NOW = {"hosts": "launch --hosts 4", "crossover_figure": "plot lines", "predictions_table": "plot lines"}
 GONE_STUDIES = {  # {study that there was: what to use instead}
     "thresholds": "use gridgrad explain --map",
+    "scaling-page": "use gridgrad plot speedup FILE.jsonl --out page.html",
+    "scaling-model": "use gridgrad plot speedup FILE.jsonl --model",
+    "overlap": "use gridgrad plot breakdown PLAIN.json OVERLAP.json, of two traces of train",
     "partition-table": "use gridgrad partition --table FILE.md",
+    "crossover": "use gridgrad sweep crossover.toml",
+    "unequal": "use gridgrad sweep unequal.toml",
+    "partitioned": "use gridgrad sweep partitioned.toml",
+    "pipelined": "use gridgrad sweep pipelined.toml",
+    "laptops": "use gridgrad sweep laptops.toml",
+    "laugier2018-hosts": "use gridgrad sweep laugier2018-hosts.toml",
+    "eserol2019-hosts": "use gridgrad sweep eserol2019-hosts.toml",
     "scatter": "use python -m gridgrad.experiments.papers.laugier2018.scatter",
     "laugier2018-predicted": "use gridgrad reproduce laugier2018",
     "laugier2018-search": "docs/which-grid.md has what it found",
@@ -51,7 +59,7 @@ def study_of(name):
 
 
 def module_of(name):
-    """The dotted name, behind `gridgrad.experiments`, of "train", a study such as "trace-cost", or "papers.marques2016.job"."""
+    """The dotted name, behind `gridgrad.experiments`, of "train", a study such as "pruned", or "papers.marques2016.job"."""
     study = study_of(name)
     return f"studies.{study.replace('-', '_')}" if study else name
 

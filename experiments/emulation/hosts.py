@@ -40,13 +40,6 @@ while [ "${1#-}" != "$1" ]; do shift; done  # its options
 process=$(cat "${0%/*}/$1"); shift
 exec nsenter --target "$process" --net --uts --ipc --mount sh -c 'cd "$1" && eval "$2"' sh "$PWD" "$*"
 """
-PINNED = """
-import os, sys
-rank = int(os.environ.get("PMI_RANK") or os.environ["OMPI_COMM_WORLD_RANK"])
-cores = sorted(os.sched_getaffinity(0))
-os.sched_setaffinity(0, {cores[rank % len(cores)]})
-os.execvp(sys.argv[1], sys.argv[1:])
-"""
 
 
 @dataclass(frozen=True)
@@ -58,7 +51,6 @@ class EmulatedJob:
     command: tuple[str, ...]  # the words of the program that each rank runs
     rate: float = 1000.0  # Mbit/s of a host's cable; 0 for no limit
     delay: float = 50.0  # microseconds from host to host, one way
-    pin: bool = False  # whether rank i is bound to core i
 
 
 def check():
@@ -141,8 +133,7 @@ def launch(job, ssh):
         defaults = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "eth0"}
     rate = f"{job.rate:g} Mbit/s" if job.rate else "no limit of the rate"
     defaults[LINK] = f"{job.hosts} hosts played on {len(cores())} cores, {rate}, {job.delay:g} us"
-    pinned = [sys.executable, "-c", PINNED] if job.pin else []
-    command = [mpiexec, *options, "-n", str(job.ranks), *pinned, *job.command]
+    command = [mpiexec, *options, "-n", str(job.ranks), *job.command]
     return {"args": command, "env": defaults | environment(job.ranks, mpiexec)}
 
 
