@@ -21,9 +21,11 @@ class View:
         return len(self.part)
 
     def inputs(self, indices: np.ndarray, block: tuple[slice, ...]) -> np.ndarray:
+        """See `Part.inputs`."""
         return self.part.inputs(indices, block)
 
     def targets(self, indices: np.ndarray) -> np.ndarray:
+        """See `Part.targets`."""
         return self.part.targets(indices)
 
     sample_shape, features, input_type = (
