@@ -25,8 +25,8 @@ from gridgrad.datasets.views import Augmented, hold_out
 Functions = tuple[Callable[..., Any], Callable[..., Dataset]]
 
 DATASETS: dict[str, Functions] = {
-    "airfoil": (uci.prepare_airfoil, uci.load_airfoil),
-    "airfoil5": (uci.prepare_airfoil, partial(uci.load_airfoil, name="airfoil5")),
+    "airfoil": (lambda directory: None, uci.load_airfoil),
+    "airfoil5": (lambda directory: None, partial(uci.load_airfoil, name="airfoil5")),
     "mnist": (mnist.prepare, mnist.load),
     "fashion-mnist": mnist.FASHION,
     "cifar10": (cifar10.prepare, cifar10.load),

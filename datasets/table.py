@@ -374,8 +374,8 @@ def look(columns, arrays, chosen=None, channels=None):
 
     chosen: the samples that the first two are of, which increase; None for all. channels: their length.
     """
-    channels, labels, start = channels or len(columns.chosen), Labels(), 0
-    moments = Moments(channels)
+    labels, start, count, channels = Labels(), 0, 0, channels or len(columns.chosen)
+    mean, squares, least, most = (np.full(channels, value) for value in (0.0, 0.0, np.inf, -np.inf))
     for block in stored.slices(arrays[columns.place]):
         values = block.reshape(len(block), -1)[:, columns.chosen].astype(np.float64)
         good = np.abs(values) < MOST  # NaN is not
@@ -389,31 +389,14 @@ def look(columns, arrays, chosen=None, channels=None):
         if chosen is not None:
             first, last = np.searchsorted(chosen, (start, start + len(block)))
             values = values[chosen[first:last] - start]
-        moments.add(values.reshape(-1, channels))
         start += len(block)
-    return *moments.result(), labels
-
-
-class Moments:
-    """Mean and standard deviation of each column (Chan, Golub and LeVeque 1983: moments of blocks are combined)."""
-
-    def __init__(self, columns):
-        self.count, self.mean, self.squares = 0, np.zeros(columns), np.zeros(columns)
-        self.least, self.most = np.full(columns, np.inf), np.full(columns, -np.inf)
-
-    def add(self, values):
-        """values: (n, columns) of float64."""
-        if len(values):
-            count, mean = len(values), values.mean(axis=0)
-            total, apart = self.count + count, mean - self.mean
-            self.squares += ((values - mean) ** 2).sum(axis=0) + apart**2 * (self.count * count / total)
-            self.mean += apart * (count / total)
-            self.count = total
-            self.least, self.most = np.minimum(self.least, values.min(axis=0)), np.maximum(self.most, values.max(axis=0))
-
-    def result(self):
-        """(mean, deviation), the latter 1 where a column is constant: float64."""
-        return self.mean, np.where(self.least < self.most, np.sqrt(self.squares / max(self.count, 1)), 1.0)
+        if len(values):  # moments of blocks are combined as by Chan, Golub and LeVeque (1983)
+            values = values.reshape(-1, channels)
+            here, total = values.mean(axis=0), count + len(values)
+            squares += ((values - here) ** 2).sum(axis=0) + (here - mean) ** 2 * (count * len(values) / total)
+            mean, count = mean + (here - mean) * (len(values) / total), total
+            least, most = np.minimum(least, values.min(axis=0)), np.maximum(most, values.max(axis=0))
+    return mean, np.where(least < most, np.sqrt(squares / max(count, 1)), 1.0), labels  # 1 where a column is constant
 
 
 class Labels:

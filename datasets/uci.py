@@ -31,10 +31,6 @@ URL = "https://archive.ics.uci.edu/static/public/322/gas+sensor+array+under+dyna
 CHECKSUM = "sha1:12dd9c43e621d56b53f2f8894dddd6e410283d47"  # UCI publishes none: as users of its archive have recorded it
 
 
-def prepare_airfoil(directory):
-    """Nothing to do: the file is part of the project."""
-
-
 def load_airfoil(directory, dtype, name="airfoil"):
     """The Dataset; a file of the published name in the data directory is preferred to the project's own."""
     path = find([directory], [AIRFOIL]) or Path(__file__).parent / AIRFOIL

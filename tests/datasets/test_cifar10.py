@@ -145,12 +145,12 @@ DAMAGE = [
     (PYTHON, "data_batch_5", lambda b: b.replace(b"labels", b"fables"), "for each of the 'labels'"),
     (PYTHON, "data_batch_5", lambda b: b.replace(b"]q\x05(K", b"]q\x05(U\x00K"), "for each of the 'labels'"),
     (PYTHON, "data_batch_5", lambda b: b.replace(b"]q\x05(K", b"]q\x05(K\x01K"), "for each of the 'labels'"),
-    (PYTHON, "data_batch_5", lambda b: b.replace(b"]q\x05(K", b"]q\x05(0K"), "instruction POP"),
+    (PYTHON, "data_batch_5", lambda b: b.replace(b"]q\x05(K", b"]q\x05(\x88K"), "instruction NEWTRUE"),
     (PYTHON, "test_batch", lambda b: published(np.zeros((1, 3072), np.uint8), [10]), "label 10"),
     (PYTHON, "test_batch", lambda b: published(np.zeros((1, 3071), np.uint8), [1]), "for each of the 'labels'"),
     (PYTHON, "test_batch", lambda b: published(np.zeros((0, 3072), np.uint8), []), "for each of the 'labels'"),
     (PYTHON, "test_batch", lambda b: published(np.zeros((1, 3072), np.uint8), [1], b"O8"), "for each of the 'labels'"),
-    (PYTHON, "data_batch_1", lambda b: b"cos\nsystem\n(S'touch ran'\ntR.", "it names os system"),
+    (PYTHON, "data_batch_1", lambda b: b"cos\nsystem\n(S'touch ran'\ntR.", "for each of the 'labels'"),
 ]
 
 

@@ -14,7 +14,6 @@ import pytest
 from gridgrad import datasets
 from gridgrad.datasets import stored, table, text
 from gridgrad.datasets.part import Samples
-from gridgrad.datasets.table import Moments
 from gridgrad.nn.files import limits
 
 ROWS = 50
@@ -480,15 +479,14 @@ def test_a_relative_name_is_that_of_a_file_here_or_in_the_data_directory(folder,
     assert len(load("t.npy").train) == 16 and len(load(f"{folder}/data/t.npy").train) == 40
 
 
-def test_moments_of_blocks_are_those_of_all():
-    values = np.random.default_rng(0).normal(1e6, 1, (1000, 3))
+def test_moments_of_blocks_are_those_of_all(folder, monkeypatch):
+    monkeypatch.setattr(stored, "BLOCK", 8 * 4 * 90)  # 90 rows
+    values = np.random.default_rng(0).normal(1e6, 1, (1000, 4))
     values[:, 2] = 0.1
-    moments = Moments(3)
-    for block in np.split(values, (0, 1, 400, 990)):
-        moments.add(block)
-    mean, std = moments.result()
-    assert np.allclose(mean, values.mean(axis=0), rtol=1e-14)
-    assert np.allclose(std[:2], values[:, :2].std(axis=0), rtol=1e-9) and std[2] == 1
+    np.save(folder / "t.npy", values)
+    train = load("t.npy,test=t.npy").train
+    assert np.allclose(train.x_mean, values[:, :3].mean(axis=0), rtol=1e-14)
+    assert np.allclose(train.x_std[:2], values[:, :2].std(axis=0), rtol=1e-9) and train.x_std[2] == 1
 
 
 TEXTS = [
