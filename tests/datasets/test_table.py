@@ -263,59 +263,6 @@ def test_new_samples_are_chosen_and_standardised_like_those_of_the_training(fold
             datasets.read_inputs(f"table:{name}", like, "data")
 
 
-def hdf5_type(base, precision, offset=0, exponent=None, bias=None):
-    kind = base.copy()
-    if exponent:
-        kind.set_fields(precision - 1, precision - 1 - exponent, exponent, 0, precision - 1 - exponent)
-    kind.set_precision(precision)
-    kind.set_offset(offset)
-    if exponent:
-        kind.set_size(2)
-        kind.set_ebias(bias)
-    return kind
-
-
-SINGLE, UNSIGNED, SIGNED = h5py.h5t.IEEE_F32LE, h5py.h5t.STD_U16LE, h5py.h5t.STD_I16LE
-BRAIN = hdf5_type(SINGLE, 16, exponent=8, bias=127)
-
-
-def upper(table):
-    """The upper halves of the bits of float32."""
-    return (table.astype("f4").view("u4") >> 16).astype("u2")
-
-
-OTHER_TYPES = {
-    "bfloat16": (BRAIN, upper, lambda t: (upper(t).astype("u4") << 16).view("f4")),
-    "12 bits": (hdf5_type(UNSIGNED, 12), lambda t: (t.astype("u2") & 0xFFF) | 0xA000, lambda t: t.astype("u2") & 0xFFF),
-    "12 bits on the left": (hdf5_type(UNSIGNED, 12, 4), lambda t: t.astype("u2") << 4, lambda t: t.astype("u2") & 0xFFF),
-    "12 bits with a sign": (hdf5_type(SIGNED, 12), lambda t: t.astype("i2") & 0xFFF, lambda t: t.astype("i2")),
-    "big-endian": (h5py.h5t.IEEE_F64BE, lambda t: t.astype(">f8"), lambda t: t),
-    "big-endian and whole": (h5py.h5t.STD_I32BE, lambda t: t.astype(">i4"), lambda t: t.astype("i4")),
-    "half": (h5py.h5t.IEEE_F16LE, lambda t: t.astype("f2"), lambda t: t.astype("f2")),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", OTHER_TYPES)
-def test_numbers_of_other_bits_than_numpy_has_are_read_right(folder, numbers, name):
-    kind, stored_as, right = OTHER_TYPES[name]
-    table = np.abs(numbers) * 50 if "sign" not in name else numbers * 50
-    with h5py.File(folder / "t.h5", "w") as file:
-        place = h5py.h5d.create(file.id, b"table", kind, h5py.h5s.create_simple(table.shape))
-        place.write(h5py.h5s.ALL, h5py.h5s.ALL, np.ascontiguousarray(stored_as(table)), mtype=kind)
-    data = load("t.h5,kind=values")
-    assert np.array_equal(np.asarray(data.train.x), right(table)[data.train.x.chosen][:, :3])
-    assert np.allclose(data.train.x_mean, np.asarray(data.train.x, np.float64).mean(axis=0))
-
-
-def test_a_missing_value_in_any_row_is_named(folder):
-    for mark, blank in ((",", ",,"), ("\t", "\t\t"), (";", ";;")):
-        lines = [mark.join("abc"), *(mark.join(map(str, row)) for row in np.eye(8)[:, :3] + 0.5)]
-        (folder / "t.csv").write_text("\n".join([*lines, blank, lines[1]]))
-        refused("t.csv", r"line 10 holds nothing, in column 0, counted from 0 \(a\)")
-    (folder / "t.csv").write_text('a,b\n1.5,2\n"1,234"\n2.5,3\n')
-    refused("t.csv", "line 3 has 1 columns, expected 2")
-
-
 @pytest.mark.parametrize(
     "name", ["a,b=c/houses.csv", "run,x=1,seed=3/houses.csv", "houses,test=0.5.csv", "\udcff\udce9.csv", "ä" * 120 + ".csv"]
 )
@@ -503,6 +450,8 @@ TEXTS = [
     ("a,b\n" + "1,x\n2,y\n" * 9 + "3,NA\n", "line 20 holds 'NA', in column 1, .*where the name of a class must be"),
     ("a,b\n" + "1,x\n2,y\n" * 9 + "3,4\n", "line 20 holds '4', in column 1, .*where the name of a class must be"),
     ("a,b\n" + "".join(f"1,x{i}\n" for i in range(9)), "9 different words for 9 samples are no classes"),
+    ('a,b\n1.5,2\n"1,234"\n2.5,3\n', "line 3 has 1 columns, expected 2"),
+    ("a\tb\tc\n" + "1.5\t2\t3\n" * 9 + "\t\t\n", r"line 11 holds nothing, in column 0, counted from 0 \(a\)"),
     ("a,b,c\n" + "".join(f"1,x{i},{i / 2}\n" for i in range(9)), "line 2 holds 'x0', .*; leave the column out with drop=1"),
     ("a,b\n" + "1,<5\n2,>5\n" * 9, "line 2 holds '<5', .*or say kind=labels"),
     ("a,b\n" + "1,2020-01-01\n2,2020-01-02\n" * 9, "line 2 holds '2020-01-01', .*; mend that line"),
