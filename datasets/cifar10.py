@@ -113,11 +113,8 @@ def prepare(directory):
     if rows.is_current(target, version):
         return
     # There is no published checksum of a single file: in a folder, lengths and labels are all that can be checked.
-    for name in form.names if path.is_dir() else ():
-        if (path / name).stat().st_size > LARGEST:
-            raise ValueError(f"{path / name}: larger than any published file; fetch it anew")
-    contents = {} if path.is_dir() else read_archive(path, form)
-    *train, test = [form.parse(path / name, contents[name] if contents else (path / name).read_bytes()) for name in form.names]
+    read = (lambda name: limits.read_limited(path / name, LARGEST)) if path.is_dir() else read_archive(path, form).get
+    *train, test = [form.parse(path / name, read(name)) for name in form.names]
     halves = {half: (sum(len(labels) for _, labels in chunks), chunks) for half, chunks in (("train", train), ("test", [test]))}
     rows.write_images(target, version, CLASSES, SHAPE, halves)
 
