@@ -307,15 +307,20 @@ SMALL = {
         "--net mlp:512,512,relu --passes 1 --rounds 1"
     ),
     "gridgrad plot predictions predictions.json --out predictions.md": Small(),
-    "gridgrad study machine-load --out results/machine_load.json": Small("--ranks 1 --loops 0,1 --steps 8 --rounds 1"),
-    "gridgrad study thresholds --ranks 32 --machine cori-haswell": Small("--widths 32,64 --batch-sizes 8,16"),
-    "gridgrad study laugier2018-predicted": Small(),
-    "gridgrad study laugier2018-search": Small(),
+    "gridgrad explain --map results/thresholds.png --net mlp:W,W,W,relu --shape 16 --outputs 2 --ranks 32": Small(
+        "--widths 32,64 --batch-sizes 8,16"
+    ),
+    "gridgrad explain --net vgg16 --batch-size 4096 --nodes 64 --ranks-per-node 32 --flops 60 --latency 1.5 "
+    "--bandwidth 100": Small(),
+    "gridgrad explain --net vgg16 --batch-size 4096 --nodes 256 --gpus 4": Small(),
+    "gridgrad explain --net vgg16 --batch-size 4096 --nodes 64 --gpus 8 --bandwidth 1600": Small(),
+    "gridgrad explain --net vgg16 --ranks 64 --machine machine.json": Small(),
+    "gridgrad partition --table results/partitions.md": Small("--nets lenet5 --ranks 2"),
     "gridgrad summary --net vgg16 --batch-size 8": Small(),
     "gridgrad summary --net resnet20 --batch-size 32 --measure": Small("--batch-size 2 --steps 3"),
     # ----- measuring
-    "mpiexec -n 2 gridgrad study trace-cost": Small("--rounds 3"),
-    "mpiexec -n 4 gridgrad study scatter --grid batch=2,model=2": Small("--repeats 1"),
+    "mpiexec -n 4 python -m gridgrad.experiments.papers.laugier2018.scatter --grid batch=2,model=2": Small("--repeats 1"),
+    "python -m gridgrad.experiments.papers.laugier2018.predicted": Small(),
     "gridgrad study accuracy": Small(how="parse", why=LONG),
     "gridgrad study usability": Small(),
     "gridgrad study autoencoder --corruption 0.25 --energy": AUTOENCODER,
@@ -329,7 +334,6 @@ SMALL = {
     "gridgrad study roofline --out results/roofline.png --json results/roofline.json": Small("--only 1024-1024 --rounds 1"),
     "gridgrad reproduce marques2016": Small("--tables-only", why="the jobs take hours"),
     "gridgrad reproduce eserol2019": Small("--tables-only", why="the searches take four minutes"),
-    "gridgrad study threads": Small("--sizes 32,64 --samples 1 --rounds 2 --milliseconds 1"),
     "mpiexec -n 2 gridgrad study automation": AUTOMATION,
     "mpiexec -n 4 gridgrad study automation": AUTOMATION,
     # ----- comparison of update protocols
@@ -346,12 +350,10 @@ SMALL = {
     "--dataset mnist --net mnist-cnn --measure 2 --steps 60": PROTOCOL_JOBS,
     # ----- emulated hosts
     "sudo .venv/bin/gridgrad launch --hosts 2 --rate 1000 2 study automation": AUTOMATION,
-    "sudo .venv/bin/gridgrad launch --hosts 2 --rate 1000 2 study eserol2019-hosts": Small(
-        "--net vgg-style:4,4,8 --shape 8,8,3 --batch-sizes 4 --rounds 1 --seconds 0.01", why=HOSTS
-    ),
-    "sudo .venv/bin/gridgrad study laptops": Small(how="parse", why="it needs root, and takes minutes"),
-    "sudo .venv/bin/gridgrad launch --hosts 4 --rate 1000 --delay 50 4 study laugier2018-hosts --machine machine.json": Small(
-        "--model-sizes 8 --hidden 1 --rounds 1", ranks=4, why=HOSTS
+    "sudo .venv/bin/gridgrad sweep laptops.toml --out laptops.jsonl": Small(how="parse", why="it needs root"),
+    "sudo .venv/bin/gridgrad sweep eserol2019-hosts.toml --out eserol.jsonl": Small(how="parse", why="it needs root"),
+    "sudo .venv/bin/gridgrad sweep laugier2018-hosts.toml --machine machine.json --out hosts.jsonl": Small(
+        how="parse", why="it needs root"
     ),
     "sudo .venv/bin/gridgrad launch --hosts 2 --rate 1000 --delay 50 2 "
     "study overlap --net cifar-cnn --batch-size 64 --out results/overlap.json": Small("--rounds 1 --batch-size 4", why=HOSTS),
@@ -442,6 +444,7 @@ NEEDS = {  # of these commands the first reads what the second writes
     "gridgrad study scaling-model results/sweep.jsonl": "--out results/sweep.jsonl",
     "gridgrad plot speedup results/speedup.jsonl predicted-airfoil.jsonl --out both.png": "--out predicted-airfoil.jsonl",
     "mpiexec -n 2 gridgrad study predictions --machine machine.json --out predictions.json": "--out machine.json",
+    "gridgrad explain --net vgg16 --ranks 64 --machine machine.json": "--out machine.json",
     "gridgrad plot predictions predictions.json --out predictions.md": "--out predictions.json",
 }
 
@@ -669,6 +672,7 @@ def test_code_stands_in_blocks_of_a_known_language(document):
         "sh",
         "python",
         "toml",
+        "json",
         "text",
         "diff",
         "{toctree}",

@@ -17,6 +17,9 @@ NOW = {"hosts": "launch --hosts 4", "crossover_figure": "plot crossover", "predi
 GONE_STUDIES = {  # {study that there was: what to use instead}
     "thresholds": "use gridgrad explain --map",
     "partition-table": "use gridgrad partition --table FILE.md",
+    "laptops": "use gridgrad sweep laptops.toml",
+    "laugier2018-hosts": "use gridgrad sweep laugier2018-hosts.toml",
+    "eserol2019-hosts": "use gridgrad sweep eserol2019-hosts.toml",
     "scatter": "use python -m gridgrad.experiments.papers.laugier2018.scatter",
     "laugier2018-predicted": "use gridgrad reproduce laugier2018",
     "laugier2018-search": "docs/which-grid.md has what it found",

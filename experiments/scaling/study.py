@@ -252,5 +252,6 @@ def point_at(options, scaling, ranks):
     grid = grid_at(options["grid"], ranks)
     if grid is None:
         return None
-    own = {name: value for name, value in options.items() if ranks > 1 or name not in ALONE}
+    slow_alone = {"handicap"} if "*" not in options["grid"] else set()  # of a series that is one rank, on purpose
+    own = {name: value for name, value in options.items() if ranks > 1 or name not in ALONE - slow_alone}
     return Point(ranks, own | {"grid": grid, "batch_size": options["batch_size"] * (ranks if scaling == "weak" else 1)})

@@ -251,20 +251,18 @@ def row_of(curve, records, seconds):
 
 
 def with_ratios(found):
-    """The same (Origin, Row) pairs, the Rows with their ratios to the baseline."""
-    of_series = {(origin, *place_of(row), row.series): row for origin, row in found}
+    """The same (Origin, Row) pairs, the Rows with their ratios to the baseline: on as many ranks, or to its only point."""
+    of_series = defaultdict(dict)
+    for origin, row in found:
+        of_series[origin, row.network, row.scaling, row.series][row.ranks] = row
     rows = []
     for origin, row in found:
-        base = of_series.get((origin, *place_of(row), row.baseline))
+        points = of_series.get((origin, row.network, row.scaling, row.baseline), {})
+        base = points.get(row.ranks) or (next(iter(points.values())) if len(points) == 1 else None)
         ratios = base and paired({run["repeat"]: value_of(run, row.metric) for run in row.runs},
                                  {run["repeat"]: value_of(run, row.metric) for run in base.runs})  # fmt: skip
         rows.append((origin, replace(row, ratio=median_of(ratios.values()) if ratios else None)))
     return rows
-
-
-def place_of(row):
-    """What a Row has in common with those that it is compared with."""
-    return row.network, row.scaling, row.ranks
 
 
 def paired(values, others):

@@ -9,6 +9,7 @@
 | lenet5           | LeCun et al. 1998, all maps of a layer connected          | 61,706      | 28x28x1   |
 | alexnet          | Krizhevsky 2014 (one tower, no groups)                    | 61,100,840  | 224x224x3 |
 | vgg16            | Simonyan and Zisserman 2015, column D                     | 138,357,544 | 224x224x3 |
+| vgg-style:A,B,.. | the same structure, smaller: see `vgg_style`              |             |           |
 | resnet18         | He et al. 2016, projections where the shape changes       | 11,689,512  | 224x224x3 |
 | resnet20         | He et al. 2016, section 4.2, with projections             | 272,474     | 32x32x3   |
 | googlenet        | Szegedy et al. 2015, with BatchNorm, as in torchvision    | 6,624,904   | 224x224x3 |
@@ -93,13 +94,24 @@ def alexnet(shape, outputs):
 
 
 def vgg16(shape, outputs):
+    layers = vgg_stages(shape, ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)))
+    return dense(layers, shape, [4096, 4096], ReLU, outputs, after=lambda: [Dropout(0.5)])
+
+
+def vgg_style(shape, outputs, widths, hidden=(256,)):
+    """For each width two convolutions of 3x3 and a pooling; then hidden layers, and the outputs."""
+    return dense(vgg_stages(shape, [(width, 2) for width in widths]), shape, hidden, ReLU, outputs)
+
+
+def vgg_stages(shape, stages):
+    """For each (width, count) of `stages` so many convolutions of 3x3 with ReLU, and a pooling that halves the image."""
     layers, channels = [], shape[2]
-    for width, count in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
+    for width, count in stages:
         for _ in range(count):
             layers += [Conv2d(channels, width, 3, padding=1), ReLU()]
             channels = width
         layers.append(MaxPool2d(2))
-    return dense(layers, shape, [4096, 4096], ReLU, outputs, after=lambda: [Dropout(0.5)])
+    return layers
 
 
 def resnet18(shape, outputs):
@@ -204,7 +216,7 @@ ACTIVATIONS = {"relu": ReLU, "leakyrelu": LeakyReLU, "tanh": Tanh, "sigmoid": Si
 MLP = "mlp:WIDTH,WIDTH,..,ACTIVATION[,dropout=P]"
 SEE = "see gridgrad help net"
 HELP = f"network: a name such as mnist-cnn, mlp:512,512,relu or FILE.py:FUNCTION; {SEE}"
-PRUNED = "pruned:"
+PRUNED, VGG = "pruned:", "vgg-style:"
 OWN = re.compile(r"(?P<path>.+\.py):(?P<function>\w+)(?:@(?P<digest>[0-9a-f]{12}))?")
 MOST_WIDTH, MOST_LAYERS, MOST_PIXELS = 1 << 22, 1000, 1 << 28  # of a layer; of a network; of an image, with its channels
 
@@ -220,7 +232,7 @@ def build(spec, shape, outputs, seed=0, dtype=np.float32):
     if spec.startswith(PRUNED):
         return _pruned(spec, shape, outputs, seed, dtype)
     name, _, rest = spec.partition(",")
-    takes_images = name in ZOO and name not in FLAT
+    takes_images = name in ZOO and name not in FLAT or spec.startswith(VGG)
     most = MOST_PIXELS if takes_images else MOST_WIDTH
     if prod(shape) > most or outputs > MOST_WIDTH:
         raise ValueError(f"samples of {prod(shape)} numbers and {outputs} outputs are too large for the net '{name}': at most "
@@ -229,17 +241,16 @@ def build(spec, shape, outputs, seed=0, dtype=np.float32):
         size = "x".join(map(str, shape))
         raise ValueError(f"net '{spec}' takes images, but the samples are of shape {size}: use another data set or net")
     shape = shape if takes_images else (prod(shape),)
-    layers = zoo_layers(spec, name, rest, shape, outputs) if name in ZOO else mlp_layers(spec, *shape, outputs)
+    if spec.startswith(VGG):
+        layers = _on_images(spec, shape, lambda: vgg_style(shape, outputs, _widths(spec.removeprefix(VGG).split(","), spec)))
+    else:
+        layers = zoo_layers(spec, name, rest, shape, outputs) if name in ZOO else mlp_layers(spec, *shape, outputs)
     return Sequential(layers, seed, dtype, shape)
 
 
 def zoo_layers(spec, name, rest, shape, outputs):
     """The layers of a network of the zoo. rest: of the spec behind the name and a comma, such as dropout=0.2."""
-    size = "x".join(map(str, shape))
-    try:
-        layers = ZOO[name](shape, outputs)
-    except ValueError as error:
-        raise ValueError(f"net '{spec}' on images of {size}: {error}") from None
+    layers = _on_images(spec, shape, lambda: ZOO[name](shape, outputs))
     if "," in spec:
         dropouts = [layer for layer in layers if isinstance(layer, Dropout)]
         if not rest.startswith("dropout=") or not dropouts:
@@ -248,6 +259,13 @@ def zoo_layers(spec, name, rest, shape, outputs):
         for layer in dropouts:
             layer.p = p
     return layers
+
+
+def _on_images(spec, shape, make):
+    try:
+        return make()
+    except ValueError as error:
+        raise ValueError(f"net '{spec}' on images of {'x'.join(map(str, shape))}: {error}") from None
 
 
 def mlp_layers(spec, features, outputs):
@@ -264,11 +282,21 @@ def mlp_layers(spec, features, outputs):
             raise ValueError(f"net '{spec}': '{word}' is out of place: {SEE}")
     if activation is None:
         raise ValueError(f"net '{spec}' names no activation: use {MLP} with {', '.join(ACTIVATIONS)}")
+    _check_widths(widths, spec)
+    return perceptron(features, widths, activation, outputs, after=lambda: [Dropout(p)] if p else [])
+
+
+def _widths(words, spec):
+    widths = [_number(int, word, spec) for word in words]
+    _check_widths(widths, spec)
+    return widths
+
+
+def _check_widths(widths, spec):
     if len(widths) > MOST_LAYERS:
-        raise ValueError(f"net 'mlp:..': {len(widths)} layers are too many: at most {MOST_LAYERS}")
+        raise ValueError(f"net '{spec.partition(':')[0]}:..': {len(widths)} layers are too many: at most {MOST_LAYERS}")
     if any(not 1 <= w <= MOST_WIDTH for w in widths):
         raise ValueError(f"net '{spec}': every width must be at least 1 and at most {MOST_WIDTH}")
-    return perceptron(features, widths, activation, outputs, after=lambda: [Dropout(p)] if p else [])
 
 
 # ----- the network of a user's own file
@@ -279,7 +307,7 @@ def identified(spec):
     ValueError for an unknown name, OSError if there is no such file."""
     if own := OWN.fullmatch(spec):
         return spec if own["digest"] else f"{spec}@{_digest(own['path'])}"
-    if spec.partition(",")[0] not in ZOO and not spec.startswith((PRUNED, "mlp:")):
+    if spec.partition(",")[0] not in ZOO and not spec.startswith((PRUNED, VGG, "mlp:")):
         meant = f" (did you mean {spec}:FUNCTION?)" if spec.endswith(".py") else did_you_mean(spec, (*ZOO, MLP))
         raise ValueError(f"unknown net '{spec}'{meant}: {SEE}")
     return spec

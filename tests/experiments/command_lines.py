@@ -42,8 +42,7 @@ LINES = """
 2 | crossover_figure results/crossover.json | is now `gridgrad plot crossover`
 2 | predictions_table a.json | is now `gridgrad plot predictions`
 2 | pruned | is now `gridgrad study pruned`
-2 | trace_cost | is now `gridgrad study trace-cost`
-2 | checkpoint_cost --net vgg16 | is now `gridgrad study checkpoint-cost`
+2 | trace_cost | the study trace-cost is gone
 2 | study prune | there is no study prune (did you mean pruned?)
 2 | study train | there is no study train
 2 | study ../train | there is no study ../train
@@ -316,7 +315,6 @@ LINES = """
 2 | slurm --ranks-per-node 4 -- train --grid batch=4 --reduction foo | there is no reduction 'foo'
 2 | slurm --ranks-per-node 4 -- train --grid batch=4 --plan out,in | 2 choices but the net has 3 layers
 2 | slurm --ranks-per-node 4 -- train --grid height=4 | the axis height splits images
-2 | slurm --ranks-per-node 4 -- study scatter --grid batch=3 | 3 places but the number of ranks is 4
 2 | supervise | name the training behind --
 2 | supervise --ranks 1 -- train --steps 1 | --checkpoint
 2 | supervise -- check | only train has checkpoints
@@ -344,10 +342,8 @@ LINES = """
 2 | reproduce hegde2016 --long | --long is gone: --full measures everything
 2 | reproduce laugier2018 --out mine.csv | mine.csv
 0 | study crossover --help | Which grid
-0 | study trace-cost --net mlp:8,relu --shape 4 --rounds 2 | ms a step
-0 | study trace_cost --net mlp:8,relu --shape 4 --rounds 2 | ms a step
-2 | study trace-cost --rounds 0 | at least 1
-2 | study machine-load --loops 1,none | whole number
+2 | study machine_load --loops 1 | the study machine-load is gone: docs/prediction.md has what it found
+2 | study laugier2018-predicted | use gridgrad reproduce laugier2018
 2 | study crossover --batch-sizes none | whole number
 2 | study pruned --dataset nothing | nothing
 """

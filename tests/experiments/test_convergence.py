@@ -7,8 +7,7 @@ import pytest
 
 from gridgrad.experiments.common.tables import terminal
 from gridgrad.experiments.common.vgg_style import GAIN, build, with_he_weights
-from gridgrad.experiments.studies.convergence.__main__ import cells, document
-from gridgrad.experiments.studies.convergence.trainings import WAYS, reached
+from gridgrad.experiments.studies.convergence import WAYS, cells, document, reached
 from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)
 from tests.experiments.figures import is_figure
 from tests.experiments.programs import program

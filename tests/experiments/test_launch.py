@@ -92,7 +92,7 @@ def test_programs_files_and_modules_that_run_are_found(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [("hosts", "launch --hosts 4"), ("pruned", "study pruned"), ("experiments.trace_cost", "study trace-cost")]
+    ("old", "new"), [("hosts", "launch --hosts 4"), ("pruned", "study pruned"), ("experiments.pruned", "study pruned")]
 )
 def test_a_program_that_was_called_otherwise_is_told_its_name(old, new):
     with pytest.raises(ValueError, match=f"is now `gridgrad {new}`"):

@@ -7,16 +7,20 @@ import numpy as np
 import pytest
 
 from gridgrad import datasets
-from gridgrad.experiments.studies.protocols.__main__ import PROTOCOLS, options, prepared, simulate
-from gridgrad.experiments.studies.protocols.protocol_runs import (
+from gridgrad.experiments.studies.protocols import (
+    PROTOCOLS,
+    AllReduced,
     ProtocolProblem,
     add_losses,
     communication,
+    maker,
+    options,
+    prepared,
     reached,
     rose,
+    simulate,
     staleness,
 )
-from gridgrad.experiments.studies.protocols.synchronous_workers import AllReduced, maker
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.zoo.network_names import build
 from gridgrad.parallel import ProcessGrid, parallelize

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from gridgrad.experiments.studies.simulators.document import CAUSES, cause, document
-from gridgrad.experiments.studies.simulators.points import Point, collective, compared, grids, prediction
+from gridgrad.experiments.studies.simulators import CAUSES, Point, cause, collective, compared, document, grids, prediction
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec

@@ -19,7 +19,7 @@ from gridgrad.experiments.plots.protocols import draw as draw_protocols
 from gridgrad.experiments.scaling import environment, records, table
 from gridgrad.experiments.scaling import settings as study_settings
 from gridgrad.experiments.scaling.study import Study
-from gridgrad.experiments.studies.protocols import __main__ as protocols
+from gridgrad.experiments.studies import protocols
 from gridgrad.experiments.studies.servers import __main__ as servers
 from gridgrad.nn import measured
 from gridgrad.nn.kernels import kernel_table

@@ -156,3 +156,16 @@ def test_rounding_errors_of_training_are_no_larger_than_pytorchs():
         )
         ratios.append(np.log(ours / theirs))
     assert np.exp(np.mean(ratios)) < 1.5
+
+
+def test_a_network_like_vgg16_has_the_widths_that_its_name_says():
+    net = network_names.build("vgg-style:4,8", (8, 8, 3), 5)
+    assert [layer.outputs for layer in net.leaves() if hasattr(layer, "outputs")] == [4, 4, 8, 8, 256, 5]
+    for spec, shape in (
+        ("vgg-style:4,x", (8, 8, 3)),
+        ("vgg-style:0", (8, 8, 3)),
+        ("vgg-style:4,8", (2, 2, 3)),
+        ("vgg-style:4", 8),
+    ):
+        with pytest.raises(ValueError, match="vgg-style"):
+            network_names.build(spec, shape, 5)

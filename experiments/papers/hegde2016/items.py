@@ -107,7 +107,7 @@ def ratios(tables, name, table, kind, size, figure):
     return Item(
         name, f"times as fast as one CPU thread: {what}", cited.place, tuple(rows),
         "The paper's GPU of 1,536 cores is forty times as fast as its CPU. Two threads should be at most twice as fast as one, "
-        "if nothing but arithmetic counted; `gridgrad study threads` looks into larger ratios. What compares is "
+        "if nothing but arithmetic counted; results/hegde2016/threads.json looks into larger ratios. What compares is "
         "whether large sizes gain more than small ones, by the medians of thirds of the sizes.",
         RESULTS, command=COMMAND, figures=(figure,) if tables.get(table) else (), reason=reason(tables),
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 Tables: the volumes of sections 5 to 7 by the printed formulas and corrected, and the size of a block of section 7. Experiments:
 Figures 5 to 7 on both data sets, bytes counted against the formulas, the two scatters timed. What is predicted for the paper's
-ranks on Cori comes from `experiments/studies/laugier2018_predicted.py`; only numbers from runs are called measured. The paper's
+ranks on Cori comes from `predicted.py`; only numbers from runs are called measured. The paper's
 numbers are in `published/laugier2018.toml`, those of the logs of its public code in `published/laugier2018_logs.toml`.
 """
 
@@ -22,6 +22,7 @@ from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.launching.start_ranks import mpiexec
 from gridgrad.experiments.papers.laugier2018 import formulas
+from gridgrad.experiments.papers.laugier2018 import predicted as predictions
 from gridgrad.experiments.papers.parts import SHORT, PaperPart
 from gridgrad.experiments.plots import curves, paper, scaling
 from gridgrad.experiments.plots.figures import measured_on, save
@@ -31,7 +32,6 @@ from gridgrad.experiments.scaling.order import seconds_of
 from gridgrad.experiments.scaling.runs import records_of
 from gridgrad.experiments.scaling.study import Study
 from gridgrad.experiments.scaling.summary import rows as rows_of
-from gridgrad.experiments.studies import laugier2018_predicted as predictions
 from gridgrad.parallel.grid.process_grid import parse_grid
 from gridgrad.parallel.job.run import UserError
 
@@ -212,7 +212,7 @@ def scatter(grid):
     ranks = parse_grid(grid)
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "scatter.json"
-        arguments = [*as_module("scatter"), "--grid", grid, "--report", str(report)]
+        arguments = [*as_module("papers.laugier2018.scatter"), "--grid", grid, "--report", str(report)]
         job = mpiexec(ranks["batch"] * ranks["model"], arguments, timeout=300)
         check_ended(job, f"scatter on {grid}")
         rows = json.loads(report.read_text())["rows"]

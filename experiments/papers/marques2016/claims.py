@@ -1,7 +1,7 @@
 """What Marques 2016 claims, and what is found of it here: what measured training steps decide.
 
 The thesis is about unequal laptops at 5 MB/s. What equal cores that share a memory do decides only what is said of any ranks;
-the rest takes the study `laptops`. What follows from the text, from counting and from the model of section 5.4 is in
+the rest takes what `unequal.py` reads. What follows from the text, from counting and from the model of section 5.4 is in
 `claims_text.py`.
 """
 
@@ -43,7 +43,7 @@ def claims(tables):
 
 
 class Laptops:
-    """What the study `laptops` has measured: for each setting {network: its line}.
+    """What was measured of unequal ranks: for each setting {network: its line}.
 
     lines: of `unequal.rows`. why: there are none. source: the file and the processor.
     """

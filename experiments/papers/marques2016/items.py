@@ -125,7 +125,7 @@ def text_of_cpus(tables):
 
 
 def unequal():
-    """Two unequal ranks on a slow network, of the study `laptops`."""
+    """Two unequal ranks on a slow network."""
     found, why = laptops.kept()
     lines, rows = laptops.rows(found), []
     ratios = [seconds.value / line["alone, s"] for line in lines if (seconds := seconds_on_one(line["network"]))

@@ -1,12 +1,12 @@
 """Laugier et al. 2018: what the cost model predicts for their set-up on Cori, and which batch size would be fast there.
 
-    gridgrad study laugier2018-predicted --out results/laugier2018/predicted.md
+    python -m gridgrad.experiments.papers.laugier2018.predicted --out results/laugier2018/predicted.md
 
 All numbers are *predicted*. The paper does not say how many processes share a node, nor how deep the network is: ranks are
 taken as all on one node, and as one on each node; hidden layers as three. The model reverses the order that the paper prints:
 its speedups are too small for batch parallelism (5.8 printed), and too large for model parallelism (1.2 printed) and for
 integrated parallelism beside batch (0.99 printed). With what the paper's public code and its logs show, instead, the printed
-numbers nearly follow; the study `laugier2018-search` says how this was found. Writes the tables, and a figure of the curves
+numbers nearly follow; results/laugier2018/search.md says how this was found. Writes the tables, and a figure of the curves
 beside them, as .png.
 """
 
@@ -185,7 +185,7 @@ def smallest_batch(net, machine, ranks=RANKS):
 SET_UP = f"ethylene ({SHAPE[0]} inputs, {OUTPUTS} outputs), batch {BATCH_SIZE}, float64, the paper's algorithms"
 TITLES = {
     "ratios": f"Printed, and predicted for Cori Haswell: {SET_UP}; {HIDDEN} hidden layers, but one in the last column. "
-    "The order of the first two predictions is the reverse of the printed one; `laugier2018-search` explains the last one",
+    "The order of the first two predictions is the reverse of the printed one; search.md explains the last one",
     "curves": "The predicted curves of Figures 5 to 7: speedups over one rank by the number of ranks; of 2-D the fastest grid",
     "predicted": f"Predicted for 32 ranks, batch {BATCH_SIZE}: where the time of a step goes. The parts of a step are those "
     "with all ranks on one node; the plan `laugier` is the paper's own algorithm",
@@ -202,7 +202,7 @@ def tables():
 
 def options():
     parser = Parser(
-        prog="study laugier2018-predicted", description="Does the cost model explain the speedups of Laugier et al. (2018)?"
+        prog="papers.laugier2018.predicted", description="Does the cost model explain the speedups of Laugier et al. (2018)?"
     )
     parser.add_argument("--out", default="results/laugier2018/predicted.md", metavar="FILE.md",
                         help="the tables; the figure goes beside them, as .png")  # fmt: skip
