@@ -189,7 +189,7 @@ SMALL = {
     "gridgrad explain --net vgg16 --batch-size 16 --ranks 4 --grid model=4 --plan hypergraph --machine ethernet-1g": Small(),
     "mpiexec -n 2 gridgrad train --net mlp:512,512,relu --grid stage=2": STEPS,
     "gridgrad launch 4 train --net mlp:512,512,relu --grid stage=2,batch=2 --pipeline zb-h1 --micro-batches 8": STEPS,
-    "gridgrad explain --net mlp:512,512,relu --ranks 2 --grid stage=2 --micro-batches 4 --csv mine.csv": Small(),
+    "gridgrad explain --net mlp:512,512,relu --ranks 2 --grid stage=2 --micro-batches 4 --out mine.csv": Small(),
     "mpiexec -n 2 gridgrad train --net mlp:512,512,relu --grid stage=2 --pipeline mine.csv": STEPS,
     "mpiexec -n 2 gridgrad train --dataset mnist --net mnist-cnn --grid model=2 --plan hypergraph --pipeline async:4": STEPS,
     "mpiexec -n 2 gridgrad train --net mlp:512,512,relu --grid stage=2 --micro-batches 4 "
@@ -201,7 +201,7 @@ SMALL = {
     ),
     "gridgrad launch 8 study servers --parts limit": Small("--served 10 --rounds 1 --seconds 0.01", ranks=2),
     "gridgrad plot servers results/servers.json": Small(),
-    "gridgrad explain --net vgg16 --ranks 4 --batch-size 64 --grid stage=4 --draw schedule.png": Small(),
+    "gridgrad explain --net vgg16 --ranks 4 --batch-size 64 --grid stage=4 --out schedule.png": Small(),
     "gridgrad explain --net vgg16 --batch-size 128 --ranks 16 --grid batch=4,model=4 --export traces": Small(
         "--ranks 4 --grid model=4"
     ),

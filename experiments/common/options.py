@@ -26,6 +26,10 @@ MOST = dict.fromkeys(("ranks", "predict", "nodes", "ranks_per_node", "cores", "w
 }  # fmt: skip # {option of any program that says how large a problem is: its greatest value}
 GONE = {  # {(program, or * for all, option that it had): what to use instead}
     ("*", "--features"): "--shape says it, for features and for images",
+    ("explain", "--csv"): "--out FILE.csv writes the schedule",
+    ("explain", "--draw"): "--out FILE.png draws the schedule",
+    ("explain", "--json"): "--out FILE.json writes the numbers",
+    ("explain", "--others"): "--out FILE.json has all runners-up",
     ("launch", "--pin"): "taskset or the launcher's own option binds ranks",
     ("reproduce", "--long"): "--full measures everything",
     ("reproduce", "--short"): "it is the default",

@@ -263,7 +263,7 @@ LINES = """
 0 | explain --help | --machine
 0 | explain --net mlp:64,64,relu --shape 16 --outputs 4 --ranks 2 | speedup
 0 | explain --net mlp:64,64,relu --shape 16 --outputs 4 --ranks 4 --grid batch=4 | batch=4
-0 | explain --net lenet5 --ranks 2 --batch-size 16 --json e.json | step
+0 | explain --net lenet5 --ranks 2 --batch-size 16 --out e.json | step
 2 | explain --ranks 0 | at least 1
 2 | explain --ranks 100000000 | at most
 2 | explain --machine summit | summit
@@ -271,7 +271,7 @@ LINES = """
 2 | explain --net mlp:64,relu --grid height=2 | height
 2 | explain --shape 0 | at least 1
 2 | explain --speeds 1,2 | name it with --grid
-2 | explain --json /proc/none/e.json | can not write
+2 | explain --out /proc/none/e.json | can not write
 0 | calibrate --help | machine file
 2 | calibrate --out /proc/none/m.json | can not write
 2 | calibrate --minutes 0 | above 0
