@@ -330,9 +330,7 @@ def write_schedule(chosen, files, args):
         raise ValueError(f"--out {files.get('draw') or files['csv']} is for a pipeline, and the planner has chosen none: name "
                          "one with --grid, such as stage=2")  # fmt: skip
     if "csv" in files and not found.schedule.synchronous:
-        raise ValueError(
-            f"--out {files['csv']} is for schedules with one update in a step: not for async:K"
-        )
+        raise ValueError(f"--out {files['csv']} is for schedules with one update in a step: not for async:K")
     if "draw" in files:
         updates = len(found.ranks) if schedule_names.parse(found.pipeline).in_flight else 1
         runs = [predicted(found, updates), *([measured(args.trace, updates)] if args.trace else [])]

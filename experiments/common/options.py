@@ -31,6 +31,8 @@ GONE = {  # {(program, or * for all, option that it had): what to use instead}
     ("explain", "--json"): "--out FILE.json writes the numbers",
     ("explain", "--others"): "--out FILE.json has all runners-up",
     ("launch", "--pin"): "taskset or the launcher's own option binds ranks",
+    ("partition", "--hypergraph"): "--out FILE.patoh or FILE.hgr writes it",
+    ("partition", "--neuron-blocks"): "there are at most 64 of a dense layer",
     ("reproduce", "--long"): "--full measures everything",
     ("reproduce", "--short"): "it is the default",
     ("train", "--debug-collectives"): "--watchdog SECONDS says in which collective of which layer each rank is",
@@ -212,11 +214,12 @@ def network(text):
 
 
 def add_data(parser, dataset, net, batch_size):
-    """Add --dataset, --data-dir, --net, --batch-size and --seed, with these defaults, to a program that trains."""
+    """Add --dataset, --data-dir, --net unless it is None, --batch-size and --seed, with these defaults."""
     add = parser.add_argument
     add("--dataset", default=dataset, metavar="NAME", help="data set, such as mnist or table:FILE; see gridgrad help dataset")
     add("--data-dir", metavar="DIR", help="folder of the data sets (default: $GRIDGRAD_DATA, else the user's cache)")
-    add("--net", type=network, default=net, help=network_names.HELP)
+    if net:
+        add("--net", type=network, default=net, help=network_names.HELP)
     add("--batch-size", type=whole(1), default=batch_size, metavar="B", help=of_parallelize("batch_size"))
     add("--seed", type=whole(0), default=0, help="seed of everything random: weights, order of the data, dropout, augmentation")
 

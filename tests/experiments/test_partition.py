@@ -75,7 +75,7 @@ def test_a_partition_of_another_program_is_taken(tmp_path):
     for ending in (".patoh", ".hgr"):
         path = tmp_path / f"net{ending}"
         common = "--net", "lenet5", "--grain", "fine", "--ranks", 2
-        finished = partition(*common, "--method", "layer-wise", "--hypergraph", path)
+        finished = partition(*common, "--method", "layer-wise", "--out", path)
         assert finished.returncode == 0, finished.stderr
         graph = read_hypergraph(path)
         parts = np.arange(graph.vertices) % 2
@@ -94,7 +94,7 @@ def test_a_partition_of_another_program_is_taken(tmp_path):
         (("--net", "lenet6"), "unknown net 'lenet6'"),
         (("--net", "lenet5", "--speeds", "1,2"), "--speeds has 2 numbers for 4 ranks"),
         (("--net", "lenet5", "--speeds", "1,0"), "must be a number above 0"),
-        (("--net", "lenet5", "--hypergraph", "net.txt"), "must end in .patoh (PaToH) or .hgr (hMETIS)"),
+        (("--net", "lenet5", "--out", "net.txt"), "must end in .h5 (owners), .patoh (PaToH) or .hgr (hMETIS)"),
         (("--net", "lenet5", "--parts", "no-such-file"), "No such file"),
         (("--net", "lenet5", "--parts", "parts", "--method", "hypergraph"), "leave out --method"),
         (("--net", "lenet5", "--method", "horizontal", "--out", "owners.hdf5"), "must end in .h5"),
