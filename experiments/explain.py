@@ -323,7 +323,7 @@ def files_of(args):
 
 def write_schedule(chosen, files, args):
     """Write the schedule of a pipeline and its drawing. ValueError if there is none."""
-    from gridgrad.experiments.plots.pipeline import draw_pipelines, measured, predicted
+    from gridgrad.experiments.plots.timeline import draw_pipelines, measured, predicted
 
     found = chosen.pipelined
     if not found:

@@ -141,11 +141,13 @@ SMALL = {
     "gridgrad launch 2 train --net mlp:512,512,relu --grid batch=2 --rebalance 10 --handicap 1=3@40": Small(
         "--steps 4 --rebalance 2 --handicap 1=3@1"
     ),
-    "gridgrad launch 2 study unequal --net cifar-cnn --batch-size 256 --grid batch=2 "
-    "--handicap 1=2 --out results/unequal.json": Small("--net lenet5 --batch-size 8 --rounds 1 --steps 1"),
-    "gridgrad plot unequal results/unequal.json": Small(),
-    "gridgrad launch 2 study unequal --net mlp:2048,2048,relu --shape 1024 --batch-size 64 "
-    "--grid batch=2 --handicap 1=3": Small("--net mlp:32,relu --batch-size 8 --rounds 1 --steps 1"),
+    "gridgrad sweep unequal.toml --out results/unequal.jsonl": Small(
+        "--nets mlp:32,relu --dataset random:8,2 --batch-size 8 --steps 16 --repeats 1"
+    ),
+    "gridgrad sweep unequal.toml --nets mlp:2048,2048,relu --dataset random:1024,10 --batch-size 64 --vary handicap=1=3": Small(
+        how="parse", why="the one above runs"
+    ),
+    "gridgrad plot lines results/unequal.json --x index --y step_seconds --panel net": Small(),
     "mpiexec -n 2 gridgrad train --net mlp:512,512,relu --grid auto": STEPS,
     # ----- tests
     "python -m tests.random_networks --seed 7 --minutes 30": Small("--cases 3 --check serial"),
@@ -195,12 +197,10 @@ SMALL = {
     "mpiexec -n 2 gridgrad train --net mlp:512,512,relu --grid stage=2 --micro-batches 4 "
     "--trace trace.json --steps 12": Small(),
     "gridgrad explain --net mlp:512,512,relu --shape 4 --outputs 1 --batch-size 128 --ranks 2 "
-    "--grid stage=2 --pipeline 1f1b --micro-batches 4 --draw schedule.png --trace trace.json": Small(),
-    "mpiexec -n 2 gridgrad study pipelined --batch-size 64": Small(
-        "--net mlp:16,relu --shape 4 --batch-size 8 --micro-batches 2 --rounds 1"
-    ),
+    "--grid stage=2 --pipeline 1f1b --micro-batches 4 --out schedule.png --trace trace.json": Small(),
+    "gridgrad sweep pipelined.toml --out results/pipelined.jsonl": Small(how="parse", why="it takes minutes"),
     "gridgrad launch 8 study servers --parts limit": Small("--served 10 --rounds 1 --seconds 0.01", ranks=2),
-    "gridgrad plot servers results/servers.json": Small(),
+    "gridgrad plot lines results/servers.json --x workers --y measured,simulated --where part=limit": Small(),
     "gridgrad explain --net vgg16 --ranks 4 --batch-size 64 --grid stage=4 --out schedule.png": Small(),
     "gridgrad explain --net vgg16 --batch-size 128 --ranks 16 --grid batch=4,model=4 --export traces": Small(
         "--ranks 4 --grid model=4"
@@ -234,10 +234,11 @@ SMALL = {
     ),
     "mpiexec -n 4 gridgrad train --dataset mnist --net mlp:512,512,relu --grid batch=2,model=2": STEPS,
     "mpiexec -n 4 python experiments/studies/usability/automatic.py": Small(ranks=2),
-    "gridgrad study kernels --out results/kernels.json": Small("--quick --rounds 1"),
+    "gridgrad summary --net lenet5 --net mlp:512,512,relu --batch-size 64 --measure kernels": Small("--steps 1"),
     # ----- sweeps and figures
     'gridgrad sweep --dataset airfoil --nets "mlp:512,512,relu" --ranks 1,2 --out results/sweep.jsonl': SWEEP,
     "gridgrad plot speedup results/sweep.jsonl --out results/sweep.png": Small(),
+    "gridgrad plot speedup results/sweep.jsonl --out results/sweep.png --out results/sweep.pdf": Small(),
     "gridgrad sweep experiments/settings/speedup.toml --out results/speedup.jsonl": Small(
         "--nets mlp:512,512,512,relu --ranks 1 --schemes batch --steps 6 --repeats 1", why="the whole sweep takes minutes"
     ),
@@ -252,7 +253,7 @@ SMALL = {
     "--out results/vary.jsonl": Small(
         "--nets mlp:8,relu --ranks 2 --steps 6 --repeats 1", why="the whole sweep takes a minute"
     ),
-    "gridgrad study scaling-model results/sweep.jsonl": Small(),
+    "gridgrad plot speedup results/sweep.jsonl --model": Small(),
     "gridgrad sweep experiments/settings/breakdown.toml --out results/breakdown.jsonl": Small(
         "--nets lenet5 --dataset mnist --ranks 1,2 --steps 6 --repeats 1", why="the whole sweep takes minutes"
     ),
@@ -261,8 +262,11 @@ SMALL = {
     "--nets vgg16 --batch-size 256 --out predicted.jsonl": Small("--predict 1,4", why="many ranks take half a minute"),
     "gridgrad plot speedup predicted.jsonl --out predicted.png": Small(),
     "gridgrad plot speedup results/scaling_predicted.jsonl --out results/scaling_predicted.png": Small(),
-    "gridgrad plot time results/sweep.jsonl --width 3.5 --out time.pdf": Small(),
-    "gridgrad plot throughput results/sweep.jsonl --machine cori-haswell": Small(),
+    "gridgrad plot time results/sweep.jsonl --width column --only batch --no-caption --out time.pdf": Small(),
+    "gridgrad plot lines results/sweep.jsonl --x ranks --y samples_a_second --series series --panel network --log x,y": Small(),
+    "gridgrad plot lines results/sweep.jsonl --x ranks --y peak_memory_bytes --series series --panel network": Small(),
+    "gridgrad plot lines results/convergence.json --x epoch --y training_accuracy,test_accuracy --panel way": Small(),
+    "gridgrad plot lines results/convergence.json --x epoch --y test_accuracy --series way": Small(),
     "gridgrad sweep experiments/settings/speedup.toml --out before.jsonl": COMPARED,
     "gridgrad sweep experiments/settings/speedup.toml --out after.jsonl": COMPARED,
     "gridgrad plot compare before.jsonl after.jsonl": Small(),
@@ -271,9 +275,10 @@ SMALL = {
     "gridgrad sweep experiments/settings/speedup.toml --predict 1,2,4,8,16 --machine cori-haswell "
     "--out predicted-airfoil.jsonl": Small("--predict 1,2"),
     "gridgrad plot speedup results/speedup.jsonl predicted-airfoil.jsonl --out both.png": Small(),
-    "gridgrad plot crossover results/crossover.json": Small(),
+    "gridgrad plot lines results/crossover.json --x batch_size --y seconds.median --bars seconds.min,seconds.max "
+    "--series grid --log x,y": Small(),
     # ----- other tools
-    "gridgrad study scaling-page results/sweep.jsonl --out results/sweep.html": Small(),
+    "gridgrad plot speedup results/sweep.jsonl --out results/sweep.html": Small(),
     'gridgrad sweep --dataset airfoil --nets "mlp:64,64,relu" --ranks 1,2,3,4,5,6 --schemes batch,model '
     '--grids "batch=*,model=2" --batch-size 120 --vary reduction=plain --steps 8 --repeats 1 --out counted.jsonl': Small(
         "--nets mlp:8,relu --ranks 1,2 --schemes batch", why="more ranks than cores take a minute"
@@ -306,7 +311,7 @@ SMALL = {
     "mpiexec -n 2 gridgrad study predictions --machine machine.json --out predictions.json": Small(
         "--net mlp:512,512,relu --passes 1 --rounds 1"
     ),
-    "gridgrad plot predictions predictions.json --out predictions.md": Small(),
+    "gridgrad plot lines predictions.json --x predicted --y measured --series net,grid --log x,y": Small(),
     "gridgrad explain --map results/thresholds.png --net mlp:W,W,W,relu --shape 16 --outputs 2 --ranks 32": Small(
         "--widths 32,64 --batch-sizes 8,16"
     ),
@@ -331,7 +336,10 @@ SMALL = {
     "gridgrad reproduce laugier2018": Small("--tables-only", why="the jobs take ten minutes"),
     "gridgrad reproduce grabaskas2018": Small("--tables-only", why="the jobs take ten minutes"),
     "gridgrad reproduce hegde2016": Small("--tables-only", why="the processes take minutes"),
-    "gridgrad study roofline --out results/roofline.png --json results/roofline.json": Small("--only 1024-1024 --rounds 1"),
+    "gridgrad summary --net marques-50-500 --net mlp:1024,relu --batch-size 16 --measure --out roofline.json": Small(
+        "--batch-size 1 --steps 1"
+    ),
+    "gridgrad plot roofline roofline.json --out roofline.png": Small(),
     "gridgrad reproduce marques2016": Small("--tables-only", why="the jobs take hours"),
     "gridgrad reproduce eserol2019": Small("--tables-only", why="the searches take four minutes"),
     "mpiexec -n 2 gridgrad study automation": AUTOMATION,
@@ -340,7 +348,8 @@ SMALL = {
     "gridgrad study protocols --dataset mnist --net mnist-cnn --samples 12000 --epochs 2 --target 95": PROTOCOLS,
     "gridgrad study protocols --dataset cifar10 --net cifar-cnn,dropout=0 --samples 4000 --epochs 3 --target 34": PROTOCOLS,
     "gridgrad study protocols --dataset airfoil --net mlp:64,64,tanh --epochs 50 --every 5 --target 0.25": PROTOCOLS,
-    "gridgrad plot protocols results/protocols.json": Small(),
+    "gridgrad plot lines results/protocols.json --x seconds --y score --series protocol --panel straggler "
+    '--where "net=mnist-cnn;time=virtual;sorted=false"': Small(),
     "gridgrad study protocols --dataset mnist --net mnist-cnn --samples 12000 --epochs 2 --sorted "
     "--straggler 1 --protocols sync,parallel-sgd,parallel-sgd:shuffle,parallel-sgd:epoch,parallel-sgd:epoch:shuffle": PROTOCOLS,
     "gridgrad study protocols --dataset mnist --net mnist-cnn --samples 12000 --epochs 10 --sorted "
@@ -355,19 +364,20 @@ SMALL = {
     "sudo .venv/bin/gridgrad sweep laugier2018-hosts.toml --machine machine.json --out hosts.jsonl": Small(
         how="parse", why="it needs root"
     ),
-    "sudo .venv/bin/gridgrad launch --hosts 2 --rate 1000 --delay 50 2 "
-    "study overlap --net cifar-cnn --batch-size 64 --out results/overlap.json": Small("--rounds 1 --batch-size 4", why=HOSTS),
-    "sudo .venv/bin/gridgrad launch --hosts 4 --rate 1000 --delay 50 4 "
-    "study crossover --net mlp:4096,4096,relu --features 4096 --batch-sizes 16,64,256,1024,4096": Small(
-        "--rounds 1 --net mlp:64,relu --features 16 --batch-sizes 16,64", ranks=2, why=HOSTS
-    ),
+    "sudo .venv/bin/gridgrad sweep crossover.toml --out results/crossover.jsonl": Small(how="parse", why="it needs root"),
+    "mpiexec -n 2 gridgrad train --dataset mnist --net mnist-cnn --grid batch=2 --steps 30 "
+    "--reduction plain --trace plain.json": Small("--steps 8 --batch-size 16"),
+    "mpiexec -n 2 gridgrad train --dataset mnist --net mnist-cnn --grid batch=2 --steps 30 "
+    "--reduction overlap --trace overlap.json": Small("--steps 8 --batch-size 16"),
+    "gridgrad plot breakdown plain.json overlap.json": Small(),
+    "gridgrad plot timeline trace.json --out timeline.pdf": Small(),
+    "gridgrad plot timeline trace.json --steps 6-7 --width column --out steps.png": Small(),
     "sudo .venv/bin/gridgrad launch --hosts 4 --rate 1000 --delay 50 4 check": Small(ranks=2, why=HOSTS),
     "sudo .venv/bin/gridgrad launch --hosts 4 --rate 1000 --delay 50 4 calibrate --out machine.json": Small(
         "--quick --busy", ranks=2, why=HOSTS
     ),
-    "sudo .venv/bin/gridgrad launch --hosts 4 --rate 1000 --delay 50 4 "
-    "study partitioned --machine machine.json --batch-size 32": Small(
-        "--machine ethernet-1g --shape 16,16,3 --rounds 1 --batch-size 4", ranks=2, why=HOSTS
+    "sudo .venv/bin/gridgrad sweep partitioned.toml --machine machine.json --out results/partitioned.jsonl": Small(
+        how="parse", why="it needs root"
     ),
     'sudo MPIEXEC=".venv/bin/gridgrad launch --hosts 4" .venv/bin/gridgrad sweep '
     '--nets "mlp:512,512,relu" --ranks 1,2,4 --out results/hosts.jsonl': Small("--ranks 1 --steps 2 --repeats 1", why=HOSTS),
@@ -421,7 +431,7 @@ SMALL = {
 NEEDS = {  # of these commands the first reads what the second writes
     "mpiexec -n 2 gridgrad train --net mlp:512,512,relu --grid stage=2 --pipeline mine.csv": "--csv mine.csv",
     "gridgrad explain --net mlp:512,512,relu --shape 4 --outputs 1 --batch-size 128 --ranks 2 "
-    "--grid stage=2 --pipeline 1f1b --micro-batches 4 --draw schedule.png --trace trace.json": "--trace trace.json --steps 12",
+    "--grid stage=2 --pipeline 1f1b --micro-batches 4 --out schedule.png --trace trace.json": "--trace trace.json --steps 12",
     "gridgrad launch 4 train --dataset mnist --net mnist-cnn --grid model=4 --plan owners.h5": "--out owners.h5",
     "gridgrad launch 4 train --dataset denoise --net pruned:results/pruned.h5 "
     "--grid model=4 --plan hypergraph": "--out results/pruned.h5",
@@ -431,21 +441,32 @@ NEEDS = {  # of these commands the first reads what the second writes
     "--part 2/2": "--out results/array.jsonl --part 1/2",
     "sbatch job.sh": "--out job.sh train --dataset mnist --net mnist-cnn --grid batch=64",
     "gridgrad plot speedup predicted.jsonl --out predicted.png": "vgg16 --batch-size 256 --out predicted.jsonl",
-    "gridgrad plot time results/sweep.jsonl --width 3.5 --out time.pdf": "--out results/sweep.jsonl",
-    "gridgrad plot throughput results/sweep.jsonl --machine cori-haswell": "--out results/sweep.jsonl",
+    "gridgrad plot time results/sweep.jsonl --width column --only batch --no-caption "
+    "--out time.pdf": "--out results/sweep.jsonl",
+    "gridgrad plot lines results/sweep.jsonl --x ranks --y samples_a_second --series series "
+    "--panel network --log x,y": "--out results/sweep.jsonl",
+    "gridgrad plot lines results/sweep.jsonl --x ranks --y peak_memory_bytes --series series "
+    "--panel network": "--out results/sweep.jsonl",
+    "gridgrad plot speedup results/sweep.jsonl --out results/sweep.png --out results/sweep.pdf": "--out results/sweep.jsonl",
+    "gridgrad plot breakdown plain.json overlap.json": "--trace overlap.json",
+    "mpiexec -n 2 gridgrad train --dataset mnist --net mnist-cnn --grid batch=2 --steps 30 "
+    "--reduction overlap --trace overlap.json": "--trace plain.json",
+    "gridgrad plot timeline trace.json --out timeline.pdf": "--steps 50 --trace trace.json --profile --report report.json",
+    "gridgrad plot timeline trace.json --steps 6-7 --width column "
+    "--out steps.png": "--steps 50 --trace trace.json --profile --report report.json",
     "gridgrad sweep experiments/settings/speedup.toml --out after.jsonl": "--out before.jsonl",
     "gridgrad plot compare before.jsonl after.jsonl": "--out after.jsonl",
     "gridgrad plot speedup results/sweep.jsonl --out results/sweep.png": "--out results/sweep.jsonl",
-    "gridgrad study scaling-page results/sweep.jsonl --out results/sweep.html": "--out results/sweep.jsonl",
+    "gridgrad plot speedup results/sweep.jsonl --out results/sweep.html": "--out results/sweep.jsonl",
     "gridgrad study extrap counted.jsonl --metrics bytes --program .venv-extrap/bin/extrap "
     "--out results/extrap": "--out counted.jsonl",
     "gridgrad study extrap predicted-mlp.jsonl --program .venv-extrap/bin/extrap "
     "--out results/extrap/predicted": "--out predicted-mlp.jsonl",
-    "gridgrad study scaling-model results/sweep.jsonl": "--out results/sweep.jsonl",
+    "gridgrad plot speedup results/sweep.jsonl --model": "--out results/sweep.jsonl",
     "gridgrad plot speedup results/speedup.jsonl predicted-airfoil.jsonl --out both.png": "--out predicted-airfoil.jsonl",
     "mpiexec -n 2 gridgrad study predictions --machine machine.json --out predictions.json": "--out machine.json",
     "gridgrad explain --net vgg16 --ranks 64 --machine machine.json": "--out machine.json",
-    "gridgrad plot predictions predictions.json --out predictions.md": "--out predictions.json",
+    "gridgrad plot lines predictions.json --x predicted --y measured --series net,grid --log x,y": "--out predictions.json",
 }
 
 

@@ -24,7 +24,7 @@ MOST_STARTED, MOST_PER_SLOT = 1024, 64  # ranks of a job that is started: at mos
 MOST = dict.fromkeys(("ranks", "predict", "nodes", "ranks_per_node", "cores", "workers", "parts"), MOST_RANKS) | {
     "batch_size": 2**31 - 1, "micro_batches": 2**31 - 1, "outputs": network_names.MOST_WIDTH,
 }  # fmt: skip # {option of any program that says how large a problem is: its greatest value}
-GONE = {  # {(program, or * for all, option that it had): what to use instead}
+GONE = {  # {(program, or * for all, option or choice that it had): what to use instead}
     ("*", "--features"): "--shape says it, for features and for images",
     ("explain", "--csv"): "--out FILE.csv writes the schedule",
     ("explain", "--draw"): "--out FILE.png draws the schedule",
@@ -33,6 +33,15 @@ GONE = {  # {(program, or * for all, option that it had): what to use instead}
     ("launch", "--pin"): "taskset or the launcher's own option binds ranks",
     ("partition", "--hypergraph"): "--out FILE.patoh or FILE.hgr writes it",
     ("partition", "--neuron-blocks"): "there are at most 64 of a dense layer",
+    ("plot", "throughput"): "gridgrad plot lines FILE.jsonl --x ranks --y samples_a_second --series series draws it",
+    ("plot", "bytes"): "gridgrad plot lines FILE.jsonl --x ranks --y sent_by_all_ranks_bytes --series series draws them",
+    ("plot", "memory"): "gridgrad plot lines FILE.jsonl --x ranks --y peak_memory_bytes --series series draws it",
+    ("plot", "convergence"): "gridgrad plot lines FILE.json --x epoch --y test_accuracy --series way draws it",
+    ("plot", "protocols"): "gridgrad plot lines FILE.json --x seconds --y score --series protocol --panel straggler draws it",
+    ("plot", "servers"): "gridgrad plot lines FILE.json --x workers --y measured,simulated draws it",
+    ("plot", "unequal"): "gridgrad plot lines FILE.json --x index --y step_seconds --series net draws the steps",
+    ("plot", "crossover"): "gridgrad plot lines FILE.json --x batch_size --y seconds.median --series grid --log x,y draws it",
+    ("plot", "predictions"): "gridgrad plot lines FILE.json --x predicted --y measured draws them",
     ("reproduce", "--long"): "--full measures everything",
     ("reproduce", "--short"): "it is the default",
     ("train", "--debug-collectives"): "--watchdog SECONDS says in which collective of which layer each rank is",
@@ -91,9 +100,8 @@ class Parser(argparse.ArgumentParser):
     def parse_args(self, args=None, namespace=None):
         found, rest = self.parse_known_args(args, namespace)
         if rest:
-            option, program = rest[0].split("=")[0], self.prog.removeprefix("gridgrad ")
-            if instead := GONE.get((program, option)) or GONE.get(("*", option)):
-                self.error(f"{option} is gone: {instead}")
+            option = rest[0].split("=")[0]
+            self._check_gone(option)
             options = [text for parser in parsers(self) for text in parser._option_string_actions]
             self.error(f"unrecognized arguments: {' '.join(rest)}{did_you_mean(option, options)}")
         return found
@@ -107,8 +115,13 @@ class Parser(argparse.ArgumentParser):
                     self.error(f"argument --{name.replace('_', '-')}: {value} is too large: at most {most}")
         return found, rest
 
+    def _check_gone(self, word):
+        if instead := GONE.get((self.prog.removeprefix("gridgrad "), word)) or GONE.get(("*", word)):
+            self.error(f"{word} is gone: {instead}")
+
     def _check_value(self, action, value):
         if action.choices is not None and value not in action.choices:
+            self._check_gone(value)
             names = [str(choice) for choice in action.choices]
             meant = did_you_mean(str(value), names) or f" (choose from {', '.join(names)})"
             raise argparse.ArgumentError(action, f"invalid choice: {value!r}{meant}")
@@ -224,10 +237,17 @@ def add_data(parser, dataset, net, batch_size):
     add("--seed", type=whole(0), default=0, help="seed of everything random: weights, order of the data, dropout, augmentation")
 
 
-def add_problem(parser, net, shape=None, outputs=None, batch_size=None):
-    """Add --net, --shape, --outputs and --batch-size, with these defaults, to a program that needs no data set."""
+def add_problem(parser, net, shape=None, outputs=None, batch_size=None, several=False):
+    """Add --net, --shape, --outputs and --batch-size, with these defaults, to a program that needs no data set.
+
+    several: --net may be given more than once, and is a list.
+    """
     add, published = parser.add_argument, "" if shape else " (default: as published, else 32,32,3)"
-    add("--net", type=network, default=net, help=network_names.HELP)
+    if several:
+        words = f"{network_names.HELP}; may be given several times (default: {net})"
+        add("--net", type=network, action="append", help=words)
+    else:
+        add("--net", type=network, default=net, help=network_names.HELP)
     add("--shape", type=whole_list, default=shape, help=f"shape of a sample: FEATURES, or HEIGHT,WIDTH,CHANNELS{published}")
     classes = "" if outputs else " (default: 1000 for images of 224 pixels, else 10)"
     add("--outputs", type=whole(1), default=outputs, help=f"number of outputs, or classes{classes}")

@@ -13,10 +13,17 @@ STUDY = "study"
 PACKAGE = __name__.removesuffix(".common.programs")
 FOLDER = Path(__file__).parents[1]
 STUDIES = FOLDER / "studies"
-NOW = {"hosts": "launch --hosts 4", "crossover_figure": "plot crossover", "predictions_table": "plot predictions"}
+NOW = {"hosts": "launch --hosts 4", "crossover_figure": "plot lines", "predictions_table": "plot lines"}
 GONE_STUDIES = {  # {study that there was: what to use instead}
     "thresholds": "use gridgrad explain --map",
+    "scaling-page": "use gridgrad plot speedup FILE.jsonl --out page.html",
+    "scaling-model": "use gridgrad plot speedup FILE.jsonl --model",
+    "overlap": "use gridgrad plot breakdown PLAIN.json OVERLAP.json, of two traces of train",
     "partition-table": "use gridgrad partition --table FILE.md",
+    "crossover": "use gridgrad sweep crossover.toml",
+    "unequal": "use gridgrad sweep unequal.toml",
+    "partitioned": "use gridgrad sweep partitioned.toml",
+    "pipelined": "use gridgrad sweep pipelined.toml",
     "laptops": "use gridgrad sweep laptops.toml",
     "laugier2018-hosts": "use gridgrad sweep laugier2018-hosts.toml",
     "eserol2019-hosts": "use gridgrad sweep eserol2019-hosts.toml",
@@ -52,7 +59,7 @@ def study_of(name):
 
 
 def module_of(name):
-    """The dotted name, behind `gridgrad.experiments`, of "train", a study such as "trace-cost", or "papers.marques2016.job"."""
+    """The dotted name, behind `gridgrad.experiments`, of "train", a study such as "pruned", or "papers.marques2016.job"."""
     study = study_of(name)
     return f"studies.{study.replace('-', '_')}" if study else name
 

@@ -74,7 +74,7 @@ def draw(found, net, out):
     """Draw the map: colours show the fastest scheme, contour lines its speedup over one rank."""
     from matplotlib.colors import BoundaryNorm, ListedColormap
 
-    from gridgrad.experiments.plots.figures import plt, save
+    from gridgrad.experiments.plots.style import plt, save
 
     figure, panel = plt.subplots(figsize=(10, 6.4), layout="constrained")
     order, points, widths = list(SCHEMES), found["points"], list(found["winners"])

@@ -1,7 +1,7 @@
 """Train one network to an accuracy on its training images in several ways on the same ranks, and compare time and epochs.
 
     gridgrad launch 2 study convergence
-    gridgrad plot convergence results/convergence.json
+    gridgrad plot lines results/convergence.json --x epoch --y test_accuracy --series way
 
 This is the comparison of Figure 5.2 of Eserol (2019): pipelines of model parallelism, in which each minibatch has an update of
 its own although others are under way, beside batch parallelism and one rank alone.
@@ -28,20 +28,22 @@ from mpi4py import MPI
 
 from gridgrad import datasets
 from gridgrad.datasets.views import Subset
-from gridgrad.experiments.common import report, train_setup, vgg_style
+from gridgrad.experiments.common import report, train_setup
 from gridgrad.experiments.common.kept_results import earlier_results, write_results
 from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.options import Parser, add_data, number, of_parallelize, user_input, whole
 from gridgrad.experiments.common.tables import range_of, table
-from gridgrad.experiments.plots.figures import measured_on
+from gridgrad.experiments.plots.style import measured_on
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.random import permutation
+from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import READERS, ProcessGrid, evaluate, parallelize
 from gridgrad.parallel.job.run import on_root, run
 from gridgrad.parallel.job.waiting import broadcast
 from gridgrad.parallel.training import MicroBatchReader, minibatch_indices, steps_per_epoch
 from gridgrad.parallel.training.steps import Diverged
 
+GAIN = 6**0.5  # of the weights of He et al. (2015) over those of `nn`
 PROBLEM = "dataset", "net", "ranks", "batch_size", "samples", "lr"  # what names a problem in the results
 WAYS = {  # {way: (axis of the grid with all ranks, pipeline, plan)}; {} is the number of minibatches under way
     "serial": (None, None, None),
@@ -197,6 +199,17 @@ def options():
     return parser
 
 
+def with_he_weights(net):
+    """The network itself, in memory, with weights as large as He et al. (2015) have them for layers with ReLU.
+
+    With the smaller ones of `nn` one like VGG16 without normalisation hardly begins to learn in the first epoch.
+    """
+    for _, parameter in net.parameters:
+        if parameter.name == "weight":
+            parameter.value *= GAIN
+    return net
+
+
 def ways_of(text, ranks):
     """The names of the ways in the value of --ways. ValueError for others, and for ways that one rank can not go."""
     if text is None:
@@ -237,9 +250,9 @@ def main():
         data = datasets.load(args.dataset, args.data_dir)
         check(args, data)
         args.in_flight = args.in_flight or comm.size
-        serial = vgg_style.build(args.net, data.sample_shape, data.outputs, args.seed)
-        if args.net.startswith(vgg_style.PREFIX):
-            serial = vgg_style.with_he_weights(serial)
+        serial = network_names.build(args.net, data.sample_shape, data.outputs, args.seed)
+        if args.net.startswith(network_names.VGG):
+            serial = with_he_weights(serial)
         data = data.reshaped(serial.input_shape)
         trainings = {name: ConvergenceTraining(name, args, serial, data, comm if WAYS[name][0] else MPI.COMM_SELF)
                      if WAYS[name][0] or comm.rank == 0 else None for name in going}  # fmt: skip

@@ -1,7 +1,7 @@
 """Train one network with every update protocol, with and without a straggler, and compare time, samples, bytes and accuracy.
 
     gridgrad study protocols --dataset mnist --net mnist-cnn --samples 12000
-    gridgrad plot protocols results/protocols.json
+    gridgrad plot lines results/protocols.json --x seconds --y score --series protocol --panel straggler
     gridgrad study protocols --dataset mnist --net mnist-cnn --measure 2
 
 All protocols begin with the same weights and get equally many samples, with the same learning rate and momentum.
@@ -37,7 +37,7 @@ from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.tables import counted, range_of, terminal
 from gridgrad.experiments.common.timing import times_in_turns
 from gridgrad.experiments.launching.start_ranks import mpiexec
-from gridgrad.experiments.plots.figures import measured_on
+from gridgrad.experiments.plots.style import measured_on
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.device import xp
 from gridgrad.nn.optimizers import SCHEDULES, parse_schedule

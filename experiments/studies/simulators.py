@@ -27,10 +27,9 @@ from gridgrad.experiments.common.report import write_json, write_text
 from gridgrad.experiments.common.tables import counted, terminal
 from gridgrad.experiments.export import simgrid
 from gridgrad.experiments.export.actions import Collective, step_actions
-from gridgrad.experiments.plots.predictions import read
 from gridgrad.experiments.studies.predictions import PROBLEMS
 from gridgrad.nn import Conv2d
-from gridgrad.nn.files.documents import content_of_file
+from gridgrad.nn.files.documents import NUMBER, SECONDS, TEXT, TRUTH, WHOLE, Optional, check, content_of_file
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.grid.process_grid import AXES, BATCH, MODEL, STAGE, GridDescription, parse_grid, places
 from gridgrad.parallel.job.run import run_launcher
@@ -170,6 +169,22 @@ def collective(name, ranks, kind, nbytes):
         "predicted": rounded(machine.collective_seconds(kind, group, ranks, sent)),
         "simulated": replayed(actions, machine), "as_messages": replayed(actions, machine, ()),
     }  # fmt: skip
+
+
+PREDICTED = {
+    "machine": TEXT, "net": TEXT, "batch_size": WHOLE, "ranks": WHOLE, "grid": TEXT, "plan": [TEXT], "planned": TRUTH,
+    "predicted": SECONDS, "measured": SECONDS, "as_it_was": SECONDS, "error": NUMBER, "busy": Optional(TEXT),
+}  # fmt: skip # a row of a report of the study `predictions`
+
+
+def read(path):
+    """The rows of a report of the study `predictions`; ValueError if the file is not such a report."""
+    try:
+        content = content_of_file(path)
+        check(content, {"rows": [PREDICTED]})
+    except ValueError as error:
+        raise ValueError(f"{path} is no report of the program predictions: {error}") from None
+    return content["rows"]
 
 
 def measured_steps(path, machine):

@@ -39,8 +39,8 @@ LINES = """
 2 | --verbose | there is no program --verbose
 2 | run train | there is no program run
 2 | hosts run --hosts 4 | is now `gridgrad launch --hosts 4`
-2 | crossover_figure results/crossover.json | is now `gridgrad plot crossover`
-2 | predictions_table a.json | is now `gridgrad plot predictions`
+2 | crossover_figure results/crossover.json | is now `gridgrad plot lines`
+2 | predictions_table a.json | is now `gridgrad plot lines`
 2 | pruned | is now `gridgrad study pruned`
 2 | trace_cost | the study trace-cost is gone
 2 | study prune | there is no study prune (did you mean pruned?)
@@ -229,7 +229,7 @@ LINES = """
 0 | sweep --nets mlp:4,relu --predict 1,2,4 --shape 4 --outputs 1 --out pre.jsonl | gridgrad plot speedup pre.jsonl
 0 | plot speedup s.jsonl --out s.png | s.png
 0 | plot speedup pre.jsonl | pre-speedup.png
-0 | plot --help | crossover
+0 | plot --help | timeline
 0 | plot speedup --help | --width
 2 | plot | KIND
 2 | plot s.jsonl | invalid choice
@@ -238,8 +238,12 @@ LINES = """
 2 | plot speedup text.txt | text.txt, line 1, is no report of a sweep (it is not JSON
 0 | plot breakdown s.jsonl | s-breakdown.png
 2 | plot breakdown s.jsonl --layers | --profile
-2 | plot crossover s.jsonl | is no report of crossover
-2 | plot predictions s.jsonl | is no report
+0 | plot lines s.jsonl --x ranks --y step_s --series series --out l.svg | l.svg
+2 | plot lines s.jsonl --x ranks --y stp_s | there is no column stp_s
+2 | plot crossover c.json | crossover is gone
+2 | plot timeline s.jsonl | is no timeline
+2 | plot roofline s.jsonl | s.jsonl
+2 | study overlap | gone
 2 | plot speedup s.jsonl --out figure.xyz | xyz
 0 | sweep --grids stage=2 --nets mlp:4,relu --steps 7 --repeats 1 --out st.jsonl | stage=2
 2 | sweep --grids rows=2 | grid 'rows=2'
@@ -341,10 +345,9 @@ LINES = """
 2 | reproduce hegde2016 --ranks 1,2 | have no number of ranks
 2 | reproduce hegde2016 --long | --long is gone: --full measures everything
 2 | reproduce laugier2018 --out mine.csv | mine.csv
-0 | study crossover --help | Which grid
 2 | study machine_load --loops 1 | the study machine-load is gone: docs/prediction.md has what it found
 2 | study laugier2018-predicted | use gridgrad reproduce laugier2018
-2 | study crossover --batch-sizes none | whole number
+2 | study crossover --help | the study crossover is gone: use gridgrad sweep crossover.toml
 2 | study pruned --dataset nothing | nothing
 """
 

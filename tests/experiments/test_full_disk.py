@@ -9,7 +9,7 @@ import pytest
 
 from gridgrad.experiments import sweep
 from gridgrad.experiments.common.options import ROOM
-from gridgrad.experiments.plots.figures import plt, save
+from gridgrad.experiments.plots.style import plt, save
 from gridgrad.experiments.scaling import environment, records
 from gridgrad.nn.files.whole_files import NotWritten
 from gridgrad.parallel.checkpoint.manifest import FOLDER, LOCK, found_in

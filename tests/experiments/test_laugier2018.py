@@ -12,13 +12,13 @@ from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, FOLLOWS, 
 from gridgrad.experiments.papers.items import FORESEEN, KEPT, MEASURED, MISSING, PREDICTED
 from gridgrad.experiments.papers.laugier2018 import claims as of_claims
 from gridgrad.experiments.papers.laugier2018 import experiments as laugier2018
+from gridgrad.experiments.papers.laugier2018 import figures as figure
 from gridgrad.experiments.papers.laugier2018 import follows as laugier2018_follows
 from gridgrad.experiments.papers.laugier2018 import foreseen, formulas, items, steps
 from gridgrad.experiments.papers.laugier2018 import kept as laugier2018_kept
 from gridgrad.experiments.papers.laugier2018 import predicted as predictions
 from gridgrad.experiments.papers.laugier2018 import speedups as of_speedups
 from gridgrad.experiments.papers.parts import SHORT, USUAL
-from gridgrad.experiments.plots import laugier2018 as figure
 from gridgrad.experiments.scaling import records
 from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.prediction import machine as machines

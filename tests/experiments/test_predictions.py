@@ -1,11 +1,9 @@
 """The study of predictions marks and repeats what it measured while others computed, and counts it nowhere."""
 
-import json
 from types import SimpleNamespace
 
 import pytest
 
-from gridgrad.experiments.plots import predictions as tables
 from gridgrad.experiments.studies import predictions
 from gridgrad.experiments.studies.predictions import judged, lines, measure, summary
 from tests.experiments.common.made_up_load import BUSY, QUIET
@@ -41,18 +39,6 @@ def test_marked_points_are_left_out_of_the_summary():
     nothing = summary(ROWS[2:])
     assert nothing["points"] == nothing["choices"] == 0 and nothing["median_error"] is nothing["worst_choice"] is None
     assert len(list(lines(ROWS[2:]))) == 2 and "busy" not in next(lines(ROWS[:2]))
-
-
-def test_the_tables_leave_marked_points_out(tmp_path):
-    path = tmp_path / "p.json"
-    path.write_text(json.dumps({"rows": ROWS}))
-    text = tables.document([tables.read(path)])
-    assert tables.MARKED in text and text.count(" % |") == 2 * 2 + 2 and "inf" not in text
-    without = [{name: value for name, value in one.items() if name != "busy"} for one in ROWS[:2]]
-    path.write_text(json.dumps({"rows": without}))  # of a report from before points were marked
-    assert tables.MARKED not in tables.document([tables.read(path)])
-    path.write_text(json.dumps({"rows": ROWS[2:]}))
-    assert "%" not in tables.document([tables.read(path)]).replace("within 5 %", "")
 
 
 class Limit:

@@ -7,15 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gridgrad.experiments import plot
-from gridgrad.experiments.benchmarks import bench_ranks, bench_serial
-from gridgrad.experiments.benchmarks.bench_table import row, table
-from gridgrad.experiments.benchmarks.cases import StepCase
-from gridgrad.experiments.benchmarks.rounds import in_minutes
+from gridgrad.experiments.benchmarks.report import table
 from gridgrad.experiments.check import BoundRank, load_line, problems
 from gridgrad.experiments.launching.start_ranks import mpiexec
 from tests.experiments.common.made_up_load import BUSY, QUIET
-from tests.experiments.figures import is_figure
 from tests.experiments.programs import program
 
 
@@ -142,44 +137,12 @@ def test_the_papers_tables_follow_from_formulas(tmp_path):
     assert refused.stderr.startswith("reproduce: error: argument paper: invalid choice: 'nobody1999'")
 
 
-@pytest.mark.long
-def test_the_peer_comparison_compares_the_same_network():
-    pytest.importorskip("torch")
-    case = StepCase("small", "mlp:16,tanh", 8, 3, 10)
-    ours, theirs = bench_serial.serial_steps(case)
-    assert ours() == pytest.approx(theirs(), rel=1e-5)
-    found = row({"wall": [0.5, 0.7, 0.6]}, 1.0)
-    assert found == {"wall": {"median": 0.6, "min": 0.5, "max": 0.7}, "bound": 1.0, "rounds": 3}
-    ratios, _, dropped = bench_ranks.two_rank_ratios(case, rounds=1, steps=2, end=in_minutes(5))
-    assert all(len(values) == 1 and values[0] > 0 for values in ratios.values()) and 0 <= dropped <= 2
-    assert sorted(ratios) == ["1 rank", "DDP", "apart"]
-
-
 def test_the_table_of_the_peer_comparison():
     results = json.loads(Path("results/bench.json").read_text())
     text = table(results)
     assert text == Path("results/bench.md").read_text()
     tables = [rows for rows in (results["ratios"], results["memory"]) if rows]
     assert text.count("\n| ") == sum(len(rows) + 1 for rows in tables)
-
-
-@pytest.mark.parametrize("name", ["predictions", "predictions_zen3"])
-def test_the_table_of_the_predictions_follows_from_the_reports(name, tmp_path):
-    reports = sorted(Path(f"results/{name}").glob("*.json"))
-    finished = program("plot", "predictions", *reports, "--out", tmp_path / "predictions.md")
-    assert finished.returncode == 0, finished.stderr
-    assert (tmp_path / "predictions.md").read_text() == Path(f"results/{name}.md").read_text()
-
-
-@pytest.mark.parametrize("kind", plot.STUDIES)
-def test_the_figures_of_studies_are_drawn_from_their_results(kind, tmp_path):
-    finished = program("plot", kind, f"results/{kind}.json", "--out", tmp_path / "figure.png")
-    assert (finished.returncode, finished.stdout) == (0, f"{tmp_path / 'figure.png'} written\n"), finished.stderr
-    assert is_figure(tmp_path / "figure.png")
-    other = "roofline" if kind != "roofline" else "servers"
-    refused = program("plot", kind, f"results/{other}.json", "--out", tmp_path / "other.png")
-    assert refused.returncode == 2 and f"holds no results of gridgrad study {kind}" in refused.stderr
-    assert not (tmp_path / "other.png").exists()
 
 
 def test_bash_completes_programs_options_and_choices(tmp_path):

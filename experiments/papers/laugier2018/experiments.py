@@ -24,8 +24,8 @@ from gridgrad.experiments.launching.start_ranks import mpiexec
 from gridgrad.experiments.papers.laugier2018 import formulas
 from gridgrad.experiments.papers.laugier2018 import predicted as predictions
 from gridgrad.experiments.papers.parts import SHORT, PaperPart
-from gridgrad.experiments.plots import curves, paper, scaling
-from gridgrad.experiments.plots.figures import measured_on, save
+from gridgrad.experiments.plots import curves, scaling
+from gridgrad.experiments.plots.style import DPI, measured_on, save
 from gridgrad.experiments.scaling import records
 from gridgrad.experiments.scaling import settings as study_settings
 from gridgrad.experiments.scaling.order import seconds_of
@@ -104,7 +104,7 @@ def measurement(out, data, of_data, scattered):
     result = {"machine": "", "data": of_data, "speedups": [], "spent": [], "counted": [], "scatter": scattered}
     for name in data:
         figure, _ = scaling.draw(curves.read([out / f"{name}.jsonl"]), "speedup")
-        save(figure, out / f"{name}.png", paper.DPI)
+        save(figure, out / f"{name}.png", DPI)
         reports = [record for record in records.read(out / f"{name}.jsonl") if not record.get("failed")]
         where = measured_on(reports[0]["versions"])
         if result["machine"] not in ("", where):

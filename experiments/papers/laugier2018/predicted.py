@@ -20,9 +20,9 @@ from gridgrad.experiments.common.predicted_cost import cost_on
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.common.tables import terminal
 from gridgrad.experiments.papers.cited import published
+from gridgrad.experiments.papers.laugier2018 import figures as figure
 from gridgrad.experiments.papers.laugier2018 import steps
 from gridgrad.experiments.papers.laugier2018.steps import BATCH_SIZE, HIDDEN, MACHINE, OUTPUTS, RANKS, SHAPE, network
-from gridgrad.experiments.plots import laugier2018 as figure
 from gridgrad.parallel.job.run import run_launcher
 from gridgrad.parallel.prediction import machine as machines
 from gridgrad.parallel.prediction.planner import Planner

@@ -12,10 +12,10 @@ from gridgrad.experiments.papers.claims import found, judged, undecided
 from gridgrad.experiments.papers.items import KEPT, MEASURED, PREDICTED
 from gridgrad.experiments.papers.marques2016 import claims_text as text
 from gridgrad.experiments.papers.marques2016 import unequal as laptops
+from gridgrad.experiments.papers.marques2016.figures import rounds_of
 from gridgrad.experiments.papers.marques2016.runs import BATCH_SIZES, NETWORKS, PARTS, WITH_MASTER, MarquesRun, parts
 from gridgrad.experiments.papers.marques2016.scaling import KNOWN, said
 from gridgrad.experiments.papers.other_results import kept
-from gridgrad.experiments.plots.marques2016 import rounds_of
 
 SMALL, *MIDDLE, LARGE = NETWORKS
 ALIKE = 0.25  # numbers that differ by less, relative, count as about equal

@@ -11,7 +11,7 @@ from gridgrad.experiments.common.jobs import printed_json
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.launching.start_ranks import mpiexec, slots
-from gridgrad.experiments.plots.figures import VERSIONS, measured_on
+from gridgrad.experiments.plots.style import VERSIONS, measured_on
 from gridgrad.nn.files import limits
 from gridgrad.nn.files.documents import AT_LEAST_0, COUNT, TEXT, check, content_of
 from gridgrad.parallel.job.run import UserError

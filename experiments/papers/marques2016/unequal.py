@@ -13,7 +13,7 @@ from gridgrad.experiments.papers.marques2016.runs import BY_SAMPLES, PARTS, WITH
 from gridgrad.experiments.papers.marques2016.scaling import MIB, said, seconds_on_one
 from gridgrad.experiments.papers.other_results import kept as kept_in
 from gridgrad.experiments.papers.other_results import where
-from gridgrad.experiments.plots.figures import VERSIONS, measured_on
+from gridgrad.experiments.plots.style import VERSIONS, measured_on
 from gridgrad.nn.files.documents import AT_LEAST_0, COUNT, TEXT, check, content_of_file
 
 FILE = Path("results/marques2016/unequal.json")

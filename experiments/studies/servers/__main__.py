@@ -2,7 +2,7 @@
 
     gridgrad launch 4 study servers --parts steps,access
     gridgrad launch 8 study servers --parts limit
-    gridgrad plot servers results/servers.json
+    gridgrad plot lines results/servers.json --x workers --y measured,simulated --where part=limit
 
 Three parts are measured on the ranks of the job:
 
@@ -33,7 +33,7 @@ from gridgrad.experiments.common.options import (
 )
 from gridgrad.experiments.common.tables import spread, terminal
 from gridgrad.experiments.launching.start_ranks import cores
-from gridgrad.experiments.plots.figures import measured_on
+from gridgrad.experiments.plots.style import measured_on
 from gridgrad.experiments.studies.servers import access as server_access
 from gridgrad.experiments.studies.servers import limit as server_limit
 from gridgrad.experiments.studies.servers import steps as server_steps

@@ -4,7 +4,7 @@ A row for each kind of curve: over the number of ranks, a line for each model si
 all ranks on one node (solid) and one on each node (dashed); on the right the same with the settings of the paper's code.
 """
 
-from gridgrad.experiments.plots.figures import colours_of, plt, save
+from gridgrad.experiments.plots.style import colours_of, plt, save
 
 NAMES = {"batch": "batch: speedup over one rank", "model": "model: speedup over one rank", "2-D": "2-D: speedup over one rank",
          "2-D over batch": "2-D over batch on as many ranks"}  # fmt: skip

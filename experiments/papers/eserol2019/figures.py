@@ -3,7 +3,7 @@
 import numpy as np
 
 from gridgrad.experiments.papers.eserol2019 import vgg16
-from gridgrad.experiments.plots.figures import plt, save
+from gridgrad.experiments.plots.style import plt, save
 from gridgrad.parallel.partitioning.chains import Chain
 
 COLORS = "#4477aa", "#ee8866", "#44aa77", "#ddbb44", "#aa3377", "#66ccee", "#888888", "#994455"

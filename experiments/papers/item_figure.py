@@ -4,7 +4,7 @@ from textwrap import fill
 
 from gridgrad.experiments.papers.cited import DERIVED, PRINTED, READ
 from gridgrad.experiments.papers.items import KEPT, MEASURED, OURS, PREDICTED, is_number
-from gridgrad.experiments.plots.figures import plt, save
+from gridgrad.experiments.plots.style import plt, save
 
 COLOURS = {PRINTED: "#777777", READ: "#999999", DERIVED: "#bbbbbb", MEASURED: "#1f77b4", KEPT: "#8fbbdb", PREDICTED: "#e39a3b"}
 WORDS = {PRINTED: "printed in the paper", READ: "read off the paper", DERIVED: "derived from the paper",

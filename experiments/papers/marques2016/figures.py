@@ -3,7 +3,7 @@
 from textwrap import fill
 
 from gridgrad.experiments.papers.cited import published
-from gridgrad.experiments.plots.figures import colours_of, plt, save
+from gridgrad.experiments.plots.style import colours_of, plt, save
 
 PARTS = {"convolution": "#31688e", "computation": "#7fc8a0", "communication": "#e08214"}
 SHORT = {"master/slave": "M", "masterless": "-"}

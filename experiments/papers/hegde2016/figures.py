@@ -7,7 +7,7 @@ from matplotlib.ticker import NullFormatter
 
 from gridgrad.experiments.common.fits import FittedLine, Power
 from gridgrad.experiments.common.report import busy_words
-from gridgrad.experiments.plots.figures import draw_ranges, plt, save
+from gridgrad.experiments.plots.style import draw_ranges, plt, save
 
 NO_GPU = "No GPU was measured, as CuPy finds none here: speedups are those of several CPU threads over one."
 MS = "time (ms; median and range of the timings)"
