@@ -267,7 +267,7 @@ def shares_of(text, sizes):
         several = [axis for axis, ranks in sizes.items() if ranks > 1]
         if len(several) != 1:
             count = text.count(",") + 1
-            advice = "name them, such as model=3:2,batch=2:1" if several else f"take {count} ranks, such as --grid model={count}"
+            advice = "name them, as in model=3:2,batch=2:1" if several else f"take {count} ranks, such as --grid model={count}"
             raise ValueError(f"--shares {text} is for one axis, but {len(several)} have several ranks: {advice}")
         named = {several[0]: text.split(",")}
     found = {}
