@@ -9,6 +9,7 @@ The owners that it writes are executed by `gridgrad train --plan owners.h5`. See
 from collections import Counter
 from contextlib import suppress
 from itertools import product
+from pathlib import Path
 
 from tqdm import tqdm
 
@@ -29,6 +30,7 @@ from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.common.tables import counted, table
 from gridgrad.experiments.parts.partition_files import SCHEMES, read_parts, write_hypergraph
 from gridgrad.experiments.parts.partition_nodes import between_nodes, map_to_nodes
+from gridgrad.nn.arguments import did_you_mean
 from gridgrad.nn.files.documents import AT_LEAST_0, TEXT, check, content_of
 from gridgrad.nn.files.limits import read_limited
 from gridgrad.nn.files.whole_files import written_whole
@@ -65,8 +67,8 @@ def options():
     add("--ranks", type=whole_list, metavar="P", help="number of ranks, of --table several (default: 4, of --table 2,4,8,16)")
     add("--grain", default="coarse", choices=GRAINS, help="coarse: a filter or neuron is at one rank; fine: the channels of a "
         "filter may be at several ranks")  # fmt: skip
-    add("--method", choices=METHODS, help="how the work is divided: by a partitioner of hypergraphs, or as simply as the other "
-        f"names say (default: {DEFAULT})")  # fmt: skip
+    add("--method", default=DEFAULT, help=f"how the work is divided: {', '.join(METHODS)}, or a FILE in which another program "
+        "has written a number for each vertex of the hypergraph of --out")  # fmt: skip
     add("--objective", default="volume", choices=tuple(OBJECTIVES), help="what --method hypergraph minimises; largest: of a "
         "rank")  # fmt: skip
     add("--epsilon", type=number(least=0), default=0.1, metavar="E", help="the part of its share by which a rank may be too "
@@ -80,8 +82,6 @@ def options():
     add("--compare", action="store_true", help="print all methods, and what data parallelism sends")
     add("--out", action="append", default=[], metavar="FILE", help=f"write owners to FILE{SUFFIX}, for train --plan, or the "
         "hypergraph to FILE.patoh (PaToH) or FILE.hgr (hMETIS); may be repeated")  # fmt: skip
-    add("--parts", metavar="FILE", help="take the partition of that hypergraph by another program, a number for each vertex, "
-        "instead of --method")  # fmt: skip
     add("--table", metavar="FILE.md", help="instead write a table of what partitions of --nets send in both grains, beside "
         "horizontal ones and data parallelism")  # fmt: skip
     add("--nets", nargs="+", type=network, default=NETS, metavar="NET", help="of --table")
@@ -114,8 +114,8 @@ def divided(method, model, net, seconds, args):
                            seed=args.seed, seconds=seconds, neuron_blocks=NEURON_BLOCKS)  # fmt: skip
         model = of_network(net, args.grain, None, None, seconds)  # the owners may divide any block of neurons
         parts = model.parts(owners)
-    elif method == "file":
-        parts = model.hypergraph.check_parts(read_parts(args.parts, model.hypergraph.vertices), args.ranks)
+    elif method not in METHODS:
+        parts = model.hypergraph.check_parts(read_parts(method, model.hypergraph.vertices), args.ranks)
     elif method == "random":
         parts = naive.random(model, args.ranks, args.speeds, args.seed)
     else:
@@ -198,8 +198,9 @@ def main():
         [args.ranks] = args.ranks or [4]
         if args.speeds and len(args.speeds) != args.ranks:
             raise ValueError(f"--speeds has {len(args.speeds)} numbers for {args.ranks} ranks: give one for each")
-        if args.parts and args.method:
-            raise ValueError("--parts is a partition that is there already: leave out --method")
+        if args.method not in METHODS and not Path(args.method).is_file():
+            meant = did_you_mean(args.method, METHODS)
+            raise ValueError(f"--method {args.method}: there is no such method or file{meant}: use {', '.join(METHODS)}")
         for path in args.out:
             if not path.endswith((SUFFIX, *SCHEMES)):
                 raise ValueError(f"--out {path}: the name must end in {SUFFIX} (owners), .patoh (PaToH) or .hgr (hMETIS)")
@@ -212,7 +213,7 @@ def main():
         for path in hypergraphs:
             with written_whole(path) as beside:
                 write_hypergraph(model.hypergraph, beside, path)
-        chosen = "file" if args.parts else args.method or DEFAULT
+        chosen = args.method
         partitions = {chosen: divided(chosen, model, net, seconds, args)}
         for method in METHODS if args.compare else ():
             with suppress(mt_kahypar.NotInstalled):
