@@ -62,7 +62,7 @@ class _Formatter(argparse.HelpFormatter):
 
     def _get_help_string(self, action):
         value = action.default
-        hidden = value is None or value is False or value == argparse.SUPPRESS or not action.option_strings
+        hidden = value is None or value is False or value in ([], argparse.SUPPRESS) or not action.option_strings
         if hidden or "(default" in action.help:
             return action.help
         if isinstance(value, list | tuple):
