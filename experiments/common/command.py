@@ -50,7 +50,7 @@ def main():
     elif programs.study_of(rest[0]):
         start(rest[0], rest[1:])
     else:
-        refuse(programs.no_study(rest[0]), "gridgrad study")
+        refuse(programs.there_is_none(rest[0], STUDY), "gridgrad study")
 
 
 def sentences():

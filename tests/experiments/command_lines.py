@@ -38,11 +38,11 @@ LINES = """
 2 | version | there is no program version
 2 | --verbose | there is no program --verbose
 2 | run train | there is no program run
-2 | hosts run --hosts 4 | is now `gridgrad launch --hosts 4`
-2 | crossover_figure results/crossover.json | is now `gridgrad plot lines`
-2 | predictions_table a.json | is now `gridgrad plot lines`
-2 | pruned | is now `gridgrad study pruned`
-2 | trace_cost | the study trace-cost is gone
+2 | hosts run --hosts 4 | hosts is gone: use gridgrad launch --hosts 4
+2 | crossover_figure results/crossover.json | is gone: use gridgrad plot lines
+2 | predictions_table a.json | is gone: use gridgrad plot lines
+2 | pruned | pruned is a study: use gridgrad study pruned
+2 | trace_cost | the program trace-cost is gone
 2 | study prune | there is no study prune (did you mean pruned?)
 2 | study train | there is no study train
 2 | study ../train | there is no study ../train
@@ -294,7 +294,7 @@ LINES = """
 2 | launch 2 | name the program
 2 | launch 2 trian | there is no program trian
 2 | launch 2 nothing.py | there is no program nothing.py
-2 | launch 2 hosts | is now `gridgrad launch --hosts 4`
+2 | launch 2 hosts | hosts is gone: use gridgrad launch --hosts 4
 2 | launch --rate 10 2 train | add --hosts
 2 | launch --hosts 0 2 train | at least 1
 2 | launch -n 2 | name the program
