@@ -25,7 +25,7 @@ LINES = """
 0 | --help | explain
 0 | -h | reproduce
 0 | --version | gridgrad 1.
-0 | study | Which grid of the ranks takes the shortest step
+0 | study | Which of several ways to train reaches an accuracy first
 0 | study --help | usage: gridgrad study NAME
 2 | trian | there is no program trian (did you mean train?)
 2 | Train | there is no program Train
