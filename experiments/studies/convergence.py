@@ -181,8 +181,8 @@ def document(results):
 
 def options():
     parser = Parser(prog="study convergence", description="Which of several ways to train reaches an accuracy first?")
+    add_data(parser, "cifar10", "vgg-style:16,32,64", 64)
     add = parser.add_argument
-    add_data(parser, "cifar10", "vgg-style:16,32,64", batch_size=64)
     add("--ways", metavar="WAY,WAY,..", help=f"some of {', '.join(WAYS)} (default: all, or serial where there is one rank)")
     add("--target", type=number(above=0, below=100), default=70.0, metavar="PERCENT", help="accuracy on the training images")
     add("--epochs", type=whole(1), default=6, help="the most passes over the training images")

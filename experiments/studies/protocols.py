@@ -28,7 +28,6 @@ from mpi4py import MPI
 from gridgrad import datasets
 from gridgrad.datasets.views import Subset
 from gridgrad.experiments.common import report, train_setup
-from gridgrad.experiments.common.jobs import check_ended
 from gridgrad.experiments.common.kept_results import earlier_results, write_results
 from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.options import Parser, add_data, number, number_list, user_input, whole
@@ -36,7 +35,7 @@ from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.tables import counted, range_of, terminal
 from gridgrad.experiments.common.timing import times_in_turns
-from gridgrad.experiments.launching.start_ranks import mpiexec
+from gridgrad.experiments.launching.start_ranks import check_ended, mpiexec
 from gridgrad.experiments.plots.style import measured_on
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.device import xp
@@ -453,8 +452,8 @@ def scored(value, score):
 
 def options():
     parser = Parser(prog="study protocols", description="What does each update protocol cost and reach, also with a straggler?")
+    add_data(parser, "mnist", "mnist-cnn", 64)
     add = parser.add_argument
-    add_data(parser, "mnist", "mnist-cnn", batch_size=64)
     add("--protocols", default=",".join(PROTOCOLS), metavar="NAME,NAME,..", help="update protocols, see gridgrad help protocol"
         "; or powersgd:R, which is sync with that reduction")  # fmt: skip
     add("--straggler", type=number(least=1), default=4.0, metavar="FACTOR", help="in a second training with each protocol the "

@@ -105,8 +105,8 @@ What a training step of {args.batch_size} samples sends, forward and backward, o
 
 def options():
     parser = Parser(prog="study pruned", description="How well can the neurons of a pruned network be divided among ranks?")
+    add_data(parser, "denoise", "mlp:256,256,relu", 128)
     add = parser.add_argument
-    add_data(parser, "denoise", "mlp:256,256,relu", batch_size=128)
     add("--zeros", type=number(least=0, below=1), default=0.9, help="the fraction of the weights of each layer that are pruned")
     add("--steps", type=whole(1), default=6000, metavar="S", help="minibatches on which the dense network is trained")
     add("--l1", type=number(least=0), default=3e-5, help="weight of the penalty l1 |p| on the parameters p in these steps")
