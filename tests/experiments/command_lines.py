@@ -339,7 +339,7 @@ LINES = """
 2 | partition --net mlp:8,relu --ranks 2 --shape 0 | at least 1
 2 | partition --ranks 0 | at least 1
 0 | bench --help | --quick
-2 | bench --only nothing | bench: error: 
+2 | bench --only nothing | bench: error:
 0 | reproduce --help | laugier2018
 2 | reproduce nobody1999 | nobody1999
 2 | reproduce hegde2016 --ranks 1,2 | have no number of ranks
