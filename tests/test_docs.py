@@ -141,11 +141,13 @@ SMALL = {
     "gridgrad launch 2 train --net mlp:512,512,relu --grid batch=2 --rebalance 10 --handicap 1=3@40": Small(
         "--steps 4 --rebalance 2 --handicap 1=3@1"
     ),
-    "gridgrad launch 2 study unequal --net cifar-cnn --batch-size 256 --grid batch=2 "
-    "--handicap 1=2 --out results/unequal.json": Small("--net lenet5 --batch-size 8 --rounds 1 --steps 1"),
+    "gridgrad sweep unequal.toml --out results/unequal.jsonl": Small(
+        "--nets mlp:32,relu --dataset random:8,2 --batch-size 8 --steps 16 --repeats 1"
+    ),
+    "gridgrad sweep unequal.toml --nets mlp:2048,2048,relu --dataset random:1024,10 --batch-size 64 --vary handicap=1=3": Small(
+        how="parse", why="the one above runs"
+    ),
     "gridgrad plot lines results/unequal.json --x index --y step_seconds --panel net": Small(),
-    "gridgrad launch 2 study unequal --net mlp:2048,2048,relu --shape 1024 --batch-size 64 "
-    "--grid batch=2 --handicap 1=3": Small("--net mlp:32,relu --batch-size 8 --rounds 1 --steps 1"),
     "mpiexec -n 2 gridgrad train --net mlp:512,512,relu --grid auto": STEPS,
     # ----- tests
     "python -m tests.random_networks --seed 7 --minutes 30": Small("--cases 3 --check serial"),
@@ -196,9 +198,7 @@ SMALL = {
     "--trace trace.json --steps 12": Small(),
     "gridgrad explain --net mlp:512,512,relu --shape 4 --outputs 1 --batch-size 128 --ranks 2 "
     "--grid stage=2 --pipeline 1f1b --micro-batches 4 --draw schedule.png --trace trace.json": Small(),
-    "mpiexec -n 2 gridgrad study pipelined --batch-size 64": Small(
-        "--net mlp:16,relu --shape 4 --batch-size 8 --micro-batches 2 --rounds 1"
-    ),
+    "gridgrad sweep pipelined.toml --out results/pipelined.jsonl": Small(how="parse", why="it takes minutes"),
     "gridgrad launch 8 study servers --parts limit": Small("--served 10 --rounds 1 --seconds 0.01", ranks=2),
     "gridgrad plot lines results/servers.json --x workers --y measured,simulated --where part=limit": Small(),
     "gridgrad explain --net vgg16 --ranks 4 --batch-size 64 --grid stage=4 --draw schedule.png": Small(),
@@ -234,7 +234,7 @@ SMALL = {
     ),
     "mpiexec -n 4 gridgrad train --dataset mnist --net mlp:512,512,relu --grid batch=2,model=2": STEPS,
     "mpiexec -n 4 python experiments/studies/usability/automatic.py": Small(ranks=2),
-    "gridgrad study kernels --out results/kernels.json": Small("--quick --rounds 1"),
+    "gridgrad summary --net lenet5 --net mlp:512,512,relu --batch-size 64 --measure kernels": Small("--steps 1"),
     # ----- sweeps and figures
     'gridgrad sweep --dataset airfoil --nets "mlp:512,512,relu" --ranks 1,2 --out results/sweep.jsonl': SWEEP,
     "gridgrad plot speedup results/sweep.jsonl --out results/sweep.png": Small(),
@@ -336,7 +336,10 @@ SMALL = {
     "gridgrad reproduce laugier2018": Small("--tables-only", why="the jobs take ten minutes"),
     "gridgrad reproduce grabaskas2018": Small("--tables-only", why="the jobs take ten minutes"),
     "gridgrad reproduce hegde2016": Small("--tables-only", why="the processes take minutes"),
-    "gridgrad study roofline --out results/roofline.png --json results/roofline.json": Small("--only 1024-1024 --rounds 1"),
+    "gridgrad summary --net marques-50-500 --net mlp:1024,relu --batch-size 16 --measure --out roofline.json": Small(
+        "--batch-size 1 --steps 1"
+    ),
+    "gridgrad plot roofline roofline.json --out roofline.png": Small(),
     "gridgrad reproduce marques2016": Small("--tables-only", why="the jobs take hours"),
     "gridgrad reproduce eserol2019": Small("--tables-only", why="the searches take four minutes"),
     "mpiexec -n 2 gridgrad study automation": AUTOMATION,
@@ -361,6 +364,7 @@ SMALL = {
     "sudo .venv/bin/gridgrad sweep laugier2018-hosts.toml --machine machine.json --out hosts.jsonl": Small(
         how="parse", why="it needs root"
     ),
+    "sudo .venv/bin/gridgrad sweep crossover.toml --out results/crossover.jsonl": Small(how="parse", why="it needs root"),
     "mpiexec -n 2 gridgrad train --dataset mnist --net mnist-cnn --grid batch=2 --steps 30 "
     "--reduction plain --trace plain.json": Small("--steps 8 --batch-size 16"),
     "mpiexec -n 2 gridgrad train --dataset mnist --net mnist-cnn --grid batch=2 --steps 30 "
@@ -368,17 +372,12 @@ SMALL = {
     "gridgrad plot breakdown plain.json overlap.json": Small(),
     "gridgrad plot timeline trace.json --out timeline.pdf": Small(),
     "gridgrad plot timeline trace.json --steps 6-7 --width column --out steps.png": Small(),
-    "sudo .venv/bin/gridgrad launch --hosts 4 --rate 1000 --delay 50 4 "
-    "study crossover --net mlp:4096,4096,relu --features 4096 --batch-sizes 16,64,256,1024,4096": Small(
-        "--rounds 1 --net mlp:64,relu --features 16 --batch-sizes 16,64", ranks=2, why=HOSTS
-    ),
     "sudo .venv/bin/gridgrad launch --hosts 4 --rate 1000 --delay 50 4 check": Small(ranks=2, why=HOSTS),
     "sudo .venv/bin/gridgrad launch --hosts 4 --rate 1000 --delay 50 4 calibrate --out machine.json": Small(
         "--quick --busy", ranks=2, why=HOSTS
     ),
-    "sudo .venv/bin/gridgrad launch --hosts 4 --rate 1000 --delay 50 4 "
-    "study partitioned --machine machine.json --batch-size 32": Small(
-        "--machine ethernet-1g --shape 16,16,3 --rounds 1 --batch-size 4", ranks=2, why=HOSTS
+    "sudo .venv/bin/gridgrad sweep partitioned.toml --machine machine.json --out results/partitioned.jsonl": Small(
+        how="parse", why="it needs root"
     ),
     'sudo MPIEXEC=".venv/bin/gridgrad launch --hosts 4" .venv/bin/gridgrad sweep '
     '--nets "mlp:512,512,relu" --ranks 1,2,4 --out results/hosts.jsonl': Small("--ranks 1 --steps 2 --repeats 1", why=HOSTS),

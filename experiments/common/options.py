@@ -228,10 +228,17 @@ def add_data(parser, dataset, net, batch_size):
     add("--seed", type=whole(0), default=0, help="seed of everything random: weights, order of the data, dropout, augmentation")
 
 
-def add_problem(parser, net, shape=None, outputs=None, batch_size=None):
-    """Add --net, --shape, --outputs and --batch-size, with these defaults, to a program that needs no data set."""
+def add_problem(parser, net, shape=None, outputs=None, batch_size=None, several=False):
+    """Add --net, --shape, --outputs and --batch-size, with these defaults, to a program that needs no data set.
+
+    several: --net may be given more than once, and is a list.
+    """
     add, published = parser.add_argument, "" if shape else " (default: as published, else 32,32,3)"
-    add("--net", type=network, default=net, help=network_names.HELP)
+    if several:
+        words = f"{network_names.HELP}; may be given several times (default: {net})"
+        add("--net", type=network, action="append", help=words)
+    else:
+        add("--net", type=network, default=net, help=network_names.HELP)
     add("--shape", type=whole_list, default=shape, help=f"shape of a sample: FEATURES, or HEIGHT,WIDTH,CHANNELS{published}")
     classes = "" if outputs else " (default: 1000 for images of 224 pixels, else 10)"
     add("--outputs", type=whole(1), default=outputs, help=f"number of outputs, or classes{classes}")

@@ -28,7 +28,7 @@ from mpi4py import MPI
 
 from gridgrad import datasets
 from gridgrad.datasets.views import Subset
-from gridgrad.experiments.common import report, train_setup, vgg_style
+from gridgrad.experiments.common import report, train_setup
 from gridgrad.experiments.common.kept_results import earlier_results, write_results
 from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.options import Parser, number, of_parallelize, user_input, whole
@@ -43,6 +43,7 @@ from gridgrad.parallel.job.waiting import broadcast
 from gridgrad.parallel.training import MicroBatchReader, minibatch_indices, steps_per_epoch
 from gridgrad.parallel.training.steps import Diverged
 
+GAIN = 6**0.5  # of the weights of He et al. (2015) over those of `nn`
 PROBLEM = "dataset", "net", "ranks", "batch_size", "samples", "lr"  # what names a problem in the results
 WAYS = {  # {way: (axis of the grid with all ranks, pipeline, plan)}; {} is the number of minibatches under way
     "serial": (None, None, None),
@@ -183,7 +184,7 @@ def options():
     add = parser.add_argument
     add("--dataset", default="cifar10", metavar="NAME", help="a data set with classes, see train --help")
     add("--data-dir", metavar="DIR", help="see train --help")
-    add("--net", default="vgg-style:16,32,64", help=f"{vgg_style.HELP}; or {network_names.HELP}")
+    add("--net", default="vgg-style:16,32,64", help=network_names.HELP)
     add("--ways", metavar="WAY,WAY,..", help=f"some of {', '.join(WAYS)} (default: all, or serial where there is one rank)")
     add("--target", type=number(above=0, below=100), default=70.0, metavar="PERCENT", help="accuracy on the training images")
     add("--epochs", type=whole(1), default=6, help="the most passes over the training images")
@@ -200,6 +201,17 @@ def options():
     add("--seed", type=whole(0), default=0, help="seed of the weights, the order of the images and the choice of a subset")
     add("--out", default="results/convergence.json", metavar="FILE.json", help="file of the results, to which these are added")
     return parser
+
+
+def with_he_weights(net):
+    """The network itself, in memory, with weights as large as He et al. (2015) have them for layers with ReLU.
+
+    With the smaller ones of `nn` one like VGG16 without normalisation hardly begins to learn in the first epoch.
+    """
+    for _, parameter in net.parameters:
+        if parameter.name == "weight":
+            parameter.value *= GAIN
+    return net
 
 
 def ways_of(text, ranks):
@@ -242,9 +254,9 @@ def main():
         data = datasets.load(args.dataset, args.data_dir)
         check(args, data)
         args.in_flight = args.in_flight or comm.size
-        serial = vgg_style.build(args.net, data.sample_shape, data.outputs, args.seed)
-        if args.net.startswith(vgg_style.PREFIX):
-            serial = vgg_style.with_he_weights(serial)
+        serial = network_names.build(args.net, data.sample_shape, data.outputs, args.seed)
+        if args.net.startswith(network_names.VGG):
+            serial = with_he_weights(serial)
         data = data.reshaped(serial.input_shape)
         trainings = {name: ConvergenceTraining(name, args, serial, data, comm if WAYS[name][0] else MPI.COMM_SELF)
                      if WAYS[name][0] or comm.rank == 0 else None for name in going}  # fmt: skip

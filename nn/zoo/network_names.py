@@ -242,7 +242,8 @@ def build(spec, shape, outputs, seed=0, dtype=np.float32):
         raise ValueError(f"net '{spec}' takes images, but the samples are of shape {size}: use another data set or net")
     shape = shape if takes_images else (prod(shape),)
     if spec.startswith(VGG):
-        layers = _on_images(spec, shape, lambda: vgg_style(shape, outputs, _widths(spec.removeprefix(VGG).split(","), spec)))
+        widths, *hidden = (_widths(words.split(","), spec) for words in spec.removeprefix(VGG).split(":", 1))
+        layers = _on_images(spec, shape, lambda: vgg_style(shape, outputs, widths, *hidden))
     else:
         layers = zoo_layers(spec, name, rest, shape, outputs) if name in ZOO else mlp_layers(spec, *shape, outputs)
     return Sequential(layers, seed, dtype, shape)

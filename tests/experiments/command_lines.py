@@ -345,10 +345,9 @@ LINES = """
 2 | reproduce hegde2016 --ranks 1,2 | have no number of ranks
 2 | reproduce hegde2016 --long | --long is gone: --full measures everything
 2 | reproduce laugier2018 --out mine.csv | mine.csv
-0 | study crossover --help | Which grid
 2 | study machine_load --loops 1 | the study machine-load is gone: docs/prediction.md has what it found
 2 | study laugier2018-predicted | use gridgrad reproduce laugier2018
-2 | study crossover --batch-sizes none | whole number
+2 | study crossover --help | the study crossover is gone: use gridgrad sweep crossover.toml
 2 | study pruned --dataset nothing | nothing
 """
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gridgrad.experiments.common.tables import terminal
-from gridgrad.experiments.common.vgg_style import GAIN, build, with_he_weights
-from gridgrad.experiments.studies.convergence import WAYS, cells, document, reached
+from gridgrad.experiments.studies.convergence import GAIN, WAYS, cells, document, reached, with_he_weights
+from gridgrad.nn.zoo.network_names import build
 from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)
 from tests.experiments.programs import program
 
@@ -104,7 +104,7 @@ def test_the_weights_of_the_vgg_like_network_are_larger():
         (("--samples", "4"), "--batch-size 5: there are only 4 training images"),
         (("--dataset", "airfoil"), "has no classes"),
         (("--net", "vgg-style:4,4,4,4,4"), "does not fit into images of 1x1"),
-        (("--net", "vgg-style:a"), "must be a whole number"),
+        (("--net", "vgg-style:a"), "is neither a number"),
         (("--every", "0"), "must be a number above 0"),
     ],
 )

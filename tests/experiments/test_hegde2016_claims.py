@@ -213,7 +213,7 @@ def of_convergence(**seconds):
 
 
 def of_crossover(batch, model):
-    """A result of `study crossover`: seconds of a step on two grids."""
+    """A result of results/crossover.json: seconds of a step on two grids."""
     rows = [
         {"grid": grid, "batch_size": 16, "seconds": {"median": seconds}}
         for grid, seconds in (("batch=2,model=1", batch), ("batch=1,model=2", model))

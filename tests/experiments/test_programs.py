@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gridgrad.experiments.benchmarks import bench_ranks, bench_serial
-from gridgrad.experiments.benchmarks.bench_table import row, table
-from gridgrad.experiments.benchmarks.cases import StepCase
-from gridgrad.experiments.benchmarks.rounds import in_minutes
+from gridgrad.experiments.benchmarks.report import table
 from gridgrad.experiments.check import BoundRank, load_line, problems
 from gridgrad.experiments.launching.start_ranks import mpiexec
 from tests.experiments.common.made_up_load import BUSY, QUIET
@@ -138,19 +135,6 @@ def test_the_papers_tables_follow_from_formulas(tmp_path):
     refused = program("reproduce", "nobody1999")
     assert refused.returncode == 2 and refused.stderr.count("\n") == 1
     assert refused.stderr.startswith("reproduce: error: argument paper: invalid choice: 'nobody1999'")
-
-
-@pytest.mark.long
-def test_the_peer_comparison_compares_the_same_network():
-    pytest.importorskip("torch")
-    case = StepCase("small", "mlp:16,tanh", 8, 3, 10)
-    ours, theirs = bench_serial.serial_steps(case)
-    assert ours() == pytest.approx(theirs(), rel=1e-5)
-    found = row({"wall": [0.5, 0.7, 0.6]}, 1.0)
-    assert found == {"wall": {"median": 0.6, "min": 0.5, "max": 0.7}, "bound": 1.0, "rounds": 3}
-    ratios, _, dropped = bench_ranks.two_rank_ratios(case, rounds=1, steps=2, end=in_minutes(5))
-    assert all(len(values) == 1 and values[0] > 0 for values in ratios.values()) and 0 <= dropped <= 2
-    assert sorted(ratios) == ["1 rank", "DDP", "apart"]
 
 
 def test_the_table_of_the_peer_comparison():

@@ -40,14 +40,9 @@ MAY_IMPORT = {  # package: (a package or a module that its files may import, ..)
 
 MAY_IMPORT_PROGRAMS = {  # module: (programs that it may import, ..)
     # these start the programs, or call them in turn
-    "experiments.bench": ("benchmarks.bench_conv", "benchmarks.bench_sums"),
     "experiments.papers.laugier2018.experiments": ("papers.laugier2018.predicted", "sweep"),
-    # this measures the step that another benchmark times
-    "experiments.benchmarks.peak_memory": ("benchmarks.bench_serial", "benchmarks.torch_peer"),
-    # in these PyTorch runs in the same process; in a job of several ranks it is a program of its own
-    "experiments.benchmarks.bench_conv": ("benchmarks.torch_peer",),
-    "experiments.benchmarks.bench_limits": ("benchmarks.torch_peer",),
-    "experiments.benchmarks.bench_serial": ("benchmarks.torch_peer",),
+    # in this PyTorch runs in the same process; in a job of several ranks it is a program of its own
+    "experiments.benchmarks.serial": ("benchmarks.torch_peer",),
     # these evaluate what another program measures or predicts
     "experiments.studies.simulators": ("studies.predictions",),
     # this counts the words of the programs that the study compares

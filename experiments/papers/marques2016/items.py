@@ -281,7 +281,8 @@ def roofline():
         "The thesis' kernel on GPUs is bound by memory. " + (f"Here {reached[0]}: more than 1 where Winograd's algorithm saves "
         "products." if reached else ""),
         str(ROOFLINE), processor=found["processor"] if found else "",
-        command="study roofline --out results/roofline.png --json results/roofline.json",
+        command="summary --net marques-50-500 --net marques-150-800 --net marques-300-1000 --net marques-500-1500 "
+        "--batch-size 16 --measure --out results/roofline.json",
         figures=("../roofline.png",) if rows else (),
         reason="The published numbers are in pictures, and of GPUs." + (f" Nothing is kept: {why}." if why else ""),
     )  # fmt: skip

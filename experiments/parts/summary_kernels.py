@@ -1,36 +1,33 @@
-"""Measure how fast the matrix products of the benchmark's networks are, plain and in tiles, to judge the table of kernels.
+"""What `summary --measure kernels` measures: how fast the matrix products of a training step are, plain and in tiles.
 
-    gridgrad study kernels
-
-It prints the table in use (see `nn/kernels/kernel_table.py`) and, for each product, the speed of the plain call, of the way
-that the table chooses and of the fastest way. Products that can not be cut are left out.
+It judges the table of kernels in use (`nn/kernels/kernel_table.py`): for each product that can be cut, the speed of the plain
+call, of the way that the table chooses and of the fastest way.
 """
 
 from dataclasses import asdict, replace
-from unittest.mock import patch
+from math import prod
 
 import numpy as np
 
-from gridgrad.experiments.benchmarks.cases import SERIAL
-from gridgrad.experiments.common import report
 from gridgrad.experiments.common.made_up_data import minibatch
-from gridgrad.experiments.common.options import Parser, check_writable, user_input, whole
 from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.tables import table as text_of
-from gridgrad.nn import LOSSES, SGD
+from gridgrad.nn import SGD, SoftmaxCrossEntropy
 from gridgrad.nn.kernels import gemm, patches
 from gridgrad.nn.kernels.kernel_table import NO_LIMIT, ORIENTATIONS, PLAIN, Tiles, generation, kernels
 from gridgrad.nn.kernels.measure_table import SHAPES, ProductOverRows, TimedProduct, times
 from gridgrad.nn.kernels.processor import blas, processor
-from gridgrad.parallel.job.run import run_launcher
 
 CUTS = [Tiles((NO_LIMIT,) * 3), *(Tiles(shapes=shapes, most_k=NO_LIMIT, most_k_few_rows=NO_LIMIT) for shapes in SHAPES)]
 LARGEST = 1 << 26  # elements of an operand or a result
 NAMES = {TimedProduct: "Product", ProductOverRows: "ProductOverRows"}  # what each is called in results
+ROUNDS = 7  # how often each way to compute a product is timed by default
 
 
-def products(case):
-    """The products, of the kinds of NAMES, that a training step of a Case computes: a set. Nothing is computed."""
+def products(net, batch_size):
+    """The products, of the kinds of NAMES, that a training step of a Sequential computes: a set. Nothing is computed."""
+    from unittest.mock import patch  # here, because it takes long to import
+
     found = set()
 
     def see(a, b, out):
@@ -46,10 +43,9 @@ def products(case):
         out.fill(0)
         return out
 
-    net = case.network()
-    x, y = minibatch(net.input_shape, case.outputs, case.batch_size, case.loss)
+    x, y = minibatch(net.input_shape, prod(net.output_shape(net.input_shape)), batch_size)
     with patch.object(gemm, "_large_product", see), patch.object(patches, "product_over_rows", see_rows):
-        net.learn(x, y, LOSSES[case.loss](), SGD(net, 1.0))
+        net.learn(x, y, SoftmaxCrossEntropy(), SGD(net, 1.0))
     return found
 
 
@@ -82,35 +78,20 @@ def elements(product):
     return max(m * k, k * n, m * n)
 
 
-def options():
-    parser = Parser(
-        prog="study kernels", description="How fast are the matrix products of the benchmark's networks, plain and in tiles?"
-    )
-    parser.add_argument("--quick", action="store_true", help="leave out the networks whose steps take seconds")
-    parser.add_argument("--rounds", type=whole(1), default=7, help="how often each way to compute a product is timed")
-    parser.add_argument("--out", metavar="FILE.json", help="also write the seconds to this file")
-    return parser
-
-
-def main():
-    args = options().parse_args()
-    if args.out:
-        with user_input():
-            check_writable(args.out)
+def measured(nets, batch_size, rounds=None):
+    """({"processor", "generation", "blas", "table", "products": seconds of each way}, the same as a text table)."""
     table, rows, shown = kernels(), [], []
-    print(f"the ways to compute a product are those of the table {table.name}")
-    found = set().union(*(products(case) for case in SERIAL if not (args.quick and case.large)))
+    found = set().union(*(products(net, batch_size) for net in nets))
     found = sorted(found, key=lambda product: (NAMES[type(product)], *asdict(product).values()))
     found = [product for product in found if len(ways(product, table)) > 1 and elements(product) <= LARGEST]
     for product in progress(found, "products"):
         several = ways(product, table)
-        seconds = dict(zip(several, times([type(product)(**asdict(product))], several.values(), args.rounds)))
-        rows.append({"product": NAMES[type(product)], **asdict(product), "seconds": seconds})
-        shown.append(cells(product, seconds, choice(product, table)))
-    print(text_of(shown) if shown else "there is no product that can be cut")
-    if args.out:
-        here = {"processor": processor().title, "generation": generation(processor()), "blas": str(blas()), "table": table.name}
-        report.write_json(args.out, here | {"products": rows})
+        timed = times([type(product)(**asdict(product))], several.values(), rounds or ROUNDS)
+        rows.append({"product": NAMES[type(product)], **asdict(product), "seconds": dict(zip(several, timed))})
+        shown.append(cells(product, rows[-1]["seconds"], choice(product, table)))
+    here = {"processor": processor().title, "generation": generation(processor()), "blas": str(blas()), "table": table.name}
+    said = text_of(shown) if shown else "there is no product that can be cut"
+    return here | {"products": rows}, f"the ways to compute a product are those of the table {table.name}\n\n{said}"
 
 
 def cells(product, seconds, chosen):
@@ -122,7 +103,3 @@ def cells(product, seconds, chosen):
         "product": " ".join([NAMES[type(product)], *words]), "sizes": f"{m} {k} {n}", "plain GFLOP/s": speed("plain"),
         "the table's way": chosen, "GFLOP/s": speed(chosen), "fastest way": fastest, "its GFLOP/s": speed(fastest),
     }  # fmt: skip
-
-
-if __name__ == "__main__":
-    run_launcher(main)
