@@ -40,7 +40,7 @@ autodoc_preserve_defaults = True
 python_maximum_signature_line_length = 100  # characters, above which each parameter has a line of its own
 autodoc_default_options = {"members": True}
 # Of what the code imports, only NumPy is needed to build the documents: no MPI library, no HDF5.
-absent = "greenlet h5py matplotlib mpi4py mtkahypar PIL platformdirs pooch psutil scipy shtab threadpoolctl tqdm"
+absent = "greenlet h5py matplotlib mpi4py mtkahypar pandas PIL platformdirs pooch psutil scipy shtab threadpoolctl tomli_w tqdm"
 autodoc_mock_imports = absent.split(" ")
 
 nitpick_ignore_regex = [("py:class", r"(collections|mpi4py|numpy|os|pathlib|typing)\..*")]  # types that are not ours

@@ -15,6 +15,8 @@ FOLDER = Path(__file__).parents[1]
 STUDIES = FOLDER / "studies"
 NOW = {"hosts": "launch --hosts 4", "crossover_figure": "plot lines", "predictions_table": "plot lines"}
 GONE_STUDIES = {  # {study that there was: what to use instead}
+    "extrap": "use gridgrad sweep FILE.jsonl --export extrap FOLDER",
+    "hatchet": "use gridgrad sweep FILE.jsonl --export hatchet FILE.json",
     "thresholds": "use gridgrad explain --map",
     "scaling-page": "use gridgrad plot speedup FILE.jsonl --out page.html",
     "scaling-model": "use gridgrad plot speedup FILE.jsonl --model",
@@ -24,6 +26,9 @@ GONE_STUDIES = {  # {study that there was: what to use instead}
     "unequal": "use gridgrad sweep unequal.toml",
     "partitioned": "use gridgrad sweep partitioned.toml",
     "pipelined": "use gridgrad sweep pipelined.toml",
+    "predictions": "use gridgrad sweep predictions.toml --machine FILE.json",
+    "accuracy": "use gridgrad sweep accuracy.toml",
+    "servers": "use gridgrad sweep servers.toml",
     "laptops": "use gridgrad sweep laptops.toml",
     "laugier2018-hosts": "use gridgrad sweep laugier2018-hosts.toml",
     "eserol2019-hosts": "use gridgrad sweep eserol2019-hosts.toml",

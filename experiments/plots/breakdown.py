@@ -31,7 +31,7 @@ import numpy as np
 from gridgrad.experiments.plots import style as looks
 from gridgrad.experiments.plots import timeline
 from gridgrad.experiments.plots.scaling import title_of, where_words
-from gridgrad.experiments.scaling.busy import is_busy_alone
+from gridgrad.experiments.scaling.summary import is_busy_alone
 from gridgrad.nn.files.documents import AT_LEAST_0, SECONDS, TEXT, Optional, check
 from gridgrad.parallel.observe.span_observer import METHODS
 

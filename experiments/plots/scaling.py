@@ -15,9 +15,8 @@ from math import isclose
 
 from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.plots import style as looks
-from gridgrad.experiments.scaling.busy import is_busy_alone
-from gridgrad.experiments.scaling.median import FEWEST
-from gridgrad.experiments.scaling.summary import key_alone
+from gridgrad.experiments.scaling.statistics import FEWEST
+from gridgrad.experiments.scaling.summary import is_busy_alone, key_alone
 from gridgrad.experiments.scaling.table import UNLIKE
 
 STRONG, WEAK = "strong", "weak"

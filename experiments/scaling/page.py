@@ -18,14 +18,11 @@ from gridgrad.experiments.common.parallel_schemes import AUTO
 from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.common.templates import environment
 from gridgrad.experiments.scaling import model
-from gridgrad.experiments.scaling.busy import is_busy, is_busy_alone
 from gridgrad.experiments.scaling.environment import SAME, same
-from gridgrad.experiments.scaling.estimate import story
-from gridgrad.experiments.scaling.order import study_of_record
-from gridgrad.experiments.scaling.records import key_of
-from gridgrad.experiments.scaling.reported import checked
+from gridgrad.experiments.scaling.records import checked, is_busy, key_of
+from gridgrad.experiments.scaling.runs import study_of_record
 from gridgrad.experiments.scaling.study import Point
-from gridgrad.experiments.scaling.summary import origin_of
+from gridgrad.experiments.scaling.summary import is_busy_alone, origin_of
 from gridgrad.experiments.scaling.summary import rows as rows_of
 from gridgrad.experiments.scaling.table import cells_of, notes
 from gridgrad.parallel.prediction import machine as machines
@@ -97,7 +94,7 @@ def best(found):
 
 def stories(records):
     """What the settings of the studies say of them and of their series."""
-    return dict.fromkeys(line for study in map(study_of_record, records) if study for line in story(study))
+    return dict.fromkeys(line for study in map(study_of_record, records) if study for line in study.story)
 
 
 def figure_of(kind, records):
@@ -144,7 +141,7 @@ def drawn_figure(title, draw, records, number):
 
 def tables(records, found, up_to=None):
     """The tables that have lines, dicts of `page_table`. found: the Rows of the records."""
-    measured = [point(row) for row in found if not row.is_predicted and row.seconds]
+    measured = [point(row) for row in found if not row.is_predicted and row.value]
     predicted = [point(row) | {"machine": machine_of(row)} for row in found if row.is_predicted]
     every = [("measured", "Measured", MEASURED, measured),
              ("left-out", "Failed, and on a busy machine", LEFT_OUT, left_out(records)),
@@ -155,13 +152,14 @@ def tables(records, found, up_to=None):
 
 
 def page_table(id, title, note, rows):
-    """A table of rows, dicts with the same keys: its anchor, what stands above it, headings and lines of texts.
+    """A table of rows, dicts: its anchor, what stands above it, headings and lines of texts.
 
     Without the columns that have no content, and those of ALIKE that have the same in all rows.
     """
-    different = {name: {str(row[name]) for row in rows} for name in (rows[0] if rows else ())}
+    names = dict.fromkeys(name for row in rows for name in row)
+    different = {name: {str(row.get(name)) for row in rows} for name in names}
     heads = [name for name, values in different.items() if values != {"None"} and (name not in ALIKE or len(values) > 1)]
-    lines = [[cell(row[name]) for name in heads] for row in rows]
+    lines = [[cell(row.get(name)) for name in heads] for row in rows]
     return {"id": id, "title": title, "note": note, "heads": heads, "lines": lines}
 
 

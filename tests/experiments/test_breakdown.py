@@ -7,7 +7,7 @@ import pytest
 
 from gridgrad.experiments.parts.train_profile import watched
 from gridgrad.experiments.plots import breakdown, curves, style, timeline
-from gridgrad.experiments.scaling import settings
+from gridgrad.experiments.scaling import study as settings
 from gridgrad.experiments.scaling.study import Study
 from gridgrad.parallel.observe.span_observer import METHODS
 from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)

@@ -13,7 +13,8 @@ from gridgrad.experiments.papers.marques2016 import runs
 from gridgrad.experiments.parts import slurm_script
 from gridgrad.experiments.parts.partition_files import read_hypergraph, read_parts
 from gridgrad.experiments.plots import lines, timeline
-from gridgrad.experiments.scaling import records, settings
+from gridgrad.experiments.scaling import records
+from gridgrad.experiments.scaling import study as settings
 from gridgrad.experiments.studies import simulators as of_simulators
 from gridgrad.nn.files import limits
 from gridgrad.nn.files.documents import content_of_file

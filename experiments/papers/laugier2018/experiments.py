@@ -27,8 +27,8 @@ from gridgrad.experiments.papers.parts import SHORT, PaperPart
 from gridgrad.experiments.plots import curves, scaling
 from gridgrad.experiments.plots.style import DPI, measured_on, save
 from gridgrad.experiments.scaling import records
-from gridgrad.experiments.scaling import settings as study_settings
-from gridgrad.experiments.scaling.order import seconds_of
+from gridgrad.experiments.scaling import study as study_settings
+from gridgrad.experiments.scaling.records import seconds_of
 from gridgrad.experiments.scaling.runs import records_of
 from gridgrad.experiments.scaling.study import Study
 from gridgrad.experiments.scaling.summary import rows as rows_of

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from gridgrad.experiments.scaling import laws, predicted, terms
-from gridgrad.experiments.scaling.reported import checked
+from gridgrad.experiments.scaling.records import checked
 from gridgrad.experiments.scaling.study import Study
 from gridgrad.experiments.scaling.summary import rows
 from gridgrad.parallel.prediction import machine

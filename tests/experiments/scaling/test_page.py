@@ -11,8 +11,7 @@ from gridgrad.experiments.plots.style import plt
 from gridgrad.experiments.scaling import page
 from gridgrad.experiments.scaling.records import lines, tags
 from gridgrad.experiments.scaling.records import read as read_records
-from gridgrad.experiments.scaling.settings import check_settings
-from gridgrad.experiments.scaling.study import Study
+from gridgrad.experiments.scaling.study import Study, check_settings
 from gridgrad.experiments.scaling.summary import rows
 from tests.experiments.programs import program
 from tests.experiments.scaling import made_up_studies as made_up

@@ -3,7 +3,7 @@
 import pytest
 
 from gridgrad.experiments import sweep
-from gridgrad.experiments.scaling import settings
+from gridgrad.experiments.scaling import study as settings
 from gridgrad.experiments.scaling.study import Study
 
 FILES = sorted(path.name for path in settings.FILES.glob("*.toml"))
