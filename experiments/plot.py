@@ -107,7 +107,7 @@ def steps(text):
     if not re.fullmatch(r"\d{1,9}(-\d{1,9})?", text):
         raise argparse.ArgumentTypeError(f"must be the number of a step or two, such as 7-9, not '{text}'")
     first, _, last = text.partition("-")
-    return int(first), int(last or first)
+    return tuple(sorted((int(first), int(last or first))))
 
 
 def pairs(text):
