@@ -10,7 +10,7 @@ A record is as `records.py` says, with
 | `predicted`, `machine`        | true; the machine whose constants are used                                         |
 | `ranks_per_node`, `shape`     | of this machine; of a sample                                                       |
 | `seconds_per_step`, `parts`   | seconds of the rank that bounds the step; sums of gradients run after backward     |
-| `terms`                       | seconds by term, see `terms.py`; null for pipelines, --handicap, and where the     |
+| `terms`                       | seconds by term, see `model.py`; null for pipelines, --handicap, and where the     |
 |                               | planner chose                                                                      |
 | `rank_bytes`, `peak_memory`   | bytes that it sends in a step, and bytes of memory that it needs                   |
 | `fits`                        | whether it has them                                                                |
@@ -28,7 +28,7 @@ from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.common.report import flops_a_sample
 from gridgrad.experiments.common.tables import counted, rounded
 from gridgrad.experiments.common.train_setup import slowdowns
-from gridgrad.experiments.scaling import terms
+from gridgrad.experiments.scaling.model import terms_of_cost
 from gridgrad.experiments.scaling.records import tags
 from gridgrad.nn import Conv2d
 from gridgrad.parallel.choose.shares import predicted_shares
@@ -149,7 +149,7 @@ def predicted_step(net, point, machine):
         several = several or chosen.pipelined is not None
     else:
         cost = cost_of_slowest_rank(net, PlacementSpec(parse_grid(grid), plan), batch_size, machine)
-        plan, step, of_terms = in_words(cost.placed.plan), cost.prediction, terms.predicted(cost)
+        plan, step, of_terms = in_words(cost.placed.plan), cost.prediction, terms_of_cost(cost)
     if settings.get("handicap"):
         step, of_terms = slowed(cost, factors, shares), None
     return grid, plan, step, of_terms
