@@ -13,7 +13,7 @@
 | `table.py`, `tidy.py`    | the rows for the terminal; the records for other tools, a row a point and repeat               |
 | `page.py` and others     | the page of a study: one HTML file                                                             |
 | `comparison.py`          | which points of two studies differ by more than noise                                          |
-| `laws.py`, `terms.py`    | serial fractions; where a prediction is wrong                                                  |
+| `model.py`               | serial fractions; where a prediction is wrong; what a fitted machine says                      |
 | `fit.py`                 | a machine fitted to the points on few ranks, which predicts those on more                      |
 | `export.py`              | files for Extra-P, Hatchet and Thicket                                                         |
 """

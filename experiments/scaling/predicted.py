@@ -10,13 +10,13 @@ A record is as `records.py` says, with
 | `predicted`, `machine`        | true; the machine whose constants are used                                         |
 | `ranks_per_node`, `shape`     | of this machine; of a sample                                                       |
 | `seconds_per_step`, `parts`   | seconds of the rank that bounds the step; sums of gradients run after backward     |
-| `terms`                       | seconds by term, see `terms.py`; null for pipelines, --handicap, and where the     |
+| `terms`                       | seconds by term, see `model.py`; null for pipelines, --handicap, and where the     |
 |                               | planner chose                                                                      |
 | `rank_bytes`, `peak_memory`   | bytes that it sends in a step, and bytes of memory that it needs                   |
 | `fits`                        | whether it has them                                                                |
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from functools import lru_cache
 
 from tqdm import tqdm
@@ -29,7 +29,6 @@ from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.common.report import flops_a_sample
 from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.common.train_setup import slowdowns
-from gridgrad.experiments.scaling import terms
 from gridgrad.experiments.scaling.records import tags
 from gridgrad.nn import Conv2d
 from gridgrad.parallel.choose.shares import predicted_shares
@@ -48,6 +47,7 @@ KNOWN = {  # {setting that changes the time of a step: its values, beside none, 
     "device": ("cpu",), "optimizer": ("sgd",), "nesterov": (), "l1": (), "l2": (), "augment": (), "rebalance": (),
     "check_replicas": (), "check_finite": (), "threads": (1,),
 }  # fmt: skip # sums of gradients run after backward, the update is that of sgd with momentum, and a rank has one BLAS thread
+COMPUTE, WAIT = "compute", "wait"  # terms
 
 
 class NotPredicted(ValueError):
@@ -148,10 +148,24 @@ def predicted_step(net, point, machine):
         several = several or chosen.pipelined is not None
     else:
         cost = cost_on(net, grid, batch_size, machine, plan)
-        plan, step, of_terms = in_words(cost.placed.plan), cost.prediction, terms.predicted(cost)
+        plan, step, of_terms = in_words(cost.placed.plan), cost.prediction, terms_of(cost)
     if settings.get("handicap"):
         step, of_terms = slowed(cost, factors, shares), None
     return grid, plan, step, of_terms
+
+
+def terms_of(cost):
+    """{term: seconds} of a Cost."""
+    sums = by_term((work.layer, work.name, cost.seconds_of(work)) for work in cost.works if work.group is not None)
+    return {COMPUTE: cost.parts["compute"] + cost.parts["update"]} | sums
+
+
+def by_term(collectives):
+    """{term: seconds} of (layer, kind, seconds) triples, as in a report. Sums of gradients are a term of their own."""
+    found = defaultdict(float)
+    for layer, kind, seconds in collectives:
+        found[f"{kind} of gradients" if layer == "gradients" else kind] += seconds
+    return dict(found)
 
 
 def slowed(cost, factors, shares, owners=None):
