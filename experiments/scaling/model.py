@@ -6,8 +6,8 @@ Flatt (1990). Where it grows with P, time is lost to what grows with P, such as 
 that every rank does.
 
 *Terms* of each step that was predicted too (`sweep --machine`), the worst first: computing, a kind of collective, or waiting
-for ranks that come later, in seconds of a step, mean over the ranks. A prediction has no waiting of its own; what ranks wait for
-each other on average is in its collectives.
+for ranks that come later, in seconds of a step, mean over the ranks. A prediction has no waiting of its own: it is in its
+collectives.
 
 *A machine* that is fitted to the points on at most so many ranks (`fit.py`), and predicts those on more. Points that such a
 machine does not describe are left out and named with the reason.
