@@ -199,7 +199,7 @@ SMALL = {
     "gridgrad explain --net mlp:512,512,relu --shape 4 --outputs 1 --batch-size 128 --ranks 2 "
     "--grid stage=2 --pipeline 1f1b --micro-batches 4 --draw schedule.png --trace trace.json": Small(),
     "gridgrad sweep pipelined.toml --out results/pipelined.jsonl": Small(how="parse", why="it takes minutes"),
-    "gridgrad launch 8 study servers --parts limit": Small("--served 10 --rounds 1 --seconds 0.01", ranks=2),
+    "gridgrad sweep servers.toml --out servers.jsonl": Small(how="parse", why=LONG),
     "gridgrad plot lines results/servers.json --x workers --y measured,simulated --where part=limit": Small(),
     "gridgrad explain --net vgg16 --ranks 4 --batch-size 64 --grid stage=4 --draw schedule.png": Small(),
     "gridgrad explain --net vgg16 --batch-size 128 --ranks 16 --grid batch=4,model=4 --export traces": Small(
@@ -211,7 +211,7 @@ SMALL = {
     ),
     "gridgrad checkpoints runs/mnist --export arrays.h5": Small(how="parse", why="tests/experiments/test_resume.py does it"),
     "gridgrad study simulators --ranks 2,4,16 --out simulators.json": Small(how="parse", why=SIMGRID),
-    "gridgrad study simulators --ranks 2 --measured predictions.json --machine machine.json --out simulators.json": Small(
+    "gridgrad study simulators --ranks 2 --measured predictions.jsonl --machine machine.json --out simulators.json": Small(
         how="parse", why=SIMGRID
     ),
     "gridgrad explain --net vgg16 --ranks 4 --batch-size 64 --grid stage=2,model=2 --pipeline 1f1b": Small(),
@@ -305,10 +305,10 @@ SMALL = {
     "gridgrad explain --net vgg16 --batch-size 256 --ranks 16384 --machine cori-haswell": Small("--ranks 8"),
     "mpiexec -n 2 gridgrad calibrate": Small("--quick --busy"),
     "mpiexec -n 2 gridgrad calibrate --out machine.json": Small("--quick --busy"),
-    "mpiexec -n 2 gridgrad study predictions --machine machine.json --out predictions.json": Small(
-        "--net mlp:512,512,relu --passes 1 --rounds 1"
+    "gridgrad sweep predictions.toml --machine machine.json --out predictions.jsonl": Small(
+        "--nets mlp:16,relu --dataset random:8,2 --batch-size 8 --schemes batch --repeats 1"
     ),
-    "gridgrad plot lines predictions.json --x predicted --y measured --series net,grid --log x,y": Small(),
+    "gridgrad plot lines results/predictions/2-ranks.json --x predicted --y measured --series net,grid --log x,y": Small(),
     "gridgrad explain --map results/thresholds.png --net mlp:W,W,W,relu --shape 16 --outputs 2 --ranks 32": Small(
         "--widths 32,64 --batch-sizes 8,16"
     ),
@@ -323,7 +323,7 @@ SMALL = {
     # ----- measuring
     "mpiexec -n 4 python -m gridgrad.experiments.papers.laugier2018.scatter --grid batch=2,model=2": Small("--repeats 1"),
     "python -m gridgrad.experiments.papers.laugier2018.predicted": Small(),
-    "gridgrad study accuracy": Small(how="parse", why=LONG),
+    "gridgrad sweep accuracy.toml --out accuracy.jsonl": Small(how="parse", why=LONG),
     "gridgrad study usability": Small(),
     "gridgrad study autoencoder --corruption 0.25 --energy": AUTOENCODER,
     "gridgrad study autoencoder --validation 0.16667 --corruption 0.25 --pretrain-epochs 15 --epochs 30 "
@@ -457,9 +457,8 @@ NEEDS = {  # of these commands the first reads what the second writes
     "gridgrad plot speedup results/sweep.jsonl --out results/sweep.html": "--out results/sweep.jsonl",
     "gridgrad plot speedup results/sweep.jsonl --model": "--out results/sweep.jsonl",
     "gridgrad plot speedup results/speedup.jsonl predicted-airfoil.jsonl --out both.png": "--out predicted-airfoil.jsonl",
-    "mpiexec -n 2 gridgrad study predictions --machine machine.json --out predictions.json": "--out machine.json",
+    "gridgrad sweep predictions.toml --machine machine.json --out predictions.jsonl": "--out machine.json",
     "gridgrad explain --net vgg16 --ranks 64 --machine machine.json": "--out machine.json",
-    "gridgrad plot lines predictions.json --x predicted --y measured --series net,grid --log x,y": "--out predictions.json",
 }
 
 

@@ -1,13 +1,14 @@
 """Compare predicted training steps with those of another simulator, SMPI of SimGrid, which replays them. Starts no job.
 
     gridgrad study simulators --ranks 2,4,16 --out simulators.json
-    gridgrad study simulators --ranks 2 --measured predictions.json --machine machine.json --out simulators.json
+    gridgrad study simulators --ranks 2 --measured predictions.jsonl --machine machine.json --out simulators.json
 
 SMPI sends each message of each collective over the links of a platform that is made from the machine file; how traces are made
 says `experiments/export/simgrid.py`. Steps that are in the file of the results already are not replayed again. Steps that
-`gridgrad study predictions` has measured are compared with both simulators.
+`gridgrad sweep predictions.toml` has measured are compared with both simulators.
 """
 
+import itertools
 import tempfile
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -27,9 +28,10 @@ from gridgrad.experiments.common.report import write_json, write_text
 from gridgrad.experiments.common.tables import counted, terminal
 from gridgrad.experiments.export import simgrid
 from gridgrad.experiments.export.actions import Collective, step_actions
-from gridgrad.experiments.studies.predictions import PROBLEMS
+from gridgrad.experiments.scaling import records
+from gridgrad.experiments.scaling.summary import rows as rows_of
 from gridgrad.nn import Conv2d
-from gridgrad.nn.files.documents import NUMBER, SECONDS, TEXT, TRUTH, WHOLE, Optional, check, content_of_file
+from gridgrad.nn.files.documents import content_of_file
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.grid.process_grid import AXES, BATCH, MODEL, STAGE, GridDescription, parse_grid, places
 from gridgrad.parallel.job.run import run_launcher
@@ -149,7 +151,7 @@ def longest_step(net, asked, batch_size, machine):
     return max(Cost(net, grid, asked.plan, batch_size, machine, asked.shares, asked.owners).seconds for grid in grids)
 
 
-def replayed(actions, machine, native=None):
+def replayed(actions, machine, native=simgrid.NATIVE):
     """Seconds of a step as SMPI simulates it. native: see `simgrid.write`."""
     with tempfile.TemporaryDirectory(prefix="gridgrad-traces-") as folder:
         simgrid.write(folder, actions, machine, native)
@@ -171,43 +173,24 @@ def collective(name, ranks, kind, nbytes):
     }  # fmt: skip
 
 
-PREDICTED = {
-    "machine": TEXT, "net": TEXT, "batch_size": WHOLE, "ranks": WHOLE, "grid": TEXT, "plan": [TEXT], "planned": TRUTH,
-    "predicted": SECONDS, "measured": SECONDS, "as_it_was": SECONDS, "error": NUMBER, "busy": Optional(TEXT),
-}  # fmt: skip # a row of a report of the study `predictions`
-
-
-def read(path):
-    """The rows of a report of the study `predictions`; ValueError if the file is not such a report."""
-    try:
-        content = content_of_file(path)
-        check(content, {"rows": [PREDICTED]})
-    except ValueError as error:
-        raise ValueError(f"{path} is no report of the program predictions: {error}") from None
-    return content["rows"]
-
-
 def measured_steps(path, machine):
-    """What `beside` finds for each row of a report of the study `predictions`, and the measured seconds: an iterator.
+    """What `beside` finds for each point that a sweep has measured and predicted for a Machine, and the measured seconds: an
+    iterator. ValueError at once, before anything is simulated, if there is none."""
+    found = records.read(path)
+    priced = {records.key_of(one): one for one in found if one.get("predicted") and one["machine"] == machine.name}
+    timed = {records.key_of(row.runs[0]): row.seconds.value for row in rows_of(found) if row.seconds and not row.is_predicted}
+    pairs = [(one, timed[key]) for key, one in priced.items() if key in timed and parse_grid(one["grid"]).get(STAGE, 1) == 1]
+    if not pairs:
+        raise ValueError(f"{path} has no point that was measured and predicted for '{machine.name}': give the file "
+                         "of a sweep with this --machine")  # fmt: skip
 
-    machine: the Machine by which the report was predicted. ValueError at once, before anything is simulated, if the report is
-    another one, or of another machine.
-    """
+    def step(one, seconds):
+        net = network_names.build(one["net"], one["shape"], one["outputs"])
+        asked = PlacementSpec(parse_grid(one["grid"]), one["plan"])
+        point = {name: one[name] for name in ("machine", "net", "grid", "plan")} | one["settings"]
+        return point | beside(net, asked, one["settings"]["batch_size"], machine) | {"measured": rounded(seconds)}
 
-    def step(row, net):
-        asked = PlacementSpec(parse_grid(row["grid"]), row["plan"])
-        point = {name: row[name] for name in ("machine", "net", "batch_size", "grid")} | {"plan": ",".join(row["plan"])}
-        return point | beside(net, asked, row["batch_size"], machine) | {"measured": rounded(row["measured"])}
-
-    nets, rows = {(net, batch): (net, shape, outputs) for net, shape, outputs, batch in PROBLEMS}, read(path)
-    for row in rows:
-        if (row["net"], row["batch_size"]) not in nets:
-            words = f"a step of {row['net']} with batch {row['batch_size']}, which is no problem of `predictions`"
-            raise ValueError(f"{path} has {words}")
-        if row["machine"] != machine.name:
-            raise ValueError(f"{path} was measured on '{row['machine']}', and the machine file is of '{machine.name}': "
-                             "give the file with which it was predicted")  # fmt: skip
-    return (step(row, network_names.build(*nets[row["net"], row["batch_size"]])) for row in rows)
+    return itertools.starmap(step, pairs)
 
 
 # ----- the document
@@ -330,7 +313,7 @@ def options():
     add("--machines", nargs="+", default=MACHINES, choices=machines.names(), help="machine files that come with the project")
     add("--nets", nargs="+", default=tuple(BATCH_SIZES), choices=tuple(BATCH_SIZES), help="networks")
     add("--ranks", type=whole_list, default=RANKS, metavar="P,P,..", help="numbers of ranks")
-    add("--measured", metavar="FILE.json", help="also compare the steps that `study predictions` measured, in its report")
+    add("--measured", metavar="FILE.jsonl", help="also compare the steps that a sweep with --machine measured")
     add("--machine", metavar="FILE.json", help="the machine file with which they were predicted")
     add("--out", default="results/simulators.json", metavar="FILE.json", help="the numbers; the document goes beside, as .md")
     return parser

@@ -347,7 +347,11 @@ def test_a_script_of_ones_own_is_run_with_its_own_options(tmp_path, monkeypatch)
         ("--directive", "train", "argument --directive: expected one argument"),
         ("--folder 'a\nb'", "train", "must each be one line"),
         ("", "train --nosuchoption", "train: unrecognized arguments: --nosuchoption (see gridgrad train --help)"),
-        ("", "study servers --nosuchoption", "servers: unrecognized arguments: --nosuchoption (see gridgrad study servers"),
+        (
+            "",
+            "study protocols --nosuchoption",
+            "protocols: unrecognized arguments: --nosuchoption (see gridgrad study protocols",
+        ),
         ("", "study nosuch", "there is no study nosuch"),
         ("", "summary --steps x", "summary: argument --steps: must be a whole number"),
         ("--ranks-per-node 4", "train --grid batch=3", "train: the grid batch=3 has 3 places but the number of ranks is 4"),

@@ -19,7 +19,6 @@ from gridgrad.experiments.scaling import environment, records, table
 from gridgrad.experiments.scaling import study as study_settings
 from gridgrad.experiments.scaling.study import Study
 from gridgrad.experiments.studies import protocols
-from gridgrad.experiments.studies.servers import __main__ as servers
 from gridgrad.nn import measured
 from gridgrad.nn.kernels import kernel_table
 from gridgrad.nn.zoo import network_names
@@ -255,7 +254,6 @@ SITES = "a node of", "a --site that has some", "{account}", "--time is for", "--
 OF_RECORDS = "a report of", "a curve"  # records that are damaged, of which messages name the run
 LINES, DRAWN = 0, 0.3  # the first line of several; the weight where a figure is drawn
 ALL_PROTOCOLS = kept((*protocols.PROBLEM, "runs"), "protocols", protocols.PROBLEM, protocols.document)
-ALL_SERVERS = kept((*servers.KEYS, "rows"), "servers", servers.KEYS, servers.document)
 TARGETS = (
     Target("sweep settings", toml, damaged_text, settings, "settings.toml", says=SETTINGS, examples=lambda: FOR_EVER),
     Target("job sites", sites, damaged_text, job_script, "site.toml", says=SITES),
@@ -292,10 +290,6 @@ TARGETS = (
     document(
         "protocols results", partial(first_results, "protocols.json"), ALL_PROTOCOLS, "protocols.json",
         (10**30, None, 0, "synthetic"), (7, None, 0, "settings"), weight=DRAWN,
-    ),
-    document(
-        "servers results", partial(first_results, "servers.json"), ALL_SERVERS, "servers.json",
-        (REMOVED, None, 0, "versions", "mpi"), ([], None, 0, "rows", 0),
     ),
     document(
         "timeline", spans, timeline, "trace.json", ("U0", None, "traceEvents", 2, "name"), ("1", None, "traceEvents", 2, "dur"),

@@ -45,7 +45,6 @@ MAY_IMPORT_PROGRAMS = {  # module: (programs that it may import, ..)
     # in this PyTorch runs in the same process; in a job of several ranks it is a program of its own
     "experiments.benchmarks.serial": ("benchmarks.torch_peer",),
     # these evaluate what another program measures or predicts
-    "experiments.studies.simulators": ("studies.predictions",),
     # this counts the words of the programs that the study compares
     "experiments.papers.grabaskas2018.usability": ("studies.usability.__main__",),
     # this starts the caretaker of a job, and cleans up as it does
