@@ -81,10 +81,8 @@ def reasons_in_words(reasons):
     """A sentence about points without a prediction, empty if there are none. reasons: {Point: why}."""
     if not reasons:
         return ""
-    counts = Counter(reasons.values())
-    return (
-        f"no prediction of {counted(len(reasons), 'point')}: {', '.join(f'{why} ({count})' for why, count in counts.items())}"
-    )
+    words = ", ".join(f"{why} ({count})" for why, count in Counter(reasons.values()).items())
+    return f"no prediction of {counted(len(reasons), 'point')}: {words}"
 
 
 def check_known(point, machine):
@@ -123,35 +121,33 @@ def predicted_step(net, point, machine):
         plan = None
     elif plan is None and sizes:
         plan = FEWEST_BYTES
-    factors = slowdowns(settings.get("handicap"), ranks)
+    slow, by_speed = settings.get("handicap"), settings.get("shares") == AUTO
+    factors = slowdowns(slow, ranks) if slow or by_speed else ()
     if any(step for _, step in factors):
         raise NotPredicted("the cost model knows no --handicap that begins in the midst of a run")
-    by_speed = settings.get("shares") == AUTO
-    if several and (by_speed or settings.get("handicap")):
-        raise NotPredicted(f"the cost model does not know --{'shares auto' if by_speed else 'handicap'} in a pipeline")
-    if by_speed and plan is None:
-        raise NotPredicted("--shares auto need a plan and a grid that are named")
-    shares = shares_of(settings["shares"], sizes) if settings.get("shares") and not by_speed else None
-    pipelines = Pipelines(settings.get("pipeline"), settings.get("micro_batches"), cuts_of(settings)) if several else None
-    asked = PlacementSpec(sizes, plan, shares, pipelines=pipelines, memory=memory)
+    if several and factors:
+        raise NotPredicted(f"the cost model does not know --{'handicap' if slow else 'shares auto'} in a pipeline")
     if by_speed:
-        grid = written(checked_sizes(sizes))
-        full = parse_grid(grid)
+        if sizes is None or plan is None:
+            raise NotPredicted("--shares auto need a plan and a grid that are named")
+        full = checked_sizes(sizes)
         found = predicted_shares(net, full, plan, batch_size, machine, [1 / factor for factor, _ in factors])
         shares, owners = found.placement()
         first = GridDescription(full, places(full)[0], machine.node["ranks"])
         cost = Cost(net, first, plan, batch_size, machine, shares, owners)
-        return grid, in_words(cost.placed.plan), slowed(cost, factors, shares, owners), None
+        return written(full), in_words(cost.placed.plan), slowed(cost, factors, shares, owners), None
+    shares = shares_of(settings["shares"], sizes) if settings.get("shares") else None
+    pipelines = Pipelines(settings.get("pipeline"), settings.get("micro_batches"), cuts_of(settings)) if several else None
     if sizes is None or several or shares or plan is None:
+        asked = PlacementSpec(sizes, plan, shares, pipelines=pipelines, memory=memory)
         chosen, _ = Planner(net, ranks, batch_size, machine, asked).best(shown=0)
+        if chosen.pipelined and slow:
+            raise NotPredicted("the cost model does not know --handicap in a pipeline")
         grid, plan, cost, step, of_terms = written(checked_sizes(chosen.sizes)), chosen.plan, chosen.cost, chosen.step, None
-        several = several or chosen.pipelined is not None
     else:
         cost = cost_on(net, grid, batch_size, machine, plan)
         plan, step, of_terms = in_words(cost.placed.plan), cost.prediction, terms_of(cost)
-    if settings.get("handicap"):
-        step, of_terms = slowed(cost, factors, shares), None
-    return grid, plan, step, of_terms
+    return (grid, plan, slowed(cost, factors, shares), None) if slow else (grid, plan, step, of_terms)
 
 
 def terms_of(cost):
