@@ -112,6 +112,8 @@ class Parser(argparse.ArgumentParser):
 
     def _check_value(self, action, value):
         if action.choices is not None and value not in action.choices:
+            if instead := GONE.get((self.prog.removeprefix("gridgrad "), value)):
+                self.error(f"{value} is gone: {instead}")
             names = [str(choice) for choice in action.choices]
             meant = did_you_mean(str(value), names) or f" (choose from {', '.join(names)})"
             raise argparse.ArgumentError(action, f"invalid choice: {value!r}{meant}")

@@ -1,16 +1,14 @@
-"""What the points of a sweep say beside its table, in Markdown: what `plot speedup --model` prints, and a page shows.
+"""What the points of a sweep say beside its table: what `plot speedup --model` prints, and a page shows.
 
-*Serial fractions.* If every rank does a share f of the step of one rank whole, and the ranks split the rest evenly, the speedup
-on P ranks is 1 / (f + (1 - f) / P) (Amdahl 1967). Solved for f at one measured point this is the serial fraction of Karp and
-Flatt (1990). Where it grows with P, time is lost to what grows with P, such as communication; where it stays the same, to work
-that every rank does.
+**Serial fractions.** If every rank does a share f of the step of one rank whole, and the ranks split the rest evenly, the
+speedup on P ranks is 1 / (f + (1 - f) / P) (Amdahl 1967). Solved for f at one measured point this is the experimentally
+determined serial fraction (Karp and Flatt 1990): where it grows with P, so does what takes the time, such as communication.
 
-*Terms* of each step that was predicted too (`sweep --machine`), the worst first: computing, a kind of collective, or waiting
-for ranks that come later, in seconds of a step, mean over the ranks. A prediction has no waiting of its own: it is in its
-collectives.
+**Terms of predicted steps.** A term is computing, a kind of collective (sums of gradients apart from the others), or waiting
+for ranks that come later, in seconds of a step, mean over the ranks. A prediction has no waiting of its own; what ranks wait
+for each other on average is in its collectives.
 
-*A machine* that is fitted to the points on at most so many ranks (`fit.py`), and predicts those on more. Points that such a
-machine does not describe are left out and named with the reason.
+**A fitted machine** (`fit.py`) predicts the points on more ranks than some from the others, with intervals.
 """
 
 from collections import defaultdict
@@ -19,24 +17,25 @@ from statistics import median
 import numpy as np
 
 from gridgrad.experiments.common.tables import counted
-from gridgrad.experiments.scaling import fit
-from gridgrad.experiments.scaling.predicted import COMPUTE, WAIT, by_term
 from gridgrad.experiments.scaling.records import key_of
 from gridgrad.experiments.scaling.summary import is_busy_alone, origin_of
 
+COMPUTE, WAIT = "compute", "wait"
 MOST = 20  # terms that are shown
 
 
 def tables(rows, up_to):
     """[(title, a sentence or "", table rows)] of some Rows. up_to: the ranks to which a machine is fitted. ValueError without
     any."""
+    from gridgrad.experiments.scaling import fit  # which takes long to import
+
     parts = []
     if serial := fractions(rows):
         parts.append(("Serial fractions of strong scaling", "", serial))
     if wrong := errors(rows):
         parts.append((f"Terms of predicted steps, the {min(MOST, len(wrong))} worst of {len(wrong)}", "", wrong[:MOST]))
     for words, of_machine in fit.machines(rows).items():
-        parts += fitted(of_machine, up_to, words and f": {words}")
+        parts += fitted(fit, of_machine, up_to, words and f": {words}")
     if not parts:
         raise ValueError("nothing can be said of these points: measure several numbers of ranks")
     return parts
@@ -86,7 +85,10 @@ def refusal(serial, words=""):
     return f"{words}{'slower than 1 rank' if serial > 1 else 'more than P times as fast'}"
 
 
-def measured(row):
+# ----- terms of steps
+
+
+def terms_of_row(row):
     """{term: seconds} of a measured Row, medians over its runs; empty where they do not say."""
     if not row.parts:
         return {}
@@ -97,6 +99,20 @@ def measured(row):
             found[term].append(seconds)
     own = {COMPUTE: row.parts["compute"] + row.parts["read"], WAIT: row.parts["wait"]}
     return own | {term: median(seconds) for term, seconds in found.items()}
+
+
+def terms_of_cost(cost):
+    """{term: seconds} of a Cost."""
+    sums = by_term((work.layer, work.name, cost.seconds_of(work)) for work in cost.works if work.group is not None)
+    return {COMPUTE: cost.parts["compute"] + cost.parts["update"]} | sums
+
+
+def by_term(collectives):
+    """{term: seconds} of (layer, kind, seconds) triples."""
+    found = defaultdict(float)
+    for layer, kind, seconds in collectives:
+        found[f"{kind} of gradients" if layer == "gradients" else kind] += seconds
+    return dict(found)
 
 
 def errors(rows):
@@ -115,7 +131,7 @@ def errors(rows):
             points.setdefault((key_of(row.runs[0]), origin_of(row.runs[0])), row)
     found = []
     for (point, _), row in points.items():
-        ours = measured(row)
+        ours = terms_of_row(row)
         for machine, known in predictions[point].items() if ours else ():
             for term in dict.fromkeys([*ours, *known]):
                 one, other = ours.get(term, 0.0), known.get(term, 0.0)
@@ -128,8 +144,11 @@ def errors(rows):
     return [cells for _, cells in sorted(found, key=lambda pair: -pair[0])]
 
 
-def fitted(rows, up_to, words):
-    """The parts about a fitted machine: its constants, its predictions, and which points are left out and why."""
+# ----- a fitted machine
+
+
+def fitted(fit, rows, up_to, words):
+    """The parts about a machine fitted by the module `fit`: constants, predictions, and which points are left out and why."""
     known, further, left_out = fit.sorted_out(rows, up_to)
     title = f"A machine fitted to the points on at most {up_to} ranks{words}"
     try:
@@ -140,9 +159,9 @@ def fitted(rows, up_to, words):
         used = zip(fit.TERMS, found.constants, fit.UNITS)
         parts = [(title, "", [{"term": term, "constant": f"{value:.3g} {unit}"} for term, value, unit in used if value])]
         if predicted := fit.forecast(found, further):
-            off, inside = [abs(line["error %"]) for line in predicted], sum(line["within"] for line in predicted)
-            said = (f"{counted(len(predicted), 'point')} on more ranks: median error {median(off):.1f} %, worst "
-                    f"{max(off):.1f} %; {inside} within their interval.")  # fmt: skip
+            wrong, inside = [abs(line["error %"]) for line in predicted], sum(line["within"] for line in predicted)
+            said = (f"{counted(len(predicted), 'point')} on more ranks: median error {median(wrong):.1f} %, worst "
+                    f"{max(wrong):.1f} %; {inside} within their interval.")  # fmt: skip
             parts.append((f"Predicted from at most {up_to} ranks{words}", said, predicted))
     lines = [{"points": len(of_reason), "networks": "; ".join(dict.fromkeys(row.network for row in of_reason)),
               "series": "; ".join(dict.fromkeys(row.series for row in of_reason)),

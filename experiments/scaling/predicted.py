@@ -16,7 +16,7 @@ A record is as `records.py` says, with
 | `fits`                        | whether it has them                                                                |
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from functools import lru_cache
 
 from tqdm import tqdm
@@ -29,6 +29,7 @@ from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.common.report import flops_a_sample
 from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.common.train_setup import slowdowns
+from gridgrad.experiments.scaling.model import terms_of_cost
 from gridgrad.experiments.scaling.records import tags
 from gridgrad.nn import Conv2d
 from gridgrad.parallel.choose.shares import predicted_shares
@@ -47,7 +48,6 @@ KNOWN = {  # {setting that changes the time of a step: its values, beside none, 
     "device": ("cpu",), "optimizer": ("sgd",), "nesterov": (), "l1": (), "l2": (), "augment": (), "rebalance": (),
     "check_replicas": (), "check_finite": (), "threads": (1,),
 }  # fmt: skip # sums of gradients run after backward, the update is that of sgd with momentum, and a rank has one BLAS thread
-COMPUTE, WAIT = "compute", "wait"  # terms
 
 
 class NotPredicted(ValueError):
@@ -146,22 +146,8 @@ def predicted_step(net, point, machine):
         grid, plan, cost, step, of_terms = written(checked_sizes(chosen.sizes)), chosen.plan, chosen.cost, chosen.step, None
     else:
         cost = cost_on(net, grid, batch_size, machine, plan)
-        plan, step, of_terms = in_words(cost.placed.plan), cost.prediction, terms_of(cost)
+        plan, step, of_terms = in_words(cost.placed.plan), cost.prediction, terms_of_cost(cost)
     return (grid, plan, slowed(cost, factors, shares), None) if slow else (grid, plan, step, of_terms)
-
-
-def terms_of(cost):
-    """{term: seconds} of a Cost."""
-    sums = by_term((work.layer, work.name, cost.seconds_of(work)) for work in cost.works if work.group is not None)
-    return {COMPUTE: cost.parts["compute"] + cost.parts["update"]} | sums
-
-
-def by_term(collectives):
-    """{term: seconds} of (layer, kind, seconds) triples, as in a report. Sums of gradients are a term of their own."""
-    found = defaultdict(float)
-    for layer, kind, seconds in collectives:
-        found[f"{kind} of gradients" if layer == "gradients" else kind] += seconds
-    return dict(found)
 
 
 def slowed(cost, factors, shares, owners=None):
