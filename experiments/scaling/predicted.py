@@ -59,7 +59,7 @@ def records(study, machine, shape=None, outputs=None, of_data=False, reasons=Non
 
     machine: a Machine. shape, outputs: of a sample; by default those of the data of each point where `of_data` is true, else as
     published for the network. reasons: a dict that gets {Point: why} of the points without a record: those that the cost model
-    does not know (`check_known`), and those of which nothing fits the memory.
+    does not know (`check_known`), and those that fit no memory.
     """
     for point in tqdm(study.points, unit=" predictions", delay=2, disable=None):
         settings = point.settings
@@ -182,7 +182,7 @@ def cuts_of(settings):
 
 
 def record(point, net, machine, grid, plan, step, of_terms):
-    """The record of a point, but for the entries about its study. The last four: what `predicted_step` returns."""
+    """The record of a point, without the entries about its study. The last four: what `predicted_step` returns."""
     outputs = [layer.outputs for layer in net.leaves() if hasattr(layer, "outputs")][-1]
     return {
         "predicted": True, "machine": machine.name, "ranks_per_node": machine.node["ranks"], "net": point.settings["net"],

@@ -57,7 +57,7 @@ OF_TRAIN = {
 }  # fmt: skip # what `sweep` runs where nothing else is said
 JOB = {"threads": int, "hosts": int, "rate": float, "delay": float}  # BLAS threads a rank; of emulated hosts, see `launch`
 CORES = "cores"  # in place of numbers of ranks: 1, 2, 4 and so on, as far as each rank has a core, and as many ranks as cores
-NOT_SETTINGS = {  # options of train that a study gives itself, and those of which nothing is measured
+NOT_SETTINGS = {  # options of train that a study gives itself, and what changes no measurement
     "help", "net", "grid", "report", "quiet", "predictions", "trace", "trace_steps", "core_speed", "checkpoint",
     "checkpoint_steps", "checkpoint_minutes", "keep", "resume",
 }  # fmt: skip
@@ -286,7 +286,7 @@ class Study:
 
     @property
     def groups(self):
-        """The points that one job runs, a list of tuples: each alone, or with `turns` all of a network on so many ranks."""
+        """The points that one job runs, a list of tuples: each alone, or with `turns` all of a network on one number of ranks."""
         if not self.turns:
             return [(point,) for point in self.points]
         found = {}
@@ -357,7 +357,7 @@ def variations(options):
 
 
 def point_at(options, scaling, ranks):
-    """The Point of a series on so many ranks; None where its grid does not divide them.
+    """The Point of a series on a number of ranks; None where its grid does not divide them.
 
     For weak scaling `batch_size` is that of one rank.
     """
