@@ -80,7 +80,6 @@ PART = Small("--nets mlp:8,relu --ranks 1 --schemes batch --steps 6 --repeats 2"
 QUEUED = Small(why="there is no batch system here: a shell reads the script")
 AUTOENCODER = Small("--pretrain-epochs 1 --epochs 1")
 HOSTS = "without root there are no emulated hosts: the options of `launch` are parsed, and the job runs without them"
-AUTOMATION = Small("--nets airfoil --batch-sizes 8 --rounds 2", why=HOSTS)
 SMALL = {
     # ----- make
     "make speedup": TARGET,
@@ -339,8 +338,7 @@ SMALL = {
     "gridgrad plot roofline roofline.json --out roofline.png": Small(),
     "gridgrad reproduce marques2016": Small("--tables-only", why="the jobs take hours"),
     "gridgrad reproduce eserol2019": Small("--tables-only", why="the searches take four minutes"),
-    "mpiexec -n 2 gridgrad study automation": AUTOMATION,
-    "mpiexec -n 4 gridgrad study automation": AUTOMATION,
+    "gridgrad sweep automation.toml --out automation.jsonl": Small(how="parse", why=LONG),
     # ----- comparison of update protocols
     "gridgrad study protocols --dataset mnist --net mnist-cnn --samples 12000 --epochs 2 --target 95": PROTOCOLS,
     "gridgrad study protocols --dataset cifar10 --net cifar-cnn,dropout=0 --samples 4000 --epochs 3 --target 34": PROTOCOLS,
@@ -355,7 +353,6 @@ SMALL = {
     'sudo MPIEXEC=".venv/bin/gridgrad launch --hosts 2" .venv/bin/gridgrad study protocols '
     "--dataset mnist --net mnist-cnn --measure 2 --steps 60": PROTOCOL_JOBS,
     # ----- emulated hosts
-    "sudo .venv/bin/gridgrad launch --hosts 2 --rate 1000 2 study automation": AUTOMATION,
     "sudo .venv/bin/gridgrad sweep laptops.toml --out laptops.jsonl": Small(how="parse", why="it needs root"),
     "sudo .venv/bin/gridgrad sweep eserol2019-hosts.toml --out eserol.jsonl": Small(how="parse", why="it needs root"),
     "sudo .venv/bin/gridgrad sweep laugier2018-hosts.toml --machine machine.json --out hosts.jsonl": Small(

@@ -29,6 +29,7 @@ GONE_STUDIES = {  # {study that there was: what to use instead}
     "predictions": "use gridgrad sweep predictions.toml --machine FILE.json",
     "accuracy": "use gridgrad sweep accuracy.toml",
     "servers": "use gridgrad sweep servers.toml",
+    "automation": "use gridgrad sweep automation.toml",
     "laptops": "use gridgrad sweep laptops.toml",
     "laugier2018-hosts": "use gridgrad sweep laugier2018-hosts.toml",
     "eserol2019-hosts": "use gridgrad sweep eserol2019-hosts.toml",

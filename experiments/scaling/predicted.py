@@ -89,6 +89,8 @@ def check_known(point, machine):
     """Raise NotPredicted unless the cost model knows how a point runs, and a Machine has its hosts: as many ranks on a node as
     on each of them, and a network like theirs."""
     settings, job, network = point.settings, point.job, machine.links["network"]
+    if "program" in job:
+        raise NotPredicted("the cost model does not know what a script does")
     for name, known in KNOWN.items():
         value = settings.get(name)
         if value not in (None, False, 0, *known):

@@ -21,7 +21,7 @@ from gridgrad import datasets
 from gridgrad.experiments.common import report
 from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.neuron_partitions import measures, partitions
-from gridgrad.experiments.common.options import Parser, check_writable, number, user_input, whole, whole_list
+from gridgrad.experiments.common.options import Parser, add_data, check_writable, number, user_input, whole, whole_list
 from gridgrad.experiments.common.tables import terminal
 from gridgrad.nn import LOSSES, Adam, Linear
 from gridgrad.nn.optimizers import cosine
@@ -105,19 +105,15 @@ What a training step of {args.batch_size} samples sends, forward and backward, o
 
 def options():
     parser = Parser(prog="study pruned", description="How well can the neurons of a pruned network be divided among ranks?")
+    add_data(parser, "denoise", "mlp:256,256,relu", 128)
     add = parser.add_argument
-    add("--dataset", default="denoise", metavar="NAME", help=f"one of {', '.join(datasets.DATASETS)}")
-    add("--data-dir", metavar="DIR", help="see train --help")
-    add("--net", default="mlp:256,256,relu", help=network_names.MLP)
     add("--zeros", type=number(least=0, below=1), default=0.9, help="the fraction of the weights of each layer that are pruned")
     add("--steps", type=whole(1), default=6000, metavar="S", help="minibatches on which the dense network is trained")
     add("--l1", type=number(least=0), default=3e-5, help="weight of the penalty l1 |p| on the parameters p in these steps")
     add("--further", type=whole(1), default=500, metavar="S", help="minibatches on which the pruned network is trained")
-    add("--batch-size", type=whole(1), default=128, metavar="B", help="samples in the minibatch")
     add("--lr", type=number(above=0), default=0.003, help="learning rate of Adam, which falls to 0 by a cosine")
     add("--ranks", type=whole_list, default=[2, 4, 8], metavar="N,N,..", help="numbers of ranks")
     add("--epsilon", type=number(least=0), default=0.1, help="how much more work than the mean a rank may have")
-    add("--seed", type=whole(0), default=0, help="seed of everything random")
     add("--out", default="results/pruned.h5", metavar="FILE.h5", help="the file for the pruned network")
     return parser
 

@@ -42,6 +42,7 @@ MAY_IMPORT_PROGRAMS = {  # module: (programs that it may import, ..)
     # these start the programs, or call them in turn
     "experiments.papers.laugier2018.experiments": ("papers.laugier2018.predicted", "sweep"),
     "experiments.scaling.turns": ("train",),
+    "experiments.settings.by_hand": ("train",),
     # in this PyTorch runs in the same process; in a job of several ranks it is a program of its own
     "experiments.benchmarks.serial": ("benchmarks.torch_peer",),
     # these evaluate what another program measures or predicts

@@ -15,12 +15,11 @@ from statistics import median
 from gridgrad import datasets
 from gridgrad.experiments import sweep as sweeps
 from gridgrad.experiments.common import byte_formulas
-from gridgrad.experiments.common.jobs import check_ended
 from gridgrad.experiments.common.markdown import table
 from gridgrad.experiments.common.parallel_schemes import grid_of
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.report import write_text
-from gridgrad.experiments.launching.start_ranks import mpiexec
+from gridgrad.experiments.launching.start_ranks import check_ended, mpiexec
 from gridgrad.experiments.papers.laugier2018 import formulas
 from gridgrad.experiments.papers.laugier2018 import predicted as predictions
 from gridgrad.experiments.papers.parts import SHORT, PaperPart
