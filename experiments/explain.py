@@ -2,7 +2,7 @@
 
     gridgrad explain --net vgg16 --batch-size 256 --ranks 16384 --machine cori-haswell
     gridgrad explain --net vgg16 --batch-size 4096 --nodes 256 --gpus 4
-    gridgrad explain --net mlp:4096,4096,4096,relu --ranks 4 --grid stage=4 --draw schedule.png
+    gridgrad explain --net mlp:4096,4096,4096,relu --ranks 4 --grid stage=4 --out schedule.png
     gridgrad explain --net vgg16 --batch-size 256 --ranks 64 --machine cori-haswell --export traces --format simgrid
 
 All seconds are *predicted*: by the cost model, for the machine of the file (docs/machines.md) or of three numbers.
@@ -16,7 +16,6 @@ from pathlib import Path
 from tqdm import tqdm
 
 from gridgrad.experiments.common import report as report_files
-from gridgrad.experiments.common.markdown import cell
 from gridgrad.experiments.common.meaning import check_grid
 from gridgrad.experiments.common.options import (
     Parser,
@@ -32,9 +31,8 @@ from gridgrad.experiments.common.options import (
     whole_list,
 )
 from gridgrad.experiments.common.parallel_schemes import MOST_RANKS
-from gridgrad.experiments.common.predicted_cost import cost_on
 from gridgrad.experiments.common.published_networks import published
-from gridgrad.experiments.common.tables import counted, table
+from gridgrad.experiments.common.tables import cell, counted, table
 from gridgrad.experiments.export import graphs, simgrid
 from gridgrad.experiments.export.actions import step_actions
 from gridgrad.experiments.parts import explain_map
@@ -56,15 +54,18 @@ from gridgrad.parallel.partitioning.good_partition import is_partition, owners_o
 from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.plans.hypergraph import HYPERGRAPH
 from gridgrad.parallel.prediction import machine
+from gridgrad.parallel.prediction.cost import cost_of_slowest_rank
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from gridgrad.parallel.prediction.planner import BATCH_SIZE, NoRoom, Planner
 
+RUNNERS_UP = 5  # that are printed
+KINDS = {".json": "json", ".csv": "csv", ".png": "draw", ".pdf": "draw", ".svg": "draw"}  # of the files of --out
 CPUS, GPUS = "cori-haswell", "perlmutter-a100"  # the machines where none is named
 INTENSITY, CALL, NEAR, MEMORY = 10, 5e-6, 1e-6, 16 * 2**30  # of a machine of three numbers: see `machine_of`
 UNITS = {"flops": "Gflop/s", "latency": "us", "bandwidth": "Gbit/s"}
 SHORT = (
-    "net", "batch_size", "ranks", "nodes", "gpus", "machine", "flops", "latency", "bandwidth", "memory", "grid", "plan", "json",
+    "net", "batch_size", "ranks", "nodes", "gpus", "machine", "flops", "latency", "bandwidth", "memory", "grid", "plan", "out",
     "map",
 )  # fmt: skip
 
@@ -94,12 +95,10 @@ def options():
     add("--pipeline", metavar="NAME", help="price this schedule alone (default: the fastest); see gridgrad help pipeline")
     add("--micro-batches", type=whole(1), metavar="M", help="parts of a minibatch in a pipeline (default: the fastest)")
     add("--cuts", type=position_list, metavar="N,N,..", help="positions of the layers with which chunks of a pipeline begin")
-    add("--others", type=whole(0), default=5, metavar="N", help="number of runners-up to print")
     add = parser.add_argument_group("files").add_argument
-    add("--draw", metavar="FILE.png", help="draw the predicted schedule of the pipeline to this file")
+    add("--out", action="append", default=[], metavar="FILE", help="also write all numbers to FILE.json, the schedule of a "
+        "pipeline to FILE.csv, which --pipeline can read, or its drawing to FILE.png, .pdf, .svg; may be repeated")  # fmt: skip
     add("--trace", metavar="FILE.json", help="draw the steps below it that are in this timeline, which train --trace wrote")
-    add("--csv", metavar="FILE.csv", help="write the schedule of the pipeline to this file, which --pipeline can read")
-    add("--json", metavar="FILE.json", help="also write all numbers to this file")
     add("--export", metavar="FOLDER", help="write a step of this plan for another simulator to this folder, new or empty")
     add("--format", default="simgrid", choices=tuple(FORMATS), help="of --export: of SimGrid, LogGOPSim or ASTRA-sim")
     add("--map", metavar="FILE.png", help="instead draw which of one rank, batch, model and 2-D is the fastest; --net has W")
@@ -182,9 +181,9 @@ def pure_grids(search, candidates):
 
 
 def result(chosen, others, pure, args):
-    """What --json writes, and most of what is printed, a dict. chosen, others: Candidates. pure: of `pure_grids`."""
+    """The numbers of --out, and most of what is printed, a dict. chosen, others: Candidates. pure: of `pure_grids`."""
     cost = chosen.cost
-    alone = cost_on(cost.net, "batch=1", args.batch_size, cost.machine)
+    alone = cost_of_slowest_rank(cost.net, PlacementSpec(parse_grid("batch=1"), "fewest-bytes"), args.batch_size, cost.machine)
     # Of a partition or a pipeline only what was played is considered, unless it is the one that is chosen.
     bound = min(chosen.bound, *(one.seconds if one.played else one.bound for one in others), chosen.seconds)
     speedup = alone.seconds / chosen.seconds
@@ -223,13 +222,13 @@ def report(chosen, others, found, args):
     yield f"lower bound  {milliseconds(found['lower_bound'])} with any plan on {grids}: a gap of {found['gap']:.1%}\n"
     yield from of_pipeline(chosen.pipelined, cost.net) if chosen.pipelined else of_layers(chosen, found["layers"])
     yield ""
-    if rows := found["others"][: args.others]:
+    if rows := found["others"][:RUNNERS_UP]:
         yield table([{"runner-up": other["grid"], "plan": other["plan"], "ms": other["seconds"] * 1e3,
                       "why it lost": other["reason"]} for other in rows])  # fmt: skip
     if rest := sum(other.cost is None for other in others):
         yield f"{rest} other grids were given up early: lower bounds of their times are above the times of the plans shown"
-    if written := [path for path in (args.draw, args.csv, args.json) if path]:
-        yield f"written: {', '.join(written)}"
+    if args.out:
+        yield f"written: {', '.join(args.out)}"
     if args.export:
         yield f"a step was written to {args.export}: {FORMATS[args.format][2].format(args.export)}"
     yield f"options of train: {train}"
@@ -265,22 +264,37 @@ def unequal(chosen, args):
     return ["", f"Ranks of the speeds {', '.join(f'{speed:g}' for speed in args.speeds)}: predicted", *found.lines()]
 
 
-def write_schedule(chosen, args):
-    """Write the files of --draw and --csv. ValueError if there is no pipeline."""
+def files_of(args):
+    """{"json", "csv", "draw": its file} of --out. ValueError for other endings, and for what can not be written."""
+    found = {}
+    for path in args.out:
+        if (kind := KINDS.get(Path(path).suffix)) is None or kind in found:
+            raise ValueError(f"--out {path}: name at most one .json, for numbers, one .csv, for a schedule, and one .png, "
+                             ".pdf or .svg, for its drawing")  # fmt: skip
+        check_writable(path)
+        found[kind] = path
+    if args.trace and "draw" not in found:
+        raise ValueError("--trace needs --out FILE.png, into which it is drawn")
+    return found
+
+
+def write_schedule(chosen, files, args):
+    """Write the schedule of a pipeline and its drawing. ValueError if there is none."""
     from gridgrad.experiments.plots.timeline import draw_pipelines, measured, predicted
 
-    found, option = chosen.pipelined, "--draw" if args.draw else "--csv"
+    found = chosen.pipelined
     if not found:
-        raise ValueError(f"{option} is for a pipeline, and the planner has chosen none: name one with --grid, such as stage=2")
-    if args.csv and not found.schedule.synchronous:
-        raise ValueError("--csv is for schedules with one update in a step, which a file can hold: not for async:K")
-    if args.draw:
+        raise ValueError(f"--out {files.get('draw') or files['csv']} is for a pipeline, and the planner has chosen none: name "
+                         "one with --grid, such as stage=2")  # fmt: skip
+    if "csv" in files and not found.schedule.synchronous:
+        raise ValueError(f"--out {files['csv']} is for schedules with one update in a step: not for async:K")
+    if "draw" in files:
         updates = len(found.ranks) if schedule_names.parse(found.pipeline).in_flight else 1
         runs = [predicted(found, updates), *([measured(args.trace, updates)] if args.trace else [])]
         title = f"{args.net}, batch {args.batch_size}, grid {chosen.grid}, {pipeline_in_words(found)}"
-        draw_pipelines(runs, f"{title}, predicted for {chosen.cost.machine.name}", args.draw)
-    if args.csv:
-        report_files.write_text(args.csv, schedule_names.to_csv(found.schedule))
+        draw_pipelines(runs, f"{title}, predicted for {chosen.cost.machine.name}", files["draw"])
+    if "csv" in files:
+        report_files.write_text(files["csv"], schedule_names.to_csv(found.schedule))
 
 
 # ----- --export: a training step of the plan that is chosen, for other simulators
@@ -327,24 +341,21 @@ def main():
         on = machine_of(args)
         if args.map:
             return explain_map.write(args, on)
-        for path in filter(None, (args.draw, args.csv, args.json)):
-            check_writable(path)
+        files = files_of(args)
         if args.export:
             check_export(args.export, args.format)
-        if args.trace and not args.draw:
-            raise ValueError("--trace needs --draw FILE.png, into which it is drawn")
         search = planner(args, on)
         with tqdm(total=search.steps, desc="planning, at most", unit=" steps", delay=2, leave=False, disable=None) as bar:
-            chosen, others = search.best(max(5, args.others), bar.update)
+            chosen, others = search.best(RUNNERS_UP, bar.update)
         lines = unequal(chosen, args) if args.speeds else []
         pure = pure_grids(search, (chosen, *others))
-        if args.draw or args.csv:
-            write_schedule(chosen, args)
+        if files.keys() & {"csv", "draw"}:
+            write_schedule(chosen, files, args)
         if args.export:
             write_export(chosen, search.shares, args.format, args.export)
     found = result(chosen, others, pure, args)
-    if args.json:
-        report_files.write_json(args.json, found)
+    if "json" in files:
+        report_files.write_json(files["json"], found)
     print("\n".join([*report(chosen, others, found, args), *lines]))
 
 

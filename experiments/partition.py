@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.options import (
     Parser,
     add_problem,
@@ -30,7 +29,8 @@ from gridgrad.experiments.common.options import (
 )
 from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.common.report import write_text
-from gridgrad.experiments.common.tables import counted, table
+from gridgrad.experiments.common.tables import counted, lines, table
+from gridgrad.nn.arguments import did_you_mean
 from gridgrad.nn.files.documents import AT_LEAST_0, TEXT, check, content_of
 from gridgrad.nn.files.limits import longest_text, read_limited
 from gridgrad.nn.files.whole_files import written_whole
@@ -44,7 +44,9 @@ from gridgrad.parallel.partitioning.network_hypergraph import GRAINS, OBJECTIVES
 DEFAULT = "hypergraph"
 METHODS = (DEFAULT, *naive.METHODS)
 RANKS, MOST_RANKS = [2, 4, 8, 16], 4096  # the ranks of a table
+NEURON_BLOCKS = 64  # the most of a dense layer that are vertices of the hypergraph in which methods look for a partition
 NETS = "alexnet", "resnet18", "resnet20", "googlenet"
+NEURON_BLOCKS = 64  # the most of a dense layer that are vertices of the hypergraph in which methods look for a partition
 PATOH, HMETIS = ".patoh", ".hgr"  # endings of hypergraph files: PaToH's (Eserol 2019, Figure 3.5) and hMETIS' formats
 TABLE = """# Partitions of published networks
 
@@ -65,22 +67,17 @@ def options():
     add("--dtype", default="float32", choices=("float32", "float64"), help="type of all arrays")
     add("--ranks", type=whole_list, metavar="P", help="number of ranks, of --table several (default: 4, of --table 2,4,8,16)")
     add("--grain", default="coarse", choices=GRAINS, help="fine: the channels of a filter may be at several ranks")
-    add("--method", choices=METHODS, help=f"a partitioner of hypergraphs, or as simply as its name says (default: {DEFAULT})")
+    add("--method", default=DEFAULT, help=f"{', '.join(METHODS)}, or a FILE in which another program has written a number for "
+        "each vertex of the hypergraph of --out")  # fmt: skip
     add("--objective", default="volume", choices=tuple(OBJECTIVES), help="of --method hypergraph; largest: of a rank")
     add("--epsilon", type=number(least=0), default=0.1, metavar="E", help="part of its share by which a rank may be too large")
-    add(
-        "--profile",
-        metavar="REPORT.json",
-        help="weigh filters by the seconds in this report of train --profile, not by operations",
-    )
+    add("--profile", metavar="REPORT.json", help="weigh filters by the seconds in this report of train --profile")
     add("--speeds", type=number_list, metavar="W,W,..", help="shares of the ranks, one number each (default: equal ones)")
     add("--seed", type=whole(0, 2**31 - 1), default=0, help="of random choices")
-    add("--neuron-blocks", type=whole(1), default=64, metavar="N", help="the most vertices of a dense layer")
     add("--ranks-per-node", type=whole(1), metavar="K", help="put parts that exchange much on the same node, of so many ranks")
     add("--compare", action="store_true", help="print all methods, and what data parallelism sends")
-    add("--hypergraph", metavar="FILE", help=f"write the hypergraph, for PaToH ({PATOH}) or hMETIS ({HMETIS})")
-    add("--parts", metavar="FILE", help="take the partition of that hypergraph by another program: a number for each vertex")
-    add("--out", metavar="FILE", help=f"write the owners to this HDF5 file, *{SUFFIX}, for train --plan FILE")
+    add("--out", action="append", default=[], metavar="FILE", help=f"write owners to FILE{SUFFIX}, for train --plan, or the "
+        f"hypergraph to FILE{PATOH} (PaToH) or FILE{HMETIS} (hMETIS); may be repeated")  # fmt: skip
     add("--table", metavar="FILE.md", help="instead write a table of what partitions of --nets send, in both grains")
     add("--nets", nargs="+", type=network, default=NETS, metavar="NET", help="of --table")
     return parser
@@ -105,15 +102,15 @@ def profiled(path, net):
 def divided(method, model, net, seconds, args):
     """(the NetworkHypergraph that a method divides, the part of each vertex).
 
-    model: that of --neuron-blocks. seconds: of the layers, from --profile, or None.
+    model: with NEURON_BLOCKS. seconds: of the layers, from --profile, or None.
     """
     if method == DEFAULT:
         owners = partition(net, args.ranks, args.grain, args.speeds, epsilon=args.epsilon, objective=args.objective,
-                           seed=args.seed, seconds=seconds, neuron_blocks=args.neuron_blocks)  # fmt: skip
+                           seed=args.seed, seconds=seconds, neuron_blocks=NEURON_BLOCKS)  # fmt: skip
         model = of_network(net, args.grain, None, None, seconds)  # the owners may divide any block of neurons
         parts = model.parts(owners)
-    elif method == "file":
-        parts = model.hypergraph.check_parts(read_parts(args.parts, model.hypergraph.vertices), args.ranks)
+    elif method not in METHODS:
+        parts = model.hypergraph.check_parts(read_parts(method, model.hypergraph.vertices), args.ranks)
     elif method == "random":
         parts = naive.random(model, args.ranks, args.speeds, args.seed)
     else:
@@ -280,33 +277,33 @@ def main():
         [args.ranks] = args.ranks or [4]
         if args.speeds and len(args.speeds) != args.ranks:
             raise ValueError(f"--speeds has {len(args.speeds)} numbers for {args.ranks} ranks: give one for each")
-        if args.parts and args.method:
-            raise ValueError("--parts is a partition that is there already: leave out --method")
-        if args.out and not args.out.endswith(SUFFIX):
-            raise ValueError(f"--out {args.out}: the name of a file of owners must end in {SUFFIX}")
-        if args.hypergraph and Path(args.hypergraph).suffix not in (PATOH, HMETIS):
-            raise ValueError(f"{args.hypergraph}: a hypergraph file must end in {PATOH} (PaToH) or {HMETIS} (hMETIS)")
-        for path in filter(None, (args.hypergraph, args.out)):
+        if args.method not in METHODS and not Path(args.method).is_file():
+            meant = did_you_mean(args.method, METHODS)
+            raise ValueError(f"--method {args.method}: there is no such method or file{meant}: use {', '.join(METHODS)}")
+        for path in args.out:
+            if not path.endswith((SUFFIX, PATOH, HMETIS)):
+                raise ValueError(f"--out {path}: the name must end in {SUFFIX} (owners), .patoh (PaToH) or .hgr (hMETIS)")
             check_writable(path)
+        owners = [path for path in args.out if path.endswith(SUFFIX)]
+        hypergraphs = [path for path in args.out if path not in owners]
         net = published(args.net, args.shape, args.outputs, args.dtype)
         seconds = profiled(args.profile, args.net) if args.profile else None
-        model = of_network(net, args.grain, None, args.neuron_blocks, seconds)
-        if args.hypergraph:
-            write_hypergraph(model.hypergraph, args.hypergraph)
-        chosen = "file" if args.parts else args.method or DEFAULT
+        model = of_network(net, args.grain, None, NEURON_BLOCKS, seconds)
+        for path in hypergraphs:
+            write_hypergraph(model.hypergraph, path)
+        chosen = args.method
         partitions = {chosen: divided(chosen, model, net, seconds, args)}
         for method in METHODS if args.compare else ():
             with suppress(mt_kahypar.NotInstalled):
                 partitions[method] = partitions.get(method) or divided(method, model, net, seconds, args)
-        if args.out:
+        for path in owners:
             model, parts = partitions[chosen]
-            write_owners(model.owners(parts, args.ranks), args.out)
+            write_owners(model.owners(parts, args.ranks), path)
     print("\n".join(report(net, chosen, partitions, args)))
-    if args.hypergraph:
-        print(f"hypergraph written to {args.hypergraph}")
-    if args.out:
-        words = f"--net {args.net} --grid model={args.ranks} --plan {args.out}"
-        print(f"owners written to {args.out}; next: gridgrad train {words}")
+    for path in hypergraphs:
+        print(f"hypergraph written to {path}")
+    for path in owners:
+        print(f"owners written to {path}; next: gridgrad train --net {args.net} --grid model={args.ranks} --plan {path}")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gridgrad.datasets import images, table_name
+from gridgrad.datasets import images, table
 from gridgrad.experiments.common.options import check_writable, number, whole
 from gridgrad.parallel.checkpoint.manifest import found_in, lock
 from gridgrad.parallel.checkpoint.restore import newest
@@ -119,8 +119,8 @@ def settings_of(args, net, samples, steps, content):
 
 def options_of(name):
     """{option: text} of the name of a data set, without the paths of files, which may move."""
-    if name.startswith(table_name.PREFIX):
-        said = vars(table_name.parse(name)) | {"name": table_name.PREFIX}
+    if name.startswith(table.PREFIX):
+        said = vars(table.parse(name)) | {"name": table.PREFIX}
     elif name.startswith(images.PREFIX):
         said = {"name": images.PREFIX, "size": images.parse(name)[1]}
     else:

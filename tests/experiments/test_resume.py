@@ -7,8 +7,7 @@ import h5py
 import numpy as np
 import pytest
 
-from gridgrad.datasets.part import Dataset, Part
-from gridgrad.datasets.samples import Samples
+from gridgrad.datasets.part import Dataset, Part, Samples
 from gridgrad.experiments.common import train_setup
 from gridgrad.experiments.common.checkpoints import COMPLETE, options_of
 from gridgrad.experiments.train import say_files
