@@ -168,6 +168,14 @@ def parsers(parser):
             yield from {id(inner): inner for inner in action.choices.values()}.values()
 
 
+def among(arguments, *names):
+    """(a Namespace of these options of a program, None where they are not given; its other arguments)."""
+    parser = Parser(prog="", add_help=False)
+    for name in names:
+        parser.add_argument(f"--{name}")
+    return parser.parse_known_args(arguments)
+
+
 def whole(least, most=2**63 - 1):
     """An option type: a whole number of at least `least` and at most `most`."""
 
