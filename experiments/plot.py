@@ -16,6 +16,7 @@ from pathlib import Path
 
 from gridgrad.experiments.common.options import Parser, check_writable, number, user_input, whole
 from gridgrad.experiments.common.report import write_text
+from gridgrad.experiments.common.tables import lines as markdown
 from gridgrad.experiments.common.tables import terminal
 from gridgrad.experiments.plots import breakdown, compare, curves, lines, roofline, scaling, style, timeline
 from gridgrad.parallel.job.run import run_launcher
@@ -79,7 +80,6 @@ def write_page(path, args):
 
 def model_words(files, up_to):
     """What `scaling/model.py` says of files, as text."""
-    from gridgrad.experiments.common.markdown import lines as markdown
     from gridgrad.experiments.scaling import model, records, summary
 
     parts = model.tables(summary.rows(records.checked(records.gather(files))), up_to)

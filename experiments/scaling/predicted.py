@@ -24,10 +24,9 @@ from tqdm import tqdm
 from gridgrad import datasets
 from gridgrad.experiments.common.options import shares_of
 from gridgrad.experiments.common.parallel_schemes import AUTO
-from gridgrad.experiments.common.predicted_cost import cost_on, rounded
 from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.common.report import flops_a_sample
-from gridgrad.experiments.common.tables import counted
+from gridgrad.experiments.common.tables import counted, rounded
 from gridgrad.experiments.common.train_setup import slowdowns
 from gridgrad.experiments.scaling.model import terms_of_cost
 from gridgrad.experiments.scaling.records import tags
@@ -36,7 +35,7 @@ from gridgrad.parallel.choose.shares import predicted_shares
 from gridgrad.parallel.grid.process_grid import HEIGHT, STAGE, GridDescription, checked_sizes, parse_grid, places, written
 from gridgrad.parallel.partitioning.good_partition import is_partition
 from gridgrad.parallel.plans.plans import FEWEST_BYTES
-from gridgrad.parallel.prediction.cost import Cost, StepPrediction
+from gridgrad.parallel.prediction.cost import Cost, StepPrediction, cost_of_slowest_rank
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from gridgrad.parallel.prediction.planner import NoRoom, Planner
@@ -149,7 +148,7 @@ def predicted_step(net, point, machine):
         grid, plan, cost, step, of_terms = written(checked_sizes(chosen.sizes)), chosen.plan, chosen.cost, chosen.step, None
         several = several or chosen.pipelined is not None
     else:
-        cost = cost_on(net, grid, batch_size, machine, plan)
+        cost = cost_of_slowest_rank(net, PlacementSpec(parse_grid(grid), plan), batch_size, machine)
         plan, step, of_terms = in_words(cost.placed.plan), cost.prediction, terms_of_cost(cost)
     if settings.get("handicap"):
         step, of_terms = slowed(cost, factors, shares), None
