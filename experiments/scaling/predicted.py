@@ -123,6 +123,8 @@ def predicted_step(net, point, machine):
     sizes = None if grid == AUTO else parse_grid(grid)
     several = sizes is not None and sizes.get(STAGE, 1) > 1
     partitioned = sizes is not None and bool(plan) and is_partition(plan)
+    if partitioned and (sizes.get(MODEL, 1) == 1 or sizes.get(HEIGHT, 1) > 1):
+        raise NotPredicted("a partition is of several ranks along the axis model alone")
     if partitioned and (other := next((name for name in ("pipeline", "handicap") if settings.get(name)), None)):
         raise NotPredicted(f"the cost model does not know --{other} of a partition")
     if sizes and sizes.get(HEIGHT, 1) > 1 and not any(isinstance(layer, Conv2d) for layer in net.leaves()):
