@@ -15,7 +15,6 @@ from tqdm import tqdm
 
 from gridgrad.experiments.common import report as report_files
 from gridgrad.experiments.common.markdown import cell
-from gridgrad.experiments.common.meaning import check_grid
 from gridgrad.experiments.common.options import (
     Parser,
     check_writable,
@@ -32,6 +31,7 @@ from gridgrad.experiments.common.parallel_schemes import MOST_RANKS
 from gridgrad.experiments.common.predicted_cost import cost_on
 from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.common.tables import columns, counted, table
+from gridgrad.experiments.common.train_setup import check_grid
 from gridgrad.experiments.parts import explain_export, explain_pipeline
 from gridgrad.experiments.parts.explain_layers import layer_rows
 from gridgrad.experiments.parts.explain_plan import axes_in_words, why_lost

@@ -5,6 +5,8 @@ the global loss is the sum of the ranks' values.
 """
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -136,3 +138,13 @@ class EarlyStopping:
     def stop(self) -> bool:
         """Whether there has been no improvement for `patience` epochs."""
         return self.epochs - self.best_epoch >= self.patience
+
+    def state(self) -> dict[str, Any]:
+        """{name: number or None}, as JSON holds it: with what was given, all that the next value is compared with."""
+        best = self.best if math.isfinite(self.best) else None
+        return {"epochs": self.epochs, "best": best, "best_epoch": self.best_epoch}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state` returned."""
+        self.epochs, self.best_epoch = int(state["epochs"]), int(state["best_epoch"])
+        self.best = math.inf if state["best"] is None else float(state["best"])

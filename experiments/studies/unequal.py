@@ -22,7 +22,6 @@ import numpy as np
 from mpi4py import MPI
 
 from gridgrad.experiments.common import report
-from gridgrad.experiments.common.handicap import Handicap
 from gridgrad.experiments.common.kept_results import earlier_results, of_other_problems
 from gridgrad.experiments.common.made_up_data import minibatch
 from gridgrad.experiments.common.markdown import lines
@@ -38,6 +37,7 @@ from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.tables import range_of, spread, table
 from gridgrad.experiments.common.train_setup import slowdowns
 from gridgrad.experiments.plots.figures import measured_on
+from gridgrad.experiments.run_parts import Handicap
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import parallelize
