@@ -311,7 +311,7 @@ class Times(RunPart):
 
 
 class LayerTable(RunPart):
-    """A table of the milliseconds that each layer takes in a step, forward, backward and in communication, the mean over ranks."""
+    """A table of the milliseconds of each layer in a step, the mean over the ranks: forward, backward, communication."""
 
     def before(self, run):
         super().before(run)

@@ -94,8 +94,8 @@ def main():
         serial = network_names.build(args.net, data.sample_shape, data.outputs, args.seed, args.dtype)
         if grid:
             train_setup.check_grid(sizes, serial)
-        image_shape, data = data.sample_shape, data.reshaped(serial.input_shape)
-        train, held_out = train_setup.samples(args, data, image_shape)
+        original, data = data, data.reshaped(serial.input_shape)
+        train, held_out = train_setup.samples(args, data, original.sample_shape)
     if args.batch_size > len(train):
         raise UserError(f"--batch-size {args.batch_size} is larger than the data: {len(train)} training samples; give at most "
                         "as many")  # fmt: skip
@@ -117,7 +117,7 @@ def main():
     own, test_reader = train_setup.held(protocol, train, args.seed), reader(net, data.test)
     parts = parts_of(args, signals, train_setup.handicap(args, comm), train, held_out, data, test_batch, (serial, balance))
     training = Run(net, LOSSES[data.loss](), protocol, reader(net, own), steps, per_epoch, parts, grid, workers, say, warn)
-    training.settings = checkpoints.settings_of(args, net, len(train), steps, content)
+    training.settings = checkpoints.settings_of(args, net, original, len(train), steps, content)
     for line in train_setup.lines(args, data, train, held_out, training, balance):
         say(line)
 

@@ -1,4 +1,4 @@
-"""What the checkpoints of `train` have to do with its options: folders, and what a run must have in common with an earlier one."""
+"""The folders of the checkpoints of `train`, and what a run must have in common with the one that it goes on from."""
 
 import os
 from pathlib import Path
@@ -7,6 +7,7 @@ from gridgrad.datasets import images, table_name
 from gridgrad.experiments.common.options import check_writable
 from gridgrad.parallel.checkpoint.manifest import found_in, lock
 from gridgrad.parallel.checkpoint.state import states_of
+from gridgrad.parallel.choose.trained import MODEL
 from gridgrad.parallel.job.run import UserError
 
 COMPLETE = "complete"  # a file beside the checkpoints, touched when the run has ended with all its results
@@ -55,15 +56,16 @@ def same_folder(directory, resume):
     return bool(directory and resume) and os.path.realpath(directory) == os.path.realpath(resume)
 
 
-def settings_of(args, net, samples, steps, content):
-    """What a later run compares with its own.
+def settings_of(args, net, data, samples, steps, content):
+    """What a later run compares with its own, and what is needed to use the network.
 
-    net: the ParallelSequential. samples: in the training data. steps: of the run. content: of the data, see `content_of`.
+    net: the ParallelSequential. data: the Dataset. samples: to train on. steps: of the run. content: see `content_of`.
     """
     sums = str(net.reduction) if "reduction" in states_of(net) else "exact"
     options = {name: getattr(args, name) for name in (*SAME, *NOTED)}
     of_data = {"content": content, "dataset_options": options_of(args.dataset)}
-    return options | of_data | {"samples": samples, "total_steps": steps, "sums": sums}
+    model = data.description() | {"net": args.net, "seed": args.seed, "dtype": args.dtype} if args.checkpoint else None
+    return options | of_data | {"samples": samples, "total_steps": steps, "sums": sums, MODEL: model}
 
 
 def options_of(name):

@@ -1,4 +1,4 @@
-"""What `train` does before its first step: complete and check the options, check the files, load the data, place the network."""
+"""What `train` does before its first step: complete and check the options, check files, load data, place the network."""
 
 import hashlib
 import math

@@ -146,7 +146,7 @@ def _reports(add):
 def parts_of(args, signals, handicap, train, held_out, data, batch, rebalanced):
     """The parts of a run that the options name, in their order: see RunPart.
 
-    handicap: of this rank, or None. train, held_out: the samples of a Dataset. batch: samples in a forward pass of an evaluation.
+    handicap: of this rank, or None. train, held_out: samples of a Dataset. batch: samples in a forward pass of an evaluation.
     rebalanced: (the serial network, the Balance of the ranks), the latter None where nothing can be moved.
     """
     keep = {"steps": args.checkpoint_steps, "minutes": args.checkpoint_minutes, "keep": args.keep or KEEP}
