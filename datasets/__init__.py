@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from gridgrad.datasets import airfoil, cifar10, denoise, ethylene, images, mnist, table, table_name
+from gridgrad.datasets import airfoil, cifar10, denoise, ethylene, images, made_up, mnist, table, table_name
 from gridgrad.datasets.files import data_directory
+from gridgrad.datasets.inputs import read_inputs
 from gridgrad.datasets.part import Dataset, Part
 from gridgrad.datasets.views import Augmented, hold_out
 
@@ -30,8 +31,9 @@ DATASETS: dict[str, Functions] = {
     "ethylene-synthetic": (ethylene.prepare_synthetic, partial(ethylene.load, name="ethylene-synthetic")),
     images.NAME: (images.prepare, images.load),
     table_name.NAME: (table.prepare, table.load),
+    made_up.NAME: (made_up.prepare, made_up.load),
 }
-OWN = {images.PREFIX: images.NAME, table_name.PREFIX: table_name.NAME}
+OWN = {images.PREFIX: images.NAME, table_name.PREFIX: table_name.NAME, made_up.PREFIX: made_up.NAME}
 
 
 def prepare(name: str, directory: str | PathLike[str] | None = None) -> None:
@@ -40,7 +42,7 @@ def prepare(name: str, directory: str | PathLike[str] | None = None) -> None:
     Parameters
     ----------
     name : str
-        One of `DATASETS`, such as "mnist", "images:pictures,size=64" or "table:houses.csv,target=price".
+        One of `DATASETS`, such as "mnist", "random:8,1" or "table:houses.csv,target=price".
     directory : path, optional
         The folder of the data; by default that of `data_directory`.
 
@@ -65,7 +67,7 @@ def load(name: str, directory: str | PathLike[str] | None = None, dtype: DTypeLi
     Parameters
     ----------
     name : str
-        One of `DATASETS`, such as "mnist", "images:pictures,size=64" or "table:houses.csv,target=price".
+        One of `DATASETS`, such as "mnist", "random:8,1" or "table:houses.csv,target=price".
     directory : path, optional
         The folder of the data; by default that of `data_directory`.
     dtype : dtype
@@ -103,4 +105,4 @@ def _of(name: str) -> Functions | list[Any]:
     return DATASETS[name]
 
 
-__all__ = ["Augmented", "data_directory", "Dataset", "DATASETS", "hold_out", "load", "Part", "prepare"]
+__all__ = ["Augmented", "data_directory", "Dataset", "DATASETS", "hold_out", "load", "Part", "prepare", "read_inputs"]

@@ -180,6 +180,29 @@ def read(path, size, threads=1):
         return f"{path} ({reason or type(error).__name__})"
 
 
+class Files:
+    """The images anywhere in the folder of a name such as "images:FOLDER", as an array: decoded where they are indexed."""
+
+    dtype = np.dtype(np.uint8)
+
+    def __init__(self, directory, name, size):
+        folder = located(directory, parse(name)[0])
+        self.files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in ENDINGS)
+        self.shape = (len(self.files), size, size, 3)
+        if not self.files:
+            raise OSError(f"images: no images ({', '.join(ENDINGS)}) in {folder}; give the folder that has some")
+
+    def __len__(self):
+        return len(self.files)
+
+    def __getitem__(self, index):
+        samples, *block = index if isinstance(index, tuple) else (index,)
+        found = [read(self.files[i], self.shape[1]) for i in np.arange(len(self))[samples].ravel()]
+        if damaged := [image for image in found if isinstance(image, str)]:
+            raise ValueError(f"damaged or no images: {', '.join(damaged[:NAMED])}; mend or remove them")
+        return np.stack(found or [np.empty(self.shape[1:], self.dtype)])[: len(found)][(slice(None), *block)]
+
+
 def three_colours(image):
     """The image in RGB. Pillow clips grey levels of more than 8 bits. ValueError if nobody knows what is white."""
     if image.mode[0] not in "IF":

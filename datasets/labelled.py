@@ -69,4 +69,4 @@ def load(path, name, shape, dtype):
         if y.min() < 0 or y.max() >= len(classes):
             raise ValueError(f"{path}: {half}/y has labels that are none of {len(classes)} classes; delete the file")
         parts.append(Part(x, y, mean, std, dtype=dtype))
-    return Dataset(name, *parts, "cross-entropy", len(classes), "", note=note)
+    return Dataset(name, *parts, "cross-entropy", len(classes), "", note=note, classes=classes.tolist())

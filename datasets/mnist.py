@@ -84,7 +84,7 @@ def load(directory, dtype, name="mnist"):
         elif x.shape[1:] != parts["train"].sample_shape:
             raise ValueError(f"{x_path}: images of {images.shape[1:]}, unlike those to train on")
         parts[half] = Part(x, labels, *moments, dtype=dtype)
-    return Dataset(name, parts["train"], parts["test"], "cross-entropy", CLASSES, "")
+    return Dataset(name, parts["train"], parts["test"], "cross-entropy", CLASSES, "", classes=list("0123456789"))
 
 
 def read_bytes(path):

@@ -164,6 +164,10 @@ class Dataset:
         Whether the samples are made up.
     note : str
         A line for the user that says what was taken for what; "" where that is clear.
+    classes : list of str, optional
+        The names of the classes in the order of their labels, such as ["cat", "dog"]; None in a regression.
+    input_names, target_names : list of str, optional
+        The columns of a table, by name or by number from 0; None for images and arrays of other shapes.
 
     Examples
     --------
@@ -181,6 +185,9 @@ class Dataset:
     units: str
     synthetic: bool = False
     note: str = ""
+    classes: list[str] | None = None
+    input_names: list[str] | None = None
+    target_names: list[str] | None = None
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
@@ -199,6 +206,17 @@ class Dataset:
     def outline(self) -> "Dataset":
         """The data set without its samples: see `Part.outline`."""
         return replace(self, train=self.train.outline(), test=self.test.outline())
+
+    def description(self) -> dict[str, Any]:
+        """What is kept with a trained network, so that `read_inputs` reads new samples for it: text, numbers and lists.
+
+        It has "name", "loss", "outputs", "units", "classes", "input_names", "target_names", "sample_shape", and the "x_mean",
+        "x_std", "y_mean" and "y_std" of the training samples. Take it before the data set is reshaped.
+        """
+        names = "name", "loss", "outputs", "units", "classes", "input_names", "target_names"
+        moments = {name: getattr(self.train, name) for name in ("x_mean", "x_std", "y_mean", "y_std")}
+        found = {name: value if value is None else np.asarray(value, np.float64).tolist() for name, value in moments.items()}
+        return {name: getattr(self, name) for name in names} | {"sample_shape": list(self.sample_shape)} | found
 
 
 def moments(x):

@@ -163,7 +163,9 @@ def load(directory, dtype, name):
         data = Dataset(name, *parts, "cross-entropy", int(classes), "")
     else:
         data = regression(name, train, test, "in units of the table", dtype, fitted=fitted)
-    return replace(data, note=said(request, halves, classes))
+    inputs, targets = ([*one.names] if len(one.array.row_shape) < 2 else None for one in (halves["train"].x, halves["train"].y))
+    names = {"input_names": inputs, "target_names": targets, "classes": [str(i) for i in range(classes)] if classes else None}
+    return replace(data, note=said(request, halves, classes), **names)
 
 
 def said(request, halves, classes):

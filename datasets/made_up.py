@@ -1,0 +1,109 @@
+"""Made-up data of any shape, such as `random:32x32x3,10`: to measure, and to try a network without a file.
+
+A sample is a function of its global index, so each rank makes those that it asks for, the same ones on every grid. They can be
+learnt: the inputs of a class are its pattern and as much noise, the target of a regression is a weighted sum of its inputs.
+"""
+
+import math
+import re
+from functools import lru_cache
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from gridgrad.datasets.part import Dataset, Part
+from gridgrad.nn.random import random_block, uniform_block
+
+PREFIX = "random:"
+NAME = f"{PREFIX}SHAPE,OUTPUTS[,SAMPLES]"
+SAMPLES, TESTED = 10_000, 5  # samples to train on, by default; to test there is one for each five of them
+LARGEST = 1 << 31  # inputs, outputs, samples
+CIRCLE, STRIDE = 1 << 20, 611_953  # random numbers, and how far behind one sample the next one begins
+SPREAD = 3**-0.5  # the deviation of uniform numbers in [-1, 1)
+
+
+def parse(name):
+    """(shape, outputs, samples) of a name such as "random:32x32x3,10,2000"; ValueError saying what is accepted."""
+    number = "([1-9][0-9]{0,9})"
+    found = re.fullmatch(f"{PREFIX}{number}(?:x{number}x{number})?,{number}(?:,{number})?", name, re.ASCII)
+    *shape, outputs, samples = [int(size or 0) for size in found.groups()] if found else (0, 0, 0)
+    shape, samples = tuple(size for size in shape if size), samples or SAMPLES
+    if not found or max(math.prod(shape), outputs, samples) >= LARGEST:
+        raise ValueError(
+            f"data set '{name}': use {NAME} with HEIGHTxWIDTHxCHANNELS or FEATURES as SHAPE, such as {PREFIX}32x32x3,10 or "
+            f"{PREFIX}8,1 (a regression)"
+        )
+    return shape, outputs, samples
+
+
+def prepare(directory, name):
+    """Check the name; nothing is stored."""
+    parse(name)
+
+
+def load(directory, dtype, name):
+    """The Dataset: classes for 2 outputs or more, a regression for one. Its arrays are made where they are indexed."""
+    shape, outputs, samples = parse(name)
+    size, parts = math.prod(shape), []
+    for start, count in ((0, samples), (samples, max(1, samples // TESTED))):
+        if outputs > 1:
+            x = Made((count, *shape), start, lambda some: noise(some, size) + patterns(size, outputs)[some % outputs])
+            y = Made((count,), start, lambda some: some % outputs)
+            parts.append(Part(x, y, np.float64(0), np.float64(SPREAD * 2**0.5), dtype=dtype))
+        else:
+            x = Made((count, *shape), start, lambda some: noise(some, size))
+            y = Made((count, 1), start, lambda some: noise(some, size) @ weights(size))
+            deviation = np.array([SPREAD * np.linalg.norm(weights(size))])
+            parts.append(Part(x, y, np.float64(0), np.float64(SPREAD), np.zeros(1), deviation, dtype))
+    classes = [str(number) for number in range(outputs)] if outputs > 1 else None
+    return Dataset(name, *parts, "cross-entropy" if classes else "mse", outputs, "", synthetic=True, classes=classes)
+
+
+class Made:
+    """An array whose numbers are made where it is indexed.
+
+    start: the global index of its first sample. make: gives whole samples, (n, ..), of an array of n global indices.
+    """
+
+    def __init__(self, shape, start, make):
+        self.shape, self.start, self.make, self.dtype = shape, start, make, make(np.arange(1)).dtype
+
+    def __len__(self):
+        return self.shape[0]
+
+    def __getitem__(self, index):
+        """index: of samples, as in NumPy, or a tuple of one and a slice of each of the dimensions of a sample."""
+        samples, *block = index if isinstance(index, tuple) else (index,)
+        numbers = np.arange(len(self))[samples]
+        made = self.make(self.start + numbers.ravel()).reshape(*numbers.shape, *self.shape[1:])
+        return made[(..., *block)] if block else made
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self[:], dtype)
+
+    def reshape(self, _, *shape):
+        """The same samples in another shape; the first argument is their number, as in NumPy."""
+        return Made((len(self), *shape), self.start, self.make)
+
+
+def noise(samples, size):
+    """(samples, size) uniform numbers in [-1, 1): each sample is another stretch of one circle of random numbers."""
+    return sliding_window_view(circle(size), size)[samples * STRIDE % CIRCLE]
+
+
+@lru_cache(maxsize=2)
+def circle(size):
+    """The circle, cut open, with so many of its numbers once more at the end."""
+    drawn = uniform_block(0, "made-up inputs", CIRCLE, slice(0, 1), slice(None), 1.0)
+    return np.resize(drawn.astype(np.float32), CIRCLE + size)
+
+
+@lru_cache(maxsize=2)
+def patterns(size, classes):
+    return uniform_block(0, "made-up classes", size, slice(0, classes), slice(None), 1.0).astype(np.float32)
+
+
+@lru_cache(maxsize=2)
+def weights(size):
+    """(size, 1) odd numbers, so small that the sums of a regression are exact, in whatever order they are made."""
+    return random_block(0, "made-up weights", size, slice(0, 1), slice(None), np.uint8).T * 2.0 - 255
