@@ -7,7 +7,6 @@ Every grid trains the same network on the same minibatches: compare `final_loss`
 """
 
 import contextlib
-import io
 import sys
 from functools import partial
 
@@ -18,10 +17,10 @@ from gridgrad import datasets
 from gridgrad.experiments.common import checkpoints, report, train_setup
 from gridgrad.experiments.common.options import Parser, reduction_of, shares_of, user_input
 from gridgrad.experiments.common.scatter_readers import READERS
+from gridgrad.experiments.common.tables import table
 from gridgrad.experiments.parts.train_options import SHORT, add_options, parts_of
 from gridgrad.experiments.run_parts import Run
 from gridgrad.nn import LOSSES
-from gridgrad.nn.files.whole_files import written_whole
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import ProcessGrid, evaluate, parse_grid, predict, use_device
 from gridgrad.parallel.checkpoint.saver import Signals
@@ -142,20 +141,24 @@ def main():
     followed = report.of_protocol(training.grid, net, protocol, args.batch_size)
 
     # ----- the test, on the same grid: all workers have the same network
-    tested = evaluate(net, data.test, data.loss, test_reader, test_batch)
+    tested = evaluate(net, data.test, data.loss, test_reader, test_batch, classes=data.outputs)
+    confusion = tested.pop("confusion", None)
     if data.loss == "cross-entropy":
         say(f"test accuracy {tested['accuracy']:.2f} %")
+        if confusion:
+            say(table(report.confusion_in_words(confusion, data.classes)))
     else:
         rmse = ", ".join(f"{value:.4g}" for value in tested["rmse"][:PRINTED]) + ", .." * (len(tested["rmse"]) > PRINTED)
         say(f"test mean squared error {tested['mse']:.5f} (standardised), root {rmse} {data.units}")
     if args.predictions:
         outputs = predict(net, data.test, test_reader, test_batch)
-        on_root(comm, lambda: write_predictions(args.predictions, data.test.unstandardise(outputs)))
+        on_root(comm, lambda: report.write_array(args.predictions, data.test.unstandardise(outputs)))
 
     # ----- the result
     if args.report:
         sections = summary(args, data, grid, training, losses), net.pipeline_report(), followed, found
         ended = {f"test_{name}": value for name, value in tested.items()}
+        ended |= {"classes": data.classes, "confusion": confusion} if confusion else {}
         ended |= {"params_digest": report.digest(net), "flops_a_sample": report.flops_a_sample(serial)}
         on_root(comm, lambda: report.write_json(args.report, {k: v for one in (*sections, ended) for k, v in one.items()}))
     training.written = {name: getattr(args, name) for name in ("report", "predictions") if getattr(args, name)}
@@ -188,13 +191,6 @@ def summary(args, data, grid, training, losses):
         "grid": str(grid),
         "rebalancing": None,
     }
-
-
-def write_predictions(path, outputs):
-    content = io.BytesIO()  # NumPy does not say why it can not write to a file
-    np.save(content, outputs, allow_pickle=False)
-    with written_whole(path) as beside:
-        beside.write_bytes(content.getbuffer())
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Neural networks from scratch in NumPy and MPI, trained on process grids.
 
 `load` gives a network that was trained, and `save` keeps one of a script's own. `gridgrad.nn` and `gridgrad.parallel` are for
-programs of your own, `gridgrad.datasets` reads published data sets and your own tables and images, and `gridgrad.experiments` are
-the programs of the command `gridgrad`.
+programs of your own, `gridgrad.datasets` reads published data sets and your own tables and images, and `gridgrad.experiments`
+are the programs of the command `gridgrad`.
 """
 
 

@@ -11,7 +11,7 @@ from gridgrad.parallel.grid.process_grid import check_places, parse_grid
 from gridgrad.parallel.job.run import UserError, one_line
 
 FRONT = (
-    "train", "sweep", "plot", "explain", "calibrate", "check", "launch",
+    "train", "predict", "sweep", "plot", "explain", "calibrate", "check", "launch",
     "slurm", "supervise", "checkpoints", "summary", "partition", "bench", "reproduce",
 )  # fmt: skip
 STUDY = "study"

@@ -1,6 +1,7 @@
 """The report of a run: the versions and the machine, and how the time was spent and what was sent."""
 
 import hashlib
+import io
 import json
 import math
 import platform
@@ -18,7 +19,7 @@ from gridgrad.experiments.common.tables import spread
 from gridgrad.experiments.common.version import version
 from gridgrad.nn import device, network_summary
 from gridgrad.nn.device import to_host
-from gridgrad.nn.files.whole_files import write_text
+from gridgrad.nn.files.whole_files import write_text, written_whole
 from gridgrad.nn.kernels.kernel_table import kernels
 from gridgrad.nn.kernels.processor import blas, processor
 from gridgrad.parallel.job.run import library_name
@@ -308,6 +309,30 @@ def workers_in_words(followed, measured):
     sent = sum(row["bytes"] for row in measured["communication"] if row["layer"] == BETWEEN_WORKERS)
     batch = followed["effective_batch"]
     return f"effective batch {batch:g}, exchange {interval}{mean}, {sent:.0f} bytes a step between workers"
+
+
+def confusion_in_words(confusion, names=None):
+    """The rows of a table: for each class how many of its samples were taken for which, and the share that was right.
+
+    confusion: a list of lists of `evaluate`. names: of the classes.
+    """
+    names = names or [str(number) for number in range(len(confusion))]
+    return [
+        {
+            "class \\ taken for": name,
+            **dict(zip(names, counts)),
+            "right, %": round(100 * counts[place] / sum(counts), 2) if any(counts) else None,
+        }
+        for place, (name, counts) in enumerate(zip(names, confusion))
+    ]
+
+
+def write_array(path, array):
+    """Write a NumPy file; it appears whole or not at all."""
+    content = io.BytesIO()  # NumPy does not say why it can not write to a file
+    np.save(content, array, allow_pickle=False)
+    with written_whole(path) as beside:
+        beside.write_bytes(content.getbuffer())
 
 
 def write_json(path, content, indent=1):

@@ -1,6 +1,6 @@
 """Using what was trained: a checkpoint that says how its network is built and how its data were standardised."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from os import PathLike
 from pathlib import Path
@@ -52,12 +52,19 @@ class TrainedNetwork:
     Attributes
     ----------
     model : dict
-        What the checkpoint says of it: "loss", "units", "classes", "input_names", "target_names", "sample_shape" of the data set,
-        the moments "x_mean", "x_std", "y_mean" and "y_std" of its training samples, and "net", "seed" and "dtype".
+        What the checkpoint says: "loss", "units", "classes", "input_names", "target_names" and "sample_shape" of the data set,
+        "x_mean", "x_std", "y_mean" and "y_std" of its training samples, and "net", "seed" and "dtype".
 
     Examples
     --------
-    See `load`.
+    >>> import numpy as np
+    >>> from gridgrad.nn import Linear, Sequential
+    >>> from gridgrad.parallel import TrainedNetwork, parallelize
+    >>> model = {"sample_shape": [3], "classes": ["a", "b"], "loss": "cross-entropy", "x_mean": 1, "x_std": 2, "y_std": None}
+    >>> trained = TrainedNetwork(parallelize(Sequential([Linear(3, 2)]), "auto"), model)
+    >>> trained.standardised(np.full((1, 3), 5.0)).tolist(), trained.named(np.array([1])).tolist()
+    ([[2.0, 2.0, 2.0]], ['b'])
+    >>> trained.net.grid.free()
     """
 
     def __init__(self, net: ParallelSequential, model: Mapping[str, Any], step: int = 0, epoch: int | None = None) -> None:
@@ -81,7 +88,7 @@ class TrainedNetwork:
         Of a classifier these are numbers whose softmax are the probabilities, else values in the units of the targets.
         Collective.
         """
-        whole = np.asarray(x)
+        whole: Any = x if hasattr(x, "shape") else np.asarray(x)  # a file of an image each is read where it is indexed
         pieces = [self.net.predict(self.standardised(whole[at : at + PIECE])) for at in range(0, max(1, len(whole)), PIECE)]
         if self.net.grid.rank:
             return None
@@ -96,24 +103,34 @@ class TrainedNetwork:
         Of a classifier the class of each sample, its name or its number, else (samples, outputs) in the units of the targets.
         """
         found = self.outputs(x)
-        if found is None or not self.is_classifier:
-            return found
-        numbers = found.argmax(axis=1)
-        return np.array(self.classes)[numbers] if self.classes else numbers
+        return None if found is None else self.meaning(found)
 
     def probabilities(self, x: ArrayLike) -> np.ndarray | None:
         """The probability of each class for samples in the units of the data: (samples, classes) on rank 0. Collective."""
         if not self.is_classifier:
             raise ValueError("a network that predicts values has no probabilities: use predict")
         found = self.outputs(x)
-        if found is None:
-            return None
-        shares = np.exp(found - found.max(axis=1, keepdims=True))
-        return shares / shares.sum(axis=1, keepdims=True)
+        return None if found is None else self.shares(found)
+
+    def meaning(self, outputs: np.ndarray) -> np.ndarray:
+        """What `predict` makes of what `outputs` returned."""
+        return self.named(outputs.argmax(axis=1)) if self.is_classifier else outputs
+
+    def named(self, labels: np.ndarray) -> np.ndarray:
+        """The names of classes by their numbers, or the numbers where they have no names."""
+        return np.array(self.classes)[labels] if self.classes else labels
+
+    @staticmethod
+    def shares(outputs: np.ndarray) -> np.ndarray:
+        """The softmax of what `outputs` returned."""
+        found = np.exp(outputs - outputs.max(axis=1, keepdims=True))
+        return found / found.sum(axis=1, keepdims=True)
 
 
 def load(
-    checkpoint: str | PathLike[str], grid: ProcessGrid | str | Mapping[str, int] | None = None, net: Sequential | None = None
+    checkpoint: str | PathLike[str],
+    grid: ProcessGrid | str | Mapping[str, int] | None = None,
+    net: Sequential | Callable[[dict[str, Any]], Sequential] | None = None,
 ) -> TrainedNetwork:
     """The network in a checkpoint that `gridgrad train --checkpoint` or `save` has written, on any number of ranks. Collective.
 
@@ -126,8 +143,8 @@ def load(
         The folder of --checkpoint, or one of the checkpoints in it.
     grid : ProcessGrid, str or dict, optional
         As in `parallelize`; by default each rank has the whole network and a part of the samples.
-    net : Sequential, optional
-        The serial network, where the checkpoint can't name it, since a script has built it.
+    net : Sequential or function, optional
+        The serial network, where the checkpoint can't name it, since a script has built it; or what makes it of the model.
 
     Returns
     -------
@@ -164,20 +181,22 @@ def load(
     manifest = found.manifest
     if manifest.workers > 1:
         raise ValueError(f"{manifest.folder} has {manifest.workers} workers with a network each: load one of --protocol sync")
-    model = (manifest.settings or {}).get(MODEL)
+    settings: dict[str, Any] = manifest.settings or {}
+    model = settings.get(MODEL)
     if model is not None:
         check_model(model, manifest.folder)
-    elif net is None:
-        raise ValueError(f"{manifest.folder} does not say how to build its network: it is of an earlier version, so go on from it "
-                         "with --resume and --checkpoint, or of a script, so give the network, as net=..")  # fmt: skip
-    if net is None:
-        if model["net"] is None or ".py:" in model["net"]:
+    elif not isinstance(net, Sequential):
+        raise ValueError(f"{manifest.folder} does not say how to build its network: of an earlier version, go on from it with "
+                         "--resume, into another folder of --checkpoint; of a script, give the network, as net=..")  # fmt: skip
+    if not isinstance(net, Sequential):
+        assert model is not None
+        if net is None and (model["net"] is None or ".py:" in model["net"]):
             raise ValueError(f"{manifest.folder} has a network that code of one's own has built: give it, as net=..")
-        net = network_names.build(model["net"], model["sample_shape"], model["outputs"], model["seed"], model["dtype"])
+        sizes = model["sample_shape"], model["outputs"], model["seed"], model["dtype"]
+        net = net(model) if net else network_names.build(model["net"], *sizes)
     parallel = parallelize(net, grid or {"batch": comm.size}, reduction="plain")
     found.restore(parallel, {"network": NetworkState(parallel)})
-    epoch = manifest.settings.get("weights_of_epoch")
-    return TrainedNetwork(parallel, model or plain_model(parallel), manifest.step, epoch)
+    return TrainedNetwork(parallel, model or plain_model(parallel), manifest.step, settings.get("weights_of_epoch"))
 
 
 def save(
@@ -204,7 +223,14 @@ def save(
 
     Examples
     --------
-    See `load`.
+    >>> import tempfile
+    >>> from mpi4py import MPI
+    >>> from gridgrad.nn import Linear, Sequential
+    >>> from gridgrad.parallel import load, parallelize, save
+    >>> folder = MPI.COMM_WORLD.bcast(tempfile.mkdtemp() if MPI.COMM_WORLD.rank == 0 else None)  # a script names one
+    >>> net = parallelize(Sequential([Linear(3, 4)]), {"batch": MPI.COMM_WORLD.size})
+    >>> save(net, folder, spec="mlp:8,relu", classes=["a", "b", "c", "d"])
+    >>> net.grid.free()
     """
     model = plain_model(net) | ({} if data is None else data.description()) | {"net": spec}
     if classes:
@@ -233,13 +259,11 @@ def check_model(model, folder):
                 continue
             value = np.asarray(0.0 if model[name] is None else model[name], np.float64)
             np.broadcast_to(value, shapes[name[0]])
-            if not np.isfinite(value).all() or model[name] and name.endswith("std") and not (value > 0).all():
+            if not np.isfinite(value).all() or model[name] is not None and name.endswith("std") and not (value > 0).all():
                 raise ValueError(f"{name} is not finite, or not above 0")
-        for name, count in (
-            ("input_names", prod(shapes["x"])),
-            ("target_names", model["outputs"]),
-            ("classes", model["outputs"]),
-        ):
+        targets = 1 if model["loss"] == "cross-entropy" else model["outputs"]
+        counts = {"input_names": prod(shapes["x"]), "target_names": targets, "classes": model["outputs"]}
+        for name, count in counts.items():
             if model[name] is not None and len(model[name]) != count:
                 raise ValueError(f"{name} are not {count}")
     except UNFIT as error:
