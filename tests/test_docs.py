@@ -106,6 +106,9 @@ SMALL = {
     "gridgrad NAME": Small(how="help", why="NAME stands for all programs and studies: those that no other command starts"),
     "gridgrad train": STEPS,
     "gridgrad train --dataset airfoil --net mlp:128,128,tanh --epochs 50": Small("--epochs 1"),
+    "gridgrad train --dataset airfoil --net mlp:64,tanh --validation 0.1 --patience 5 --epochs 30 "
+    "--checkpoint runs/airfoil": Small("--epochs 1"),
+    "gridgrad predict runs/airfoil --data airfoil --out predictions.csv": Small(),
     "mpiexec -n 2 gridgrad train --dataset airfoil --net mlp:128,128,tanh --grid model=2": Small("--epochs 1"),
     "gridgrad launch 4 train --dataset airfoil --net mlp:128,128,tanh --grid batch=2,model=2": Small("--epochs 1"),
     "gridgrad check": Small(),
@@ -433,6 +436,7 @@ NEEDS = {  # of these commands the first reads what the second writes
     "gridgrad plot speedup results/speedup.jsonl predicted-airfoil.jsonl --out both.png": "--out predicted-airfoil.jsonl",
     "mpiexec -n 2 gridgrad study predictions --machine machine.json --out predictions.json": "--out machine.json",
     "gridgrad plot predictions predictions.json --out predictions.md": "--out predictions.json",
+    "gridgrad predict runs/airfoil --data airfoil --out predictions.csv": "--epochs 30 --checkpoint runs/airfoil",
 }
 
 
