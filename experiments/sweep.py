@@ -30,14 +30,14 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from gridgrad.experiments.common.options import Parser, check_writable, number, user_input, whole, whole_list
+from gridgrad.experiments.common.options import Parser, check_writable, number, position_list, user_input, whole, whole_list
 from gridgrad.experiments.common.parallel_schemes import AUTO, SCHEMES
 from gridgrad.experiments.common.programs import check_enough
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.scaling import environment, estimate, predicted, records, settings, table, tidy
-from gridgrad.experiments.scaling.order import by_point, fewest_left, rounds, study_of_record
-from gridgrad.experiments.scaling.runs import record_of
+from gridgrad.experiments.scaling.order import by_point, fewest_left, next_repeat, rounds, study_of_record
+from gridgrad.experiments.scaling.runs import records_of
 from gridgrad.experiments.scaling.study import Study
 from gridgrad.experiments.scaling.study_file import StudyFile, locked
 from gridgrad.parallel.job.run import CHECKPOINTED, run_launcher
@@ -53,18 +53,19 @@ def sweep(study, out, timeout=TIMEOUT, part=(1, 1), anew=False):
     part: (I, N), every N-th point from the I-th on. anew: also repeat, and replace, what `out` has. Returns (runs that were
     done now, all runs of the part). Nothing else may write `out` meanwhile: see `locked`.
     """
-    points, file = study.points[part[0] - 1 :: part[1]], StudyFile(out, study, environment.here(), anew)
+    groups, file = study.groups[part[0] - 1 :: part[1]], StudyFile(out, study, environment.here(), anew)
     deadline = time.monotonic() + 60 * study.minutes if study.minutes else float("inf")
     before, runs = len(file.runs), file.runs
     earlier = lambda point: by_point(runs).get(point.key, [])  # noqa: E731
     longest = lambda point: max((record["took"] for record in earlier(point)), default=0)  # noqa: E731
-    fits = lambda point: time.monotonic() + longest(point) <= deadline  # noqa: E731
-    with tqdm(total=before + fewest_left(points, study, runs), initial=before, unit=" runs", delay=2, disable=None) as bar:
-        for point in rounds(points, study, runs, fits):
-            record = record_of(point, max((one["repeat"] for one in earlier(point)), default=-1) + 1, timeout)
-            file.add(record | records.tags(study, point))
-            bar.total = len(runs) + fewest_left(points, study, runs)
-            bar.update()
+    fits = lambda group: time.monotonic() + sum(map(longest, group)) <= deadline  # noqa: E731
+    with tqdm(total=before + fewest_left(groups, study, runs), initial=before, unit=" runs", delay=2, disable=None) as bar:
+        for group in rounds(groups, study, runs, fits):
+            repeat = next_repeat(group, study, runs)
+            for point, record in zip(group, records_of(group, repeat, timeout, study.seed(repeat), study.turns)):
+                file.add(record | records.tags(study, point))
+            bar.total = len(runs) + fewest_left(groups, study, runs)
+            bar.update(len(group))
     file.end()
     return len(runs) - before, len(runs)
 
@@ -156,6 +157,12 @@ def options():
     add("--vary", type=variation, action="append", metavar="NAME=VALUE;VALUE", help="values of any other option of train, or "
         f"of {', '.join(settings.JOB)}, each measured as a series of its own; may be repeated. threads: BLAS threads a rank; "
         "hosts: emulated hosts; rate, delay: those of their network")  # fmt: skip
+    add = parser.add_argument_group("how it is compared").add_argument
+    add("--metric", choices=settings.METRICS, help="what is compared (default: seconds)")
+    add("--baseline", metavar="SERIES", help="also give the ratio to this series on the same network and ranks")
+    add("--turns", action="store_true", default=None, help="run all series of a network on so many ranks in one job, in which "
+        "they take turns every few steps")  # fmt: skip
+    add("--seeds", type=position_list, metavar="N,N,..", help="the repeats of each point: one with each of these seeds")
     add = parser.add_argument_group("how often").add_argument
     add("--repeats", type=whole(1), help="how often each point is measured at least (default: 6)")
     add("--most-repeats", type=whole(1), metavar="N", help="and at most (default: 12; or --repeats where those are more "
@@ -195,6 +202,8 @@ def study_of(args):
     if twice := next((name for name in varied if varied.count(name) > 1), None):
         raise ValueError(f'--vary {twice} is given twice: name all its values in one, such as --vary "{twice}=A;B"')
     given |= {name: value for name in named if (value := getattr(args, name, None)) is not None} | dict(args.vary or ())
+    if args.seeds:
+        given["seeds"] = list(args.seeds)
     if args.nets:
         given.pop("network", None)
     if args.schemes or args.grids:

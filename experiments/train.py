@@ -28,7 +28,8 @@ from gridgrad.parallel.choose.parallelize import completed
 from gridgrad.parallel.choose.reductions import named_reduction
 from gridgrad.parallel.grid.devices import checked_names
 from gridgrad.parallel.grid.process_grid import GridDescription, check_places
-from gridgrad.parallel.job.run import UserError, end_after_death, on_root, run
+from gridgrad.parallel.job.run import UserError, end_after_death, on_root
+from gridgrad.parallel.job.run import run as run_job
 from gridgrad.parallel.partitioning.good_partition import is_partition
 from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.prediction.placement_spec import sizes_of
@@ -71,7 +72,12 @@ def check_network(args, ranks):
 
 
 def main():
-    args = options().parse_args()
+    for _ in training(options().parse_args()):
+        pass
+
+
+def training(args):
+    """Train as the options say. A generator that yields after each step, where another training may take its turn."""
     comm = MPI.COMM_WORLD
     say = print if comm.rank == 0 and not args.quiet else lambda *_: None
     warn = partial(print, file=sys.stderr, flush=True) if comm.rank == 0 else lambda *_: None
@@ -115,30 +121,31 @@ def main():
     reader, test_batch = READERS[args.reader], train_setup.evaluation_batch(args, serial)
     own, test_reader = train_setup.held(protocol, train, args.seed), reader(net, data.test)
     parts = parts_of(args, signals, train_setup.handicap(args, comm), train, held_out, data, test_batch, (serial, balance))
-    training = Run(net, LOSSES[data.loss](), protocol, reader(net, own), steps, per_epoch, parts, grid, workers, say, warn)
-    training.settings = checkpoints.settings_of(args, net, original, len(train), steps, content)
-    for line in train_setup.lines(args, data, train, held_out, training, balance):
+    run = Run(net, LOSSES[data.loss](), protocol, reader(net, own), steps, per_epoch, parts, grid, workers, say, warn)
+    run.settings = checkpoints.settings_of(args, net, original, len(train), steps, content)
+    for line in train_setup.lines(args, data, train, held_out, run, balance):
         say(line)
 
     # ----- the loop
     with user_input():
-        training.begin()
+        run.begin()
     shares = protocol.shares(len(train), args.batch_size, args.seed)
-    for turn in () if training.stop else protocol.turns(shares, steps, training.between):
-        training.step(turn.indices, turn.step, turn.whole)
-        if training.stop:
+    for turn in () if run.stop else protocol.turns(shares, steps, run.between):
+        run.step(turn.indices, turn.step, turn.whole)
+        if run.stop:
             break
-    training.after()
+        yield turn.step
+    run.after()
     protocol.finish()
     if protocol.lost:  # there is no job of all ranks any more: the first worker reports what it has
         if workers.rank:
             end_after_death(0)
         warn(f"{protocol.lost} of {workers.size} workers died; the others went on")
-        training.grid, comm = net.grid, net.grid.comm
+        run.grid, comm = net.grid, net.grid.comm
     check_finite(net)
-    found = training.report()
-    losses = report.losses_of_all(training.grid, net, protocol, training.losses)
-    followed = report.of_protocol(training.grid, net, protocol, args.batch_size)
+    found = run.report()
+    losses = report.losses_of_all(run.grid, net, protocol, run.losses)
+    followed = report.of_protocol(run.grid, net, protocol, args.batch_size)
 
     # ----- the test, on the same grid: all workers have the same network
     tested = evaluate(net, data.test, data.loss, test_reader, test_batch, classes=data.outputs)
@@ -156,13 +163,13 @@ def main():
 
     # ----- the result
     if args.report:
-        sections = summary(args, data, grid, training, losses), net.pipeline_report(), followed, found
+        sections = summary(args, data, grid, run, losses), net.pipeline_report(), followed, found
         ended = {f"test_{name}": value for name, value in tested.items()}
         ended |= {"classes": data.classes, "confusion": confusion} if confusion else {}
         ended |= {"params_digest": report.digest(net), "flops_a_sample": report.flops_a_sample(serial)}
         on_root(comm, lambda: report.write_json(args.report, {k: v for one in (*sections, ended) for k, v in one.items()}))
-    training.written = {name: getattr(args, name) for name in ("report", "predictions") if getattr(args, name)}
-    training.close()
+    run.written = {name: getattr(args, name) for name in ("report", "predictions") if getattr(args, name)}
+    run.close()
     if followed:
         say(report.workers_in_words(followed, found))
     if protocol.lost:
@@ -170,7 +177,7 @@ def main():
     grid.free()
 
 
-def summary(args, data, grid, training, losses):
+def summary(args, data, grid, run, losses):
     """What a report says of any run, a dict on rank 0; the parts of the run add to it."""
     return losses and {
         "program": "train",
@@ -180,9 +187,9 @@ def summary(args, data, grid, training, losses):
         "net": args.net,
         "features": data.features,
         "outputs": data.outputs,
-        "plan": training.net.plan,
+        "plan": run.net.plan,
         "protocol": args.protocol,
-        "reduction": str(training.net.reduction),
+        "reduction": str(run.net.reduction),
         "versions": report.versions(),
         "steps": len(losses),
         "loss": losses,
@@ -194,4 +201,4 @@ def summary(args, data, grid, training, losses):
 
 
 if __name__ == "__main__":
-    run(main)
+    run_job(main)

@@ -30,15 +30,17 @@ def timed(action, times=1, clock=None):
     return run
 
 
-def in_turns(trials, most=None, is_over=lambda: False, meet=lambda: None):
+def in_turns(trials, most=None, is_over=lambda: False, meet=lambda: None, first=None):
     """What the trials return, (turns, trials): at least one turn, at most `most`, and no further one once `is_over()`. Trials
-    that take turns are slowed down alike by what else runs on the machine. meet: is called before each trial."""
+    that take turns are slowed down alike by what else runs on the machine. meet: is called before each trial. first: the number
+    of the trial that begins the first turn; then each turn begins with another one."""
     turns = []
     while not turns or len(turns) != most and not is_over():
-        turn = []
-        for trial in trials:
+        turn, start = [None] * len(trials), 0 if first is None else first + len(turns)
+        for number in range(len(trials)):
             meet()
-            turn.append(trial())
+            place = (start + number) % len(trials)
+            turn[place] = trials[place]()
         turns.append(turn)
     return np.array(turns)
 

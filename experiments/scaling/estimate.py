@@ -7,6 +7,12 @@ from gridgrad.experiments.scaling import predicted, records, table
 START = 2.0  # seconds that the start and the end of a job take here, of an estimate
 
 
+def story(study):
+    """What the settings say of a Study and its series, a sentence a line."""
+    whys = [f"{one['name']}: {one['why']}" for one in study.series if one.get("why")]
+    return [*([study.about] if study.about else []), *whys]
+
+
 def text(study, machine):
     """The points of a Study as a table, and the sum. machine: a Machine for which the seconds of a step are predicted."""
     of_node = -(-slots() // nodes())
@@ -17,7 +23,7 @@ def text(study, machine):
     for point in study.points:
         step = predictions.get(point.key)
         hours = -(-point.ranks // of_node) * study.repeats / 3600
-        cost = None if step is None else hours * (START + point.settings["steps"] * step)
+        cost = None if step is None else hours * (START + predicted.steps_of(point) * step)
         least, unknown = least + (cost or 0.0), unknown + (cost is None)
         rows.append({
             "network": point.settings["net"], "grid": point.settings["grid"], "ranks": point.ranks,
@@ -32,4 +38,5 @@ def text(study, machine):
     elif unknown:
         hours += f" and {counted(unknown, 'point')} without a prediction"
     runs = f"{len(rows) * study.repeats} to {len(rows) * study.most_repeats} runs"
-    return f"{table.of_cells(rows)}\n{counted(len(rows), 'point')}, {runs}, {hours}; nothing was run"
+    last = f"{counted(len(rows), 'point')}, {runs}, {hours}; nothing was run"
+    return "\n".join([*story(study), table.of_cells(rows), last])

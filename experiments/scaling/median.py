@@ -7,8 +7,11 @@ range of 5 holds the median in 93.75 of 100 cases only, that of 6 in 96.9.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import comb
 from statistics import median
+
+from gridgrad.experiments.scaling.settings import OF_TRAINING
 
 CONFIDENCE = 0.95
 FEWEST = 6  # values whose range is an interval of this confidence
@@ -36,7 +39,8 @@ class Median:
     @property
     def half_width(self):
         """How far the interval reaches to that side of the median on which it reaches further, relative to the median."""
-        return max(self.high - self.value, self.value - self.low) / self.value
+        reach = max(self.high - self.value, self.value - self.low)
+        return reach / self.value if reach else 0.0
 
     def over(self, other):
         """This median divided by another one, an independent one; the interval is between the extreme ratios."""
@@ -47,6 +51,23 @@ class Median:
     def times(self, factor):
         """This median in another unit: `factor` above 0."""
         return Median(self.value * factor, self.low * factor, self.high * factor, self.count, self.confidence)
+
+
+def interval_of(values, metric):
+    """The Median of values of a metric; of a metric of whole trainings the mean, with the interval of Student's t."""
+    return mean_of(tuple(values)) if metric in OF_TRAINING else median_of(values)
+
+
+@lru_cache
+def mean_of(values):
+    """The mean of some values, as a Median."""
+    if len(values) == 1:
+        return Median(values[0], values[0], values[0], 1, 0.0)
+    from scipy.stats import ttest_1samp  # which takes long to import
+
+    mean = sum(values) / len(values)
+    low, high = ttest_1samp(values, mean).confidence_interval(CONFIDENCE) if min(values) < max(values) else (mean, mean)
+    return Median(mean, float(low), float(high), len(values), CONFIDENCE)
 
 
 def median_of(values):

@@ -16,6 +16,8 @@ from markupsafe import Markup
 from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.common.templates import environment
 from gridgrad.experiments.scaling import page_commands, page_tables
+from gridgrad.experiments.scaling.estimate import story
+from gridgrad.experiments.scaling.order import study_of_record
 from gridgrad.experiments.scaling.reported import checked
 from gridgrad.experiments.scaling.summary import rows as rows_of
 from gridgrad.experiments.scaling.table import notes
@@ -49,7 +51,8 @@ def render(records, title, figures=None):
     chosen = {name: partial(figure_of, kind) for name, kind in FIGURES.items()} if figures is None else figures
     drawn = [drawn_figure(name, draw, records, number) for number, (name, draw) in enumerate(chosen.items())]
     return environment().get_template("study.html.jinja").render(
-        title=title, about=about(records, found), best=page_tables.best(found), figures=drawn, notes=notes(found),
+        title=title, about=about(records, found), best=[*stories(records), *page_tables.best(found)], figures=drawn,
+        notes=notes(found),
         tables=page_tables.tables(records, found), environments=page_tables.environments(records),
         commands=page_commands.commands(records), runs=page_commands.of_points(records), CLOSED=CLOSED,
     )  # fmt: skip
@@ -64,6 +67,11 @@ def about(records, found):
     parts += [counted(number, words) for number, words in
               ((measured, "run"), (len(records) - measured, "prediction")) if number]  # fmt: skip
     return f"{', '.join(parts)}; data: {', '.join(dict.fromkeys(str(row.dataset) for row in found))}."
+
+
+def stories(records):
+    """What the settings of the studies say of them and of their series."""
+    return dict.fromkeys(line for study in map(study_of_record, records) if study for line in story(study))
 
 
 def figure_of(kind, records):

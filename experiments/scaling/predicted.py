@@ -32,6 +32,7 @@ from gridgrad.experiments.common.train_setup import slowdowns
 from gridgrad.experiments.scaling import terms
 from gridgrad.experiments.scaling.records import tags
 from gridgrad.nn import Conv2d
+from gridgrad.parallel.choose.shares import predicted_shares
 from gridgrad.parallel.grid.process_grid import HEIGHT, STAGE, GridDescription, checked_sizes, parse_grid, places, written
 from gridgrad.parallel.partitioning.good_partition import is_partition
 from gridgrad.parallel.plans.plans import FEWEST_BYTES
@@ -40,6 +41,7 @@ from gridgrad.parallel.prediction.pipeline_cost import Pipelines
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from gridgrad.parallel.prediction.planner import NoRoom, Planner
 from gridgrad.parallel.protocols.protocol_names import SYNC
+from gridgrad.parallel.training import steps_per_epoch
 
 KNOWN = {  # {setting that changes the time of a step: its values, beside none, that the cost model knows}
     "protocol": (SYNC,), "reduction": ("auto", "plain"), "update": ("whole",), "reduce_dtype": ("same",), "reader": ("each",),
@@ -63,9 +65,9 @@ def records(study, machine, shape=None, outputs=None, of_data=False, reasons=Non
         settings = point.settings
         try:
             check_known(point, machine)
-            known = (
-                shape_of(settings["dataset"], settings.get("data_dir")) if of_data and not (shape and outputs) else (None, None)
-            )
+            known = (None, None)
+            if of_data and not (shape and outputs):
+                known = shape_of(settings["dataset"], settings.get("data_dir"))
             net = published(settings["net"], shape or known[0], outputs or known[1], settings["dtype"])
             found = predicted_step(net, point, machine)
         except (NotPredicted, NoRoom) as error:
@@ -95,8 +97,6 @@ def check_known(point, machine):
             raise NotPredicted(f"the cost model does not know --{name.replace('_', '-')} {value}")
     if settings.get("plan") and is_partition(settings["plan"]):
         raise NotPredicted(f"the cost model does not know --plan {settings['plan']} without its partition")
-    if settings.get("shares") == AUTO:
-        raise NotPredicted("--shares auto are measured")
     if "hosts" in job and machine.node["ranks"] != -(-point.ranks // job["hosts"]):
         raise NotPredicted(f"{machine.name} has {machine.node['ranks']} ranks a node, unlike the hosts")
     if "rate" in job and not 0.5 <= network["beta"] * job["rate"] * 1e6 / 8 <= 2:
@@ -123,9 +123,25 @@ def predicted_step(net, point, machine):
         plan = None
     elif plan is None and sizes:
         plan = FEWEST_BYTES
-    shares = shares_of(settings["shares"], sizes) if settings.get("shares") else None
+    factors = slowdowns(settings.get("handicap"), ranks)
+    if any(step for _, step in factors):
+        raise NotPredicted("the cost model knows no --handicap that begins in the midst of a run")
+    by_speed = settings.get("shares") == AUTO
+    if several and (by_speed or settings.get("handicap")):
+        raise NotPredicted(f"the cost model does not know --{'shares auto' if by_speed else 'handicap'} in a pipeline")
+    if by_speed and plan is None:
+        raise NotPredicted("--shares auto need a plan and a grid that are named")
+    shares = shares_of(settings["shares"], sizes) if settings.get("shares") and not by_speed else None
     pipelines = Pipelines(settings.get("pipeline"), settings.get("micro_batches"), cuts_of(settings)) if several else None
     asked = PlacementSpec(sizes, plan, shares, pipelines=pipelines, memory=memory)
+    if by_speed:
+        grid = written(checked_sizes(sizes))
+        full = parse_grid(grid)
+        found = predicted_shares(net, full, plan, batch_size, machine, [1 / factor for factor, _ in factors])
+        shares, owners = found.placement()
+        first = GridDescription(full, places(full)[0], machine.node["ranks"])
+        cost = Cost(net, first, plan, batch_size, machine, shares, owners)
+        return grid, in_words(cost.placed.plan), slowed(cost, factors, shares, owners), None
     if sizes is None or several or shares or plan is None:
         chosen, _ = Planner(net, ranks, batch_size, machine, asked).best(shown=0)
         grid, plan, cost, step, of_terms = written(checked_sizes(chosen.sizes)), chosen.plan, chosen.cost, chosen.step, None
@@ -134,24 +150,21 @@ def predicted_step(net, point, machine):
         cost = cost_on(net, grid, batch_size, machine, plan)
         plan, step, of_terms = in_words(cost.placed.plan), cost.prediction, terms.predicted(cost)
     if settings.get("handicap"):
-        if several:
-            raise NotPredicted("the cost model does not know --handicap in a pipeline")
-        step, of_terms = slowed(cost, settings["handicap"], shares), None
+        step, of_terms = slowed(cost, factors, shares), None
     return grid, plan, step, of_terms
 
 
-def slowed(cost, handicap, shares):
+def slowed(cost, factors, shares, owners=None):
     """The StepPrediction where ranks compute more slowly: that of the rank that then takes the longest, for which all wait.
 
-    cost: the Cost of the rank with the most work. handicap: the text of --handicap. shares: as for `parallelize`, or None.
+    cost: the Cost of the rank with the most work; of any rank where there are owners. factors: see `slowdowns`. shares, owners:
+    as for `parallelize`.
     """
-    factors, at = slowdowns(handicap, cost.grid.size), places(cost.grid.sizes)
-    if any(step for _, step in factors):
-        raise NotPredicted("the cost model knows no --handicap that begins in the midst of a run")
+    at = places(cost.grid.sizes)
     costs = {at.index(cost.grid.coordinates): cost}
-    for rank in (rank for rank, (factor, _) in enumerate(factors) if factor > 1 and rank not in costs):
+    for rank in (rank for rank, (factor, _) in enumerate(factors) if (factor > 1 or owners is not None) and rank not in costs):
         grid = GridDescription(cost.grid.sizes, at[rank], cost.machine.node["ranks"])
-        costs[rank] = Cost(cost.net, grid, cost.placed.plan, cost.batch_size, cost.machine, shares)
+        costs[rank] = Cost(cost.net, grid, cost.placed.plan, cost.batch_size, cost.machine, shares, owners)
     busy = {rank: factors[rank][0] * (one.parts["compute"] + one.parts["update"]) for rank, one in costs.items()}
     slowest = max(busy, key=busy.get)
     one, factor = costs[slowest], factors[slowest][0]
@@ -190,7 +203,17 @@ def record(point, net, machine, grid, plan, step, of_terms):
 
 @lru_cache
 def shape_of(dataset, data_dir):
-    """(shape of a sample, outputs) of a data set, which is read."""
+    """(shape of a sample, outputs, training samples) of a data set, which is read."""
     datasets.prepare(dataset, data_dir)
     data = datasets.load(dataset, data_dir)
-    return list(data.sample_shape), data.outputs
+    return list(data.sample_shape), data.outputs, len(data.train)
+
+
+def steps_of(point):
+    """How many steps a run of a point has. Where it has epochs its data are read."""
+    settings = point.settings
+    if not settings.get("epochs"):
+        return settings["steps"]
+    *_, samples = shape_of(settings["dataset"], settings.get("data_dir"))
+    held_out = int(samples * (settings.get("validation") or 0))
+    return settings["epochs"] * steps_per_epoch(samples - held_out, settings["batch_size"])

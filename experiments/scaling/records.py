@@ -7,6 +7,7 @@
 | `curves`                                | [[network, series, scaling]]: the curves that it belongs to                    |
 | `sweep`                                 | the settings of the whole study                                                |
 | `repeat`, `took`                        | its number among the runs of the point; seconds with start and end             |
+| `seed`, `turns`                         | where the repeats have seeds of their own; whether series took turns in a job  |
 | `environment`                           | what it ran on: `environment.py`                                               |
 | `slots`, `oversubscribed`               | ranks that can have a core; whether there were more                            |
 | `failed`                                | the reason, in place of all below                                              |
@@ -35,7 +36,7 @@ REASON = Kind(f"a text of at most {LONGEST} printable characters",
               lambda value: isinstance(value, str) and len(value) <= LONGEST and value.isprintable())  # fmt: skip
 RECORD = {  # what `key_of` needs, and what tells curves apart
     "net": TEXT, "P": WHOLE, "grid": TEXT, "point": Each(Optional(PLAIN)), "curves": [[TEXT]], "repeat": COUNT, "sweep": {},
-    "environment": {}, "failed": Optional(REASON), "load": Optional({"verdict": Optional(REASON)}),
+    "environment": {}, "seed": Optional(COUNT), "failed": Optional(REASON), "load": Optional({"verdict": Optional(REASON)}),
 }  # fmt: skip
 OF_BEFORE = {"net": TEXT, "P": WHOLE, "grid": TEXT, "settings": {}, "repeat": Optional(COUNT),
              "sweep": Optional({}), "versions": Optional({})}  # fmt: skip
@@ -122,7 +123,8 @@ def key_of(record):
 def identity(record):
     """What two records share if they are of the same run: point, number, kind and what it was measured on, or predicted for."""
     curves = record["curves"] if record.get("predicted") else None  # which files of before have one by one
-    return key_of(record), record["repeat"], json.dumps([same(record["environment"]), curves, record.get("machine")])
+    how = curves, record.get("machine"), record.get("seed"), record.get("turns")
+    return key_of(record), record["repeat"], json.dumps([same(record["environment"]), *how])
 
 
 def of_study(records, study, environment):
@@ -136,7 +138,7 @@ def of_study(records, study, environment):
         point = points.get(key_of(record))
         if point and record.get("predicted"):
             predicted.append(record | tags(study, point))
-        elif point and same(record["environment"]) == same(environment):
+        elif point and same(record["environment"]) == same(environment) and study.is_of(record):
             measured.append(record | tags(study, point))
         else:
             others.append(record)

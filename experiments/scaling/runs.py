@@ -15,35 +15,48 @@ SHOWN = 300  # characters of a reason
 GIBBERISH = "no message"
 
 
-def record_of(point, repeat, timeout):
-    """The record of one run, without its list of losses. A run that fails is a record too, with the reason in `failed`.
+def records_of(group, repeat, timeout, seed=None, turns=False):
+    """The records of one run of each point of a group, in one job, without their lists of losses.
 
-    repeat: the number of the run among those of the point. timeout: seconds that it may take. OSError if no job can be started.
+    repeat: the number of the run among those of a point. timeout: seconds that each may take. seed: of the run, in place of
+    that of its point. turns: whether the points take turns. Runs that fail are records too, with the reason in `failed`.
+    OSError if no job can be started.
     """
     start = time.monotonic()
     try:
-        report = report_of(point, timeout)
+        reports = reports_of(group, repeat, timeout, seed, turns)
     except UserError as error:
-        report = {"net": point.settings["net"], "dataset": point.settings["dataset"], "P": point.ranks,
-                  "grid": point.settings["grid"], "failed": one_line(error)[:SHOWN]}  # fmt: skip
-    took = round(time.monotonic() - start, 3)
-    crowded = {"slots": slots(), "oversubscribed": point.ranks * point.job.get("threads", 1) > slots()}
-    return report | crowded | {
-        "point": point.settings, "repeat": repeat, "took": took, "loss": None, "environment": environment.here(),
-    }  # fmt: skip
+        reports = [{"net": point.settings["net"], "dataset": point.settings["dataset"], "P": point.ranks,
+                    "grid": point.settings["grid"], "failed": one_line(error)[:SHOWN]} for point in group]  # fmt: skip
+    how = {"seed": seed} if seed is not None else {}
+    if turns:  # of the memory of a rank, in which all of them are, nobody knows which part is whose
+        how |= {"turns": True, "peak_memory": None}
+    how |= {"took": round((time.monotonic() - start) / len(group), 3), "loss": None, "environment": environment.here()}
+    return [
+        report | how | {"slots": slots(), "oversubscribed": point.ranks * point.job.get("threads", 1) > slots(),
+                        "point": point.settings, "repeat": repeat}
+        for point, report in zip(group, reports)
+    ]  # fmt: skip
 
 
-def report_of(point, timeout):
-    """The report of a run; UserError with the job's own words if it fails."""
+def reports_of(group, repeat, timeout, seed, turns):
+    """The reports of a job; UserError with the job's own words if it fails."""
     with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "report.json"
-        words = [*as_module("train"), "--quiet", "--core-speed", *point.words, "--report", str(report)]
-        job = mpiexec(point.ranks, words, timeout, **how_to_start(point))
+        paths = [Path(folder) / f"report-{number}.json" for number in range(len(group))]
+        always = ["--quiet", "--core-speed", *(["--seed", str(seed)] if seed is not None else [])]
+        words = [[*always, *point.words, "--report", str(path)] for point, path in zip(group, paths)]
+        if turns:
+            asked = Path(folder) / "turns.json"
+            asked.write_text(json.dumps({"trainings": words, "first": repeat}))
+            command = [*as_module("scaling.turns"), str(asked)]
+        else:
+            command = [*as_module("train"), *words[0]]
+        job = mpiexec(group[0].ranks, command, timeout * len(group), **how_to_start(group[0]))
         if job.status is None:
             raise UserError(f"took longer than --timeout {timeout} s and was ended")
         if job.status != 0:
             raise UserError(f"ended with status {job.status}: {reason(job.stderr)}")
-        return json.loads(report.read_text())
+        return [json.loads(path.read_text()) for path in paths]
 
 
 def reason(stderr):

@@ -10,15 +10,22 @@ from pathlib import Path
 from gridgrad.experiments.common.parallel_schemes import AUTO, SCHEMES
 from gridgrad.experiments.common.programs import FOLDER, parser_of, suggestion
 from gridgrad.nn.files import documents
-from gridgrad.nn.files.documents import PLAIN, TEXT, TRUTH, WHOLE, Kind, Optional, check, is_number
+from gridgrad.nn.files.documents import COUNT, PLAIN, TEXT, TRUTH, WHOLE, Kind, Optional, check, is_number
 
 FILES = FOLDER / "settings"  # the settings that come with gridgrad
 SCALINGS = ("strong", "weak")
 MOST_REPEATS, MOST_MINUTES = 10_000, 1e6
 STUDY = {
     "nets": ["mlp:512,512,512,relu"], "ranks": [1, 2], "schemes": ["batch", "model", "2d"], "grids": [], "network": [],
-    "series": [], "scaling": ["strong"], "repeats": 6, "most_repeats": 12, "interval": 3.0, "minutes": None,
+    "series": [], "scaling": ["strong"], "metric": "seconds", "baseline": None, "seeds": [], "turns": False, "about": None,
+    "repeats": 6, "most_repeats": 12, "interval": 3.0, "minutes": None,
 }  # fmt: skip
+METRICS = {  # {what is looked at: (heading of its column, factor to the unit there)}
+    "seconds": ("ms a step", 1e3), "accuracy": ("accuracy %", 1), "loss": ("loss", 1), "bytes": ("MB sent by a rank", 1e-6),
+    "memory": ("MiB, most of a rank", 2**-20),
+}  # fmt: skip
+OF_TRAINING = "accuracy", "loss"  # metrics of a whole training, which is the same each time that it has the same seed
+ONCE = {"accuracy": 1, "loss": 1, "bytes": 1, "memory": 3}  # repeats where nothing else is said
 OF_TRAIN = {
     "dataset": "airfoil", "data_dir": None, "batch_size": 100, "steps": 60, "plan": "fewest-bytes", "dtype": "float32",
     "seed": 0, "profile": False, "reduction": "auto",
@@ -31,16 +38,18 @@ RANKS = Kind(
     lambda value: value == CORES or isinstance(value, list) and all(WHOLE.accepts(one) for one in value),
 )
 REPEATS = Kind(f"a whole number from 1 to {MOST_REPEATS}", lambda value: type(value) is int and 1 <= value <= MOST_REPEATS)
-TABLES = {"network": {"net": TEXT, "name": Optional(TEXT)}, "series": {"name": TEXT, "grid": TEXT}}
+METRIC = Kind(f"one of {', '.join(METRICS)}", lambda value: isinstance(value, str) and value in METRICS)
+TABLES = {"network": {"net": TEXT, "name": Optional(TEXT)}, "series": {"name": TEXT, "grid": TEXT, "why": Optional(TEXT)}}
 FORMS = {
     "nets": [TEXT], "ranks": RANKS, "grids": [TEXT], "network": [TABLES["network"]], "series": [TABLES["series"]],
     "schemes": [Kind(f"one of {', '.join((*SCHEMES, AUTO))}", (*SCHEMES, AUTO).__contains__)],
     "scaling": [Kind("strong or weak", SCALINGS.__contains__)], "repeats": REPEATS, "most_repeats": REPEATS,
-    "interval": POSITIVE, "minutes": Optional(POSITIVE),
+    "interval": POSITIVE, "minutes": Optional(POSITIVE), "baseline": Optional(TEXT), "seeds": [COUNT], "turns": TRUTH,
+    "metric": METRIC, "about": Optional(TEXT),
 }  # fmt: skip
 NOT_SETTINGS = {  # options of train that a study gives itself, and those of which nothing is measured
-    "help", "net", "grid", "report", "quiet", "epochs", "predictions", "trace", "trace_steps", "core_speed",
-    "checkpoint", "checkpoint_steps", "checkpoint_minutes", "keep", "resume", "patience", "validation",
+    "help", "net", "grid", "report", "quiet", "predictions", "trace", "trace_steps", "core_speed",
+    "checkpoint", "checkpoint_steps", "checkpoint_minutes", "keep", "resume",
 }  # fmt: skip
 ALONE = {  # what says how ranks work together: a run on one rank has none of it, and is the same for all series
     "plan", "reduction", "update", "reduce_dtype", "pipeline", "micro_batches", "cuts", "shares", "rebalance", "protocol",

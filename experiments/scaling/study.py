@@ -24,8 +24,10 @@ from gridgrad.experiments.common.parallel_schemes import AUTO, SCHEMES, grid_at
 from gridgrad.experiments.common.programs import check_job, parser_of
 from gridgrad.experiments.emulation import hosts
 from gridgrad.experiments.launching.start_ranks import slots
+from gridgrad.experiments.scaling import settings as of
+from gridgrad.experiments.scaling.busy import is_busy
 from gridgrad.experiments.scaling.median import FEWEST
-from gridgrad.experiments.scaling.settings import ALONE, CORES, JOB, OF_TRAIN, STUDY, check_settings, of_train
+from gridgrad.experiments.scaling.settings import ALONE, JOB, OF_TRAIN, STUDY, check_settings, of_train
 from gridgrad.parallel.grid.process_grid import parse_grid
 from gridgrad.parallel.job.run import UserError
 
@@ -90,17 +92,30 @@ class Study:
         self.given = settings
         for name, value in STUDY.items():
             setattr(self, name, settings.get(name, value))
-        if self.ranks == CORES:
+        if self.ranks == of.CORES:
             self.ranks = sorted({slots(), *(2**k for k in range(slots().bit_length()))})
             self.given = settings | {"ranks": self.ranks}
         if self.grids and not {"ranks", "schemes", "series"} & settings.keys():
             self.ranks, self.schemes = [1], ["batch"]  # beside grids that are named: the run on one rank
         if self.series and "schemes" not in settings:
             self.schemes = []
+        if self.seeds:
+            if named := {"seed", "repeats", "most_repeats"} & {
+                name for one in (settings, *self.network, *self.series) for name in one
+            }:
+                raise ValueError(f"seeds are the repeats of each point: leave {' and '.join(sorted(named))} out")
+            self.seeds = list(dict.fromkeys(self.seeds))
+            self.repeats = len(self.seeds)
+        elif "repeats" not in settings:
+            self.repeats = of.ONCE.get(self.metric, self.repeats)
+        if self.turns and self.metric == "memory":
+            raise ValueError("series that take turns share the memory of a rank: leave turns out where metric is memory")
         if self.repeats < FEWEST and "most_repeats" not in settings:  # which more runs would not make sure
             self.most_repeats = self.repeats
         self.most_repeats = max(self.repeats, self.most_repeats)
         options = OF_TRAIN | {name: value for name, value in settings.items() if name not in STUDY}
+        if self.seeds:
+            del options["seed"]
         self.curves = {}
         every = [options | network | series for (_, network), (_, series) in product(self._networks(), self._series())]
         count = (
@@ -111,7 +126,7 @@ class Study:
         if count > MOST_POINTS:
             raise ValueError(f"the settings have up to {count:.3g} points, more than {MOST_POINTS}: shorten their lists")
         for network, series, scaling in product(self._networks(), self._series(), dict.fromkeys(self.scaling)):
-            for words, chosen in variations(options | network[1] | series[1]):
+            for words, chosen in variations(self._of_training(options | network[1] | series[1], network[1] | series[1])):
                 curve = Curve(network[0], ", ".join([series[0], *words]), scaling)
                 points = {ranks: point for ranks in self._ranks(chosen) if (point := point_at(chosen, scaling, ranks))}
                 self.curves.setdefault(curve, {}).update(points)
@@ -119,6 +134,42 @@ class Study:
         self.points = list(dict.fromkeys(point for points in self.curves.values() for point in points.values()))
         if not self.points:
             raise ValueError("there is nothing to run: name nets, and ranks or grids that the series have")
+        names = dict.fromkeys(curve.series for curve in self.curves)
+        if self.baseline is not None and self.baseline not in names:
+            raise ValueError(f"baseline {self.baseline}: there is no such series, but {'; '.join(names)}")
+
+    def _of_training(self, options, near):
+        """The options of a series of a network, without the default of steps where they have epochs. near: its own ones."""
+        if options.get("epochs") is None:
+            return options
+        if self.metric not in of.OF_TRAINING:
+            raise ValueError(f"epochs are for metric = accuracy or loss: give steps for {self.metric}")
+        if "steps" in self.given or "steps" in near:
+            raise ValueError("steps and epochs say the same: leave one of them out")
+        return {name: value for name, value in options.items() if name != "steps"}
+
+    @property
+    def groups(self):
+        """The points that one job runs, a list of tuples: each alone, or with `turns` all of a network on so many ranks."""
+        if not self.turns:
+            return [(point,) for point in self.points]
+        found = {}
+        for point in self.points:
+            key = self.curves_of(point)[0].network, point.ranks, dumps(point.job), point.settings.get("device")
+            found.setdefault(key, []).append(point)
+        return [tuple(group) for group in found.values()]
+
+    def seed(self, repeat):
+        """The seed of a repeat; None where all have that of their point."""
+        return self.seeds[repeat] if repeat < len(self.seeds) else None
+
+    def counts(self, record):
+        """Whether a run counts: where times are compared one beside other programs does not, and is repeated."""
+        return self.metric != "seconds" or bool(self.seeds) or not is_busy(record)
+
+    def is_of(self, record):
+        """Whether a run of one of its points was done as it does them."""
+        return bool(record.get("turns")) == self.turns and record.get("seed") == self.seed(record["repeat"])
 
     def _networks(self):
         """(name, options) of each network."""
@@ -130,7 +181,7 @@ class Study:
         """(name, options with the template "grid") of each series."""
         found = [(name, {"grid": AUTO if name == AUTO else SCHEMES[name]}) for name in dict.fromkeys(self.schemes)]
         found += [(grid, {"grid": grid}) for grid in dict.fromkeys(self.grids)]
-        found += [(one["name"], {k: v for k, v in one.items() if k != "name"}) for one in self.series]
+        found += [(one["name"], {k: v for k, v in one.items() if k not in ("name", "why")}) for one in self.series]
         return each_once("series", found)
 
     def _ranks(self, options):

@@ -44,8 +44,9 @@ class StudyFile:
                 self._write_others(others)
 
     def add(self, record):
-        """Add a run that is done."""
-        self.runs.append(record)
+        """Add a run that is done, in place of one with its number."""
+        key = records.key_of(record), record["repeat"]
+        self.runs[:] = [one for one in self.runs if (records.key_of(one), one["repeat"]) != key] + [record]
         self._write()
 
     def end(self):

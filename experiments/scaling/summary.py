@@ -17,19 +17,21 @@ from statistics import median
 from gridgrad.experiments.common.report import PARTS
 from gridgrad.experiments.scaling.busy import is_busy, is_busy_alone
 from gridgrad.experiments.scaling.environment import SAME, same
-from gridgrad.experiments.scaling.median import Median, median_of
-from gridgrad.experiments.scaling.order import seconds_of
+from gridgrad.experiments.scaling.median import Median, interval_of, median_of
+from gridgrad.experiments.scaling.order import metric_of, seconds_of, value_of
 from gridgrad.experiments.scaling.records import key_of
-from gridgrad.experiments.scaling.settings import ALONE, POSITIVE
+from gridgrad.experiments.scaling.settings import ALONE, METRIC, POSITIVE
 from gridgrad.experiments.scaling.study import Curve, point_at
-from gridgrad.nn.files.documents import AT_LEAST_0, SECONDS, TRUTH, WHOLE, Each, Optional, check
+from gridgrad.nn.files.documents import AT_LEAST_0, NUMBER, SECONDS, TEXT, TRUTH, WHOLE, Each, Optional, check
 
 MEASURED = {  # what is read of the report of a run
     "seconds_per_step": Optional({"median": SECONDS}), "time": Optional(Each(AT_LEAST_0)), "bytes": Optional(Each(AT_LEAST_0)),
     "communication": Optional([{"calls": AT_LEAST_0, "bytes": AT_LEAST_0}]), "peak_memory": Optional(AT_LEAST_0),
     "flops_a_sample": Optional(AT_LEAST_0), "oversubscribed": Optional(TRUTH), "slots": Optional(WHOLE),
     "core": Optional({"reference_seconds": SECONDS, "reference_products_per_step": POSITIVE}),
-    "settings": Optional({"batch_size": Optional(WHOLE)}), "point": {"batch_size": Optional(WHOLE)},
+    "settings": Optional({"batch_size": Optional(WHOLE)}), "rank_bytes": Optional(AT_LEAST_0),
+    "test_accuracy": Optional(AT_LEAST_0), "final_loss": Optional(NUMBER),
+    "sweep": {"metric": Optional(METRIC), "baseline": Optional(TEXT)}, "point": {"batch_size": Optional(WHOLE)},
 }  # fmt: skip
 
 
@@ -48,6 +50,8 @@ class Row:
     not, or the other way round. predicted: seconds of the same point in a prediction; None where there is
     none, or several machines have one. is_predicted: whether the row itself is one; fits: whether it fits the memory of its
     machine.
+    metric, value: what the study looks at, and its Median, or mean: see `interval_of`. baseline, ratio: the series that it is
+    compared with, and a Median of the ratios to the runs of that with the same numbers.
     busy: runs that did not count, as others used the machine. failed: the reason why there is no time, or None.
     runs: the records that count.
     """
@@ -72,6 +76,10 @@ class Row:
     flops: float | None = None
     speedup: Median | None = None
     unlike: bool = False
+    metric: str = "seconds"
+    value: Median | None = None
+    baseline: str | None = None
+    ratio: Median | None = None
     predicted: float | None = None
     is_predicted: bool = False
     fits: bool = True
@@ -134,6 +142,7 @@ def rows(records):
             place = origin, key_alone(of_point[0], scaling)
             unlike = place in timed and all(map(is_busy, counting(groups[place]))) != is_busy_alone(row)
             found.append((origin, with_speedup(row, timed.get(place), unlike, of_prediction)))
+    found = with_ratios(found)
     wide = {(origin, row.network, row.scaling) for origin, row in found if row.ranks > 1}
     several = {(origin, row.curve) for origin, row in found if row.ranks > 1}
     found = told_apart([
@@ -197,9 +206,11 @@ def time_of(records):
 
 
 def counting(records):
-    """The records that count: those of runs that did not fail, beside nothing else if there are such."""
+    """The records that count: those of runs that did not fail, and where times are compared, beside nothing else if there are
+    such."""
     ran = [record for record in records if not record.get("failed")]
-    return [record for record in ran if not is_busy(record)] or ran
+    timed = [one for one in ran if metric_of(one) == "seconds" and one.get("seed") is None]
+    return [record for record in ran if not (is_busy(record) and record in timed)] or ran
 
 
 def point_of(record):
@@ -224,7 +235,9 @@ def row_of(curve, records, seconds):
     busy = sum(map(is_busy, records))
     settings, point = one.get("settings") or {}, one["point"]
     batch = settings.get("batch_size") or point.get("batch_size") or 1
-    flops = one.get("flops_a_sample")
+    flops, sweep = one.get("flops_a_sample"), one["sweep"]
+    metric = metric_of(one)
+    values = [value for run in runs if (value := value_of(run, metric)) is not None]
     return Row(
         curve.network, curve.series, curve.scaling, one["net"], one.get("dataset"), one["grid"], one["P"], batch, point,
         one["environment"], one.get("slots"), bool(one.get("oversubscribed")), seconds,
@@ -233,7 +246,31 @@ def row_of(curve, records, seconds):
         calls=middle(calls_of(run) for run in runs), memory=middle(run.get("peak_memory") for run in runs),
         flops=flops and flops * batch, is_predicted=bool(one.get("predicted")), fits=one.get("fits", True), busy=busy,
         failed=next((record["failed"] for record in records if record.get("failed")), None), runs=tuple(runs),
+        metric=metric, value=interval_of(values, metric) if values else None, baseline=sweep.get("baseline"),
     )  # fmt: skip
+
+
+def with_ratios(found):
+    """The same (Origin, Row) pairs, the Rows with their ratios to the baseline."""
+    of_series = {(origin, *place_of(row), row.series): row for origin, row in found}
+    rows = []
+    for origin, row in found:
+        base = of_series.get((origin, *place_of(row), row.baseline))
+        ratios = base and paired({run["repeat"]: value_of(run, row.metric) for run in row.runs},
+                                 {run["repeat"]: value_of(run, row.metric) for run in base.runs})  # fmt: skip
+        rows.append((origin, replace(row, ratio=median_of(ratios.values()) if ratios else None)))
+    return rows
+
+
+def place_of(row):
+    """What a Row has in common with those that it is compared with."""
+    return row.network, row.scaling, row.ranks
+
+
+def paired(values, others):
+    """{number of a run: ratio of its value to that of the other run with this number}, of those that both have."""
+    both = [number for number, value in values.items() if value is not None and others.get(number)]
+    return {number: values[number] / others[number] for number in both}
 
 
 def calls_of(run):

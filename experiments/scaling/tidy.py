@@ -10,9 +10,9 @@ import csv
 import io
 
 from gridgrad.experiments.scaling.busy import is_busy
-from gridgrad.experiments.scaling.order import seconds_of
+from gridgrad.experiments.scaling.order import metric_of, seconds_of, value_of
 from gridgrad.experiments.scaling.settings import OF_TRAIN
-from gridgrad.experiments.scaling.summary import PARTS, calls_of
+from gridgrad.experiments.scaling.summary import PARTS, calls_of, origin_of
 from gridgrad.parallel.job.run import printable
 
 VARIED = ("pipeline", "micro_batches", "protocol", "optimizer", "update", "shares", "threads", "hosts")
@@ -26,7 +26,7 @@ WHOLES = (
     "ranks", "batch_size_samples", "repeat", "peak_memory_bytes", "flops_a_sample", "steps", "seed", "micro_batches", "threads",
     "hosts", "cores",
 )  # fmt: skip
-TRUTHS = "predicted", "busy", "oversubscribed", "profile"
+TRUTHS = "predicted", "busy", "oversubscribed", "profile", "turns"
 
 
 def types(rows):
@@ -47,9 +47,30 @@ def types(rows):
 
 def table(records):
     """Rows, dicts with the same keys, of some records."""
-    others = others_of(records)
-    return [row_of(record, *curve) | {UNITS.get(name, name): cells[number] for name, cells in others.items()}
+    others, baselines = others_of(records), baselines_of(records)
+    return [row_of(record, *curve) | {"ratio_to_baseline": ratio_of(record, *curve, baselines)}
+            | {UNITS.get(name, name): cells[number] for name, cells in others.items()}
             for number, record in enumerate(records) for curve in record["curves"]]  # fmt: skip
+
+
+def baselines_of(records):
+    """{where and when a run was: the value of the baseline there} of the runs of a baseline."""
+    return {
+        place_of(record, network, scaling): value_of(record, metric_of(record))
+        for record in records for network, series, scaling in record["curves"]
+        if series == record["sweep"].get("baseline") and not record.get("failed")
+    }  # fmt: skip
+
+
+def ratio_of(record, network, series, scaling, baselines):
+    """The value of a run over that of the run of the baseline with its number; None where there is none."""
+    value, base = value_of(record, metric_of(record)), baselines.get(place_of(record, network, scaling))
+    return value / base if value is not None and base else None
+
+
+def place_of(record, network, scaling):
+    """What a run has in common with that of the baseline."""
+    return origin_of(record), network, scaling, record["P"], record["repeat"]
 
 
 def others_of(records):
@@ -82,8 +103,9 @@ def row_of(record, network, series, scaling):
         "peak_memory_bytes": record.get("peak_memory"), "flops_a_sample": record.get("flops_a_sample"),
         "others_cores": load.get("others"), "reference_product_s": core.get("reference_seconds"),
         "step_reference_products": core.get("reference_products_per_step"), "took_s": record.get("took"),
-        "final_loss": record.get("final_loss"),
+        "final_loss": record.get("final_loss"), "test_accuracy_percent": record.get("test_accuracy"),
         **{name: point.get(name) for name in (*OF_TRAIN, *VARIED) if name not in ("dataset", "data_dir", "batch_size")},
+        "seed": record.get("seed", point.get("seed")), "turns": bool(record.get("turns")),
         **{name: environment.get(name) for name in ("processor", "cores", "mpi", "blas", "host", "commit", "code")},
     }  # fmt: skip
 

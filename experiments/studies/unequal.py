@@ -2,7 +2,7 @@
 
     mpiexec -n 2 gridgrad study unequal --net cifar-cnn --grid batch=2 --handicap 1=2 --out results/unequal.json
 
-The ranks are made unequal by a handicap (`experiments/common/handicap.py`). In every round each of these takes some steps, one
+The ranks are made unequal by a handicap (`experiments/run_parts.py`). In every round each of these takes some steps, one
 after another:
 
 - `even`, `constant` and `function`: the network with shares by each of the rules of `parallel/choose/shares.py`;

@@ -35,13 +35,14 @@ def test_a_report_that_can_not_be_written_is_said_before_training_or_named_after
 
 
 def test_a_sweep_keeps_the_runs_that_it_could_write(tmp_path, monkeypatch):
-    def long_record(point, repeat, timeout):
+    def long_records(group, repeat, *_):
+        [point] = group
         known = {"net": point.settings["net"], "grid": point.settings["grid"], "P": 1, "point": point.settings}
         known |= {"repeat": repeat, "took": 1.0, "environment": environment.here(), "seconds_per_step": None}
-        return known | {"loss": [0.1] * (ROOM // 20)}
+        return [known | {"loss": [0.1] * (ROOM // 20)}]
 
     out = tmp_path / "sweep.jsonl"
-    monkeypatch.setattr(sweep, "record_of", long_record)
+    monkeypatch.setattr(sweep, "records_of", long_records)
     monkeypatch.setattr(sys, "argv", ["sweep", "--ranks", "1", "--nets", "mlp:8,relu", "--repeats", "9", "--out", str(out)])
     with files_end_at(ROOM), pytest.raises(NotWritten, match=f"^can not write {out}: File too large; make room"):
         sweep.main()

@@ -476,6 +476,6 @@ def test_each_run_of_the_sweeps_is_a_part(monkeypatch):
     assert len(set(names)) == len(names) == 1 + 2 * 5 * 3 * 3 + 2  # data sets, networks, points, repeats; scatters
     assert "airfoil, mlp:32,32,32,relu, batch=1,model=2, repeat 2" in names
     assert {part.name for part in short} < set(names) and len(short) == 1 + 5 * 3 * (3 + 1) + 2
-    monkeypatch.setattr(laugier2018, "record_of", lambda point, *_: {"failed": "no memory"})
+    monkeypatch.setattr(laugier2018, "records_of", lambda *_: [{"failed": "no memory"}])
     with pytest.raises(UserError, match="mlp:32,32,32,relu on batch=1,model=1: no memory"):
         usual[1].run()

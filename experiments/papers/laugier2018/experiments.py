@@ -28,7 +28,7 @@ from gridgrad.experiments.plots.figures import measured_on, save
 from gridgrad.experiments.scaling import records
 from gridgrad.experiments.scaling import settings as study_settings
 from gridgrad.experiments.scaling.order import seconds_of
-from gridgrad.experiments.scaling.runs import record_of
+from gridgrad.experiments.scaling.runs import records_of
 from gridgrad.experiments.scaling.study import Study
 from gridgrad.experiments.scaling.summary import rows as rows_of
 from gridgrad.experiments.studies import laugier2018_predicted as predictions
@@ -77,7 +77,7 @@ def to_measure(size, ranks, data_dir):
 
 def measured_run(study, point, repeat):
     """The record of one run of a point of a sweep; UserError if it fails, so that it is not kept."""
-    record = record_of(point, repeat, sweeps.TIMEOUT)
+    [record] = records_of((point,), repeat, sweeps.TIMEOUT)
     if record.get("failed"):
         raise UserError(f"{point}: {record['failed']}")
     return record | records.tags(study, point)

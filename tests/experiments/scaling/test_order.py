@@ -41,7 +41,7 @@ def test_busy_runs_do_not_count_and_are_repeated_a_limited_number_of_times():
 
 def test_all_points_run_once_before_any_is_repeated_and_in_another_order_each_time():
     done, order = [], []
-    for point in rounds(STUDY.points, STUDY, done):
+    for [point] in rounds(STUDY.groups, STUDY, done):
         order.append(point.key)
         done.append(made_up.record(STUDY, point, seconds=1.0))
     count = len(STUDY.points)
@@ -51,7 +51,7 @@ def test_all_points_run_once_before_any_is_repeated_and_in_another_order_each_ti
 
 def test_only_points_that_are_not_sure_are_repeated_beyond_the_least():
     done, rng, counts = [], random.Random(1), {}
-    for point in rounds(STUDY.points, STUDY, done):
+    for [point] in rounds(STUDY.groups, STUDY, done):
         seconds = rng.uniform(0.5, 1.5) if point.ranks == 4 else 1.0
         counts[point] = counts.get(point, 0) + 1
         done.append(made_up.record(STUDY, point, seconds=seconds))
@@ -60,6 +60,6 @@ def test_only_points_that_are_not_sure_are_repeated_beyond_the_least():
 
 
 def test_it_says_how_many_runs_are_left_at_least():
-    assert fewest_left(STUDY.points, STUDY, []) == 6 * len(STUDY.points)
-    assert fewest_left([POINT], STUDY, runs(1.0, 1.0)) == 4 and fewest_left([POINT], STUDY, runs(*[1.0] * 6)) == 0
-    assert fewest_left([POINT], STUDY, runs(1, 2, 3, 4, 5, 6)) == 1
+    assert fewest_left(STUDY.groups, STUDY, []) == 6 * len(STUDY.points)
+    assert fewest_left([(POINT,)], STUDY, runs(1.0, 1.0)) == 4 and fewest_left([(POINT,)], STUDY, runs(*[1.0] * 6)) == 0
+    assert fewest_left([(POINT,)], STUDY, runs(1, 2, 3, 4, 5, 6)) == 1

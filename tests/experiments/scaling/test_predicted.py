@@ -22,7 +22,7 @@ def test_only_what_the_cost_model_knows_is_predicted():
         assert 4 not in ranks_of(**unknown)
     for unknown in ({"reduction": "overlap"}, {"update": "sharded"}, {"hosts": 4}):  # a run on one rank has none of them
         assert ranks_of(**unknown) == [1]
-    for unknown in ({"reduce_dtype": "float16"}, {"reader": "scatter"}, {"rebalance": 10}, {"shares": "auto"},
+    for unknown in ({"reduce_dtype": "float16"}, {"reader": "scatter"}, {"rebalance": 10},
                     {"micro_batches": 2}, {"handicap": "0=2@5"}):  # fmt: skip
         assert ranks_of(**unknown) == [1], unknown
     for unknown in ({"device": "gpu"}, {"optimizer": "adam"}, {"l2": 0.1}, {"check_finite": True}, {"augment": "flip"}):
@@ -46,6 +46,14 @@ def test_a_handicap_makes_a_slower_rank():
     assert even["auto", None] < slowed["auto", None] < 3 * even["auto", None]
     assert steps(grids=["batch=4"], handicap="0=1") == steps(grids=["batch=4"])
     assert steps(grids=["stage=4"]) and not steps(grids=["stage=4"], handicap="0=2")
+
+
+@pytest.mark.parametrize("grid", ["batch=2,model=1", "batch=1,model=2"])
+def test_on_ranks_of_unequal_speed_shares_by_speed_are_predicted_to_be_faster_than_even_ones(grid):
+    given = {"ranks": [2], "grids": [grid], "handicap": "0=2", "shares": ["1,1", "auto"]}
+    even, by_speed = steps(**given).values()
+    assert 0.6 * even < by_speed < 0.8 * even
+    assert not steps(**given | {"grids": ["stage=2"]})
 
 
 def test_points_without_a_prediction_are_named_with_the_reason():

@@ -54,7 +54,11 @@ def made_up_runs(monkeypatch):
 
     done = Runs()
 
-    def record_of(point, repeat, timeout):
+    def records_of(group, repeat, timeout, seed, turns):
+        how = ({"turns": True} if turns else {}) | ({"seed": seed} if seed is not None else {})
+        return [record_of(point, repeat) | how for point in group]
+
+    def record_of(point, repeat):
         done.after(point)
         done.append(point)
         known = made_up.record(Study({}), point, repeat) | {"environment": environment.here(), "curves": [], "sweep": {}}
@@ -63,7 +67,7 @@ def made_up_runs(monkeypatch):
             {"failed": reason} if reason else known
         )
 
-    monkeypatch.setattr(sweep, "record_of", record_of)
+    monkeypatch.setattr(sweep, "records_of", records_of)
     return done
 
 
@@ -175,9 +179,9 @@ def test_measuring_anew_keeps_each_old_run_until_the_new_one_is_there(made_up_ru
 def test_a_sweep_that_is_started_again_measures_what_was_disturbed(made_up_runs, tmp_path, monkeypatch):
     study, out = Study({"ranks": [1, 2], "schemes": ["batch"]}), tmp_path / "s.jsonl"
     disturb = lambda record: record | ({"load": made_up.BUSY} if record["P"] == 2 else {})  # noqa: E731
-    quiet = sweep.record_of
+    quiet = sweep.records_of
     with monkeypatch.context() as patch:
-        patch.setattr(sweep, "record_of", lambda *arguments: disturb(quiet(*arguments)))
+        patch.setattr(sweep, "records_of", lambda *arguments: list(map(disturb, quiet(*arguments))))
         assert sweep.sweep(study, out) == (6 + 24, 6 + 24)
     assert sweep.sweep(study, out) == (6, 12)
     assert len(records.read(out)) == 12 and not any(one["load"] for one in records.read(out))
@@ -252,9 +256,9 @@ def test_a_part_is_every_nth_point(made_up_runs, tmp_path):
 
 def test_a_run_that_fails_or_takes_too_long_is_a_record_with_its_reason():
     study = Study({"nets": ["mlp:8,relu"], "ranks": [1], "batch_size": 10**6})
-    failed = runs.record_of(study.points[0], 3, 60)
+    failed = runs.records_of(study.points[:1], 3, 60)[0]
     assert "--batch-size 1000000 is larger than the data" in failed["failed"] and failed["repeat"] == 3
-    slow = runs.record_of(Study({"nets": ["mlp:8,relu"], "ranks": [1], "steps": 10**7}).points[0], 0, 3)
+    slow = runs.records_of(Study({"nets": ["mlp:8,relu"], "ranks": [1], "steps": 10**7}).points, 0, 3)[0]
     assert slow["failed"] == "took longer than --timeout 3 s and was ended"
     json.dumps([failed, slow])
 
