@@ -20,7 +20,6 @@ from gridgrad.experiments.common.scatter_readers import READERS
 from gridgrad.experiments.common.tables import table
 from gridgrad.experiments.parts.train_options import SHORT, add_options, parts_of
 from gridgrad.experiments.run_parts import Run
-from gridgrad.nn import LOSSES
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import ProcessGrid, evaluate, parse_grid, predict, use_device
 from gridgrad.parallel.checkpoint.saver import Signals
@@ -101,6 +100,7 @@ def training(args):
             train_setup.check_grid(sizes, serial)
         original, data = data, data.reshaped(serial.input_shape)
         train, held_out = train_setup.samples(args, data, original.sample_shape)
+        loss = train_setup.make_loss(args, data)
     if args.batch_size > len(train):
         raise UserError(f"--batch-size {args.batch_size} is larger than the data: {len(train)} training samples; give at most "
                         "as many")  # fmt: skip
@@ -121,7 +121,7 @@ def training(args):
     reader, test_batch = READERS[args.reader], train_setup.evaluation_batch(args, serial)
     own, test_reader = train_setup.held(protocol, train, args.seed), reader(net, data.test)
     parts = parts_of(args, signals, train_setup.handicap(args, comm), train, held_out, data, test_batch, (serial, balance))
-    run = Run(net, LOSSES[data.loss](), protocol, reader(net, own), steps, per_epoch, parts, grid, workers, say, warn)
+    run = Run(net, loss, protocol, reader(net, own), steps, per_epoch, parts, grid, workers, say, warn)
     run.settings = checkpoints.settings_of(args, net, original, len(train), steps, content)
     for line in train_setup.lines(args, data, train, held_out, run, balance):
         say(line)

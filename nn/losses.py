@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from gridgrad.nn.arguments import fraction
 from gridgrad.nn.context import Context
 from gridgrad.nn.device import Array, xp
 
@@ -33,6 +34,11 @@ class SoftmaxCrossEntropy(Loss):
 
     It takes outputs y of shape (n, classes) and labels of shape (n,), whole numbers in [0, classes).
 
+    Parameters
+    ----------
+    smoothing : float
+        In [0, 1): a label counts 1 - smoothing, and all classes share the rest evenly (Szegedy et al. 2016, section 7).
+
     Examples
     --------
     >>> import numpy as np
@@ -41,6 +47,9 @@ class SoftmaxCrossEntropy(Loss):
     >>> round(SoftmaxCrossEntropy().forward(y, labels, Context(batch_size=1)), 3)  # log 4
     1.386
     """
+
+    def __init__(self, smoothing: float = 0.0) -> None:
+        self.smoothing = fraction(smoothing, "SoftmaxCrossEntropy: smoothing")
 
     def forward(self, y: Array, target: Array, context: Context) -> float:
         kept = context[self]
@@ -53,12 +62,17 @@ class SoftmaxCrossEntropy(Loss):
         total = exponentials.sum(axis=1, keepdims=True)
         kept.probabilities = xp.divide(exponentials, total, out=exponentials)
         own = shifted[xp.arange(len(y)), target] - xp.log(total[:, 0])
+        if self.smoothing:
+            rest = shifted.mean(axis=1) - xp.log(total[:, 0])
+            own = own * own.dtype.type(1 - self.smoothing) + rest * own.dtype.type(self.smoothing)
         return -own.sum(dtype=np.float64).item() / context.minibatch_size
 
     def backward(self, context: Context) -> Array:
         kept = context[self]
         dy = kept.probabilities
-        dy[xp.arange(len(dy)), kept.labels] -= 1
+        if self.smoothing:
+            dy -= dy.dtype.type(self.smoothing / dy.shape[1])
+        dy[xp.arange(len(dy)), kept.labels] -= dy.dtype.type(1 - self.smoothing)
         return xp.multiply(dy, dy.dtype.type(1 / context.minibatch_size), out=dy)
 
 

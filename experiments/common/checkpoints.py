@@ -18,6 +18,7 @@ SAME = "dataset", "net", "batch_size", "seed", "dtype", "optimizer", "protocol",
 DERIVED = {"samples": "training samples", "sums": "sums of gradients by --reduction, which were"}
 FILES = "file", "x", "y", "test", "test_y"  # what the name of a table says of files; their content is compared
 NOTED = "lr", "momentum", "nesterov", "l1", "l2", "schedule", "patience", "pipeline", "micro_batches", "reduce_dtype"
+NOTED += "weight_decay", "clip_norm", "label_smoothing"
 
 
 def prepare(directory, resume):

@@ -17,7 +17,7 @@ from gridgrad.experiments.common import checkpoints
 from gridgrad.experiments.common.options import check_writable, shares_of, user_input
 from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.run_parts import Handicap
-from gridgrad.nn import OPTIMIZERS, network_summary
+from gridgrad.nn import LOSSES, OPTIMIZERS, SoftmaxCrossEntropy, network_summary
 from gridgrad.nn.device import NO_TF32
 from gridgrad.nn.files.whole_files import resolved
 from gridgrad.nn.optimizers import parse_schedule
@@ -41,6 +41,7 @@ SLOWDOWN = re.compile(r"([0-9]{1,9})=([0-9]{1,9}(\.[0-9]{1,9})?)(?:@([0-9]{1,9})
 DEFAULTS = {
     "sgd": {"lr": 0.02, "momentum": 0.9, "nesterov": False},
     "adam": {"lr": 0.001},
+    "adamw": {"lr": 0.001, "weight_decay": 0.01},
     "adagrad": {"lr": 0.01},
     "adadelta": {"lr": 1.0},
 }
@@ -72,7 +73,8 @@ def complete(args, ranks):
         if getattr(args, option) is None:
             setattr(args, option, defaults.get(option))
         elif option not in defaults:
-            raise ValueError(f"--{option} is no option of {args.optimizer}: leave it out, or use another --optimizer")
+            raise ValueError(f"--{option.replace('_', '-')} is no option of {args.optimizer}: leave it out, or use another "
+                             "--optimizer")  # fmt: skip
     if args.memory and "auto" not in (args.grid, args.plan):
         raise ValueError("--memory is for the planner: use it with --grid auto or --plan auto")
     if args.shares == "auto" and args.memory and args.grid != "auto":
@@ -125,6 +127,10 @@ def check_options(args, ranks):
         raise ValueError(f"--predictions {args.predictions}: the name of a NumPy file must end in .npy")
     if args.augment is not None:
         augment.parse(args.augment, args.seed)
+    if args.clip_norm and args.protocol.startswith(("server", "downpour")):
+        raise ValueError("--clip-norm needs all gradients of a step together, which servers never have: use another --protocol")
+    if args.clip_norm and args.pipeline and args.pipeline.startswith("async"):
+        raise ValueError("--clip-norm needs all gradients of a step together: use a synchronous --pipeline")
     if args.micro_batches and args.micro_batches > args.batch_size:
         raise ValueError(f"--micro-batches {args.micro_batches} are more than the {args.batch_size} samples of --batch-size: "
                          "name at most as many")  # fmt: skip
@@ -207,7 +213,14 @@ def make_optimizer(args, net, steps):
     """The optimizer that the completed options name. steps: of the whole run, for its schedule."""
     schedule = parse_schedule(args.schedule, args.lr, steps)
     own = {option: getattr(args, option) for option in DEFAULTS[args.optimizer] if option != "lr"}
-    return OPTIMIZERS[args.optimizer](net, schedule, l2=args.l2, l1=args.l1, **own)
+    return OPTIMIZERS[args.optimizer](net, schedule, l2=args.l2, l1=args.l1, clip_norm=args.clip_norm, **own)
+
+
+def make_loss(args, data):
+    """The loss that is minimised on a Dataset. ValueError for an option that it does not have."""
+    if args.label_smoothing is not None and data.loss != "cross-entropy":
+        raise ValueError(f"--label-smoothing is for classes, and {data.name} has values: leave it out")
+    return SoftmaxCrossEntropy(args.label_smoothing or 0.0) if data.loss == "cross-entropy" else LOSSES[data.loss]()
 
 
 def placement_spec(args, sizes):

@@ -88,6 +88,12 @@ def _training(group):
     add("--nesterov", action="store_true", default=None, help="use Nesterov's form of momentum (sgd only)")
     add("--l2", type=number(least=0), default=0.0, help="weight of the penalty l2/2 |p|^2 on the parameters p")
     add("--l1", type=number(least=0), default=0.0, help="weight of the penalty l1 |p| on the parameters p")
+    add("--weight-decay", type=number(least=0), help="how fast adamw shrinks parameters "
+        f"({train_setup.default_of('weight_decay')})")  # fmt: skip
+    add("--clip-norm", type=number(above=0), metavar="NORM", help="shorten the gradient of all parameters together to this "
+        "norm where it is longer")  # fmt: skip
+    add("--label-smoothing", type=number(least=0, below=1), metavar="SHARE", help="share of each label that counts for all "
+        "classes alike; validation and test are without it")  # fmt: skip
     add("--schedule", default="cosine", help=f"schedule of the learning rate: {SCHEDULES}")
     add("--patience", type=whole(1), metavar="N", help="stop after N epochs in which the validation loss does not improve, "
         "and go back to the best weights")  # fmt: skip

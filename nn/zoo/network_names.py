@@ -23,7 +23,7 @@ from math import prod
 
 import numpy as np
 
-from gridgrad.nn.layers.activations import Dropout, LeakyReLU, ReLU, Sigmoid, Tanh
+from gridgrad.nn.layers.activations import GELU, Dropout, LeakyReLU, ReLU, Sigmoid, Tanh
 from gridgrad.nn.layers.branches import Concat, Flatten, Residual
 from gridgrad.nn.layers.conv import Conv2d
 from gridgrad.nn.layers.linear import Linear
@@ -189,7 +189,7 @@ FLAT = "mlp2", "mlp3"  # those that take features instead of images
 
 # ----- the network that a text describes
 
-ACTIVATIONS = {"relu": ReLU, "leakyrelu": LeakyReLU, "tanh": Tanh, "sigmoid": Sigmoid}
+ACTIVATIONS = {"relu": ReLU, "leakyrelu": LeakyReLU, "tanh": Tanh, "sigmoid": Sigmoid, "gelu": GELU}
 MLP = f"mlp:WIDTH,WIDTH,..,ACTIVATION[,dropout=P], such as mlp:512,512,relu; activations: {', '.join(ACTIVATIONS)}"
 PRUNED = "pruned:"
 MOST_WIDTH, MOST_LAYERS, MOST_PIXELS = 1 << 22, 1000, 1 << 28  # of a layer; of a network; of an image, with its channels

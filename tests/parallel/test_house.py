@@ -40,24 +40,17 @@ MAY_IMPORT = {  # package: (a package or a module that its files may import, ..)
 
 MAY_IMPORT_PROGRAMS = {  # module: (programs that it may import, ..)
     # these start the programs, or call them in turn
-    "experiments.bench": ("benchmarks.bench_conv", "benchmarks.bench_sums"),
-    "experiments.papers.laugier2018.experiments": ("studies.laugier2018_predicted", "sweep"),
-    # this measures the step that another benchmark times
-    "experiments.benchmarks.peak_memory": ("benchmarks.bench_serial", "benchmarks.torch_peer"),
-    # in these PyTorch runs in the same process; in a job of several ranks it is a program of its own
-    "experiments.benchmarks.bench_conv": ("benchmarks.torch_peer",),
-    "experiments.benchmarks.bench_limits": ("benchmarks.torch_peer",),
-    "experiments.benchmarks.bench_serial": ("benchmarks.torch_peer",),
+    "experiments.papers.laugier2018.experiments": ("papers.laugier2018.predicted", "sweep"),
+    "experiments.scaling.turns": ("train",),
+    # in this PyTorch runs in the same process; in a job of several ranks it is a program of its own
+    "experiments.benchmarks.serial": ("benchmarks.torch_peer",),
     # these evaluate what another program measures or predicts
-    "experiments.plots.predictions": ("studies.predictions",),
-    "experiments.studies.simulators.measured": ("studies.predictions",),
-    "experiments.studies.thresholds": ("studies.laugier2018_predicted",),
     # this counts the words of the programs that the study compares
     "experiments.papers.grabaskas2018.usability": ("studies.usability.__main__",),
     # this starts the caretaker of a job, and cleans up as it does
     "experiments.launching.start_ranks": ("launching.leftovers",),
     # this times the two kinds of steps of another program
-    "experiments.papers.marques2016.epoch_job": ("studies.autoencoder.two_steps",),
+    "experiments.papers.marques2016.epoch_job": ("studies.autoencoder",),
 }
 
 
