@@ -1,11 +1,11 @@
 # make speedup    set up the virtual environment, run the strong-scaling sweep, draw results/speedup.png
-# make test       set up the virtual environment, run the quick tests, on 1 to 4 ranks: some minutes
+# make test       set up the virtual environment, run the quick tests, on 1 to 4 ranks: about 3 minutes on two cores
 # make test-all   all tests, also the long ones, on 1 to 8 ranks and on whole data sets: an hour and a half on two cores
 # make test-part  every sixth of the tests that make test leaves out, from the one of this number on: PART=0
 # make test-mpi, make test-others   those that depend on the MPI library, and those that do not
 # make check      is this machine set up to run jobs of several ranks?  RANKS=2
 # make reproduce  the five papers in less than 15 minutes, all numbers on one page: results/reproduce/index.html;
-#                 PAPER=laugier2018 for one of them in the size of its kept results, REPRODUCE=--long for all in hours, and any
+#                 PAPER=laugier2018 for one of them in the size of its kept results, REPRODUCE=--full for all in hours, and any
 #                 options of the program
 # make bench      compare with PyTorch (installs it into the virtual environment) and PyDTNN (into .venv-pydtnn) in 15 minutes;
 #                 BENCH="--quick --out FOLDER" for 3 minutes, and any other options of gridgrad bench

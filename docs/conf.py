@@ -18,7 +18,15 @@ copyright = "the gridgrad developers, BSD-3-Clause"
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode", "api_pages", "plain_docstrings"]
 root_doc = "docs/index"
-include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/**.md", "docs/api/generated/**", "results/**.md"]
+include_patterns = [
+    "README.md",
+    "experiments/help.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "docs/**.md",
+    "docs/api/generated/**",
+    "results/**.md",
+]
 exclude_patterns = [".*", "docs/_build", "docs/_templates", "**/__pycache__"]
 templates_path = ["_templates"]
 nitpicky = True
@@ -32,7 +40,7 @@ autodoc_preserve_defaults = True
 python_maximum_signature_line_length = 100  # characters, above which each parameter has a line of its own
 autodoc_default_options = {"members": True}
 # Of what the code imports, only NumPy is needed to build the documents: no MPI library, no HDF5.
-absent = "greenlet h5py matplotlib mpi4py mtkahypar PIL platformdirs pooch psutil scipy threadpoolctl tqdm"
+absent = "greenlet h5py matplotlib mpi4py mtkahypar pandas PIL platformdirs pooch psutil scipy shtab threadpoolctl tomli_w tqdm"
 autodoc_mock_imports = absent.split(" ")
 
 nitpick_ignore_regex = [("py:class", r"(collections|mpi4py|numpy|os|pathlib|typing)\..*")]  # types that are not ours

@@ -6,7 +6,7 @@ import sys
 from gridgrad.startup import listen, said_of, speaks
 
 _WORDS = sys.orig_argv
-_RUN = _WORDS[_WORDS.index("-m") + 1] if "-m" in _WORDS[:-1] else ""  # of python -m experiments.train, in the sources' folder
+_RUN = _WORDS[_WORDS.index("-m") + 1] if "-m" in _WORDS[:-1] else ""  # of python -m gridgrad.experiments.train
 if _RUN.startswith(f"{__name__}."):
     listen()
 
@@ -38,17 +38,3 @@ def _end_job(kind, value, traceback):
 # A script of a user's that imports something from here has its own hook, or the one of `parallel/job/run.py`.
 if _RUN == "gridgrad" or _RUN.startswith(f"{__name__}.") or os.path.basename(sys.argv[0]) == "gridgrad":
     sys.excepthook = _end_job
-
-
-def _say_new_name():
-    """End `python -m experiments.NAME` with a line where the program of this name has moved."""
-    from gridgrad.experiments.common.programs import renamed
-
-    name = _RUN.removeprefix("experiments.")
-    if (new := renamed(name)) is not None:
-        print(f"python -m experiments.{name} is now `gridgrad {new}`", file=sys.stderr)
-        sys.exit(2)
-
-
-if __name__ == "experiments":
-    _say_new_name()

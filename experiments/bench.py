@@ -3,15 +3,8 @@
     make bench
     make bench BENCH=--quick
 
-| in `experiments/benchmarks/` | what                                                                                    |
-|------------------------------|-----------------------------------------------------------------------------------------|
-| `bench_limits.py`            | the BLAS of both sides, and how fast products and copies can be here                    |
-| `bench_serial.py`            | serial training steps and inference against PyTorch eager, one thread each              |
-| `bench_conv.py`              | single convolutions, forward and backward, against PyTorch's, one thread each           |
-| `bench_ranks.py`             | 2 ranks of one thread against one, and against DistributedDataParallel with gloo        |
-| `bench_sums.py`              | sums in shared memory against the MPI library's all-reduce and the limit of memory      |
-| `bench_pydtnn.py`            | serial training steps against PyDTNN's, where its environment is                        |
-| `peak_memory.py`             | the memory of training steps against that of PyTorch's, for every network of the zoo    |
+Processes of one thread are `benchmarks/serial.py`, jobs of ranks `benchmarks/ranks.py`; the others' side is in
+`torch_peer.py` and `pydtnn_peer.py`.
 
 Every figure of time is a ratio of two times that were measured alternately: the median over the rounds, and their spread. In
 serial comparisons it is the time that the processor worked, since there is one thread, and the time that passed beside it.
@@ -25,26 +18,22 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from gridgrad.experiments.benchmarks import bench_pydtnn
-from gridgrad.experiments.benchmarks.bench_conv import SHAPES
-from gridgrad.experiments.benchmarks.bench_pydtnn import pydtnn_ratios
-from gridgrad.experiments.benchmarks.bench_ranks import TWO_RANKS, two_rank_ratios
-from gridgrad.experiments.benchmarks.bench_ranks import options as case_options
-from gridgrad.experiments.benchmarks.bench_sums import CASES
-from gridgrad.experiments.benchmarks.bench_table import median_of, row, table
-from gridgrad.experiments.benchmarks.cases import MEMORY, SERIAL
+import numpy as np
+
+from gridgrad.experiments.benchmarks.cases import MEMORY, PYDTNN, SERIAL, SHAPES, SUMS, TWO_RANKS
+from gridgrad.experiments.benchmarks.report import median_of, row, table
 from gridgrad.experiments.benchmarks.rounds import (
-    SharedTime,
+    AGAIN,
+    OutOfTime,
     add_comparison,
-    comparison_options,
     in_minutes,
+    quiet_rounds,
     seconds_until,
     selected,
+    shares,
 )
 from gridgrad.experiments.common import report
 from gridgrad.experiments.common.jobs import printed_json
@@ -52,35 +41,22 @@ from gridgrad.experiments.common.options import Parser, check_writable, user_inp
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.tables import terminal
 from gridgrad.experiments.launching.start_ranks import mpiexec, slots
-from gridgrad.parallel.job.run import UserError, run_launcher
+from gridgrad.parallel.job.run import UserError, one_line, run_launcher
 
 RETAINED = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 33)}
 SERIAL_MEDIAN_BOUND = 0.8  # of the median of all networks, with PyTorch as its users run it
-CONV_BOUND, CONV_MEDIAN_BOUND = 1.3, 1.0  # bounds for each shape and for the median of all shapes
-SUM_BOUND, LIMIT_BOUND = 0.5, 2.0  # bounds for sums in shared memory
+CONV_BOUND, CONV_MEDIAN_BOUND = 1.3, 1.0  # for each shape and for the median of all shapes
+SUM_BOUND, LIMIT_BOUND = 0.5, 2.0  # of sums in shared memory over the MPI library's, and over the limit
 STEPS = 10  # that a job times in a round
+CALM = 0.92  # a rank whose core is below this share of the highest rate must have shared it: see `benchmarks/ranks.py`
 TOLD = 0.9  # the part of its time that a program is told: it is ended at the end of the whole
 QUICK_ROUNDS, QUICK_MINUTES = 3, 3.0
+PYTHON = Path(".venv-pydtnn/bin/python")  # that `make peers` sets up: PyDTNN needs Python 3.13 and is under the GPL
 
 
-@dataclass
-class BenchPart:
-    """A part of the run. cases: what it compares. weight: its share of the time, in minutes of a whole run.
-
-    measure: a function of the options and of the moment when it has to end, which returns rows of the table named `table`.
-    """
-
-    name: str
-    cases: list
-    weight: float
-    measure: Callable
-    table: str = "ratios"
-
-
-def serial_rows(args, end):
-    cases, clock = selected(SERIAL, args), SharedTime(end, [2, 3])  # at its best PyTorch runs in two layouts
-    usual = measured("bench_serial", args, clock.share())
-    best = measured("bench_serial", args, clock.share(), "--best", env=RETAINED)
+def serial_rows(args, cases, end):
+    usual_end, best_end = shares(end, [2, 3])  # at its best PyTorch runs in two layouts
+    usual, best = printed(args, "steps", usual_end), printed(args, "best", best_end, RETAINED)
     rows = {f"serial / PyTorch: {case.name}": row(usual.get(case.name), case.bound) for case in cases}
     rows |= {f"serial / PyTorch at its best: {case.name}": row(best.get(case.name), case.best_bound) for case in cases}
     if cases == SERIAL:
@@ -89,33 +65,64 @@ def serial_rows(args, end):
     return rows
 
 
-def conv_rows(args, end):
-    cases, found = selected(SHAPES, args), measured("bench_conv", args, end, env=RETAINED)
+def conv_rows(args, cases, end):
+    found = printed(args, "convolutions", end, RETAINED)
     rows = {f"convolution / PyTorch at its best: {case.name}": row(found.get(case.name), CONV_BOUND) for case in cases}
     if cases == SHAPES:
         rows["convolutions: median of the shapes"] = row(median_of(found, cases), CONV_MEDIAN_BOUND)
     return rows
 
 
-def rank_rows(args, end):
-    rows, cases = {}, selected(TWO_RANKS, args)
-    clock = SharedTime(end, [1] * len(cases))
-    for case in cases:
-        ratios, marks, dropped = two_rank_ratios(case, args.rounds, STEPS, clock.share())
-        note = {"dropped": dropped} if dropped else {}
-        rows[f"2 ranks / 1 rank: {case.name}"] = row({"wall": ratios["1 rank"]} | marks, case.bound) | note
-        rows[f"2 ranks / 2 ranks with nothing to say: {case.name}"] = row({"wall": ratios["apart"]} | marks, None)
-        rows[f"2 ranks / PyTorch DDP gloo on 2: {case.name}"] = row({"wall": ratios["DDP"]} | marks, case.best_bound)
+def rank_rows(args, cases, end):
+    rows = {}
+    for case, case_end in zip(cases, shares(end, [1] * len(cases))):
+        found = two_rank_ratios(case, args.rounds, STEPS, case_end)
+        about = found.pop("about")
+        for (name, ratios), bound in zip(found.items(), (case.bound, None, case.best_bound)):
+            rows[f"2 ranks / {name}: {case.name}"] = row({"wall": ratios} | about, bound)
+            about = about | {"dropped": 0}  # said once
     return rows
 
 
-def sum_rows(args, end):
-    program = [*as_module("benchmarks.bench_sums"), "--rounds", str(args.rounds)]
-    finished = mpiexec(2, program, timeout=seconds_until(end))
-    if finished.status is None:  # a busy machine: the other comparisons are still worth their time
-        found = {case.name: {} for case in CASES}
-    else:
-        found = printed_json(finished, "bench_sums")
+def two_rank_ratios(case, rounds, steps, end):
+    """{what: ratios of time of our 2 ranks to it, a round each; "about": marks}.
+
+    "2 ranks with nothing to say" train with half of the batch each: what these two cores can do. Rounds in which a core was
+    slower, for what no counter here shows, are made again as well, up to three times `rounds` in all; if there are still too
+    few, the fastest ones count.
+    """
+    sides = {
+        "1 rank": partial(job, 1, "ranks", case, steps, end),
+        "2 ranks with nothing to say": partial(job, 2, "ranks", case, steps, end, "--apart"),
+        "PyTorch DDP gloo on 2": partial(job, 2, "torch_peer", case, steps, end),  # mpiexec only places the two processes
+    }
+    trials = [partial(job, 2, "ranks", case, steps, end), *sides.values()]
+    core = lambda turn: np.nanmax(turn[:, 2])  # noqa: E731 # seconds on the slowest core
+    calm = lambda turns: sum(CALM * core(turn) <= min(map(core, turns)) for turn in turns)  # noqa: E731
+    quiet, marks = quiet_rounds(trials, rounds, 3 * rounds, end, calm=calm)
+    kept = sorted(quiet, key=core)[:rounds]
+    ratios = {name: [float(turn[0, 1] / turn[i, 1]) for turn in kept] for i, name in enumerate(sides, 1)}
+    return ratios | {"about": marks | {"dropped": len(quiet) - len(kept)}}
+
+
+def job(ranks, program, case, steps, end, *more):
+    """[CPU seconds, seconds, core seconds] of a step in a job of `ranks.py`, or of `torch_peer.py`, which prints seconds alone.
+
+    OutOfTime if it has not ended by the moment `end`.
+    """
+    what = ["steps"] if program == "ranks" else []
+    words = [*as_module(f"benchmarks.{program}"), *what, "--case", case.name, "--times", str(steps), *more]
+    finished = mpiexec(ranks, words, timeout=seconds_until(end))
+    if finished.status is None:
+        raise OutOfTime(f"{program} on {case.name} has not ended in the time: try again when the machine is not busy")
+    found = printed_json(finished, f"{program} on {case.name}")
+    return [found.get(name, np.nan) for name in ("cpu_seconds", "seconds", "core")]
+
+
+def sum_rows(args, cases, end):
+    finished = mpiexec(2, [*as_module("benchmarks.ranks"), "sums", "--times", str(args.rounds)], timeout=seconds_until(end))
+    # on a busy machine it may not end in its time: the other comparisons are still worth theirs
+    found = {case.name: {} for case in cases} if finished.status is None else printed_json(finished, "ranks sums")
     others = {"the MPI library's": ("mpi", SUM_BOUND), "adding and copying": ("limit", LIMIT_BOUND)}
     return {
         f"{name} / {other}": row(ratios | {"wall": ratios.get(entry)}, bound)
@@ -124,52 +131,76 @@ def sum_rows(args, end):
     }
 
 
-def pydtnn_rows(args, end, python):
-    rows, cases = {}, selected(bench_pydtnn.CASES, args)
-    clock = SharedTime(end, [1] * len(cases))
-    for case in cases:
-        ratios = pydtnn_ratios(case, python, args.rounds, STEPS, clock.share())
-        rows[f"serial / PyDTNN: {case.name}"] = row(ratios, case.bound)
+def pydtnn_rows(args, cases, end, python):
+    rows = {}
+    for case, case_end in zip(cases, shares(end, [1] * len(cases))):
+        rows[f"serial / PyDTNN: {case.name}"] = row(pydtnn_ratios(case, python, args.rounds, STEPS, case_end), case.bound)
     return rows
 
 
-def memory_rows(args, end):
-    rows, cases = {}, selected(MEMORY, args)
-    clock = SharedTime(end, [4 if case.large else 1 for case in cases])
-    for case in cases:
-        case_end = clock.share()
-        rows[case.name] = {"bound": case.bound}
-        for side, more in (("ours", []), ("peer", ["--peer"])):
-            for found in printed("peak_memory", [*case_options(case), *more], case_end):
-                rows[case.name][side] = found["bytes"]
+def pydtnn_ratios(case, python, rounds, steps, end):
+    """{"cpu", "wall": the time of our step over that of PyDTNN's, round by round} and marks; each in a process of its own."""
+    peer = ["-P", Path(__file__).parent / "benchmarks/pydtnn_peer.py", "--net", case.net, "--batch-size", case.batch_size]
+
+    def theirs():
+        found = json.loads(by_pydtnn(python, seconds_until(end), *peer, "--steps", steps).splitlines()[-1])
+        return [found["cpu_seconds"], found["seconds"]]
+
+    ours = lambda: job(1, "ranks", case, steps, end)[:2]  # noqa: E731
+    turns, marks = quiet_rounds([ours, theirs], rounds, AGAIN * rounds, end)
+    return {name: [float(turn[0, i] / turn[1, i]) for turn in turns] for i, name in enumerate(("cpu", "wall"))} | marks
+
+
+def pydtnn_version(python):
+    """The version of PyDTNN that an interpreter has; UserError if it has none."""
+    # The import is tried as well: without an MPI library PyDTNN 3.11 is there but does not load.
+    words = "import pydtnn.model, importlib.metadata as m; print(m.version('pydtnn'))"
+    return by_pydtnn(python, 60, "-c", words).splitlines()[-1]
+
+
+def by_pydtnn(python, seconds, *arguments):
+    """What a run of PyDTNN's interpreter prints. Raises OutOfTime if it has not ended after so many seconds."""
+    advice = f"PyDTNN does not run in {python}, see `make peers`"
+    try:
+        finished = subprocess.run([str(python), *map(str, arguments)], capture_output=True, text=True, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        raise OutOfTime(f"PyDTNN has not ended in {seconds:.0f} s: try again when the machine is not busy") from None
+    except OSError as error:
+        raise UserError(f"{advice}: {one_line(error)}") from None
+    if finished.returncode:
+        raise UserError(f"{advice}: {(finished.stderr.strip().splitlines() or ['it said nothing'])[-1]}")
+    return finished.stdout
+
+
+def memory_rows(args, cases, end):
+    rows = {}
+    for case, case_end in zip(cases, shares(end, [4 if case.large else 1 for case in cases])):
+        sides = {"ours": "memory", "peer": "peer-memory"}
+        found = {side: printed(args, what, case_end, only=case.name).get(case.name) for side, what in sides.items()}
+        rows[case.name] = {"bound": case.bound} | {side: size for side, size in found.items() if size is not None}
     return rows
 
 
-def measured(program, args, end, *more, env=None):
-    """{name: ratios} of the comparisons that a program has made by the moment `end`, with these of our options and `more`."""
+def printed(args, what, end, env=None, only=None):
+    """{case: what `serial.py` has found by the moment `end`}, run in a process of its own, which is killed then."""
     minutes = TOLD * max(0.0, end - time.monotonic()) / 60
-    lines = printed(program, [*comparison_options(args, minutes), *more], end, env)
-    return {name: ratios for line in lines for name, ratios in line.items()}
-
-
-def printed(program, options, end, env=None):
-    """The lines of JSON that a program prints, run in a process of its own: those until the moment `end`, when it is killed."""
-    command = [sys.executable, *as_module(f"benchmarks.{program}"), *options]
+    words = ["--rounds", args.rounds, "--only", args.only if only is None else only, "--minutes", minutes]
+    command = [sys.executable, *as_module("benchmarks.serial"), what, *map(str, words), *(["--quick"] if args.quick else [])]
     try:
         finished = subprocess.run(command, env=os.environ | (env or {}), stdout=subprocess.PIPE, timeout=seconds_until(end))
         if finished.returncode:
-            raise UserError(f"{program} failed, see above")
+            raise UserError(f"{what} failed, see above")
         output = finished.stdout
     except subprocess.TimeoutExpired as expired:
         output = expired.stdout or b""
-    return [json.loads(line) for line in output.split(b"\n")[:-1]]
+    return {name: found for line in output.split(b"\n")[:-1] for name, found in json.loads(line).items()}
 
 
 def options():
     parser = Parser(prog="bench", description="Compare training steps with PyTorch's and PyDTNN's.")
     add_comparison(parser)
     parser.add_argument("--out", default="results", metavar="DIR", help="folder for bench.json and bench.md")
-    python = f"interpreter that has PyDTNN; default: {bench_pydtnn.PYTHON} if it is there, else PyDTNN is skipped"
+    python = f"interpreter that has PyDTNN; default: {PYTHON} if it is there, else PyDTNN is skipped"
     parser.add_argument("--pydtnn", metavar="PATH", help=python)
     return parser
 
@@ -188,35 +219,35 @@ def main():
         import torch
     except ImportError:
         raise UserError("PyTorch is not installed here: run `make bench`, which installs it") from None
-    python = args.pydtnn or (bench_pydtnn.PYTHON if bench_pydtnn.PYTHON.exists() else None)
-    parts = [
-        BenchPart("serial", SERIAL, 7.5, serial_rows),
-        BenchPart("conv", SHAPES, 2.5, conv_rows),
-        BenchPart("rank", TWO_RANKS, 4.0, rank_rows),
-        BenchPart("sum", CASES, 0.3, sum_rows),
-        BenchPart("pydtnn", bench_pydtnn.CASES if python else [], 1.0, partial(pydtnn_rows, python=python)),
-        BenchPart("memory", MEMORY, 1.2, memory_rows, "memory"),
+    python = args.pydtnn or (PYTHON if PYTHON.exists() else None)
+    parts = [  # the name, what is compared, its share of the time in minutes of a whole run, and what measures it
+        ("serial", SERIAL, 7.5, serial_rows),
+        ("conv", SHAPES, 2.5, conv_rows),
+        ("rank", TWO_RANKS, 4.0, rank_rows),
+        ("sum", SUMS, 0.3, sum_rows),
+        ("pydtnn", PYDTNN if python else [], 1.0, partial(pydtnn_rows, python=python)),
+        ("memory", MEMORY, 1.2, memory_rows),
     ]
-    cases = [case for part in parts for case in part.cases]
-    names = {case.name for case in selected(cases, args)}
+    cases = [case for _, of_part, *_ in parts for case in of_part]
+    chosen = selected(cases, args)
     results = {
         "versions": report.versions(),
         "torch": torch.__version__,
-        "pydtnn": bench_pydtnn.version(python) if python else None,
+        "pydtnn": pydtnn_version(python) if python else None,
         "slots": slots(),
         "busy_cores": report.busy_cores(),
         "rounds": args.rounds,
         "left_out": sorted({case.name for case in cases if args.quick and case.large and args.only in case.name}),
-        "limits": next(iter(printed("bench_limits", [], end)), None),
+        "limits": printed(args, "limits", end) or None,
         "ratios": {},
         "memory": {},
     }
-    parts = [part for part in parts if any(case.name in names for case in part.cases)]
-    clock = SharedTime(end, [part.weight for part in parts])
-    for number, part in enumerate(parts, 1):
+    parts = [(name, found, *rest) for name, of_part, *rest in parts if (found := [case for case in of_part if case in chosen])]
+    ends = shares(end, [weight for *_, weight, _ in parts])
+    for number, ((name, of_part, _, measure), part_end) in enumerate(zip(parts, ends), 1):
         left = max(0.0, end - time.monotonic()) / 60
-        print(f"part {number} of {len(parts)}, {part.name}: {left:.1f} minutes are left", file=sys.stderr, flush=True)
-        results[part.table] |= part.measure(args, clock.share())
+        print(f"part {number} of {len(parts)}, {name}: {left:.1f} minutes are left", file=sys.stderr, flush=True)
+        results["memory" if name == "memory" else "ratios"] |= measure(args, of_part, part_end)
     report.write_json(Path(args.out) / "bench.json", results)
     text = table(results)
     report.write_text(Path(args.out) / "bench.md", text)

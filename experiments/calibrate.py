@@ -3,16 +3,10 @@
     mpiexec -n 2 gridgrad calibrate --out machine.json
 
 Run it on as many ranks as you will train on, placed on cores and nodes in the same way, because ranks share caches, memory and
-the network. Without --out the file is written where `--grid auto` and `parallelize(net)` look for the machine they run on, in
-place of the quick probe that they make where there is none. `parallel/prediction/machine.py` describes the file. Where the
-processor's table of kernels was measured quickly, it is measured thoroughly first.
-
-`--minutes` limits the time. Sizes that could not be measured in it are extrapolated from the nearest measured sizes; the time
-of an operation that was not measured at all follows from the flops and the bandwidth of the machine. The output says if that
-was so, and how much the time of the same training step varied.
-
-A machine on which others compute is not measured: the program ends with an error if it finds that out before or afterwards
-(`experiments/common/machine_load.py`), and writes nothing, unless `--busy` says that it should. The file says how busy it was.
+the network. Without --out the file is written where `--grid auto` and `parallelize(net)` look for the machine they run on.
+Sizes for which --minutes are too few are extrapolated from the nearest measured ones, and operations that were not measured at
+all follow from the flops and the bandwidth of the machine; the output says so, and how much the time of a step varied. On a
+machine on which others compute nothing is written (`experiments/common/machine_load.py`), unless --busy says that it should.
 """
 
 import time
@@ -59,11 +53,8 @@ def whole(comm, limit):
     described = machine.checked(content)
     passes = measure.measured_steps(NormalisedTimer(comm, described.core["calm"]), shown("calibrate: training steps"), limit)
     content["core"] |= measure.fitted(passes, described, comm.size)
-    if len(passes) == 1:
-        words = "there was no time to measure how much training steps vary"
-    else:
-        words = in_words([spread(times) for times in passes.T])
-    content["source"] += f"; {words}"
+    untold = "there was no time to measure how much training steps vary"
+    content["source"] += f"; {in_words([spread(times) for times in passes.T]) if len(passes) > 1 else untold}"
     return content
 
 

@@ -1,10 +1,15 @@
 """Check whether this machine is set up to run jobs of several ranks: prints what it finds, and one line for each problem.
 
-mpiexec -n 4 gridgrad check
+    mpiexec -n 4 gridgrad check
+
+Slurm and mpiexec bind ranks to cores, or leave them free to move. A launcher that binds two ranks to the same core, or a rank
+with four BLAS threads to one core, makes steps many times slower without any error.
 """
 
 import os
 import time
+from dataclasses import dataclass
+from pathlib import Path
 
 import mpi4py
 import numpy as np
@@ -15,16 +20,16 @@ from gridgrad.experiments.common.machine_load import load_of_job, seen_asleep
 from gridgrad.experiments.common.options import Parser, whole
 from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.launching.start_ranks import cores
-from gridgrad.experiments.parts import check_binding
-from gridgrad.parallel.job.run import UserError, check_size, library_name, promised_ranks, run
+from gridgrad.parallel.job.run import UserError, check_size, in_short, library_name, promised_ranks, run
 
 RING_BYTES = 1 << 20
 THREAD_LEVELS = {
-    MPI.THREAD_SINGLE: "single",
-    MPI.THREAD_FUNNELED: "funneled",
-    MPI.THREAD_SERIALIZED: "serialized",
+    MPI.THREAD_SINGLE: "single", MPI.THREAD_FUNNELED: "funneled", MPI.THREAD_SERIALIZED: "serialized",
     MPI.THREAD_MULTIPLE: "multiple",
-}
+}  # fmt: skip
+SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+SHOWN = 8  # ranks of a node whose cores are printed one by one
+BIND = "srun --cpu-bind=cores, mpiexec -bind-to core (MPICH) or mpiexec --bind-to core (Open MPI)"
 
 
 def ring(comm):
@@ -79,42 +84,112 @@ def problems(asked, found, nodes, environ=os.environ):
     elif asked is not None and asked != found:
         wrong.append(f"{asked} ranks were asked for but {found} started")
     for host, (ranks, core_of) in nodes.items():
-        wrong += check_binding.problems(host, ranks, core_of)
+        wrong += binding_problems(host, ranks, core_of)
     return wrong
+
+
+@dataclass(frozen=True)
+class BoundRank:
+    rank: int
+    cores: frozenset  # that it may use
+    threads: int  # of BLAS
+    asked: int | None = None  # threads, by OMP_NUM_THREADS
+
+
+def physical(cores, siblings=SIBLINGS):
+    """{logical core: the first of those that are threads of the same physical core}; itself where the system does not say."""
+    found = {}
+    for core in cores:
+        path = Path(siblings.format(core))
+        text = path.read_text() if path.exists() else ""
+        found[core] = int(text.replace("-", ",").split(",")[0]) if text.strip() else core
+    return found
+
+
+def binding(ranks):
+    """Where the ranks of one node may run, and with how many threads, as lines of text. ranks: BoundRank."""
+    everywhere = frozenset().union(*(rank.cores for rank in ranks))
+    if len(ranks) > 1 and all(rank.cores == everywhere for rank in ranks):
+        return [f"ranks {in_short(r.rank for r in ranks)} are not bound: each may use cores {in_short(everywhere)}"]
+    found = [f"rank {rank.rank}: cores {in_short(rank.cores)}, BLAS threads: {rank.threads}" for rank in ranks[:SHOWN]]
+    return found + [f".. and {len(ranks) - SHOWN} more ranks"] * (len(ranks) > SHOWN)
+
+
+def binding_problems(host, ranks, core_of):
+    """Yield what is wrong with the ranks of one node, the worst first. core_of: the node's {core: its physical core}.
+
+    Ranks that are not bound are no problem as long as all their threads have cores. Nor are more ranks than cores, which are
+    a way to try grids, as long as each rank has one thread.
+    """
+    most = max(rank.threads for rank in ranks)
+    if most > 1 and sum(rank.threads for rank in ranks) > len(core_of):
+        yield (f"{len(ranks)} ranks x {most} BLAS threads on the {len(core_of)} cores of {host}: BLAS threads spin, and steps "
+               "become many times slower; set OMP_NUM_THREADS=1")  # fmt: skip
+        return
+    if starved := next((rank for rank in ranks if (rank.asked or 1) > len(rank.cores)), None):
+        asked, own = starved.asked, len(starved.cores)
+        yield (f"rank {starved.rank} on {host} has OMP_NUM_THREADS={asked} but may use only {own} of the cores (cores "
+               f"{in_short(starved.cores)}): give each rank {asked}, with srun --cpus-per-task={asked} and SRUN_CPUS_PER_TASK="
+               f"{asked}, mpiexec -bind-to core:{asked} (MPICH) or mpiexec --map-by slot:pe={asked} (Open MPI); or set "
+               f"OMP_NUM_THREADS={own}")  # fmt: skip
+    total, owner = len(set(core_of.values())), {}
+    for rank in ranks if len(ranks) <= total else ():
+        own = {core_of[core] for core in rank.cores}
+        for core in sorted(own) if len(own) < total else ():  # of all cores it may take the one that is free
+            if core in owner:
+                other = owner[core]
+                which = "to the same core" if rank.cores & other.cores else "to two threads of one core"
+                yield (f"ranks {other.rank} and {rank.rank} on {host} are bound {which} (cores {in_short(other.cores)} and "
+                       f"{in_short(rank.cores)}): bind each to cores of its own, with {BIND}")  # fmt: skip
+                return
+            owner[core] = rank
+
+
+def advice(ranks, machine):
+    """What could be better on one node though it is not wrong, or None. machine: the number of cores that the machine has."""
+    everywhere = frozenset().union(*(rank.cores for rank in ranks))
+    if len(ranks) > len(everywhere) < machine:
+        return (f"{len(ranks)} ranks may use only {len(everywhere)} of the {machine} cores: ask for more, such as with sbatch "
+                "--ntasks-per-node and --cpus-per-task, or start fewer ranks")  # fmt: skip
+    if len(ranks) == 1 or len(ranks) > len(everywhere):
+        return None
+    if all(rank.cores == everywhere for rank in ranks):
+        return f"ranks that are not bound may move from core to core: for steady timings bind them, with {BIND}"
+    for rank in ranks:
+        if len(rank.cores) > rank.threads:
+            return (f"rank {rank.rank} has {len(rank.cores)} cores but {rank.threads} BLAS threads: set OMP_NUM_THREADS="
+                    f"{len(rank.cores)}, or start more ranks")  # fmt: skip
+    return None
 
 
 def gather_nodes(comm):
     """{name: (its ranks as BoundRank, its {core: physical core})} of all nodes of a job. Collective."""
     own, words = cores(), os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
     asked = int(words) if words.isdecimal() else None
-    placed = check_binding.BoundRank(comm.rank, frozenset(own), report.blas_threads(), asked)
+    placed = BoundRank(comm.rank, frozenset(own), report.blas_threads(), asked)
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
     # A launcher may bind each rank to a core of its own: the node's cores are those of all its ranks together.
-    here = node.allgather((placed, check_binding.physical(own)))
+    here = node.allgather((placed, physical(own)))
     first = (MPI.Get_processor_name(), here) if node.rank == 0 else None
     node.Free()
     found = [entry for entry in comm.allgather(first) if entry]
-    return {
-        f"{host} (node {i})" if len(found) > 1 else host: (
-            [p for p, _ in here],
-            {c: p for _, of in here for c, p in of.items()},
-        )
-        for i, (host, here) in enumerate(found)
-    }
+    nodes = {}
+    for i, (host, here) in enumerate(found):
+        core_of = {core: first for _, of in here for core, first in of.items()}
+        nodes[f"{host} (node {i})" if len(found) > 1 else host] = [rank for rank, _ in here], core_of
+    return nodes
 
 
 def load_line(load):
     """How busy the machine is, for people. load: its MachineLoad while this program did nothing, or None."""
-    if load is None:
-        return "how busy this machine is is not known"
-    return load.words + (": wait until it is quiet before you measure" if load.verdict else "")
+    busy = ": wait until it is quiet before you measure" if load and load.verdict else ""
+    return load.words + busy if load else "how busy this machine is is not known"
 
 
 def options():
     parser = Parser(prog="check", description="Check that MPI, BLAS and the launcher fit together.")
-    parser.add_argument(
-        "--ranks", type=whole(1), help="the number of ranks that should be found; default: what the launcher says"
-    )
+    words = "the number of ranks that should be found; default: what the launcher says"
+    parser.add_argument("--ranks", type=whole(1), help=words)
     return parser
 
 
@@ -142,8 +217,8 @@ def main():
         crowded = sum(rank.threads for rank in ranks) > len(core_of)
         over = ": oversubscribed, timings mean nothing here" if crowded else ""
         lines.append(("host", f"{host}: {counted(len(ranks), 'rank')} on {counted(len(core_of), 'core')}{over}"))
-        lines += [("binding", text) for text in check_binding.lines(ranks)]
-        if (better := check_binding.advice(ranks, os.cpu_count() or 1)) and not wrong:
+        lines += [("binding", text) for text in binding(ranks)]
+        if (better := advice(ranks, os.cpu_count() or 1)) and not wrong:
             lines.append(("advice", better))
     if comm.size > 1:
         lines.append(("ring", f"1 MB round {comm.size} ranks in {ring(comm) * 1e3:.2f} ms, came back right"))

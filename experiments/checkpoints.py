@@ -37,7 +37,7 @@ def main():
         if args.export:
             print(export(args.directory, args.export))
             return
-    rows = [row(folder, content_damage if args.verify else size_damage) for folder in folders]
+    rows = [row(folder, args.verify) for folder in folders]
     print(table(rows))
     damaged = sum(cells["state"] != WHOLE for cells in rows)
     if args.verify and damaged:
@@ -56,33 +56,23 @@ def folders_in(directory):
     return sorted(found)
 
 
-def row(folder, damage):
-    """A row of the table. damage: a function of a Manifest and an entry of it that says what is wrong, or nothing."""
+def row(folder, verify):
+    """A row of the table. verify: whether files are read, instead of comparing their sizes alone."""
+    found = dict.fromkeys(("step", "written", "ranks", "workers", "MiB", "validation"))
     try:
         manifest = Manifest.read(folder)
-    except FileNotFoundError:
-        return described(folder, state=f"no {NAME}: its job ended while it was written, or is writing it")
+        found |= {
+            "step": manifest.step, "written": datetime.fromtimestamp(manifest.saved).isoformat(" ", "seconds"),
+            "ranks": len(manifest.files), "workers": manifest.workers,
+            "MiB": f"{sum(entry['size'] for entry in manifest.files) / 2**20:.1f}",
+            "validation": None if manifest.value is None else f"{manifest.value:.6g}",
+        }  # fmt: skip
+        damaged = content_damage if verify else Manifest.wrong_size
+        state = next(filter(None, (damaged(manifest, entry) for entry in manifest.files)), WHOLE)
     except (OSError, ValueError) as error:
-        return described(folder, state=one_line(error))
-    written = datetime.fromtimestamp(manifest.saved).isoformat(" ", "seconds")
-    mib = f"{sum(entry['size'] for entry in manifest.files) / 2**20:.1f}"
-    value = None if manifest.value is None else f"{manifest.value:.6g}"
-    try:
-        state = next(filter(None, (damage(manifest, entry) for entry in manifest.files)), WHOLE)
-    except OSError as error:
-        state = one_line(error)
-    return described(folder, manifest.step, written, len(manifest.files), manifest.workers, mib, value, state)
-
-
-def described(folder, step=None, written=None, ranks=None, workers=None, mib=None, value=None, state=""):
-    """A row of the table: {heading: what stands below it}."""
-    numbers = {"step": step, "written": written, "ranks": ranks, "workers": workers, "MiB": mib, "validation": value}
-    return {"folder": folder.name, **numbers, "state": state}
-
-
-def size_damage(manifest, entry):
-    """What is wrong with a file as far as one sees without reading it."""
-    return manifest.wrong_size(entry)
+        unwritten = isinstance(error, FileNotFoundError) and found["step"] is None
+        state = f"no {NAME}: its job ended while it was written, or is writing it" if unwritten else one_line(error)
+    return {"folder": folder.name, **found, "state": state}
 
 
 def content_damage(manifest, entry):

@@ -3,11 +3,10 @@
     gridgrad launch 4 train --grid batch=2,model=2
     gridgrad launch 4 mine.py
 
-The same as `mpiexec -n 4 gridgrad train ...` after setting the environment variables that the library needs: one BLAS thread
-a rank, yielding while waiting where there are more ranks than cores, and permission to run as root under Open MPI. Ctrl-C and
-SIGTERM end the whole job. However it and this program end, they leave no process and no file in /dev/shm behind.
-
-With `--hosts` this machine plays several hosts, and root is needed. So it can also be the launcher of programs that start jobs:
+The same as `mpiexec -n 4 gridgrad train ...` with the environment variables that the library needs: one BLAS thread a rank,
+yielding where there are more ranks than cores, and permission to run as root under Open MPI. Ctrl-C and SIGTERM end the whole
+job, and no process and no file in /dev/shm remains. With `--hosts` this machine plays several hosts, for which root is needed.
+So it can also be the launcher of programs that start jobs:
 
     sudo MPIEXEC="gridgrad launch --hosts 4" gridgrad sweep ...
 """
@@ -22,7 +21,7 @@ import sys
 from gridgrad.experiments.common import programs
 from gridgrad.experiments.common.options import Parser, check_startable, number, user_input, whole
 from gridgrad.experiments.emulation import hosts
-from gridgrad.experiments.launching.foreground import Foreground
+from gridgrad.experiments.launching.start_ranks import Foreground
 from gridgrad.parallel.job.run import run_launcher
 
 EXAMPLE = "such as: gridgrad launch 4 train"
@@ -43,7 +42,6 @@ def options():
         f"{hosts.EmulatedJob.rate:g})")  # fmt: skip
     played.add_argument("--delay", type=number(least=0), metavar="US", help="microseconds from host to host, one way "
         f"(default: {hosts.EmulatedJob.delay:g})")  # fmt: skip
-    played.add_argument("--pin", action="store_true", default=None, help="bind rank i to core i, modulo the number of cores")
     return parser
 
 
@@ -76,7 +74,7 @@ def main():
     with user_input():
         sys.path.insert(0, os.getcwd())  # where the ranks look for modules first
         ranks, command = job_of(args)
-        network = {name: getattr(args, name) for name in ("rate", "delay", "pin") if getattr(args, name) is not None}
+        network = {name: getattr(args, name) for name in ("rate", "delay") if getattr(args, name) is not None}
         if args.hosts:
             if re.search(r"\blaunch\b", os.environ.get("MPIEXEC", "")):  # that is this program: it needs the launcher behind it
                 del os.environ["MPIEXEC"]

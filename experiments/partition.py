@@ -1,23 +1,38 @@
 """Divide the filters of a network among ranks so that little has to be sent, and print what the division costs. Starts no job.
 
     gridgrad partition --net vgg16 --ranks 4 --grain coarse --out owners.h5
+    gridgrad partition --table results/partitions.md
 
 The owners that it writes are executed by `gridgrad train --plan owners.h5`. See `parallel/partitioning`.
 """
 
 from collections import Counter
 from contextlib import suppress
+from itertools import product
 
-from gridgrad.experiments.common.options import Parser, check_writable, number, number_list, user_input, whole, whole_list
+from tqdm import tqdm
+
+from gridgrad.experiments.common.markdown import lines
+from gridgrad.experiments.common.options import (
+    Parser,
+    add_problem,
+    check_writable,
+    network,
+    number,
+    number_list,
+    user_input,
+    whole,
+    whole_list,
+)
 from gridgrad.experiments.common.published_networks import published
-from gridgrad.experiments.common.tables import counted
-from gridgrad.experiments.parts.partition_files import check_name, read_parts, write_hypergraph
+from gridgrad.experiments.common.report import write_text
+from gridgrad.experiments.common.tables import counted, table
+from gridgrad.experiments.parts.partition_files import ending_of, read_parts, write_hypergraph
 from gridgrad.experiments.parts.partition_nodes import between_nodes, map_to_nodes
 from gridgrad.nn.files.documents import AT_LEAST_0, TEXT, check, content_of
 from gridgrad.nn.files.limits import read_limited
 from gridgrad.nn.files.whole_files import written_whole
 from gridgrad.nn.network_summary import aligned
-from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.job.run import run_launcher
 from gridgrad.parallel.observe.span_observer import METHODS as METHODS_OF_LAYERS
 from gridgrad.parallel.partitioning import mt_kahypar, naive
@@ -26,51 +41,52 @@ from gridgrad.parallel.partitioning.network_hypergraph import GRAINS, OBJECTIVES
 
 DEFAULT = "hypergraph"
 METHODS = (DEFAULT, *naive.METHODS)
+RANKS, MOST_RANKS = [2, 4, 8, 16], 4096  # the ranks of a table
+NETS = "alexnet", "resnet18", "resnet20", "googlenet"
+TABLE = """# Partitions of published networks
+
+Written by `gridgrad partition --table`. What all ranks together send in a training step of {} samples,
+forward and backward, in MiB of float32. max/avg is the work of the busiest rank over the mean. "most of a rank" is what the
+rank sends that sends the most. A fine grain divides the convolutions alone.
+
+{}
+"""
+
+SHORT = ("net", "shape", "outputs", "batch_size", "ranks", "method", "speeds", "ranks_per_node", "compare", "out")
 
 
 def options():
-    parser = Parser(prog="partition", description="Divide the filters of a network among ranks so that little has to be sent.")
+    parser = Parser(prog="partition", description="Divide the filters of a network among ranks so that little has to be sent.",
+                    short=SHORT)  # fmt: skip
     add = parser.add_argument
-    add("--net", default="vgg16", help=network_names.HELP)
-    words = "shape of a sample: features, or HEIGHT,WIDTH,CHANNELS (default: as published)"
-    add("--shape", type=whole_list, metavar="SHAPE", help=words)
-    add("--outputs", type=whole(1), help="number of classes (default: 1000 for images of 224 pixels, else 10)")
-    add("--batch-size", type=whole(1), default=32, metavar="B", help="samples in a minibatch, for the bytes that are sent")
+    add_problem(parser, "vgg16", batch_size=32)
     add("--dtype", default="float32", choices=("float32", "float64"), help="type of all arrays")
-    add("--ranks", type=whole(1, 4096), default=4, metavar="P", help="number of ranks")
-    words = "coarse: a filter or neuron is at one rank; fine: the channels of a filter may be at several ranks"
-    add("--grain", default="coarse", choices=GRAINS, help=words)
-    words = (
-        f"how the work is divided: by a partitioner of hypergraphs, or as simply as the other names say (default: {DEFAULT})"
-    )
-    add("--method", choices=METHODS, help=words)
-    add(
-        "--objective",
-        default="volume",
-        choices=tuple(OBJECTIVES),
-        help="what --method hypergraph minimises; largest: of a rank",
-    )
-    add(
-        "--epsilon",
-        type=number(least=0),
-        default=0.1,
-        metavar="E",
-        help="the part of its share by which a rank may be too large",
-    )
-    words = "weigh the filters by the seconds of their layers in this report of train --profile (default: by operations)"
-    add("--profile", metavar="REPORT.json", help=words)
+    add("--ranks", type=whole_list, metavar="P", help="number of ranks, of --table several (default: 4, of --table 2,4,8,16)")
+    add("--grain", default="coarse", choices=GRAINS, help="coarse: a filter or neuron is at one rank; fine: the channels of a "
+        "filter may be at several ranks")  # fmt: skip
+    add("--method", choices=METHODS, help="how the work is divided: by a partitioner of hypergraphs, or as simply as the other "
+        f"names say (default: {DEFAULT})")  # fmt: skip
+    add("--objective", default="volume", choices=tuple(OBJECTIVES), help="what --method hypergraph minimises; largest: of a "
+        "rank")  # fmt: skip
+    add("--epsilon", type=number(least=0), default=0.1, metavar="E", help="the part of its share by which a rank may be too "
+        "large")  # fmt: skip
+    add("--profile", metavar="REPORT.json", help="weigh the filters by the seconds of their layers in this report of train "
+        "--profile (default: by operations)")  # fmt: skip
     add("--speeds", type=number_list, metavar="W,W,..", help="shares of the ranks, one number each (default: equal ones)")
     add("--seed", type=whole(0, 2**31 - 1), default=0, help="of random choices")
-    words = "the most blocks of a dense layer that are vertices of the hypergraph in which methods look for a partition"
-    add("--neuron-blocks", type=whole(1), default=64, metavar="N", help=words)
-    words = "ranks on a node of the cluster: parts that exchange much are put on the same node"
-    add("--ranks-per-node", type=whole(1), metavar="K", help=words)
+    add("--neuron-blocks", type=whole(1), default=64, metavar="N", help="the most blocks of a dense layer that are vertices of "
+        "the hypergraph in which methods look for a partition")  # fmt: skip
+    add("--ranks-per-node", type=whole(1), metavar="K", help="ranks on a node of the cluster: parts that exchange much are put "
+        "on the same node")  # fmt: skip
     add("--compare", action="store_true", help="print all methods, and what data parallelism sends")
-    words = "write the hypergraph, for PaToH (.patoh) or hMETIS (.hgr); its net costs are elements of a sample"
-    add("--hypergraph", metavar="FILE", help=words)
-    words = "take the partition of that hypergraph by another program, a number for each vertex, instead of --method"
-    add("--parts", metavar="FILE", help=words)
+    add("--hypergraph", metavar="FILE", help="write the hypergraph, for PaToH (.patoh) or hMETIS (.hgr); its net costs are "
+        "elements of a sample")  # fmt: skip
+    add("--parts", metavar="FILE", help="take the partition of that hypergraph by another program, a number for each vertex, "
+        "instead of --method")  # fmt: skip
     add("--out", metavar="FILE", help=f"write the owners to this HDF5 file, *{SUFFIX}, for train --plan FILE")
+    add("--table", metavar="FILE.md", help="instead write a table of what partitions of --nets send in both grains, beside "
+        "horizontal ones and data parallelism")  # fmt: skip
+    add("--nets", nargs="+", type=network, default=NETS, metavar="NET", help="of --table")
     return parser
 
 
@@ -145,9 +161,43 @@ def report(net, chosen, partitions, args):
         yield f"There is no row {DEFAULT}, because Mt-KaHyPar is not installed: pip install mtkahypar"
 
 
+def table_rows(nets, ranks, batch_size):
+    """Yield a dict for each network, grain and number of ranks."""
+    for name, grain in product(nets, GRAINS):
+        net = published(name)
+        step = 2 * batch_size * net.dtype.itemsize / 2**20  # MiB of an element of a sample, forward and backward
+        simple, model = of_network(net), of_network(net, grain, None, None)
+        for number_of in ranks:
+            found = measure(model, model.parts(partition(net, number_of, grain)), number_of)
+            even = measure(simple, naive.horizontal(simple, number_of), number_of)
+            yield {
+                "network": name, "grain": grain, "ranks": number_of, "max/avg": float(found.work.max()),
+                "MiB": found.volume * step, "messages": 2 * found.messages, "most of a rank": found.most_moved * step,
+                "MiB, horizontal": even.volume * step,
+                "MiB, data parallel": 2 * (number_of - 1) * net.size * net.dtype.itemsize / 2**20,
+            }  # fmt: skip
+
+
+def write_table(args):
+    """Write the table of --table, and print it."""
+    check_writable(args.table)
+    ranks = args.ranks or RANKS
+    total, rows = len(args.nets) * len(GRAINS) * len(ranks), table_rows(args.nets, ranks, args.batch_size)
+    found = list(tqdm(rows, total=total, unit=" partitions", delay=2, disable=None))
+    write_text(args.table, TABLE.format(args.batch_size, lines(found)))
+    print(f"{table(found)}\nwritten to {args.table}")
+
+
 def main():
     args = options().parse_args()
     with user_input():
+        if max(args.ranks or [0]) > MOST_RANKS:
+            raise ValueError(f"--ranks {max(args.ranks)}: at most {MOST_RANKS}")
+        if args.table:
+            return write_table(args)
+        if len(args.ranks or [4]) > 1:
+            raise ValueError("--ranks has several numbers: give one, or add --table FILE.md")
+        [args.ranks] = args.ranks or [4]
         if args.speeds and len(args.speeds) != args.ranks:
             raise ValueError(f"--speeds has {len(args.speeds)} numbers for {args.ranks} ranks: give one for each")
         if args.parts and args.method:
@@ -155,7 +205,7 @@ def main():
         if args.out and not args.out.endswith(SUFFIX):
             raise ValueError(f"--out {args.out}: the name of a file of owners must end in {SUFFIX}")
         if args.hypergraph:
-            check_name(args.hypergraph)
+            ending_of(args.hypergraph)
         for path in filter(None, (args.hypergraph, args.out)):
             check_writable(path)
         net = published(args.net, args.shape, args.outputs, args.dtype)
@@ -176,9 +226,8 @@ def main():
     if args.hypergraph:
         print(f"hypergraph written to {args.hypergraph}")
     if args.out:
-        print(
-            f"owners written to {args.out}; next: gridgrad train --net {args.net} --grid model={args.ranks} --plan {args.out}"
-        )
+        words = f"--net {args.net} --grid model={args.ranks} --plan {args.out}"
+        print(f"owners written to {args.out}; next: gridgrad train {words}")
 
 
 if __name__ == "__main__":

@@ -1,160 +1,194 @@
-"""Draw what `sweep` and the studies wrote.
+"""Draw what `sweep`, `train --trace`, `summary --measure` and the studies wrote, as wide as a column of a paper or a page.
 
-    gridgrad plot speedup results/speedup.jsonl --out results/speedup.png
-    gridgrad plot weak measured.jsonl predicted.jsonl --out weak.pdf
-    gridgrad plot throughput FILE.jsonl --machine cori-haswell
-    gridgrad plot breakdown results/breakdown.jsonl --layers
-    gridgrad plot compare before.jsonl after.jsonl
-    gridgrad plot compare --across reduction plain.jsonl overlap.jsonl
-    gridgrad plot crossover results/crossover.json
-    gridgrad plot predictions results/predictions/*.json --out results/predictions.md
-
-Figures of sweeps are as wide as a column or two of a paper, and may be of several files, measured and predicted ones. What was
-measured on different machines, or with different code, is not drawn as one line (`experiments/plots/curves.py`).
+gridgrad plot speedup results/speedup.jsonl --out speedup.pdf --out speedup.png
+gridgrad plot speedup results/speedup.jsonl --out page.html
+gridgrad plot weak measured.jsonl predicted.jsonl --only "batch;model" --height 2
+gridgrad plot breakdown results/breakdown.jsonl --layers
+gridgrad plot breakdown plain.json overlap.json
+gridgrad plot compare --across reduction plain.jsonl overlap.jsonl
+gridgrad plot timeline trace.json --width page
+gridgrad plot lines results/convergence.json --x epoch --y test_accuracy --series way
 """
 
+import argparse
+import re
 from pathlib import Path
 
-from gridgrad.experiments.common.kept_results import fitting
 from gridgrad.experiments.common.options import Parser, check_writable, number, user_input, whole
 from gridgrad.experiments.common.report import write_text
-from gridgrad.experiments.plots import (
-    breakdown,
-    compare,
-    convergence,
-    crossover,
-    curves,
-    measures,
-    paper,
-    predictions,
-    protocols,
-    roofline,
-    scaling,
-    servers,
-    unequal,
-)
-from gridgrad.experiments.plots.figures import save
-from gridgrad.nn.files.documents import content_of_file
+from gridgrad.experiments.common.tables import terminal
+from gridgrad.experiments.plots import breakdown, compare, curves, lines, roofline, scaling, style, timeline
 from gridgrad.parallel.job.run import run_launcher
-from gridgrad.parallel.prediction import machine as machines
+
+FIGURE, PAGE = (".png", ".pdf", ".svg"), ".html"  # what --out may end with
 
 
-def plot_scaling(args):
-    out = out_of_sweep(args, args.reports[0])
-    figure, said = scaling.draw(curves.read(args.reports), args.kind, args.width, getattr(args, "machine", None))
-    save(figure, out, paper.DPI)
-    return out, said
+def plot_scaling(args, look):
+    """Speedup, efficiency, weak efficiency or time; returns (a function that draws it, sentences for the terminal)."""
+    return scaling.draw(only(curves.read(args.files), args.only), args.kind, look)
 
 
-def plot_breakdown(args):
-    out = out_of_sweep(args, args.reports[0])
-    save(breakdown.draw(curves.read(args.reports), args.layers, args.width), out, paper.DPI)
-    return out, []
+def plot_breakdown(args, look):
+    if {Path(path).suffix for path in args.files} == {".json"}:
+        return breakdown.draw_traces(args.files, look)
+    return breakdown.draw(only(curves.read(args.files), args.only), args.layers, look), []
 
 
-def plot_compare(args):
-    out = out_of_sweep(args, args.other)
+def plot_compare(args, look):
+    one, other = args.files
     across = args.across and args.across.strip().removeprefix("--").replace("-", "_")
-    points, found = compare.read(args.one, args.other, across)
+    points, found = compare.read(one, other, across)
     words = compare.words_of(points, found, across)
-    figure = compare.draw(points, list(curves.names_of([args.one, args.other]).values()), words, args.width)
-    save(figure, out, paper.DPI)
-    return out, [compare.table_of(points), *words]
+    figure = compare.draw(points, list(curves.names_of(args.files).values()), words, look)
+    return figure, [compare.table_of(points), *words]
 
 
-def plot_crossover(args):
-    out = out_of(args, args.report)
-    result = crossover.read(args.report)
-    crossover.draw(result, args.at or crossover.bars_of(result), out)
-    return out, []
+def plot_roofline(args, look):
+    return roofline.draw(roofline.read(*args.files), look), []
 
 
-def plot_predictions(args):
-    out = out_of(args, None)
-    write_text(out, predictions.document([predictions.read(path) for path in args.reports]))
-    return out, []
+def plot_timeline(args, look):
+    return timeline.draw(*args.files, args.steps, look), []
 
 
-STUDIES = {  # kind: (draws its figure, what it draws of the results, in words)
-    "convergence": (convergence.draw, lambda results: results[-1], "the accuracy of each way to train, of the last problem"),
-    "protocols": (protocols.draw, list, "the score of each update protocol, over time and over epochs"),
-    "roofline": (roofline.draw, dict, "how close the layers of networks come to what one core can do"),
-    "servers": (servers.draw, lambda results: [one for one in results if one["part"] == "limit"][-1], "the limit of servers"),
-    "unequal": (unequal.draw, lambda results: results[-1], "shares of unequal ranks, of the last problem"),
-}
+def plot_lines(args, look):
+    if args.bars and (len(args.bars) != 2 or len(args.y) != 1):
+        raise ValueError("--bars LOW,HIGH: two columns, for a single --y")
+    table = lines.chosen(lines.read(args.files), args.where)
+    labels = (args.xlabel or args.x, args.ylabel or "\n".join(args.y))
+    return lines.draw(table, args.x, args.y, args.series, args.panel, args.log, args.bars, labels, args.only, look), []
 
 
-def plot_study(args):
-    draw, of_results, _ = STUDIES[args.kind]
-    out = out_of(args, args.report)
-    with fitting(f"{args.report} holds no results of gridgrad study {args.kind} that can be drawn"):
-        draw(of_results(content_of_file(args.report)), out)
-    return out, []
+def only(found, names):
+    """The Lines with some names, all without any. ValueError for a name that there is not."""
+    if not names:
+        return found
+    if unknown := [name for name in names if name not in {line.name for line in found}]:
+        known = "; ".join(dict.fromkeys(line.name for line in found))
+        raise ValueError(f"--only: there is no series {unknown[0]}: there are {known}")
+    return [line for line in found if line.name in names]
 
 
-def out_of(args, beside, more=""):
-    """The file to write, which can be written: --out, else a figure beside a report, with its name and `more`."""
-    out = args.out or str(Path(beside).with_name(f"{Path(beside).stem}{more}.png"))
-    check_writable(out)
-    return out
+def write_page(path, args):
+    from gridgrad.experiments.scaling import page, records
+
+    title = args.title or f"Scaling study {Path(args.files[0]).stem}"
+    write_text(path, page.render(records.gather(args.files), title, up_to=args.model))
 
 
-def out_of_sweep(args, beside):
-    """The file to write, which can be written: --out, else a figure beside the reports, whose name says its kind too."""
-    return out_of(args, beside, f"-{args.kind}")
+def model_words(files, up_to):
+    """What `scaling/model.py` says of files, as text."""
+    from gridgrad.experiments.common.markdown import lines as markdown
+    from gridgrad.experiments.scaling import model, records, summary
+
+    parts = model.tables(summary.rows(records.checked(records.gather(files))), up_to)
+    return terminal(
+        "\n\n".join(text for title, words, rows in parts for text in (title, words, rows and markdown(rows)) if text)
+    )
+
+
+# ----- the command line
+
+
+def split(mark):
+    """An option type: a list of the words between marks."""
+    return lambda text: [word.strip() for word in text.split(mark) if word.strip()]
+
+
+def width(text):
+    """An option type: column, page, or inches."""
+    named = {"column": style.COLUMN, "page": style.PAGE}
+    return named[text] if text in named else number(least=2.0, below=40.0)(text)
+
+
+def steps(text):
+    """An option type: the first and the last of some steps, "7-9", or one, "7"."""
+    if not re.fullmatch(r"\d{1,9}(-\d{1,9})?", text):
+        raise argparse.ArgumentTypeError(f"must be the number of a step or two, such as 7-9, not '{text}'")
+    first, _, last = text.partition("-")
+    return int(first), int(last or first)
+
+
+def pairs(text):
+    """An option type: {column: value} of "NAME=VALUE;NAME=VALUE"."""
+    found = dict(word.split("=", 1) for word in split(";")(text) if "=" in word)
+    if len(found) != len(split(";")(text)):
+        raise argparse.ArgumentTypeError(f"must be NAME=VALUE, or several behind semicolons, not '{text}'")
+    return found
 
 
 def options():
-    parser = Parser(prog="plot", description="Draw scaling studies, where the time of a step goes, and what studies wrote.")
+    parser = Parser(prog="plot", description="Draw scaling studies, where the time of a step goes, and anything in columns.")
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
 
-    def add(name, draw, words, reports, default="default: beside the reports, as .png", **many):
+    def add(name, draw, words, metavar, nargs, what, has_series=True):
         kind = kinds.add_parser(name, prog=f"plot {name}", help=words, description=f"{words[0].upper()}{words[1:]}.")
-        kind.set_defaults(draw=draw)
-        kind.add_argument(*reports, **many)
-        kind.add_argument("--out", metavar="FILE", help=f"the file to write, {default}")
-        return kind
+        kind.set_defaults(draw=draw, only=None, model=None)
+        kind.add_argument("files", nargs=nargs, metavar=metavar, help=what)
+        option = kind.add_argument
+        page = "; .html: the page of the study" if draw is plot_scaling else ""
+        option("--out", action="append", metavar="FILE", help="a .png, .pdf or .svg file, once for each (default: beside the "
+               f"first file, as FILE-{name}.png){page}")  # fmt: skip
+        option("--width", type=width, metavar="column|page|INCHES", help=f"{style.COLUMN} or {style.PAGE} inches, or a number "
+               "(default: what the panels need)")  # fmt: skip
+        option("--height", type=number(least=1.0, below=40.0), metavar="INCHES", help="default: what the panels need")
+        option("--no-caption", action="store_true", help="leave out the words below the panels")
+        if has_series:
+            option("--only", type=split(";"), metavar="SERIES;..", help="draw these lines alone")
+        return option
 
-    def add_of_sweep(name, draw, words, reports=("reports",), what="runs that sweep measured or predicted", **many):
-        beside = f".png, .pdf or .svg (default: beside the reports, as FILE-{name}.png)"
-        kind = add(name, draw, words, reports, beside, metavar="FILE.jsonl", help=what, **many)
-        kind.add_argument("--width", type=number(least=paper.NARROWEST, below=paper.WIDEST), metavar="INCHES",
-                          help=f"width of the figure (default: {paper.COLUMN} or {paper.PAGE}: a column or two)")  # fmt: skip
-        return kind
-
-    for name, kind in measures.KINDS.items():
-        mine = add_of_sweep(name, plot_scaling, kind.words, nargs="+")
-        if name == "throughput":
-            mine.add_argument("--machine", metavar="NAME", help="also draw the share of this machine's peak: a file that "
-                              f"calibrate wrote, or one of {', '.join(machines.names())}")  # fmt: skip
-    words = "how the time of a step is spent on each number of ranks, and how efficiently"
-    bars = add_of_sweep("breakdown", plot_breakdown, words, nargs="+")
-    bars.add_argument("--layers", action="store_true", help="tell the layers apart, of runs of sweep --profile")
-    words = "two sweeps point by point: which points are faster or slower by more than noise"
-    pair = add_of_sweep("compare", plot_compare, words, ["one"], "a sweep, such as that before a change")
-    pair.add_argument("other", metavar="FILE.jsonl", help="a sweep of the same points, such as that after the change")
-    pair.add_argument("--across", metavar="SETTING", help="also compare points that differ in this setting alone, such as "
-                      "reduction or batch-size")  # fmt: skip
-    bars = add(
-        "crossover", plot_crossover, "steps and bytes of each grid, by batch size", ["report"], metavar="FILE.json",
-        help="what `gridgrad study crossover` wrote",
-    )  # fmt: skip
-    bars.add_argument("--at", type=whole(1), metavar="B", help="the batch size of the bars (default: 64, else the smallest)")
-    tables = add(
-        "predictions", plot_predictions, "tables of predicted beside measured steps, of several machines", ["reports"],
-        "a table in Markdown", nargs="+", metavar="FILE.json", help="what `gridgrad study predictions` wrote",
-    )  # fmt: skip
-    tables.set_defaults(out="results/predictions.md")
-    for name, (_, _, words) in STUDIES.items():
-        add(name, plot_study, words, ["report"], metavar="FILE.json", help=f"what `gridgrad study {name}` wrote")
+    for name, kind in scaling.KINDS.items():
+        option = add(name, plot_scaling, kind.words, "FILE.jsonl", "+", "runs that sweep measured or predicted")
+        option("--title", help="of the page that --out FILE.html writes")
+        if name == "speedup":
+            option("--model", nargs="?", const=2, type=whole(1), metavar="P", help="also tell serial fractions, errors of "
+                   "predictions, and the points on more than P ranks (2), predicted from the others")  # fmt: skip
+    option = add("breakdown", plot_breakdown, "how the time of a step is spent on each number of ranks, and how efficiently",
+                 "FILE", "+", "runs of sweep (.jsonl), or traces of train (.json): one with --reduction plain beside one with "
+                 "overlap says how much of the all-reduce is hidden")  # fmt: skip
+    option("--layers", action="store_true", help="tell the layers apart, of runs of sweep --profile")
+    option = add("compare", plot_compare, "two sweeps point by point: which points are faster or slower by more than noise",
+                 "FILE.jsonl", 2, "sweeps of the same points, such as before and after a change", has_series=False)  # fmt: skip
+    option("--across", metavar="SETTING", help="also compare points that differ in this setting alone, such as reduction")
+    add("roofline", plot_roofline, "how close layers come to what one core can do", "FILE.json", 1,
+        "what summary --measure --out wrote", has_series=False)  # fmt: skip
+    option = add("timeline", plot_timeline, "what each rank does in a step: compute, communicate, wait", "TRACE.json", 1,
+                 "what train --trace wrote", has_series=False)  # fmt: skip
+    option("--steps", type=steps, metavar="FIRST-LAST", help="the steps to draw (default: the one of median length)")
+    option = add("lines", plot_lines, "lines of anything: columns over a column", "FILE", "+",
+                 ".csv, .tsv, or a report, .json or .jsonl, whose entries have names such as seconds.median")  # fmt: skip
+    option("--x", required=True, metavar="NAME", help="the column of the horizontal axis")
+    option("--y", required=True, type=split(","), metavar="NAME,..", help="the columns of the lines; of rows with the same x "
+           "the median, with a bar from the least to the greatest")  # fmt: skip
+    option("--series", type=split(","), default=(), metavar="NAME,..", help="columns whose values are lines of their own")
+    option("--panel", metavar="NAME", help="a column whose values are panels of their own")
+    option("--where", type=pairs, default={}, metavar="NAME=VALUE;..", help="draw the rows with these values alone")
+    option("--bars", type=split(","), default=(), metavar="LOW,HIGH", help="the columns of the ends of the bars")
+    option("--log", choices=("x", "y", "x,y"), default="", help="logarithmic axes")
+    option("--xlabel", metavar="TEXT", help="default: the name of the column")
+    option("--ylabel", metavar="TEXT", help="default: the names of the columns")
     return parser
 
 
 def main():
     args = options().parse_args()
     with user_input():
-        out, said = args.draw(args)
-    print("\n".join([*said, f"{out} written"]))
+        first = Path(args.files[0])
+        outs = args.out or [str(first.with_name(f"{first.stem}-{args.kind}.png"))]
+        for out in outs:
+            if Path(out).suffix.lower() not in (*FIGURE, *[PAGE] * (args.draw is plot_scaling)):
+                raise ValueError(f"--out {out}: name a {', '.join(FIGURE[:-1])} or {FIGURE[-1]} file")
+            check_writable(out)
+        for out in (out for out in outs if Path(out).suffix.lower() == PAGE):
+            write_page(out, args)
+        figures, said = [out for out in outs if Path(out).suffix.lower() != PAGE], []
+        if figures:
+            figure, said = args.draw(args, style.Look(args.width, args.height, not args.no_caption))
+        for out in figures:
+            style.save(figure, out, style.DPI)
+        if args.model:
+            said.append(model_words(args.files, args.model))
+    print("\n".join([*said, *(f"{out} written" for out in outs)]))
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
 """Repeat the experiments of a paper, or of all of them, and put all numbers on one page.
 
     gridgrad reproduce all
-    gridgrad reproduce all --long
+    gridgrad reproduce all --full
     gridgrad reproduce laugier2018
 
 For one paper: writes tables (Markdown and JSON) and figures under results/PAPER. `--tables-only` starts no job: it takes the
 measurements that an earlier run left in tables.json, and computes everything else again. Only sweeps draw the figures of
 laugier2018.
 
-For all: measures a part of each paper again, in less than 15 minutes, or with `--long` all of it, in hours, and writes one page
+For all: measures a part of each paper again, in less than 15 minutes, or with `--full` all of it, in hours, and writes one page
 with the claims of the papers, and what is printed in them, measured and predicted: index.html, reproduce.md and items.json
 under results/reproduce. What is kept in results/PAPER stands beside it, whether it was measured again or not. Each part that is
 done is kept in a folder `state` beside the page, so that a run that was interrupted goes on where it was; remove that
@@ -36,8 +36,8 @@ from gridgrad.parallel.job.run import UserError, one_line, run_launcher
 ALL = "all"
 WITHOUT_RANKS = "hegde2016", "eserol2019"
 KEPT = "tables.json"  # the tables of one paper
-FULL = "one paper, grabaskas2018: run every line in full, which takes hours; marques2016: more rounds; eserol2019: search for "
-FULL += "all partitions again"
+FULL = "measure everything, which takes hours: all papers in full; of one paper every line of grabaskas2018, more rounds of "
+FULL += "marques2016, all partitions of eserol2019 again"
 MINUTES, RESERVE = 15.0, 1.0  # of a short form; of these, to write the page
 
 
@@ -71,11 +71,8 @@ def options():
         help=f"numbers of ranks to run on (default: 1,2,4); {' and '.join(WITHOUT_RANKS)} have none",
     )
     parser.add_argument("--full", action="store_true", help=FULL)
-    size = parser.add_mutually_exclusive_group()
-    size.add_argument("--short", action="store_true", help="all papers: measure a part of each, which is the default")
-    size.add_argument("--long", action="store_true", help="all papers: measure everything, which takes hours")
     words = (
-        f"all papers: minutes that it may take; parts that do not fit are left out; default {MINUTES:g}, and none with --long"
+        f"all papers: minutes that it may take; parts that do not fit are left out; default {MINUTES:g}, and none with --full"
     )
     parser.add_argument("--minutes", type=number(above=0), metavar="M", help=words)
     return parser
@@ -89,10 +86,8 @@ def check(args):
         raise ValueError(f"--ranks: the experiments of {args.paper} have no number of ranks: leave it out")
     if 1 not in args.ranks:
         raise ValueError("--ranks must hold 1: speedups are over the run on one rank")
-    if args.paper == ALL and args.full:
-        raise ValueError("--full goes with one paper: for all of them there is --long")
-    if args.paper != ALL and (args.short or args.long or args.minutes):
-        raise ValueError(f"--short, --long and --minutes go with {ALL}: for one paper there is --full")
+    if args.paper != ALL and args.minutes:
+        raise ValueError(f"--minutes goes with {ALL}")
 
 
 def check_job(args, ranks):
@@ -149,8 +144,8 @@ def everything(args):
             check_writable(path)
     found, form = {}, "kept"
     if not args.tables_only:
-        form = LONG if args.long else SHORT
-        minutes = args.minutes or (None if args.long else MINUTES)
+        form = LONG if args.full else SHORT
+        minutes = args.minutes or (None if args.full else MINUTES)
         found = measured(form, args, out / "state" / form, minutes and 60 * max(0.0, minutes - RESERVE))
     written = page.write(PAPERS, found, out, form)
     if args.json is not None:

@@ -1,12 +1,13 @@
 """Write a job script for Slurm, PBS or a plain mpirun, with comments, to be edited and submitted.
 
-    gridgrad slurm --nodes 4 --ranks-per-node 16 --out job.sh -- train --dataset mnist --grid batch=64
-    gridgrad slurm --kind array --parts 8 --out array.sh -- sweep experiments/settings/speedup.toml
-    gridgrad slurm --kind requeue --warn 300 --out long.sh -- train --epochs 500 --checkpoint checkpoints
-    gridgrad slurm --site lumi --nodes 2 --ranks-per-node 128 --account project_1 --dry-run -- train --grid batch=256
+    gridgrad slurm --nodes 4 --ranks-per-node 16 --out job.sh train --dataset mnist --grid batch=64
+    gridgrad slurm --nodes 2 --ranks-per-node 16 --out job.sh mine.py --epochs 3
+    gridgrad slurm --kind array --parts 8 --out array.sh sweep experiments/settings/speedup.toml
+    gridgrad slurm --kind requeue --warn 300 --out long.sh train --epochs 500 --checkpoint checkpoints
+    gridgrad slurm --site lumi --nodes 2 --ranks-per-node 128 --account project_1 --dry-run train --grid batch=256
 
-The program's options are checked before anything is written. A requeued job saves a checkpoint when its time limit comes near,
-puts itself back into the queue, and goes on from there. On a machine without a queue, `supervise` starts the training again.
+The program is one of gridgrad, whose options are checked before anything is written, a file of your own, or a module. A job
+that is requeued saves a checkpoint when its time limit comes near, puts itself back into the queue, and goes on from there.
 """
 
 import argparse
@@ -20,18 +21,17 @@ from pathlib import Path
 from mpi4py import MPI
 
 from gridgrad.experiments.common.options import Parser, check_writable, user_input, whole
-from gridgrad.experiments.common.programs import as_module, check_job, starts_jobs
+from gridgrad.experiments.common.programs import check_job, module, parser_of, starts_jobs, words_of
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.launching.start_ranks import find_mpiexec
-from gridgrad.experiments.parts import slurm_sites, slurm_table
-from gridgrad.experiments.parts.slurm_script import BatchJob, check_syntax, script
-from gridgrad.experiments.parts.slurm_sites import MEMORY, MEMORY_WORDS, PLAIN_WORDS, SYSTEMS, Site, is_directive, is_plain
+from gridgrad.experiments.parts import slurm_script
+from gridgrad.experiments.parts.slurm_script import DIRECTIVE, HOUR, LINE, MEMORY, PLAIN, SYSTEMS, BatchJob, Site
 from gridgrad.nn.files.whole_files import resolved
 from gridgrad.parallel.grid.devices import checked_names
 from gridgrad.parallel.job.run import run_launcher
 
 KINDS = "single", "array", "requeue"
-GO_ON = "train", "sweep", "supervise"  # programs that save what they need to go on
+GO_ON = "train", "sweep", "supervise"  # programs of gridgrad that save what they need to go on
 LAUNCHERS = "pmi2", "pmix", "srun", "mpiexec"
 OF_SITES = "partition", "account", "qos", "constraint", "mem", "reservation"  # options that a site may have a value for
 OF_QUEUES = "time", *OF_SITES, "gpus", "directive"  # options of batch systems
@@ -40,74 +40,66 @@ OF_SLURM = {  # options that only Slurm has, and what to do under PBS
     "reservation": "a reservation of PBS is a queue, so name it with --partition",
 }
 OF_KINDS = {"warn": ("requeue", 300), "restarts": ("requeue", 20), "parts": ("array", 4)}  # option: its kind and default
-HOUR = 3600
+CLOCK = re.compile(r"(\d{1,7}):([0-5]?\d):([0-5]?\d)", re.ASCII)  # hours, minutes, seconds
+DAYS = re.compile(r"(\d{1,5})-([01]?\d|2[0-3])(?::([0-5]?\d))?(?::([0-5]?\d))?", re.ASCII)
 
 
 def time_limit(text):
-    """An option type: hours:minutes:seconds, or whole minutes, in seconds."""
-    if re.fullmatch(r"\d{1,9}", text):
+    """An option type: hours:minutes:seconds, the same behind days-, or whole minutes; in seconds."""
+    if re.fullmatch(r"[0-9]{1,9}", text):
         seconds = int(text) * 60
-    elif found := re.fullmatch(r"(\d{1,7}):([0-5]?\d):([0-5]?\d)", text):
-        hours, minutes, seconds = map(int, found.groups())
-        seconds += hours * HOUR + minutes * 60
+    elif found := CLOCK.fullmatch(text) or DAYS.fullmatch(text):
+        *days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+        seconds += 60 * minutes + HOUR * (hours + 24 * sum(days))
     else:
-        raise argparse.ArgumentTypeError(f"must be hours:minutes:seconds or whole minutes, such as 4:00:00 or 90, not '{text}'")
+        raise argparse.ArgumentTypeError("must be hours:minutes:seconds, days-hours:minutes:seconds or whole minutes, such as "
+                                         f"4:00:00, 1-12:00:00 or 90, not '{text}'")  # fmt: skip
     if seconds < 60:
         raise argparse.ArgumentTypeError(f"must be at least a minute, not '{text}'")
     return seconds
 
 
-def text_that(accepts, words):
-    """An option type: a text of some kind. words: which, for messages."""
+def of(kind):
+    """An option type: a text of a Kind."""
 
     def parse(text):
-        if not accepts(text):
-            raise argparse.ArgumentTypeError(f"must be {words}, not {text!r}")
+        if not kind.accepts(text):
+            raise argparse.ArgumentTypeError(f"must be {kind.words}, not {text!r}")
         return text
 
     return parse
 
 
-plain = text_that(is_plain, PLAIN_WORDS)
-memory = text_that(MEMORY.fullmatch, MEMORY_WORDS)
-directive = text_that(is_directive, "one option of the batch system, such as --exclusive")
-
-
-def line(text):
-    """An option type: a line of a script."""
-    if not text.isprintable():
-        raise argparse.ArgumentTypeError(f"must be one line, not {text!r}: give the option once for each line")
-    return text
-
-
 class Options(Parser):
-    """A Parser for which what stands behind --directive is its value, although that begins with a dash itself."""
+    """A Parser of options that end where a program begins, which has options of its own; -- in front of it may be left out."""
 
     def parse_known_args(self, args=None, namespace=None):
-        words = list(sys.argv[1:] if args is None else args)
-        end = words.index("--") if "--" in words else len(words)  # behind it stand the options of the program
-        own = iter(words[:end])
-        joined = [f"{word}={next(own, '')}" if word == "--directive" else word for word in own]
-        return super().parse_known_args([*joined, *words[end:]], namespace)
+        words, own = list(sys.argv[1:] if args is None else args), []
+        while words and words[0].startswith("-") and words[0] != "--":
+            word = words.pop(0)
+            action = self._option_string_actions.get(word)
+            is_value = words and words[0] != "--" and (word == "--directive" or not words[0].startswith("-"))
+            own.append(f"{word}={words.pop(0)}" if action and action.nargs != 0 and is_value else word)
+        found, rest = super().parse_known_args(own, namespace)
+        found.program = words[1:] if words[:1] == ["--"] else words
+        return found, rest
 
-    def error(self, message):
-        lost = "unrecognized arguments" in message and "--" not in sys.argv
-        super().error(f"{message}: put -- in front of the program, behind slurm's own options" if lost else message)
+
+SHORT = (
+    "site", "system", "kind", "out", "dry_run", "nodes", "ranks_per_node", "cores", "time", "partition", "account", "gpus",
+    "parts",
+)  # fmt: skip # what --help shows without `all`
 
 
 def options():
     parser = Options(prog="slurm", description="Write a job script for Slurm, PBS or a plain mpirun.",
-                    usage="%(prog)s [OPTIONS] -- PROGRAM [ITS OPTIONS]")  # fmt: skip
+                    usage="%(prog)s [OPTIONS] PROGRAM [ITS OPTIONS]", short=SHORT)  # fmt: skip
     add = parser.add_argument
-    add(
-        "program",
-        nargs="+",
-        metavar="PROGRAM",
-        help="what is run, and its options, such as train --dataset mnist; put -- in front",
-    )
+    add("program", nargs="*", metavar="PROGRAM", help="what is run, and its options: a program of gridgrad, such as train "
+        "--dataset mnist, a file, such as mine.py, or a module")  # fmt: skip
     add("--site", metavar="NAME", help="what is known of a computing centre: its launcher, modules, partition, cores and GPUs "
-        f"of a node; one of {', '.join(slurm_sites.names())}, or a file of your own such as mine.toml (see docs/jobs.md). What "
-        "the other options say comes first")  # fmt: skip
+        f"of a node; one of {', '.join(slurm_script.site_names())}, or a file of your own such as mine.toml. "
+        "What the other options say comes first")  # fmt: skip
     add("--system", choices=SYSTEMS, help="who starts the job (default: that of the site, else slurm)")
     add("--kind", choices=KINDS, default="single", help="single: one job; array: a sweep, divided among the tasks of an array; "
         "requeue: a job that saves what it needs, goes back into the queue and goes on, until it is done")  # fmt: skip
@@ -115,30 +107,28 @@ def options():
     add("--dry-run", action="store_true", help="print a table of what the job asks for and how many node-hours it may use, and "
         "write nothing")  # fmt: skip
     add("--folder", metavar="DIR", help="folder in which the job runs (default: that of the site, else this one)")
-    add("--name", type=plain, help="name of the job and of its log (default: that of the program)")
+    add("--name", type=of(PLAIN), help="name of the job and of its log (default: that of the program)")
     add("--nodes", type=whole(1), default=1, help="number of nodes")
     add("--ranks-per-node", type=whole(1), default=1, metavar="N", help="ranks of a node")
     add("--cores", type=whole(1), default=1, metavar="N", help="cores of a rank, on each of which runs one of its BLAS threads")
-    add(
-        "--time", type=time_limit, metavar="LIMIT", help="time limit: hours:minutes:seconds or whole minutes (default: 1:00:00)"
-    )
-    add("--partition", type=plain, metavar="NAME", help="partition, or queue of PBS (default: the system's)")
-    add("--account", type=plain, metavar="NAME", help="account, or project, that is charged (default: the user's)")
-    add("--qos", type=plain, metavar="NAME", help="quality of service, of Slurm only (default: the user's)")
-    add("--gpus", type=whole(1), metavar="N", help="GPUs of a node (default: with --device gpu one for each rank that uses "
-        "one, at most those that the site has; with --device hybrid those that the site has; else none)")  # fmt: skip
-    add("--constraint", type=plain, metavar="NAME", help="a feature that nodes must have; for PBS a resource, such as "
-        "system=polaris")  # fmt: skip
-    add("--mem", type=memory, metavar="SIZE", help=f"memory of a node: {MEMORY_WORDS} (default: the system's)")
-    add("--reservation", type=plain, metavar="NAME", help="a reservation, of Slurm only: one of PBS is a --partition")
-    add("--directive", type=directive, action="append", metavar="OPTION", help="a further option of sbatch or "
+    add("--time", type=time_limit, metavar="LIMIT", help="time limit: hours:minutes:seconds, days-hours:minutes:seconds or "
+        "whole minutes (default: 1:00:00)")  # fmt: skip
+    add("--partition", type=of(PLAIN), metavar="NAME", help="partition, or queue of PBS (default: the system's)")
+    add("--account", type=of(PLAIN), metavar="NAME", help="account that is charged (default: the user's)")
+    add("--qos", type=of(PLAIN), metavar="NAME", help="quality of service, of Slurm only (default: the user's)")
+    add("--gpus", type=whole(1), metavar="N", help="GPUs of a node (default: where train or a sweep has device gpu, one for "
+        "each rank that uses one, at most those of the site; with hybrid those of the site; else none)")  # fmt: skip
+    add("--constraint", type=of(PLAIN), metavar="NAME", help="a feature that nodes must have; for PBS a resource, "
+        "such as system=polaris")  # fmt: skip
+    add("--mem", type=of(MEMORY), metavar="SIZE", help=f"memory of a node: {MEMORY.words} (default: the system's)")
+    add("--reservation", type=of(PLAIN), metavar="NAME", help="a reservation, of Slurm only: PBS has queues")
+    add("--directive", type=of(DIRECTIVE), action="append", metavar="OPTION", help="a further option of sbatch or "
         "qsub, such as --exclusive; may be given several times")  # fmt: skip
-    add("--setup", type=line, action="append", metavar="LINE", help="a line to run first, such as "
+    add("--setup", type=of(LINE), action="append", metavar="LINE", help="a line to run first, such as "
         "'module load gcc'; may be given several times")  # fmt: skip
-    add("--mpi", choices=LAUNCHERS, help="how ranks are started: by srun --mpi=pmi2 (MPICH) or --mpi=pmix (Open MPI); by "
-        "srun alone, where the system has set it up for its own MPI library; or by mpiexec inside the allocation (default: "
-        "under Slurm pmi2 or pmix, as the MPI library of this Python needs; elsewhere, and for programs that start jobs "
-        "themselves, mpiexec)")  # fmt: skip
+    add("--mpi", choices=LAUNCHERS, help="how ranks are started: by srun --mpi=pmi2 (MPICH) or --mpi=pmix (Open MPI), by "
+        "srun alone, where it is set up for the system's library, or by mpiexec (default: under Slurm as the library needs it; "
+        "elsewhere, and for programs that start jobs themselves, mpiexec)")  # fmt: skip
     add("--library", choices=("mpich", "openmpi"), help="the MPI library (default: that of this Python)")
     add("--warn", type=whole(1), metavar="SECONDS", help="with requeue: how long before the time limit a job saves what it "
         f"needs; long enough for a step and a checkpoint (default: {OF_KINDS['warn'][1]})")  # fmt: skip
@@ -160,8 +150,8 @@ def option_of(arguments, name):
 
 
 def site_of(args):
-    """(the Site, with what the options say in its place; GPUs of a node). ValueError if they do not fit together."""
-    site = slurm_sites.read(args.site) if args.site else Site(system=args.system or "slurm")
+    """The Site that the options name. ValueError if others do not suit it."""
+    site = slurm_script.read_site(args.site) if args.site else Site(system=args.system or "slurm")
     if args.system not in (None, site.system):
         raise ValueError(f"--system {args.system} is not that of {args.site}, which is {site.system}: leave it out")
     if site.launcher and (given := [name for name in ("mpi", "library") if getattr(args, name)]):
@@ -176,38 +166,65 @@ def site_of(args):
             raise ValueError("--mem 0 is Slurm's: leave it out, or say how much")
     if args.site is None and site.system != "slurm":
         site = replace(site, directives=())  # those are sbatch's
-    wanted = gpus_wanted(args, site.gpu.get("gpus", site.gpus), site.system)
-    if wanted and site.gpu:
+    return site
+
+
+def completed(site, args, gpus):
+    """A Site with what the options say in its place. gpus: that are wanted of a node. ValueError if it has not that much."""
+    if gpus and site.gpu:
         site = replace(site, **site.gpu | {"variables": site.variables | site.gpu.get("variables", {})})
-    if wanted and args.site and site.gpus < wanted:
-        raise ValueError(f"{wanted} GPUs of each node are wanted, but a node of {site.name} has "
+    if gpus and args.site and site.gpus < gpus:
+        raise ValueError(f"{gpus} GPUs of each node are wanted, but a node of {site.name} has "
                          f"{site.gpus or 'none for gridgrad'}: ask for fewer, or take another --device")  # fmt: skip
     if site.cores and (needed := args.ranks_per_node * args.cores) > site.cores:
         raise ValueError(f"a node of {site.name} has {site.cores} cores, and {args.ranks_per_node} ranks with --cores "
                          f"{args.cores} need {needed}: ask for fewer ranks of a node, and for more nodes")  # fmt: skip
     given = {name: value for name in OF_SITES if (value := getattr(args, name))}
     more = {"directives": (*site.directives, *(args.directive or ())), "setup": (*site.setup, *(args.setup or ()))}
-    return replace(site, **given, **more), wanted
+    return replace(site, **given, **more)
 
 
-def gpus_wanted(args, there, system):
-    """GPUs of a node that the job asks for. there: how many a node has, None if that is not known.
-
-    ValueError if --device does not say how many, and nothing else does.
-    """
-    each, device = args.ranks_per_node, option_of(args.program[1:], "--device") or "cpu"
-    names = checked_names(device, args.nodes * each)
-    if args.gpus or device in ("cpu", "auto"):  # auto takes what is there
+def gpus_wanted(args, program, site):
+    """GPUs of a node that the job asks for. program: the name of one of gridgrad, and its options; [] for another one."""
+    if args.gpus or not program:
         return args.gpus or 0
+    name, *arguments = program
+    if name == "sweep":
+        points = module(name).study_of(parser_of(name).parse_args(arguments)).points
+        runs = {(point.settings.get("device") or "cpu", point.ranks) for point in points}
+    else:
+        runs = {(option_of(arguments, "--device") or "cpu", args.nodes * args.ranks_per_node)}
+    return max(gpus_used(device, ranks, args.ranks_per_node, site) for device, ranks in runs)
+
+
+def gpus_used(device, ranks, each, site):
+    """The GPUs that a job uses of a node with `each` of its ranks: at most those that a node of the site is known to have."""
+    names, there = checked_names(device, ranks), site.gpu.get("gpus", site.gpus)
     if device == "hybrid":
-        if not there and system != "mpirun":
+        if not there and site.system != "mpirun":
             raise ValueError("--device hybrid uses the GPUs of a node: say how many with --gpus, or a --site that has some")
         return there or 0
-    whole_lists, rest = divmod(each, len(names))  # the list is repeated; what is left over differs from node to node
-    firsts = {node * each % len(names) for node in range(min(args.nodes, len(names)))}
-    most = max([*names, *names][first : first + rest].count("gpu") for first in firsts)
-    used = whole_lists * names.count("gpu") + most
+    if "gpu" not in names:  # auto takes what is there
+        return 0
+    nodes = range(0, min(ranks, each * len(names)), each)  # the others repeat these
+    used = max(sum(names[rank % len(names)] == "gpu" for rank in range(first, min(first + each, ranks))) for first in nodes)
     return min(used, there) if there else used
+
+
+def check_kind(args, name, arguments, ours, site):
+    """Raise ValueError unless a program, with these arguments, can be a job of the kind that is asked for."""
+    if args.kind == "array":
+        if name != "sweep" or {"--part", "--gather", "--predict"} & {word.partition("=")[0] for word in arguments}:
+            raise ValueError("--kind array divides a sweep among jobs: name sweep and what is to run, without --part")
+    elif args.kind == "requeue":
+        if ours and name not in GO_ON:
+            raise ValueError(f"{name} can not go on where it stopped: --kind requeue is for {', '.join(GO_ON)}, and your own")
+        if site.system == "mpirun" and name != "train":
+            raise ValueError(f"without a queue only train is started again, not {name}: use --kind single, and start it again")
+        if site.system != "mpirun" and args.warn >= (args.time or HOUR):
+            raise ValueError(f"--warn {args.warn} s is not shorter than --time: the job would end as it begins")
+        if site.system == "pbs" and args.out is None:
+            raise ValueError("a job of PBS goes on by submitting its script again: name it with --out")
 
 
 def job_of(args):
@@ -217,60 +234,53 @@ def job_of(args):
             setattr(args, option, default)
         elif args.kind != kind:
             raise ValueError(f"--{option} goes with --kind {kind}: leave it out")
-    name, *arguments = args.program
-    gather = ""
+    if not args.program:
+        raise ValueError("name the program that is run, and its options, such as: slurm --nodes 2 train --grid batch=2")
     if not all(word.isprintable() for word in (*args.program, os.getcwd(), args.folder or "", args.out or "")):
         raise ValueError("the program's options, the folder and --out must each be one line of letters that can be printed")
-    serial = starts_jobs(args.program)  # which also knows whether there is such a program
-    site, gpus = site_of(args)
-    queue, seconds = site.system != "mpirun", args.time or HOUR
+    path = args.out and str(resolved(args.out))
+    if not (path or "").isprintable():
+        raise ValueError(f"--out {path!r} leads to a name of several lines: give another one")
+    name, *arguments = args.program
+    words, ranks = words_of(name), args.nodes * args.ranks_per_node
+    ours, serial, title = words[:2] == ["-m", "gridgrad"], False, Path(name).stem if name.endswith(".py") else name
+    if ours:
+        name = title = words[2]
+        serial = starts_jobs([name, *arguments])  # which also knows whether there is such a study
+    site = site_of(args)
+    check_kind(args, name, arguments, ours, site)
+    if ours:
+        if args.kind == "requeue" and name == "train":
+            arguments += resume_words(arguments)
+        check_job([name, *arguments], ranks)
+    gpus = gpus_wanted(args, [name, *arguments] if ours else [], site)
+    site = completed(site, args, gpus)
     if args.mpi not in (None, "mpiexec") and site.system != "slurm":
         raise ValueError(f"--mpi {args.mpi} is for srun, which --system {site.system} does not have: use --mpi mpiexec")
-    if args.kind == "array":
-        if name != "sweep" or {"--part", "--gather", "--predict"} & {word.partition("=")[0] for word in arguments}:
-            raise ValueError("--kind array divides a sweep among jobs: give -- sweep and what is to run, without --part")
-        gather = gather_command(arguments, args.parts, site.python)
-    elif args.kind == "requeue":
-        if name not in GO_ON:
-            raise ValueError(f"{name} can not go on where it stopped: --kind requeue is for {', '.join(GO_ON)}")
-        if queue and args.warn >= seconds:
-            raise ValueError(f"--warn {args.warn} s is not shorter than --time, {seconds} s: the job would end as it begins")
-        if site.system == "pbs" and args.out is None:
-            raise ValueError("a job of PBS goes on by submitting its script again: name it with --out")
-        if name == "train":
-            arguments += resume_words(arguments)
-    ranks = args.nodes * args.ranks_per_node
-    check_job([name, *arguments], ranks)
-    if args.kind == "requeue" and not queue:
-        name, arguments = "supervise", supervised(name, arguments, args)
-        serial = True
+    gather = gather_command(arguments, args.parts, site.python) if args.kind == "array" else ""
+    if args.kind == "requeue" and site.system == "mpirun":
+        words, arguments, serial = words_of("supervise"), supervised(arguments, args), True
     library = args.library or ("openmpi" if MPI.get_vendor()[0] == "Open MPI" else "mpich")
     fitting = "mpiexec" if serial or site.system != "slurm" else {"openmpi": "pmix", "mpich": "pmi2"}[library]
     if site.launcher:
         fitting = "srun" if site.launcher[0] == "srun" else "mpiexec"
-    folder = args.folder or (None if site.folder else os.getcwd())
-    script = args.out and str(resolved(args.out))
-    if not (script or "").isprintable():
-        raise ValueError(f"--out {script!r} leads to a name of several lines: give another one")
-    check = [] if name == "check" else python_words("check", ["--ranks", str(ranks)], site.python)
+    folder, python = args.folder or (None if site.folder else os.getcwd()), site.python or sys.executable
+    if words[-1].endswith(".py") and folder != os.getcwd():
+        words[-1] = str(Path(name).absolute())  # the job runs elsewhere
     return BatchJob(
-        site, args.kind, args.name or name, args.nodes, args.ranks_per_node, args.cores, gpus, seconds, args.warn,
-        args.mpi or fitting, [] if site.launcher else find_mpiexec(), library == "openmpi",
-        python_words(name, arguments, site.python), check, serial, folder, args.parts, args.restarts,
-        script, gather,
+        site, args.kind, args.name or (title if PLAIN.accepts(title) else "job"), args.nodes, args.ranks_per_node,
+        args.cores, gpus, args.time or HOUR, args.warn, args.mpi or fitting, [] if site.launcher else find_mpiexec(),
+        library == "openmpi", [python, *words, *arguments],
+        [] if name == "check" else [python, *words_of("check"), "--ranks", str(ranks)],
+        serial, folder, args.parts, args.restarts, path, gather,
     )  # fmt: skip
 
 
-def python_words(name, arguments, python=None):
-    """The words that run a program. python: of the site; None for this Python."""
-    return [python or sys.executable, *as_module(name), *arguments]
-
-
 def gather_command(arguments, parts, python=None):
-    """The command that puts the files of all parts of a sweep together."""
+    """The command that puts the files of all parts of a sweep together. python: of the site; None for this one."""
     out = Path(option_of(arguments, "--out") or "results/sweep.jsonl")
     files = f"{shlex.quote(str(out.with_suffix('')))}-*-of-{parts}{shlex.quote(out.suffix) if out.suffix else ''}"
-    return f"{shlex.join(python_words('sweep', ['--out', str(out), '--gather'], python))} {files}"
+    return f"{shlex.join([python or sys.executable, *words_of('sweep'), '--out', str(out), '--gather'])} {files}"
 
 
 def resume_words(arguments):
@@ -283,10 +293,8 @@ def resume_words(arguments):
     return [] if resumed else ["--resume", folder]
 
 
-def supervised(name, arguments, args):
-    """The options of `supervise` that start this training, and start it again. ValueError for other programs than `train`."""
-    if name != "train":
-        raise ValueError(f"{name} goes on by itself when it is started again: use --kind single")
+def supervised(arguments, args):
+    """The options of `supervise` that start `train` with these arguments, and start it again."""
     known = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     known.add_argument("--grid")  # it may change from start to start, so that it is an option of supervise
     known.add_argument("--resume")  # supervise adds it
@@ -299,22 +307,20 @@ def main():
     args = options().parse_args()
     with user_input():
         job = job_of(args)
-        text = script(job)
-        check_syntax(text)
+        text = slurm_script.script(job)
+        slurm_script.check_syntax(text)
         if args.out and not args.dry_run:
             check_writable(args.out)
             write_text(args.out, text, errors="surrogateescape")  # variables and folders may have names that are not UTF-8
     if args.dry_run:
         where = f"write {args.out}" if args.out else "print a script"
-        print(f"{slurm_table.table(job)}\n\nThis would {where}, {text.count(chr(10))} lines, to start with "
+        print(f"{slurm_script.table(job)}\n\nThis would {where}, {text.count(chr(10))} lines, to start with "
               f"{SYSTEMS[job.system]}. Nothing was written.")  # fmt: skip
-    else:
-        if args.site and job.site.account and not args.account:
-            print(
-                f"slurm: note: the account is {job.site.account}, of the site's file: name yours with --account",
-                file=sys.stderr,
-            )
-        print(f"{args.out} written: look through it, then {SYSTEMS[job.system]} {args.out}" if args.out else text.rstrip())
+        return
+    if args.site and job.site.account and not args.account:
+        words = f"the account is {job.site.account}, of the site's file: name yours with --account"
+        print(f"slurm: note: {words}", file=sys.stderr)
+    print(f"{args.out} written: look through it, then {SYSTEMS[job.system]} {args.out}" if args.out else text.rstrip())
 
 
 if __name__ == "__main__":

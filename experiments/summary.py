@@ -1,31 +1,39 @@
-"""Print what a network is made of: shapes, parameters, operations and bytes. Or measure how fast its layers are.
+"""Print what networks are made of: shapes, parameters, operations and bytes. Or measure how fast they are on this core.
 
-gridgrad summary --net vgg16 --batch-size 8
-gridgrad summary --net resnet20 --batch-size 32 --measure
+    gridgrad summary --net vgg16 --batch-size 8
+    gridgrad summary --net resnet20 --batch-size 32 --measure
+    gridgrad summary --net alexnet --net vgg16 --batch-size 4 --measure --out roofline.json
+    gridgrad summary --net lenet5 --batch-size 64 --measure kernels --out kernels.json
+
+`--measure` trains on made-up data and compares each pass of each layer with the limits of the core; `gridgrad plot roofline`
+draws the file. `--measure kernels` compares the ways to compute each matrix product.
 """
 
-from gridgrad.experiments.common import layer_times
-from gridgrad.experiments.common.options import Parser, user_input, whole, whole_list
+from gridgrad.experiments.common import report
+from gridgrad.experiments.common.options import Parser, add_problem, check_writable, user_input, whole
 from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.common.train_setup import sample_bytes
+from gridgrad.experiments.parts import summary_kernels, summary_layers
 from gridgrad.nn import network_summary
-from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.calibration.this_machine import memory_of_machine
 from gridgrad.parallel.job.run import run_launcher
 
 
 def options():
-    parser = Parser(prog="summary", description="Print what a network is made of.")
-    parser.add_argument("--net", default="vgg16", help=network_names.HELP)
-    parser.add_argument(
-        "--shape", type=whole_list, metavar="H,W,C", help="shape of a sample (default: as published, else 32,32,3)"
+    parser = Parser(prog="summary", description="Print what a network is made of, or measure how fast its layers are.")
+    add_problem(parser, "vgg16", batch_size=1, several=True)
+    words = (
+        "layers (default): train on made-up data, and print how long each layer takes and how close it is to the limits of the "
+        "machine; kernels: how fast the matrix products are, plain and in tiles"
     )
-    parser.add_argument("--outputs", type=whole(1), help="number of classes (default: 1000 for images of 224 pixels, else 10)")
-    parser.add_argument("--batch-size", type=whole(1), default=1, metavar="B", help="samples in the minibatch")
-    words = "train on made-up data, and print how long each layer takes and how close it is to the limits of the machine"
-    parser.add_argument("--measure", action="store_true", help=words)
-    words = "with --measure: how many training steps to time (default: as many as take three seconds, and at least three)"
+    parser.add_argument("--measure", nargs="?", const="layers", choices=["layers", "kernels"], help=words)
+    words = (
+        "with --measure: how many training steps to time (default: as many as take three seconds, and at least three), or how "
+        f"often each way to compute a product (default: {summary_kernels.ROUNDS})"
+    )
     parser.add_argument("--steps", type=whole(1), help=words)
+    words = "with --measure: also write the numbers, of layers for gridgrad plot roofline; of one core"
+    parser.add_argument("--out", metavar="FILE.json", help=words)
     return parser
 
 
@@ -41,14 +49,29 @@ def check_memory(net, batch_size):
 def main():
     args = options().parse_args()
     with user_input():
-        if args.steps and not args.measure:
-            raise ValueError("--steps needs --measure: without it, nothing is timed")
-        net = published(args.net, args.shape, args.outputs)
-        if args.measure:
+        for name in ("steps", "out"):
+            if getattr(args, name) and not args.measure:
+                raise ValueError(f"--{name} needs --measure: without it, nothing is timed")
+        nets = {name: published(name, args.shape, args.outputs) for name in args.net or ["vgg16"]}
+        if not args.measure:
+            print("\n\n".join(network_summary.table(net, net.input_shape, args.batch_size) for net in nets.values()))
+            return
+        for net in nets.values():
             check_memory(net, args.batch_size)
-            print(layer_times.measured_table(net, args.batch_size, args.steps))
-        else:
-            print(network_summary.table(net, net.input_shape, args.batch_size))
+        if args.out:
+            if report.blas_threads() > 1:
+                raise ValueError(
+                    f"BLAS has {report.blas_threads()} threads, and --out is about one core: set OMP_NUM_THREADS=1"
+                )
+            check_writable(args.out)
+    if args.measure == "kernels":
+        found, text = summary_kernels.measured(nets.values(), args.batch_size, args.steps)
+    else:
+        found, rows = summary_layers.measured(nets, args.batch_size, args.steps)
+        text = summary_layers.text(found, rows, args.batch_size)
+    print(text)
+    if args.out:
+        report.write_json(args.out, found)
 
 
 if __name__ == "__main__":

@@ -16,11 +16,11 @@ that are left. Everything that follows from how a job has ended:
 """
 
 import argparse
-import os
 import signal
 import sys
 import time
 from contextlib import suppress
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 
@@ -29,9 +29,8 @@ from gridgrad.experiments.common.checkpoints import COMPLETE
 from gridgrad.experiments.common.options import Parser, check_startable, number, user_input, whole
 from gridgrad.experiments.common.programs import as_module, check_enough
 from gridgrad.experiments.common.tables import counted, table
-from gridgrad.experiments.launching.foreground import Foreground
-from gridgrad.experiments.launching.nodes import SRUN, SSH, answering, launcher_options, nodes_in, nodes_of_allocation
-from gridgrad.experiments.launching.start_ranks import find_mpiexec
+from gridgrad.experiments.launching import start_ranks
+from gridgrad.experiments.launching.start_ranks import SRUN, SSH, Foreground, find_mpiexec
 from gridgrad.parallel import parse_grid
 from gridgrad.parallel.checkpoint.manifest import found_in, lock
 from gridgrad.parallel.job.run import CHECKPOINTED, run_launcher
@@ -114,26 +113,28 @@ def newest_step(folder):
 def time_of(path):
     """When a file was changed last; None if there is none."""
     with suppress(OSError):
-        return os.lstat(path).st_mtime_ns
+        return path.lstat().st_mtime_ns
 
 
 def say(line):
     print(f"supervise, {time.strftime('%Y-%m-%d %H:%M:%S')}: {line}", file=sys.stderr, flush=True)
 
 
+@dataclass
 class Supervisor:
-    """Starts one training until it is complete.
+    """Starts one training until it is complete."""
 
-    command: words that start a rank, without the grid. folder: of the checkpoints. grids: see `fitting`. ranks: at most so
-    many; None stands for all slots of the nodes. nodes: see `experiments/launching/nodes.py`; {} for this machine alone. ask:
-    the command that asks one. retries, wait: as the options. halt: a path or None.
-    """
-
-    def __init__(self, command, folder, grids, ranks, nodes, ask, retries, wait, halt):
-        self.command, self.folder, self.grids = command, folder, grids
-        self.ranks, self.nodes, self.ask = ranks, nodes, ask
-        self.retries, self.wait, self.halt = retries, wait, halt
-        self.jobs, self.starts = Foreground(), []  # rows of the table at the end
+    command: list  # the words that start a rank, without the grid
+    folder: Path  # of the checkpoints
+    grids: list  # see `fitting`
+    ranks: int | None  # at most so many; None stands for all slots of the nodes
+    nodes: dict  # {name: slots}; {} for this machine alone
+    ask: str  # the command that asks one
+    retries: int
+    wait: float
+    halt: Path | None
+    jobs: Foreground = field(default_factory=Foreground)
+    starts: list = field(default_factory=list)  # rows of the table at the end
 
     def run(self):
         """Start the training until it is complete or must not be started any more; returns the status to exit with."""
@@ -184,7 +185,7 @@ class Supervisor:
 
     def _start(self):
         """Run the job once, on the nodes that answer; returns its status, 1 if too few are left."""
-        living = answering(self.nodes, self.ask) if self.nodes else {}
+        living = start_ranks.answering(self.nodes, self.ask) if self.nodes else {}
         if missing := self.nodes.keys() - living.keys():
             say(f"without {', '.join(sorted(missing))}, which {'do' if len(missing) > 1 else 'does'} not answer")
         slots = sum(living.values()) if self.nodes else self.ranks
@@ -194,7 +195,7 @@ class Supervisor:
             say(f"no grid fits on the {counted(ranks, 'rank')} that are left: name a smaller one with another --grid")
             return 1
         grid, ranks = chosen
-        placed = launcher_options(find_mpiexec()[0], living, ranks) if self.nodes else []
+        placed = start_ranks.launcher_options(find_mpiexec()[0], living, ranks) if self.nodes else []
         say(f"{counted(ranks, 'rank')}, {grid}{' on ' + ', '.join(living) if living else ''}")
         self._wait_for_lock()
         completed, began = time_of(self.folder / COMPLETE), time.monotonic()
@@ -216,7 +217,7 @@ def training_of(args):
         raise ValueError("name the training behind --, such as supervise --ranks 4 -- train --checkpoint DIR")
     if args.program != TRAIN:
         raise ValueError(f"only {TRAIN} has checkpoints from which it can be started again, not {args.program}")
-    folder, grids = checkpoint_of(args.arguments), grids_of(args.grid or [])
+    folder, grids = checkpoint_of(args.arguments), grids_of(args.grid or ())
     if args.ask and "{node}" not in args.ask:
         raise ValueError(f"--ask '{args.ask}' does not say where the name of the node stands: put {{node}} there")
     ranks = args.ranks or (prod(grids[0].values()) if grids and grids[0] != AUTO else None)
@@ -242,7 +243,7 @@ def check_job(args, ranks):
 def supervisor(args):
     """The Supervisor that the options ask for. OSError or ValueError for options that do not suit."""
     folder, grids, ranks = training_of(args)
-    nodes = nodes_in(args.nodes) if args.nodes else nodes_of_allocation()
+    nodes = start_ranks.nodes_in(args.nodes) if args.nodes else start_ranks.nodes_of_allocation()
     ask = args.ask or (SSH if args.nodes else SRUN)
     if ranks is None and not nodes:
         raise ValueError("how many ranks? Give --ranks N, or --grid with the sizes of its axes")

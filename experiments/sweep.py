@@ -7,7 +7,7 @@
 
 On one machine, or inside an allocation: each run is an mpiexec of its own. Everything is checked before the first run. The runs
 come in a random order, all points once before any is repeated, and a point is repeated until the confidence interval of its
-median is narrow enough, or a limit is reached (`experiments/scaling/order.py`). A run that fails, or takes too long, is a row
+median is narrow enough, or a limit is reached (`experiments/scaling/runs.py`). A run that fails, or takes too long, is a row
 with its reason, and the sweep goes on.
 
 FILE has every run that is done, at once. A sweep that was interrupted goes on when it is started again, and one with more ranks
@@ -18,7 +18,8 @@ Several jobs may share a sweep: `--part 2/4` does every fourth point, from the s
 `--gather FILE FILE ..` puts the runs of all parts into one file.
 
 With `--machine NAME` the same points are predicted beside the runs; with `--predict 1,2,..,16384` nothing runs
-(`experiments/scaling/predicted.py`).
+(`experiments/scaling/predicted.py`). A FILE.jsonl in place of the settings is shown again: its table, and what --csv and
+--export ask for.
 """
 
 import argparse
@@ -35,39 +36,65 @@ from gridgrad.experiments.common.parallel_schemes import AUTO, SCHEMES
 from gridgrad.experiments.common.programs import check_enough
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.common.tables import counted
-from gridgrad.experiments.scaling import environment, estimate, predicted, records, settings, table, tidy
-from gridgrad.experiments.scaling.order import by_point, fewest_left, next_repeat, rounds, study_of_record
-from gridgrad.experiments.scaling.runs import records_of
+from gridgrad.experiments.scaling import environment, export, predicted, records, runs, table, tidy
+from gridgrad.experiments.scaling import study as settings
 from gridgrad.experiments.scaling.study import Study
-from gridgrad.experiments.scaling.study_file import StudyFile, locked
 from gridgrad.parallel.job.run import CHECKPOINTED, run_launcher
 from gridgrad.parallel.prediction import machine as machines
 
 TIMEOUT = 600  # seconds that a run may take
+APART = 30  # seconds between two lines about progress in a log
 GOES_ON = "what is done is kept, and the same command line goes on from here"
 
 
 def sweep(study, out, timeout=TIMEOUT, part=(1, 1), anew=False):
     """Do the runs of one part of a Study that `out` does not have yet; see the module's text.
 
-    part: (I, N), every N-th point from the I-th on. anew: also repeat, and replace, what `out` has. Returns (runs that were
-    done now, all runs of the part). Nothing else may write `out` meanwhile: see `locked`.
+    part: (I, N), every N-th point from the I-th on; with turns every N-th job. anew: also repeat, and replace, what `out` has.
+    Returns (runs that were done now, all runs of the part). Nothing else may write `out` meanwhile: see `locked`.
     """
-    groups, file = study.groups[part[0] - 1 :: part[1]], StudyFile(out, study, environment.here(), anew)
+    groups, file = study.groups[part[0] - 1 :: part[1]], runs.StudyFile(out, study, environment.here(), anew)
     deadline = time.monotonic() + 60 * study.minutes if study.minutes else float("inf")
-    before, runs = len(file.runs), file.runs
-    earlier = lambda point: by_point(runs).get(point.key, [])  # noqa: E731
-    longest = lambda point: max((record["took"] for record in earlier(point)), default=0)  # noqa: E731
+    done, before = file.runs, len(file.runs)
+    longest = lambda point: max((one["took"] for one in runs.by_point(done).get(point.key, [])), default=0)  # noqa: E731
     fits = lambda group: time.monotonic() + sum(map(longest, group)) <= deadline  # noqa: E731
-    with tqdm(total=before + fewest_left(groups, study, runs), initial=before, unit=" runs", delay=2, disable=None) as bar:
-        for group in rounds(groups, study, runs, fits):
-            repeat = next_repeat(group, study, runs)
-            for point, record in zip(group, records_of(group, repeat, timeout, study.seed(repeat), study.turns)):
+    with Progress(before, before + runs.fewest_left(groups, study, done), deadline) as progress:
+        for group in runs.rounds(groups, study, done, fits):
+            repeat = runs.next_repeat(group, study, done)
+            for point, record in zip(group, runs.records_of(group, repeat, timeout, study.seed(repeat), study.turns)):
                 file.add(record | records.tags(study, point))
-            bar.total = len(runs) + fewest_left(groups, study, runs)
-            bar.update(len(group))
+            progress.show(len(done), len(done) + runs.fewest_left(groups, study, done))
     file.end()
-    return len(runs) - before, len(runs)
+    return len(done) - before, len(done)
+
+
+class Progress:
+    """Says on stderr which run of how many is done, and how many minutes are left: a bar on a terminal, in a log some lines.
+
+    done, total: runs so far, and as many as are known to be needed. deadline: when no run is started any more.
+    """
+
+    def __init__(self, done, total, deadline):
+        self.before, self.start, self.deadline = done, time.monotonic(), deadline
+        self.said, is_log = self.start, not sys.stderr.isatty()
+        self.bar = tqdm(total=total, initial=done, disable=is_log, bar_format="run {n_fmt} of {total_fmt} |{bar}|{postfix}")
+
+    def show(self, done, total):
+        """Called when some runs are done."""
+        now = time.monotonic()
+        left = min((now - self.start) / (done - self.before) * (total - done), max(0.0, self.deadline - now))
+        words = f"{left / 60:.0f} min left" if left >= 90 else f"{left:.0f} s left"
+        self.bar.total, self.bar.n = total, done
+        self.bar.set_postfix_str(words)
+        if self.bar.disable and now - self.said >= APART:
+            self.said = now
+            print(f"sweep: run {done} of {total}, {words}", file=sys.stderr, flush=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.bar.close()
 
 
 def gather(files, out):
@@ -88,11 +115,11 @@ def gather(files, out):
 
 def missing_runs(measured):
     """{Point: runs that are missing} of the studies that some records are of; what an earlier version wrote misses nothing."""
-    done, missing = by_point(measured), {}
-    for study in filter(None, {study_of_record(record): None for record in measured}):
+    done, missing = runs.by_point(measured), {}
+    for study in filter(None, {runs.study_of_record(record): None for record in measured}):
         for point in study.points:
             missing[point] = study.repeats - len(done.get(point.key, []))
-    return {point: runs for point, runs in missing.items() if runs > 0}
+    return {point: count for point, count in missing.items() if count > 0}
 
 
 def part_of(text):
@@ -130,29 +157,31 @@ def stop(number, frame):
 
 
 def options():
-    parser = Parser(prog="sweep", usage="%(prog)s [OPTIONS] [FILE.toml]", short=SHORT,
+    parser = Parser(prog="sweep", usage="%(prog)s [OPTIONS] [FILE.toml | FILE.jsonl]", short=SHORT,
                     description="Measure a scaling study: train for every network and series.")  # fmt: skip
     words, specs = (lambda text: text.split(",")), (lambda text: text.split(";"))  # a spec has commas of its own
     add = parser.add_argument
-    add("settings", nargs="?", metavar="FILE.toml", help="settings file; options given here override it")
+    add("settings", nargs="?", metavar="FILE.toml", help="settings file; options given here override it. Or a FILE.jsonl that "
+        "a sweep wrote: it is shown again, and nothing is run")  # fmt: skip
     add("--out", default="results/sweep.jsonl", help="the runs, a line of JSON each")
     add("--csv", metavar="FILE.csv", help="also write all runs to this file, a row a run")
+    add("--export", nargs=2, metavar=("KIND", "FILE"), help="also write them for another tool: extrap, into a folder with a "
+        "file of Extra-P for each curve, or hatchet, call trees for Hatchet and Thicket")  # fmt: skip
     add = parser.add_argument_group("what is measured").add_argument
-    add("--dataset", metavar="NAME", help="data set, see train --help (default: airfoil)")
+    add("--dataset", metavar="NAME", help="data set, see gridgrad help dataset (default: airfoil)")
     add("--data-dir", metavar="DIR", help="see train --help")
-    add("--nets", type=specs, help="networks, see train --help, separated by semicolons")
+    add("--nets", type=specs, help="networks, separated by semicolons; see gridgrad help net")
     add("--ranks", type=whole_list, metavar="P,P,..", help="numbers of ranks (default: 1,2)")
     add("--schemes", type=words, metavar="S,S,..", help=f"series: some of {', '.join((*SCHEMES, AUTO))}, where auto is what "
         "the planner chooses (default: batch,model,2d)")  # fmt: skip
-    add("--grids", type=specs, metavar="GRID;GRID;..", help="more series: grids, see train --help, separated by semicolons, "
-        "where * takes the ranks that are left, such as batch=*,model=2; without --ranks and --schemes one rank alone is "
-        "measured beside them")  # fmt: skip
+    add("--grids", type=specs, metavar="GRID;GRID;..", help="more series: grids, separated by semicolons, where * takes "
+        "the ranks that are left; see gridgrad help grid")  # fmt: skip
     add("--weak", action="store_true", help="weak scaling: --batch-size counts the samples of one rank, so the global batch "
         "grows with the ranks")  # fmt: skip
     add("--batch-size", type=whole(1), metavar="B", help="samples in the global minibatch of all runs (default: 100)")
     add("--steps", type=whole(1), help="minibatches in a run (default: 60)")
-    add("--plan", help="see train --help")
-    add("--reduction", help="see train --help")
+    add("--plan", help="see gridgrad help plan")
+    add("--reduction", help="see gridgrad help reduction")
     add("--profile", action="store_true", default=None, help="profile the layers, as plot breakdown needs")
     add("--vary", type=variation, action="append", metavar="NAME=VALUE;VALUE", help="values of any other option of train, or "
         f"of {', '.join(settings.JOB)}, each measured as a series of its own; may be repeated. threads: BLAS threads a rank; "
@@ -189,7 +218,7 @@ def options():
 
 
 SHORT = (
-    "out", "csv", "dataset", "nets", "ranks", "schemes", "grids", "weak", "batch_size", "vary", "interval", "minutes",
+    "out", "csv", "dataset", "nets", "ranks", "schemes", "grids", "weak", "batch_size", "vary", "metric", "baseline", "turns",
     "dry_run", "machine", "predict",
 )  # fmt: skip # what --help shows without `all`
 
@@ -202,10 +231,10 @@ def study_of(args):
     if twice := next((name for name in varied if varied.count(name) > 1), None):
         raise ValueError(f'--vary {twice} is given twice: name all its values in one, such as --vary "{twice}=A;B"')
     given |= {name: value for name in named if (value := getattr(args, name, None)) is not None} | dict(args.vary or ())
-    if args.seeds:
-        given["seeds"] = list(args.seeds)
+    given |= {"seeds": list(args.seeds)} if args.seeds else {}
     if args.nets:
         given.pop("network", None)
+    settings.identify(given)
     if args.schemes or args.grids:
         given.pop("series", None)
     if args.weak:
@@ -239,7 +268,7 @@ def write_predictions(study, args, found):
         missing = predicted.reasons_in_words(reasons)
         if not made and not found:
             raise ValueError(f"there is nothing to predict: {missing}")
-        with locked(args.out) if args.predict else nullcontext():
+        with runs.locked(args.out) if args.predict else nullcontext():
             if args.predict and any(not record.get("predicted") for record in records.read(args.out)):
                 raise ValueError(f"--out {args.out} has runs that were measured: give predictions a file of their own")
             write_text(args.out, records.lines([*found, *made]))
@@ -250,56 +279,63 @@ def main():
     args = options().parse_args()
     out = args.out
     with user_input():
+        if args.export and args.export[0] not in export.KINDS:
+            raise ValueError(f"--export {args.export[0]}: there are {' and '.join(export.KINDS)}, each with the name of a FILE")
+        if args.csv:
+            check_writable(args.csv)
+        if args.settings and args.settings.endswith(".jsonl"):
+            args.out = args.settings
+            finish(args, args.out, f"{counted(len(records.gather([args.out])), 'run')} in {args.out}", with_page=False)
+            return
         if args.gather:
             check_writable(out)
-            with locked(out):
+            with runs.locked(out):
                 words = gather(args.gather, out)
             finish(args, out, f"{words}; next: gridgrad plot speedup {out}")
             return
-        study = study_of(args)
+        wanted = study_of(args)
         machine = machines.read(args.machine) if args.machine else None
         check_writable(out)
-        if args.csv:
-            check_writable(args.csv)
-        study.check_options()
+        wanted.check_options()
         if not args.predict:
-            study.check()
-    if args.dry_run:
-        with user_input():
-            print(estimate.text(study, machine or machines.read("cori-haswell")))
-        return
+            wanted.check()
+        if args.dry_run:
+            print(table.estimate(wanted, machine or machines.read("cori-haswell")))
+            return
     if args.predict:
-        words = write_predictions(study, args, [])
+        words = write_predictions(wanted, args, [])
         following = f"; next: gridgrad plot speedup {out}" if 1 in args.predict else ""  # it draws speedups
         finish(args, out, f"{words}{following}")
         return
     if args.part[1] > 1:
         out = str(records.part_name(out, args.part))
     signal.signal(signal.SIGUSR1, stop)
-    with locked(out):
+    with runs.locked(out):
         try:
-            now, count = sweep(study, out, args.timeout, args.part, args.anew)
+            now, count = sweep(wanted, out, args.timeout, args.part, args.anew)
         except KeyboardInterrupt:
             print(f"sweep: {GOES_ON}", file=sys.stderr, flush=True)
             raise
         words = ""
         if machine:
             args.out = out
-            words = f"{write_predictions(study, args, [one for one in records.read(out) if not one.get('predicted')])}\n"
+            words = f"{write_predictions(wanted, args, [one for one in records.read(out) if not one.get('predicted')])}\n"
     earlier = f", {count - now} of which were there already" if now < count else ""
     following = f"plot speedup {out}" if args.part[1] == 1 else "sweep --gather with the files of all parts"
     finish(args, out, f"{words}{counted(count, 'run')} written to {out}{earlier}; next: gridgrad {following}")
 
 
-def finish(args, out, words):
-    """Print the table of a file of runs and some words, and write its page beside it, and the CSV file that is asked for."""
+def finish(args, out, words, with_page=True):
+    """Print the table of a file of runs and some words, and write its page beside it, and the files that are asked for."""
     with user_input():
         found = records.read(out)
         print(f"{table.text(found)}\n{words}")
         if args.csv:
             write_text(args.csv, tidy.text(found))
             print(f"{args.csv} written")
-        if found and args.part[1] == 1:
+        if args.export:
+            print(export.write(*args.export, found))
+        if found and with_page and args.part[1] == 1:
             from gridgrad.experiments.scaling import page  # which takes longer to import than all else
 
             path = Path(out).with_suffix(".html")

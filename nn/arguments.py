@@ -55,3 +55,11 @@ def sample_shape(value):
             f"input_shape must be (features,) or (height, width, channels) in whole numbers of at least 1, not {value!r}"
         )
     return tuple(map(int, lengths))
+
+
+def did_you_mean(word, names):
+    """The words that suggest the one of some names that is most like a wrong one, if any is."""
+    from difflib import get_close_matches  # late: few programs need it
+
+    alike = get_close_matches(word, names, 1, 0.7)
+    return f" (did you mean {alike[0]}?)" if alike else ""

@@ -156,9 +156,9 @@ def test_a_rank_without_its_device_is_heard_of_on_all(comm, monkeypatch):
 @pytest.mark.skipif(device.gpus() != [], reason="there is a GPU")
 @pytest.mark.parametrize(("ranks", "name"), [(1, "gpu"), (2, "cpu,gpu")])
 def test_a_program_without_its_gpu_ends_with_one_line(ranks, name):
-    finished = mpiexec(ranks, ["-m", "gridgrad.experiments.benchmarks.step_time", "--device", name], 60)
+    finished = mpiexec(ranks, ["-m", "gridgrad", "train", "--device", name], 60)
     assert finished.status == 2 and not finished.stdout
-    assert finished.stderr.startswith("step_time: error: --device gpu: ") and finished.stderr.count("\n") == 1
+    assert finished.stderr.startswith("train: error: --device gpu: ") and finished.stderr.count("\n") == 1
 
 
 def test_a_hybrid_job_trains_as_one_on_cpus(tmp_path):

@@ -31,8 +31,6 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"
 FIRST = [*DOCUMENTS, ROOT / "docs" / "tutorial.md"]  # what only other pages have takes minutes: those tests are long
 DOCUMENTS += [path for path in sorted((ROOT / "docs").rglob("*.md")) if "_build" not in path.parts]
 PROGRAMS = ROOT / "docs" / "extending"  # pages whose blocks of Python are one program: see tests/docs/test_extending.py
-SITES = ROOT / "docs" / "sites"  # pages of commands for other systems: see tests/test_sites.py
-OPTIONS = ROOT / "docs" / "options.md"  # written from the parsers: see tests/docs/test_options.py
 RESULTS = sorted((ROOT / "results").rglob("*.md"))
 BEGINNINGS = (
     ".venv/",
@@ -99,7 +97,7 @@ SMALL = {
     "make mutants": TARGET,
     "make venv MPI=system": TARGET,
     "make reproduce": TARGET,
-    "make reproduce REPRODUCE=--long": TARGET,
+    "make reproduce REPRODUCE=--full": TARGET,
     "make reproduce PAPER=laugier2018": TARGET,
     "gridgrad reproduce all --tables-only": Small(),
     # ----- train
@@ -113,6 +111,11 @@ SMALL = {
     "gridgrad launch 4 train --dataset airfoil --net mlp:128,128,tanh --grid batch=2,model=2": Small("--epochs 1"),
     "gridgrad check": Small(),
     "gridgrad --version": Small(),
+    "gridgrad help net": Small(),
+    "gridgrad train --help": Small(),
+    "gridgrad train --help all": Small(),
+    "gridgrad completion bash": Small(),
+    "gridgrad completion zsh": Small(),
     "gridgrad study": Small(),
     "gridgrad study protocols": PROTOCOLS,
     "python -m gridgrad train": STEPS,
@@ -141,11 +144,13 @@ SMALL = {
     "gridgrad launch 2 train --net mlp:512,512,relu --grid batch=2 --rebalance 10 --handicap 1=3@40": Small(
         "--steps 4 --rebalance 2 --handicap 1=3@1"
     ),
-    "gridgrad launch 2 study unequal --net cifar-cnn --batch-size 256 --grid batch=2 "
-    "--handicap 1=2 --out results/unequal.json": Small("--net lenet5 --batch-size 8 --rounds 1 --steps 1"),
-    "gridgrad plot unequal results/unequal.json": Small(),
-    "gridgrad launch 2 study unequal --net mlp:2048,2048,relu --shape 1024 --batch-size 64 "
-    "--grid batch=2 --handicap 1=3": Small("--net mlp:32,relu --batch-size 8 --rounds 1 --steps 1"),
+    "gridgrad sweep unequal.toml --out results/unequal.jsonl": Small(
+        "--nets mlp:32,relu --dataset random:8,2 --batch-size 8 --steps 16 --repeats 1"
+    ),
+    "gridgrad sweep unequal.toml --nets mlp:2048,2048,relu --dataset random:1024,10 --batch-size 64 --vary handicap=1=3": Small(
+        how="parse", why="the one above runs"
+    ),
+    "gridgrad plot lines results/unequal.json --x index --y step_seconds --panel net": Small(),
     "mpiexec -n 2 gridgrad train --net mlp:512,512,relu --grid auto": STEPS,
     # ----- tests
     "python -m tests.random_networks --seed 7 --minutes 30": Small("--cases 3 --check serial"),
@@ -196,11 +201,9 @@ SMALL = {
     "--trace trace.json --steps 12": Small(),
     "gridgrad explain --net mlp:512,512,relu --shape 4 --outputs 1 --batch-size 128 --ranks 2 "
     "--grid stage=2 --pipeline 1f1b --micro-batches 4 --draw schedule.png --trace trace.json": Small(),
-    "mpiexec -n 2 gridgrad study pipelined --batch-size 64": Small(
-        "--net mlp:16,relu --shape 4 --batch-size 8 --micro-batches 2 --rounds 1"
-    ),
-    "gridgrad launch 8 study servers --parts limit": Small("--served 10 --rounds 1 --seconds 0.01", ranks=2),
-    "gridgrad plot servers results/servers.json": Small(),
+    "gridgrad sweep pipelined.toml --out results/pipelined.jsonl": Small(how="parse", why="it takes minutes"),
+    "gridgrad sweep servers.toml --out servers.jsonl": Small(how="parse", why=LONG),
+    "gridgrad plot lines results/servers.json --x workers --y measured,simulated --where part=limit": Small(),
     "gridgrad explain --net vgg16 --ranks 4 --batch-size 64 --grid stage=4 --draw schedule.png": Small(),
     "gridgrad explain --net vgg16 --batch-size 128 --ranks 16 --grid batch=4,model=4 --export traces": Small(
         "--ranks 4 --grid model=4"
@@ -211,7 +214,7 @@ SMALL = {
     ),
     "gridgrad checkpoints runs/mnist --export arrays.h5": Small(how="parse", why="tests/experiments/test_resume.py does it"),
     "gridgrad study simulators --ranks 2,4,16 --out simulators.json": Small(how="parse", why=SIMGRID),
-    "gridgrad study simulators --ranks 2 --measured predictions.json --machine machine.json --out simulators.json": Small(
+    "gridgrad study simulators --ranks 2 --measured predictions.jsonl --machine machine.json --out simulators.json": Small(
         how="parse", why=SIMGRID
     ),
     "gridgrad explain --net vgg16 --ranks 4 --batch-size 64 --grid stage=2,model=2 --pipeline 1f1b": Small(),
@@ -234,10 +237,11 @@ SMALL = {
     ),
     "mpiexec -n 4 gridgrad train --dataset mnist --net mlp:512,512,relu --grid batch=2,model=2": STEPS,
     "mpiexec -n 4 python experiments/studies/usability/automatic.py": Small(ranks=2),
-    "gridgrad study kernels --out results/kernels.json": Small("--quick --rounds 1"),
+    "gridgrad summary --net lenet5 --net mlp:512,512,relu --batch-size 64 --measure kernels": Small("--steps 1"),
     # ----- sweeps and figures
     'gridgrad sweep --dataset airfoil --nets "mlp:512,512,relu" --ranks 1,2 --out results/sweep.jsonl': SWEEP,
     "gridgrad plot speedup results/sweep.jsonl --out results/sweep.png": Small(),
+    "gridgrad plot speedup results/sweep.jsonl --out results/sweep.png --out results/sweep.pdf": Small(),
     "gridgrad sweep experiments/settings/speedup.toml --out results/speedup.jsonl": Small(
         "--nets mlp:512,512,512,relu --ranks 1 --schemes batch --steps 6 --repeats 1", why="the whole sweep takes minutes"
     ),
@@ -252,7 +256,7 @@ SMALL = {
     "--out results/vary.jsonl": Small(
         "--nets mlp:8,relu --ranks 2 --steps 6 --repeats 1", why="the whole sweep takes a minute"
     ),
-    "gridgrad study scaling-model results/sweep.jsonl": Small(),
+    "gridgrad plot speedup results/sweep.jsonl --model": Small(),
     "gridgrad sweep experiments/settings/breakdown.toml --out results/breakdown.jsonl": Small(
         "--nets lenet5 --dataset mnist --ranks 1,2 --steps 6 --repeats 1", why="the whole sweep takes minutes"
     ),
@@ -261,8 +265,11 @@ SMALL = {
     "--nets vgg16 --batch-size 256 --out predicted.jsonl": Small("--predict 1,4", why="many ranks take half a minute"),
     "gridgrad plot speedup predicted.jsonl --out predicted.png": Small(),
     "gridgrad plot speedup results/scaling_predicted.jsonl --out results/scaling_predicted.png": Small(),
-    "gridgrad plot time results/sweep.jsonl --width 3.5 --out time.pdf": Small(),
-    "gridgrad plot throughput results/sweep.jsonl --machine cori-haswell": Small(),
+    "gridgrad plot time results/sweep.jsonl --width column --only batch --no-caption --out time.pdf": Small(),
+    "gridgrad plot lines results/sweep.jsonl --x ranks --y samples_a_second --series series --panel network --log x,y": Small(),
+    "gridgrad plot lines results/sweep.jsonl --x ranks --y peak_memory_bytes --series series --panel network": Small(),
+    "gridgrad plot lines results/convergence.json --x epoch --y training_accuracy,test_accuracy --panel way": Small(),
+    "gridgrad plot lines results/convergence.json --x epoch --y test_accuracy --series way": Small(),
     "gridgrad sweep experiments/settings/speedup.toml --out before.jsonl": COMPARED,
     "gridgrad sweep experiments/settings/speedup.toml --out after.jsonl": COMPARED,
     "gridgrad plot compare before.jsonl after.jsonl": Small(),
@@ -271,18 +278,16 @@ SMALL = {
     "gridgrad sweep experiments/settings/speedup.toml --predict 1,2,4,8,16 --machine cori-haswell "
     "--out predicted-airfoil.jsonl": Small("--predict 1,2"),
     "gridgrad plot speedup results/speedup.jsonl predicted-airfoil.jsonl --out both.png": Small(),
-    "gridgrad plot crossover results/crossover.json": Small(),
+    "gridgrad plot lines results/crossover.json --x batch_size --y seconds.median --bars seconds.min,seconds.max "
+    "--series grid --log x,y": Small(),
     # ----- other tools
-    "gridgrad study scaling-page results/sweep.jsonl --out results/sweep.html": Small(),
+    "gridgrad plot speedup results/sweep.jsonl --out results/sweep.html": Small(),
     'gridgrad sweep --dataset airfoil --nets "mlp:64,64,relu" --ranks 1,2,3,4,5,6 --schemes batch,model '
-    '--grids "batch=*,model=2" --batch-size 120 --vary reduction=plain --steps 8 --repeats 1 --out counted.jsonl': Small(
+    '--grids "batch=*,model=2" --batch-size 120 --vary reduction=plain --steps 8 --repeats 1 --out counted.jsonl '
+    "--export extrap results/extrap/counted": Small(
         "--nets mlp:8,relu --ranks 1,2 --schemes batch", why="more ranks than cores take a minute"
     ),
-    "gridgrad study extrap counted.jsonl --metrics bytes --program .venv-extrap/bin/extrap --out results/extrap": Small(),
-    'gridgrad sweep --predict 1,4,16,64,256 --nets "mlp:1024,1024,relu" --schemes batch,model,2d,auto --shape 16 --outputs 2 '
-    "--batch-size 256 --out predicted-mlp.jsonl": Small("--predict 1,4"),
-    "gridgrad study extrap predicted-mlp.jsonl --program .venv-extrap/bin/extrap --out results/extrap/predicted": Small(),
-    "gridgrad study hatchet results/breakdown.jsonl --out results/hatchet.json": Small(),
+    "gridgrad sweep results/breakdown.jsonl --export hatchet results/hatchet.json": Small(),
     "python docs/tools/thickets.py results/hatchet.json": Small(
         how="parse", why="it needs Thicket: see tests/docs/test_tools.py"
     ),
@@ -292,7 +297,6 @@ SMALL = {
     "python -m docs.draw_grid --out docs/grid.png": Small(),
     "python -m docs.draw_how_it_works --out docs": Small(),
     "python -m docs.draw_schemes --out docs/schemes": Small(),
-    "python -m docs.list_options": Small(),
     "python docs/tutorial.py batch=1": Small(),
     "mpiexec -n 2 python docs/tutorial.py batch=2": Small(),
     "mpiexec -n 2 python docs/tutorial.py model=2": Small(),
@@ -304,20 +308,25 @@ SMALL = {
     "gridgrad explain --net vgg16 --batch-size 256 --ranks 16384 --machine cori-haswell": Small("--ranks 8"),
     "mpiexec -n 2 gridgrad calibrate": Small("--quick --busy"),
     "mpiexec -n 2 gridgrad calibrate --out machine.json": Small("--quick --busy"),
-    "mpiexec -n 2 gridgrad study predictions --machine machine.json --out predictions.json": Small(
-        "--net mlp:512,512,relu --passes 1 --rounds 1"
+    "gridgrad sweep predictions.toml --machine machine.json --out predictions.jsonl": Small(
+        "--nets mlp:16,relu --dataset random:8,2 --batch-size 8 --schemes batch --repeats 1"
     ),
-    "gridgrad plot predictions predictions.json --out predictions.md": Small(),
-    "gridgrad study machine-load --out results/machine_load.json": Small("--ranks 1 --loops 0,1 --steps 8 --rounds 1"),
-    "gridgrad study thresholds --ranks 32 --machine cori-haswell": Small("--widths 32,64 --batch-sizes 8,16"),
-    "gridgrad study laugier2018-predicted": Small(),
-    "gridgrad study laugier2018-search": Small(),
+    "gridgrad plot lines results/predictions/2-ranks.json --x predicted --y measured --series net,grid --log x,y": Small(),
+    "gridgrad explain --map results/thresholds.png --net mlp:W,W,W,relu --shape 16 --outputs 2 --ranks 32": Small(
+        "--widths 32,64 --batch-sizes 8,16"
+    ),
+    "gridgrad explain --net vgg16 --batch-size 4096 --nodes 64 --ranks-per-node 32 --flops 60 --latency 1.5 "
+    "--bandwidth 100": Small(),
+    "gridgrad explain --net vgg16 --batch-size 4096 --nodes 256 --gpus 4": Small(),
+    "gridgrad explain --net vgg16 --batch-size 4096 --nodes 64 --gpus 8 --bandwidth 1600": Small(),
+    "gridgrad explain --net vgg16 --ranks 64 --machine machine.json": Small(),
+    "gridgrad partition --table results/partitions.md": Small("--nets lenet5 --ranks 2"),
     "gridgrad summary --net vgg16 --batch-size 8": Small(),
     "gridgrad summary --net resnet20 --batch-size 32 --measure": Small("--batch-size 2 --steps 3"),
     # ----- measuring
-    "mpiexec -n 2 gridgrad study trace-cost": Small("--rounds 3"),
-    "mpiexec -n 4 gridgrad study scatter --grid batch=2,model=2": Small("--repeats 1"),
-    "gridgrad study accuracy": Small(how="parse", why=LONG),
+    "mpiexec -n 4 python -m gridgrad.experiments.papers.laugier2018.scatter --grid batch=2,model=2": Small("--repeats 1"),
+    "python -m gridgrad.experiments.papers.laugier2018.predicted": Small(),
+    "gridgrad sweep accuracy.toml --out accuracy.jsonl": Small(how="parse", why=LONG),
     "gridgrad study usability": Small(),
     "gridgrad study autoencoder --corruption 0.25 --energy": AUTOENCODER,
     "gridgrad study autoencoder --validation 0.16667 --corruption 0.25 --pretrain-epochs 15 --epochs 30 "
@@ -327,17 +336,20 @@ SMALL = {
     "gridgrad reproduce laugier2018": Small("--tables-only", why="the jobs take ten minutes"),
     "gridgrad reproduce grabaskas2018": Small("--tables-only", why="the jobs take ten minutes"),
     "gridgrad reproduce hegde2016": Small("--tables-only", why="the processes take minutes"),
-    "gridgrad study roofline --out results/roofline.png --json results/roofline.json": Small("--only 1024-1024 --rounds 1"),
+    "gridgrad summary --net marques-50-500 --net mlp:1024,relu --batch-size 16 --measure --out roofline.json": Small(
+        "--batch-size 1 --steps 1"
+    ),
+    "gridgrad plot roofline roofline.json --out roofline.png": Small(),
     "gridgrad reproduce marques2016": Small("--tables-only", why="the jobs take hours"),
     "gridgrad reproduce eserol2019": Small("--tables-only", why="the searches take four minutes"),
-    "gridgrad study threads": Small("--sizes 32,64 --samples 1 --rounds 2 --milliseconds 1"),
     "mpiexec -n 2 gridgrad study automation": AUTOMATION,
     "mpiexec -n 4 gridgrad study automation": AUTOMATION,
     # ----- comparison of update protocols
     "gridgrad study protocols --dataset mnist --net mnist-cnn --samples 12000 --epochs 2 --target 95": PROTOCOLS,
     "gridgrad study protocols --dataset cifar10 --net cifar-cnn,dropout=0 --samples 4000 --epochs 3 --target 34": PROTOCOLS,
     "gridgrad study protocols --dataset airfoil --net mlp:64,64,tanh --epochs 50 --every 5 --target 0.25": PROTOCOLS,
-    "gridgrad plot protocols results/protocols.json": Small(),
+    "gridgrad plot lines results/protocols.json --x seconds --y score --series protocol --panel straggler "
+    '--where "net=mnist-cnn;time=virtual;sorted=false"': Small(),
     "gridgrad study protocols --dataset mnist --net mnist-cnn --samples 12000 --epochs 2 --sorted "
     "--straggler 1 --protocols sync,parallel-sgd,parallel-sgd:shuffle,parallel-sgd:epoch,parallel-sgd:epoch:shuffle": PROTOCOLS,
     "gridgrad study protocols --dataset mnist --net mnist-cnn --samples 12000 --epochs 10 --sorted "
@@ -347,26 +359,25 @@ SMALL = {
     "--dataset mnist --net mnist-cnn --measure 2 --steps 60": PROTOCOL_JOBS,
     # ----- emulated hosts
     "sudo .venv/bin/gridgrad launch --hosts 2 --rate 1000 2 study automation": AUTOMATION,
-    "sudo .venv/bin/gridgrad launch --hosts 2 --rate 1000 2 study eserol2019-hosts": Small(
-        "--net vgg-style:4,4,8 --shape 8,8,3 --batch-sizes 4 --rounds 1 --seconds 0.01", why=HOSTS
+    "sudo .venv/bin/gridgrad sweep laptops.toml --out laptops.jsonl": Small(how="parse", why="it needs root"),
+    "sudo .venv/bin/gridgrad sweep eserol2019-hosts.toml --out eserol.jsonl": Small(how="parse", why="it needs root"),
+    "sudo .venv/bin/gridgrad sweep laugier2018-hosts.toml --machine machine.json --out hosts.jsonl": Small(
+        how="parse", why="it needs root"
     ),
-    "sudo .venv/bin/gridgrad study laptops": Small(how="parse", why="it needs root, and takes minutes"),
-    "sudo .venv/bin/gridgrad launch --hosts 4 --rate 1000 --delay 50 4 study laugier2018-hosts --machine machine.json": Small(
-        "--model-sizes 8 --hidden 1 --rounds 1", ranks=4, why=HOSTS
-    ),
-    "sudo .venv/bin/gridgrad launch --hosts 2 --rate 1000 --delay 50 2 "
-    "study overlap --net cifar-cnn --batch-size 64 --out results/overlap.json": Small("--rounds 1 --batch-size 4", why=HOSTS),
-    "sudo .venv/bin/gridgrad launch --hosts 4 --rate 1000 --delay 50 4 "
-    "study crossover --net mlp:4096,4096,relu --features 4096 --batch-sizes 16,64,256,1024,4096": Small(
-        "--rounds 1 --net mlp:64,relu --features 16 --batch-sizes 16,64", ranks=2, why=HOSTS
-    ),
+    "sudo .venv/bin/gridgrad sweep crossover.toml --out results/crossover.jsonl": Small(how="parse", why="it needs root"),
+    "mpiexec -n 2 gridgrad train --dataset mnist --net mnist-cnn --grid batch=2 --steps 30 "
+    "--reduction plain --trace plain.json": Small("--steps 8 --batch-size 16"),
+    "mpiexec -n 2 gridgrad train --dataset mnist --net mnist-cnn --grid batch=2 --steps 30 "
+    "--reduction overlap --trace overlap.json": Small("--steps 8 --batch-size 16"),
+    "gridgrad plot breakdown plain.json overlap.json": Small(),
+    "gridgrad plot timeline trace.json --out timeline.pdf": Small(),
+    "gridgrad plot timeline trace.json --steps 6-7 --width column --out steps.png": Small(),
     "sudo .venv/bin/gridgrad launch --hosts 4 --rate 1000 --delay 50 4 check": Small(ranks=2, why=HOSTS),
     "sudo .venv/bin/gridgrad launch --hosts 4 --rate 1000 --delay 50 4 calibrate --out machine.json": Small(
         "--quick --busy", ranks=2, why=HOSTS
     ),
-    "sudo .venv/bin/gridgrad launch --hosts 4 --rate 1000 --delay 50 4 "
-    "study partitioned --machine machine.json --batch-size 32": Small(
-        "--machine ethernet-1g --shape 16,16,3 --rounds 1 --batch-size 4", ranks=2, why=HOSTS
+    "sudo .venv/bin/gridgrad sweep partitioned.toml --machine machine.json --out results/partitioned.jsonl": Small(
+        how="parse", why="it needs root"
     ),
     'sudo MPIEXEC=".venv/bin/gridgrad launch --hosts 4" .venv/bin/gridgrad sweep '
     '--nets "mlp:512,512,relu" --ranks 1,2,4 --out results/hosts.jsonl': Small("--ranks 1 --steps 2 --repeats 1", why=HOSTS),
@@ -384,29 +395,37 @@ SMALL = {
     ),
     # ----- job scripts
     "gridgrad slurm --nodes 4 --ranks-per-node 16 --time 2:00:00 --partition standard --account e05 "
-    '--setup "module load gcc" --out job.sh -- train --dataset mnist --net mnist-cnn --grid batch=64': Small(),
+    '--setup "module load gcc" --out job.sh train --dataset mnist --net mnist-cnn --grid batch=64': Small(),
     "sbatch job.sh": QUEUED,
+    "gridgrad slurm --nodes 2 --ranks-per-node 16 --time 1-12:00:00 --out mine.sh mine.py --epochs 300": Small(),
     "gridgrad slurm --dry-run --kind requeue --nodes 2 --ranks-per-node 16 --time 4:00:00 "
-    "-- train --dataset mnist --net mnist-cnn --grid batch=32 --epochs 500 --checkpoint checkpoints": Small(),
-    'gridgrad slurm --nodes 2 --ranks-per-node 8 --gpus 4 --mem 64G --directive "--exclusive" --out gpus.sh '
-    "-- train --dataset mnist --net mnist-cnn --grid batch=16 --device hybrid": Small(),
+    "train --dataset mnist --net mnist-cnn --grid batch=32 --epochs 500 --checkpoint checkpoints": Small(),
+    "gridgrad slurm --nodes 2 --ranks-per-node 4 --cores 8 --out gpus.sh "
+    "train --dataset mnist --net mnist-cnn --grid batch=8 --device gpu": Small(),
+    "gridgrad slurm --ranks-per-node 4 --out sweep.sh "
+    "sweep --dataset mnist --nets mnist-cnn --ranks 1,2,4 --vary device=gpu": Small(),
+    'gridgrad slurm --nodes 2 --ranks-per-node 8 --gpus 4 --mem 64G --directive "--exclusive" --out hybrid.sh '
+    "train --dataset mnist --net mnist-cnn --grid batch=16 --device hybrid": Small(),
     "gridgrad slurm --site lumi --account project_1 --nodes 4 --ranks-per-node 128 --time 2:00:00 --out lumi.sh "
-    "-- train --dataset mnist --net mnist-cnn --grid batch=64,model=8": Small(),
-    "gridgrad slurm --ranks-per-node 8 --cores 8 --out hybrid.sh -- train --dataset mnist --net mnist-cnn": Small(),
+    "train --dataset mnist --net mnist-cnn --grid batch=64,model=8": Small(),
+    "gridgrad slurm --site lumi --account project_1 --nodes 2 --ranks-per-node 128 --time 20 --out job.sh "
+    "train --net mlp:4096,4096,relu --batch-size 512 --grid batch=32,model=8 "
+    "--checkpoint checkpoints --resume checkpoints": Small(),
     "gridgrad slurm --kind array --parts 2 --ranks-per-node 4 --out array.sh "
-    "-- sweep experiments/settings/speedup.toml --out results/array.jsonl": Small(),
+    "sweep experiments/settings/speedup.toml --out results/array.jsonl": Small(),
     "sbatch array.sh": QUEUED,
     "gridgrad sweep experiments/settings/speedup.toml --out results/array.jsonl --part 1/2": PART,
     "gridgrad sweep experiments/settings/speedup.toml --out results/array.jsonl --part 2/2": PART,
     "gridgrad sweep --out results/array.jsonl --gather results/array-1-of-2.jsonl results/array-2-of-2.jsonl": Small(),
     "gridgrad slurm --kind requeue --ranks-per-node 4 --time 12:00:00 --warn 300 --out long.sh "
-    "-- train --dataset mnist --net mnist-cnn --epochs 500 --checkpoint checkpoints": Small(),
+    "train --dataset mnist --net mnist-cnn --epochs 500 --checkpoint checkpoints": Small(),
     "sbatch long.sh": QUEUED,
     "gridgrad slurm --system pbs --kind requeue --ranks-per-node 4 --out long.pbs "
-    "-- train --dataset mnist --net mnist-cnn --epochs 500 --checkpoint checkpoints": Small(),
+    "train --dataset mnist --net mnist-cnn --epochs 500 --checkpoint checkpoints": Small(),
     "qsub long.pbs": QUEUED,
     "gridgrad slurm --system mpirun --kind requeue --ranks-per-node 4 --out long.sh "
-    "-- train --dataset mnist --net mnist-cnn --epochs 500 --checkpoint checkpoints": Small(),
+    "train --dataset mnist --net mnist-cnn --epochs 500 --checkpoint checkpoints": Small(),
+    "gridgrad launch 2 train --net mlp:512,512,relu --grid batch=2 --device gpu": Small(how="parse", why="it needs GPUs"),
     '.venv/bin/pip install "cupy-cuda13x[ctk]"': Small(how="parse", why="it needs a GPU, and gigabytes"),
 }
 NEEDS = {  # of these commands the first reads what the second writes
@@ -420,22 +439,29 @@ NEEDS = {  # of these commands the first reads what the second writes
     "results/array-2-of-2.jsonl": "--out results/array.jsonl --part 2/2",
     "gridgrad sweep experiments/settings/speedup.toml --out results/array.jsonl "
     "--part 2/2": "--out results/array.jsonl --part 1/2",
-    "sbatch job.sh": "--out job.sh -- train --dataset mnist --net mnist-cnn --grid batch=64",
+    "sbatch job.sh": "--out job.sh train --dataset mnist --net mnist-cnn --grid batch=64",
     "gridgrad plot speedup predicted.jsonl --out predicted.png": "vgg16 --batch-size 256 --out predicted.jsonl",
-    "gridgrad plot time results/sweep.jsonl --width 3.5 --out time.pdf": "--out results/sweep.jsonl",
-    "gridgrad plot throughput results/sweep.jsonl --machine cori-haswell": "--out results/sweep.jsonl",
+    "gridgrad plot time results/sweep.jsonl --width column --only batch --no-caption "
+    "--out time.pdf": "--out results/sweep.jsonl",
+    "gridgrad plot lines results/sweep.jsonl --x ranks --y samples_a_second --series series "
+    "--panel network --log x,y": "--out results/sweep.jsonl",
+    "gridgrad plot lines results/sweep.jsonl --x ranks --y peak_memory_bytes --series series "
+    "--panel network": "--out results/sweep.jsonl",
+    "gridgrad plot speedup results/sweep.jsonl --out results/sweep.png --out results/sweep.pdf": "--out results/sweep.jsonl",
+    "gridgrad plot breakdown plain.json overlap.json": "--trace overlap.json",
+    "mpiexec -n 2 gridgrad train --dataset mnist --net mnist-cnn --grid batch=2 --steps 30 "
+    "--reduction overlap --trace overlap.json": "--trace plain.json",
+    "gridgrad plot timeline trace.json --out timeline.pdf": "--steps 50 --trace trace.json --profile --report report.json",
+    "gridgrad plot timeline trace.json --steps 6-7 --width column "
+    "--out steps.png": "--steps 50 --trace trace.json --profile --report report.json",
     "gridgrad sweep experiments/settings/speedup.toml --out after.jsonl": "--out before.jsonl",
     "gridgrad plot compare before.jsonl after.jsonl": "--out after.jsonl",
     "gridgrad plot speedup results/sweep.jsonl --out results/sweep.png": "--out results/sweep.jsonl",
-    "gridgrad study scaling-page results/sweep.jsonl --out results/sweep.html": "--out results/sweep.jsonl",
-    "gridgrad study extrap counted.jsonl --metrics bytes --program .venv-extrap/bin/extrap "
-    "--out results/extrap": "--out counted.jsonl",
-    "gridgrad study extrap predicted-mlp.jsonl --program .venv-extrap/bin/extrap "
-    "--out results/extrap/predicted": "--out predicted-mlp.jsonl",
-    "gridgrad study scaling-model results/sweep.jsonl": "--out results/sweep.jsonl",
+    "gridgrad plot speedup results/sweep.jsonl --out results/sweep.html": "--out results/sweep.jsonl",
+    "gridgrad plot speedup results/sweep.jsonl --model": "--out results/sweep.jsonl",
     "gridgrad plot speedup results/speedup.jsonl predicted-airfoil.jsonl --out both.png": "--out predicted-airfoil.jsonl",
-    "mpiexec -n 2 gridgrad study predictions --machine machine.json --out predictions.json": "--out machine.json",
-    "gridgrad plot predictions predictions.json --out predictions.md": "--out predictions.json",
+    "gridgrad sweep predictions.toml --machine machine.json --out predictions.jsonl": "--out machine.json",
+    "gridgrad explain --net vgg16 --ranks 64 --machine machine.json": "--out machine.json",
     "gridgrad predict runs/airfoil --data airfoil --out predictions.csv": "--epochs 30 --checkpoint runs/airfoil",
 }
 
@@ -453,8 +479,6 @@ def commands():
     """{command: the documents that have it}, in their order."""
     found = defaultdict(list)
     for document in DOCUMENTS:
-        if document.parent == SITES or document == OPTIONS:
-            continue
         for language, block in BLOCK.findall(document.read_text()):
             if language == "sh":
                 for line in lines_of(block):
@@ -518,6 +542,7 @@ def folder(tmp_path_factory):
                 Image.fromarray(pixels).save(path / "data" / "pictures" / half / name / f"{i}.jpg")
     table = random.normal(size=(30, 4))
     np.savetxt(path / "houses.csv", table, delimiter=",", header="size,rooms,price,age")
+    (path / "mine.py").write_text("")
     np.savez(path / "digits.npz", x=random.integers(0, 256, (40, 28, 28), np.uint8), y=np.arange(40) % 10)
     with h5py.File(path / "rooms.h5", "w") as file:
         file["sensors"], file["warmth"] = table, table[:, :2] + 20
@@ -664,6 +689,7 @@ def test_code_stands_in_blocks_of_a_known_language(document):
         "sh",
         "python",
         "toml",
+        "json",
         "text",
         "diff",
         "{toctree}",
@@ -692,9 +718,7 @@ def test_links_lead_somewhere(document):
             assert anchor in {slug(line.lstrip("# ")) for line in target.read_text().splitlines() if line.startswith("#")}, link
 
 
-@pytest.mark.parametrize(
-    "document", sorted({*DOCUMENTS, *RESULTS} - {OPTIONS}), ids=lambda document: str(document.relative_to(ROOT))
-)
+@pytest.mark.parametrize("document", sorted({*DOCUMENTS, *RESULTS}), ids=lambda document: str(document.relative_to(ROOT)))
 def test_files_that_are_named_exist(document):
     folders = "nn|parallel|datasets|experiments|tests|results|docs"
     for path in re.findall(rf"`((?:{folders})/[\w./-]*)`", text_without_blocks(document)):

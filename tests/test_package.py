@@ -39,7 +39,7 @@ print(len(found), *sorted(name for name in sys.modules if name.startswith(("nn."
 HELPS = """
 import os, sys
 from gridgrad.experiments.common import command, programs, report, train_setup
-from gridgrad.experiments.plots import figures
+from gridgrad.experiments.plots import style
 for name in (*programs.FRONT, *(f"study {name}" for name in programs.studies())):
     sys.stdout.flush()
     child = os.fork()

@@ -1,4 +1,4 @@
-"""The runs of a study in one Thicket: `python docs/tools/thickets.py FILE.json`, a file of `gridgrad study hatchet`.
+"""The runs of a study in one Thicket: `python docs/tools/thickets.py FILE.json`, a file of `gridgrad sweep --export hatchet`.
 
 Prints the median milliseconds of each node of the call trees, a column a grid.
 """
@@ -24,7 +24,7 @@ def together(path):
 
 def main():
     parser = argparse.ArgumentParser(description="Print where the time of a step goes, on each grid.")
-    parser.add_argument("trees", metavar="FILE.json", help="what gridgrad study hatchet wrote")
+    parser.add_argument("trees", metavar="FILE.json", help="what gridgrad sweep --export hatchet wrote")
     thicket = together(parser.parse_args().trees)
     rows = thicket.dataframe.reset_index().merge(thicket.metadata.reset_index(), on="profile")
     rows["node"] = rows["node"].map(lambda node: " > ".join(one.frame["name"] for one in node.path()[-2:]))

@@ -1,4 +1,4 @@
-"""The networks that `bench` compares, with their bounds, and those among them that are not in `nn/zoo/network_names.py`."""
+"""What `bench` compares, with the bounds: training steps, convolutions, sums, memory."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,10 +15,9 @@ MEMORY_BOUND = 1.1
 class StepCase:
     """A comparison of training steps, or of inference.
 
-    net, shape, outputs: what `gridgrad.nn.zoo.network_names.build` takes; net may also be a function like those of
-    `nn/zoo/network_names.py`. bound: the ratio to stay under; best_bound: the one where PyTorch is at its best; None: nothing
-    is promised. work: "sgd" and "adam" for a training step with that optimizer, "inference" for a forward pass. large: whether
-    it takes seconds, and so is no part of a quick run.
+    net: as `network_names.build` takes it, or a function of shape and outputs that makes layers. bound: the ratio to stay
+    under; best_bound: the one where PyTorch is at its best; None: nothing is promised. work: "sgd" and "adam" for a training
+    step, "inference" for a forward pass. large: it takes seconds, and so is no part of a quick run.
     """
 
     name: str
@@ -39,6 +38,39 @@ class StepCase:
         return Sequential(self.net(self.shape, self.outputs), input_shape=self.shape)
 
 
+@dataclass(frozen=True)
+class Shape:
+    """A convolution of square images, forward and backward."""
+
+    inputs: int
+    outputs: int
+    kernel: int
+    size: int
+    batch_size: int
+    stride: int = 1
+    padding: int = 0
+
+    @property
+    def name(self):
+        stride = f", stride {self.stride}" if self.stride > 1 else ""
+        padding = f", padding {self.padding}" if self.padding else ""
+        window = f"{self.kernel}x{self.kernel} on {self.size}x{self.size}"
+        return f"{self.inputs}-{self.outputs} {window}, batch {self.batch_size}{stride}{padding}"
+
+    @property
+    def large(self):
+        return self.size > 32
+
+
+@dataclass(frozen=True)
+class SumCase:
+    """A sum of float32 arrays over 2 ranks."""
+
+    name: str
+    bytes: int
+    large: bool = False
+
+
 def conv_batch_norm(shape, outputs):
     layers, channels = [], shape[2]
     for width in (48, 96, 96):
@@ -54,6 +86,11 @@ def pointwise(shape, outputs):
         layers += [Conv2d(channels, width, 1), ReLU()]
         channels = width
     return dense([*layers, AvgPool2d(shape[:2])], shape, [], None, outputs)
+
+
+def step_case(name):
+    """The StepCase of several processes with this name."""
+    return next(case for case in (*TWO_RANKS, *PYDTNN) if case.name == name)
 
 
 MNIST, CIFAR, IMAGENET = (28, 28, 1), (32, 32, 3), (224, 224, 3)
@@ -102,4 +139,37 @@ MEMORY = [
         ("alexnet", IMAGENET, 1000, 8, True),
         ("vgg16", IMAGENET, 1000, 8, True),
     )
+]
+
+SHAPES = [
+    Shape(1, 32, 5, 28, 64),
+    Shape(3, 64, 5, 32, 64),
+    Shape(3, 50, 5, 32, 64),
+    Shape(32, 64, 5, 8, 64),
+    Shape(32, 64, 5, 12, 64),
+    Shape(64, 64, 5, 10, 64),
+    Shape(64, 64, 5, 32, 32, 1, 2),
+    Shape(50, 500, 5, 14, 64),
+    Shape(3, 64, 3, 224, 2, 1, 1),
+    Shape(64, 64, 3, 224, 4, 1, 1),
+    Shape(128, 128, 3, 112, 4, 1, 1),
+    Shape(256, 256, 3, 56, 4, 1, 1),
+    Shape(512, 512, 3, 28, 4, 1, 1),
+    Shape(512, 512, 3, 14, 8, 1, 1),
+    Shape(3, 64, 11, 224, 8, 4, 2),
+    Shape(64, 128, 3, 56, 8, 2, 1),
+    Shape(64, 64, 3, 32, 32, 1, 1),
+]
+
+# bound: of 2 ranks over 1; best_bound: of 2 ranks over DistributedDataParallel on 2.
+TWO_RANKS = [
+    StepCase("1024-2048-1024-10 tanh, batch 128", "mlp:2048,1024,tanh", 1024, 10, 128, bound=1 / 1.5),
+    StepCase("1024-2048-1024-10 tanh, batch 1024", "mlp:2048,1024,tanh", 1024, 10, 1024, bound=1 / 1.85, large=True),
+    StepCase("cifar-cnn, batch 64", "cifar-cnn", CIFAR, 10, 64, bound=1 / 1.85, large=True),
+    StepCase("cifar-cnn, batch 128", "cifar-cnn", CIFAR, 10, 128, bound=1 / 1.9, large=True),
+]
+SUMS = [SumCase(f"all-reduce of {size} MB, 2 ranks", size << 20) for size in (1, 16)]
+PYDTNN = [
+    StepCase("mnist-cnn, batch 64", "mnist-cnn", MNIST, 10, 64, bound=0.5),
+    StepCase("cifar-cnn, batch 64", "cifar-cnn", CIFAR, 10, 64, bound=0.5, large=True),
 ]

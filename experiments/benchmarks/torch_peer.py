@@ -1,7 +1,6 @@
 """PyTorch's side of `bench`: the same network and the same step, written as a PyTorch user would.
 
-Run as a program under mpiexec it times DistributedDataParallel with gloo, one thread a rank, and prints JSON as
-`gridgrad.experiments.benchmarks.step_time` does.
+Run as a program under mpiexec it times DistributedDataParallel with gloo, one thread a rank, and prints JSON as `ranks.py`.
 """
 
 import argparse
@@ -16,7 +15,7 @@ from pathlib import Path
 from statistics import median
 
 import torch
-from torch.nn.functional import linear, pad
+from torch.nn.functional import pad
 
 from gridgrad.experiments.common import core_limits
 
@@ -43,30 +42,6 @@ class Concat(torch.nn.Module):
         return torch.cat([branch(x) for branch in self.branches], 1)
 
 
-class SparseLinear(torch.nn.Linear):
-    """A Linear layer whose weights outside of a pattern, (inputs, outputs), are zero and get no gradient."""
-
-    def __init__(self, pattern, bias):
-        super().__init__(*pattern.shape, bias)
-        self.register_buffer("pattern", torch.from_numpy(pattern.T.copy()), persistent=False)
-        with torch.no_grad():
-            self.weight.mul_(self.pattern)
-
-    def forward(self, x):
-        return linear(x, self.weight * self.pattern, self.bias)
-
-
-class TiedAutoencoder(torch.nn.Linear):
-    """A Linear layer, a sigmoid, and the transpose of the same weights with a bias of its own."""
-
-    def __init__(self, inputs, hidden):
-        super().__init__(inputs, hidden)
-        self.decoder_bias = torch.nn.Parameter(torch.zeros(inputs))
-
-    def forward(self, x):
-        return linear(torch.sigmoid(super().forward(x)), self.weight.T, self.decoder_bias)
-
-
 class OrFeatures:
     """A mixin for modules of images that lets them take features as well, as images of one pixel."""
 
@@ -74,12 +49,8 @@ class OrFeatures:
         return super().forward(x) if x.ndim == 4 else super().forward(x[..., None, None]).flatten(1)
 
 
-class BatchNorm(OrFeatures, torch.nn.BatchNorm2d):
-    pass
-
-
-class LocalResponseNorm(OrFeatures, torch.nn.LocalResponseNorm):
-    pass
+BatchNorm = type("BatchNorm", (OrFeatures, torch.nn.BatchNorm2d), {})
+LocalResponseNorm = type("LocalResponseNorm", (OrFeatures, torch.nn.LocalResponseNorm), {})
 
 
 def windowed(make, layer, outside=0.0):
@@ -98,8 +69,6 @@ def windowed(make, layer, outside=0.0):
 
 MODULES = {
     "Linear": lambda layer: torch.nn.Linear(layer.inputs, layer.outputs, bias=layer.has_bias),
-    "SparseLinear": lambda layer: SparseLinear(layer.pattern, layer.has_bias),
-    "TiedAutoencoder": lambda layer: TiedAutoencoder(layer.inputs, layer.hidden),
     "Conv2d": lambda layer: windowed(partial(torch.nn.Conv2d, layer.inputs, layer.outputs, bias=layer.has_bias), layer),
     "MaxPool2d": lambda layer: windowed(torch.nn.MaxPool2d, layer, -math.inf),
     "AvgPool2d": lambda layer: windowed(torch.nn.AvgPool2d, layer),
@@ -142,10 +111,7 @@ def sgd(parameters):
 
 
 def step(model, x, y, loss_name, memory_format=torch.contiguous_format, optimizer=sgd):
-    """A function that does one training step on NumPy arrays x and y and returns the loss.
-
-    optimizer: a function that makes the optimizer of some parameters.
-    """
+    """A function that does one training step on NumPy arrays x and y and returns the loss."""
     model = model.to(memory_format=memory_format)
     optimizer = optimizer(model.parameters())
     loss_function = LOSSES[loss_name]()
@@ -172,7 +138,7 @@ def inference(model, x, y, loss_name, memory_format=torch.contiguous_format):
     return one
 
 
-# As `bench_serial.WORK`.
+# PyTorch's side of the `work` of a StepCase.
 WORK = {"sgd": step, "adam": partial(step, optimizer=torch.optim.Adam), "inference": inference}
 
 
@@ -188,35 +154,33 @@ def blas():
 
 
 def gemm_peak(seconds):
-    """As `limits.gemm_peak`, by PyTorch."""
+    """As `core_limits.gemm_peak`, by PyTorch."""
     factor = torch.full((core_limits.SIDE, core_limits.SIDE), 0.5)
     product = torch.empty_like(factor)
     return 2 * core_limits.SIDE**3 / core_limits.least_seconds(lambda: torch.matmul(factor, factor, out=product), seconds)
 
 
 def main():
+    from gridgrad.experiments.benchmarks.cases import step_case
     from gridgrad.experiments.common.made_up_data import minibatch
-    from gridgrad.experiments.common.options import whole_list
-    from gridgrad.nn.zoo import network_names
     from gridgrad.parallel.job.own_process import MARK
     from gridgrad.parallel.job.run import launched_rank, promised_ranks
 
     parser = argparse.ArgumentParser()
-    for name in ("outputs", "batch-size", "steps"):
-        parser.add_argument(f"--{name}", type=int)
-    parser.add_argument("--net")
-    parser.add_argument("--shape", type=whole_list)
+    parser.add_argument("--case", type=step_case, required=True)
+    parser.add_argument("--times", type=int, default=10)
     args = parser.parse_args()
+    case = args.case
     rank, size = launched_rank(), promised_ranks(os.environ)[0]
     # All ranks share one machine, so a file of the job's own name serves as the meeting place.
     meeting = Path(tempfile.gettempdir()) / f"gloo-{os.environ[MARK]}"
     torch.distributed.init_process_group("gloo", f"file://{meeting}", rank=rank, world_size=size)
-    net = network_names.build(args.net, args.shape, args.outputs)
+    net = case.network()
     model = torch.nn.parallel.DistributedDataParallel(network(net))
-    x, y = (a[rank::size].copy() for a in minibatch(net.input_shape, args.outputs, args.batch_size))
-    one = step(model, x, y, "cross-entropy")
+    x, y = (a[rank::size].copy() for a in minibatch(net.input_shape, case.outputs, case.batch_size))
+    one = step(model, x, y, case.loss)
     seconds = []
-    for _ in range(args.steps + 3):
+    for _ in range(args.times + 3):
         torch.distributed.barrier()
         start = time.perf_counter()
         one()

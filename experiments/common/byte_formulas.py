@@ -7,33 +7,22 @@ Laugier et al. 2018 (sections 5 and 6, after Gholami et al. 2018) give the cost 
 
 where P ranks share a minibatch of B samples, W_l is the weight of layer l, d_l the number of its outputs, alpha the latency and
 1/beta the bandwidth. As volumes these formulas are inexact in four places, which are corrected here:
-- The factor is (P-1)/P, not P/(P-1): of an array of n elements a rank sends (P-1)/P n in an all-gather or a
-  reduce-scatter and twice that in an all-reduce. With one rank nothing moves.
-- |W_l| includes the biases, and the batch term is a single all-reduce of all layers (Algorithm 1), so its latency counts
-  once and not once for each layer.
-- The 3 stands for one all-gather in forward and one all-reduce (worth 2) in backward. The all-reduce is of the
-  *inputs'* gradient, so it has d_(l-1), and the first layer has none: sum_(l=1..L) d_l + 2 sum_(l=1..L-1) d_l.
+- The factor is (P-1)/P, not P/(P-1): of n elements a rank sends (P-1)/P n in an all-gather or a reduce-scatter and twice that
+  in an all-reduce. With one rank nothing moves.
+- |W_l| includes the biases, and the batch term is a single all-reduce of all layers, so its latency counts once.
+- The 3 stands for one all-gather in forward and one all-reduce (worth 2) in backward. The all-reduce is of the *inputs'*
+  gradient, so it has d_(l-1), and the first layer has none: sum_(l=1..L) d_l + 2 sum_(l=1..L-1) d_l.
 - On a 2-D grid the model term counts the B / P_batch samples of one batch block, and the batch term the |W_l| / P_model
   weights of one model block (section 7 uses this without a formula).
 
 The sums over the ranks are the same for even, uneven and empty blocks.
-
-Marques 2016 gives what a master and its slaves send each other for the convolutions of a minibatch (equation 5.1), in elements:
-
-    upload = sum_i (in_i^2 inCh_i batch + k_i^2 numK_i inCh_i + out_i^2 numK_i batch)
-
-This is what one slave receives and sends in the forward pass, where numK_i is the number of *its* kernels. With several slaves
-the first term counts once for each slave that has kernels. A training step sends it twice, because the backward pass is the
-adjoint of the forward pass, but for the gradient of the first layer's input, which nobody needs.
 """
 
-from dataclasses import dataclass
-from math import prod
 from operator import mul
 
 from gridgrad.parallel.placement.moves import elements_sent
-from gridgrad.parallel.placement.partition import Partition, Split, size
-from gridgrad.parallel.placement.placements import C, H, N, Shard
+from gridgrad.parallel.placement.partition import Partition, Split
+from gridgrad.parallel.placement.placements import C, N, Shard
 
 
 def all_gather(elements, ranks):
@@ -44,21 +33,6 @@ def all_gather(elements, ranks):
 def all_reduce(elements, ranks):
     """Elements that all ranks together send in an all-reduce of `elements` elements: a reduce-scatter and an all-gather."""
     return 2 * all_gather(elements, ranks)
-
-
-def halo(samples, shape, window, ranks, dim=H):
-    """Elements that all ranks together send in one direction for the halo of a convolution or pooling.
-
-    samples: of the minibatch. shape: of a whole sample, (height, width, channels). window: a Window. ranks: over
-    which the images are sharded by rows (dim=H) or columns (dim=W). A rank receives each row of other ranks that the windows of
-    its outputs cover once. With stride 1 and a k x k kernel these are (k - 1) rows at each of the P - 1 borders (Gholami et al.
-    2018, section 2.3: B W C floor(k/2) on each side), provided that every rank has at least that many rows.
-    """
-    length = shape[dim - 1]
-    owned, outputs = (Partition.even(n, ranks) for n in (length, window.outputs(dim, length)))
-    needed = outputs.mapped(length, lambda part: window.input_part(dim, part, length))
-    missing = sum(needed.size(rank) - size(owned.intersection(rank, needed, rank)) for rank in range(ranks))
-    return samples * prod(shape) // length * missing
 
 
 def laugier_activations(batch_size, widths, batch, model, itemsize=4):
@@ -95,18 +69,6 @@ def activations(batch_size, widths, plan, batch, model, itemsize=4):
     return itemsize * total
 
 
-def autoencoder(batch_size, inputs, batch, model, itemsize=4):
-    """Bytes that all ranks together send along the model axis in one step of a TiedAutoencoder and the Sigmoid behind it.
-
-    The hidden units are sharded and nothing of them moves, so neither their number nor the encodings count. The partial sums
-    of the outputs are reduce-scattered, and their gradient is all-gathered. Between the Sigmoid and the loss there is an
-    all-to-all in each direction. inputs: the number of inputs, and so of outputs. The other arguments: see `activations`.
-    """
-    ends = Shard(C, Partition.even(inputs, model)), Shard(N, Split(model))
-    turned = 2 * sum(elements_sent(*ends, n, (inputs,), model) for n in Partition.even(batch_size, batch).sizes)
-    return itemsize * (2 * batch_size * all_gather(inputs, model) + turned)
-
-
 def gradients(widths, batch, model, itemsize=4, plan=()):
     """Bytes that all ranks of the grid together send in the all-reduce of all gradients along the batch axis.
 
@@ -115,34 +77,3 @@ def gradients(widths, batch, model, itemsize=4, plan=()):
     parameters = [inputs * outputs + outputs for inputs, outputs in zip(widths, widths[1:])]
     copies = [model if word == "redundant" else 1 for word in plan] or [1] * len(parameters)
     return itemsize * all_reduce(sum(map(mul, parameters, copies)), batch)
-
-
-@dataclass(frozen=True)
-class MarquesConvolution:
-    """A convolution in the plan "marques". before, after: the shapes of an input and of an output sample, (rows, columns,
-    channels). window: the rows and columns of a kernel. kernels: how many each rank has, the master's first."""
-
-    before: tuple
-    after: tuple
-    window: tuple
-    kernels: tuple
-
-    def inputs(self, batch_size):
-        """Elements of the input that the master sends."""
-        return sum(n > 0 for n in self.kernels[1:]) * batch_size * prod(self.before)
-
-    def upload(self, batch_size, masters=1):
-        """Equation 5.1 for this layer, the sum over the slaves. masters: how many share the minibatch, each with its slaves."""
-        kernels, pixels = prod(self.window) * self.before[-1], prod(self.after[:-1])
-        return self.inputs(batch_size) + sum(self.kernels[1:]) * (masters * kernels + batch_size * pixels)
-
-
-def marques_forward(batch_size, convolutions, masters=1, itemsize=4):
-    """Bytes that all ranks together send for the Convolutions of a network in a forward pass: equation 5.1 for all slaves."""
-    return itemsize * sum(layer.upload(batch_size, masters) for layer in convolutions)
-
-
-def marques_step(batch_size, convolutions, masters=1, itemsize=4):
-    """The same in a training step, if the first Convolution is the first layer with parameters."""
-    unneeded = itemsize * convolutions[0].inputs(batch_size)
-    return 2 * marques_forward(batch_size, convolutions, masters, itemsize) - unneeded

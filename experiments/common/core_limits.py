@@ -4,9 +4,12 @@ The process measures with the BLAS threads that it has: one where OMP_NUM_THREAD
 """
 
 import time
+from itertools import count
 from pathlib import Path
 
 import numpy as np
+
+from gridgrad.nn.measured import in_turns, timed
 
 SIDE = 2048  # of the square matrices whose product is timed
 COPIED = 1 << 29  # bytes of the array that is copied: with its copy, more than the caches of processors hold
@@ -15,10 +18,7 @@ CACHES = Path("/sys/devices/system/cpu/cpu0/cache")  # where Linux describes the
 
 
 def gemm_peak(seconds=0.5):
-    """The rate of a large float32 matrix product by the BLAS library in use, in flop/s: the best of repeated timings.
-
-    seconds: about how long to measure.
-    """
+    """The rate of a large float32 matrix product by the BLAS library in use, in flop/s: the best in about so many seconds."""
     factor = np.full((SIDE, SIDE), 0.5, np.float32)
     result = np.empty_like(factor)
     return 2 * SIDE**3 / least_seconds(lambda: np.matmul(factor, factor, out=result), seconds)
@@ -67,9 +67,5 @@ def least_seconds(action, seconds):
     It is called at least three times, and once before, to warm up.
     """
     action()
-    found, end = [], time.perf_counter() + seconds
-    while len(found) < 3 or time.perf_counter() < end:
-        start = time.perf_counter()
-        action()
-        found.append(time.perf_counter() - start)
-    return min(found)
+    end, calls = time.perf_counter() + seconds, count(1)
+    return in_turns([timed(action)], is_over=lambda: next(calls) >= 3 and time.perf_counter() >= end).min()

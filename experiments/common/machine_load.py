@@ -5,24 +5,7 @@ ranks' own computing was for others. So ranks that share cores with each other d
 that spins while it waits, nor do the processes that started the ranks, such as the switch between emulated hosts. Cores that
 the job may not use do not count at all.
 
-The entry `load` of a report has the form LOAD, or is null where nothing is known:
-
-| entry                 | what it says                                                                               |
-|-----------------------|--------------------------------------------------------------------------------------------|
-| `seconds`             | that were watched, the most of a rank                                                      |
-| `nodes`, `host`       | how many nodes the job has; the one of which most was taken: the next five are its own     |
-| `cores`, `ranks`      | cores that the ranks of the job may use there, and how many ranks these are                |
-| `ours`                | cores that these ranks kept busy, a mean over the time like the next two                   |
-| `others`, `stolen`    | cores that other processes took, and the host of a virtual machine                         |
-| `queued`              | the share of the time in which a process of a node, also one of ours, waited for a core    |
-| `waited`, `preempted` | seconds that a rank was ready to run without a core; how often it had to leave one         |
-| `throttled`           | seconds for which a limit of the cgroup held back a rank                                   |
-| `mhz`, `governor`     | the lowest clock seen of a core of a rank, at the start or the end; who sets it            |
-| `verdict`             | null if the machine was quiet; else words why times are not comparable                     |
-
-Of `queued` to `throttled` the greatest of all nodes or ranks is told, null where the system does not say. psutil tells most of
-it. Linux alone tells how long threads were ready to run but had no core (`schedstat`), for how long some process waited for one
-(`pressure/cpu`) and a limit held back the cgroup (`cpu.stat`), and who sets the clock.
+psutil tells most of it, and files of Linux the rest. The entry `load` of a report has the form LOAD; null: nothing is known.
 """
 
 import os
@@ -40,120 +23,27 @@ from gridgrad.nn.files.documents import AT_LEAST_0, COUNT, TEXT, WHOLE, Optional
 from gridgrad.parallel.calibration.timing import machine
 
 PROC, SYS = Path("/proc"), Path("/sys")
-QUIET = 0.15  # cores that may be taken from a quiet machine: `gridgrad study machine-load` measures that; of many cores more:
+QUIET = 0.15  # cores that may be taken from a quiet machine; of many cores more:
 EACH, LIMIT = 0.005, 0.5  # this share of each core, for the system's own work, but less than one loop of another program takes
 TICK, ROUNDED = 0.01, 4.0  # seconds of a tick of /proc/stat; how many standard deviations of its rounding are allowed for
-LOAD = {
-    "seconds": AT_LEAST_0, "nodes": WHOLE, "host": TEXT, "cores": WHOLE, "ranks": WHOLE,
-    "ours": AT_LEAST_0, "others": AT_LEAST_0, "stolen": AT_LEAST_0,
-    "queued": Optional(AT_LEAST_0), "waited": Optional(AT_LEAST_0), "preempted": COUNT, "throttled": Optional(AT_LEAST_0),
-    "mhz": Optional(AT_LEAST_0), "governor": Optional(TEXT), "verdict": Optional(TEXT),
-}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class RankLoad:
-    """What a rank has seen of its machine while it watched.
-
-    machine: an identifier of the machine. host: its name. seconds: of the watch. own: CPU seconds of the rank. above:
-    {process: CPU seconds} of those that started it. cores: {core: (seconds busy, seconds stolen)} of the cores that it may use.
-    The others: see LOAD.
-    """
-
-    machine: str
-    host: str
-    seconds: float
-    own: float
-    above: dict
-    cores: dict
-    queued: float | None
-    waited: float | None
-    preempted: int
-    throttled: float | None
-    mhz: float | None
-    governor: str | None
-
-
-@dataclass(frozen=True)
-class MachineLoad:
-    """How busy the machine of a job was: the entries of LOAD but for the verdict, which follows from them."""
-
-    seconds: float
-    nodes: int
-    host: str
-    cores: int
-    ranks: int
-    ours: float
-    others: float
-    stolen: float
-    queued: float | None
-    waited: float | None
-    preempted: int
-    throttled: float | None
-    mhz: float | None
-    governor: str | None
-
-    @property
-    def taken(self):
-        """How many cores were taken, or withheld by a limit, mean over the time."""
-        return self.others + self.stolen + self._withheld
-
-    @property
-    def allowed(self):
-        """The most cores that may be taken from a quiet machine.
-
-        The counters of cores are whole ticks, so that of a short time less is known: the difference of two rounded numbers
-        deviates by a tick / sqrt(6), and that of the sum of all cores by sqrt(cores) times as much.
-        """
-        return max(QUIET, min(EACH * self.cores, LIMIT)) + ROUNDED * TICK * sqrt(self.cores / 6) / max(self.seconds, 1e-9)
-
-    @property
-    def verdict(self):
-        """None if the machine was quiet; else words for people why times that were measured meanwhile do not count."""
-        return f"{self.words}: not comparable" if self.taken > self.allowed else None
-
-    @property
-    def words(self):
-        """What was taken, for people, such as "of 2 cores 1.3 were taken by others"."""
-        told = [f"{round(self.others, 2):.2g} were taken by others"]
-        if self.stolen >= QUIET / 2:
-            told.append(f"{self.stolen:.2g} by the host of this virtual machine")
-        if self._withheld >= QUIET / 2:
-            told.append(f"{self._withheld:.2g} withheld by the limit of the cgroup")
-        where = f" of {self.host}" if self.nodes > 1 else ""
-        return f"of {self.cores} core{'s' * (self.cores > 1)}{where} {', '.join(told)}"
-
-    @property
-    def _withheld(self):
-        return (self.throttled or 0.0) / max(self.seconds, 1e-9)
-
-    def entry(self):
-        """The entry `load` of a report, see LOAD."""
-        return asdict(self) | {"verdict": self.verdict}
 
 
 @dataclass(frozen=True)
 class Counters:
-    """What was counted until a moment. Seconds, but for `preempted` (a count) and `mhz`; None where the system does not say.
+    """What a rank has counted until a moment, or `between` two: mostly seconds, and None where the system does not say."""
 
-    clock: of the machine, the same for all its processes. own: CPU time of this process with all its threads, and of its
-    children that have ended. above: {process: CPU time} of those that started this one, such as launchers, and the switch of
-    emulated hosts. waited: how long its threads were ready to run but had no core. preempted: how often they had to leave a
-    core. cores: {core: (seconds not busy, seconds taken by the host of a virtual machine)} of the cores that this
-    process may use. queued: how long some process of the machine waited for a core. throttled: how long the cgroup of this
-    process was held back by a limit. mhz, governor: of the core on which the process runs.
-    """
-
-    clock: float
-    own: float
-    above: dict
-    waited: float | None
-    preempted: int
-    cores: dict
-    queued: float | None
-    throttled: float | None
-    mhz: float | None
-    governor: str | None
+    seconds: float  # of the machine's clock
+    own: float  # CPU time of the process with all its threads, and of its children that have ended
+    above: dict  # {process: CPU time} of those that started it, such as launchers and the switch of emulated hosts
+    cores: dict  # {core: (seconds not busy, seconds taken by the host of a virtual machine)} of those that it may use
+    queued: float | None = None  # for which some process of the machine waited for a core
+    waited: float | None = None  # for which its threads were ready to run but had no core
+    preempted: int = 0  # how often they had to leave a core
+    throttled: float | None = None  # for which a limit held back its cgroup
+    mhz: float | None = None  # of the core on which it runs
+    governor: str | None = None  # who sets that
+    host: str = platform.node()
+    machine: str = machine()
 
 
 def counters_now():
@@ -166,16 +56,16 @@ def counters_now():
     waits = [re.match(r"\d+ (\d+) ", text_of(path)) for path in PROC.glob("self/task/*/schedstat")]
     clock, governor = (text_of(folder / name).strip() for name in ("scaling_cur_freq", "scaling_governor"))
     return Counters(
-        clock=time.monotonic(),
-        own=time.process_time() + children.ru_utime + children.ru_stime,
-        above=above(),
-        waited=1e-9 * sum(int(found[1]) for found in waits if found) if any(waits) else None,  # a thread may have ended
-        preempted=usage.ru_nivcsw,
-        cores=cores,
-        queued=seconds_in(PROC / "pressure/cpu", r"^some .*total=(?P<usec>\d+)"),
-        throttled=throttled_seconds(),
-        mhz=int(clock) / 1e3 if clock.isdecimal() and int(clock) else None,
-        governor=governor or None,
+        time.monotonic(),
+        time.process_time() + children.ru_utime + children.ru_stime,
+        above(),
+        cores,
+        seconds_in(PROC / "pressure/cpu", r"^some .*total=(?P<usec>\d+)"),
+        1e-9 * sum(int(found[1]) for found in waits if found) if any(waits) else None,  # a thread may have ended
+        usage.ru_nivcsw,
+        throttled_seconds(),
+        int(clock) / 1e3 if clock.isdecimal() and int(clock) else None,
+        governor or None,
     )
 
 
@@ -220,7 +110,7 @@ def throttled_seconds():
             folder = SYS / "fs/cgroup" / ("cpu" if controllers else "") / path
             units = r"^throttled_(?:usec (?P<usec>\d+)|time (?P<nsec>\d+))$"  # of version 2, of version 1
             found += [seconds_in(one / "cpu.stat", units) for one in (folder, *folder.parents)]
-    return max((seconds for seconds in found if seconds is not None), default=None)
+    return most(found)
 
 
 def seconds_in(path, pattern):
@@ -237,38 +127,104 @@ class Watch:
         self._start = counters_now()
 
     def seen(self):
-        """The RankLoad from the start of the watch until now; None where the system does not say."""
-        return between(self._start, counters_now(), machine(), platform.node())
+        """The Counters from the start of the watch until now; None where the system does not say."""
+        return between(self._start, counters_now())
 
 
-def between(start, end, identifier, host):
-    """The RankLoad of a rank between two of its Counters; None if one of them is None. identifier, host: of the machine."""
+def between(start, end):
+    """What was counted from one moment to another; None if one is not known, or if the rank may use other cores now."""
     if start is None or end is None or start.cores.keys() != end.cores.keys():
         return None
-    seconds = end.clock - start.clock
-    cores = {}
-    for core, (not_busy, stolen) in end.cores.items():
-        before, stolen_before = start.cores[core]
-        stolen = max(0.0, stolen - stolen_before)
-        cores[core] = max(0.0, seconds - (not_busy - before) - stolen), stolen
-    above = {process: difference(start.above.get(process), total) or 0.0 for process, total in end.above.items()}
-    clocks = [mhz for mhz in (start.mhz, end.mhz) if mhz is not None]
-    return RankLoad(
-        identifier, host, seconds, difference(start.own, end.own), above, cores, difference(start.queued, end.queued),
-        difference(start.waited, end.waited), end.preempted - start.preempted, difference(start.throttled, end.throttled),
-        min(clocks, default=None), end.governor,
-    )  # fmt: skip
+    summed = "seconds", "own", "queued", "waited", "preempted", "throttled"
+    return replace(
+        end,
+        above={process: difference(start.above.get(process), total) or 0.0 for process, total in end.above.items()},
+        cores={core: tuple(map(difference, start.cores[core], counted)) for core, counted in end.cores.items()},
+        mhz=min((mhz for mhz in (start.mhz, end.mhz) if mhz is not None), default=None),
+        **{name: difference(getattr(start, name), getattr(end, name)) for name in summed},
+    )
 
 
 def difference(before, after):
     """after - before, at least 0, since a thread that has ended takes its counters along; None if one of them is None."""
-    return None if before is None or after is None else max(0.0, after - before)
+    return None if before is None or after is None else max(after - before, 0)
+
+
+def seen_asleep(seconds=1.0):
+    """The Counters of so many seconds in which this rank sleeps; None where the system does not say."""
+    watch = Watch()
+    time.sleep(seconds)
+    return watch.seen()
+
+
+@dataclass(frozen=True)
+class MachineLoad:
+    """How busy the machine of a job was: the entries of a report and their forms, without the verdict, which follows from them.
+
+    Of `queued` to `throttled` the greatest of all nodes or ranks is told, null where the system does not say.
+    """
+
+    seconds: AT_LEAST_0  # that were watched, the most of a rank
+    nodes: WHOLE  # of the job
+    host: TEXT  # the node of which most was taken: the next five are its own
+    cores: WHOLE  # that the ranks of the job may use there
+    ranks: WHOLE  # that are there
+    ours: AT_LEAST_0  # cores that these ranks kept busy, a mean over the time like the next two
+    others: AT_LEAST_0  # cores that other processes took
+    stolen: AT_LEAST_0  # cores that the host of a virtual machine took
+    queued: Optional(AT_LEAST_0)  # the share of the time in which a process of a node, also one of ours, waited for a core
+    waited: Optional(AT_LEAST_0)  # seconds that a rank was ready to run without a core
+    preempted: COUNT  # how often a rank had to leave a core
+    throttled: Optional(AT_LEAST_0)  # seconds for which a limit of the cgroup held back a rank
+    mhz: Optional(AT_LEAST_0)  # the lowest clock seen of a core of a rank, at the start or the end
+    governor: Optional(TEXT)  # who sets it
+
+    @property
+    def taken(self):
+        """How many cores were taken, or withheld by a limit, mean over the time."""
+        return self.others + self.stolen + self._withheld
+
+    @property
+    def allowed(self):
+        """The most cores that may be taken from a quiet machine.
+
+        The counters of cores are whole ticks, so that of a short time less is known: the difference of two rounded numbers
+        deviates by a tick / sqrt(6), and that of the sum of all cores by sqrt(cores) times as much.
+        """
+        return max(QUIET, min(EACH * self.cores, LIMIT)) + ROUNDED * TICK * sqrt(self.cores / 6) / max(self.seconds, 1e-9)
+
+    @property
+    def verdict(self):
+        """None if the machine was quiet; else words for people why times that were measured meanwhile do not count."""
+        return f"{self.words}: not comparable" if self.taken > self.allowed else None
+
+    @property
+    def words(self):
+        """What was taken, for people, such as "of 2 cores 1.3 were taken by others"."""
+        told = [f"{round(self.others, 2):.2g} were taken by others"]
+        if self.stolen >= QUIET / 2:
+            told.append(f"{self.stolen:.2g} by the host of this virtual machine")
+        if self._withheld >= QUIET / 2:
+            told.append(f"{self._withheld:.2g} withheld by the limit of the cgroup")
+        where = f" of {self.host}" if self.nodes > 1 else ""
+        return f"of {self.cores} core{'s' * (self.cores > 1)}{where} {', '.join(told)}"
+
+    @property
+    def _withheld(self):
+        return (self.throttled or 0.0) / max(self.seconds, 1e-9)
+
+    def entry(self):
+        """The entry `load` of a report, see LOAD."""
+        return asdict(self) | {"verdict": self.verdict}
+
+
+LOAD = {**MachineLoad.__annotations__, "verdict": Optional(TEXT)}  # null if the machine was quiet, else why times do not count
 
 
 def load_of_job(comm, seen):
-    """The MachineLoad of all ranks of a job; None if a rank knows nothing. Collective, with a few small messages.
+    """The MachineLoad of all ranks of a job, that of the worst node; None if a rank knows nothing. Collective.
 
-    seen: the RankLoad of this rank, or None.
+    seen: the Counters of a Watch of this rank, or None.
     """
     machines = comm.allgather(seen and seen.machine)
     if None in machines:
@@ -279,72 +235,58 @@ def load_of_job(comm, seen):
     return load_of_nodes([load for load in comm.allgather(here and load_of_node(here)) if load])
 
 
-def seen_asleep(seconds=1.0):
-    """The RankLoad of so many seconds in which this rank sleeps; None where the system does not say."""
-    watch = Watch()
-    time.sleep(seconds)
-    return watch.seen()
-
-
 def load_of_process(seen):
-    """The MachineLoad of a process that measures alone; None if it knows nothing. seen: its RankLoad, or None."""
+    """The MachineLoad of a process that measures alone; None if it knows nothing. seen: Counters of a Watch, or None."""
     return seen and load_of_node([seen])
 
 
 def load_of_node(ranks):
-    """The MachineLoad of one node. ranks: the RankLoads of all ranks there.
+    """The MachineLoad of one node. ranks: the Counters of all ranks there.
 
     Ranks may start and end their watches at different moments: rates are added, and of what several ranks have watched, a core
     or a process that started them, the mean of the rates counts.
     """
-    busy, stolen = (sum_of_means(ranks, lambda rank, i=i: {core: of[i] for core, of in rank.cores.items()}) for i in (0, 1))
-    ours = sum(a_second(rank, rank.own) for rank in ranks) + sum_of_means(ranks, lambda rank: rank.above)
-    governors = [rank.governor for rank in ranks if rank.governor]
+    busy = [{core: max(0.0, of.seconds - sum(counted)) for core, counted in of.cores.items()} for of in ranks]
+    stolen = [{core: taken for core, (_, taken) in of.cores.items()} for of in ranks]
+    ours = sum(rate(of.own, of) for of in ranks) + sum_of_means(ranks, [of.above for of in ranks])
     return MachineLoad(
-        max(rank.seconds for rank in ranks), 1, ranks[0].host, len({core for rank in ranks for core in rank.cores}), len(ranks),
-        ours, max(0.0, busy - ours), stolen, most(rank.queued and a_second(rank, rank.queued) for rank in ranks),
-        most(rank.waited for rank in ranks), max(rank.preempted for rank in ranks), most(rank.throttled for rank in ranks),
-        least(rank.mhz for rank in ranks), governors[0] if governors else None,
+        nodes=1, host=ranks[0].host, cores=len({core for of in ranks for core in of.cores}), ranks=len(ranks),
+        ours=ours, others=max(0.0, sum_of_means(ranks, busy) - ours), stolen=sum_of_means(ranks, stolen),
+        queued=most(of.queued and rate(of.queued, of) for of in ranks),
+        governor=next((of.governor for of in ranks if of.governor), None), **extremes(ranks),
     )  # fmt: skip
-
-
-def sum_of_means(ranks, seconds_of):
-    """The sum of rates over all things that ranks have watched, of each its mean over those. seconds_of: {thing: seconds}."""
-    rates = {}
-    for rank in ranks:
-        for thing, seconds in seconds_of(rank).items():
-            rates.setdefault(thing, []).append(a_second(rank, seconds))
-    return sum(sum(found) / len(found) for found in rates.values())
-
-
-def a_second(rank, seconds):
-    """Seconds of a RankLoad as a share of its time."""
-    return seconds / max(rank.seconds, 1e-9)
 
 
 def load_of_nodes(loads):
     """The MachineLoad of a job from those of its nodes: the worst of them. See LOAD."""
     worst = max(loads, key=lambda load: load.taken - load.allowed)
-    return replace(
-        worst,
-        seconds=max(load.seconds for load in loads),
-        nodes=len(loads),
-        queued=most(load.queued for load in loads),
-        waited=most(load.waited for load in loads),
-        preempted=max(load.preempted for load in loads),
-        throttled=most(load.throttled for load in loads),
-        mhz=least(load.mhz for load in loads),
-    )
+    return replace(worst, nodes=len(loads), queued=most(load.queued for load in loads), **extremes(loads))
+
+
+def extremes(found):
+    """The entries of which that of the rank or node counts where it is the most or, of the clock, the least."""
+    clocks = [one.mhz for one in found if one.mhz is not None]
+    greatest = {name: most(getattr(one, name) for one in found) for name in ("seconds", "waited", "preempted", "throttled")}
+    return greatest | {"mhz": min(clocks, default=None)}
+
+
+def sum_of_means(ranks, seconds):
+    """The sum of rates over all things that ranks have watched, of each its mean. seconds: {thing: seconds} of each rank."""
+    rates = {}
+    for of, watched in zip(ranks, seconds, strict=True):
+        for thing, count in watched.items():
+            rates.setdefault(thing, []).append(rate(count, of))
+    return sum(sum(found) / len(found) for found in rates.values())
+
+
+def rate(seconds, of):
+    """Seconds as a share of the time of some Counters."""
+    return seconds / max(of.seconds, 1e-9)
 
 
 def most(values):
     """The largest of the values that are not None; None if there is none."""
     return max((value for value in values if value is not None), default=None)
-
-
-def least(values):
-    """The smallest of the values that are not None; None if there is none."""
-    return min((value for value in values if value is not None), default=None)
 
 
 def verdict_of(report):

@@ -2,16 +2,16 @@
 
 import argparse
 import contextlib
-import copy
 import inspect
 import os
 import re
-import sys
 import tempfile
+from math import inf, isfinite, nan
 from pathlib import Path
 
 from gridgrad.experiments.common.parallel_schemes import MOST_RANKS
 from gridgrad.experiments.launching.start_ranks import slots
+from gridgrad.nn.arguments import did_you_mean
 from gridgrad.nn.files.whole_files import resolved
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import parallelize, use_device
@@ -24,12 +24,24 @@ MOST_STARTED, MOST_PER_SLOT = 1024, 64  # ranks of a job that is started: at mos
 MOST = dict.fromkeys(("ranks", "predict", "nodes", "ranks_per_node", "cores", "workers", "parts"), MOST_RANKS) | {
     "batch_size": 2**31 - 1, "micro_batches": 2**31 - 1, "outputs": network_names.MOST_WIDTH,
 }  # fmt: skip # {option of any program that says how large a problem is: its greatest value}
-GONE = {  # {(program, option that it had): what to use instead}
+GONE = {  # {(program, or * for all, option that it had): what to use instead}
+    ("*", "--features"): "--shape says it, for features and for images",
+    ("launch", "--pin"): "taskset or the launcher's own option binds ranks",
+    ("plot", "throughput"): "gridgrad plot lines FILE.jsonl --x ranks --y samples_a_second --series series draws it",
+    ("plot", "bytes"): "gridgrad plot lines FILE.jsonl --x ranks --y sent_by_all_ranks_bytes --series series draws them",
+    ("plot", "memory"): "gridgrad plot lines FILE.jsonl --x ranks --y peak_memory_bytes --series series draws it",
+    ("plot", "convergence"): "gridgrad plot lines FILE.json --x epoch --y test_accuracy --series way draws it",
+    ("plot", "protocols"): "gridgrad plot lines FILE.json --x seconds --y score --series protocol --panel straggler draws it",
+    ("plot", "servers"): "gridgrad plot lines FILE.json --x workers --y measured,simulated draws it",
+    ("plot", "unequal"): "gridgrad plot lines FILE.json --x index --y step_seconds --series net draws the steps",
+    ("plot", "crossover"): "gridgrad plot lines FILE.json --x batch_size --y seconds.median --series grid --log x,y draws it",
+    ("plot", "predictions"): "gridgrad plot lines FILE.json --x predicted --y measured draws them",
+    ("reproduce", "--long"): "--full measures everything",
+    ("reproduce", "--short"): "it is the default",
     ("train", "--debug-collectives"): "--watchdog SECONDS says in which collective of which layer each rank is",
     ("train", "--simulate"): "gridgrad explain --machine NAME predicts a step, and --export writes it for a simulator",
     ("train", "--slow"): "--handicap slows down real ranks, and gridgrad explain --speeds predicts those of unequal speed",
 }
-LONG = 160  # characters of an option's text, of which --help shows only the beginning where there is --help all
 
 
 class _Formatter(argparse.HelpFormatter):
@@ -66,7 +78,7 @@ class _HelpAction(argparse.Action):
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose errors are UserErrors, and whose help is printed by rank 0 alone.
+    """An ArgumentParser whose errors are UserErrors with what may have been meant, and whose help is printed by rank 0 alone.
 
     prog: the words behind `gridgrad`. short: the names of the options that --help shows, as they are in the result of
     `parse_args`, for a program with many; by default it shows all.
@@ -79,11 +91,17 @@ class Parser(argparse.ArgumentParser):
             words = "the options that most people need; all: all options" if short else "this text"
             self.add_argument("-h", "--help", action=_HelpAction, help=words)
 
+    def parse_args(self, args=None, namespace=None):
+        found, rest = self.parse_known_args(args, namespace)
+        if rest:
+            option, program = rest[0].split("=")[0], self.prog.removeprefix("gridgrad ")
+            if instead := GONE.get((program, option)) or GONE.get(("*", option)):
+                self.error(f"{option} is gone: {instead}")
+            options = [text for parser in parsers(self) for text in parser._option_string_actions]
+            self.error(f"unrecognized arguments: {' '.join(rest)}{did_you_mean(option, options)}")
+        return found
+
     def parse_known_args(self, args=None, namespace=None):
-        program = self.prog.removeprefix("gridgrad ")
-        for word in sys.argv[1:] if args is None else args:
-            if instead := GONE.get((program, word.split("=", 1)[0])):
-                self.error(f"{word.split('=', 1)[0]} is gone: {instead}")
         found, rest = super().parse_known_args(args, namespace)
         for name, most in MOST.items():
             given = getattr(found, name, None)
@@ -91,6 +109,12 @@ class Parser(argparse.ArgumentParser):
                 if isinstance(value, int) and value > most:
                     self.error(f"argument --{name.replace('_', '-')}: {value} is too large: at most {most}")
         return found, rest
+
+    def _check_value(self, action, value):
+        if action.choices is not None and value not in action.choices:
+            names = [str(choice) for choice in action.choices]
+            meant = did_you_mean(str(value), names) or f" (choose from {', '.join(names)})"
+            raise argparse.ArgumentError(action, f"invalid choice: {value!r}{meant}")
 
     def error(self, message):
         raise UserError(f"{message} (see --help)")
@@ -109,8 +133,7 @@ class Parser(argparse.ArgumentParser):
         if whole or not self.short:
             sections = [(group.title, group.description, group._group_actions) for group in self._action_groups]
         else:
-            shown = [action for action in options if action.dest in (*self.short, argparse.SUPPRESS)]
-            sections = [("options", None, [beginning(action) for action in shown])]
+            sections = [("options", None, [one for one in options if one.dest in (*self.short, argparse.SUPPRESS)])]
         for title, text, actions in sections:
             formatter.start_section("arguments" if title == "positional arguments" else title)
             formatter.add_text(text)
@@ -125,23 +148,19 @@ class Parser(argparse.ArgumentParser):
             print(self.format_help(whole), end="", file=file, flush=True)
 
 
-def beginning(action):
-    """An option with the beginning of its text, if that is long: up to the first semicolon, or the colon of a list."""
-    if len(action.help) <= LONG:
-        return action
-    short = copy.copy(action)
-    short.help = re.split(r"; |: (?!\S+\))", action.help, maxsplit=1)[0]
-    return short
+def parsers(parser):
+    """The parser itself, and those of its commands."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            yield from {id(inner): inner for inner in action.choices.values()}.values()
 
 
 def whole(least, most=2**63 - 1):
     """An option type: a whole number of at least `least` and at most `most`."""
 
     def parse(text):
-        try:
-            value = int(text) if text.isascii() and "_" not in text else None  # Python reads 1_0 and digits of other scripts
-        except ValueError:
-            value = None
+        value = int(text) if re.fullmatch("[+-]?[0-9]{1,30}", text.strip()) else None  # int would read 1_0 and other scripts
         if value is None or not least <= value <= most:
             upper = "" if value is None or value < least else f" and at most {most}"
             raise argparse.ArgumentTypeError(f"must be a whole number of at least {least}{upper}, not '{text}'")
@@ -162,26 +181,23 @@ def position_list(text):
 
 def check_startable(ranks):
     """Raise ValueError for a job of more ranks than can be started from here."""
-    most = max(MOST_STARTED, MOST_PER_SLOT * slots())
-    if ranks > most:
-        raise ValueError(
-            f"{ranks} ranks are too many to start from here: at most {most}; explain and sweep --predict start none"
-        )
+    if ranks > (most := max(MOST_STARTED, MOST_PER_SLOT * slots())):
+        advice = f"at most {most}; explain and sweep --predict start none"
+        raise ValueError(f"{ranks} ranks are too many to start from here: {advice}")
 
 
-def number(least=None, above=None, below=None):
+def number(least=-inf, above=-inf, below=inf):
     """An option type: a finite number with `least` <= it, `above` < it and it < `below`."""
     limits = {"at least": least, "above": above, "below": below}
-    bounds = [f"{word} {bound}" for word, bound in limits.items() if bound is not None]
+    bounds = " and ".join(f"{word} {bound}" for word, bound in limits.items() if isfinite(bound))
 
     def parse(text):
         try:
             value = float(text)
         except ValueError:
-            value = float("nan")
-        good = (least is None or value >= least) and (above is None or value > above) and (below is None or value < below)
-        if not good or value != value or value in (float("inf"), float("-inf")):
-            raise argparse.ArgumentTypeError(f"must be a number {' and '.join(bounds)}, not '{text}'")
+            value = nan
+        if not (least <= value and above < value < below and isfinite(value)):
+            raise argparse.ArgumentTypeError(f"must be a number {bounds}, not '{text}'")
         return value
 
     return parse
@@ -192,20 +208,43 @@ def number_list(text):
     return [number(above=0)(word) for word in text.split(",")]
 
 
-def add_problem(parser, net, shape, outputs, batch_size):
-    """Add --net, --shape, --outputs and --batch-size, with these defaults, to a program that trains on made-up data."""
-    parser.add_argument("--net", default=net, help=network_names.HELP)
-    words = "shape of a sample: features, or HEIGHT,WIDTH,CHANNELS"
-    parser.add_argument("--shape", "--features", type=whole_list, default=shape, metavar="SHAPE", help=words)
-    parser.add_argument("--outputs", type=whole(1), default=outputs, help="number of classes")
-    parser.add_argument("--batch-size", type=whole(1), default=batch_size, help="samples in the global minibatch")
+def network(text):
+    """An option type: a network's name; one of a user's file gets its digest, so that a report says which file it was."""
+    try:
+        return network_names.identified(text)
+    except (ValueError, OSError) as error:
+        raise argparse.ArgumentTypeError(one_line(error)) from None
+
+
+def add_data(parser, dataset, net, batch_size):
+    """Add --dataset, --data-dir, --net, --batch-size and --seed, with these defaults, to a program that trains."""
+    add = parser.add_argument
+    add("--dataset", default=dataset, metavar="NAME", help="data set, such as mnist or table:FILE; see gridgrad help dataset")
+    add("--data-dir", metavar="DIR", help="folder of the data sets (default: $GRIDGRAD_DATA, else the user's cache)")
+    add("--net", type=network, default=net, help=network_names.HELP)
+    add("--batch-size", type=whole(1), default=batch_size, metavar="B", help=of_parallelize("batch_size"))
+    add("--seed", type=whole(0), default=0, help="seed of everything random: weights, order of the data, dropout, augmentation")
+
+
+def add_problem(parser, net, shape=None, outputs=None, batch_size=None, several=False):
+    """Add --net, --shape, --outputs and --batch-size, with these defaults, to a program that needs no data set.
+
+    several: --net may be given more than once, and is a list.
+    """
+    add, published = parser.add_argument, "" if shape else " (default: as published, else 32,32,3)"
+    if several:
+        words = f"{network_names.HELP}; may be given several times (default: {net})"
+        add("--net", type=network, action="append", help=words)
+    else:
+        add("--net", type=network, default=net, help=network_names.HELP)
+    add("--shape", type=whole_list, default=shape, help=f"shape of a sample: FEATURES, or HEIGHT,WIDTH,CHANNELS{published}")
+    classes = "" if outputs else " (default: 1000 for images of 224 pixels, else 10)"
+    add("--outputs", type=whole(1), default=outputs, help=f"number of outputs, or classes{classes}")
+    add("--batch-size", type=whole(1), default=batch_size, metavar="B", help=of_parallelize("batch_size"))
 
 
 def shares_of(text, sizes):
-    """{axis: weights} behind the text of --shares, on a grid of these sizes by axis (None where it is not known yet).
-
-    Raises ValueError if it does not fit.
-    """
+    """{axis: weights} behind the text of --shares on a grid of these sizes, None where not known yet; or ValueError."""
     if sizes is None:
         raise ValueError("--shares is for the axes of a grid: name it with --grid, such as batch=2,model=2")
     if "=" in text:
@@ -309,9 +348,7 @@ def check_room(folder):
 
 def writable_beside(path, suffix, words):
     """The path beside that of --out with another suffix; ValueError or OSError unless both can be written.
-
-    words: what goes into the two files.
-    """
+    words: what goes into the two files."""
     beside = Path(path).with_suffix(suffix)
     if beside == Path(path):
         what, other = words

@@ -1,14 +1,9 @@
 """The programs by their names: those of the front door, in the order of use, and the studies."""
 
 import ast
-import re
-from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-
-from gridgrad.parallel.grid.process_grid import check_places, parse_grid
-from gridgrad.parallel.job.run import UserError, one_line
 
 FRONT = (
     "train", "predict", "sweep", "plot", "explain", "calibrate", "check", "launch",
@@ -18,14 +13,49 @@ STUDY = "study"
 PACKAGE = __name__.removesuffix(".common.programs")
 FOLDER = Path(__file__).parents[1]
 STUDIES = FOLDER / "studies"
-STARTS = re.compile(r'^if __name__ == "__main__":', re.MULTILINE)  # in every file that is a program
-NOW = {"hosts": "launch --hosts 4", "crossover_figure": "plot crossover", "predictions_table": "plot predictions"}
+NOW = {"hosts": "launch --hosts 4", "crossover_figure": "plot lines", "predictions_table": "plot lines"}
+GONE_STUDIES = {  # {study that there was: what to use instead}
+    "extrap": "use gridgrad sweep FILE.jsonl --export extrap FOLDER",
+    "hatchet": "use gridgrad sweep FILE.jsonl --export hatchet FILE.json",
+    "thresholds": "use gridgrad explain --map",
+    "scaling-page": "use gridgrad plot speedup FILE.jsonl --out page.html",
+    "scaling-model": "use gridgrad plot speedup FILE.jsonl --model",
+    "overlap": "use gridgrad plot breakdown PLAIN.json OVERLAP.json, of two traces of train",
+    "partition-table": "use gridgrad partition --table FILE.md",
+    "crossover": "use gridgrad sweep crossover.toml",
+    "unequal": "use gridgrad sweep unequal.toml",
+    "partitioned": "use gridgrad sweep partitioned.toml",
+    "pipelined": "use gridgrad sweep pipelined.toml",
+    "predictions": "use gridgrad sweep predictions.toml --machine FILE.json",
+    "accuracy": "use gridgrad sweep accuracy.toml",
+    "servers": "use gridgrad sweep servers.toml",
+    "laptops": "use gridgrad sweep laptops.toml",
+    "laugier2018-hosts": "use gridgrad sweep laugier2018-hosts.toml",
+    "eserol2019-hosts": "use gridgrad sweep eserol2019-hosts.toml",
+    "scatter": "use python -m gridgrad.experiments.papers.laugier2018.scatter",
+    "laugier2018-predicted": "use gridgrad reproduce laugier2018",
+    "laugier2018-search": "docs/which-grid.md has what it found",
+    "threads": "docs/results.md has what it found",
+    "machine-load": "docs/prediction.md has what it found",
+    "trace-cost": "docs/trace.md has what it found",
+    "checkpoint-cost": "docs/restarts.md has what it found",
+    "kernels": "use gridgrad summary --measure kernels",
+    "roofline": "use gridgrad summary --measure --out FILE.json, and gridgrad plot roofline FILE.json",
+}
 
 
 def studies():
-    """The names of the studies, such as "trace-cost"."""
+    """The names of the studies, such as "pruned"."""
     found = {path.stem for path in STUDIES.glob("*.py")} | {path.parent.name for path in STUDIES.glob("*/__main__.py")}
     return sorted(name.replace("_", "-") for name in found if name != "__init__")
+
+
+def no_study(name):
+    """The words for a study that is not there; of one that there was, what to use instead."""
+    name = name.replace("_", "-")
+    if name in GONE_STUDIES:
+        return f"the study {name} is gone: {GONE_STUDIES[name]}"
+    return f"there is no study {name}{suggestion(name, studies())}"
 
 
 def study_of(name):
@@ -34,7 +64,7 @@ def study_of(name):
 
 
 def module_of(name):
-    """The dotted name, behind `gridgrad.experiments`, of "train", a study such as "trace-cost", or "papers.marques2016.job"."""
+    """The dotted name, behind `gridgrad.experiments`, of "train", a study such as "pruned", or "papers.marques2016.job"."""
     study = study_of(name)
     return f"studies.{study.replace('-', '_')}" if study else name
 
@@ -65,19 +95,22 @@ def there_is_none(name):
     """The words for a program that is not there; of one that has another name now, which one."""
     if (new := renamed(name)) is not None:
         return f"the program {name} is now `gridgrad {new}`"
-    return f"there is no program {name}{suggestion(name, (*FRONT, STUDY))}"
+    if name.replace("_", "-") in GONE_STUDIES:
+        return no_study(name)
+    return f"there is no program {name}{suggestion(name, (*FRONT, STUDY, 'help', 'completion'))}"
 
 
-def suggestion(name, names):
-    """The words that suggest the one of some names that is most like a wrong one, if any is."""
-    alike = get_close_matches(name, names, 1)
-    return f" (did you mean {alike[0]}?)" if alike else ""
+def suggestion(word, names):
+    """As `did_you_mean`, whose import takes longer than a page of help."""
+    from gridgrad.nn.arguments import did_you_mean
+
+    return did_you_mean(word, names)
 
 
 def renamed(name):
-    """What a program is called that had this name before there was the command `gridgrad`, or None."""
+    """What is used now in place of a program or study that had this name, behind `gridgrad`, or None."""
     study = study_of(name)
-    return f"{STUDY} {study}" if study else NOW.get(name)
+    return f"{STUDY} {study}" if study else NOW.get(name.replace("-", "_"))
 
 
 def module(name):
@@ -97,6 +130,9 @@ def check_job(words, ranks):
     words: its name, behind "study" that of a study, and its options. They go through the program's own parser and, where it has
     one, its function `check_job(args, ranks)`; the --grid of a study must be one of so many ranks.
     """
+    from gridgrad.parallel.grid.process_grid import check_places, parse_grid
+    from gridgrad.parallel.job.run import UserError, one_line
+
     name, *arguments = words[1:] if words[0] == STUDY else words
     try:
         args = parser_of(name).parse_args(arguments)
@@ -151,7 +187,7 @@ def starts_jobs(words):
     if name == STUDY:
         name = rest[0] if rest else ""
         if study_of(name) is None:
-            raise ValueError(f"there is no study {name}: see gridgrad study")
+            raise ValueError(f"{no_study(name)} (see gridgrad study)")
     elif name not in FRONT:
         raise ValueError(f"{there_is_none(name)}: give the name of one, such as train")
     return "run_launcher(main)" in source(name)

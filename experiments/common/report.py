@@ -14,9 +14,9 @@ from types import SimpleNamespace
 import numpy as np
 from threadpoolctl import threadpool_info
 
+import gridgrad
 from gridgrad.experiments.common.machine_load import QUIET, load_of_process, seen_asleep
 from gridgrad.experiments.common.tables import spread
-from gridgrad.experiments.common.version import version
 from gridgrad.nn import device, network_summary
 from gridgrad.nn.device import to_host
 from gridgrad.nn.files.whole_files import write_text, written_whole
@@ -32,7 +32,7 @@ PARTS = "compute", "read", "communicate", "wait"  # of the time of a step, in th
 def versions():
     """gridgrad, Python, NumPy, BLAS and its threads, table of kernels, MPI library, machine, device: those of this rank."""
     return {
-        "gridgrad": version(),
+        "gridgrad": gridgrad.__version__,
         "python": platform.python_version(),
         "numpy": np.__version__,
         "blas": str(blas()),

@@ -10,10 +10,12 @@ memory and the disk. `gridgrad launch --hosts 4` runs jobs so.
 | one a host               | keeps the host's namespaces; sleeps                                                          |
 | mpiexec                  | has a port of the switch too, and starts its proxies on the hosts through a stand-in for ssh |
 
-Nothing of it has a name or a file outside, and all of it ends with process 1: `experiments/emulation/namespaces.py`.
+The hosts are Linux namespaces without names, each of which exists as long as a process runs in it. So nothing of a job has a
+name or a file outside, and all of it ends with process 1.
 """
 
 import contextlib
+import ctypes
 import os
 import shutil
 import signal
@@ -24,11 +26,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gridgrad.experiments.emulation import shaper
-from gridgrad.experiments.emulation.namespaces import MEMORY, MOUNTS, NAME, NETWORK, contained, leave, mount
 from gridgrad.experiments.launching.start_ranks import cores, environment, find_mpiexec, is_open_mpi
-from gridgrad.parallel.job.own_process import LINK
+from gridgrad.parallel.job.own_process import LINK, end_with_parent
 from gridgrad.parallel.job.run import one_line
 
+NETWORK, NAME, MEMORY, MOUNTS, PROCESSES = 0x40000000, 0x04000000, 0x08000000, 0x00020000, 0x20000000  # linux/sched.h
+RECURSIVE, PRIVATE = 0x4000, 0x40000  # linux/mount.h
 ADDRESS = "10.77.0.{}"  # of host i: i + 1
 LAUNCHER = 254  # where mpiexec is
 SHARED_MEMORY = Path("/dev/shm")  # a file system of each host's own
@@ -37,29 +40,17 @@ while [ "${1#-}" != "$1" ]; do shift; done  # its options
 process=$(cat "${0%/*}/$1"); shift
 exec nsenter --target "$process" --net --uts --ipc --mount sh -c 'cd "$1" && eval "$2"' sh "$PWD" "$*"
 """
-PINNED = """
-import os, sys
-rank = int(os.environ.get("PMI_RANK") or os.environ["OMPI_COMM_WORLD_RANK"])
-cores = sorted(os.sched_getaffinity(0))
-os.sched_setaffinity(0, {cores[rank % len(cores)]})
-os.execvp(sys.argv[1], sys.argv[1:])
-"""
 
 
 @dataclass(frozen=True)
 class EmulatedJob:
-    """A job on emulated hosts.
-
-    ranks: how many, in blocks over the hosts. command: the words of the program that each rank runs. rate: Mbit/s of a host's
-    cable; 0 for no limit. delay: microseconds from host to host, one way. pin: whether rank i is bound to core i.
-    """
+    """A job on emulated hosts."""
 
     hosts: int
-    ranks: int
-    command: tuple[str, ...]
-    rate: float = 1000.0
-    delay: float = 50.0
-    pin: bool = False
+    ranks: int  # in blocks over the hosts
+    command: tuple[str, ...]  # the words of the program that each rank runs
+    rate: float = 1000.0  # Mbit/s of a host's cable; 0 for no limit
+    delay: float = 50.0  # microseconds from host to host, one way
 
 
 def check():
@@ -140,16 +131,51 @@ def launch(job, ssh):
         options += ["-launcher", "ssh", "-launcher-exec", str(ssh), "-iface", "eth0", "-disable-hostname-propagation"]
         options += ["-ppn", str(a_host), "-hosts", ",".join(used)]
         defaults = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "eth0"}
-    defaults[LINK] = f"{job.hosts} hosts played on {len(cores())} cores, {network(job)}"
-    pinned = [sys.executable, "-c", PINNED] if job.pin else []
-    command = [mpiexec, *options, "-n", str(job.ranks), *pinned, *job.command]
+    rate = f"{job.rate:g} Mbit/s" if job.rate else "no limit of the rate"
+    defaults[LINK] = f"{job.hosts} hosts played on {len(cores())} cores, {rate}, {job.delay:g} us"
+    command = [mpiexec, *options, "-n", str(job.ranks), *job.command]
     return {"args": command, "env": defaults | environment(job.ranks, mpiexec)}
 
 
-def network(job):
-    """The network in words."""
-    rate = f"{job.rate:g} Mbit/s" if job.rate else "no limit of the rate"
-    return f"{rate}, {job.delay:g} us"
+def leave(*kinds):
+    """Move this process into new namespaces of these kinds; with PROCESSES it is the next child that moves, as process 1."""
+    _call("unshare", sum(kinds))
+    if MOUNTS in kinds:
+        _call("mount", b"none", b"/", None, RECURSIVE | PRIVATE, None)  # what is mounted from now on stays inside
+
+
+def mount(kind, folder):
+    """Mount a file system that needs no device, "proc" or "tmpfs", over `folder`."""
+    _call("mount", kind.encode(), folder.encode(), kind.encode(), 0, None)
+
+
+def _call(function, *arguments):
+    libc = ctypes.CDLL(None, use_errno=True)
+    if getattr(libc, function)(*arguments):
+        number = ctypes.get_errno()
+        raise OSError(number, f"{function}: {os.strerror(number)}")
+
+
+def contained(body):
+    """The exit status of `body()`, run as process 1 of a namespace of its own; 128 + the number of a signal that ended it.
+
+    The kernel ends all processes of a namespace with its process 1, and process 1 with its parent: none remains.
+    """
+    sys.stdout.flush()
+    leave(PROCESSES)
+    child = os.fork()
+    if child == 0:
+        end_with_parent()
+        sys.exit(body())
+    status = None
+    try:
+        status = os.waitpid(child, 0)[1]
+    finally:
+        if status is None:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
 
 
 def run(job):

@@ -1,14 +1,6 @@
 """What each rank does in a training step, one action after another, for simulators that have rules of their own: the Works that
 the cost model prices and, of a pipeline, its instructions. Only how long a collective or a message takes is left open.
 
-| action       | what it is                                                                                              |
-|--------------|---------------------------------------------------------------------------------------------------------|
-| `Compute`    | an operation, with the seconds that the machine file gives it                                           |
-| `Collective` | a collective of a group: its kind, its ranks, and the bytes that this rank sends                        |
-| `Send`       | a message of a pipeline, for which the rank does not wait                                               |
-| `Expect`     | the same at its receiver, which announces it some instructions before it needs it                       |
-| `Receive`    | the receiver waits for it                                                                               |
-
 A collective stands where its rank waits for it; only the sum of the value of the loss, which overlaps with all of backward, is
 moved behind the sums of gradients, where it is waited for. What else overlaps with computing does not overlap here.
 """
@@ -23,6 +15,8 @@ from gridgrad.parallel.prediction.pipeline_cost import partition_step_time, part
 
 @dataclass(frozen=True)
 class Compute:
+    """An operation, with the seconds that the machine file gives it."""
+
     layer: str  # the name of what it belongs to
     seconds: float  # copies included
     flops: float = 0.0
@@ -30,6 +24,8 @@ class Compute:
 
 @dataclass(frozen=True)
 class Collective:
+    """A collective of a group, with what this rank sends."""
+
     layer: str
     kind: str  # a row of `parallel/grid/collectives.py`
     ranks: tuple  # the numbers of those of its group, in its order
@@ -40,6 +36,8 @@ class Collective:
 
 @dataclass(frozen=True)
 class Send:
+    """A message of a pipeline, for which the rank does not wait."""
+
     receiver: int
     nbytes: int
     tag: int  # of this message, the same at the receiver, and from 1
@@ -47,6 +45,8 @@ class Send:
 
 @dataclass(frozen=True)
 class Expect:
+    """The same at its receiver, which announces it some instructions before it needs it."""
+
     sender: int
     nbytes: int
     tag: int
@@ -54,6 +54,8 @@ class Expect:
 
 @dataclass(frozen=True)
 class Receive:
+    """The receiver waits for it."""
+
     sender: int
     nbytes: int
     tag: int

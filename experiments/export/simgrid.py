@@ -1,14 +1,12 @@
 """A training step as time-independent traces of SimGrid, which `smpirun -replay` plays through (SimGrid 3.32).
 
-Operations are written as the flops that a host of the peak rate of a core computes in their predicted seconds, so that both
-simulators agree on computing and differ in communication alone. Collectives of all ranks are those of SMPI, up to 2 GiB. Its
-replay knows no other communicators (`comm_split` is read and ignored), so that longer ones and those of other groups are
-written as messages (`experiments/export/rounds.py`). All counts are in bytes.
+Operations are the flops that a core at its peak computes in their predicted seconds, so both simulators agree on computing.
+Collectives of all ranks are those of SMPI, up to 2 GiB. Its replay knows no other communicators (`comm_split` is read and
+ignored), so longer ones and those of other groups are messages (`experiments/export/messages.py`). All counts are in bytes.
 
-The platform is that of the machine file: a host for each node, which its ranks share, one core each; the network's link of a
-host; and a loopback for messages within a node. In the cost model the latter go through memory, whose bandwidth all ranks
-share; the loopback has for every message what a rank has of it then. SMPI's own factors on latency and bandwidth, which were
-measured on another cluster, are set to 1.
+The platform has a host for each node, which its ranks share, one core each; the network's link of a host; and a loopback for
+messages within a node, with what a rank has of the memory's bandwidth when all use it, as in the cost model. SMPI's own factors
+on latency and bandwidth, which were measured on another cluster, are set to 1.
 """
 
 import re
@@ -16,11 +14,12 @@ import subprocess
 from pathlib import Path
 
 from gridgrad.experiments.export.actions import Collective, Compute, Expect, Receive, Send
-from gridgrad.experiments.export.rounds import OF_COLLECTIVES, Round, meetings, rounds
+from gridgrad.experiments.export.messages import OF_COLLECTIVES, Round, meetings, rounds
 from gridgrad.nn.files.whole_files import write_text
 from gridgrad.parallel.prediction.machine import ACCESSES
 
 BYTE = 6  # SMPI's number for the datatype of one byte
+NATIVE = "all-reduce", "all-gather", "reduce-scatter", "all-to-all"  # kinds of collectives that SMPI has
 LARGEST = 2**31 - 1  # bytes that SMPI counts with an int
 TRACES, HOSTS, PLATFORM, SCRIPT = "traces.txt", "hosts.txt", "platform.xml", "replay.sh"
 OPTIONS = (
@@ -32,11 +31,11 @@ OPTIONS = (
 )
 
 
-def write(folder, actions, machine, native=None):
+def write(folder, actions, machine, native=NATIVE):
     """Write the traces, their list, hosts, platform and a script that replays them into a folder.
 
     actions: of each rank, see `step_actions`. machine: a Machine. native: the kinds of collectives of all ranks that are left
-    to SMPI, by default those of `NATIVE`. ValueError if a message is too long for SMPI.
+    to SMPI. ValueError if a message is too long for SMPI.
     """
     folder, ranks, lists = Path(folder), len(actions), meetings(actions)
     for rank, of_rank in enumerate(actions):
@@ -96,7 +95,7 @@ def platform(machine, ranks):
 def trace(rank, actions, lists, ranks, machine, native):
     """Yield the lines of the trace of a rank. lists: its `meetings`. ranks: how many there are. native: as for `write`."""
     yield f"{rank} init"
-    sends, native = False, NATIVE if native is None else native
+    sends = False
     for one in actions:
         match one:
             case Compute():
@@ -104,7 +103,7 @@ def trace(rank, actions, lists, ranks, machine, native):
             case Collective():
                 meeting = next(lists)
                 if one.kind in native and len(one.ranks) == ranks and fits(meeting):
-                    yield f"{rank} {NATIVE[one.kind](meeting, one.place)}"
+                    yield f"{rank} {native_line(one.kind, meeting, one.place)}"
                 else:
                     for found in rounds(meeting, one.place):
                         yield from messages(rank, found)
@@ -144,34 +143,20 @@ def fits(meeting):
     return sum(one.nbytes for one in meeting) // (len(meeting) - 1) <= LARGEST
 
 
-def all_reduce(meeting, place):
-    """An all-reduce of N bytes, of which all ranks together send 2 N (ranks - 1)."""
-    return f"allreduce {sum(one.nbytes for one in meeting) // (2 * (len(meeting) - 1))} 0 {BYTE}"
-
-
-def all_gather(meeting, place):
-    """An all-gather: each rank sends its block to every other one."""
-    blocks = [one.nbytes // (len(meeting) - 1) for one in meeting]
-    return f"allgatherv {blocks[place]} {' '.join(map(str, blocks))} {BYTE}"
-
-
-def reduce_scatter(meeting, place):
-    """A reduce-scatter: each rank sends all but its own block."""
-    whole = sum(one.nbytes for one in meeting) // (len(meeting) - 1)
-    return f"reducescatter {' '.join(str(whole - one.nbytes) for one in meeting)} 0 {BYTE}"
-
-
-def all_to_all(meeting, place):
-    """An all-to-all, in which messages may differ."""
-    sent = [meeting[place].messages.get(to, 0) for to in range(len(meeting))]
-    received = [one.messages.get(place, 0) for one in meeting]
-    both = (f"{counted(sum(counts))} {' '.join(map(str, counts))}" for counts in (sent, received))
-    return f"alltoallv {' '.join(both)} {BYTE} {BYTE}"
-
-
-NATIVE = {
-    "all-reduce": all_reduce,
-    "all-gather": all_gather,
-    "reduce-scatter": reduce_scatter,
-    "all-to-all": all_to_all,
-}  # kinds of collectives that SMPI has
+def native_line(kind, meeting, place):
+    """A collective of all ranks as SMPI has it. meeting: the Collectives of its ranks; place: of this one among them."""
+    others = len(meeting) - 1
+    match kind:
+        case "all-reduce":  # of N bytes, of which all ranks together send 2 N (ranks - 1)
+            return f"allreduce {sum(one.nbytes for one in meeting) // (2 * others)} 0 {BYTE}"
+        case "all-gather":  # each rank sends its block to every other one
+            blocks = [one.nbytes // others for one in meeting]
+            return f"allgatherv {blocks[place]} {' '.join(map(str, blocks))} {BYTE}"
+        case "reduce-scatter":  # each rank sends all but its own block
+            whole = sum(one.nbytes for one in meeting) // others
+            return f"reducescatter {' '.join(str(whole - one.nbytes) for one in meeting)} 0 {BYTE}"
+        case "all-to-all":  # in which messages may differ
+            sent = [meeting[place].messages.get(to, 0) for to in range(len(meeting))]
+            received = [one.messages.get(place, 0) for one in meeting]
+            both = (f"{counted(sum(counts))} {' '.join(map(str, counts))}" for counts in (sent, received))
+            return f"alltoallv {' '.join(both)} {BYTE} {BYTE}"

@@ -1,15 +1,20 @@
-"""Starting jobs with mpiexec and ending them.
+"""Starting jobs with mpiexec and ending them, in the background with a time limit or in the foreground, and on which nodes.
 
-A job has a time limit. When it ends, for whatever reason, none of its processes and none of its shared-memory files remain.
+When a job ends, for whatever reason, none of its processes and none of its shared-memory files remain. Nodes are {name: slots},
+in the order in which ranks are placed; a slot is a place for one rank.
 """
 
 import contextlib
 import os
+import platform
+import re
+import select
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from dataclasses import dataclass
@@ -17,20 +22,25 @@ from functools import lru_cache
 from pathlib import Path
 
 from gridgrad.experiments.launching import leftovers
+from gridgrad.nn.files import limits
 from gridgrad.parallel.job import own_process
 from gridgrad.parallel.job.own_process import MARK, end_with_parent
+from gridgrad.parallel.job.run import UserError
 
 FALSE_START = "The PMIx server's listener thread failed to start"  # an error that Open MPI's mpiexec has now and then
 STARTS = 3  # how often such a job is started before giving up
+WORDS = 5.0  # seconds in which the last words of a job arrive, where something that it started holds its output open
+PASSED_ON = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1
+SECONDS = 20.0  # in which a node has to answer
+SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10 -- {node} true"
+SRUN = "srun --overlap --nodes=1 --ntasks=1 --nodelist={node} true"
+NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"  # of a node: never an option of a program, and nothing to a shell
+LINE = re.compile(rf"({NAME})(?:(?::|\s+slots\s*=\s*)([0-9]{{1,6}}))?(?:\s.*)?")
 
 
 @dataclass
 class Finished:
-    """How a job ended, and what it printed.
-
-    status: the exit status of mpiexec, or None if the job was ended because it reached its time limit.
-    stdout, stderr: the text that all ranks printed.
-    """
+    """How a job ended, and what it printed. status: that of mpiexec, or None if the job has reached its time limit."""
 
     status: int | None
     stdout: str
@@ -38,11 +48,8 @@ class Finished:
 
 
 def find_mpiexec():
-    """The command that launches jobs, as a list of words.
-
-    It is the environment variable MPIEXEC if that is set, otherwise the mpiexec in the folder of this Python (where the MPI
-    wheels install it), otherwise the mpiexec on the PATH. Raises OSError, with advice, if there is none.
-    """
+    """The words of the command that launches jobs: MPIEXEC if that is set, else the mpiexec in the folder of this Python, where
+    the MPI wheels install it, else that on the PATH. OSError, with advice, if there is none."""
     beside = Path(sys.executable).parent / "mpiexec"
     try:
         words = shlex.split(os.environ.get("MPIEXEC", ""))
@@ -75,30 +82,23 @@ def cores():
 
 def slots():
     """How many ranks can have a core of their own: the tasks of Slurm or PBS inside an allocation, else the cores here."""
-    tasks, nodes = os.environ.get("SLURM_NTASKS", ""), os.environ.get("PBS_NODEFILE", "")
-    if tasks.isdecimal():
-        return int(tasks)
-    if nodes and Path(nodes).is_file():
-        return len(Path(nodes).read_text().split())  # a line for each rank
-    return len(cores())
+    return _allocated("SLURM_NTASKS", list) or len(cores())
 
 
 def nodes():
     """How many nodes the ranks that `slots` counts are on."""
-    count, listed = os.environ.get("SLURM_NNODES", ""), os.environ.get("PBS_NODEFILE", "")
-    if count.isdecimal():
-        return int(count)
-    if listed and Path(listed).is_file():
-        return len(set(Path(listed).read_text().split()))
-    return 1
+    return _allocated("SLURM_NNODES", set) or 1
+
+
+def _allocated(variable, kind):
+    """The number in a variable of Slurm, or that of the lines of the file of PBS, one a rank; None outside of both."""
+    count, names = os.environ.get(variable, ""), Path(os.environ.get("PBS_NODEFILE") or os.devnull)
+    return int(count) if count.isdecimal() else len(kind(names.read_text().split())) if names.is_file() else None
 
 
 def environment(ranks, mpiexec):
-    """The environment variables of a job of `ranks` ranks that `mpiexec` (a path) starts.
-
-    Beside this process's own variables, which always win, they give each rank one BLAS thread, make ranks that wait yield
-    their core where there are more ranks than cores, and set what Open MPI needs on such machines.
-    """
+    """The environment variables of a job of `ranks` ranks that `mpiexec` (a path) starts: this process's own, which always win,
+    one BLAS thread a rank, yielding while waiting where there are more ranks than cores, and what Open MPI needs here."""
     env = dict(os.environ)
     env.setdefault("OMP_NUM_THREADS", "1")
     crowded = ranks > slots()
@@ -107,29 +107,23 @@ def environment(ranks, mpiexec):
         if crowded:  # without it a barrier of 8 ranks on 2 cores takes 10 times as long
             defaults["MPIR_CVAR_ENABLE_HEAVY_YIELD"] = "1"
     else:
-        if crowded:  # the first two are Open MPI 5's, the others Open MPI 4's
+        if crowded:
             defaults |= {
-                "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-                "PRTE_MCA_hwloc_default_binding_policy": "none",
-                "OMPI_MCA_rmaps_base_oversubscribe": "1",
-                "OMPI_MCA_hwloc_base_binding_policy": "none",
-            }
+                "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "PRTE_MCA_hwloc_default_binding_policy": "none",
+                "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_hwloc_base_binding_policy": "none",
+            }  # fmt: skip # of Open MPI 5 and of Open MPI 4
         if os.getuid() == 0:
             defaults |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         if Path(mpiexec).parent == Path(sys.executable).parent:  # the wheel has no drivers of cluster networks
             defaults |= {"OMPI_MCA_btl": "self,sm,tcp", "OMPI_MCA_mtl": "^ofi", "OMPI_MCA_osc": "^ucx"}
-    for name, value in defaults.items():
-        env.setdefault(name, value)
-    return env
+    return defaults | env
 
 
 def mpiexec(ranks, arguments, timeout, env=None, launcher=None):
     """Run `python ARGUMENTS` on `ranks` ranks, wait for the end, and return a Finished.
 
-    timeout: seconds after which the job is killed. env: environment variables that are set in addition. launcher: the words of
-    the command that launches it, by default what `find_mpiexec` finds.
-    However the job ends (by itself, killed, hung, or by an exception here such as Ctrl-C), none of its processes and none
-    of its shared-memory files remain. A launcher that fails before it has started any rank is started again.
+    timeout: seconds after which the job is killed. env: variables in addition. launcher: its words, by default those of
+    `find_mpiexec`. A launcher that fails before it has started any rank is started again.
     """
     for _ in range(STARTS):
         finished = _job(ranks, arguments, timeout, env, launcher or find_mpiexec())
@@ -161,7 +155,7 @@ def launch(launcher, ranks, command, env=None, options=(), **how):
     """Start the words of a command on so many ranks; returns (the launcher's process, the caretaker of the job).
 
     launcher: the words of mpiexec. env, options: variables and options of the launcher, in addition. how: as for Popen.
-    The caretaker cleans up when `care_no_more` is called and when this process dies: see `experiments/launching/leftovers.py`.
+    The caretaker (`experiments/launching/leftovers.py`) cleans up at `care_no_more`, and when this process dies.
     """
     mark = uuid.uuid4().hex
     caretaker = subprocess.Popen(
@@ -192,3 +186,167 @@ def care_no_more(caretaker, clean):
     caretaker.stdin.close()
     if caretaker.wait() and not clean:  # somebody has killed it
         leftovers.clean_up(caretaker.args[-1], 0, {})
+
+
+# ----- jobs in the foreground
+
+
+class Foreground:
+    """Starts jobs, one after another. From when it is made, signals to this process are passed on to the job that runs.
+
+    signalled: the number of the first such signal, None so far. After it no other job is started.
+    """
+
+    def __init__(self):
+        self.signalled, self._process, self._launcher, self._full = None, None, None, None
+        for number in PASSED_ON:
+            signal.signal(number, self._hear)
+
+    def _hear(self, number, frame):
+        again, self.signalled = self.signalled is not None, self.signalled or number
+        if self._process:
+            self._process.send_signal(number if again else for_launcher(self._launcher, number))
+
+    def run(self, ranks, command, options=()):
+        """Run the words of a command on `ranks` ranks without input; returns the status to exit with, after a signal that came
+        before that of a process that the signal ended. options: of the launcher, in addition.
+
+        UserError after a job that went well, but whose output could not be written.
+        """
+        launcher = find_mpiexec()
+        self._launcher = launcher[0]
+        is_open_mpi(launcher[0])  # asks the launcher, which is not to be done while a signal is handled
+        if self.signalled:
+            return 128 + self.signalled
+        process, caretaker = launch(launcher, ranks, command, options=options)  # in a session: Ctrl-C comes once, from here
+        said = [
+            threading.Thread(target=self._pass_on, args=(pipe, descriptor), daemon=True)
+            for pipe, descriptor in ((process.stdout, 1), (process.stderr, 2))
+        ]
+        for thread in said:
+            thread.start()
+        self._process = process
+        if self.signalled:  # while it was being started
+            process.terminate()
+        status = process.wait()
+        self._process = None
+        care_no_more(caretaker, clean=not status)
+        for thread in said:
+            thread.join(WORDS)
+        if self.signalled == signal.SIGINT:  # of which launchers make statuses of their own
+            return 128 + signal.SIGINT
+        if self._full and not status:
+            raise UserError(f"can not write the output: {self._full.strerror}")
+        return 128 - status if status < 0 else status
+
+    def _pass_on(self, pipe, descriptor):
+        """Pass on what a job prints, but nothing that it and its launcher say after Ctrl-C, or that nobody reads any more."""
+        with pipe:
+            while said := os.read(pipe.fileno(), 1 << 16):
+                while said and self.signalled != signal.SIGINT:
+                    try:
+                        said = said[os.write(descriptor, said) :]
+                    except BlockingIOError:  # another program has made the stream one that does not wait
+                        select.select([], [descriptor], [])
+                    except OSError as error:
+                        said = b""
+                        if descriptor == 1 and not isinstance(error, BrokenPipeError):
+                            self._full = error
+
+    def pause(self, seconds):
+        """Wait so long, or until a signal comes."""
+        deadline = time.monotonic() + seconds
+        while self.signalled is None and (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(left, 0.1))
+
+
+def for_launcher(launcher, number):
+    """The signal that a launcher, the path of a program, has to get so that its ranks get this one, or one that means the same.
+
+    MPICH's mpiexec passes all of them on. At SIGTERM Open MPI's mpiexec and Slurm's srun kill the ranks, and pass SIGUSR1 on.
+    """
+    kills = Path(launcher).name == "srun" or is_open_mpi(launcher)
+    return signal.SIGUSR1 if number == signal.SIGTERM and kills else number
+
+
+# ----- nodes
+
+
+def nodes_in(path):
+    """The nodes of a file with a line `NAME`, `NAME:SLOTS` or `NAME slots=SLOTS` for each, as launchers read them.
+
+    Text behind # is a comment. A name that stands there several times has as many slots more. OSError if the file can not be
+    read; ValueError if it is another one.
+    """
+    found = {}
+    text = limits.read_limited(path, limits.longest_text()).decode(errors="replace")
+    for number, line in enumerate(text.splitlines(), 1):
+        if words := line.partition("#")[0].strip():
+            match = LINE.fullmatch(words)
+            if match is None:
+                raise ValueError(f"{path}, line {number}: '{words}' is no node: write NAME, NAME:SLOTS or NAME slots=SLOTS")
+            name, slots = match.groups()
+            found[name] = found.get(name, 0) + int(slots or 1)
+    if not sum(found.values()):
+        raise ValueError(f"{path} has no nodes: write a line with NAME:SLOTS for each")
+    return found
+
+
+def nodes_of_allocation(environ=os.environ):
+    """The nodes of the Slurm allocation in which this process is, with Slurm's tasks as slots; {} outside of one.
+
+    OSError or ValueError if Slurm does not say which they are.
+    """
+    names, tasks = environ.get("SLURM_JOB_NODELIST"), environ.get("SLURM_TASKS_PER_NODE")
+    if not names or not tasks:
+        return {}
+    found = subprocess.run(["scontrol", "show", "hostnames", names], capture_output=True, text=True, timeout=60)
+    if found.returncode:
+        raise ValueError(f"scontrol does not know the nodes {names}: {found.stderr.strip()}")
+    slots = []
+    for part in tasks.split(","):  # such as 16(x3),8
+        if match := re.fullmatch(r"([0-9]{1,6})(?:\(x([0-9]{1,6})\))?", part):
+            slots += [int(match[1])] * int(match[2] or 1)
+    hosts = found.stdout.split()
+    if len(hosts) != len(slots) or not all(re.fullmatch(NAME, host) for host in hosts):
+        raise ValueError(f"the nodes {names} and SLURM_TASKS_PER_NODE={tasks} do not belong together: name them with --nodes")
+    return dict(zip(hosts, slots, strict=True))
+
+
+def answering(nodes, ask):
+    """Those of some nodes that answer. ask: a command with {node} in it that succeeds if the node does.
+
+    All are asked at once, and have SECONDS to answer. This machine answers itself.
+    """
+    here = {"localhost", platform.node(), platform.node().partition(".")[0]}
+    asked = {
+        name: subprocess.Popen(
+            [word.replace("{node}", name) for word in shlex.split(ask)],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        )
+        for name in nodes if name not in here
+    }  # fmt: skip
+    deadline = time.monotonic() + SECONDS
+    for process in asked.values():
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.0, deadline - time.monotonic()))
+        if process.returncode is None:
+            process.kill()
+            process.wait()
+    return {name: slots for name, slots in nodes.items() if name in here or asked[name].returncode == 0}
+
+
+def launcher_options(launcher, nodes, ranks):
+    """The options that make a launcher place so many ranks on nodes, one node after another.
+
+    launcher: the path of MPICH's or Open MPI's mpiexec or of srun.
+    """
+    used, left = {}, ranks
+    for name, slots in nodes.items():
+        if left > 0 and slots:
+            used[name] = min(slots, left)
+            left -= slots
+    if Path(launcher).name == "srun":
+        return [f"--nodes={len(used)}", f"--nodelist={','.join(used)}", "--distribution=block"]
+    placed = ",".join(f"{name}:{slots}" for name, slots in used.items())
+    return ["--host" if is_open_mpi(launcher) else "-hosts", placed]

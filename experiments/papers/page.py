@@ -10,9 +10,9 @@ from gridgrad.experiments.common.report import write_json, write_text
 from gridgrad.experiments.papers import page_html, page_json, page_markdown
 from gridgrad.experiments.papers.all_papers import PAPERS
 from gridgrad.experiments.papers.claims import with_now
+from gridgrad.experiments.papers.item_figure import draw_item
 from gridgrad.experiments.papers.items import KEPT, MEASURED, paired
 from gridgrad.experiments.papers.parts import Found
-from gridgrad.experiments.plots.of_item import draw_item
 from gridgrad.nn.files.whole_files import written_whole
 from gridgrad.parallel.job.run import one_line
 

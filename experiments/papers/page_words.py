@@ -37,7 +37,7 @@ PLURAL = {
 }  # fmt: skip
 FORMS = {
     "short": "`make reproduce`, a short measurement of less than 15 minutes: what it leaves out is from results that are kept",
-    "long": "`make reproduce REPRODUCE=--long`, a measurement of all experiments that takes hours",
+    "long": "`make reproduce REPRODUCE=--full`, a measurement of all experiments that takes hours",
     "kept": "`gridgrad reproduce all --tables-only`, which measures nothing: all measured numbers are from results that are "
     "kept",
 }

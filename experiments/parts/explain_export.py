@@ -3,20 +3,20 @@
 from pathlib import Path
 
 from gridgrad.experiments.common.options import check_room
-from gridgrad.experiments.export import chakra, goal, simgrid
+from gridgrad.experiments.export import graphs, simgrid
 from gridgrad.experiments.export.actions import step_actions
 from gridgrad.nn.files.whole_files import folder_written_whole, resolved
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 
-FORMATS = {"simgrid": simgrid, "goal": goal, "chakra": chakra}
-ANCHORS = {"simgrid": simgrid.PLATFORM, "goal": goal.SCHEDULE, "chakra": chakra.GROUPS}  # a file in each folder of a format
-NEEDS = {"chakra": chakra.package}  # raises ValueError where the packages that a format needs are not installed
+FORMATS = {"simgrid": simgrid.write, "goal": graphs.write_goal, "chakra": graphs.write_chakra}
+ANCHORS = {"simgrid": simgrid.PLATFORM, "goal": graphs.SCHEDULE, "chakra": graphs.GROUPS}  # a file in each folder of a format
+NEEDS = {"chakra": graphs.package}  # raises ValueError where the packages that a format needs are not installed
 NEXT = {
     "simgrid": f"`sh {{}}/{simgrid.SCRIPT}` replays it with SimGrid's smpirun",
-    "goal": f"`txt2bin -i {{0}}/{goal.SCHEDULE} -o {{0}}/step.bin` makes the file that LogGOPSim reads",
-    "chakra": f"`chakra_jsonizer --input_filename {{0}}/{chakra.TRACE.format(0)} --output_filename rank0.json` writes what "
-    f"rank 0 does as JSON, and ASTRA-sim reads {{0}}/step with {{0}}/{chakra.GROUPS}",
+    "goal": f"`txt2bin -i {{0}}/{graphs.SCHEDULE} -o {{0}}/step.bin` makes the file that LogGOPSim reads",
+    "chakra": f"`chakra_jsonizer --input_filename {{0}}/{graphs.TRACE.format(0)} --output_filename rank0.json` writes what "
+    f"rank 0 does as JSON, and ASTRA-sim reads {{0}}/step with {{0}}/{graphs.GROUPS}",
 }
 
 
@@ -45,7 +45,7 @@ def write(chosen, shares, name, folder):
     asked = PlacementSpec(chosen.sizes, cost.placed.plan, shares, chosen.owners, pipelines)
     actions = step_actions(cost.net, asked, cost.batch_size, cost.machine)
     with folder_written_whole(folder, ANCHORS[name]) as beside:
-        FORMATS[name].write(beside, actions, cost.machine)
+        FORMATS[name](beside, actions, cost.machine)
 
 
 def in_words(name, folder):

@@ -8,7 +8,6 @@ not in the formats: what is read has the defaults of `Hypergraph`. Files are wri
 
 import os
 from array import array
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,56 +15,66 @@ import numpy as np
 from gridgrad.nn.files import limits
 from gridgrad.parallel.partitioning.hypergraph import Hypergraph
 
+PATOH, HMETIS = ".patoh", ".hgr"
+SCHEMES = {  # {ending: {last number of the first line: (whether nets have costs, whether vertices have weights)}}
+    PATOH: {0: (False, False), 1: (False, True), 2: (True, False), 3: (True, True)},
+    HMETIS: {0: (False, False), 1: (True, False), 10: (False, True), 11: (True, True)},
+}
 AT_ONCE = 1 << 16  # the numbers that are turned into text at once
 MOST_VERTICES = 1 << 28  # which take 2 GiB of memory
 FEW_VERTICES = 1 << 16  # there may be so many more than bytes in the file, so that a wrong first line takes little memory
 
 
-@dataclass
-class _Sizes:
-    """The first line of a file. base: the number of the first vertex. pins: None where the format does not say."""
+def ending_of(path):
+    """The ending of the name of a hypergraph file; ValueError if it is none."""
+    if (ending := Path(path).suffix) not in SCHEMES:
+        raise ValueError(f"{path}: a hypergraph file must end in {PATOH} (PaToH) or {HMETIS} (hMETIS)")
+    return ending
 
-    base: int
-    vertices: int
-    nets: int
-    pins: int | None
-    has_costs: bool
-    has_weights: bool
+
+def sizes_of(words, ending):
+    """(first vertex, vertices, nets, pins or None, whether with costs, with weights) of a first line; None if it is none."""
+    numbers, rest = (words[:4], words[4:]) if ending == PATOH else ([1, *words[1::-1], None], words[2:])
+    if ending == PATOH and rest[1:] == [1]:  # the number of constraints
+        del rest[1:]
+    scheme = SCHEMES[ending].get(rest[0] if rest else 0)
+    if len(numbers) < 4 or len(rest) > 1 or min(words) < 0 or numbers[0] > 1 or scheme is None:
+        return None
+    return *numbers, *scheme
 
 
 def read_hypergraph(path):
     """The Hypergraph in a file. ValueError, with the number of the line, for a file that is none."""
-    sizes_of, _ = _format(path)
+    ending = ending_of(path)
     with open(path, encoding="utf-8", errors="replace", opener=limits.ordinary) as file:
-        lines = _Lines(path, file)
+        lines = Lines(path, file)
         words = lines.next("the sizes of the hypergraph")
-        sizes = sizes_of(words)
-        if sizes is None or min(words) < 0:
-            raise lines.error(f"the first line {' '.join(map(str, words))} is not that of a {Path(path).suffix} file")
+        if (sizes := sizes_of(words, ending)) is None:
+            raise lines.error(f"the first line {' '.join(map(str, words))} is not that of a {ending} file")
+        base, vertices, nets, count, has_costs, has_weights = sizes
         most = min(MOST_VERTICES, FEW_VERTICES + os.path.getsize(path))
-        if sizes.vertices > most:
-            raise lines.error(f"there are {sizes.vertices} vertices, but at most {most} can be read from a file of this size")
-        costs, ends, pins = array("q"), array("q", [0]), array("q")
-        for net in range(sizes.nets):
-            words = lines.next(f"net {net + sizes.base} of {sizes.nets}")
-            costs.append(words.pop(0) if sizes.has_costs else 1)
+        if vertices > most:
+            raise lines.error(f"there are {vertices} vertices, but at most {most} can be read from a file of this size")
+        costs, ends, pins, weights = array("q"), array("q", [0]), array("q"), array("q")
+        for net in range(nets):
+            words = lines.next(f"net {net + base} of {nets}")
+            costs.append(words.pop(0) if has_costs else 1)
             if not words:
                 raise lines.error("the net has no vertices")
-            if min(words) < sizes.base or max(words) >= sizes.base + sizes.vertices:
-                raise lines.error(f"the vertices are {sizes.base} to {sizes.base + sizes.vertices - 1}, but the net has "
-                                  f"{min(words)} to {max(words)}")  # fmt: skip
+            if min(words) < base or max(words) >= base + vertices:
+                raise lines.error(
+                    f"the vertices are {base} to {base + vertices - 1}, but the net has {min(words)} to {max(words)}"
+                )
             pins.extend(words)
             ends.append(len(pins))
-        if sizes.pins not in (None, len(pins)):
-            raise lines.error(f"the nets have {len(pins)} pins, but the first line says {sizes.pins}")
-        weights = array("q")
-        while sizes.has_weights and len(weights) < sizes.vertices:
-            weights.extend(lines.next(f"the weights of {sizes.vertices} vertices, of which {len(weights)} are there", True))
-        if len(weights) > sizes.vertices or lines.more():
+        if count not in (None, len(pins)):
+            raise lines.error(f"the nets have {len(pins)} pins, but the first line says {count}")
+        while has_weights and len(weights) < vertices:
+            weights.extend(lines.next(f"the weights of {vertices} vertices, of which {len(weights)} are there", True))
+        if len(weights) > vertices or lines.more():
             raise lines.error("there are more numbers than the first line says")
-    weights = np.array(weights, np.int64) if sizes.has_weights else np.ones(sizes.vertices, np.int64)
-    costs, ends, pins = (np.array(numbers, np.int64) for numbers in (costs, ends, pins))
-    graph = Hypergraph(weights, costs, ends, pins - sizes.base)
+    weights = np.array(weights, np.int64) if has_weights else np.ones(vertices, np.int64)
+    graph = Hypergraph(weights, *(np.array(numbers, np.int64) for numbers in (costs, ends)), np.array(pins, np.int64) - base)
     try:
         graph.check()
     except ValueError as error:
@@ -75,25 +84,29 @@ def read_hypergraph(path):
 
 def write_hypergraph(graph, path, like=None):
     """Write a Hypergraph. like: a name with the ending that says the format, if `path` has another one."""
-    _, head = _format(like or path)
-    base, line = head(graph)
+    patoh = ending_of(like or path) == PATOH
+    base, between = (0, " ") if patoh else (1, "\n")  # PaToH has the weights in one line, hMETIS one a line
     with open(path, "w", encoding="utf-8") as file:
-        file.write(line + "\n")
+        sizes = f"0 {graph.vertices} {graph.nets} {len(graph.pins)} 3" if patoh else f"{graph.nets} {graph.vertices} 11"
+        file.write(f"{sizes}\n")
         for start, stop, cost, root in zip(graph.offsets[:-1], graph.offsets[1:], graph.costs, graph.roots):
             pins = graph.pins[start:stop]
             numbers = [int(cost), int(root) + base, *(pins[pins != root] + base).tolist()]
             file.write(" ".join(map(str, numbers)) + "\n")
-        between = " " if base == 0 else "\n"  # PaToH has the weights in one line, hMETIS one a line
-        for start in range(0, graph.vertices, AT_ONCE):
-            file.write(between.join(map(str, graph.weights[start : start + AT_ONCE].tolist())) + between)
-        file.write("\n" if base == 0 else "")
+        write_numbers(file, graph.weights, between)
+        file.write("\n" if patoh else "")
+
+
+def write_numbers(file, numbers, between="\n"):
+    for start in range(0, len(numbers), AT_ONCE):
+        file.write("".join(f"{number}{between}" for number in np.asarray(numbers[start : start + AT_ONCE]).tolist()))
 
 
 def read_parts(path, vertices):
     """The part of each of so many vertices, int64 (vertices,), from a file. ValueError, with the line, for a bad file."""
     parts, count = array("q"), 0
     with open(path, encoding="utf-8", errors="replace", opener=limits.ordinary) as file:
-        lines = _Lines(path, file)
+        lines = Lines(path, file)
         while lines.more(in_pieces=True):
             words = lines.next("a part", in_pieces=True)
             if min(words) < 0:
@@ -108,20 +121,19 @@ def read_parts(path, vertices):
 def write_parts(parts, path):
     """Write the part of each vertex, one number a line."""
     with open(path, "w", encoding="utf-8") as file:
-        for start in range(0, len(parts), AT_ONCE):
-            file.write("".join(f"{part}\n" for part in np.asarray(parts[start : start + AT_ONCE]).tolist()))
+        write_numbers(file, parts)
 
 
-class _Lines:
-    """The lines of a file that are no comments, as lists of whole numbers."""
+class Lines:
+    """The lines of a file that are no comments, as lists of whole numbers. in_pieces: a line that is too long in pieces."""
 
     def __init__(self, path, file):
         self.path, self.file, self.number, self.waiting, self.rest = path, file, 0, None, ""
 
     def more(self, in_pieces=False):
-        """Whether there is another line. in_pieces: or a piece of one that is too long to be taken apart at once."""
+        """Whether there is another line, or piece of one."""
+        most = limits.longest_text()
         while self.waiting is None:
-            most = limits.longest_text()
             line = self.rest + self.file.readline(most)
             if not line:
                 return False
@@ -137,7 +149,7 @@ class _Lines:
         return True
 
     def next(self, what, in_pieces=False):
-        """The numbers of the next line. what: what it should have, for the error if there is none. in_pieces: as for `more`."""
+        """The numbers of the next line. what: what it should have, for the error if there is none."""
         if not self.more(in_pieces):
             raise ValueError(f"{self.path}: the file ends after line {self.number}, before {what}")
         words, self.waiting = self.waiting, None
@@ -152,47 +164,3 @@ class _Lines:
     def error(self, words):
         """The ValueError about the line that was read last."""
         return ValueError(f"{self.path}, line {self.number}: {words}")
-
-
-def _patoh_sizes(words):
-    if (
-        len(words) not in (4, 5, 6)
-        or words[0] not in (0, 1)
-        or (words[4:5] or [0])[0] not in range(4)
-        or words[5:] not in ([], [1])
-    ):
-        return None
-    scheme = (words[4:] or [0])[0]  # 1: weights of vertices, 2: costs of nets, 3: both
-    return _Sizes(*words[:4], scheme >= 2, scheme in (1, 3))
-
-
-def _hmetis_sizes(words):
-    if len(words) not in (2, 3) or words[2:] not in ([], [0], [1], [10], [11]):
-        return None
-    scheme = (words[2:] or [0])[0]
-    return _Sizes(1, words[1], words[0], None, scheme in (1, 11), scheme >= 10)
-
-
-def _patoh_head(graph):
-    return 0, f"0 {graph.vertices} {graph.nets} {len(graph.pins)} 3"
-
-
-def _hmetis_head(graph):
-    return 1, f"{graph.nets} {graph.vertices} 11"
-
-
-# ending: (a function of the numbers of the first line that returns _Sizes, or None if they are none; a function of a
-# Hypergraph that returns the number of the first vertex and the first line)
-FORMATS = {".patoh": (_patoh_sizes, _patoh_head), ".hgr": (_hmetis_sizes, _hmetis_head)}
-
-
-def check_name(path):
-    """Raise ValueError unless the ending of a name is that of a hypergraph file."""
-    _format(path)
-
-
-def _format(path):
-    found = FORMATS.get(Path(path).suffix)
-    if found is None:
-        raise ValueError(f"{path}: a hypergraph file must end in {' (PaToH) or '.join(FORMATS)} (hMETIS)")
-    return found

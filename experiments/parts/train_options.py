@@ -1,9 +1,8 @@
 """The options of `train`, in the groups of its --help, and the list of what they add to a run."""
 
-from gridgrad import datasets
-from gridgrad.datasets import augment
 from gridgrad.experiments.common import train_setup
 from gridgrad.experiments.common.options import (
+    add_data,
     add_device,
     add_reduction,
     number,
@@ -27,13 +26,12 @@ from gridgrad.experiments.run_parts import (
 )
 from gridgrad.nn import OPTIMIZERS
 from gridgrad.nn.optimizers import SCHEDULES
-from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.checkpoint.saver import MINUTES
 from gridgrad.parallel.observe.trace import STEPS
 from gridgrad.parallel.protocols import protocol_names as protocols
 
 SHORT = (
-    "dataset", "data_dir", "net", "batch_size", "epochs", "steps", "lr", "grid", "plan", "pipeline", "protocol", "device",
+    "dataset", "net", "batch_size", "epochs", "steps", "lr", "grid", "plan", "pipeline", "protocol", "device",
     "checkpoint", "resume", "report", "trace",
 )  # fmt: skip # what --help shows without `all`
 
@@ -41,14 +39,16 @@ SHORT = (
 def add_options(parser):
     """Add them all to a parser."""
     group = lambda title: parser.add_argument_group(title).add_argument  # noqa: E731
-    _data(group("network and data"))
+    add_data(data := parser.add_argument_group("network and data"), "airfoil", "mlp:128,128,relu", batch_size=128)
+    _data(data.add_argument)
     _grid(parser.add_argument_group("grid and plan"))
     _training(parser.add_argument_group("training"))
     _pipeline(group("pipeline"))
     protocol = group("update protocol")
-    protocol("--protocol", default=protocols.SYNC, metavar="NAME", help=protocols.HELP)
-    protocol("--sorted", action="store_true", help="take the training samples in the order of their labels, as if they had "
-        "been collected class after class; it matters to --protocol parallel-sgd")  # fmt: skip
+    protocol("--protocol", default=protocols.SYNC, metavar="NAME", help="when gradients or parameters travel between workers, "
+        "which are the ranks along the axis batch, such as local:8; see gridgrad help protocol")  # fmt: skip
+    protocol("--sorted", action="store_true", help="take the training samples in the order of their labels, class after class; "
+        "it matters to --protocol parallel-sgd")  # fmt: skip
     _unequal(group("ranks of unequal speed"))
     _checkpoints(group("checkpoints"))
     _faults(group("faults"))
@@ -56,15 +56,10 @@ def add_options(parser):
 
 
 def _data(add):
-    add("--dataset", default="airfoil", metavar="NAME", help=f"one of {', '.join(datasets.DATASETS)}")
-    add("--data-dir", metavar="DIR", help="folder of the data sets (default: $GRIDGRAD_DATA, else the user's cache)")
-    add("--net", default="mlp:128,128,relu", help=network_names.HELP)
-    add("--augment", metavar="SPEC", help=f"vary training images at random: {augment.HELP}")
+    add("--augment", metavar="SPEC", help="vary training images at random, such as by shift=4,flip; see gridgrad help augment")
     add("--validation", type=number(above=0, below=1), metavar="FRACTION", help="share of the training samples to hold out")
     add("--reader", default="each", choices=READERS, help="each rank reads its own samples, or rank 0 reads and sends them")
     add("--dtype", default="float32", choices=("float32", "float64"), help="type of all arrays")
-    add("--seed", type=whole(0), default=0, help="seed of everything random: initial weights, order of the data, dropout, "
-        "augmentation")  # fmt: skip
 
 
 def _grid(group):
@@ -78,7 +73,6 @@ def _grid(group):
 
 def _training(group):
     add, exclusive = group.add_argument, group.add_mutually_exclusive_group()
-    add("--batch-size", type=whole(1), default=128, metavar="B", help=of_parallelize("batch_size"))
     exclusive.add_argument("--epochs", type=whole(1), metavar="E", help="number of passes over the training data (default: 10)")
     exclusive.add_argument("--steps", type=whole(1), metavar="S", help="number of minibatches to train on, instead of epochs; "
         "with --resume counted from the very start")  # fmt: skip
@@ -114,15 +108,15 @@ def _unequal(add):
 
 
 def _checkpoints(add):
-    add("--checkpoint", metavar="DIR", help="write checkpoints into this folder, which all nodes share: at the end, when "
-        "SIGTERM or SIGUSR1 comes, after which all ranks end with status 75, and as the next options say")  # fmt: skip
+    add("--checkpoint", metavar="DIR", help="write checkpoints into this folder, which all nodes share: at the end, and when "
+        "SIGTERM or SIGUSR1 ends the run, with status 75")  # fmt: skip
     add("--checkpoint-steps", type=whole(1), metavar="N", help="write one every N steps")
     add("--checkpoint-minutes", type=number(above=0), metavar="M",
         help=f"write one every M minutes (default: {MINUTES:g}, without --checkpoint-steps)")  # fmt: skip
     add("--keep", type=whole(1), metavar="K", help="keep the last K checkpoints, and with --validation the one with the lowest "
         f"loss at the last validation before it (default: {KEEP})")  # fmt: skip
-    add("--resume", metavar="DIR", help="go on from the newest whole checkpoint in this folder, on any grid; if it is the "
-        "folder of --checkpoint and has none yet, training begins")  # fmt: skip
+    add("--resume", metavar="DIR", help="go on from the newest whole checkpoint in this folder, on any grid; begin if it "
+        "is the folder of --checkpoint and has none yet")  # fmt: skip
 
 
 def _faults(add):
@@ -142,8 +136,7 @@ def _reports(add):
     add("--profile", action="store_true", help="print a table of the milliseconds of each layer, and add them to the report")
     add("--core-speed", action="store_true", help="measure between the steps how fast the cores are, and add it to the report. "
         "`sweep` does so in all its runs, so that `plot compare` tells a slower program from a slower machine")  # fmt: skip
-    add("--trace", metavar="FILE.json", help="write a timeline of all ranks to this file, for ui.perfetto.dev or "
-        "chrome://tracing")  # fmt: skip
+    add("--trace", metavar="FILE.json", help="write a timeline of all ranks, for ui.perfetto.dev")
     add("--trace-steps", type=whole(1), metavar="N", help="number of steps that the timeline shows, after the first "
         f"{WARM_UP} (default: {STEPS})")  # fmt: skip
     add("--quiet", action="store_true", help="print nothing but errors and warnings")

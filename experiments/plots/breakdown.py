@@ -1,10 +1,7 @@
 """Where the time of a step goes on each number of ranks, as in Figures 5.1 to 5.10 of Marques 2016, and how efficiently.
 
-There a bar is the time of one minibatch: communication, convolutions, and the computation of all other layers. Here each
-is the mean over the ranks, so that they add up to the step, and reading and waiting are apart. Convolutions are told apart
-where the runs were profiled, or all layers.
-
-Below stand the efficiencies of the POP project (pop-coe.eu), of the time that is not reading:
+A bar is the time of a step, the mean over the ranks, so that the parts add up. Convolutions are told apart where the runs were
+profiled, or all layers. Below stand the efficiencies of the POP project (pop-coe.eu), of the time that is not reading:
 
 | efficiency             | ratio                                                                             |
 |------------------------|-----------------------------------------------------------------------------------|
@@ -14,68 +11,112 @@ Below stand the efficiencies of the POP project (pop-coe.eu), of the time that i
 | computation scaling    | computing time of all ranks together on the fewest ranks / on these, for a sample |
 | global                 | parallel x computation scaling                                                    |
 
-All numbers are medians over the runs.
+Of traces a bar is the mean step of one. Where one of them sums its gradients at once and another bucket by bucket, the part of
+the all-reduce that is hidden behind backward is told, on the rank that arrives last and so waits for no other:
+
+    hidden = (alone - exposed) / coverable, at most 1
+
+`alone` are the seconds of the blocking all-reduce, `exposed` those spent on buckets after backward. `coverable` is what
+backward could hide at best, if each bucket takes a share of `alone` in proportion to its bytes, and starts as soon as it is
+written and the one before it has arrived.
 """
 
+from collections import defaultdict
 from functools import partial
+from pathlib import Path
 from statistics import median
 
 import numpy as np
 
-from gridgrad.experiments.plots import paper
-from gridgrad.experiments.plots.figures import plt
+from gridgrad.experiments.plots import style as looks
+from gridgrad.experiments.plots import timeline
 from gridgrad.experiments.plots.scaling import title_of, where_words
-from gridgrad.experiments.scaling.busy import is_busy_alone
+from gridgrad.experiments.scaling.summary import is_busy_alone
 from gridgrad.nn.files.documents import AT_LEAST_0, SECONDS, TEXT, Optional, check
 from gridgrad.parallel.observe.span_observer import METHODS
 
 CONVOLUTION, OTHER, COMPUTE = "convolution", "other computation", "computation"
 COLOURS = {
-    CONVOLUTION: "#0072B2", OTHER: "#56B4E9", COMPUTE: "#0072B2", "reading": "#009E73", "communication": "#E69F00",
-    "waiting": "#F0E442",
-}  # fmt: skip # of Okabe and Ito (2008), dark beside light
+    CONVOLUTION: looks.COMPUTE, OTHER: "#56B4E9", COMPUTE: looks.COMPUTE, "reading": "#009E73",
+    "communication": looks.COMMUNICATE, "waiting": looks.WAIT,
+}  # fmt: skip
 CONVOLUTIONS = "Conv2d", "HaloConv2d", "HandedConv2d"
 LAYERS = "#0072B2", "#56B4E9", "#004c78", "#a6d5f2", "#332288", "#88a5d8", "#117799"  # of computation by layers
-MOST_LAYERS = len(LAYERS)  # of which the rest are put together
 REST = "other layers, loss, update"
 PROFILED = {
     "layers": Optional([{"layer": TEXT, "kind": TEXT} | dict.fromkeys(METHODS, AT_LEAST_0)]), "compute_max": SECONDS,
     "time": {"compute": SECONDS, "read": AT_LEAST_0, "communicate": AT_LEAST_0, "wait": AT_LEAST_0},
 }  # fmt: skip
-REMEDY = "sweep again with --profile, or profile = true in its settings"
 BAR, LEFT, SIDE = 0.56, 1.15, 0.3  # inches of a bar with its surroundings, of what stands left of all bars, beside a panel
 BARS, TABLE = 2.0, 1.0  # inches of the height of bars and of a table
 FEWEST_BARS = 3  # for which there is room in every panel
+HOLLOW = "hollow: more ranks than cores"
 
 
-def checked(run):
-    """A run that says how its step was spent; ValueError if it does not."""
+def draw(lines, layers=False, look=looks.FITTING):
+    """A figure of Lines: a panel for each, with bars and a table. layers: whether all layers are told apart.
+
+    ValueError if a run does not say how its time was spent.
+    """
+    shown = [(line, rows) for line in lines if not line.is_predicted and (rows := [row for row in line.rows if row.runs])]
+    if not shown:
+        raise ValueError("there is no run that was measured: a breakdown shows nothing else")
+    for run in (run for _, rows in shown for row in rows for run in row.runs):
+        check_says(run, layers)
+    inches = BAR * max(FEWEST_BARS, *(len(rows) for _, rows in shown)) + SIDE  # of a panel
+    look = look.as_wide_as(looks.COLUMN if LEFT + inches * len(shown) <= looks.COLUMN else looks.PAGE)
+    columns = min(len(shown), max(1, int((look.width - LEFT) / inches)))
+    blocks = -(-len(shown) // columns)
+    frame = looks.frame(2 * blocks, columns, look, [BARS, TABLE] * blocks)
+    pairs = [pair for i in range(0, 2 * blocks, 2) for pair in zip(*frame.panels[i : i + 2])]
+    names = layer_names(shown) if layers else ()
+    for number, ((line, rows), (bars, table)) in enumerate(zip(shown, pairs)):
+        draw_bars(bars, rows, names)
+        draw_table(table, rows, number % columns == 0)
+        frame.fits.append((bars, partial(looks.entitle, bars, line.panel.network, f"{line.name}, {title_of([line])}")))
+        looks.label(frame, bars, "", "ms a step, mean over ranks")
+    for axes in (axes for pair in pairs[len(shown) :] for axes in pair):
+        axes.set_axis_off()
+    of_rows = [row for _, rows in shown for row in rows]
+    found = dict.fromkeys(part for _, rows in shown for of_row in parts_of(rows, names) for part in of_row)
+    frame.legend = [(looks.patch(colour_of(part, names)), part) for part in found]
+    if any(row.oversubscribed for row in of_rows):
+        frame.legend.append((looks.patch("white", edgecolor="black", hatch="//////"), HOLLOW))
+    if any(map(is_busy_alone, of_rows)):
+        frame.legend.append((looks.mark(ls="", marker="x", ms=4), "measured on a busy machine"))
+    above = "; above the bars speedups over 1 rank" if any(row.speedup and row.ranks > 1 for row in of_rows) else ""
+    frame.words = [f"{where_words([line for line, _ in shown])} Medians of the runs{above}."]
+    return looks.finish(frame)
+
+
+def check_says(run, layers):
+    """ValueError for a run that does not say how its step was spent. layers: whether it must be profiled."""
     try:
         check(run, PROFILED)
     except ValueError as error:
         raise ValueError(f"the run of {run['net']} on {run['grid']} does not say how its time was spent ({error}): measure it "
                          "again, with --anew") from None  # fmt: skip
-    return run
-
-
-def has_profile(run):
-    """Whether the layers of a run were profiled."""
-    return bool(run.get("layers"))
-
-
-def parts_of(rows, layers=()):
-    """What `parts` returns for each Row of a panel, medians over its runs. Without `layers` all are told apart alike."""
-    profiled = all(has_profile(run) for row in rows for run in row.runs)
-    return [middle([parts(run, layers, profiled) for run in row.runs]) for row in rows]
+    if layers and not run.get("layers"):
+        raise ValueError(f"the run of {run['net']} on {run['grid']} has no profile: sweep again with --profile, or profile = "
+                         "true in its settings")  # fmt: skip
 
 
 def layer_seconds(run):
-    """{"number kind" of a layer: the seconds that it computes in a step}, the longest first."""
-    found = {}
+    """{"number kind" of a layer: the seconds that it computes in a step}."""
+    found = defaultdict(float)
     for row in run["layers"]:
-        name = f"{row['layer']} {row['kind']}"
-        found[name] = found.get(name, 0.0) + sum(row[method] for method in METHODS)
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+        found[f"{row['layer']} {row['kind']}"] += sum(row[method] for method in METHODS)
+    return found
+
+
+def layer_names(shown):
+    """The layers that take the longest in any of the runs, in the order of the network: as many as there are colours."""
+    found = defaultdict(float)
+    for run in (run for _, rows in shown for row in rows for run in row.runs):
+        for name, seconds in layer_seconds(run).items():
+            found[name] = max(found[name], seconds / run["time"]["compute"])
+    most = sorted(found, key=lambda name: -found[name])[: len(LAYERS)]
+    return sorted(most, key=lambda name: [int(word) if word.isdigit() else 0 for word in name.split()[0].split(".")])
 
 
 def parts(run, layers=(), profiled=True):
@@ -85,8 +126,7 @@ def parts(run, layers=(), profiled=True):
     """
     time = run["time"]
     if layers:
-        known = layer_seconds(run)
-        computing = {name: known.get(name, 0.0) for name in layers}
+        computing = {name: layer_seconds(run)[name] for name in layers}
         computing[REST] = max(0.0, time["compute"] - sum(computing.values()))
     elif profiled:
         convolution = sum(row[method] for row in run["layers"] if row["kind"] in CONVOLUTIONS for method in METHODS)
@@ -96,19 +136,21 @@ def parts(run, layers=(), profiled=True):
     return computing | {"reading": time["read"], "communication": time["communicate"], "waiting": time["wait"]}
 
 
+def parts_of(rows, layers=()):
+    """What `parts` returns for each Row of a panel, medians over its runs. Without `layers` all are told apart alike."""
+    profiled = all(run.get("layers") for row in rows for run in row.runs)
+    return [medians([parts(run, layers, profiled) for run in row.runs]) for row in rows]
+
+
 def efficiencies(run, fewest):
     """{efficiency: ratio} of a run, whose samples of a step are `samples`. fewest: `computing` on the fewest ranks."""
     time, largest = run["time"], run["compute_max"]
     balance = time["compute"] / largest
     communication = largest / (time["compute"] + time["communicate"] + time["wait"])
     scaling = fewest / computing(run)
-    return {
-        "load balance": balance,
-        "communication": communication,
-        "parallel": balance * communication,
-        "computation scaling": scaling,
-        "global": balance * communication * scaling,
-    }
+    parallel = balance * communication
+    return {"load balance": balance, "communication": communication, "parallel": parallel, "computation scaling": scaling,
+            "global": parallel * scaling}  # fmt: skip
 
 
 def computing(run):
@@ -116,71 +158,12 @@ def computing(run):
     return run["P"] * run["time"]["compute"] / run["samples"]
 
 
-def middle(found):
+def medians(found):
     """The medians, entry by entry, of dicts with the same entries."""
     return {name: median(one[name] for one in found) for name in found[0]}
 
 
-def draw(lines, layers=False, width=None):
-    """A figure of Lines: a panel for each, with bars and a table. layers: whether all layers are told apart; width: in inches.
-
-    ValueError if a run does not say how its time was spent.
-    """
-    shown = [(line, rows) for line in lines if not line.is_predicted and (rows := [row for row in line.rows if row.runs])]
-    if not shown:
-        raise ValueError("there is no run that was measured: a breakdown shows nothing else")
-    for _, rows in shown:
-        for run in (run for row in rows for run in row.runs):
-            checked(run)
-            if layers and not has_profile(run):
-                raise ValueError(f"the run of {run['net']} on {run['grid']} has no profile: {REMEDY}")
-    needed = [BAR * max(FEWEST_BARS, len(rows)) + SIDE for _, rows in shown]
-    width = width or (paper.COLUMN if LEFT + sum(needed) <= paper.COLUMN else paper.PAGE)
-    blocks = in_rows(list(zip(shown, needed)), width - LEFT)
-    columns = max(map(len, blocks))
-    share = [max(FEWEST_BARS, *(len(block[i][0][1]) for block in blocks if i < len(block))) for i in range(columns)]
-    frame = paper.frame(2 * len(blocks), columns, width, [BARS, TABLE] * len(blocks), width_ratios=share)
-    names = layer_names(shown) if layers else ()
-    for number, block in enumerate(blocks):
-        for place, ((line, rows), _) in enumerate(block):
-            bars, table = frame.panels[2 * number][place], frame.panels[2 * number + 1][place]
-            draw_bars(bars, rows, names)
-            draw_table(table, rows, place == 0)
-            frame.fits.append((bars, partial(paper.entitle, bars, line.panel.network, f"{line.name}, {title_of([line])}")))
-        frame.panels[2 * number][0].set_ylabel("ms a step, mean over ranks", fontsize=paper.NORMAL)
-        for row in frame.panels[2 * number : 2 * number + 2]:
-            for axes in row[len(block) :]:
-                axes.set_axis_off()
-    frame.legend = legend_of(shown, names)
-    above = any(row.speedup and row.ranks > 1 for _, rows in shown for row in rows)
-    words = "Medians of the runs" + ("; above the bars speedups over 1 rank." if above else ".")
-    frame.words = [f"{where_words([line for line, _ in shown])} {words}"]
-    return paper.finish(frame)
-
-
-def in_rows(panels, width):
-    """Lists of panels that fit beside each other. panels: [(panel, inches)]."""
-    blocks, left = [[]], width
-    for panel, inches in panels:
-        if blocks[-1] and inches > left:
-            blocks, left = [*blocks, []], width
-        blocks[-1].append((panel, inches))
-        left -= inches
-    return blocks
-
-
-def layer_names(shown):
-    """The layers that take the longest in any of the runs, in the order of the network."""
-    found = {}
-    for run in (run for _, rows in shown for row in rows for run in row.runs):
-        for name, seconds in layer_seconds(run).items():
-            found[name] = max(found.get(name, 0.0), seconds / run["time"]["compute"])
-    most = sorted(found, key=lambda name: -found[name])[:MOST_LAYERS]
-    return sorted(most, key=lambda name: [int(word) if word.isdigit() else 0 for word in name.split()[0].split(".")])
-
-
 def colour_of(part, names):
-    """The colour of a part of a bar."""
     return LAYERS[names.index(part)] if part in names else COLOURS.get(part, "#bbbbbb")
 
 
@@ -188,25 +171,31 @@ def draw_bars(axes, rows, names):
     """Stacked parts, hollow where there are more ranks than cores; above each bar its speedup, a cross on a busy machine."""
     tops = []
     for place, (row, of_row) in enumerate(zip(rows, parts_of(rows, names))):
-        bottom = 0.0
-        for part, seconds in of_row.items():
-            colour = colour_of(part, names)
-            fill = {"facecolor": "white", "hatch": "//////"} if row.oversubscribed else {"facecolor": colour}
-            axes.bar(place, 1e3 * seconds, 0.66, 1e3 * bottom, edgecolor=colour, lw=0.6, **fill)
-            bottom += seconds
-        tops.append(1e3 * bottom)
         words = f"{row.speedup.value:.2f}" if row.speedup and row.ranks > 1 else ""
         words = f"× {words}".strip() if is_busy_alone(row) else words
-        axes.annotate(words, (place, tops[-1]), (0, 1.5), textcoords="offset points", ha="center", fontsize=paper.SMALL)
+        tops.append(draw_stack(axes, place, {part: (1e3 * value, colour_of(part, names)) for part, value in of_row.items()},
+                               words, row.oversubscribed))  # fmt: skip
     axes.set_xticks([])
     axes.set_xlim(-0.5, len(rows) - 0.5)
     axes.set_ylim(0, 1.12 * max(tops))
 
 
+def draw_stack(axes, place, parts, words, hollow=False):
+    """One bar; returns its height. parts: {name: (height, colour)}. words: above it."""
+    bottom = 0.0
+    for height, colour in parts.values():
+        fill = {"facecolor": "white", "hatch": "//////"} if hollow else {"facecolor": colour}
+        axes.bar(place, height, 0.66, bottom, edgecolor=colour, lw=0.6, **fill)
+        bottom += height
+    axes.annotate(words, (place, bottom), (0, 1.5), textcoords="offset points", ha="center", fontsize=looks.SMALL)
+    return bottom
+
+
 def draw_table(axes, rows, is_first):
     """The efficiencies as numbers on colours, below the bars, with the ranks and the grid of each."""
-    fewest = median(map(computing, with_samples(rows[0])))
-    columns = [middle([efficiencies(run, fewest) for run in with_samples(row)]) for row in rows]
+    with_samples = [[run | {"samples": row.batch} for run in row.runs] for row in rows]
+    fewest = median(map(computing, with_samples[0]))
+    columns = [medians([efficiencies(run, fewest) for run in runs]) for runs in with_samples]
     names = list(columns[0])
     values = [[column[name] for column in columns] for name in names]
     edges = (np.arange(count + 1) - 0.5 for count in (len(columns), len(names)))
@@ -216,15 +205,10 @@ def draw_table(axes, rows, is_first):
     for y, row in enumerate(values):
         for x, value in enumerate(row):
             colour = "white" if value > 0.7 else "black"
-            axes.text(x, y, f"{value:.2f}", ha="center", va="center", fontsize=paper.SMALL, color=colour)
-    axes.set_xticks(range(len(rows)), [label(row) for row in rows], fontsize=paper.SMALL)
-    axes.set_yticks(range(len(names)), names if is_first else [""] * len(names), fontsize=paper.SMALL)
+            axes.text(x, y, f"{value:.2f}", ha="center", va="center", fontsize=looks.SMALL, color=colour)
+    axes.set_xticks(range(len(rows)), [label(row) for row in rows], fontsize=looks.SMALL)
+    axes.set_yticks(range(len(names)), names if is_first else [""] * len(names), fontsize=looks.SMALL)
     axes.tick_params(length=0)
-
-
-def with_samples(row):
-    """The runs of a Row, each with the samples of a step."""
-    return [run | {"samples": row.batch} for run in row.runs]
 
 
 def label(row):
@@ -233,13 +217,85 @@ def label(row):
     return "\n".join([f"{row.ranks} rank{'s' * (row.ranks > 1)}", *(axes if len(axes) > 1 else [])])
 
 
-def legend_of(shown, names):
-    """[(handle, label)]: the parts, those at the top of a bar first, then what marks mean."""
-    found = list(dict.fromkeys(part for _, rows in shown for of_row in parts_of(rows, names) for part in of_row))
-    handles = [(plt.Rectangle((0, 0), 1, 1, color=colour_of(part, names)), part) for part in found]
-    if any(row.oversubscribed for _, rows in shown for row in rows):
-        handles.append((plt.Rectangle((0, 0), 1, 1, facecolor="white", edgecolor="black", hatch="//////"),
-                        "hollow: more ranks than cores"))  # fmt: skip
-    if any(is_busy_alone(row) for _, rows in shown for row in rows):
-        handles.append((plt.Line2D([], [], ls="", marker="x", color="black", ms=4), "measured on a busy machine"))
-    return handles
+# ----- of traces
+
+
+def draw_traces(paths, look=looks.FITTING):
+    """(the figure of traces of `train --trace`, a bar for each; sentences about what is hidden of the all-reduce)."""
+    found = {Path(path).stem: timeline.read(path) for path in paths}
+    means = {name: parts_of_trace(ranks, spans) for name, (ranks, spans) in found.items()}
+    said = list(hidden_words({name: spans for name, (_, spans) in found.items()}))
+    frame = looks.frame(1, 1, look.as_wide_as(looks.COLUMN), looks.ROW_INCHES[1])
+    [[axes]] = frame.panels
+    tops = [draw_stack(axes, place, {part: (value, COLOURS[part]) for part, value in of_trace.items()},
+                       f"{sum(of_trace.values()):.3g} ms") for place, of_trace in enumerate(means.values())]  # fmt: skip
+    axes.set_xticks(range(len(means)), list(means), fontsize=looks.SMALL)
+    axes.set_xlim(-0.7, len(means) - 0.3)
+    axes.set_ylim(0, 1.12 * max(tops))
+    axes.set_ylabel("ms a step, mean over ranks")
+    frame.legend = [(looks.patch(COLOURS[part]), part) for part in next(iter(means.values()))]
+    frame.words = ["Means of the steps of each trace.", *said]
+    return looks.finish(frame), said
+
+
+def parts_of_trace(ranks, spans):
+    """{part: ms} of a step, mean over ranks and steps."""
+    sums = defaultdict(float)
+    for span in spans:
+        sums[span["cat"] if span["cat"] in ("step", "waiting") else timeline.kind_of(span)] += span["dur"] / 1e3
+    steps = len(timeline.steps_of(spans)) * len(ranks)
+    waiting = sums["waiting"] + sums["wait"]
+    communication = sums["communicate"] - sums["waiting"]  # which lies within collectives
+    computation = sums["step"] - sums["read"] - communication - waiting
+    found = {COMPUTE: computation, "reading": sums["read"], "communication": communication, "waiting": waiting}
+    return {part: max(0.0, value) / steps for part, value in found.items()}
+
+
+def hidden_words(traces):
+    """Sentences about the all-reduce of traces that sum gradients bucket by bucket, beside one that sums them at once.
+
+    traces: {name: spans}.
+    """
+    by_step = {name: gradient_steps(spans) for name, spans in traces.items()}
+    plain = [name for name, steps in by_step.items() if steps and not any(s["flights"] for of in steps for s in of)]
+    alone = min((median(min(s["blocking"] for s in of) for of in by_step[name]) for name in plain), default=None)
+    for name, steps in by_step.items():
+        if name in plain or not steps or not alone:
+            continue
+        found = [min((s["exposed"], least_exposed(s["flights"], s["end"], alone)) for s in of) for of in steps]
+        exposed, coverable = median(one for one, _ in found), max(0.0, alone - median(least for _, least in found))
+        hidden = median(min(max(alone - one, 0) / (alone - least), 1) if alone > least else 0 for one, least in found)
+        yield (f"{name}: the all-reduce of the gradients takes {alone / 1e3:.3g} ms alone, of which backward could hide "
+               f"{coverable / 1e3:.3g}; {exposed / 1e3:.3g} ms are left after it: {100 * hidden:.0f} % is hidden.")  # fmt: skip
+
+
+def gradient_steps(spans):
+    """For each step that sums gradients, for each rank a dict, in microseconds: `blocking` in all calls, `exposed` in those
+    after the `end` of backward; `flights` are [(start, bytes)] of buckets."""
+    found = defaultdict(dict)
+    steps = sorted((span["pid"], span["ts"], span["name"]) for span in spans if span["cat"] == "step")
+    for number, (rank, start, name) in enumerate(steps):
+        stop = steps[number + 1][1] if number + 1 < len(steps) and steps[number + 1][0] == rank else float("inf")
+        found[name][rank] = [span for span in spans if span["pid"] == rank and start <= span["ts"] < stop]
+    return [[of_gradients(mine) for mine in of_ranks.values()] for of_ranks in found.values()
+            if any(span["name"].startswith("gradients ") for mine in of_ranks.values() for span in mine)]  # fmt: skip
+
+
+def of_gradients(spans):
+    """The dict of `gradient_steps` of a rank in a step."""
+    backward = (" gradients", " input_gradient", " backward")
+    layers = [span for span in spans if span["cat"] == "layer" and span["name"].endswith(backward)]
+    end = max((span["ts"] + span["dur"] for span in layers), default=0)
+    mine = [span for span in spans if span["name"].startswith("gradients ")]
+    calls = [span for span in mine if span["cat"] != "flight"]
+    flights = sorted((span["ts"], span["args"]["bytes"]) for span in mine if span["cat"] == "flight")
+    exposed = sum(span["dur"] for span in calls if span["ts"] >= end)
+    return {"blocking": sum(span["dur"] for span in calls), "exposed": exposed, "end": end, "flights": flights}
+
+
+def least_exposed(flights, end, alone):
+    """The least microseconds of communication that remain when backward ends, if all buckets together take `alone`."""
+    total, arrived = sum(sent for _, sent in flights) or 1, 0.0
+    for start, sent in flights:
+        arrived = max(arrived, start) + alone * sent / total
+    return max(arrived - end, 0.0)

@@ -5,12 +5,12 @@ from statistics import median
 
 from gridgrad.experiments.common.markdown import cell
 from gridgrad.experiments.common.tables import counted, table
-from gridgrad.experiments.plots import curves, paper
-from gridgrad.experiments.plots.figures import plt
+from gridgrad.experiments.plots import curves
+from gridgrad.experiments.plots import style as looks
 from gridgrad.experiments.scaling.comparison import BUSY, FASTER, FEW, FEWEST, NOISE, SLOWER, apart, compare, together
 from gridgrad.experiments.scaling.environment import differences
 
-STYLES = {SLOWER: ("#D55E00", "s"), FASTER: ("#0072B2", "o"), NOISE: (paper.GREY, "|")}  # colour and marker of a verdict
+STYLES = {SLOWER: ("#D55E00", "s"), FASTER: ("#0072B2", "o"), NOISE: (looks.GREY, "|")}  # colour and marker of a verdict
 ROW, EDGES = 0.17, 0.55  # inches of the height of a point, and of what stands above and below all points
 NAMES = 0.4  # the share of the width that the names of points may have
 FURTHEST = 1000.0  # the greatest ratio whose interval is drawn whole
@@ -49,107 +49,86 @@ def words_of(points, found, across=None):
     lines = []
     for letter, path, records in (("A", one, first), ("B", other, second)):
         commits = dict.fromkeys(str(record["environment"].get("commit") or "unknown") for record in records)
-        lines.append(f"{letter}: {path}, commit {', '.join(commits)}")
+        values = dict.fromkeys(str(record["point"][across]) for record in records if across in record["point"])
+        setting = f", {across} {', '.join(values) or 'none'}" if across else ""
+        lines.append(f"{letter}: {path}, commit {', '.join(commits)}{setting}")
     of_points = dict.fromkeys(words for point in points for words in differences(*point.environments))
     lines.append(f"They were measured with different {'; '.join(of_points)}." if of_points else
                  "They were measured on the same, with the same code.")  # fmt: skip
-    if across:
-        values = [
-            dict.fromkeys(str(record["point"][across]) for record in of if across in record["point"]) for of in (first, second)
-        ]
-        of_a, of_b = (", ".join(words) or "none" for words in values)
-        lines.append(f"They are compared across {across}: A has {of_a}, B has {of_b}.")
-    return [*lines, *apart(first, second, across), *verdicts(points)]
-
-
-def verdicts(points):
-    """Lines about all points together."""
     counts = {word: sum(point.verdict == word for point in points) for word in (SLOWER, FASTER, NOISE, FEW, BUSY)}
     tested = len(points) - counts[FEW] - counts[BUSY]
-    lines = [f"Of {counted(tested, 'point')}, B is slower in {counts[SLOWER]}, faster in {counts[FASTER]}, and differs by no "
-             f"more than noise in {counts[NOISE]} (of 20 pairs of equal studies that were measured by turns, one has a point "
-             "that differs)."]  # fmt: skip
+    lines += [*apart(first, second, across), f"Of {counted(tested, 'point')}, B is slower in {counts[SLOWER]}, faster in "
+              f"{counts[FASTER]}, and differs by no more than noise in {counts[NOISE]}."]  # fmt: skip
     if normalised := sum(point.is_normalised for point in points):
-        lines.append(f"B / A of {normalised} of them is normalised to the speed that the cores had during each run, and so are "
-                     "interval and verdict; the table has the ratio of the seconds, too: as measured.")  # fmt: skip
+        lines.append(
+            f"B / A of {normalised} of them, interval and verdict are normalised to the speed of the cores in each run."
+        )
     if counts[FEW]:
         lines.append(f"{counted(counts[FEW], 'point')} had fewer than {FEWEST} runs in A or B: measure them more often.")
     if counts[BUSY]:
         lines.append(f"{counted(counts[BUSY], 'point')} had only runs beside other programs in A or B: measure them again.")
     mean, above, count = together(points)
     if count > 1:
-        lines.append(f"All points together: B / A = {mean:.3f}, above 1 in {above} of {count}. What all points share may be "
-                     "the machine's own: measure A and B by turns if in doubt.")  # fmt: skip
+        lines.append(f"All points together: B / A = {mean:.3f}, above 1 in {above} of {count}.")
     return lines
 
 
-def draw(points, names, words, width=None):
-    """A figure of Compared points, a row for each: the ratio with its interval. names: of A and B. words: for below.
+def draw(points, names, words, look=looks.FITTING):
+    """A figure of Compared points, a row for each: the ratio with its interval. names: of A and B. words: of the caption.
 
     ValueError if none has a ratio.
     """
     shown = [point for point in points if point.ratio]
     if not shown:
         raise ValueError(f"no point was run {FEWEST} times in both studies: measure them more often")
-    width = width or paper.PAGE
-    frame = paper.frame(1, 1, width, EDGES + ROW * len(shown))
+    look = look.as_wide_as(looks.PAGE)
+    frame = looks.frame(1, 1, look, EDGES + ROW * len(shown))
     [[axes]] = frame.panels
-    least = min(max(point.ratio.low, 1 / FURTHEST) for point in shown)
-    most = max(min(point.ratio.high, FURTHEST) for point in shown)
-    for place, point in enumerate(shown):
+    ends = [(max(point.ratio.low, 1 / FURTHEST), min(point.ratio.high, FURTHEST)) for point in shown]
+    for place, (point, (low, high)) in enumerate(zip(shown, ends)):
         colour, marker = STYLES[point.verdict]
-        low, high = max(point.ratio.low, 1 / FURTHEST), min(point.ratio.high, FURTHEST)
         axes.plot([low, high], [place, place], color=colour, lw=1.2, zorder=2)
         axes.plot(point.ratio.value, place, ls="", color=colour, marker=marker, ms=5, mew=1.2, zorder=3)
     axes.axvline(1, color="black", lw=0.8, zorder=1)
     axes.set_xscale("log")
-    frame.fits.append((axes, partial(fit, axes, min(least, 0.99), max(most, 1.01), names)))
+    least, most = min(0.99, *(low for low, _ in ends)), max(1.01, *(high for _, high in ends))
+    frame.fits.append((axes, partial(fit, axes, least, most, names)))
     axes.set_ylim(len(shown) - 0.4, -0.6)
-    axes.set_yticks(range(len(shown)), names_of(shown, width * NAMES), fontsize=paper.SMALL)
+    axes.set_yticks(range(len(shown)), names_of(shown, look.width * NAMES), fontsize=looks.SMALL)
     beside = axes.secondary_yaxis("right")
-    numbers = [ratio_words(point.ratio, width > paper.COLUMN) for point in shown]
-    beside.set_yticks(range(len(shown)), numbers, fontsize=paper.SMALL)
+    numbers = [ratio_words(point.ratio, look.width > looks.COLUMN) for point in shown]
+    beside.set_yticks(range(len(shown)), numbers, fontsize=looks.SMALL)
     beside.tick_params(length=0)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
-    verdict = {SLOWER: f"{names[1]} is slower", FASTER: f"{names[1]} is faster", NOISE: NOISE}
+    verdicts = {SLOWER: f"{names[1]} is slower", FASTER: f"{names[1]} is faster", NOISE: NOISE}
     used = {point.verdict for point in shown}
-    frame.legend = [
-        (plt.Line2D([], [], color=colour, marker=marker, ms=5, mew=1.2, lw=1.2), verdict[word])
-        for word, (colour, marker) in STYLES.items() if word in used
-    ]  # fmt: skip
+    frame.legend = [(looks.mark(color=colour, marker=marker, ms=5, mew=1.2, lw=1.2), verdicts[word])
+                    for word, (colour, marker) in STYLES.items() if word in used]  # fmt: skip
     frame.words = ["Ratios of geometric means over the runs, with intervals of 95 % for each point alone; colours are verdicts "
                    f"that are corrected for {counted(len(shown), 'point')} (Welch, Holm).", *words]  # fmt: skip
-    return paper.finish(frame)
+    return looks.finish(frame)
 
 
 def fit(axes, least, most, names, inches):
     """The axis of the ratios, from `least` to `most`, as far as they fit, and what it is of. inches: how wide it is."""
-    axes.set_xlim(*paper.round_values(axes.xaxis, least, most, count=max(2, int(inches / 0.4))))
-    axes.set_xlabel(paper.wrapped(f"time of a step, {names[1]} / {names[0]}", inches, paper.NORMAL), fontsize=paper.NORMAL)
+    axes.set_xlim(*looks.round_values(axes.xaxis, least, most, count=max(2, int(inches / 0.4))))
+    axes.set_xlabel(looks.wrapped(f"time of a step, {names[1]} / {names[0]}", inches, looks.NORMAL))
 
 
 def names_of(points, inches):
-    """A name for each point, with no more than tells them apart. inches: that it may be wide."""
-    values = {name: {getattr(point, name) for point in points} - {""} for name in ("network", "scaling", "batch")}
-    several = {name for name, found in values.items() if len(found) > 1}
+    """A name for each point, with no more than tells them apart; its beginning is left out where it is wider than `inches`."""
+    several = {name for name in ("network", "scaling", "batch") if len({getattr(point, name) for point in points} - {""}) > 1}
     found = []
     for point in points:
-        words = [point.network] if "network" in several else []
-        words += [point.series] if point.ranks > 1 else []
-        words.append(counted(point.ranks, "rank"))
-        words += [point.scaling] if "scaling" in several and point.scaling else []
-        found.append(", ".join(words + ([f"batch {point.batch}"] if "batch" in several else [])))
-    return [shortened(name, inches) for name in found]
-
-
-def shortened(name, inches):
-    """A name, of which the beginning is left out where it is too wide: what tells points apart stands at the end."""
-    shown = name
-    while paper.width_of(shown, paper.SMALL) > inches:
-        name = name[1:]
-        shown = f"..{name}"
-    return shown
+        words = [point.network] * ("network" in several) + [point.series] * (point.ranks > 1) + [counted(point.ranks, "rank")]
+        words += [point.scaling] * ("scaling" in several and bool(point.scaling))
+        shown = name = ", ".join(words + [f"batch {point.batch}"] * ("batch" in several))
+        while looks.width_of(shown, looks.SMALL) > inches:
+            name = name[1:]
+            shown = f"..{name}"
+        found.append(shown)
+    return found
 
 
 def ratio_words(ratio, whole):

@@ -9,7 +9,9 @@ import json
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
+from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.scaling import records as study_records
 from gridgrad.experiments.scaling.environment import FORM, differences, same
 from gridgrad.experiments.scaling.study import Point
@@ -20,14 +22,11 @@ WITHIN = "grid", "net", "dataset", "data_dir"  # settings that points of one lin
 HOW = "steps", "seed", "profile"  # settings of how something is measured, on which no prediction depends
 OF_FIGURES = {  # what figures read of a record beside its times
     "environment": FORM, "dataset": Optional(TEXT), "predicted": Optional(TRUTH), "fits": Optional(TRUTH),
-    "ranks_per_node": Optional(WHOLE), "versions": Optional({"threads": Optional(WHOLE)}),
-    "point": {"threads": Optional(WHOLE)},
+    "ranks_per_node": Optional(WHOLE),
 }  # fmt: skip
-AGREED = "ranks must be measured on the same to be one line: draw them apart, or measure all of them again, with --anew"
 
 
-@dataclass(frozen=True, order=True)
-class Panel:
+class Panel(NamedTuple):
     """network: what it is called. scaling: "strong" or "weak". dataset: a name; empty where nothing says it."""
 
     network: str
@@ -51,14 +50,12 @@ class Line:
     settings: dict
 
     @property
-    def ranks(self):
-        """The numbers of ranks of its points."""
-        return [row.ranks for row in self.rows]
-
-    @property
-    def environment(self):
-        """What it was measured on, a dict."""
-        return self.rows[0].environment
+    def measured_on(self):
+        """Where it was measured, in words."""
+        known = self.rows[0].environment
+        slots = self.rows[-1].slots or known.get("slots")
+        names = [known.get("processor") or "an unknown processor", slots and counted(slots, "core")]
+        return ", ".join(str(name) for name in [*names, *map(known.get, ("mpi", "blas"))] if name)
 
 
 def read(paths):
@@ -71,23 +68,23 @@ def read(paths):
 
 def of_files(files):
     """The Lines of records, see `read`. files: {name: list of records}."""
-    origins, measured, predicted = defaultdict(dict), defaultdict(list), defaultdict(list)
+    groups = defaultdict(lambda: ({}, []))  # {(machine of a prediction, what was measured on): (files, records)}
     for path, found in files.items():
         check_forms(path, found)
         check_environments(path, found)
         for record in found:
-            if record.get("predicted"):
-                add(predicted[str(record.get("machine"))], record)
-            else:
-                environment = json.dumps(same(record["environment"]), sort_keys=True)
-                origins[environment][path] = True
-                add(measured[environment], record)
-    names = names_of([path for of in origins.values() for path in of])
-    lines = [line for key, found in measured.items() for line in lines_of(found, " and ".join(names[p] for p in origins[key]))]
-    known = {line.panel for line in lines}
-    for machine, found in predicted.items():
-        lines += [where_measured(line, known) for line in lines_of(found, machine)]
-    return named(lines)
+            machine = str(record.get("machine")) if record.get("predicted") else None
+            key = machine, machine or json.dumps(same(record["environment"]), sort_keys=True)
+            groups[key][0][path] = True
+            if record not in groups[key][1]:  # which another file has, too
+                groups[key][1].append(record)
+    names = names_of(files)
+    lines = []
+    for (machine, _), (paths, found) in sorted(groups.items(), key=lambda group: group[0][0] is not None):
+        lines += lines_of(found, machine or " and ".join(names[path] for path in paths))
+    known = {line.panel for line in lines if not line.is_predicted}
+    # a prediction is of a shape, and not of data, where nothing was measured beside it
+    return named([line if line.panel in known else replace(line, panel=line.panel._replace(dataset="")) for line in lines])
 
 
 def records_of(path):
@@ -110,23 +107,15 @@ def check_forms(path, found):
                              "with --anew") from None  # fmt: skip
 
 
-def add(found, record):
-    """Add a record to a list, unless it is there already, from another file."""
-    if record not in found:
-        found.append(record)
-
-
 def check_environments(path, found):
     """Raise ValueError if the measured runs of a curve of a file were measured on different things."""
     first = {}
-    for record in found:
-        if record.get("predicted") or record.get("failed"):
-            continue
+    for record in (record for record in found if not record.get("predicted") and not record.get("failed")):
         for curve in map(tuple, record["curves"]):
             one, other = first.setdefault(curve, record["environment"]), record["environment"]
             if same(one) != same(other):
                 raise ValueError(f"{path}: runs of {', '.join(curve)} scaling differ in {'; '.join(differences(one, other))}: "
-                                 f"all numbers of {AGREED}")  # fmt: skip
+                                 "draw them apart, or measure all of them again, with --anew")  # fmt: skip
 
 
 def names_of(paths):
@@ -139,29 +128,19 @@ def lines_of(found, origin):
     """The Lines of records that were measured on the same, or predicted for the same machine; names are those of the series."""
     curves = defaultdict(list)
     for row in rows(found):
-        panel = Panel(row.network, row.scaling, row.dataset or "")
-        curves[panel, row.series].append(row)
+        curves[Panel(row.network, row.scaling, row.dataset or ""), row.series].append(row)
     lines = []
     for (panel, series), of_series in curves.items():
         wide, alone = defaultdict(list), [row for row in of_series if row.ranks == 1]
         for row in of_series:
             if row.ranks > 1:
                 wide[json.dumps(settings_of(row), sort_keys=True)].append(row)
-        for of_line, own in [part for found in wide.values() for part in apart(found)] or [(alone, {})]:
+        for of_line in wide.values() or [alone]:
             key = key_alone({"P": of_line[0].ranks, "point": of_line[0].settings}, panel.scaling)
             points = [row for row in (*alone, *of_line) if row.ranks > 1 or Point(1, row.settings).key == key]
             points.sort(key=lambda row: row.ranks)
-            lines.append(Line(panel, series, tuple(points), points[0].is_predicted, origin, settings_of(of_line[0]) | own))
+            lines.append(Line(panel, series, tuple(points), points[0].is_predicted, origin, settings_of(of_line[0])))
     return lines
-
-
-def apart(rows):
-    """[(Rows, settings of their own)]: Rows with the same settings, so that every number of ranks is found once in each list.
-
-    Files of earlier versions call all grids of two axes by one name: there each is a line of its own.
-    """
-    ranks = [row.ranks for row in rows]
-    return [(rows, {})] if len(set(ranks)) == len(ranks) else [([row], {"grid": row.grid}) for row in rows]
 
 
 def settings_of(row):
@@ -170,14 +149,6 @@ def settings_of(row):
     if row.scaling == "weak" and "batch_size" in found:
         found["batch_size"] //= row.ranks
     return found
-
-
-def where_measured(line, known):
-    """A predicted Line in the panel of what was measured of the same data; else in one that names no data.
-
-    A prediction is of a shape, and not of data, where nothing was measured beside it.
-    """
-    return line if line.panel in known else replace(line, panel=replace(line.panel, dataset=""))
 
 
 def named(lines):
@@ -197,13 +168,3 @@ def named(lines):
         alike = [other for other in others if other.is_predicted == line.is_predicted and other.settings == line.settings]
         found.append(replace(line, name=", ".join(words) + (f" ({line.origin})" if len(alike) > 1 else "")))
     return found
-
-
-def of_measurement(line):
-    """Where a Line was measured, in words."""
-    known = line.environment
-    parts = [known.get("processor") or "an unknown processor"]
-    slots = line.rows[-1].slots or known.get("slots")
-    if slots:
-        parts.append(f"{slots} core{'s' * (slots != 1)}")
-    return ", ".join([*parts, *(str(known[name]) for name in ("mpi", "blas") if known.get(name))])

@@ -1,24 +1,40 @@
-"""The figure of `roofline`: roofs and points on logarithmic axes."""
+"""The roofline of one core, of the JSON that `summary --measure` writes: roofs and layers on logarithmic axes."""
 
-from textwrap import fill
+from functools import partial
 
 import numpy as np
 
 from gridgrad.experiments.common.report import busy_words
-from gridgrad.experiments.plots.figures import draw_ranges, plt, save
+from gridgrad.experiments.plots import style as looks
+from gridgrad.nn.files.documents import AT_LEAST_0, SECONDS, TEXT, Optional, check, content_of_file
 
-MARKS = {
-    "forward": ("o", "forward"),
-    "gradients": ("^", "gradient of the weights"),
-    "input_gradient": ("v", "gradient of the input"),
-}
+PASSES = {"forward": ("o", "forward"), "gradients": ("^", "gradient of the weights"),
+          "input_gradient": ("v", "gradient of the input"), "backward": ("D", "backward")}  # fmt: skip
 LINES = "-", "--", "-.", ":"  # of memory and of the caches, the farthest first
-NOTE = (
-    "Intensity: the operations of the direct algorithm over the bytes of all arrays, each read or written once; the three "
-    "passes of a layer have the same. Roofs are measured: large matrix products, and reading or copying arrays, whichever "
-    "moves more. Hollow points may lie above the roof, because Winograd's algorithm computes fewer operations than are "
-    "counted. Layers whose arrays stay in a cache from one call to the next may lie above the roof of memory."
-)
+MEASURED = {
+    "versions": {"processor": TEXT, "blas": TEXT}, "busy_cores": Optional(AT_LEAST_0), "flops_per_second": SECONDS,
+    "bandwidths": [{"name": TEXT, "bytes_per_second": SECONDS}],
+    "points": [{"family": TEXT, "pass": TEXT, "algorithm": TEXT, "flops": SECONDS, "intensity": SECONDS,
+                "seconds": {"median": SECONDS, "min": SECONDS, "max": SECONDS}}],
+}  # fmt: skip
+NOTE = ("Intensity: the operations of the direct algorithm over the bytes of all arrays, each read or written once. Roofs are "
+        "measured: large matrix products, and reading or copying arrays, whichever moves more. Winograd's algorithm computes "
+        "fewer operations than are counted, and arrays may stay in a cache from one call to the next, so points may lie above "
+        "a roof.")  # fmt: skip
+
+
+def read(path):
+    """The measurements in a file, checked; ValueError if it holds none."""
+    content = content_of_file(path)
+    try:
+        check(content, MEASURED)
+        if not content["points"] or not content["bandwidths"]:
+            raise ValueError("it has no points")
+        if unknown := {point["pass"] for point in content["points"]} - PASSES.keys():
+            raise ValueError(f"there is no pass {min(unknown)}")
+    except ValueError as error:
+        raise ValueError(f"{path} holds no roofline that can be drawn ({error}): summary --measure writes one") from None
+    return content
 
 
 def roof(intensity, peak, bandwidth):
@@ -26,52 +42,47 @@ def roof(intensity, peak, bandwidth):
     return np.minimum(peak, bandwidth * intensity)
 
 
-def draw(result, out):
-    """Draw what `experiments/studies/roofline.py` measures."""
-    figure, panel = plt.subplots(figsize=(12, 7), layout="constrained")
+def draw(result, look=looks.FITTING):
+    """A figure of what `read` returns."""
+    look = look.as_wide_as(looks.PAGE)
+    frame = looks.frame(1, 1, look, max(2.6, 0.5 * look.width))
+    [[axes]] = frame.panels
     found, peak, levels = result["points"], result["flops_per_second"], result["bandwidths"]
-    families = dict.fromkeys(point["family"] for point in found)
-    colours = {family: f"C{number}" for number, family in enumerate(families)}
+    families = list(dict.fromkeys(point["family"] for point in found))
+    colours = {family: looks.COLOURS[number % len(looks.COLOURS)] for number, family in enumerate(families)}
     for point in found:
-        draw_point(panel, point, colours[point["family"]])
+        middle, slowest, fastest = (point["flops"] / point["seconds"][name] / 1e9 for name in ("median", "max", "min"))
+        colour = colours[point["family"]]
+        fill = "white" if point["algorithm"] == "Winograd" else colour
+        looks.draw_ranges(axes, [point["intensity"]], [middle], [slowest], [fastest], fmt=PASSES[point["pass"]][0],
+                          color=colour, mfc=fill, ms=4.5, mew=0.9, lw=0.8, zorder=3)  # fmt: skip
     intensities = [point["intensity"] for point in found]
-    left, right = min(0.25, 0.5 * min(intensities)), 2 * max(*intensities, 2 * peak / levels[-1]["bytes_per_second"])
+    memory = levels[-1]["bytes_per_second"]
+    left, right = min(0.25, 0.5 * min(intensities)), 2 * max(*intensities, 2 * peak / memory)
     for level, style in zip(reversed(levels), LINES):
-        rate = level["bytes_per_second"]
-        x = np.array([left, peak / rate, right])
-        label = f"{level['name']}, {rate / 1e9:.0f} GB/s"
-        panel.plot(x, roof(x, peak, rate) / 1e9, color="black", lw=1.2, ls=style, zorder=2, label=label)
+        x = np.array([left, peak / level["bytes_per_second"], right])
+        axes.plot(x, roof(x, peak, level["bytes_per_second"]) / 1e9, color="black", lw=1, ls=style, zorder=2)
+    axes.annotate(f"matrix products, {peak / 1e9:.0f} GFLOP/s", (left, peak / 1e9), (4, 3), textcoords="offset points",
+                  fontsize=looks.SMALL)  # fmt: skip
     slowest = min(point["flops"] / point["seconds"]["max"] for point in found)
-    lowest = min(slowest, roof(left, peak, levels[-1]["bytes_per_second"])) / 1e9
-    panel.set(xscale="log", yscale="log", xlim=(left, right), ylim=(0.6 * lowest, 4 * peak / 1e9))
-    panel.annotate(
-        f"matrix products, {peak / 1e9:.0f} GFLOP/s", (left, peak / 1e9), (6, 4), textcoords="offset points", fontsize=9
-    )
-    for axis in (panel.xaxis, panel.yaxis):
-        axis.set_major_formatter(lambda value, _: f"{value:g}")
-    panel.set(xlabel="arithmetic intensity (FLOP/byte)", ylabel="speed (GFLOP/s; median and range of the rounds)")
-    panel.grid(alpha=0.3)
-    panel.set_axisbelow(True)
-    legend(figure, panel, colours)
+    axes.set_xscale("log")
+    looks.log_axis(axes, [0.8 * min(slowest, left * memory) / 1e9, 2 * peak / 1e9], 10)
+    frame.fits.append((axes, partial(fit, axes, left, right)))
+    axes.set(xlabel="arithmetic intensity (FLOP/byte)", ylabel="speed (GFLOP/s)")
+    passes = {point["pass"] for point in found}
+    frame.legend = [(looks.mark(ls="", marker="s", color=colour), family) for family, colour in colours.items()]
+    frame.legend += [(looks.mark(ls="", marker=shape), words) for name, (shape, words) in PASSES.items() if name in passes]
+    if any(point["algorithm"] == "Winograd" for point in found):
+        frame.legend.append((looks.mark(ls="", marker="o", mfc="white"), "Winograd's algorithm"))
+    frame.legend += [(looks.mark(ls=style), f"{level['name']}, {level['bytes_per_second'] / 1e9:.0f} GB/s")
+                     for level, style in zip(reversed(levels), LINES)]  # fmt: skip
     versions = result["versions"]
-    title = f"Roofline of one core: {versions['processor']}, {versions['blas']}, float32."
-    panel.set_title(fill(title + busy_words(result["busy_cores"]), 100), fontsize=10)
-    figure.supxlabel(fill(NOTE, 175), fontsize=8, x=0.01, ha="left")
-    save(figure, out)
+    frame.words = [f"One core of {versions['processor']}, {versions['blas']}, float32; medians and ranges of the rounds. "
+                   f"{NOTE}{busy_words(result['busy_cores'] or 0)}"]  # fmt: skip
+    return looks.finish(frame)
 
 
-def draw_point(panel, point, colour):
-    """One pass of a layer and its spread; hollow if Winograd's algorithm computes it."""
-    middle, slowest, fastest = (point["flops"] / point["seconds"][name] / 1e9 for name in ("median", "max", "min"))
-    style = {"color": colour, "mfc": "white" if point["algorithm"] == "Winograd" else colour, "ms": 7, "lw": 0.8, "zorder": 3}
-    draw_ranges(panel, [point["intensity"]], [middle], [slowest], [fastest], fmt=MARKS[point["pass"]][0], **style)
-
-
-def legend(figure, panel, colours):
-    """What colours, marks and lines mean, beside the panel."""
-    entry = lambda label, **style: plt.Line2D([], [], ls="", label=label, **style)  # noqa: E731
-    handles = [entry("layers"), *(entry(family, marker="s", color=colour) for family, colour in colours.items())]
-    handles += [entry(""), entry("passes"), *(entry(name, marker=mark, color="black") for mark, name in MARKS.values())]
-    handles += [entry("Winograd's algorithm", marker="o", color="black", mfc="white"), entry(""), entry("roofs")]
-    handles += panel.get_legend_handles_labels()[0][::-1]
-    figure.legend(handles=handles, loc="outside right upper", fontsize=9, frameon=False)
+def fit(axes, left, right, inches):
+    """The axis of the intensity. inches: how wide it is."""
+    looks.round_values(axes.xaxis, left, right, count=max(3, int(inches / 0.5)))
+    axes.set_xlim(left, right)

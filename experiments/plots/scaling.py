@@ -1,111 +1,149 @@
-"""Figures over the number of ranks: speedup, efficiency, time, bytes, memory and throughput of scaling studies.
+"""Figures over the number of ranks: speedup, efficiency, weak efficiency and time of a step of scaling studies.
 
-A panel for each network, data set and kind of scaling; a line for each series. Points are medians over the runs, with bars
-(`experiments/plots/measures.py`). Hollow points had more ranks than cores, crosses mark runs beside other programs, and dashed
-lines are predicted.
+A panel for each network, data set and kind of scaling; a line for each series. Points are medians over the runs, with bars for
+their intervals. Hollow points had more ranks than cores, crosses mark runs beside other programs, dashed lines are predicted.
 
 Speedups and efficiencies are over one rank. A line without a run on one rank is left out, and named: a speedup over a parallel
-run would hide what those ranks already lose, and be over another time for each line. Its time and throughput need no such run.
+run would hide what those ranks already lose, and be over another time for each line. Its time needs no such run.
 """
 
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
-from math import floor
+from math import isclose
 
 from gridgrad.experiments.common.tables import counted
-from gridgrad.experiments.plots import paper
-from gridgrad.experiments.plots.curves import of_measurement
-from gridgrad.experiments.plots.figures import plt
-from gridgrad.experiments.plots.measures import ALONE, ANEW, KINDS, MOST_IDEALS, OF_RATIOS, OF_RUNS, WEAK, ideals, points_of
-from gridgrad.experiments.scaling.busy import is_busy_alone
-from gridgrad.experiments.scaling.median import CONFIDENCE, FEWEST
+from gridgrad.experiments.plots import style as looks
+from gridgrad.experiments.scaling.statistics import FEWEST
+from gridgrad.experiments.scaling.summary import is_busy_alone, key_alone
 from gridgrad.experiments.scaling.table import UNLIKE
 
-ROW_INCHES = {1: 2.3, 2: 2.1, 3: 1.95}  # the height of a row of so many panels
-NARROWEST = 2.2  # inches of a panel, at least
+STRONG, WEAK = "strong", "weak"
+LONG = 10.0  # seconds of a step from which on a figure counts in seconds
+MOST_IDEALS = 4  # ideal lines in a panel: more of them say nothing
+ALIKE = 0.01  # relative difference of ideal lines that are drawn as one: less than a line is wide
+NODE = "#888888"
 MARKS = {"ls": "", "clip_on": False}  # of points: whole also where a line of an axis is
-LEAST = "from the least to the greatest"
 
 
-def draw(lines, kind, width=None, machine=None):
-    """(figure, what to say on the terminal) of Lines. kind: a name of KINDS. width: in inches. machine: a name, for throughput.
+@dataclass(frozen=True)
+class Kind:
+    """A kind of figure. words: what it shows. label: of its axis. base: of a logarithmic axis; None for one from 0 on.
 
-    ValueError if none of the lines has what is to be drawn.
+    value: a function of a Row that returns a Median or None. ideal: a function of (Row, ranks): the value on so many ranks with
+    which that Row would scale perfectly. over_one: whether it is over one rank. scalings: which it is of.
     """
-    of_kind = KINDS[kind]
-    mine = [line for line in lines if line.panel.scaling in of_kind.scalings]
+
+    words: str
+    label: str
+    value: Callable
+    ideal: Callable
+    base: int | None = None
+    over_one: bool = True
+    scalings: tuple = (STRONG, WEAK)
+
+
+def of_time(name, unit):
+    """The Kind of a step's time in a unit of seconds."""
+    ideal = lambda first, ranks: first.seconds.value / unit * (first.ranks / ranks if first.scaling == STRONG else 1)  # noqa: E731
+    return Kind("the time of a step, beside ideal scaling", f"{name} a step",
+                lambda row: row.seconds and row.seconds.times(1 / unit), ideal, 10, over_one=False)  # fmt: skip
+
+
+SPEEDUP = Kind("the speedup over one rank", "speedup over 1 rank", lambda row: row.speedup, lambda _, ranks: ranks, 2)
+EFFICIENCY = Kind("the parallel efficiency of strong scaling", "efficiency", lambda row: row.efficiency, lambda *_: 1.0,
+                  scalings=(STRONG,))  # fmt: skip
+WEAK_EFFICIENCY = replace(EFFICIENCY, words="the efficiency of weak scaling", scalings=(WEAK,))
+KINDS = {"speedup": SPEEDUP, "efficiency": EFFICIENCY, "weak": WEAK_EFFICIENCY, "time": of_time("ms", 1e-3)}
+
+
+def points_of(line, kind):
+    """[(Row, Median)] of the points of a Line that have a value."""
+    return [(row, found) for row in line.rows if (found := kind.value(row))]
+
+
+def draw(lines, name, look=looks.FITTING):
+    """(figure, what to say on the terminal) of Lines. name: of a Kind. ValueError if none of the lines has what is drawn."""
+    kind = KINDS[name]
+    mine = [line for line in lines if line.panel.scaling in kind.scalings]
     if not mine:
-        raise ValueError(f"there is no run of {' or '.join(of_kind.scalings)} scaling: {kind} shows it alone")
-    measures = of_kind.measures(mine, machine)
-    drawn = [line for line in mine if points_of(line, measures[0])]
-    left = [line for line in mine if line not in drawn and any(row.seconds for row in line.rows)]
-    if of_kind.missing == ANEW:  # which predictions never have
-        left = [line for line in left if not line.is_predicted]
+        raise ValueError(f"there is no run of {' or '.join(kind.scalings)} scaling: {name} shows it alone")
+    if name == "time" and max((row.seconds.value for line in mine for row in line.rows if row.seconds), default=0) >= LONG:
+        kind = of_time("s", 1.0)
+    drawn = [line for line in mine if points_of(line, kind)]
     if not drawn:
-        raise ValueError(f"no run has {of_kind.words}: {of_kind.missing}")
-    empty = [measure for measure in measures if not any(points_of(line, measure) for line in drawn)]
-    measures = [measure for measure in measures if measure not in empty]
-    panels = sorted({line.panel for line in drawn}, key=[line.panel for line in drawn].index)
-    width = width or (paper.COLUMN if len(panels) == 1 else paper.PAGE)
-    columns = min(len(panels), max(1, int(width / NARROWEST)), 3 if len(panels) != 4 else 2)
-    blocks = [panels[i : i + columns] for i in range(0, len(panels), columns)]
-    frame = paper.frame(len(blocks) * len(measures), columns, width, ROW_INCHES[columns])
-    styles = paper.styles(line.name for line in drawn)
-    for number, block in enumerate(blocks):
-        for place, measure in enumerate(measures):
-            row = frame.panels[number * len(measures) + place]
-            for axes, panel in zip(row, block):
-                of_panel = [line for line in drawn if line.panel == panel]
-                ranks = {point.ranks for line in of_panel for one in measures for point, _ in points_of(line, one)}
-                draw_panel(frame, axes, of_panel, measure, styles, sorted(ranks))
-                if place == 0:
-                    frame.fits.append((axes, partial(paper.entitle, axes, panel.network, title_of(of_panel))))
-                if place == len(measures) - 1:
-                    axes.set_xlabel("ranks", fontsize=paper.NORMAL, labelpad=1)
-            row[0].set_ylabel(measure.label, fontsize=paper.NORMAL)
-            for axes in row[len(block) :]:
-                axes.set_axis_off()
-    same_axis(frame, measures, len(panels))
-    frame.legend = legend_of(drawn, measures, styles)
-    missing = [*missing_words(left, drawn, of_kind), *map(empty_words, empty)]
-    frame.words = [words_of(drawn, measures), *missing]
-    return paper.finish(frame), missing
+        advice = "add 1 to the ranks of the sweep, or draw time, which needs no run on 1 rank" if kind.over_one else (
+            "give more --steps to the sweep")  # fmt: skip
+        raise ValueError(f"no run has {kind.words}: {advice}")
+    panels = defaultdict(list)
+    for line in drawn:
+        panels[line.panel].append(line)
+    frame, axes_of = looks.frame_of_panels(len(panels), look)
+    styles = looks.styles(line.name for line in drawn)
+    for axes, (panel, of_panel) in zip(axes_of, panels.items()):
+        draw_panel(frame, axes, of_panel, kind, styles)
+        frame.fits.append((axes, partial(looks.entitle, axes, panel.network, title_of(of_panel))))
+        looks.label(frame, axes, "ranks", kind.label)
+    if kind.over_one:
+        same_axis(axes_of, kind.base)
+    has_ideal = any(line.get_color() == looks.GREY for axes in axes_of for line in axes.lines)
+    frame.legend = legend_of(drawn, kind, styles, has_ideal)
+    missing = missing_words(mine, drawn, kind)
+    frame.words = [" ".join(words_of(drawn, kind)), *missing]
+    return looks.finish(frame), missing
 
 
-def draw_panel(frame, axes, lines, measure, styles, ranks):
-    """The lines of a panel of a Frame with their points. ranks: those of its axis, the same as in the panels below."""
-    everything = {line: found for line in lines if (found := points_of(line, measure))}
-    if not everything:
-        axes.text(0.5, 0.5, "no run says it", ha="center", va="center", transform=axes.transAxes, fontsize=paper.SMALL)
-        axes.set_yticks([])
-        frame.fits.append((axes, partial(paper.ranks_axis, axes, ranks)))
-        return
+def draw_panel(frame, axes, lines, kind, styles):
+    """The lines of a panel with their points, and its ideal lines unless there are too many."""
+    everything = {line: points_of(line, kind) for line in lines}
+    ranks = sorted({row.ranks for found in everything.values() for row, _ in found})
     values = [end for found in everything.values() for _, one in found for end in (one.low, one.value, one.high)]
-    if measure.ideal:
-        values += draw_ideals(axes, list(everything), measure)
+    for points in ideal if len(ideal := ideals(lines, kind)) <= MOST_IDEALS else ():
+        axes.plot(*zip(*points), color=looks.GREY, lw=0.8, zorder=1)
+        values += [value for _, value in points]
     for line, found in everything.items():
-        (draw_predicted if line.is_predicted else draw_measured)(axes, line, found, styles[line.name])
-    for node in sorted({line.rows[0].runs[0].get("ranks_per_node") or 1 for line in everything if line.is_predicted}):
-        if 1 < node < ranks[-1]:
-            axes.axvline(node, color=paper.GREY, ls=":", lw=0.8, zorder=1)
-    frame.fits.append((axes, partial(paper.ranks_axis, axes, ranks)))
-    if measure.base:
-        paper.log_axis(axes, values, measure.base)
+        (draw_predicted if line.is_predicted else draw_measured)(axes, found, styles[line.name])
+    for node in nodes_of(lines, ranks[-1]):
+        axes.axvline(node, color=NODE, ls=":", lw=0.8, zorder=1)
+    frame.fits.append((axes, partial(looks.ranks_axis, axes, ranks)))
+    if kind.base:
+        looks.log_axis(axes, values, kind.base)
     else:
         axes.set_ylim(0, 1.08 * max(values))
 
 
-def draw_ideals(axes, lines, measure):
-    """The ideal lines of a panel, unless there are too many. Returns their values."""
-    found = ideals(lines, measure)
-    if len(found) > MOST_IDEALS:
-        return []
-    for points in found:
-        axes.plot(*zip(*points), color=paper.GREY, lw=0.8, zorder=1)
-    return [value for points in found for _, value in points]
+def nodes_of(lines, most):
+    """The ranks of a node of the machines for which Lines are predicted, where there are several and fewer than `most`."""
+    nodes = {line.rows[0].runs[0].get("ranks_per_node") or 1 for line in lines if line.is_predicted}
+    return sorted(node for node in nodes if 1 < node < most)
 
 
-def draw_predicted(axes, line, found, style):
-    """A predicted line, without marks but where the memory of the machine is too small."""
+def ideals(lines, kind):
+    """The different ideal lines of Lines of a panel, each as [(ranks, value)].
+
+    Lines that are compared with the same run on one rank share one, from the point on the fewest ranks, there the best one.
+    Those of another batch, type of numbers or machine have one of their own.
+    """
+    groups = defaultdict(list)
+    for line in lines:
+        rows = [row for row, _ in points_of(line, kind)]
+        alone = key_alone({"P": rows[0].ranks, "point": rows[0].settings}, line.panel.scaling)
+        groups[line.is_predicted, line.origin, alone].append(rows)
+    found = []  # (the Row that it begins with, numbers of ranks)
+    for of_group in groups.values():
+        first = min((rows[0] for rows in of_group), key=lambda row: (row.ranks, row.seconds.value))
+        ranks = {row.ranks for rows in of_group for row in rows}
+        alike = (more for other, more in found if isclose(kind.ideal(first, 1), kind.ideal(other, 1), rel_tol=ALIKE))
+        if (more := next(alike, None)) is not None:
+            more |= ranks
+        else:
+            found.append((first, ranks))
+    return [[(number, kind.ideal(first, number)) for number in sorted(ranks)] for first, ranks in found]
+
+
+def draw_predicted(axes, found, style):
+    """A predicted line, with marks only where the memory of the machine is too small."""
     x, y = [row.ranks for row, _ in found], [one.value for _, one in found]
     axes.plot(x, y, color=style.colour, ls=style.pattern, lw=1.2, zorder=2)
     short = [(row.ranks, one.value) for row, one in found if not row.fits]
@@ -113,11 +151,11 @@ def draw_predicted(axes, line, found, style):
         axes.plot(*zip(*short), marker="v", ms=3.5, mfc="white", mec=style.colour, mew=0.8, zorder=3, **MARKS)
 
 
-def draw_measured(axes, line, found, style):
+def draw_measured(axes, found, style):
     """A measured line: bars for the intervals, hollow points where ranks shared cores, crosses on a busy machine."""
     x, y = [row.ranks for row, _ in found], [one.value for _, one in found]
-    bars = [[one.value - one.low for _, one in found], [one.high - one.value for _, one in found]]
-    axes.errorbar(x, y, bars, color=style.colour, lw=1.1, elinewidth=0.9, capsize=2, capthick=0.8, zorder=4)
+    looks.draw_ranges(axes, x, y, [one.low for _, one in found], [one.high for _, one in found], color=style.colour, lw=1.1,
+                      elinewidth=0.9, capsize=2, capthick=0.8, zorder=4)  # fmt: skip
     for hollow in (False, True):
         mine = [(row.ranks, one.value) for row, one in found if row.oversubscribed == hollow]
         if mine:
@@ -128,17 +166,13 @@ def draw_measured(axes, line, found, style):
         axes.plot(*zip(*busy), marker="x", ms=7, color="black", mew=0.9, zorder=6, **MARKS)
 
 
-def same_axis(frame, measures, count):
-    """Give the panels of a measure whose values compare, efficiencies and speedups, the same axis."""
-    for place, measure in enumerate(measures):
-        if measure.base is None or measure.base == 2:
-            mine = [axes for row in frame.panels[place :: len(measures)] for axes in row][:count]
-            least, most = min(axes.get_ylim()[0] for axes in mine), max(axes.get_ylim()[1] for axes in mine)
-            if measure.base:
-                for axes in mine:
-                    paper.log_axis(axes, [least, most], measure.base)
-            for axes in mine:
-                axes.set_ylim(least, most)
+def same_axis(panels, base):
+    """Give panels whose values compare, efficiencies and speedups, the same axis."""
+    least, most = min(axes.get_ylim()[0] for axes in panels), max(axes.get_ylim()[1] for axes in panels)
+    for axes in panels:
+        if base:
+            looks.log_axis(axes, [least, most], base)
+        axes.set_ylim(least, most)
 
 
 def title_of(lines):
@@ -151,101 +185,61 @@ def title_of(lines):
     return ", ".join([*words, panel.dataset] if panel.dataset else words)
 
 
-def legend_of(lines, measures, styles):
+def legend_of(lines, kind, styles, has_ideal):
     """[(handle, label)]: an entry a name, then what the marks mean."""
-    mark = lambda **how: plt.Line2D([], [], **{"color": "black", "lw": 1.1, "ms": 4.5} | how)  # noqa: E731
     measured = {line.name for line in lines if not line.is_predicted}
-    found = [
-        (
-            mark(color=style.colour, marker=style.marker) if name in measured else mark(color=style.colour, ls=style.pattern),
-            name,
-        )
-        for name, style in styles.items()
-    ]
-    if any(len(found) <= MOST_IDEALS for found in ideals_of_panels(lines, measures[0]).values()):
-        found.append((mark(color=paper.GREY, lw=0.8), "ideal"))
-    if measured and any(line.is_predicted for line in lines):
-        found.append((mark(color=paper.GREY, ls=paper.PATTERNS[0]), "dashed: predicted"))
-    rows = [(line, row) for line in lines for row, _ in points_of(line, measures[0])]
-    if any(row.oversubscribed for line, row in rows if not line.is_predicted):
-        found.append((mark(ls="", marker="o", mfc="white"), "hollow: more ranks than cores"))
-    if any(is_busy_alone(row) for line, row in rows if not line.is_predicted):
-        found.append((mark(ls="", marker="x", ms=6), "measured on a busy machine"))
-    if any(not row.fits for _, row in rows):
-        found.append((mark(ls="", marker="v", mfc="white"), "needs more memory than a rank has"))
-    nodes = {line.rows[0].runs[0].get("ranks_per_node") or 1 for line in lines if line.is_predicted}
-    for node in sorted(nodes):
-        if 1 < node < max(row.ranks for _, row in rows):
-            found.append((mark(color=paper.GREY, ls=":", lw=0.8), f"a full node: {node} ranks"))
-    return found
+    rows = [row for line in lines for row, _ in points_of(line, kind)]
+    ours = [row for row in rows if not row.is_predicted]
+    found = [(looks.mark(color=one.colour, **({"marker": one.marker} if name in measured else {"ls": one.pattern})), name)
+             for name, one in styles.items()]  # fmt: skip
+    meanings = [
+        (has_ideal, looks.mark(color=looks.GREY, lw=0.8), "ideal"),
+        (0 < len(ours) < len(rows), looks.mark(color=looks.GREY, ls=looks.PATTERNS[0]), "dashed: predicted"),
+        (any(row.oversubscribed for row in ours), looks.mark(ls="", marker="o", mfc="white"), "hollow: more ranks than cores"),
+        (any(map(is_busy_alone, ours)), looks.mark(ls="", marker="x", ms=6), "measured on a busy machine"),
+        (any(not row.fits for row in rows), looks.mark(ls="", marker="v", mfc="white"), "needs more memory than a rank has"),
+        *((True, looks.mark(color=NODE, ls=":", lw=0.8), f"a full node: {node} ranks")
+          for node in nodes_of(lines, max(row.ranks for row in rows))),
+    ]  # fmt: skip
+    return found + [(handle, label) for is_shown, handle, label in meanings if is_shown]
 
 
-def words_of(drawn, measures):
-    """A line for below the panels: where the points come from, what the bars are, and what failed."""
-    measured, predicted = ([line for line in drawn if line.is_predicted == kind] for kind in (False, True))
-    words = [where_words(measured), bars_words(measured, measures)] if measured else []
+def words_of(drawn, kind):
+    """Sentences of the caption: where the points come from, what the bars are, and what failed."""
+    measured, predicted = ([line for line in drawn if line.is_predicted == which] for which in (False, True))
+    if measured:
+        yield where_words(measured)
+        counts = [one.count for line in measured for _, one in points_of(line, kind)]
+        runs = f"{min(counts)} to {max(counts)} runs" if min(counts) < max(counts) else counted(max(counts), "run")
+        medians, bars = ("ratios of medians", "the extreme ratios of") if kind.over_one else ("medians", "")
+        which = "their intervals of 95 % confidence" if min(counts) >= FEWEST else "the least and the greatest"
+        words = " ".join(filter(None, (f"Points are {medians} of {runs}, bars", bars, which)))
+        yield f"{words}." if max(counts) > 1 else "Points are of one run each."
     if predicted:
-        machines = dict.fromkeys(line.origin for line in predicted)
-        words.append(
-            f"Predicted by the cost model for {' and '.join(machines)}" + ("." if measured else ": nothing is measured.")
-        )
-    if any(len(found) > MOST_IDEALS for found in ideals_of_panels(drawn, measures[0]).values()):
-        words.append(f"Where more than {MOST_IDEALS} ideal lines differ, none is drawn.")
-    failed = [f"{line.name} on {row.ranks} ranks" for line in drawn for row in line.rows if row.failed and not row.seconds]
-    if failed:
-        words.append(f"Failed: {'; '.join(dict.fromkeys(failed))}.")
-    return " ".join(words)
-
-
-def ideals_of_panels(drawn, measure):
-    """{panel: what `ideals` says of its Lines}; empty for a Measure without ideal values."""
-    panels = dict.fromkeys(line.panel for line in drawn) if measure.ideal else ()
-    return {panel: ideals([line for line in drawn if line.panel == panel], measure) for panel in panels}
+        machines = " and ".join(dict.fromkeys(line.origin for line in predicted))
+        yield f"Predicted by the cost model for {machines}{'.' if measured else ': nothing is measured.'}"
+    if failed := {f"{line.name} on {row.ranks} ranks": 0 for line in drawn for row in line.rows
+                  if row.failed and not row.seconds}:  # fmt: skip
+        yield f"Failed: {'; '.join(failed)}."
 
 
 def where_words(lines):
     """Where measured lines were measured."""
-    where = {}
+    where = defaultdict(dict)
     for line in lines:
-        where.setdefault(of_measurement(line), {}).setdefault(line.origin)
-    several = len(where) > 1
-    return " ".join(
-        f"Measured on {place}" + (f" ({', '.join(origins)})." if several else ".") for place, origins in where.items()
-    )
+        where[line.measured_on][line.origin] = True
+    named = {place: f" ({', '.join(origins)})" if len(where) > 1 else "" for place, origins in where.items()}
+    return " ".join(f"Measured on {place}{names}." for place, names in named.items())
 
 
-def bars_words(lines, measures):
-    """What the points and the bars of measured lines are."""
-    found = [one for measure in measures for line in lines for _, one in points_of(line, measure)]
-    least, most = min(one.count for one in found), max(one.count for one in found)
-    runs = f"{least} to {most} runs" if least < most else counted(most, "run")
-    if most == 1:
-        return "Points are of one run each."
-    if measures[0].bars == OF_RUNS:
-        spread = any(one.low < one.high for one in found)
-        return f"Points are medians of {runs}, {f'bars {LEAST}' if spread else 'which agree'}."
-    points, bars, of_few = "medians", f"their {100 * CONFIDENCE:.0f} % confidence intervals", LEAST
-    if measures[0].bars == OF_RATIOS:
-        sure = min((one.confidence for one in found if one.count >= FEWEST and one.low < one.high), default=CONFIDENCE)
-        points, of_few = "ratios of medians", "between the extreme ratios"
-        bars = f"intervals of at least {floor(100 * sure)} % confidence"
-    if most < FEWEST:
-        return f"Points are {points} of {runs}, bars {of_few}."
-    return f"Points are {points}, bars {bars}" + ("." if least >= FEWEST else f" or, of fewer than {FEWEST} runs, {of_few}.")
-
-
-def missing_words(left, drawn, kind):
-    """Sentences about the lines and the points that are not drawn in a Kind of figure. drawn: the other lines."""
-    of_speedups = kind.measures(drawn, None)[0].bars == OF_RATIOS
-    unlike = [line for line in left if of_speedups and any(row.unlike for row in line.rows)]
-    names = dict.fromkeys(f"{line.name} of {line.panel.network}" for line in left if line not in unlike)
-    why = "there is no run on 1 rank" if kind.missing == ALONE else "no run says it"
-    found = [f"Not drawn, as {why}: {'; '.join(names)}."] if names else []
-    points = dict.fromkeys(f"{line.name} of {line.panel.network} on {counted(row.ranks, 'rank')}" for line in [*unlike, *drawn]
-                           for row in line.rows if of_speedups and row.unlike)  # fmt: skip
-    return found + ([f"Not drawn, {UNLIKE}: {'; '.join(points)}."] if points else [])
-
-
-def empty_words(measure):
-    """A sentence about a Measure that no line has."""
-    return f"Not drawn, as no run says it: {' '.join(measure.label.split())}; {ANEW}."
+def missing_words(lines, drawn, kind):
+    """Sentences about the lines and the points that are not drawn. lines: all of the kinds of scaling that are."""
+    if not kind.over_one:
+        return []
+    unlike = [(line, row) for line in lines for row in line.rows if row.unlike]
+    alone = [line for line in lines if line not in drawn and any(row.seconds for row in line.rows)
+             and line not in [line for line, _ in unlike]]  # fmt: skip
+    names = "; ".join(dict.fromkeys(f"{line.name} of {line.panel.network}" for line in alone))
+    points = "; ".join(dict.fromkeys(f"{line.name} of {line.panel.network} on {row.ranks} ranks" for line, row in unlike))
+    words = {"there is no run on 1 rank": names, UNLIKE.removeprefix("as "): points}
+    return [f"Not drawn, as {why}: {which}." for why, which in words.items() if which]

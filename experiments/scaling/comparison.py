@@ -1,45 +1,39 @@
 """Two studies of the same points, point by point: before and after a change, on two machines, with two MPI libraries.
 
 Every run is a job of its own, and the runs of a study come in a random order, so the median steps of the runs of a point are
-taken as independent values. They vary by factors and not by seconds, so their logarithms are compared: the ratio is that of the
-geometric means, with the interval and the test of Welch (1947), which lets the two studies be noisy in different ways. Six runs
-are enough for it, where tests of ranks could not reject anything for tens of points: 6 and 6 values have only 924 orders.
+taken as independent values. They vary by factors, so their logarithms are compared: the ratio is that of the geometric means,
+with the interval and the test of Welch (1947), which lets the two studies be noisy in different ways.
 
 *How often a point was measured depends on what was measured*: a study stops where the spread of the runs has become small by
-chance, too. Judged by the variance of all runs, of 100 pairs of equal studies with a noise of 4 % ten would differ. The first
-runs, as many as a study does of every point, have a variance without such a choice. A mean over all runs does not depend on
-the spread around it, so that both together have Student's distribution with the degrees of freedom of the first runs (Stein
-1945). That holds for normal noise. Where later runs are far slower than the first, the variance of all runs is greater, and
-counts.
+chance, too. Judged by the variance of all runs, of 100 pairs of equal studies with a noise of 4 % ten would differ. So the
+mean is that of all runs, and the degrees of freedom are those of the first ones, as many as a study does of every point (Stein
+1945). That holds for normal noise. Where later runs are far slower than the first, the variance of all is greater, and counts.
 
 *Many points are compared at once*, so the probabilities are those of Holm (1979): of all studies whose points are all equal,
 one in 20 has a point with another verdict than "no more than noise". The intervals are of 95 % for each point alone, and so may
 exclude 1 where the verdict does not.
 
-*The machine is not the same at every moment.* Heat slows down its cores, and so do, by a tenth or more for seconds or minutes,
-neighbours on the host of a virtual machine, which no counter shows. Each run therefore measured between its steps how long a
-small product of matrices took, the reference product of `parallel/calibration/timing.py`, and steps are compared in such
-products: a step takes as long as so many of them, one after another on the slowest core. Where runs have no such number, or
-ranks share cores, or the processor, the BLAS or its threads differ, they are compared in seconds. So what makes the whole core
-slower is not found, be it a lower clock or a thread of the program's own that shares it: the ratio of the seconds says that,
-and stands beside the other.
+*The machine is not the same at every moment.* Heat slows down its cores, and so do neighbours on the host of a virtual machine,
+which no counter shows. Each run therefore measured between its steps how long the reference product of
+`parallel/calibration/timing.py` took, and steps are compared in such products. Where runs have no such number, or ranks share
+cores, or the processor, the BLAS or its threads differ, they are compared in seconds. What makes the whole core slower is not
+found so, be it a lower clock or a thread of the program's own: the ratio of the seconds says that, and stands beside the other.
 
-Runs that others disturbed do not count. What changes the machine for the whole of one study in another way, no test can tell
-from a change of the program. So the two should be measured by turns, a run of each: docs/figures.md says how.
+Runs that others disturbed do not count. What changes the machine for the whole of one study, no test can tell from a change of
+the program. So the two should be measured by turns, a run of each: docs/figures.md says how.
 """
 
 from dataclasses import dataclass, field, replace
 from math import exp, inf, log, sqrt
+from statistics import fmean, geometric_mean, variance
 
 from scipy.special import stdtr, stdtrit
 
 from gridgrad.experiments.common.tables import counted
-from gridgrad.experiments.scaling.busy import is_busy_alone
-from gridgrad.experiments.scaling.median import CONFIDENCE
-from gridgrad.experiments.scaling.order import seconds_of
-from gridgrad.experiments.scaling.settings import STUDY
-from gridgrad.experiments.scaling.study import Point
-from gridgrad.experiments.scaling.summary import rows
+from gridgrad.experiments.scaling.records import seconds_of
+from gridgrad.experiments.scaling.statistics import CONFIDENCE
+from gridgrad.experiments.scaling.study import STUDY, Point
+from gridgrad.experiments.scaling.summary import is_busy_alone, rows
 
 FASTER, SLOWER, NOISE, FEW, BUSY = "faster", "slower", "no more than noise", "too few runs", "busy machine"
 FEWEST = 3  # runs of a point in each study for a verdict
@@ -85,7 +79,7 @@ class Compared:
     @property
     def measured(self):
         """The ratio of the geometric means of the seconds, as measured."""
-        mean, mean_other = (sum(map(log, of)) / len(of) for of in self.seconds)
+        mean, mean_other = (fmean(map(log, of)) for of in self.seconds)
         return capped(mean_other - mean)
 
 
@@ -192,12 +186,10 @@ def planned(runs):
 def ratio_of(one, other, planned_one, planned_other):
     """The Ratio of the values of `other` to those of `one`, each in the order in which they were measured.
 
-    one, other: positive numbers. planned_one, planned_other: how many of the first ones the variance is of, 2 or more.
+    one, other: positive numbers. planned_one, planned_other: of how many first ones the degrees of freedom are, 2 or more.
     """
-    (mean, square, freedom), (mean_other, square_other, freedom_other) = (
-        moments(one, planned_one),
-        moments(other, planned_other),
-    )
+    mean, square, freedom = moments(one, planned_one)
+    mean_other, square_other, freedom_other = moments(other, planned_other)
     difference, spread = mean_other - mean, sqrt(square + square_other)
     if spread == 0:
         return Ratio(exp(difference), exp(difference), exp(difference), float(difference == 0))
@@ -207,22 +199,16 @@ def ratio_of(one, other, planned_one, planned_other):
     return Ratio(exp(difference), exp(difference - reach), capped(difference + reach), float(chance))
 
 
-def variance(values):
-    """The variance of what some values are drawn from, of which there are two or more."""
-    mean = sum(values) / len(values)
-    return sum((value - mean) ** 2 for value in values) / (len(values) - 1)
+def moments(values, planned):
+    """(mean of the logarithms, the variance of that mean, the degrees of freedom of the variance); see the module's text."""
+    logarithms = list(map(log, values))
+    spread = max(variance(logarithms[:planned]), variance(logarithms))
+    return fmean(logarithms), spread / len(logarithms), planned - 1
 
 
 def capped(logarithm):
     """The number with a logarithm; infinite where it is too large."""
     return exp(logarithm) if logarithm < 700 else inf
-
-
-def moments(values, planned):
-    """(mean of the logarithms, the variance of that mean, the degrees of freedom of the variance); see the module's text."""
-    logarithms = [log(value) for value in values]
-    spread = max(variance(logarithms[:planned]), variance(logarithms))
-    return sum(logarithms) / len(logarithms), spread / len(logarithms), planned - 1
 
 
 def corrected(chances):
@@ -236,21 +222,18 @@ def corrected(chances):
 
 def judged(points):
     """The Compared points with their verdicts."""
-    tested = [point for point in points if point.ratio]
-    chances = iter(corrected([point.ratio.chance for point in tested]))
-    return [replace(point, chance=(chance := next(chances)), verdict=verdict(point.ratio, chance)) if point.ratio else point
-            for point in points]  # fmt: skip
-
-
-def verdict(ratio, chance):
-    """The verdict about a Ratio. chance: corrected."""
-    if chance > 1 - CONFIDENCE:
-        return NOISE
-    return SLOWER if ratio.value > 1 else FASTER
+    chances = iter(corrected([point.ratio.chance for point in points if point.ratio]))
+    found = []
+    for point in points:
+        if point.ratio:
+            chance = next(chances)
+            sure = SLOWER if point.ratio.value > 1 else FASTER
+            point = replace(point, chance=chance, verdict=NOISE if chance > 1 - CONFIDENCE else sure)
+        found.append(point)
+    return found
 
 
 def together(points):
     """(the geometric mean of the ratios of several points, how many lie above 1, how many there are)."""
     ratios = [point.ratio.value for point in points if point.ratio]
-    mean = exp(sum(map(log, ratios)) / len(ratios)) if ratios else None
-    return mean, sum(ratio > 1 for ratio in ratios), len(ratios)
+    return geometric_mean(ratios) if ratios else None, sum(ratio > 1 for ratio in ratios), len(ratios)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gridgrad.experiments.common.version import version
+import gridgrad
 from gridgrad.experiments.launching.start_ranks import cores, slots
 from gridgrad.nn.files.documents import LONGEST, PLAIN, TEXT, WHOLE, Optional
 from gridgrad.nn.kernels.kernel_table import kernels
@@ -48,7 +48,7 @@ def here():
         "mpi": library_name(),
         "binding": binding(),
         "code": code(),
-        "gridgrad": version(),
+        "gridgrad": gridgrad.__version__,
         "commit": commit(),
         "python": platform.python_version(),
         "host": platform.node(),

@@ -24,13 +24,14 @@ often as there are ranks to a core.
 
 from collections import defaultdict
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 from scipy.optimize import nnls
 
-from gridgrad.experiments.scaling.order import seconds_of
-from gridgrad.experiments.scaling.summary import difference, origin_of, point_of
-from gridgrad.experiments.scaling.volumes import network_of
+from gridgrad.experiments.common.published_networks import published
+from gridgrad.experiments.scaling.records import key_of, seconds_of
+from gridgrad.experiments.scaling.summary import difference, origin_of
 from gridgrad.nn.files.documents import is_number
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.process_grid import STAGE, parse_grid
@@ -82,7 +83,7 @@ def machines(rows):
         if row.seconds and not row.is_predicted:
             place = origin_of(row.runs[0]), row.settings.get("threads"), row.settings.get("dtype") or "float32"
             environments[place] = row.environment
-            found[place].setdefault(point_of(row.runs[0]), row)
+            found[place].setdefault(key_of(row.runs[0]), row)
     words = {}
     for place, points in found.items():
         own = zip(("threads", "dtype"), place[1:], zip(*(other[1:] for other in found)))
@@ -139,6 +140,20 @@ def counts_of(row):
             found[3 if near else 5] += COLLECTIVES[work.name].rounds(work.group.size)
             found[4 if near else 6] += sent
     return found
+
+
+def network_of(row, run):
+    """The serial network of a Row, which takes no memory until it is used; None where there is none of the samples that the
+    report says: a report of `train` has only their number of features, which must be that of the published shape."""
+    features, outputs, shape = run.get("features"), run.get("outputs"), run.get("shape")
+    if not outputs or not (shape or features):
+        return None
+    asked = shape or ([features] if row.net.startswith("mlp:") else None)
+    try:
+        net = published(row.net, asked, outputs, row.settings.get("dtype") or "float32")
+    except ValueError:
+        return None
+    return net if asked or prod(net.input_shape) == features else None
 
 
 def check_described(row, sizes):

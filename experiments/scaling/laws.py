@@ -10,7 +10,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from gridgrad.experiments.scaling.busy import is_busy_alone
+from gridgrad.experiments.scaling.summary import is_busy_alone
 
 
 def karp_flatt(speedup, ranks):

@@ -1,108 +1,307 @@
 """The page of a study as HTML: one file that opens from the disk, without anything beside it and without a network.
 
-It has the figures as SVG, tables that can be sorted, points that failed or ran on a busy machine with the reasons, what the
-planner would have chosen at each number of ranks where the records have predictions, on what it was measured, and the commands
-that repeat it. What comes from the records is escaped: the template escapes all that is not marked as safe, and the figures are
-written by matplotlib, which escapes texts, and in which nothing is marked as a link.
+What comes from the records is escaped: the template escapes all that is not marked as safe, and the figures are written by
+matplotlib, which escapes texts, and in which nothing is marked as a link.
 """
 
+import json
 import re
-from dataclasses import dataclass
+import shlex
+from collections import defaultdict
 from functools import partial
 from io import StringIO
 
 from markupsafe import Markup
 
+from gridgrad.experiments.common.markdown import cell
+from gridgrad.experiments.common.parallel_schemes import AUTO
 from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.common.templates import environment
-from gridgrad.experiments.scaling import page_commands, page_tables
-from gridgrad.experiments.scaling.estimate import story
-from gridgrad.experiments.scaling.order import study_of_record
-from gridgrad.experiments.scaling.reported import checked
+from gridgrad.experiments.scaling import model
+from gridgrad.experiments.scaling.environment import SAME, same
+from gridgrad.experiments.scaling.records import checked, is_busy, key_of
+from gridgrad.experiments.scaling.runs import study_of_record
+from gridgrad.experiments.scaling.study import Point
+from gridgrad.experiments.scaling.summary import is_busy_alone, origin_of
 from gridgrad.experiments.scaling.summary import rows as rows_of
-from gridgrad.experiments.scaling.table import notes
+from gridgrad.experiments.scaling.table import cells_of, notes
+from gridgrad.parallel.prediction import machine as machines
 
-FIGURES = {  # {title: kind of `gridgrad plot`}, in the order of the page
-    "Speedup": "speedup", "Parallel efficiency": "efficiency", "Weak scaling": "weak", "Time of a step": "time",
-    "Where the time goes": "breakdown", "Throughput": "throughput", "Communication": "bytes", "Memory": "memory",
-}  # fmt: skip
+FIGURES = {"Speedup": "speedup", "Parallel efficiency": "efficiency", "Weak scaling": "weak", "Time of a step": "time",
+           "Where the time goes": "breakdown", "Communication": "MB sent a step", "Memory": "MiB of a rank"}  # fmt: skip
+COLUMNS = {"MB sent a step": ("sent_by_all_ranks_bytes", 1e6), "MiB of a rank": ("peak_memory_bytes", 2**20)}
+MOST_BARS = 5  # that a column has room for
 CLOSED = 40  # rows from which on a table of points is closed at first
+MEASURED = (
+    "A time is the median of the runs, each of which has its own median step; +- is half of the 95 % confidence interval of "
+    "this median. Speedup and efficiency are in samples a second, over the run on one rank."
+)
+LEFT_OUT = "Points without a time, and runs that did not count because other programs used the machine."
+PLANNER = "What is predicted to be the fastest on so many ranks, beside what was measured to be."
+PREDICTED = "By the cost model, for the machine that is named, without a run."
+ALIKE = "data", "scaling"  # columns that the top of the page says too
+SURE = 0.9  # the confidence of the ratio of two medians with intervals of 95 %, below which no interval is printed
+SETTINGS, RUNS, MACHINE = "study.toml", "study.jsonl", "machine.json"
 
 
-@dataclass(frozen=True)
-class PageFigure:
-    """A figure of a page. title: of it. svg: its markup; None where it was not drawn. reason: why not."""
+def render(records, title, figures=None, up_to=None):
+    """The text of the page of the records of a study; ValueError if there are none, or one is damaged.
 
-    title: str
-    svg: Markup | None
-    reason: str = ""
-
-
-def render(records, title, figures=None):
-    """The text of the page of the records of a study.
-
-    title: of the page, such as the name of the file. figures: {title: function of the records that returns a matplotlib
-    Figure}; by default FIGURES. One that raises ValueError, such as for a study without what it draws, is replaced by the
-    reason. ValueError if there are no records, or one is damaged.
+    figures: {title: function of the records that returns a matplotlib Figure}; one that raises ValueError is replaced by the
+    reason. up_to: if given, the page has the tables of `model.tables`.
     """
     if not records:
         raise ValueError("there are no runs: measure some with gridgrad sweep")
     found = rows_of(checked(records))
-    chosen = {name: partial(figure_of, kind) for name, kind in FIGURES.items()} if figures is None else figures
-    drawn = [drawn_figure(name, draw, records, number) for number, (name, draw) in enumerate(chosen.items())]
+    drawn = {name: partial(figure_of, kind) for name, kind in FIGURES.items()} if figures is None else figures
     return environment().get_template("study.html.jinja").render(
-        title=title, about=about(records, found), best=[*stories(records), *page_tables.best(found)], figures=drawn,
-        notes=notes(found),
-        tables=page_tables.tables(records, found), environments=page_tables.environments(records),
-        commands=page_commands.commands(records), runs=page_commands.of_points(records), CLOSED=CLOSED,
+        title=title, about=about(records, found), best=[*stories(records), *best(found)],
+        notes=notes(found), tables=tables(records, found, up_to),
+        figures=[drawn_figure(name, draw, records, number) for number, (name, draw) in enumerate(drawn.items())],
+        environments=environments(records), commands=commands(records), runs=of_points(records), CLOSED=CLOSED,
     )  # fmt: skip
 
 
 def about(records, found):
     """What the page is of, in a sentence."""
-    measured = sum(not record.get("predicted") for record in records)
-    parts = [counted(len({row.network for row in found}), "network")]
-    ranks = sorted({row.ranks for row in found})
-    parts.append(f"{ranks[0]} to {counted(ranks[-1], 'rank')}" if len(ranks) > 1 else counted(ranks[0], "rank"))
-    parts += [counted(number, words) for number, words in
-              ((measured, "run"), (len(records) - measured, "prediction")) if number]  # fmt: skip
-    return f"{', '.join(parts)}; data: {', '.join(dict.fromkeys(str(row.dataset) for row in found))}."
+    predicted, ranks = sum(bool(record.get("predicted")) for record in records), [row.ranks for row in found]
+    numbers = {"network": len({row.network for row in found}), "run": len(records) - predicted, "prediction": predicted}
+    of_data = ", ".join(dict.fromkeys(str(row.dataset) for row in found))
+    counts = ", ".join(counted(number, what) for what, number in numbers.items() if number)
+    return f"{counts} on {' to '.join(dict.fromkeys(map(str, (min(ranks), max(ranks)))))} ranks; data: {of_data}."
+
+
+def best(found):
+    """A sentence for each network and scaling: the largest speedup that was measured, with a core for each rank if possible,
+    and not on a busy machine."""
+    curves = defaultdict(list)
+    for row in found:
+        if row.speedup and row.ranks > 1 and not row.is_predicted and not is_busy_alone(row):
+            curves[f"{row.network}, {row.scaling} scaling"].append(row)
+    lines = []
+    for name, rows in curves.items():
+        row = max(rows, key=lambda row: (not row.oversubscribed, row.speedup.value))
+        speedup, percent = row.speedup, 100 * SURE
+        interval = f" ({speedup.low:.3g} to {speedup.high:.3g}, {percent:.0f} % sure)" if speedup.confidence >= SURE else ""
+        lines.append(f"{name}: {speedup.value:.3g} times{interval} the samples a second of one rank on {row.ranks} ranks, with "
+                     f"{row.series} ({row.grid}); efficiency {100 * row.efficiency.value:.0f} %"
+                     f"{', oversubscribed' if row.oversubscribed else ''}.")  # fmt: skip
+    return lines
+
+
+# ----- figures
 
 
 def stories(records):
     """What the settings of the studies say of them and of their series."""
-    return dict.fromkeys(line for study in map(study_of_record, records) if study for line in story(study))
+    return dict.fromkeys(line for study in map(study_of_record, records) if study for line in study.story)
 
 
 def figure_of(kind, records):
-    """The matplotlib Figure of a kind of `gridgrad plot`. ValueError where the records have nothing of it."""
-    from gridgrad.experiments.plots import breakdown, curves, scaling  # which take long to import, and only figures need
+    """The matplotlib Figure of an entry of FIGURES. ValueError where the records have nothing of it."""
+    from gridgrad.experiments.plots import breakdown, curves, lines, scaling, style  # which take long to import
 
-    lines = curves.of_files({"this study": records})
+    column = style.Look(style.COLUMN)  # panels below one another, which a phone shows, too
+    if kind in COLUMNS:
+        name, unit = COLUMNS[kind]
+        measured = [record for record in records if not record.get("predicted")]
+        if not measured:
+            raise ValueError("nothing was measured")
+        table = lines.table_of_sweep(measured)
+        table = table[table.series.isin(table.series[table.ranks > 1])]
+        table = table.assign(**{kind: table[name] / unit})
+        return lines.draw(table, "ranks", [kind], ["series"], "network", log="x", look=column)
+    found = curves.of_files({"this study": records})
     if kind == "breakdown":
-        return breakdown.draw(lines, False, None)
-    figure, _ = scaling.draw(lines, kind)
-    return figure
+        return breakdown.draw(found, look=column if all(len(line.rows) <= MOST_BARS for line in found) else style.FITTING)
+    return scaling.draw(found, kind, column)[0]
 
 
 def drawn_figure(title, draw, records, number):
-    """The PageFigure of a function of FIGURES. number: of the figure on the page."""
-    from gridgrad.experiments.plots.figures import plt  # which takes long to import, and only figures need it
+    """What the template needs of a function of a figure: its markup, or the reason why there is none. number: on the page."""
+    from gridgrad.experiments.plots import style
 
     try:
         figure = draw(records)
     except ValueError as error:
-        return PageFigure(title, None, str(error))
+        return {"title": title, "svg": None, "reason": str(error)}
     svg = StringIO()
-    with plt.rc_context({"svg.hashsalt": f"figure {number}", "svg.fonttype": "none"}):
-        figure.savefig(svg, format="svg", metadata={"Date": None}, bbox_inches="tight")
-    plt.close(figure)
-    return PageFigure(title, Markup(inline(svg.getvalue(), title, number)))
-
-
-def inline(svg, title, number):
-    """The markup of an SVG file as a part of a page: with a name that is read aloud, and ids that no other figure has."""
-    markup = svg[svg.index("<svg") :]
+    with style.plt.rc_context({"svg.hashsalt": f"figure {number}", "svg.fonttype": "none"}):
+        figure.savefig(svg, format="svg", metadata={"Date": None})
+    style.plt.close(figure)
+    markup = svg.getvalue()[svg.getvalue().index("<svg") :]
     markup = re.sub(r"<metadata>.*?</metadata>", "", markup, count=1, flags=re.DOTALL)
-    markup = re.sub(r'( id="|url\(#|href="#)', rf"\1f{number}-", markup)
-    return markup.replace("<svg", f'<svg role="img" aria-label="{Markup.escape(title)}"', 1)
+    markup = re.sub(r'( id="|url\(#|href="#)', rf"\1f{number}-", markup)  # ids that no other figure has
+    markup = markup.replace("<svg", f'<svg role="img" aria-label="{Markup.escape(title)}"', 1)
+    return {"title": title, "svg": Markup(markup), "is_wide": figure.get_figwidth() > style.COLUMN}
+
+
+# ----- tables
+
+
+def tables(records, found, up_to=None):
+    """The tables that have lines, dicts of `page_table`. found: the Rows of the records."""
+    measured = [point(row) for row in found if not row.is_predicted and row.value]
+    predicted = [point(row) | {"machine": machine_of(row)} for row in found if row.is_predicted]
+    every = [("measured", "Measured", MEASURED, measured),
+             ("left-out", "Failed, and on a busy machine", LEFT_OUT, left_out(records)),
+             ("planner", "What the planner would choose", PLANNER, planner(found)),
+             ("predicted", "Predicted", PREDICTED, predicted)]  # fmt: skip
+    of_model = model.tables(found, up_to) if up_to else ()
+    return [page_table(*one) for one in every if one[-1]] + [page_table(f"model-{n}", *one) for n, one in enumerate(of_model)]
+
+
+def page_table(id, title, note, rows):
+    """A table of rows, dicts: its anchor, what stands above it, headings and lines of texts.
+
+    Without the columns that have no content, and those of ALIKE that have the same in all rows.
+    """
+    names = dict.fromkeys(name for row in rows for name in row)
+    different = {name: {str(row.get(name)) for row in rows} for name in names}
+    heads = [name for name, values in different.items() if values != {"None"} and (name not in ALIKE or len(values) > 1)]
+    lines = [[cell(row.get(name)) for name in heads] for row in rows]
+    return {"id": id, "title": title, "note": note, "heads": heads, "lines": lines}
+
+
+def point(row):
+    """The cells of a Row of a point: those of the table for the terminal, and what it has no room for."""
+    cells = cells_of(row)
+    more = {"MB sent a step": None if row.bytes is None else row.bytes / 1e6,
+            "MiB, most of a rank": row.memory and row.memory / 2**20, "remark": cells.pop("remark")}  # fmt: skip
+    return cells | more
+
+
+def left_out(records):
+    """A row for each point and reason for which runs failed or did not count."""
+    found = {}
+    for record in records:
+        what = "failed" if record.get("failed") else "busy" if is_busy(record) else None
+        if what:
+            place = origin_of(record), key_of(record), what, record.get("failed") or ""
+            found.setdefault(place, []).append(record)
+    return [
+        {"network": one["curves"][0][0] if one["curves"] else one["net"],
+         "series": "; ".join(dict.fromkeys(curve[1] for curve in one["curves"])), "grid": one["grid"], "ranks": one["P"],
+         "what": what, "runs": len(these), "reason": reason or one["load"]["verdict"]}
+        for (_, _, what, reason), these in found.items() for one in these[:1]
+    ]  # fmt: skip
+
+
+def machine_of(row):
+    """The name of the machine that a predicted Row is for; None without records that count."""
+    return origin_of(row.runs[0]).name if row.runs else None
+
+
+def planner(found):
+    """A row for each machine, network, scaling and number of ranks above 1 that has predictions: the planner's choice; where
+    the planner was not asked, the fastest series of those that were predicted."""
+    predicted, timed = defaultdict(list), defaultdict(list)
+    for row in (row for row in found if row.ranks > 1 and row.seconds):
+        place = row.network, row.scaling, row.ranks
+        if not row.is_predicted:
+            timed[place].append(row)
+        elif row.fits:
+            predicted[machine_of(row), place].append(row)
+    rows = []
+    for (machine, place), here in predicted.items():
+        asked = [row for row in here if row.settings.get("grid") == AUTO]
+        choice = asked[0] if asked else min(here, key=lambda row: row.seconds.value)
+        fastest = min(timed[place], key=lambda row: (is_busy_alone(row), row.seconds.value), default=None)
+        plan = choice.runs[0].get("plan")
+        rows.append({
+            "machine": machine, "network": choice.network, "scaling": choice.scaling, "ranks": choice.ranks,
+            "batch": choice.batch, "grid": choice.grid, "plan": plan if isinstance(plan, str) else None,
+            "of": "all grids" if asked else "the series here", "ms, predicted": 1e3 * choice.seconds.value,
+            "measured fastest": fastest and f"{fastest.grid} ({fastest.series})",
+            "ms, measured": fastest and 1e3 * fastest.seconds.value,
+        })  # fmt: skip
+    return rows
+
+
+def environments(records):
+    """[(runs, [(what, value)])] for each environment in which something was measured, the entries of SAME first."""
+    found = {}
+    for record in records:
+        if not record.get("predicted"):
+            found.setdefault(str(same(record["environment"])), []).append(record["environment"])
+    return [(len(these), [(SAME.get(name, name).replace("_", " "), ", ".join(values))
+                          for name in dict.fromkeys([*SAME, *(name for one in these for name in one)])
+                          if (values := dict.fromkeys(cell(one.get(name)) for one in these)) != {"-": None}])
+            for these in found.values()]  # fmt: skip
+
+
+# ----- the commands that repeat a study
+
+
+def commands(records):
+    """What repeats each sweep, or a sweep for each machine for which it was predicted: a dict of its settings, the command that
+    takes them, and a remark."""
+    sweeps = {}
+    for record in records:
+        sweeps.setdefault(json.dumps(record["sweep"], sort_keys=True), []).append(record)
+    titles = lambda found: dict.fromkeys(str(one.get("machine")) for one in found if one.get("predicted"))  # noqa: E731
+    return [repeat(of_sweep, title) for of_sweep in sweeps.values() for title in titles(of_sweep) or [None]]
+
+
+def repeat(records, title):
+    """The entry of `commands` of the records of a sweep. title: the name of a machine for which it is predicted, or None."""
+    import tomli_w
+
+    settings, words, remark = records[0]["sweep"], ["gridgrad", "sweep", SETTINGS, "--out", RUNS], ""
+    if not settings:
+        what = f"{'predictions' if title else 'runs'} of {', '.join(dict.fromkeys(record['net'] for record in records))}"
+        remark = f"The {what} do not say the settings of their sweep, as those of earlier versions: no command repeats all."
+        return {"settings": None, "command": None, "remark": remark}
+    if all(record.get("predicted") for record in records):
+        words += options_of_predictions([record for record in records if str(record.get("machine")) == title])
+    if title:
+        file = next((name for name in machines.names() if machines.read(name).name == title), None)
+        words += ["--machine", file or MACHINE]
+        if not file:
+            remark = f"{MACHINE} stands for the file of the machine '{title}', which calibrate wrote: it is not kept here."
+    return {"settings": tomli_w.dumps(without_none(settings)), "command": shlex.join(words), "remark": remark}
+
+
+def without_none(value):
+    """A value of JSON without the entries that TOML can not hold."""
+    if isinstance(value, dict):
+        return {name: without_none(one) for name, one in value.items() if one is not None}
+    return [without_none(one) for one in value if one is not None] if isinstance(value, list) else value
+
+
+def options_of_predictions(records):
+    """The options of `sweep` that say for how many ranks and which samples records of one sweep and machine are predicted.
+
+    Where the samples of the networks differ they are as published, and need no option.
+    """
+    ranks = records[0]["sweep"].get("ranks")
+    ranks = ranks if isinstance(ranks, list) else sorted({record["P"] for record in records})
+    words = ["--predict", ",".join(map(str, ranks))]
+    shapes = {tuple(record["shape"]) if isinstance(record.get("shape"), list) else None for record in records}
+    outputs = {record.get("outputs") for record in records}
+    if len(shapes) == 1 and (shape := shapes.pop()):
+        words += ["--shape", ",".join(map(str, shape))]
+    if len(outputs) == 1 and (one := outputs.pop()):
+        words += ["--outputs", str(one)]
+    return words
+
+
+def of_points(records):
+    """The command line of a single run of each point that was measured."""
+    points = [Point(record["P"], record["point"]) for record in records if not record.get("predicted")]
+    return [command_of_point(point) for point in {point.key: point for point in points}.values()]
+
+
+def command_of_point(point):
+    """The command line of one run of a Point: under the launcher of emulated hosts where it has some."""
+    try:
+        words = ["gridgrad", "train", *point.words]
+    except KeyError:  # of a report of an earlier version, which does not say all
+        return f"# {point.settings.get('net')} on {point.settings.get('grid')}: the report does not have all options"
+    job = dict(point.job)
+    threads = job.pop("threads", None)
+    variable = f"OMP_NUM_THREADS={threads} " if threads else ""
+    if "hosts" in job:
+        options = [word for name, value in job.items() for word in (f"--{name}", f"{value:g}")]
+        return variable + shlex.join(["gridgrad", "launch", *options, str(point.ranks), *words[1:]])
+    return variable + shlex.join([*(["mpiexec", "-n", str(point.ranks)] if point.ranks > 1 else []), *words])

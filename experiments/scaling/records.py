@@ -14,23 +14,35 @@
 | `seconds_per_step`, `time`, `bytes`, .. | the report of `train`; `load`: how busy the machine was; `core`: how fast      |
 | `predicted`                             | true: not measured but predicted, for `machine`                                |
 
-Where a job was killed or a disk was full a file may end in half a line, which counts as not written. Files of earlier versions
-are read too: `of_before`.
+Where a job was killed or a disk was full a file may end in half a line, which counts as not written.
 """
 
 import io
 import json
-from collections import defaultdict
 from contextlib import nullcontext
 from pathlib import Path
 
-from gridgrad.experiments.common.parallel_schemes import scheme_of
+from gridgrad.experiments.common.machine_load import verdict_of
 from gridgrad.experiments.scaling.environment import same
-from gridgrad.experiments.scaling.settings import ALONE
-from gridgrad.experiments.scaling.study import Point
+from gridgrad.experiments.scaling.study import METRIC, POSITIVE, Point
 from gridgrad.nn.files import limits
-from gridgrad.nn.files.documents import COUNT, LONGEST, PLAIN, TEXT, WHOLE, Each, Kind, Optional, check, content_of
-from gridgrad.parallel.grid.process_grid import checked_sizes, parse_grid, written
+from gridgrad.nn.files.documents import (
+    AT_LEAST_0,
+    COUNT,
+    LONGEST,
+    NUMBER,
+    PLAIN,
+    SECONDS,
+    TEXT,
+    TRUTH,
+    WHOLE,
+    Each,
+    Kind,
+    Optional,
+    check,
+    content_of,
+)  # fmt: skip
+from gridgrad.parallel.observe.span_observer import METHODS
 
 REASON = Kind(f"a text of at most {LONGEST} printable characters",
               lambda value: isinstance(value, str) and len(value) <= LONGEST and value.isprintable())  # fmt: skip
@@ -38,10 +50,25 @@ RECORD = {  # what `key_of` needs, and what tells curves apart
     "net": TEXT, "P": WHOLE, "grid": TEXT, "point": Each(Optional(PLAIN)), "curves": [[TEXT]], "repeat": COUNT, "sweep": {},
     "environment": {}, "seed": Optional(COUNT), "failed": Optional(REASON), "load": Optional({"verdict": Optional(REASON)}),
 }  # fmt: skip
-OF_BEFORE = {"net": TEXT, "P": WHOLE, "grid": TEXT, "settings": {}, "repeat": Optional(COUNT),
-             "sweep": Optional({}), "versions": Optional({})}  # fmt: skip
-OLD_LISTS = "nets", "grids", "ranks", "schemes", "repeats"  # settings of a whole sweep, of earlier versions
-REMEDY = "give another --out, or delete it"
+REMEDY = "give another file"
+PLAN = Kind("a text or a list of texts", lambda value: all(isinstance(one, str) for one in value)
+            if isinstance(value, list) else isinstance(value, str))  # fmt: skip
+COLLECTIVE = {"layer": TEXT, "kind": TEXT, "calls": AT_LEAST_0, "bytes": AT_LEAST_0, "seconds": Optional(AT_LEAST_0)}
+LAYER = {"layer": TEXT, "kind": TEXT} | dict.fromkeys(METHODS, AT_LEAST_0)
+MEASURED = {  # what is read of the report of a run, or of a prediction
+    "seconds_per_step": Optional({"median": SECONDS}), "time": Optional(Each(AT_LEAST_0)), "bytes": Optional(Each(AT_LEAST_0)),
+    "communication": Optional([{"calls": AT_LEAST_0, "bytes": AT_LEAST_0}]), "peak_memory": Optional(AT_LEAST_0),
+    "flops_a_sample": Optional(AT_LEAST_0), "oversubscribed": Optional(TRUTH), "slots": Optional(WHOLE),
+    "core": Optional({"reference_seconds": SECONDS, "reference_products_per_step": POSITIVE}),
+    "settings": Optional({"batch_size": Optional(WHOLE)}), "rank_bytes": Optional(AT_LEAST_0),
+    "test_accuracy": Optional(AT_LEAST_0), "final_loss": Optional(NUMBER), "point": {"batch_size": Optional(WHOLE)},
+    "sweep": {"metric": Optional(METRIC), "baseline": Optional(TEXT)},
+}  # fmt: skip
+REPORTED = {  # what exports, fits and comparisons of terms read beside it
+    "communication": Optional([COLLECTIVE]), "layers": Optional([LAYER]), "parts": Optional(Each(AT_LEAST_0)),
+    "terms": Optional(Each(AT_LEAST_0)), "features": Optional(WHOLE), "outputs": Optional(WHOLE), "shape": Optional([WHOLE]),
+    "plan": Optional(PLAN), "samples_per_step": Optional(AT_LEAST_0),
+}  # fmt: skip
 
 
 def read(path):
@@ -49,17 +76,13 @@ def read(path):
 
     ValueError, which names the file and the line, if a line that is not the last one is no record.
     """
-    path = Path(path)
-    records, before = [], []
+    path, records = Path(path), []
     with open(path, "rb", opener=limits.ordinary) if path.exists() else nullcontext(io.BytesIO()) as file:
         for number, line in enumerate(limits.lines_of(file, path), 1):
             if not line.strip():
                 continue
             try:
                 record = content_of(line)
-                if isinstance(record, dict) and "curves" not in record:
-                    record = of_before(record)
-                    before.append(record)
                 check(record, RECORD)
                 for curve in record["curves"]:
                     if len(curve) != 3:
@@ -69,50 +92,61 @@ def read(path):
                     break
                 raise ValueError(f"{path}, line {number}, is no report of a sweep ({error}): {REMEDY}") from None
             records.append(record)
-    name_curves(before)
     return records
 
 
-def of_before(report):
-    """The record of a report of an earlier version, measured or predicted, as yet without curves.
-
-    ValueError for what is none.
-    """
-    check(report, OF_BEFORE)
-    sweep = report.get("sweep") or {}
-    sizes = checked_sizes(parse_grid(report["grid"]))
-    own = {name: value for name, value in sweep.items() if name not in OLD_LISTS} | {
-        name: report["settings"].get(name) for name in ("batch_size", "dtype")
-    }
-    point = own | {"net": report["net"], "grid": written(sizes), "dataset": report.get("dataset")}
-    point = {name: value for name, value in point.items() if report["P"] > 1 or name not in ALONE}
-    versions = report.get("versions") or {}
-    environment = {name: versions.get(name) for name in ("processor", "blas", "numpy", "kernels", "mpi", "gridgrad")}
-    environment |= {"slots": report.get("slots")}
-    return {"repeat": 0, "sweep": sweep, "point": point, "curves": [], "environment": environment} | report
-
-
-def name_curves(records):
-    """Name the curves of records of an earlier version: series by their scheme, and by the batch where there are several.
-
-    Those on one rank belong to all series of their network and batch.
-    """
-    sizes = defaultdict(set)
+def checked(records, form=REPORTED):
+    """The records; ValueError for one of which the report is damaged."""
     for record in records:
-        if record.get("scaling") != "weak":
-            sizes[record["net"]].add(record["settings"].get("batch_size"))
-    series = defaultdict(dict)
-    for record in records:
-        scheme, batch = record.get("scheme") or scheme_of(parse_grid(record["grid"])), record["settings"].get("batch_size")
-        weak = record.get("scaling") == "weak"
-        words = f", batch size {batch}" if len(sizes[record["net"]]) > 1 and not weak else ""
-        record["curves"] = [[record["net"], f"{scheme}{words}", "weak" if weak else "strong"]]
-        if scheme != "serial":
-            series[record["net"], words][record["curves"][0][1]] = None
-    for record in records:
-        [[net, name, scaling]] = record["curves"]
-        if name.startswith("serial"):
-            record["curves"] = [[net, one, scaling] for one in series[net, name.removeprefix("serial")]] or record["curves"]
+        try:
+            check(record, MEASURED | form)
+        except ValueError as error:
+            raise ValueError(f"a report of {record['net']} on {record['grid']} is damaged ({error}): measure it again, with "
+                             "--anew") from None  # fmt: skip
+    return records
+
+
+# ----- what a run says
+
+
+def is_busy(record):
+    """Whether a run was measured beside other programs that took so much of the machine that its times do not compare."""
+    return bool(verdict_of(record))
+
+
+def seconds_of(record):
+    """The median seconds of a step of a run; None if the run failed, or had too few steps to time."""
+    return (record.get("seconds_per_step") or {}).get("median")
+
+
+def metric_of(record):
+    """The metric of the study that a record is of."""
+    return record["sweep"].get("metric", "seconds")
+
+
+def value_of(record, metric):
+    """What a run, measured or predicted, says of a metric, in its own unit; None where it says nothing."""
+    if metric == "seconds":
+        return seconds_of(record)
+    if metric == "bytes":
+        sent = record.get("bytes")
+        return record.get("rank_bytes") if sent is None else sum(sent.values()) / record["P"]
+    return record.get({"accuracy": "test_accuracy", "loss": "final_loss", "memory": "peak_memory"}[metric])
+
+
+def counts(record):
+    """Whether a run that did not fail counts: where times are compared, one beside other programs does not, and is repeated.
+    With seeds no run is repeated, so that all count."""
+    return metric_of(record) != "seconds" or record.get("seed") is not None or not is_busy(record)
+
+
+def counting(records):
+    """The records that count; those that were disturbed where there are no others."""
+    ran = [record for record in records if not record.get("failed")]
+    return list(filter(counts, ran)) or ran
+
+
+# ----- which run is which
 
 
 def key_of(record):

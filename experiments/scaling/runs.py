@@ -1,15 +1,126 @@
-"""One run of a point: a job of its own, and what becomes of it, as a record."""
+"""The runs of a study: which comes next, when a point was measured often enough, the job of a run, and the file of all of them.
+
+The points that are not settled run once each, in a random order, then again: a drift of the machine's speed affects all of them
+alike. A point is settled as soon as the interval of its median is narrow enough, if it was repeated as often as the study wants
+at least, or when it was repeated as often as the study allows at most. Runs beside other programs that took much of the
+machine are done again and do not count, a limited number of times. A point whose run fails is not tried again.
+
+What the file has of other settings, other code or another machine does not compare with the study. It lies in FILE.others, from
+where it comes back when the sweep is again as it was. However the sweep ends, each run is in one of the two files, or for a
+moment in both, which counts once.
+"""
 
 import json
+import random
 import sys
 import tempfile
 import time
+from collections import defaultdict
+from contextlib import contextmanager
+from functools import lru_cache
+from json import dumps, loads
 from pathlib import Path
 
+from gridgrad.experiments.common.options import user_input
 from gridgrad.experiments.common.programs import as_module
+from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.launching.start_ranks import mpiexec, slots
 from gridgrad.experiments.scaling import environment
+from gridgrad.experiments.scaling.records import counts, key_of, lines, of_study, read, value_of
+from gridgrad.experiments.scaling.statistics import interval_of
+from gridgrad.experiments.scaling.study import Study
+from gridgrad.nn.files.whole_files import Lock, resolved
 from gridgrad.parallel.job.run import UserError, one_line
+
+ENOUGH, REPEATED, BUSY, FAILED = "interval", "most repeats", "busy", "failed"
+LATER = "time"  # of a point that needs more runs, for which there was no time
+
+
+def settled(records, study):
+    """Why a point needs no further run, one of the words above; None if it does. records: of its runs, tagged for the study."""
+    if any(record.get("failed") for record in records):
+        return FAILED
+    good = [value_of(record, study.metric) for record in records if counts(record)]
+    if len(good) >= study.most_repeats:
+        return REPEATED
+    if len(good) >= study.repeats:
+        known = [value for value in good if value is not None]
+        if len(known) < len(good):  # with too few steps to time no interval gets narrower
+            return REPEATED
+        found = interval_of(known, study.metric)
+        if found.sure and 100 * found.half_width <= study.interval:
+            return ENOUGH
+    if len(records) >= 2 * study.most_repeats:
+        return BUSY
+    return None
+
+
+def study_of_record(record):
+    """The Study that a record was measured for; None for what an earlier version wrote, or without its settings."""
+    try:
+        return _study(dumps(record["sweep"])) if record["sweep"] else None
+    except ValueError:  # a setting that is no longer known
+        return None
+
+
+@lru_cache
+def _study(given):
+    return Study(loads(given))
+
+
+def ended_by(records):
+    """Why a point was not repeated more often, in words; None where nothing says so. records: of its runs."""
+    study = study_of_record(records[0])
+    return study and (settled(records, study) or LATER)
+
+
+def by_point(records):
+    """{key of a point: its records}."""
+    found = defaultdict(list)
+    for record in records:
+        found[key_of(record)].append(record)
+    return found
+
+
+def rounds(groups, study, done, fits=lambda group: True):
+    """The groups of points to run, one after another, until all are settled. done: a list of records, to which the caller adds.
+
+    fits: a function of a group, whether there is time for another run of it. Once there is none there must never be any again.
+    """
+    number = 0
+
+    def is_wanted(group):
+        found = by_point(done)
+        return not all(settled(found.get(point.key, []), study) for point in group) and fits(group)
+
+    while wanted := [group for group in groups if is_wanted(group)]:
+        order = random.Random(f"{len(done)} {number}")
+        yield from filter(is_wanted, order.sample(wanted, len(wanted)))
+        number += 1
+
+
+def fewest_left(groups, study, done):
+    """How many runs are still to be done at least."""
+    found = by_point(done)
+    missing = 0
+    for group in groups:
+        of_points = [found.get(point.key, []) for point in group]
+        least = [max(1, study.repeats - sum(map(counts, records)))
+                 for records in of_points if not settled(records, study)]  # fmt: skip
+        missing += max(least, default=0) * len(group)
+    return missing
+
+
+def next_repeat(group, study, done):
+    """The number of the next run of a group of points: with seeds the first that one of them lacks, else one that is free."""
+    found = by_point(done)
+    numbers = [{record["repeat"] for record in found.get(point.key, [])} for point in group]
+    if study.seeds:
+        return next(number for number in range(study.repeats) if not all(number in of for of in numbers))
+    return max((number for of in numbers for number in of), default=-1) + 1
+
+
+# ----- jobs
 
 SHOWN = 300  # characters of a reason
 GIBBERISH = "no message"
@@ -79,3 +190,70 @@ def how_to_start(point):
         options = [word for name, value in job.items() for word in (f"--{name}", f"{value:g}")]
         how["launcher"] = [sys.executable, *as_module("launch"), *options]
     return how
+
+
+# ----- the file
+
+
+class StudyFile:
+    """The records of a Study in a file. path: of the file. environment: what `environment.here` returned.
+
+    anew: whether runs that are there already are measured again. Each is kept until the new run with its number is there.
+
+    runs: the records that count, in the order in which they were measured. Points that failed, or of which all runs that were
+    allowed were beside other programs, are tried again.
+    """
+
+    def __init__(self, path, study, environment, anew=False):
+        self.path, self.others_path, self.study = Path(path), Path(f"{path}.others"), study
+        with user_input():
+            here, beside = read(self.path), read(self.others_path)
+        mine, self.predicted, others = of_study(here + beside, study, environment)
+        mine = [record for record in mine if not record.get("failed")]
+        again = {key for key, records_of in by_point(mine).items() if anew or settled(records_of, study) == BUSY}
+        self.replaced = [record for record in mine if key_of(record) in again]
+        self.runs = [record for record in mine if key_of(record) not in again]
+        if here or beside:
+            back, _, _ = of_study(beside, study, environment)
+            is_ours = beside or others  # else what may be at FILE.others has no records, and is somebody else's
+            if is_ours:
+                self._write_others(others + back)  # none of these is only in memory while the other file is written
+            self._write()
+            if is_ours:
+                self._write_others(others)
+
+    def add(self, record):
+        """Add a run that is done, in place of one with its number."""
+        key = key_of(record), record["repeat"]
+        self.runs[:] = [one for one in self.runs if (key_of(one), one["repeat"]) != key] + [record]
+        self._write()
+
+    def end(self):
+        """Drop old runs of points that have been measured anew."""
+        done = by_point(self.runs)
+        self.replaced = [record for record in self.replaced if not settled(done.get(key_of(record), []), self.study)]
+        self._write()  # also without runs, as where a sweep has more parts than points
+
+    def _write(self):
+        new = {(key_of(record), record["repeat"]) for record in self.runs}
+        old = [record for record in self.replaced if (key_of(record), record["repeat"]) not in new]
+        numbers = {point.key: number for number, point in enumerate(self.study.points)}
+        measured = sorted(self.runs + old, key=lambda record: (numbers[key_of(record)], record["repeat"]))
+        write_text(self.path, lines(measured + self.predicted))
+
+    def _write_others(self, others):
+        if others:
+            write_text(self.others_path, lines(others))
+        else:
+            self.others_path.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(path):
+    """Within it no other sweep writes the file `path`: see Lock. UserError if another one does so already."""
+    with user_input():
+        lock = Lock(f"{resolved(path)}.lock", f"another sweep writes {path}", "wait for its end, or give another --out")
+    if lock.note:
+        print(lock.note, file=sys.stderr)
+    with lock:
+        yield

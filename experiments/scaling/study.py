@@ -1,4 +1,4 @@
-"""The points of a scaling study: every network in every series, on every number of ranks.
+"""What a study measures: every network in every series, on every number of ranks.
 
     nets = ["mlp:512,512,relu"]
     ranks = [1, 2, 4, 8]
@@ -11,27 +11,144 @@
 A *series* is one way to run a network on more and more ranks: a grid with stars, which take the ranks that are left, and any
 options of `train`. A *curve* is a series of one network, for strong or for weak scaling. A *point* is what one run of `train`
 is; several curves may share it, such as that on one rank, which is the serial run in all of them.
+
+A setting is one of STUDY, which say what is to be measured and how often; one of JOB, which say how a run is started; or any
+option of `train` that says how it trains, with _ in place of -. A list in place of one value of the last two kinds measures
+all of them, as curves of their own.
 """
 
+import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import product
 from json import dumps
 from math import prod
+from pathlib import Path
 
 from gridgrad import datasets
 from gridgrad.experiments.common.options import check_startable
 from gridgrad.experiments.common.parallel_schemes import AUTO, SCHEMES, grid_at
-from gridgrad.experiments.common.programs import check_job, parser_of
+from gridgrad.experiments.common.programs import FOLDER, check_job, parser_of, suggestion
 from gridgrad.experiments.emulation import hosts
 from gridgrad.experiments.launching.start_ranks import slots
-from gridgrad.experiments.scaling import settings as of
-from gridgrad.experiments.scaling.busy import is_busy
-from gridgrad.experiments.scaling.median import FEWEST
-from gridgrad.experiments.scaling.settings import ALONE, JOB, OF_TRAIN, STUDY, check_settings, of_train
+from gridgrad.experiments.scaling.statistics import FEWEST, OF_TRAINING
+from gridgrad.nn.files import documents
+from gridgrad.nn.files.documents import COUNT, PLAIN, TEXT, TRUTH, WHOLE, Kind, Optional, check, is_number
+from gridgrad.nn.zoo.network_names import identified
 from gridgrad.parallel.grid.process_grid import parse_grid
 from gridgrad.parallel.job.run import UserError
 
-MOST_POINTS = 10_000
+FILES = FOLDER / "settings"  # the settings that come with gridgrad
+SCALINGS = ("strong", "weak")
+MOST_POINTS, MOST_REPEATS, MOST_MINUTES = 10_000, 10_000, 1e6
+STUDY = {
+    "nets": ["mlp:512,512,512,relu"], "ranks": [1, 2], "schemes": ["batch", "model", "2d"], "grids": [], "network": [],
+    "series": [], "scaling": ["strong"], "metric": "seconds", "baseline": None, "seeds": [], "turns": False, "about": None,
+    "repeats": 6, "most_repeats": 12, "interval": 3.0, "minutes": None,
+}  # fmt: skip
+METRICS = {  # {what is looked at: (heading of its column, factor to the unit there)}
+    "seconds": ("ms a step", 1e3), "accuracy": ("accuracy %", 1), "loss": ("loss", 1), "bytes": ("MB sent by a rank", 1e-6),
+    "memory": ("MiB, most of a rank", 2**-20),
+}  # fmt: skip
+ONCE = {"accuracy": 1, "loss": 1, "bytes": 1, "memory": 3}  # repeats where nothing else is said: most are the same each time
+OF_TRAIN = {
+    "dataset": "airfoil", "data_dir": None, "batch_size": 100, "steps": 60, "plan": "fewest-bytes", "dtype": "float32",
+    "seed": 0, "profile": False, "reduction": "auto",
+}  # fmt: skip # what `sweep` runs where nothing else is said
+JOB = {"threads": int, "hosts": int, "rate": float, "delay": float}  # BLAS threads a rank; of emulated hosts, see `launch`
+CORES = "cores"  # in place of numbers of ranks: 1, 2, 4 and so on, as far as each rank has a core, and as many ranks as cores
+NOT_SETTINGS = {  # options of train that a study gives itself, and those of which nothing is measured
+    "help", "net", "grid", "report", "quiet", "predictions", "trace", "trace_steps", "core_speed", "checkpoint",
+    "checkpoint_steps", "checkpoint_minutes", "keep", "resume",
+}  # fmt: skip
+ALONE = {  # what says how ranks work together: a run on one rank has none of it, and is the same for all series
+    "plan", "reduction", "update", "reduce_dtype", "pipeline", "micro_batches", "cuts", "shares", "rebalance", "protocol",
+    "handicap", "reader", "hosts", "rate", "delay", "memory",
+}  # fmt: skip
+
+POSITIVE = Kind("a number above 0", lambda value: is_number(value) and value > 0)
+METRIC = Kind(f"one of {', '.join(METRICS)}", lambda value: isinstance(value, str) and value in METRICS)
+RANKS = Kind(
+    f"a list of whole numbers of at least 1, or {CORES}",
+    lambda value: value == CORES or isinstance(value, list) and all(WHOLE.accepts(one) for one in value),
+)
+REPEATS = Kind(f"a whole number from 1 to {MOST_REPEATS}", lambda value: type(value) is int and 1 <= value <= MOST_REPEATS)
+TABLES = {"network": {"net": TEXT, "name": Optional(TEXT)}, "series": {"name": TEXT, "grid": TEXT, "why": Optional(TEXT)}}
+FORMS = {
+    "nets": [TEXT], "ranks": RANKS, "grids": [TEXT], "network": [TABLES["network"]], "series": [TABLES["series"]],
+    "schemes": [Kind(f"one of {', '.join((*SCHEMES, AUTO))}", (*SCHEMES, AUTO).__contains__)],
+    "scaling": [Kind("strong or weak", SCALINGS.__contains__)], "repeats": REPEATS, "most_repeats": REPEATS,
+    "interval": POSITIVE, "minutes": Optional(POSITIVE), "baseline": Optional(TEXT), "seeds": [COUNT], "turns": TRUTH,
+    "metric": METRIC, "about": Optional(TEXT),
+}  # fmt: skip
+
+
+# ----- settings
+
+
+@lru_cache
+def of_train():
+    """{name: Action of argparse} of the options of train that can be settings."""
+    actions = {action.dest: action for action in parser_of("train")._actions}
+    return {name: action for name, action in actions.items() if name not in NOT_SETTINGS}
+
+
+def read(path):
+    """The settings of a TOML file, or of the one of this name that comes with gridgrad; ValueError if it is none."""
+    if not Path(path).exists() and (FILES / Path(path).name).is_file():
+        path = FILES / Path(path).name
+    try:
+        return documents.content_of_toml_file(path)
+    except ValueError as error:
+        raise ValueError(f"{error}; see {FILES}/speedup.toml") from None
+
+
+def check_settings(settings):
+    """Raise ValueError, which names the setting, for one that is unknown or has a wrong kind of value.
+
+    Whether `train` takes the values of its own options only `Study.check` says, which asks it.
+    """
+    own = of_train()
+    for name, value in settings.items():
+        if name in STUDY:
+            check(value, FORMS[name], f"setting {name}")
+        else:
+            _check_option(name, value, own, "")
+    for table in ("network", "series"):
+        for entry in settings.get(table, []):
+            for name, value in entry.items():
+                if name not in TABLES[table]:
+                    _check_option(name, value, own, f" of a {table}")
+    if settings.get("minutes") is not None and settings["minutes"] > MOST_MINUTES:
+        raise ValueError(f"setting minutes = {settings['minutes']:g}: at most {MOST_MINUTES:g}")
+
+
+def identify(settings):
+    """Put digests behind the networks of files of one's own, so that a changed file is another network."""
+    for name in {"nets", "network"} & settings.keys():
+        check(settings[name], FORMS[name], f"setting {name}")
+    settings |= {"nets": [*map(identified, settings["nets"])]} if "nets" in settings else {}
+    for entry in settings.get("network", []):
+        entry["net"] = identified(entry["net"])
+
+
+def _check_option(name, value, own, where):
+    if name not in own and name not in JOB:
+        known = [*STUDY, *JOB, *own]
+        raise ValueError(f"unknown setting {name}{where}{suggestion(name, known)}: there are {', '.join(STUDY)}, "
+                         f"{', '.join(JOB)}, and options of train such as {', '.join(OF_TRAIN)}")  # fmt: skip
+    for one in value if isinstance(value, list) else [value]:
+        check(one, PLAIN, f"setting {name}")
+        if name in JOB and not (is_number(one) and one > 0 and JOB[name](one) == one):
+            kind = "whole number" if JOB[name] is int else "number"
+            raise ValueError(f"setting {name}{where} = {one}: expected a {kind} above 0")
+        if name in own and own[name].nargs == 0:
+            check(one, TRUTH, f"setting {name}{where}")
+    if value == []:
+        raise ValueError(f"setting {name}{where} is an empty list: name at least one value, or leave it out")
+
+
+# ----- points
 
 
 @dataclass(frozen=True, order=True)
@@ -92,45 +209,29 @@ class Study:
         self.given = settings
         for name, value in STUDY.items():
             setattr(self, name, settings.get(name, value))
-        if self.ranks == of.CORES:
+        if self.ranks == CORES:
             self.ranks = sorted({slots(), *(2**k for k in range(slots().bit_length()))})
             self.given = settings | {"ranks": self.ranks}
         if self.grids and not {"ranks", "schemes", "series"} & settings.keys():
             self.ranks, self.schemes = [1], ["batch"]  # beside grids that are named: the run on one rank
         if self.series and "schemes" not in settings:
             self.schemes = []
-        if self.seeds:
-            if named := {"seed", "repeats", "most_repeats"} & {
-                name for one in (settings, *self.network, *self.series) for name in one
-            }:
-                raise ValueError(f"seeds are the repeats of each point: leave {' and '.join(sorted(named))} out")
-            self.seeds = list(dict.fromkeys(self.seeds))
-            self.repeats = len(self.seeds)
-        elif "repeats" not in settings:
-            self.repeats = of.ONCE.get(self.metric, self.repeats)
-        if self.turns and self.metric == "memory":
-            raise ValueError("series that take turns share the memory of a rank: leave turns out where metric is memory")
-        if self.repeats < FEWEST and "most_repeats" not in settings:  # which more runs would not make sure
-            self.most_repeats = self.repeats
-        self.most_repeats = max(self.repeats, self.most_repeats)
+        self._set_repeats()
         options = OF_TRAIN | {name: value for name, value in settings.items() if name not in STUDY}
         if self.seeds:
             del options["seed"]
-        self.curves = {}
-        every = [options | network | series for (_, network), (_, series) in product(self._networks(), self._series())]
-        count = (
-            len(self.ranks)
-            * len(self.scaling)
-            * sum(prod(len(one) for one in of.values() if isinstance(one, list)) for of in every)
-        )
+        every = [(network, series, self._without_steps(options | own | more, own | more))
+                 for (network, own), (series, more) in product(self._networks(), self._series())]  # fmt: skip
+        values = sum(prod(len(one) for one in of.values() if isinstance(one, list)) for *_, of in every)
+        count = len(self.ranks) * len(self.scaling) * values
         if count > MOST_POINTS:
             raise ValueError(f"the settings have up to {count:.3g} points, more than {MOST_POINTS}: shorten their lists")
-        for network, series, scaling in product(self._networks(), self._series(), dict.fromkeys(self.scaling)):
-            for words, chosen in variations(self._of_training(options | network[1] | series[1], network[1] | series[1])):
-                curve = Curve(network[0], ", ".join([series[0], *words]), scaling)
+        self.curves = {}
+        for (network, series, of), scaling in product(every, dict.fromkeys(self.scaling)):
+            for words, chosen in variations(of):
                 points = {ranks: point for ranks in self._ranks(chosen) if (point := point_at(chosen, scaling, ranks))}
-                self.curves.setdefault(curve, {}).update(points)
-        self.curves = {curve: points for curve, points in self.curves.items() if points}
+                if points:
+                    self.curves.setdefault(Curve(network, ", ".join([series, *words]), scaling), {}).update(points)
         self.points = list(dict.fromkeys(point for points in self.curves.values() for point in points.values()))
         if not self.points:
             raise ValueError("there is nothing to run: name nets, and ranks or grids that the series have")
@@ -138,43 +239,37 @@ class Study:
         if self.baseline is not None and self.baseline not in names:
             raise ValueError(f"baseline {self.baseline}: there is no such series, but {'; '.join(names)}")
 
-    def _of_training(self, options, near):
-        """The options of a series of a network, without the default of steps where they have epochs. near: its own ones."""
+    def _set_repeats(self):
+        """How often each point is measured, at least and at most."""
+        if self.seeds:
+            every = {name for one in (self.given, *self.network, *self.series) for name in one}
+            if named := sorted(every & {"seed", "repeats", "most_repeats"}):
+                raise ValueError(f"seeds are the repeats of each point: leave {' and '.join(named)} out")
+            self.seeds = list(dict.fromkeys(self.seeds))
+            self.repeats = len(self.seeds)
+        elif "repeats" not in self.given:
+            self.repeats = ONCE.get(self.metric, self.repeats)
+        if self.repeats < FEWEST and "most_repeats" not in self.given:  # which more runs would not make sure
+            self.most_repeats = self.repeats
+        self.most_repeats = max(self.repeats, self.most_repeats)
+        if self.turns and self.metric == "memory":
+            raise ValueError("series that take turns share the memory of a rank: leave turns out where metric is memory")
+
+    def _without_steps(self, options, near):
+        """The options of a series of a network, without the default of steps where it has epochs. near: its own ones."""
         if options.get("epochs") is None:
             return options
-        if self.metric not in of.OF_TRAINING:
+        if self.metric not in OF_TRAINING:
             raise ValueError(f"epochs are for metric = accuracy or loss: give steps for {self.metric}")
         if "steps" in self.given or "steps" in near:
             raise ValueError("steps and epochs say the same: leave one of them out")
         return {name: value for name, value in options.items() if name != "steps"}
 
-    @property
-    def groups(self):
-        """The points that one job runs, a list of tuples: each alone, or with `turns` all of a network on so many ranks."""
-        if not self.turns:
-            return [(point,) for point in self.points]
-        found = {}
-        for point in self.points:
-            key = self.curves_of(point)[0].network, point.ranks, dumps(point.job), point.settings.get("device")
-            found.setdefault(key, []).append(point)
-        return [tuple(group) for group in found.values()]
-
-    def seed(self, repeat):
-        """The seed of a repeat; None where all have that of their point."""
-        return self.seeds[repeat] if repeat < len(self.seeds) else None
-
-    def counts(self, record):
-        """Whether a run counts: where times are compared one beside other programs does not, and is repeated."""
-        return self.metric != "seconds" or bool(self.seeds) or not is_busy(record)
-
-    def is_of(self, record):
-        """Whether a run of one of its points was done as it does them."""
-        return bool(record.get("turns")) == self.turns and record.get("seed") == self.seed(record["repeat"])
-
     def _networks(self):
         """(name, options) of each network."""
         tables = [{"net": net} for net in self.nets] if "nets" in self.given or not self.network else []
-        named = [(table.get("name") or table["net"], table) for table in [*tables, *self.network]]
+        plain = lambda net: re.sub(r"(\.py:\w+)@\w+$", r"\1", net)  # noqa: E731 - without the digest of a file of one's own
+        named = [(table.get("name") or plain(table["net"]), table) for table in [*tables, *self.network]]
         return each_once("networks", [(name, {k: v for k, v in table.items() if k != "name"}) for name, table in named])
 
     def _series(self):
@@ -187,18 +282,42 @@ class Study:
     def _ranks(self, options):
         """The numbers of ranks of a series; of a grid without stars, its own."""
         grid = options["grid"]
-        return dict.fromkeys(self.ranks) if grid == AUTO or "*" in grid else [ranks_of(grid)]
+        return dict.fromkeys(self.ranks) if grid == AUTO or "*" in grid else [prod(parse_grid(grid).values())]
 
-    def curves_of(self, point):
-        """The Curves that a point belongs to."""
-        return [curve for curve, points in self.curves.items() if points.get(point.ranks) == point]
+    @property
+    def groups(self):
+        """The points that one job runs, a list of tuples: each alone, or with `turns` all of a network on so many ranks."""
+        if not self.turns:
+            return [(point,) for point in self.points]
+        found = {}
+        for point in self.points:
+            key = self.curves_of(point)[0].network, point.ranks, dumps(point.job), point.settings.get("device")
+            found.setdefault(key, []).append(point)
+        return [tuple(group) for group in found.values()]
+
+    @property
+    def story(self):
+        """What its settings say of it and of its series, a sentence a line."""
+        return [*([self.about] if self.about else []), *(f"{one['name']}: {one['why']}" for one in self.series if "why" in one)]
+
+    def seed(self, repeat):
+        """The seed of a repeat; None where all have that of their point."""
+        return self.seeds[repeat] if repeat < len(self.seeds) else None
+
+    def is_of(self, record):
+        """Whether a run of one of its points was done as it does them."""
+        return bool(record.get("turns")) == self.turns and record.get("seed") == self.seed(record["repeat"])
 
     def names(self, option):
         """Whether the settings name an option of `train`, at the top or in a network or series."""
         return any(option in table for table in (self.given, *self.network, *self.series))
 
+    def curves_of(self, point):
+        """The Curves that a point belongs to."""
+        return [curve for curve, points in self.curves.items() if points.get(point.ranks) == point]
+
     def check_options(self):
-        """Raise ValueError for options that `train` does not take, whatever its data are."""
+        """Raise ValueError unless `train` takes all options. Data are not looked for."""
         parser = parser_of("train")
         for point in self.points:
             try:
@@ -229,11 +348,6 @@ def each_once(what, named):
     return named
 
 
-def ranks_of(grid):
-    """The number of ranks of a grid without stars."""
-    return prod(parse_grid(grid).values())
-
-
 def variations(options):
     """(words, options) for each choice of one value of every option that is a list. words: of what was chosen."""
     lists = {name: value for name, value in options.items() if isinstance(value, list)}
@@ -250,5 +364,6 @@ def point_at(options, scaling, ranks):
     grid = grid_at(options["grid"], ranks)
     if grid is None:
         return None
-    own = {name: value for name, value in options.items() if ranks > 1 or name not in ALONE}
+    slow_alone = {"handicap"} if "*" not in options["grid"] else set()  # of a series that is one rank, on purpose
+    own = {name: value for name, value in options.items() if ranks > 1 or name not in ALONE - slow_alone}
     return Point(ranks, own | {"grid": grid, "batch_size": options["batch_size"] * (ranks if scaling == "weak" else 1)})

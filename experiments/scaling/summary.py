@@ -1,9 +1,9 @@
 """The records of a study as rows, one for each point of each curve: what tables, figures, pages and other tools show.
 
-Times are medians over the runs of a point, each of which has its own median step, with the interval of `median.py`. Speedups
-are in samples a second over the run on one rank of the same network, data and settings, so that they mean the same for strong
-and for weak scaling; the parallel efficiency is the speedup over the ranks. There is none where other programs disturbed all
-runs of the one point, and not those of the other: a time on a busy machine over one on a quiet machine says nothing.
+Times are medians over the runs of a point, each of which has its own median step, with their interval (`statistics.py`).
+Speedups are in samples a second over the run on one rank of the same network, data and settings, so that they mean the same for
+strong and for weak scaling; the parallel efficiency is the speedup over the ranks. There is none where other programs disturbed
+all runs of the one point, and not those of the other: a time on a busy machine over one on a quiet machine says nothing.
 
 Only runs that were measured on the same (`environment.py`: SAME) are one row, and only predictions for the same machine. Where
 the records have several of them for a curve, the name of its series says which one a row is of.
@@ -15,24 +15,10 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 
 from gridgrad.experiments.common.report import PARTS
-from gridgrad.experiments.scaling.busy import is_busy, is_busy_alone
 from gridgrad.experiments.scaling.environment import SAME, same
-from gridgrad.experiments.scaling.median import Median, interval_of, median_of
-from gridgrad.experiments.scaling.order import metric_of, seconds_of, value_of
-from gridgrad.experiments.scaling.records import key_of
-from gridgrad.experiments.scaling.settings import ALONE, METRIC, POSITIVE
-from gridgrad.experiments.scaling.study import Curve, point_at
-from gridgrad.nn.files.documents import AT_LEAST_0, NUMBER, SECONDS, TEXT, TRUTH, WHOLE, Each, Optional, check
-
-MEASURED = {  # what is read of the report of a run
-    "seconds_per_step": Optional({"median": SECONDS}), "time": Optional(Each(AT_LEAST_0)), "bytes": Optional(Each(AT_LEAST_0)),
-    "communication": Optional([{"calls": AT_LEAST_0, "bytes": AT_LEAST_0}]), "peak_memory": Optional(AT_LEAST_0),
-    "flops_a_sample": Optional(AT_LEAST_0), "oversubscribed": Optional(TRUTH), "slots": Optional(WHOLE),
-    "core": Optional({"reference_seconds": SECONDS, "reference_products_per_step": POSITIVE}),
-    "settings": Optional({"batch_size": Optional(WHOLE)}), "rank_bytes": Optional(AT_LEAST_0),
-    "test_accuracy": Optional(AT_LEAST_0), "final_loss": Optional(NUMBER),
-    "sweep": {"metric": Optional(METRIC), "baseline": Optional(TEXT)}, "point": {"batch_size": Optional(WHOLE)},
-}  # fmt: skip
+from gridgrad.experiments.scaling.records import checked, counting, is_busy, key_of, metric_of, seconds_of, value_of
+from gridgrad.experiments.scaling.statistics import Median, interval_of
+from gridgrad.experiments.scaling.study import ALONE, Curve, point_at
 
 
 @dataclass(frozen=True)
@@ -114,20 +100,20 @@ class Row:
         return (self.parts.get("communicate", 0) + self.parts.get("wait", 0)) / whole if whole else None
 
 
+def is_busy_alone(row):
+    """Whether all runs that a Row has its numbers from were beside other programs, as there are no others."""
+    return bool(row.runs) and all(map(is_busy, row.runs))
+
+
 def rows(records):
     """The Rows of some records, in their order: those of a network together. ValueError for a record that is damaged.
 
     The run on one rank is a point of every curve whose points are compared with it, whatever was measured beside it.
     """
-    for record in records:
-        try:
-            check(record, MEASURED)
-        except ValueError as error:
-            raise ValueError(f"a report of {record['net']} on {record['grid']} is damaged ({error}): measure it again, with "
-                             "--anew") from None  # fmt: skip
+    checked(records, {})
     groups = defaultdict(list)
     for record in records:
-        groups[origin_of(record), point_of(record)].append(record)
+        groups[origin_of(record), key_of(record)].append(record)
     timed = {name: found for name, of_point in groups.items() if (found := time_of(of_point))}
     predictions = defaultdict(list)
     for (origin, key), seconds in timed.items():
@@ -202,21 +188,7 @@ def curves_of(groups):
 def time_of(records):
     """The Median of the seconds of a step over the runs that count; of busy ones alone where there are no others; or None."""
     seconds = [value for record in counting(records) if (value := seconds_of(record))]
-    return median_of(seconds) if seconds else None
-
-
-def counting(records):
-    """The records that count: those of runs that did not fail, and where times are compared, beside nothing else if there are
-    such."""
-    ran = [record for record in records if not record.get("failed")]
-    timed = [one for one in ran if metric_of(one) == "seconds" and one.get("seed") is None]
-    return [record for record in ran if not (is_busy(record) and record in timed)] or ran
-
-
-def point_of(record):
-    """The key of the point that a record is of. Predictions of earlier versions have the plan elsewhere."""
-    elsewhere = record["P"] > 1 and "plan" not in record["point"]
-    return key_of(record) + (str(record.get("plan", "")) if elsewhere else "")
+    return interval_of(seconds) if seconds else None
 
 
 def key_alone(record, scaling):
@@ -232,45 +204,40 @@ def row_of(curve, records, seconds):
     one = (runs or records)[0]
     middle = lambda values: median(found) if (found := [v for v in values if v is not None]) else None  # noqa: E731
     times = [run["time"] for run in runs if run.get("time")]
-    busy = sum(map(is_busy, records))
-    settings, point = one.get("settings") or {}, one["point"]
-    batch = settings.get("batch_size") or point.get("batch_size") or 1
-    flops, sweep = one.get("flops_a_sample"), one["sweep"]
-    metric = metric_of(one)
+    batch = (one.get("settings") or {}).get("batch_size") or one["point"].get("batch_size") or 1
+    flops, metric = one.get("flops_a_sample"), metric_of(one)
     values = [value for run in runs if (value := value_of(run, metric)) is not None]
     return Row(
-        curve.network, curve.series, curve.scaling, one["net"], one.get("dataset"), one["grid"], one["P"], batch, point,
+        curve.network, curve.series, curve.scaling, one["net"], one.get("dataset"), one["grid"], one["P"], batch, one["point"],
         one["environment"], one.get("slots"), bool(one.get("oversubscribed")), seconds,
         parts={part: median(time.get(part, 0.0) for time in times) for part in PARTS} if times else {},
         bytes=middle(sum(run["bytes"].values()) if run.get("bytes") is not None else None for run in runs),
         calls=middle(calls_of(run) for run in runs), memory=middle(run.get("peak_memory") for run in runs),
-        flops=flops and flops * batch, is_predicted=bool(one.get("predicted")), fits=one.get("fits", True), busy=busy,
+        flops=flops and flops * batch, is_predicted=bool(one.get("predicted")), fits=one.get("fits", True),
+        busy=sum(map(is_busy, records)),
         failed=next((record["failed"] for record in records if record.get("failed")), None), runs=tuple(runs),
-        metric=metric, value=interval_of(values, metric) if values else None, baseline=sweep.get("baseline"),
+        metric=metric, value=interval_of(values, metric) if values else None, baseline=one["sweep"].get("baseline"),
     )  # fmt: skip
 
 
 def with_ratios(found):
-    """The same (Origin, Row) pairs, the Rows with their ratios to the baseline."""
-    of_series = {(origin, *place_of(row), row.series): row for origin, row in found}
+    """The same (Origin, Row) pairs, the Rows with their ratios to the baseline: on as many ranks, or to its only point."""
+    of_series = defaultdict(dict)
+    for origin, row in found:
+        of_series[origin, row.network, row.scaling, row.series][row.ranks] = row
     rows = []
     for origin, row in found:
-        base = of_series.get((origin, *place_of(row), row.baseline))
-        ratios = base and paired({run["repeat"]: value_of(run, row.metric) for run in row.runs},
-                                 {run["repeat"]: value_of(run, row.metric) for run in base.runs})  # fmt: skip
-        rows.append((origin, replace(row, ratio=median_of(ratios.values()) if ratios else None)))
+        base = baseline_at(of_series.get((origin, row.network, row.scaling, row.baseline), {}), row.ranks)
+        others = {run["repeat"]: value_of(run, row.metric) for run in base.runs} if base else {}
+        pairs = [(value_of(run, row.metric), others.get(run["repeat"])) for run in row.runs]
+        ratios = [value / other for value, other in pairs if value is not None and other]
+        rows.append((origin, replace(row, ratio=interval_of(ratios) if ratios else None)))
     return rows
 
 
-def place_of(row):
-    """What a Row has in common with those that it is compared with."""
-    return row.network, row.scaling, row.ranks
-
-
-def paired(values, others):
-    """{number of a run: ratio of its value to that of the other run with this number}, of those that both have."""
-    both = [number for number, value in values.items() if value is not None and others.get(number)]
-    return {number: values[number] / others[number] for number in both}
+def baseline_at(points, ranks):
+    """What a point on so many ranks is compared with, of {ranks: point} of a baseline; None where it has several others."""
+    return points.get(ranks) or (next(iter(points.values())) if len(points) == 1 else None)
 
 
 def calls_of(run):

@@ -1,14 +1,17 @@
-"""What a study has measured or predicted, as a table for the terminal: a row for each point of each curve."""
+"""What a study has measured or predicted, as tables: for the terminal, a row a point of each curve, and for other tools."""
 
 from gridgrad.experiments.common.markdown import cell
 from gridgrad.experiments.common.tables import counted, table
-from gridgrad.experiments.scaling.busy import is_busy_alone
-from gridgrad.experiments.scaling.median import FEWEST
-from gridgrad.experiments.scaling.order import ended_by
-from gridgrad.experiments.scaling.settings import METRICS, OF_TRAINING
-from gridgrad.experiments.scaling.summary import rows
+from gridgrad.experiments.launching.start_ranks import nodes, slots
+from gridgrad.experiments.scaling import predicted
+from gridgrad.experiments.scaling.records import key_of
+from gridgrad.experiments.scaling.runs import ended_by
+from gridgrad.experiments.scaling.statistics import FEWEST, OF_TRAINING
+from gridgrad.experiments.scaling.study import METRICS
+from gridgrad.experiments.scaling.summary import is_busy_alone, rows
 
 UNLIKE = "as either it or the run on 1 rank was measured beside other programs, and the other was not"
+START = 2.0  # seconds that the start and the end of a job take here, of an estimate
 
 
 def text(records):
@@ -26,40 +29,35 @@ def text(records):
 
 
 def of_cells(rows):
-    """The text of a table. rows: dicts with the same keys; columns without content are left out."""
-    shown = [name for name in rows[0] if any(row[name] is not None for row in rows)]
-    return table([{name: row[name] for name in shown} for row in rows])
+    """The text of a table. rows: dicts, not all of which have all keys; columns without content are left out."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    shown = [name for name in names if any(row.get(name) is not None for row in rows)]
+    return table([{name: row.get(name) for name in shown} for row in rows])
 
 
 def cells_of(row):
     """The cells of a row, by their headings."""
-    seconds, value, of_time = row.seconds, row.value, row.metric == "seconds"
-    speedup = row.speedup if of_time else None
+    value, ratio, seconds, of_time = row.value, row.ratio, row.seconds, row.metric == "seconds"
     head, unit = METRICS[row.metric]
     percent = lambda share: None if share is None else f"{100 * share:.0f}"  # noqa: E731
-    return {
+    cells = {
         "network": row.network, "data": row.dataset, "scaling": row.scaling, "series": row.series, "grid": row.grid,
         "ranks": row.ranks, "batch": row.batch,
         f"{head}, predicted" if row.is_predicted else head: value and cell(float(unit * value.value)),
         "+- %": f"{100 * value.half_width:.1f}" if value and not row.is_predicted and value.sure else None,
-        **({} if of_time else {"ms, median step": seconds and cell(1e3 * seconds.value)}),
-        **ratio_of(row),
-        "speedup": speedup and f"{speedup.value:.3g}", "efficiency %": percent(speedup and row.efficiency.value),
-        "communication %": percent(row.communication) if row.ranks > 1 and of_time else None,
-        "predicted ms": row.predicted and of_time and cell(1e3 * row.predicted) or None,
-        "runs": None if row.is_predicted else len(row.runs),
-        "ended by": None if row.is_predicted or row.failed else ended_by(row.runs),
-        "remark": remark(row),
     }  # fmt: skip
-
-
-def ratio_of(row):
-    """The cells of the ratio to the baseline, with its interval; none where the study has no baseline."""
-    if not row.baseline:
-        return {}
-    ratio = row.ratio
-    return {f"ratio to {row.baseline}": ratio and f"{ratio.value:.4g}",
-            "from - to": f"{ratio.low:.4g} - {ratio.high:.4g}" if ratio and ratio.sure else None}  # fmt: skip
+    if row.baseline:
+        cells |= {f"ratio to {row.baseline}": ratio and f"{ratio.value:.4g}",
+                  "from - to": f"{ratio.low:.4g} - {ratio.high:.4g}" if ratio and ratio.sure else None}  # fmt: skip
+    cells |= {
+        "speedup": row.speedup and f"{row.speedup.value:.3g}", "efficiency %": percent(row.speedup and row.efficiency.value),
+        "communication %": percent(row.communication) if row.ranks > 1 else None,
+        "predicted ms": row.predicted and cell(1e3 * row.predicted),
+    } if of_time else {"ms, median step": seconds and cell(1e3 * seconds.value)}  # fmt: skip
+    return cells | {
+        "runs": None if row.is_predicted else len(row.runs),
+        "ended by": None if row.is_predicted or row.failed else ended_by(row.runs), "remark": remark(row),
+    }  # fmt: skip
 
 
 def remark(row):
@@ -82,13 +80,44 @@ def notes(found):
     if few := [row for row in found if row.value and not row.is_predicted and not row.value.sure and row.metric != "bytes"]:
         least = 2 if few[0].metric in OF_TRAINING else FEWEST
         lines.append(f"{counted(len(few), 'point')} had fewer than {least} runs that count, too few for an interval of 95 %.")
-    if crowded := sorted({row.ranks for row in found if row.oversubscribed}):
-        slots = next(row.slots for row in found if row.oversubscribed)
-        lines.append(f"{', '.join(map(str, crowded))} ranks are more than the {slots} cores here: oversubscribed, their times "
-                     "say little about speed.")  # fmt: skip
-    if unlike := sum(row.unlike for row in found):
-        lines.append(f"No speedup of {counted(unlike, 'point')}, {UNLIKE}: start the sweep again when nothing else runs.")
     timed = [row for row in found if row.seconds and row.metric == "seconds"]
+    if crowded := sorted({row.ranks for row in timed if row.oversubscribed}):
+        count = next(row.slots for row in timed if row.oversubscribed)
+        lines.append(f"{', '.join(map(str, crowded))} ranks are more than the {count} cores here: oversubscribed, their times "
+                     "say little about speed.")  # fmt: skip
+    if unlike := sum(row.unlike for row in timed):
+        lines.append(f"No speedup of {counted(unlike, 'point')}, {UNLIKE}: start the sweep again when nothing else runs.")
     if missing := sorted({row.network for row in timed if not row.speedup and not row.unlike}):
         lines.append(f"No speedup of {', '.join(missing)} where there is no run on 1 rank: add 1 to the ranks.")
     return lines
+
+
+def estimate(study, machine):
+    """What a Study will cost: its points as a table, with the node-hours that they are predicted to take, and the sum.
+
+    machine: a Machine for which the seconds of a step are predicted.
+    """
+    of_node, reasons = -(-slots() // nodes()), {}
+    made = predicted.records(study, machine, of_data=True, reasons=reasons)
+    predictions = {key_of(one): one["seconds_per_step"]["median"] for one in made}
+    lines, least, unknown = [], 0.0, 0
+    for point in study.points:
+        step = predictions.get(point.key)
+        hours = -(-point.ranks // of_node) * study.repeats / 3600
+        cost = None if step is None else hours * (START + predicted.steps_of(point) * step)
+        least, unknown = least + (cost or 0.0), unknown + (cost is None)
+        lines.append({
+            "network": point.settings["net"], "grid": point.settings["grid"], "ranks": point.ranks,
+            "batch": point.settings["batch_size"], "series": "; ".join(curve.series for curve in study.curves_of(point)),
+            "runs at least": study.repeats, "ms a step, predicted": step and 1e3 * step, "node-hours": cost,
+            "no prediction, as": reasons.get(point),
+        })  # fmt: skip
+    most = least * study.most_repeats / study.repeats
+    hours = f"{least:.2g} to {most:.2g} node-hours on nodes of {counted(of_node, 'core')} (predicted for {machine.name})"
+    if unknown == len(lines):
+        hours = "of which none has a prediction"
+    elif unknown:
+        hours += f" and {counted(unknown, 'point')} without a prediction"
+    runs = f"{len(lines) * study.repeats} to {len(lines) * study.most_repeats} runs"
+    last = f"{counted(len(lines), 'point')}, {runs}, {hours}; nothing was run"
+    return "\n".join([*study.story, of_cells(lines), last])

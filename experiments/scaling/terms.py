@@ -8,7 +8,8 @@ on average is in its collectives.
 from collections import defaultdict
 from statistics import median
 
-from gridgrad.experiments.scaling.summary import origin_of, point_of
+from gridgrad.experiments.scaling.records import key_of
+from gridgrad.experiments.scaling.summary import origin_of
 
 COMPUTE, WAIT = "compute", "wait"
 
@@ -54,11 +55,11 @@ def errors(rows):
     predictions = defaultdict(dict)  # {key of a point: {machine: {term: seconds}}}
     for row in rows:
         if row.is_predicted and row.runs and row.runs[0].get("terms"):
-            predictions[point_of(row.runs[0])][origin_of(row.runs[0]).name] = row.runs[0]["terms"]
+            predictions[key_of(row.runs[0])][origin_of(row.runs[0]).name] = row.runs[0]["terms"]
     points = {}
     for row in rows:
         if row.seconds and not row.is_predicted and not row.oversubscribed:
-            points.setdefault((point_of(row.runs[0]), origin_of(row.runs[0])), row)
+            points.setdefault((key_of(row.runs[0]), origin_of(row.runs[0])), row)
     found = []
     for (point, _), row in points.items():
         ours = measured(row)

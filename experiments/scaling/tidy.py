@@ -6,13 +6,12 @@ Behind the columns that all tables have stands one for each other option of a ru
 order of the alphabet.
 """
 
-import csv
-import io
+from collections import defaultdict
 
-from gridgrad.experiments.scaling.busy import is_busy
-from gridgrad.experiments.scaling.order import metric_of, seconds_of, value_of
-from gridgrad.experiments.scaling.settings import OF_TRAIN
-from gridgrad.experiments.scaling.summary import PARTS, calls_of, origin_of
+from gridgrad.experiments.common.report import PARTS
+from gridgrad.experiments.scaling.records import is_busy, metric_of, seconds_of, value_of
+from gridgrad.experiments.scaling.study import OF_TRAIN
+from gridgrad.experiments.scaling.summary import baseline_at, calls_of, origin_of
 from gridgrad.parallel.job.run import printable
 
 VARIED = ("pipeline", "micro_batches", "protocol", "optimizer", "update", "shares", "threads", "hosts")
@@ -47,30 +46,14 @@ def types(rows):
 
 def table(records):
     """Rows, dicts with the same keys, of some records."""
-    others, baselines = others_of(records), baselines_of(records)
-    return [row_of(record, *curve) | {"ratio_to_baseline": ratio_of(record, *curve, baselines)}
-            | {UNITS.get(name, name): cells[number] for name, cells in others.items()}
+    others, baselines = others_of(records), defaultdict(lambda: defaultdict(dict))
+    for record in records:
+        for network, series, scaling in record["curves"]:
+            if series == record["sweep"].get("baseline") and not record.get("failed"):
+                values = baselines[origin_of(record), network, scaling][record["P"]]
+                values[record["repeat"]] = value_of(record, metric_of(record))
+    return [row_of(record, *curve, baselines) | {UNITS.get(name, name): cells[number] for name, cells in others.items()}
             for number, record in enumerate(records) for curve in record["curves"]]  # fmt: skip
-
-
-def baselines_of(records):
-    """{where and when a run was: the value of the baseline there} of the runs of a baseline."""
-    return {
-        place_of(record, network, scaling): value_of(record, metric_of(record))
-        for record in records for network, series, scaling in record["curves"]
-        if series == record["sweep"].get("baseline") and not record.get("failed")
-    }  # fmt: skip
-
-
-def ratio_of(record, network, series, scaling, baselines):
-    """The value of a run over that of the run of the baseline with its number; None where there is none."""
-    value, base = value_of(record, metric_of(record)), baselines.get(place_of(record, network, scaling))
-    return value / base if value is not None and base else None
-
-
-def place_of(record, network, scaling):
-    """What a run has in common with that of the baseline."""
-    return origin_of(record), network, scaling, record["P"], record["repeat"]
 
 
 def others_of(records):
@@ -87,11 +70,12 @@ def others_of(records):
     return found
 
 
-def row_of(record, network, series, scaling):
-    """The row of a record in one of its curves."""
+def row_of(record, network, series, scaling, baselines):
+    """The row of a record in one of its curves. baselines: {where: {ranks: {repeat: value}}} of the baseline."""
     point, times, environment = record["point"], record.get("time") or {}, record["environment"]
     load, sent, seconds = record.get("load") or {}, record.get("bytes"), record.get("seconds_per_step") or {}
-    core = record.get("core") or {}
+    core, value = record.get("core") or {}, value_of(record, metric_of(record))
+    base = (baseline_at(baselines[origin_of(record), network, scaling], record["P"]) or {}).get(record["repeat"])
     batch = (record.get("settings") or {}).get("batch_size") or point.get("batch_size")
     return {
         "network": network, "series": series, "scaling": scaling, "dataset": record.get("dataset"), "net": record["net"],
@@ -104,20 +88,19 @@ def row_of(record, network, series, scaling):
         "others_cores": load.get("others"), "reference_product_s": core.get("reference_seconds"),
         "step_reference_products": core.get("reference_products_per_step"), "took_s": record.get("took"),
         "final_loss": record.get("final_loss"), "test_accuracy_percent": record.get("test_accuracy"),
+        "ratio_to_baseline": value / base if value is not None and base else None, "turns": bool(record.get("turns")),
         **{name: point.get(name) for name in (*OF_TRAIN, *VARIED) if name not in ("dataset", "data_dir", "batch_size")},
-        "seed": record.get("seed", point.get("seed")), "turns": bool(record.get("turns")),
+        "seed": record.get("seed", point.get("seed")),
         **{name: environment.get(name) for name in ("processor", "cores", "mpi", "blas", "host", "commit", "code")},
     }  # fmt: skip
 
 
 def text(records):
     """The table as CSV. Texts that a spreadsheet would take for a formula get an apostrophe in front."""
-    rows, file = table(records), io.StringIO()
-    writer = csv.DictWriter(file, rows[0] if rows else ["network"], lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({name: harmless(value) for name, value in row.items()})
-    return file.getvalue()
+    import pandas  # which takes long to import
+
+    rows = [{name: harmless(value) for name, value in row.items()} for row in table(records)]
+    return pandas.DataFrame(rows or {"network": []}, dtype=object).to_csv(index=False, lineterminator="\n")
 
 
 def harmless(value):

@@ -9,6 +9,7 @@
 | lenet5           | LeCun et al. 1998, all maps of a layer connected          | 61,706      | 28x28x1   |
 | alexnet          | Krizhevsky 2014 (one tower, no groups)                    | 61,100,840  | 224x224x3 |
 | vgg16            | Simonyan and Zisserman 2015, column D                     | 138,357,544 | 224x224x3 |
+| vgg-style:A,B,.. | the same structure, smaller: see `vgg_style`              |             |           |
 | resnet18         | He et al. 2016, projections where the shape changes       | 11,689,512  | 224x224x3 |
 | resnet20         | He et al. 2016, section 4.2, with projections             | 272,474     | 32x32x3   |
 | googlenet        | Szegedy et al. 2015, with BatchNorm, as in torchvision    | 6,624,904   | 224x224x3 |
@@ -17,12 +18,23 @@ Marques names the four networks 50:500, 150:800, 300:1000 and 500:1500. The text
 pooling, twice, and one fully connected layer. It does not say which normalisation; here it is across 5 channels.
 
 As in torchvision, googlenet has kernels of 3x3 where the paper has 5x5; it has no auxiliary classifiers.
+
+`gridgrad help net` says how a network is named; "FILE.py:FUNCTION" is one of the user's own.
 """
 
+import hashlib
+import re
+import sys
+import traceback
+from functools import cache
 from math import prod
+from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 
+from gridgrad.nn.arguments import did_you_mean
+from gridgrad.nn.layer import Layer
 from gridgrad.nn.layers.activations import GELU, Dropout, LeakyReLU, ReLU, Sigmoid, Tanh
 from gridgrad.nn.layers.branches import Concat, Flatten, Residual
 from gridgrad.nn.layers.conv import Conv2d
@@ -82,13 +94,24 @@ def alexnet(shape, outputs):
 
 
 def vgg16(shape, outputs):
+    layers = vgg_stages(shape, ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)))
+    return dense(layers, shape, [4096, 4096], ReLU, outputs, after=lambda: [Dropout(0.5)])
+
+
+def vgg_style(shape, outputs, widths, hidden=(256,)):
+    """For each width two convolutions of 3x3 and a pooling; then hidden layers, and the outputs."""
+    return dense(vgg_stages(shape, [(width, 2) for width in widths]), shape, hidden, ReLU, outputs)
+
+
+def vgg_stages(shape, stages):
+    """For each (width, count) of `stages` so many convolutions of 3x3 with ReLU, and a pooling that halves the image."""
     layers, channels = [], shape[2]
-    for width, count in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
+    for width, count in stages:
         for _ in range(count):
             layers += [Conv2d(channels, width, 3, padding=1), ReLU()]
             channels = width
         layers.append(MaxPool2d(2))
-    return dense(layers, shape, [4096, 4096], ReLU, outputs, after=lambda: [Dropout(0.5)])
+    return layers
 
 
 def resnet18(shape, outputs):
@@ -190,24 +213,26 @@ FLAT = "mlp2", "mlp3"  # those that take features instead of images
 # ----- the network that a text describes
 
 ACTIVATIONS = {"relu": ReLU, "leakyrelu": LeakyReLU, "tanh": Tanh, "sigmoid": Sigmoid, "gelu": GELU}
-MLP = f"mlp:WIDTH,WIDTH,..,ACTIVATION[,dropout=P], such as mlp:512,512,relu; activations: {', '.join(ACTIVATIONS)}"
-PRUNED = "pruned:"
+MLP = "mlp:WIDTH,WIDTH,..,ACTIVATION[,dropout=P]"
+SEE = "see gridgrad help net"
+HELP = f"network: a name such as mnist-cnn, mlp:512,512,relu or FILE.py:FUNCTION; {SEE}"
+PRUNED, VGG = "pruned:", "vgg-style:"
+OWN = re.compile(r"(?P<path>.+\.py):(?P<function>\w+)(?:@(?P<digest>[0-9a-f]{12}))?")
 MOST_WIDTH, MOST_LAYERS, MOST_PIXELS = 1 << 22, 1000, 1 << 28  # of a layer; of a network; of an image, with its channels
-HELP = (
-    f"a network by its name, such as mnist-cnn, or {MLP}; names: {', '.join(ZOO)} (vgg16,dropout=0.2 for another dropout than "
-    "published); or pruned:FILE, which `gridgrad study pruned` has written"
-)
 
 
 def build(spec, shape, outputs, seed=0, dtype=np.float32):
-    """The Sequential that a text like that of `--net` (HELP) describes; its `input_shape` is the one in which it takes samples.
+    """The Sequential that a text like that of `--net` describes; its `input_shape` is the one in which it takes samples.
     shape: of the data set's samples, (height, width, channels) or a number of features; flat for networks of Linear layers.
     ValueError says what is wrong and what is accepted."""
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    if own := OWN.fullmatch(spec):
+        return _own(own, shape, outputs, seed, dtype)
+    spec = identified(spec)
     if spec.startswith(PRUNED):
         return _pruned(spec, shape, outputs, seed, dtype)
     name, _, rest = spec.partition(",")
-    takes_images = name in ZOO and name not in FLAT
+    takes_images = name in ZOO and name not in FLAT or spec.startswith(VGG)
     most = MOST_PIXELS if takes_images else MOST_WIDTH
     if prod(shape) > most or outputs > MOST_WIDTH:
         raise ValueError(f"samples of {prod(shape)} numbers and {outputs} outputs are too large for the net '{name}': at most "
@@ -216,17 +241,17 @@ def build(spec, shape, outputs, seed=0, dtype=np.float32):
         size = "x".join(map(str, shape))
         raise ValueError(f"net '{spec}' takes images, but the samples are of shape {size}: use another data set or net")
     shape = shape if takes_images else (prod(shape),)
-    layers = zoo_layers(spec, name, rest, shape, outputs) if name in ZOO else mlp_layers(spec, *shape, outputs)
+    if spec.startswith(VGG):
+        widths, *hidden = (_widths(words.split(","), spec) for words in spec.removeprefix(VGG).split(":", 1))
+        layers = _on_images(spec, shape, lambda: vgg_style(shape, outputs, widths, *hidden))
+    else:
+        layers = zoo_layers(spec, name, rest, shape, outputs) if name in ZOO else mlp_layers(spec, *shape, outputs)
     return Sequential(layers, seed, dtype, shape)
 
 
 def zoo_layers(spec, name, rest, shape, outputs):
     """The layers of a network of the zoo. rest: of the spec behind the name and a comma, such as dropout=0.2."""
-    size = "x".join(map(str, shape))
-    try:
-        layers = ZOO[name](shape, outputs)
-    except ValueError as error:
-        raise ValueError(f"net '{spec}' on images of {size}: {error}") from None
+    layers = _on_images(spec, shape, lambda: ZOO[name](shape, outputs))
     if "," in spec:
         dropouts = [layer for layer in layers if isinstance(layer, Dropout)]
         if not rest.startswith("dropout=") or not dropouts:
@@ -237,13 +262,17 @@ def zoo_layers(spec, name, rest, shape, outputs):
     return layers
 
 
+def _on_images(spec, shape, make):
+    try:
+        return make()
+    except ValueError as error:
+        raise ValueError(f"net '{spec}' on images of {'x'.join(map(str, shape))}: {error}") from None
+
+
 def mlp_layers(spec, features, outputs):
     """The layers of a spec such as "mlp:64,64,tanh"."""
-    kind, _, body = spec.partition(":")
-    if kind != "mlp" or not body:
-        raise ValueError(f"unknown net '{spec}': use {HELP}")
     widths, activation, p = [], None, None
-    for word in body.split(","):
+    for word in spec.removeprefix("mlp:").split(","):
         if word in ACTIVATIONS and activation is None:
             activation = ACTIVATIONS[word]
         elif word.startswith("dropout=") and activation is not None and p is None:
@@ -251,14 +280,78 @@ def mlp_layers(spec, features, outputs):
         elif activation is None:
             widths.append(_number(int, word, spec))
         else:
-            raise ValueError(f"net '{spec}': '{word}' is out of place: use {MLP}")
+            raise ValueError(f"net '{spec}': '{word}' is out of place: {SEE}")
     if activation is None:
-        raise ValueError(f"net '{spec}' names no activation: use {MLP}")
+        raise ValueError(f"net '{spec}' names no activation: use {MLP} with {', '.join(ACTIVATIONS)}")
+    _check_widths(widths, spec)
+    return perceptron(features, widths, activation, outputs, after=lambda: [Dropout(p)] if p else [])
+
+
+def _widths(words, spec):
+    widths = [_number(int, word, spec) for word in words]
+    _check_widths(widths, spec)
+    return widths
+
+
+def _check_widths(widths, spec):
     if len(widths) > MOST_LAYERS:
-        raise ValueError(f"net 'mlp:..': {len(widths)} layers are too many: at most {MOST_LAYERS}")
+        raise ValueError(f"net '{spec.partition(':')[0]}:..': {len(widths)} layers are too many: at most {MOST_LAYERS}")
     if any(not 1 <= w <= MOST_WIDTH for w in widths):
         raise ValueError(f"net '{spec}': every width must be at least 1 and at most {MOST_WIDTH}")
-    return perceptron(features, widths, activation, outputs, after=lambda: [Dropout(p)] if p else [])
+
+
+# ----- the network of a user's own file
+
+
+def identified(spec):
+    """A spec as it is recorded: behind FILE.py:FUNCTION stands a digest of the file, so that it names one network for ever.
+    ValueError for an unknown name, OSError if there is no such file."""
+    if own := OWN.fullmatch(spec):
+        return spec if own["digest"] else f"{spec}@{_digest(own['path'])}"
+    if spec.partition(",")[0] not in ZOO and not spec.startswith((PRUNED, VGG, "mlp:")):
+        meant = f" (did you mean {spec}:FUNCTION?)" if spec.endswith(".py") else did_you_mean(spec, (*ZOO, MLP))
+        raise ValueError(f"unknown net '{spec}'{meant}: {SEE}")
+    return spec
+
+
+def _digest(path):
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:12]
+
+
+@cache
+def _module(path, digest):
+    """The module that a file is, run once in a process. digest: of its content."""
+    module = ModuleType(f"gridgrad_net_{digest}")
+    module.__file__ = path
+    sys.modules[module.__name__] = module  # where dataclasses and pickle look for its classes
+    if (folder := str(Path(path).resolve().parent)) not in sys.path:
+        sys.path.append(folder)  # for what it imports from beside it
+    exec(compile(Path(path).read_bytes(), path, "exec"), module.__dict__)
+    return module
+
+
+def _own(own, shape, outputs, seed, dtype):
+    """The Sequential of the layers that the function of a match of OWN returns; ValueError says where it fails."""
+    path, function = own["path"], own["function"]
+    try:
+        digest = _digest(path)
+        if own["digest"] not in (None, digest):
+            raise ValueError(f"{path} has changed: its digest is {digest}, not {own['digest']}")
+        names = vars(_module(path, digest))
+        if not callable(names.get(function)):
+            raise ValueError(f"{path} has no function {function}{did_you_mean(function, names)}")
+        layers = names[function](shape, outputs)
+        if not isinstance(layers, list | tuple) or not all(isinstance(layer, Layer) for layer in layers):
+            raise ValueError(f"{function} must return a list of layers, not {type(layers).__name__}")
+        net = Sequential(layers, seed, dtype, shape)
+        if (given := net.output_shape(shape)) != (outputs,):
+            raise ValueError(f"its outputs are of shape {given}, but {(outputs,)} are wanted")
+        return net
+    except (Exception, SystemExit) as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+        lines += [error.lineno] if isinstance(error, SyntaxError) else []
+        where = f"{path}, line {lines[-1]}: {type(error).__name__}: " if lines else ""
+        raise ValueError(f"net '{path}:{function}': {where}{error}") from None
 
 
 def _pruned(spec, shape, outputs, seed, dtype):
@@ -294,4 +387,5 @@ def _number(kind, word, spec):
             raise ValueError
         return kind(word)
     except ValueError:
-        raise ValueError(f"net '{spec}': '{word}' is neither a number nor an activation: use {MLP}") from None
+        meant = did_you_mean(word, ACTIVATIONS)
+        raise ValueError(f"net '{spec}': '{word}' is neither a number nor an activation{meant}: {SEE}") from None

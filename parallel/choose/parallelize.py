@@ -59,21 +59,14 @@ def parallelize(
         A serial network. If it was never used, it costs no memory; if it was used, its weights are copied. A network for
         images must have an `input_shape`.
     grid : ProcessGrid, str or dict
-        Sizes of the axes, such as batch=2,model=2, or auto; their product is the number of ranks. auto: the planner chooses
-        the grid, and the plan, for this machine. In Python also a ProcessGrid, or a dict such as {"batch": 2, "model": 2}.
+        Sizes of the axes, such as batch=2,model=2 or in Python {"batch": 2, "model": 2}, or auto, the planner's choice; see
+        `gridgrad help grid`.
     plan : str or sequence of str, optional
-        Placement of the weights along the axis model: fewest-bytes, laugier, marques, hypergraph, or out, in, replicate,
-        redundant, height or width: one word for all layers with weights, or one for each layer, comma-separated, or by kind,
-        such as conv=height,linear=fewest-bytes; an autoencoder takes hidden or replicate; or hypergraph:fine, or a file of
-        owners FILE.h5 that `gridgrad partition` wrote; or auto: the planner chooses it (default: fewest-bytes, or auto if the
-        grid is auto).
+        Placement of the weights along the axis model, such as out, conv=height,linear=fewest-bytes or auto; see `gridgrad help
+        plan` (default: fewest-bytes, or auto if the grid is auto).
     reduction : str
-        How gradients are summed: plain (blocking collectives after backward), overlap:KIB (in buckets of that many KiB, while
-        backward computes; without a number, a size is measured), shared (in memory that the ranks of a node share, with an
-        all-reduce between nodes; on CPUs only, and in no pipeline), powersgd:R (after backward, matrices as products of two
-        matrices of R columns, with error feedback: far fewer bytes, and other results; see docs/training.md), or auto: the
-        fastest of the first three on this machine, which is measured once and stored, or plain if a rank uses a GPU and in a
-        pipeline.
+        How gradients are summed: plain, overlap, overlap:KIB, shared, powersgd:R, or auto, the fastest here; see `gridgrad help
+        reduction`.
     update : str, optional
         Whether each rank updates all its parameters, whole, or only its shard of them, sharded, as in ZeRO-1 (default: sharded
         if the reduction is shared, else whole).
@@ -97,12 +90,7 @@ def parallelize(
     machine : Machine, optional
         What the planner predicts for (default: the machine of this job, which is probed once if nobody has calibrated it).
     pipeline : str, optional
-        Schedule of a grid with stages (default: 1f1b): sequential: one micro-batch after the other; gpipe: all forwards, then
-        all backwards; 1f1b: one forward, one backward in turn; interleaved:V: 1f1b with V chunks of layers on each rank; zb-h1,
-        zbv: gradients of parameters apart, with less waiting, zbv with two chunks on each rank; async:K: at most K minibatches
-        at a time on each rank, an update after each, with the parameters of the forward kept for the backward, or,
-        async:K:nostash, the newest ones instead, and, async:K:bound=B, at most B updates between the two; FILE.csv: a schedule
-        in PyTorch's format.
+        Schedule of a grid with stages, such as gpipe, interleaved:2 or FILE.csv; see `gridgrad help pipeline` (default: 1f1b).
     micro_batches : int, optional
         Split each minibatch into so many micro-batches, whose gradients are added up; without a pipeline they pass through the
         network one after another, in the memory of one of them (default: 1, or for each stage of a pipeline 4).
@@ -187,7 +175,7 @@ def planned(net, asked, comm, batch_size, machine, alternatives):
     if len(ranks_on_cpus(comm)) < comm.size:
         raise ValueError("the planner can not predict GPUs: name the grid and the plan")
     if asked.grid:
-        check_places(written(asked.grid), asked.grid, comm.size)
+        check_places(written(asked.grid), asked.grid, comm.size, started=True)
         splits(checked_sizes(asked.grid), asked.shares)
     elif asked.shares:
         raise ValueError("shares need a grid that is named, such as batch=2,model=2: name it")

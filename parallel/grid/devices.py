@@ -31,9 +31,7 @@ def use_device(comm: MPI.Intracomm, device: str = "cpu", tf32: bool = False) -> 
     comm : communicator
         An MPI communicator.
     device : str
-        Where each rank keeps its arrays: cpu, gpu, auto (GPUs if every rank sees one, else CPUs), hybrid (as many ranks of a
-        machine as it has GPUs use one each, the others CPUs), or a list by rank, such as gpu,cpu, which is repeated until every
-        rank has a device. The ranks of one machine that use GPUs take them in turn.
+        Where each rank keeps its arrays: cpu, gpu, auto, hybrid, or a list by rank; see `gridgrad help device`.
     tf32 : bool
         Let a GPU round the factors of float32 products to 10 bits, those of TensorFloat-32.
 

@@ -19,7 +19,7 @@ from mpi4py import MPI
 from gridgrad.nn.arguments import whole_number
 from gridgrad.parallel.grid.devices import agree_on_kernels, ranks_on_cpus
 from gridgrad.parallel.grid.group import Group, Tally
-from gridgrad.parallel.job.run import end_job_when_uncaught
+from gridgrad.parallel.job.run import end_job_when_uncaught, start_line
 
 STAGE = "stage"  # the axis along which whole layers are divided, for a pipeline
 BATCH, HEIGHT = "batch", "height"  # axes with one possible plan: samples, and rows of images, are divided
@@ -79,11 +79,12 @@ def checked_sizes(sizes):
     return {axis: whole_number(sizes.get(axis, 1), f"grid: the size of {axis}") for axis in AXES}
 
 
-def check_places(grid, sizes, ranks):
-    """Raise ValueError if a grid with `sizes` {axis: number of ranks} is not a grid of `ranks` ranks in all."""
-    if prod(sizes.values()) != ranks:
-        advice = "start as many ranks as the grid has places, or change the grid"
-        raise ValueError(f"the grid {grid} has {prod(sizes.values())} places but the number of ranks is {ranks}: {advice}")
+def check_places(grid, sizes, ranks, started=False):
+    """Raise ValueError if a grid with `sizes` {axis: number of ranks} is not a grid of `ranks` ranks in all, or of those that
+    this job was `started` on."""
+    if (wanted := prod(sizes.values())) != ranks:
+        advice = f"change one of them{f', such as by {start_line(wanted)}' if started else ''}"
+        raise ValueError(f"the grid {grid} has {wanted} places but the number of ranks is {ranks}: {advice}")
 
 
 def places(sizes):
@@ -228,7 +229,7 @@ class ProcessGrid:
     def __init__(self, comm: MPI.Intracomm, **sizes: int) -> None:
         end_job_when_uncaught()
         self.sizes = checked_sizes(sizes)
-        check_places(self, self.sizes, comm.size)
+        check_places(self, self.sizes, comm.size, started=True)
         cpus = ranks_on_cpus(comm)
         self.on_cpus = len(cpus) == comm.size
         agree_on_kernels(comm, cpus[0] if cpus else 0)

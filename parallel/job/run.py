@@ -3,6 +3,7 @@ which is bad input, it prints the message once and ends every rank with status 2
 prints that rank's traceback and ends the whole job."""
 
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -55,6 +56,18 @@ def launched_rank(environ=os.environ):
         return 0
     names = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
     return next((int(environ[name]) for name in names if environ.get(name, "").isdecimal()), 0)
+
+
+def start_line(ranks):
+    """The line that starts this program on so many ranks: as it was typed, with mpiexec in front."""
+    python, *words = sys.orig_argv
+    if words[:2] == ["-m", "gridgrad"]:
+        words = words[1:]
+    elif words and os.path.basename(words[0]) == "gridgrad":
+        words = ["gridgrad", *words[1:]]
+    else:
+        words = [".."] if "-c" in words else [os.path.basename(python), *words]
+    return shlex.join(["mpiexec", "-n", str(ranks), *words])
 
 
 def check_launcher(environ=os.environ, vendor=None):

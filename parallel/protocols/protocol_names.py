@@ -73,7 +73,6 @@ class ProtocolForm:
 
 PERIOD = {"period": at_least(1)}
 OWNERS = {name: {"owners": owners} for name, owners in OWNERSHIPS.items()}
-SERVERS = ". Parameters are served by the first worker with :single, by all with :round-robin or :greedy (default)"
 POSITIVE, FRACTION = at_least(0, float), at_least(0, float, below=1)
 FORMS: dict[str, ProtocolForm] = {
     "local": ProtocolForm(LocalSGD, "local:K, local SGD with a mean of all workers every K steps", PERIOD),
@@ -120,9 +119,6 @@ FORMS: dict[str, ProtocolForm] = {
         "PUSH steps", {"fetch": at_least(1), "push": at_least(1)}, OWNERS,
     ),
 }  # fmt: skip
-ALL_TOGETHER = f"{SYNC} (default), all ranks are one worker and sum their gradients in every step"
-HELP = "when gradients or parameters travel between workers, which are the coordinates along the axis batch: "
-HELP += "; ".join([ALL_TOGETHER, *(form.help for form in FORMS.values())]) + SERVERS
 
 
 def parse(text: str) -> Callable[..., Protocol]:
@@ -149,7 +145,7 @@ def parse(text: str) -> Callable[..., Protocol]:
     words = text.split(":")
     name = next((name for name in (":".join(words[:2]), words[0]) if name in FORMS), None)
     if name is None:
-        raise ValueError(f"there is no protocol '{text}': use {', '.join((SYNC, *FORMS))}; see --help")
+        raise ValueError(f"there is no protocol '{text}': use {', '.join((SYNC, *FORMS))}; see gridgrad help protocol")
     form, words = FORMS[name], words[name.count(":") + 1 :]
     if len(words) < len(form.values):
         raise ValueError(f"protocol {text}: write {form.help}")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gridgrad.experiments.scaling import hatchet, tidy
+from gridgrad.experiments.scaling import export, tidy
 from gridgrad.experiments.scaling.records import lines as lines_of
 from tests.docs.pages import ROOT
 from tests.experiments.scaling import made_up_studies as made_up
@@ -99,7 +99,7 @@ def test_the_extra_has_no_package_that_excludes_the_numpy_of_the_project():
     """Extra-P wants NumPy 1: where it is in the extra, nothing can install both."""
     extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["tools"]
     names = {re.match(r"[\w-]+", word).group() for word in extra}
-    assert names == {"llnl-hatchet", "llnl-thicket", "pandas", "pyarrow", "reframe-hpc"}
+    assert names == {"llnl-hatchet", "llnl-thicket", "pyarrow", "reframe-hpc"}
 
 
 def records():
@@ -117,7 +117,7 @@ def missing(*names):
 @missing(("thicket", "llnl-thicket"))
 def test_a_thicket_of_all_runs(tmp_path):
     trees = tmp_path / "trees.json"
-    trees.write_text(json.dumps(hatchet.profiles(records())))
+    trees.write_text(json.dumps(export.trees(records())))
     printed = run([sys.executable, TOOLS / "thickets.py", trees], tmp_path)
     lines = [re.split(r"\s{2,}", line) for line in printed.stdout.splitlines()]
     times = {name: [*map(float, values)] for name, *values in lines if len(values) == 2 and "=" not in values[0] and values[0]}

@@ -3,26 +3,20 @@
 A line is STATUS | WORDS | TEXT: what follows `gridgrad`, with which status it ends, and what it says of it. With status 2 TEXT
 stands in the one line of the error, else in all that is printed. `2x ` in front of the words: on so many ranks. They are typed
 in a folder with a few made-up files, one after another.
-
-`python -m tests.experiments.command_lines FILE.md` writes down what each answered.
 """
 
-import os
 import shlex
-import sys
-import tempfile
-from pathlib import Path
 
 from gridgrad.experiments.launching.start_ranks import Finished, mpiexec
 from tests.experiments.programs import program
 
-ROOT = Path(__file__).resolve().parents[2]
 FILES = {
     "mine.csv": "a,b,price\n" + "".join(f"{i},{i * i % 7},{3 * i + 1}.5\n" for i in range(200)),
     "ragged.csv": "a,b\n1,2\n3\n",
     "text.txt": "to be or not to be\n",
     "mine.toml": 'speed = "fast"\n',
     "mine.py": "print('hello')\n",
+    "net.py": "from gridgrad.nn import Linear\ndef make(shape, outputs):\n    return [Linear(*shape, outputs)]\n",
 }
 
 LINES = """
@@ -35,16 +29,20 @@ LINES = """
 0 | study --help | usage: gridgrad study NAME
 2 | trian | there is no program trian (did you mean train?)
 2 | Train | there is no program Train
-2 | help | there is no program help
+0 | help | protocol
+0 | help net | vgg16
+0 | help train | --grid
+2 | help nets | there is no help on nets (did you mean net?)
+0 | completion | bash|zsh
+2 | completion fish | use bash or zsh
 2 | version | there is no program version
 2 | --verbose | there is no program --verbose
 2 | run train | there is no program run
 2 | hosts run --hosts 4 | is now `gridgrad launch --hosts 4`
-2 | crossover_figure results/crossover.json | is now `gridgrad plot crossover`
-2 | predictions_table a.json | is now `gridgrad plot predictions`
+2 | crossover_figure results/crossover.json | is now `gridgrad plot lines`
+2 | predictions_table a.json | is now `gridgrad plot lines`
 2 | pruned | is now `gridgrad study pruned`
-2 | trace_cost | is now `gridgrad study trace-cost`
-2 | checkpoint_cost --net vgg16 | is now `gridgrad study checkpoint-cost`
+2 | trace_cost | the study trace-cost is gone
 2 | study prune | there is no study prune (did you mean pruned?)
 2 | study train | there is no study train
 2 | study ../train | there is no study ../train
@@ -110,6 +108,9 @@ LINES = """
 2 | train --batch_size 10 | unrecognized arguments: --batch_size
 2 | train -n 4 | unrecognized arguments: -n 4
 2 | train mnist | unrecognized arguments: mnist
+2 | train --batchsize 4 | did you mean --batch-size?
+2 | train --optimizer adma | did you mean adam?
+2 | plot speedup --widht 4 s.jsonl | did you mean --width?
 2 | train --steps | expected one argument
 2 | train --steps 0 | whole number of at least 1, not '0'
 2 | train --steps -1 | whole number of at least 1, not '-1'
@@ -132,6 +133,12 @@ LINES = """
 2 | train --seed -1 | at least 0
 2 | train --net resnet50 | resnet50
 2 | train --net mlp | mlp
+2 | train --net resnet18s --dataset mnist | did you mean resnet18?
+0 | train --net net.py:make --steps 2 | net.py:make@
+2 | train --net net.py | did you mean net.py:FUNCTION?
+2 | train --net net.py:made | has no function made (did you mean make?)
+2 | train --net nothing.py:make | No such file
+2 | summary --net net.py:make --shape 8,8,3 --outputs 2 | net.py, line 3: TypeError
 2 | train --net mlp: | mlp
 2 | train --net mlp:64,64 | 64
 2 | train --net mlp:64,swish | neither a number nor an activation
@@ -155,7 +162,7 @@ LINES = """
 2 | train --batch-size 0 | at least 1
 2 | train --batch-size 5000 | --batch-size 5000 is larger than the data: 1202
 2 | train --micro-batches 129 | are more than the 128 samples
-2 | train --grid batch=2 | 2 places but the number of ranks is 1
+2 | train --grid batch=2 | 2 places but the number of ranks is 1: change one of them, such as by mpiexec -n 2
 2 | train --grid batch:2 | is not AXIS=SIZE
 2 | train --grid batch=two | batch
 2 | train --grid data=2 | is not AXIS=SIZE
@@ -222,7 +229,7 @@ LINES = """
 0 | sweep --nets mlp:4,relu --predict 1,2,4 --shape 4 --outputs 1 --out pre.jsonl | gridgrad plot speedup pre.jsonl
 0 | plot speedup s.jsonl --out s.png | s.png
 0 | plot speedup pre.jsonl | pre-speedup.png
-0 | plot --help | crossover
+0 | plot --help | timeline
 0 | plot speedup --help | --width
 2 | plot | KIND
 2 | plot s.jsonl | invalid choice
@@ -231,8 +238,12 @@ LINES = """
 2 | plot speedup text.txt | text.txt, line 1, is no report of a sweep (it is not JSON
 0 | plot breakdown s.jsonl | s-breakdown.png
 2 | plot breakdown s.jsonl --layers | --profile
-2 | plot crossover s.jsonl | is no report of crossover
-2 | plot predictions s.jsonl | is no report
+0 | plot lines s.jsonl --x ranks --y step_s --series series --out l.svg | l.svg
+2 | plot lines s.jsonl --x ranks --y stp_s | there is no column stp_s
+2 | plot crossover c.json | crossover is gone
+2 | plot timeline s.jsonl | is no timeline
+2 | plot roofline s.jsonl | s.jsonl
+2 | study overlap | gone
 2 | plot speedup s.jsonl --out figure.xyz | xyz
 0 | sweep --grids stage=2 --nets mlp:4,relu --steps 7 --repeats 1 --out st.jsonl | stage=2
 2 | sweep --grids rows=2 | grid 'rows=2'
@@ -292,7 +303,7 @@ LINES = """
 0 | slurm --nodes 2 --ranks-per-node 4 -- train --grid batch=8 | --nodes=2
 0 | slurm --system pbs -- train | #PBS
 0 | slurm --dry-run -- train | hours
-2 | slurm | PROGRAM
+2 | slurm | name the program that is run
 2 | slurm -- trian | there is no program trian
 2 | slurm -- train --nosuchoption | unrecognized arguments: --nosuchoption
 2 | slurm --ranks-per-node 4 -- train --grid batch=3 | 3 places but the number of ranks is 4
@@ -302,12 +313,12 @@ LINES = """
 2 | slurm --time soon -- train | soon
 2 | slurm --system lsf -- train | invalid choice
 2 | slurm --nodes 0 -- train | at least 1
-2 | slurm train --dataset airfoil | put -- in front of the program
+0 | slurm train --dataset airfoil | #SBATCH
+0 | slurm --nodes 2 mine.py --epochs 3 | mpi4py mine.py
 2 | slurm --restarts 3 -- train | --restarts goes with --kind requeue
 2 | slurm --ranks-per-node 4 -- train --grid batch=4 --reduction foo | there is no reduction 'foo'
 2 | slurm --ranks-per-node 4 -- train --grid batch=4 --plan out,in | 2 choices but the net has 3 layers
 2 | slurm --ranks-per-node 4 -- train --grid height=4 | the axis height splits images
-2 | slurm --ranks-per-node 4 -- study scatter --grid batch=3 | 3 places but the number of ranks is 4
 2 | supervise | name the training behind --
 2 | supervise --ranks 1 -- train --steps 1 | --checkpoint
 2 | supervise -- check | only train has checkpoints
@@ -332,14 +343,11 @@ LINES = """
 0 | reproduce --help | laugier2018
 2 | reproduce nobody1999 | nobody1999
 2 | reproduce hegde2016 --ranks 1,2 | have no number of ranks
-2 | reproduce hegde2016 --short | --short, --long and --minutes go with all
+2 | reproduce hegde2016 --long | --long is gone: --full measures everything
 2 | reproduce laugier2018 --out mine.csv | mine.csv
-0 | study crossover --help | Which grid
-0 | study trace-cost --net mlp:8,relu --shape 4 --rounds 2 | ms a step
-0 | study trace_cost --net mlp:8,relu --shape 4 --rounds 2 | ms a step
-2 | study trace-cost --rounds 0 | at least 1
-2 | study machine-load --loops 1,none | whole number
-2 | study crossover --batch-sizes none | whole number
+2 | study machine_load --loops 1 | the study machine-load is gone: docs/prediction.md has what it found
+2 | study laugier2018-predicted | use gridgrad reproduce laugier2018
+2 | study crossover --help | the study crossover is gone: use gridgrad sweep crossover.toml
 2 | study pruned --dataset nothing | nothing
 """
 
@@ -368,27 +376,3 @@ def typed(ranks, words):
         return mpiexec(ranks, ["-m", "gridgrad", *words], 120)
     ended = program("gridgrad", *words)
     return Finished(ended.returncode, ended.stdout, ended.stderr)
-
-
-def answers():
-    """The lines of a table in Markdown of what each says last, or with which error it ends."""
-    yield "| command | status | what it said last |"
-    yield "|---|---|---|"
-    for ranks, _, words, _ in cases():
-        finished = typed(ranks, words)
-        lines = (finished.stderr if finished.status else finished.stdout).strip().splitlines() or ["nothing, as it was asked"]
-        launcher = "" if ranks == 1 else f"mpiexec -n {ranks} "
-        command = f"{launcher}gridgrad {words}".strip()
-        last = lines[-1].strip().replace("|", "\\|").replace(str(ROOT), "SOURCES")
-        yield f"| `{command}` | {finished.status} | {last} |"
-
-
-if __name__ == "__main__":
-    out = Path(sys.argv[1]).absolute()
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder_at(Path(folder)))
-        os.environ["GRIDGRAD_DATA"], os.environ["GRIDGRAD_KERNELS"] = f"{folder}/data", "plain"
-        text = "\n".join(answers()).replace(folder, "FOLDER")
-    out.write_text(
-        f"# What command lines answer\n\nWritten by `python -m tests.experiments.command_lines {sys.argv[1]}`.\n\n{text}\n"
-    )

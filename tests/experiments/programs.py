@@ -17,7 +17,7 @@ from gridgrad.experiments.common import command
 from gridgrad.experiments.launching.start_ranks import Finished, mpiexec
 
 SHARED = [f"gridgrad.experiments.{name}" for name in ("common.report", "common.train_setup", "common.pipeline_lines")]
-SHARED += ["gridgrad.experiments.plots.figures", "scipy.optimize"]
+SHARED += ["gridgrad.experiments.plots.style", "scipy.optimize"]
 TIME_LIMIT = 300  # seconds
 
 processes = multiprocessing.get_context("forkserver")

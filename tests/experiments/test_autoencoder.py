@@ -6,8 +6,8 @@ from math import prod
 import numpy as np
 import pytest
 
-from gridgrad.experiments.studies.autoencoder import largest_width
-from gridgrad.experiments.studies.autoencoder.largest_width import STEP, fits
+from gridgrad.experiments.studies import autoencoder
+from gridgrad.experiments.studies.autoencoder import STEP, fits
 from gridgrad.parallel.grid.process_grid import parse_grid
 from gridgrad.parallel.job.run import UserError
 from tests.datasets.made_up_mnist import blocks, write_mnist
@@ -125,8 +125,8 @@ def test_the_largest_width_that_fits_is_found(limit, monkeypatch):
         tried.append(width)
         return width <= limit * STEP + 7
 
-    monkeypatch.setattr(largest_width, "fits", told)
-    assert largest_width.largest_width(1, SETTINGS, lambda line: None) == limit * STEP
+    monkeypatch.setattr(autoencoder, "fits", told)
+    assert autoencoder.largest_width(1, SETTINGS, lambda line: None) == limit * STEP
     assert len(tried) == len(set(tried)) <= 15
 
 
@@ -142,7 +142,7 @@ MAPPING = "ImportError('libopenblas.so: failed to map segment from shared object
 
 @pytest.mark.parametrize("code", ["raise MemoryError", f"raise {MAPPING}", "import os; os.kill(os.getpid(), 9)"])
 def test_a_process_that_gets_no_memory_does_not_fit(code, monkeypatch):
-    monkeypatch.setattr(largest_width, "PROCESS", ("-c", code))
+    monkeypatch.setattr(autoencoder, "PROCESS", ("-c", code))
     assert not fits(50, 2**30, SETTINGS)
 
 
@@ -156,8 +156,8 @@ def test_a_process_that_gets_no_memory_does_not_fit(code, monkeypatch):
     ],
 )
 def test_other_failures_are_shown(code, message, monkeypatch):
-    monkeypatch.setattr(largest_width, "PROCESS", ("-c", code))
-    monkeypatch.setattr(largest_width, "TIMEOUT", 1 if "did not end" in message else 300)
+    monkeypatch.setattr(autoencoder, "PROCESS", ("-c", code))
+    monkeypatch.setattr(autoencoder, "TIMEOUT", 1 if "did not end" in message else 300)
     with pytest.raises(UserError, match=message):
         fits(50, 2**30, SETTINGS)
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from gridgrad.experiments import bench
-from gridgrad.experiments.benchmarks import bench_conv, bench_pydtnn, bench_ranks, bench_serial, cases, rounds
-from gridgrad.experiments.benchmarks.bench_table import median_of, row, table
-from gridgrad.experiments.benchmarks.cases import StepCase
+from gridgrad.experiments.benchmarks import cases, rounds, serial
+from gridgrad.experiments.benchmarks.cases import PYDTNN, SHAPES, TWO_RANKS, Shape, StepCase
+from gridgrad.experiments.benchmarks.report import median_of, row, table
 from gridgrad.experiments.benchmarks.rounds import OutOfTime, in_minutes, ratios
 from gridgrad.experiments.common.tables import terminal
 from gridgrad.nn.zoo import network_names
@@ -24,7 +24,7 @@ NEEDS_TORCH = pytest.mark.skipif(
 )
 SMALL = StepCase("small", "lenet5", (28, 28, 1), 10, 4)
 CALM = {"left_out": 0, "busy": None}
-SMALL_CONV = bench_conv.Shape(2, 3, 3, 8, 2, 2, 1)
+SMALL_CONV = Shape(2, 3, 3, 8, 2, 2, 1)
 
 
 def program(name, *arguments, folder="gridgrad.experiments.benchmarks"):
@@ -35,27 +35,25 @@ def program(name, *arguments, folder="gridgrad.experiments.benchmarks"):
 
 @NEEDS_TORCH
 @pytest.mark.parametrize(
-    ("name", "options", "only"),
+    ("what", "only"),
     [
-        ("bench_serial", [], "16-32-32-2 tanh, batch 100"),
-        pytest.param("bench_serial", ["--best"], "mnist-cnn, batch 64, inference", marks=pytest.mark.long),
-        ("bench_conv", [], "1-32 5x5 on 28x28, batch 64"),
-        pytest.param("bench_conv", [], "32-64 5x5 on 8x8, batch 64", marks=pytest.mark.long),
+        ("steps", "16-32-32-2 tanh, batch 100"),
+        pytest.param("best", "mnist-cnn, batch 64, inference", marks=pytest.mark.long),
+        ("convolutions", "1-32 5x5 on 28x28, batch 64"),
     ],
 )
-def test_a_program_prints_ratios_of_both_clocks(name, options, only):
-    finished = program(name, "--rounds", 1, "--only", only, *options)
+def test_a_program_prints_ratios_of_both_clocks(what, only):
+    finished = program("serial", what, "--rounds", 1, "--only", only)
     assert finished.returncode == 0, finished.stderr
     [(case, found)] = json.loads(finished.stdout).items()
     assert case == only and found.keys() == {"cpu", "wall", "left_out", "busy"}
     assert all(1 <= len(found[clock]) <= rounds.AGAIN and min(found[clock]) > 0 for clock in ("cpu", "wall"))
 
 
-@pytest.mark.parametrize("name", ["bench_serial", "bench_conv"])
-def test_what_has_no_such_name_is_refused(name):
-    finished = program(name, "--only", "vgg99")
+def test_what_has_no_such_name_is_refused():
+    finished = program("serial", "convolutions", "--only", "vgg99")
     assert finished.returncode == 2 and finished.stderr.count("\n") == 1
-    assert finished.stderr.startswith(f"{name}: error: --only: no comparison has 'vgg99' in its name")
+    assert finished.stderr.startswith("serial: error: --only: no comparison has 'vgg99' in its name")
 
 
 @NEEDS_TORCH
@@ -71,24 +69,24 @@ def test_other_networks_are_refused_in_one_line(monkeypatch):
 
     monkeypatch.setattr(torch_peer, "network", another)
     with pytest.raises(UserError, match="small: ours and PyTorch's differ by .*: they are not the same network") as refusal:
-        bench_serial.serial_steps(SMALL)
+        serial.serial_steps(SMALL)
     assert "\n" not in str(refusal.value)
     with pytest.raises(UserError, match="the output is not PyTorch's: they differ by") as refusal:
-        bench_conv.conv_steps(SMALL_CONV)
+        serial.conv_steps(SMALL_CONV)
     assert "\n" not in str(refusal.value)
 
 
 @NEEDS_TORCH
 @pytest.mark.parametrize("work", ["sgd", "adam"])
 def test_both_layouts_do_what_we_do(work):
-    ours, *theirs = bench_serial.serial_steps(replace(SMALL, work=work), best=True)
+    ours, *theirs = serial.serial_steps(replace(SMALL, work=work), best=True)
     assert [step() for step in theirs] == pytest.approx([ours()] * 2, rel=1e-4)
 
 
 @NEEDS_TORCH
 @pytest.mark.parametrize("net", ["resnet20", "cifar-cnn,dropout=0.9"])
 def test_inference_is_in_evaluation_mode(net):
-    ours, *theirs = bench_serial.serial_steps(StepCase("small", net, (32, 32, 3), 10, 2, work="inference"), best=True)
+    ours, *theirs = serial.serial_steps(StepCase("small", net, (32, 32, 3), 10, 2, work="inference"), best=True)
     assert ours().shape == (2, 10)
     for step in theirs:
         assert step() == pytest.approx(ours(), rel=1e-4, abs=1e-5)
@@ -96,9 +94,9 @@ def test_inference_is_in_evaluation_mode(net):
 
 @NEEDS_TORCH
 def test_both_layouts_of_a_convolution_do_what_we_do():
-    ours, *theirs = bench_conv.conv_steps(bench_conv.Shape(8, 3, 3, 8, 2))
+    ours, *theirs = serial.conv_steps(Shape(8, 3, 3, 8, 2))
     assert [len(step()) for step in (ours, *theirs)] == [4, 4, 4]  # with the gradient of the input
-    assert len(bench_conv.conv_steps(SMALL_CONV)[0]()) == 3
+    assert len(serial.conv_steps(SMALL_CONV)[0]()) == 3
 
 
 @NEEDS_TORCH
@@ -108,10 +106,10 @@ def test_the_check_is_made_without_dropout():
     net = network_names.build("mlp:8,relu,dropout=0.25", 4, 2)
     model = torch_peer.network(net)
     dropouts = [net.layers[2], model[2]]
-    with bench_serial.without_dropout(net, [model]):
+    with serial.without_dropout(net, [model]):
         assert [layer.p for layer in dropouts] == [0, 0]
     assert [layer.p for layer in dropouts] == [0.25, 0.25]
-    bench_serial.serial_steps(StepCase("small", "mlp:8,relu,dropout=0.5", 4, 2, 5, "mse"))
+    serial.serial_steps(StepCase("small", "mlp:8,relu,dropout=0.5", 4, 2, 5, "mse"))
 
 
 @pytest.fixture
@@ -126,8 +124,9 @@ def clocks(monkeypatch):
 def loads(monkeypatch):
     """A list of made-up loads of the machine, one for each round; it is quiet in those that follow."""
     made_up = []
-    monkeypatch.setattr(rounds.watched, "__defaults__", (lambda seen: made_up.pop(0) if made_up else QUIET,))
-    monkeypatch.setattr(rounds.quiet_rounds, "__defaults__", rounds.watched.__defaults__)
+    load_of = lambda seen: made_up.pop(0) if made_up else QUIET  # noqa: E731
+    end, _, calm = rounds.quiet_rounds.__defaults__
+    monkeypatch.setattr(rounds.quiet_rounds, "__defaults__", (end, load_of, calm))
     return made_up
 
 
@@ -157,39 +156,52 @@ def test_a_side_runs_for_about_the_seconds_of_a_round(clocks, loads):
 
 @NEEDS_TORCH
 @pytest.mark.long
-def test_two_ranks_train_on_images():
-    ratios, *_ = bench_ranks.two_rank_ratios(SMALL, rounds=1, steps=2, end=in_minutes(5))
-    assert all(len(values) == 1 and values[0] > 0 for values in ratios.values())
+def test_two_ranks_are_compared():
+    found = bench.two_rank_ratios(TWO_RANKS[0], rounds=1, steps=2, end=in_minutes(5))
+    assert found.pop("about")["dropped"] <= 2
+    assert len(found) == 3 and all(len(values) == 1 and values[0] > 0 for values in found.values())
+
+
+OF_TWO = {"1 rank": [2.0] * 2, "2 ranks with nothing to say": [0.5] * 2, "PyTorch DDP gloo on 2": [0.25] * 2}
+
+
+def two_rank_ratios(monkeypatch, jobs, rounds, minutes=5):
+    """({side: ratios}, marks) where each job takes the next (seconds, core seconds); the time is over at the end of them."""
+    jobs = iter(jobs)
+
+    def job(*_):
+        if answer := next(jobs, None):
+            return [0.0, *answer]
+        raise OutOfTime("not ended")
+
+    monkeypatch.setattr(bench, "job", job)
+    found = bench.two_rank_ratios(SMALL, rounds=rounds, steps=2, end=in_minutes(minutes))
+    return found, found.pop("about")
 
 
 def test_rounds_in_which_a_rank_shared_its_core_are_dropped(monkeypatch, loads):
-    paces = iter([50.0] * 4 + [100.0] * 4 + [60.0, 60.0, 100.0, 100.0] * 3 + [95.0] * 4)
-    seconds = iter([1.0, 2.0, 4.0, 8.0] * 6)  # of 1 rank, 2 ranks, apart, DDP
-    monkeypatch.setattr(bench_ranks, "job", lambda *_: {"seconds": next(seconds), "pace": next(paces)})
-    ratios, marks, dropped = bench_ranks.two_rank_ratios(SMALL, rounds=2, steps=2, end=in_minutes(5))
-    assert dropped == 4 and marks == CALM and ratios == {"1 rank": [2.0] * 2, "apart": [0.5] * 2, "DDP": [0.25] * 2}
+    cores = [2.0] * 4 + [1.0] * 4 + [1.7, 1.7, 1.0, 1.0] * 3 + [1.05] * 4
+    found, about = two_rank_ratios(monkeypatch, zip([2.0, 1.0, 4.0, 8.0] * 6, cores, strict=True), 2)
+    assert about == CALM | {"dropped": 4} and found == OF_TWO
 
 
 def test_two_ranks_do_not_wait_for_calm_beyond_their_time(monkeypatch, loads):
-    paces = itertools.cycle([100.0, 50.0])  # in each round a rank shares its core
-    monkeypatch.setattr(bench_ranks, "job", lambda *_: {"seconds": 1.0, "pace": next(paces)})
-    ratios, marks, dropped = bench_ranks.two_rank_ratios(SMALL, rounds=5, steps=2, end=in_minutes(0))
-    assert dropped == 0 and marks == CALM and all(values == [1.0] for values in ratios.values())
+    found, about = two_rank_ratios(monkeypatch, itertools.cycle([(1.0, 1.0), (1.0, 2.0)]), 5, minutes=0)
+    assert about == CALM | {"dropped": 0} and all(values == [1.0] for values in found.values())
 
 
-def test_a_round_that_does_not_end_in_time_does_not_count(monkeypatch, loads):
-    found = iter([{"seconds": 1.0, "pace": 1.0}] * 6)
+@pytest.mark.parametrize(("jobs", "rounds"), [(6, 1), (2, 0)])
+def test_a_round_that_does_not_end_in_time_does_not_count(jobs, rounds, monkeypatch, loads):
+    found, about = two_rank_ratios(monkeypatch, [(1.0, 1.0)] * jobs, 5)
+    assert about == CALM | {"dropped": 0} and all(values == [1.0] * rounds for values in found.values())
 
-    def job(*_):
-        if answer := next(found, None):
-            return answer
-        raise OutOfTime("not ended")
 
-    monkeypatch.setattr(bench_ranks, "job", job)
-    ratios, marks, dropped = bench_ranks.two_rank_ratios(SMALL, rounds=5, steps=2, end=in_minutes(5))
-    assert dropped == 0 and marks == CALM and all(values == [1.0] for values in ratios.values())
-    ratios, marks, dropped = bench_ranks.two_rank_ratios(SMALL, rounds=5, steps=2, end=in_minutes(5))
-    assert dropped == 0 and marks == CALM and not any(ratios.values())
+def test_jobs_of_two_ranks_beside_others_are_started_again(monkeypatch, loads):
+    loads += [BUSY, QUIET, BUSY]
+    seconds = [9.0, 1.0, 1.0, 1.0, *[2.0, 1.0, 4.0, 8.0] * 9]
+    found, about = two_rank_ratios(monkeypatch, [(value, 1.0) for value in seconds], 2)
+    assert found == OF_TWO
+    assert about == {"left_out": 2, "busy": None, "dropped": 0}
 
 
 def test_rounds_beside_others_are_made_again_and_left_out(clocks, loads):
@@ -205,18 +217,9 @@ def test_where_all_rounds_are_beside_others_they_are_told_and_marked(clocks, loa
     assert found == {"cpu": [0.5] * 4, "wall": [0.5] * 4, "left_out": 0, "busy": BUSY.verdict}
 
 
-def test_jobs_of_two_ranks_beside_others_are_started_again(monkeypatch, loads):
-    loads += [BUSY, QUIET, BUSY]
-    seconds = iter([1.0, 9.0, 1.0, 1.0, *[1.0, 2.0, 4.0, 8.0] * 9])
-    monkeypatch.setattr(bench_ranks, "job", lambda *_: {"seconds": next(seconds), "pace": 1.0})
-    ratios, marks, dropped = bench_ranks.two_rank_ratios(SMALL, rounds=2, steps=2, end=in_minutes(5))
-    assert ratios == {"1 rank": [2.0] * 2, "apart": [0.5] * 2, "DDP": [0.25] * 2}
-    assert marks == {"left_out": 2, "busy": None} and dropped == 0
-
-
 def test_a_job_is_ended_when_its_time_is_over():
-    with pytest.raises(OutOfTime, match="step_time on small has not ended in the time: try again") as refusal:
-        bench_ranks.job(1, "step_time", SMALL, 10**9, in_minutes(0.01))
+    with pytest.raises(OutOfTime, match="ranks on mnist-cnn, batch 64 has not ended in the time: try again") as refusal:
+        bench.job(1, "ranks", PYDTNN[0], 10**9, in_minutes(0.01))
     assert "\n" not in str(refusal.value)
 
 
@@ -236,29 +239,39 @@ def test_what_a_program_has_printed_until_it_is_ended_counts(tmp_path, monkeypat
         raise subprocess.TimeoutExpired(command, timeout, printed.read_bytes())
 
     monkeypatch.setattr(bench.subprocess, "run", run)
-    assert bench.printed("endless", [], in_minutes(0.03)) == [{"a": 1}]
+    args = bench.options().parse_args([])
+    assert bench.printed(args, "steps", in_minutes(0.03)) == {"a": 1}
 
 
-@pytest.mark.parametrize("peer", [[], pytest.param(["--peer"], marks=NEEDS_TORCH)])
-def test_the_peak_memory_is_that_of_the_network(peer):
-    large = ["--net", "mlp:2000,2000,relu", "--shape", 2000, "--outputs", 10, "--batch-size", 2]
-    parameters = 4 * 2 * 2000**2  # bytes; with their gradients and the velocity three times as many
-    finished = program("peak_memory", *large, *peer)
+@pytest.mark.parametrize("what", ["memory", pytest.param("peer-memory", marks=NEEDS_TORCH)])
+def test_the_peak_memory_is_that_of_the_network(what):
+    name = "memory of mlp3, batch 128"
+    net = next(case for case in cases.MEMORY if case.name == name).network()
+    parameters = 4 * sum(p.size for _, p in net.parameters)  # bytes; with their gradients and the velocity three times as many
+    finished = program("serial", what, "--only", name)
     assert finished.returncode == 0, finished.stderr
-    assert 2.9 * parameters < json.loads(finished.stdout)["bytes"] < 4.5 * parameters
+    assert 2.9 * parameters < json.loads(finished.stdout)[name] < 4.5 * parameters
 
 
-@pytest.mark.skipif(not bench_pydtnn.PYTHON.exists(), reason="needs PyDTNN, see `make peers`")
+@pytest.mark.skipif(not bench.PYTHON.exists(), reason="needs PyDTNN, see `make peers`")
 def test_pydtnn_is_timed():
-    assert bench_pydtnn.version(bench_pydtnn.PYTHON).startswith("3.")
-    found = bench_pydtnn.pydtnn_ratios(bench_pydtnn.CASES[0], bench_pydtnn.PYTHON, 1, 1, in_minutes(5))
+    assert bench.pydtnn_version(bench.PYTHON).startswith("3.")
+    found = bench.pydtnn_ratios(PYDTNN[0], bench.PYTHON, 1, 1, in_minutes(5))
     assert found.keys() == {"cpu", "wall", "left_out", "busy"} and min(found["cpu"]) > 0 and min(found["wall"]) > 0
+
+
+def test_steps_take_turns_with_those_of_another_interpreter(tmp_path, monkeypatch, loads):
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho a warning\necho \'{"seconds": 4.0, "cpu_seconds": 2.0}\'\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(bench, "job", lambda *_: [1.0, 1.0, 1.0])
+    assert bench.pydtnn_ratios(PYDTNN[0], python, 2, 1, in_minutes(5)) == {"cpu": [0.5] * 2, "wall": [0.25] * 2} | CALM
 
 
 @pytest.mark.parametrize("python", ["/no/such/python", sys.executable])
 def test_what_has_no_pydtnn_is_refused(python):
     with pytest.raises(UserError, match=f"PyDTNN does not run in {python}, see `make peers`: ") as refusal:
-        bench_pydtnn.version(python)
+        bench.pydtnn_version(python)
     assert "\n" not in str(refusal.value)
 
 
@@ -304,7 +317,7 @@ def test_the_table_says_what_is_kept_and_what_is_missing():
     rows = {
         "a": row({"cpu": [0.5, 0.7, 0.9], "wall": [1.5, 1.7, 1.9]}, 0.7),
         "b": row({"wall": [1.2, 1.2]}, 1.0),
-        "c": row({"wall": [1.0] * 3}, None) | {"dropped": 6},
+        "c": row({"wall": [1.0] * 3, "dropped": 6}, None),
         "d": row(None, 1.0),
         "e": row({"wall": [1.0] * 3, "left_out": 1, "busy": None}, 1.0),
         "f": row({"wall": [1.0] * 6, "left_out": 0, "busy": "of 2 cores 1 were taken by others: not comparable"}, 0.5),
@@ -350,12 +363,12 @@ def test_the_median_is_over_all_cases_round_by_round():
 
 
 def test_each_case_has_a_name_of_its_own_and_a_bound():
-    for listed in (bench_conv.SHAPES, cases.SERIAL, cases.MEMORY, bench_ranks.TWO_RANKS, bench_pydtnn.CASES):
+    for listed in (SHAPES, cases.SERIAL, cases.MEMORY, TWO_RANKS, PYDTNN):
         assert len({case.name for case in listed}) == len(listed)
         assert any(not case.large for case in listed)
-    for case in cases.SERIAL + cases.MEMORY + bench_pydtnn.CASES:
+    for case in cases.SERIAL + cases.MEMORY + PYDTNN:
         assert case.network().output_shape(case.network().input_shape) == (case.outputs,)
-        assert case.bound is not None and case.best_bound is not None and case.work in bench_serial.WORK
+        assert case.bound is not None and case.best_bound is not None and case.work in serial.WORK
 
 
 def test_the_memory_of_every_network_of_the_zoo_is_measured():

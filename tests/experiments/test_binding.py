@@ -2,7 +2,7 @@
 
 import pytest
 
-from gridgrad.experiments.parts.check_binding import BoundRank, advice, lines, physical, problems
+from gridgrad.experiments.check import BoundRank, advice, binding, binding_problems, physical
 from gridgrad.parallel.job.run import in_short
 
 
@@ -34,13 +34,13 @@ def test_numbers_in_short(found, text):
     ],
 )
 def test_what_is_wrong_with_a_node(job, words):
-    found = problems("n1", *job)
+    found = list(binding_problems("n1", *job))
     assert found == [] if words is None else words in found[0]
 
 
 def test_two_threads_of_one_core():
     ranks = [BoundRank(0, frozenset({0}), 1), BoundRank(1, frozenset({2}), 1)]
-    [found] = problems("n1", ranks, {0: 0, 1: 1, 2: 0, 3: 1})
+    [found] = binding_problems("n1", ranks, {0: 0, 1: 1, 2: 0, 3: 1})
     assert "ranks 0 and 1 on n1 are bound to two threads of one core (cores 0 and 2)" in found
 
 
@@ -61,12 +61,12 @@ def test_what_could_be_better(job, machine, words):
 
 
 def test_where_the_ranks_are():
-    assert lines(node(ALL, ALL)[0]) == ["ranks 0-1 are not bound: each may use cores 0-3"]
-    assert lines(node({0, 1}, {2, 3}, threads=2)[0]) == [
+    assert binding(node(ALL, ALL)[0]) == ["ranks 0-1 are not bound: each may use cores 0-3"]
+    assert binding(node({0, 1}, {2, 3}, threads=2)[0]) == [
         "rank 0: cores 0-1, BLAS threads: 2",
         "rank 1: cores 2-3, BLAS threads: 2",
     ]
-    many = lines(node(*({i} for i in range(12)))[0])
+    many = binding(node(*({i} for i in range(12)))[0])
     assert len(many) == 9 and many[-1] == ".. and 4 more ranks"
 
 

@@ -5,8 +5,8 @@ import json
 import matplotlib.pyplot as plt
 import pytest
 
-from gridgrad.experiments.plots import breakdown, curves
-from gridgrad.experiments.scaling import settings
+from gridgrad.experiments.plots import breakdown, curves, style, timeline
+from gridgrad.experiments.scaling import study as settings
 from gridgrad.experiments.scaling.study import Study
 from gridgrad.parallel.observe.span_observer import METHODS
 from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)
@@ -126,8 +126,8 @@ PROFILE = [CONVOLUTION, {"layer": "1", "kind": "ReLU"} | dict.fromkeys(METHODS, 
 def drawn(tmp_path):
     """A function that draws made-up records: the figure, and the panels with bars and those with tables."""
 
-    def draw(found, layers=False, width=None):
-        figure = breakdown.draw(made_up.lines_of(tmp_path, a=found), layers, width)
+    def draw(found, layers=False, look=style.FITTING):
+        figure = breakdown.draw(made_up.lines_of(tmp_path, a=found), layers, look)
         made_up.assert_whole(figure)
         shown = [axes for axes in figure.axes if axes.axison]
         return figure, [axes for axes in shown if axes.patches], [axes for axes in shown if axes.collections]
@@ -169,7 +169,7 @@ def test_convolutions_and_layers_are_told_apart_where_all_runs_have_profiles(dra
 def test_more_ranks_than_cores_are_hollow_and_weak_scaling_counts_samples(drawn):
     busy = lambda record: {"load": BUSY} if record["P"] == 2 else {}  # noqa: E731
     steady = made_up.records(busy, lambda *_: 0.1, scaling=["weak"], schemes=["batch"], ranks=[1, 2, 8])
-    figure, [bars], [table] = drawn(steady, width=3.5)
+    figure, [bars], [table] = drawn(steady, look=style.Look(3.5))
     assert [patch.get_facecolor()[:3] == (1, 1, 1) for patch in bars.patches] == [False] * 8 + [True] * 4
     assert [text.get_text() for text in bars.texts] == ["", "\u00d7", "8.00"]  # no speedup of a busy point
     assert legend(figure)[-2:] == ["hollow: more ranks than cores", "measured on a busy machine"]
@@ -222,12 +222,61 @@ def test_the_breakdown_settings_are_good():
     assert len(study.points) == 6 and all(point.settings["profile"] is True for point in study.points)
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_the_cost_of_tracing_is_printed(ranks, tmp_path):
-    words = "--net", "mlp:64,relu", "--shape", "32", "--rounds", "3", "--out", tmp_path / "t.json"
-    finished = job(ranks, "study", "trace_cost", *words)
-    assert finished.status == 0, finished.stderr
-    found = json.loads((tmp_path / "t.json").read_text())
-    assert all(of["min"] <= of["median"] <= of["max"] for kind in ("seconds", "ratios") for of in found[kind].values())
-    head, *rows = finished.stdout.splitlines()
-    assert "ms a step" in head and [row.split()[0] for row in rows] == ["impossible", "off", "on"]
+# ----- of traces
+
+
+def span(rank, category, name, start, stop, thread=0, **more):
+    return {"name": name, "cat": category, "ph": "X", "pid": rank, "tid": thread, "ts": start, "dur": stop - start} | more
+
+
+@pytest.fixture
+def traces(tmp_path):
+    """Traces of steps of 100 us on 2 ranks: backward ends after 60, the all-reduce alone takes 40, of which buckets hide 30."""
+    found = {}
+    for name in ("plain", "overlap"):
+        events = [{"name": "process_name", "pid": rank, "args": {"name": f"rank {rank} (batch={rank}, model=0) on a"}}
+                  for rank in (0, 1)]  # fmt: skip
+        for rank in (0, 1):
+            for step in range(3):
+                at = 100 * step
+                events.append(span(rank, "step", f"step {step}", at, at + 100))
+                events.append(span(rank, "layer", "0 Linear gradients", at, at + 60))
+                if name == "plain":
+                    events.append(span(rank, "collective", "gradients all-reduce", at + 55 + 5 * rank, at + 100))
+                    events.append(span(0, "waiting", "waiting", at + 55, at + 60)) if not rank else None
+                else:
+                    args = {"args": {"bytes": 8, "ranks": [0, 1]}}
+                    events.append(span(rank, "flight", "gradients all-reduce", at + 20, at + 70, 1, **args))
+                    events.append(span(rank, "progress", "gradients all-reduce, progress", at + 60, at + 70))
+        (tmp_path / f"{name}.json").write_text(json.dumps({"traceEvents": events}))
+        found[name] = tmp_path / f"{name}.json"
+    return found
+
+
+def test_what_backward_hides_of_the_all_reduce_is_told(traces):
+    figure, [said] = breakdown.draw_traces(traces.values())
+    made_up.assert_whole(figure)
+    assert said.startswith("overlap: the all-reduce of the gradients takes 0.04 ms alone") and said.endswith("75 % is hidden.")
+    heights = [patch.get_height() for patch in figure.axes[0].patches]
+    assert heights == pytest.approx([0.0575, 0, 0.04, 0.0025, 0.09, 0, 0.01, 0])
+    assert breakdown.draw_traces([traces["overlap"]])[1] == []
+    flights = [(0.0, 10), (2.0, 30)]  # which alone take 1 and 3 seconds of 4
+    assert breakdown.least_exposed(flights, end=3.0, alone=4.0) == pytest.approx(2.0)
+    assert breakdown.least_exposed(flights, end=6.0, alone=4.0) == 0
+    assert breakdown.least_exposed([(0.0, 5), (0.0, 5)], end=1.0, alone=4.0) == pytest.approx(3.0)
+
+
+def test_a_timeline_has_a_row_a_rank_and_a_colour_a_kind(traces, tmp_path):
+    figure = timeline.draw(traces["plain"])
+    made_up.assert_whole(figure)
+    [axes] = figure.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["rank 0 (batch 0)", "rank 1 (batch 1)"]
+    assert legend(figure) == ["compute", "communicate", "wait"] and axes.get_xlim() == (0, 0.1)
+    assert timeline.draw(traces["plain"], (0, 1)).axes[0].get_xlim() == (0, 0.2)
+    assert timeline.UNDER_WAY in legend(timeline.draw(traces["overlap"]))
+    finished = program("plot", "timeline", traces["overlap"], "--steps", "1-2", "--out", tmp_path / "t.png")
+    assert finished.returncode == 0 and is_figure(tmp_path / "t.png"), finished.stderr
+    for words, message in ((["--steps", "7"], "the trace has the steps 0 to 2"), (["--steps", "x"], "such as 7-9, not 'x'")):
+        finished = program("plot", "timeline", traces["plain"], *words)
+        assert finished.returncode == 2 and message in finished.stderr and finished.stderr.count("\n") == 1
+    plt.close("all")

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gridgrad.experiments.export import chakra
+from gridgrad.experiments.export import graphs
 from gridgrad.experiments.export.actions import Collective, Compute, Expect, Receive, Send, step_actions
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from tests.experiments.programs import program
@@ -49,7 +49,7 @@ def test_all_that_a_rank_does_is_in_its_trace(tmp_path):
             batch_size = max(case.batch_sizes) * case.micro_batches
             actions = step_actions(case.network(), asked_of(case), batch_size, of_machine)
         folder = tmp_path / str(seed)
-        chakra.write(folder, actions, of_machine)
+        graphs.write_chakra(folder, actions, of_machine)
         assert len(list(folder.iterdir())) == len(actions) + 1
         traces = [read(folder, rank) for rank in range(len(actions))]
         for rank, (mine, nodes) in enumerate(zip(actions, traces, strict=True)):
@@ -70,7 +70,7 @@ def agrees(rank, mine, nodes):
     assert micros == pytest.approx(1e6 * sum(one.seconds for one in computes), abs=0.51)
     flops = sum(attributes.get("num_ops", 0) for *_, attributes in nodes)
     assert flops == pytest.approx(sum(one.flops for one in computes), abs=len(computes))
-    parts = [one for one in mine if isinstance(one, Collective) and one.kind not in chakra.KINDS]
+    parts = [one for one in mine if isinstance(one, Collective) and one.kind not in graphs.KINDS]
     expected = sum(isinstance(one, Send) for one in mine) + sum(map(messages_of, parts))
     nbytes = sum(one.nbytes for one in mine if isinstance(one, Send)) + sum(one.nbytes for one in parts)
     sent = [attributes["comm_size"] for _, kind, attributes in nodes if kind == "COMM_SEND_NODE"]
@@ -84,7 +84,7 @@ def collectives_agree(actions, traces):
     """Count the collectives by their type. All ranks together send the bytes of a node, but for rounding to whole ones."""
     met, meetings = Counter(), defaultdict(list)
     for mine, nodes in zip(actions, traces, strict=True):
-        kept = [one for one in mine if isinstance(one, Collective) and one.kind in chakra.KINDS]
+        kept = [one for one in mine if isinstance(one, Collective) and one.kind in graphs.KINDS]
         found = [attributes for _, kind, attributes in nodes if kind == "COMM_COLL_NODE"]
         numbers = Counter()
         for one, attributes in zip(kept, found, strict=True):
@@ -140,7 +140,7 @@ def play(traces, groups):
 
 
 def test_durations_are_rounded_so_that_their_sum_is_right(tmp_path):
-    chakra.write(tmp_path, [[Compute("a", 0.3e-6, 1.6)] * 10], CORI)
+    graphs.write_chakra(tmp_path, [[Compute("a", 0.3e-6, 1.6)] * 10], CORI)
     durations = [node.duration_micros for node, *_ in read(tmp_path, 0)]
     assert sum(durations) == 3 and set(durations) == {0, 1}
     assert {attributes["num_ops"] for *_, attributes in read(tmp_path, 0)} == {2}
@@ -156,7 +156,7 @@ def test_the_size_of_a_collective_is_that_of_the_input_of_a_rank(kind, sent, siz
     actions = [[], [], [], []]
     for place, rank in enumerate(ranks):
         actions[rank] = [Collective("x", kind, ranks, place, sent[place])]
-    chakra.write(tmp_path, actions, CORI)
+    graphs.write_chakra(tmp_path, actions, CORI)
     assert json.loads((tmp_path / "groups.json").read_text()) == {"1": [0, 1, 3]}
     for rank in ranks:
         ((_, _, attributes),) = read(tmp_path, rank)
@@ -168,7 +168,7 @@ def test_messages_of_a_pipeline_overlap_and_are_waited_for(tmp_path):
     """What follows an Expect does not require it, what follows its Receive does, and nothing requires a Send."""
     first = [Send(1, 8, 1), Compute("a", 1e-6)]
     second = [Expect(0, 8, 1), Compute("a", 1e-6), Receive(0, 8, 1), Compute("b", 1e-6)]
-    chakra.write(tmp_path, [first, second], CORI)
+    graphs.write_chakra(tmp_path, [first, second], CORI)
     needs = [[(kind, list(node.ctrl_deps)) for node, kind, _ in read(tmp_path, rank)] for rank in range(2)]
     assert needs[0] == [("COMM_SEND_NODE", []), ("COMP_NODE", [])]
     assert needs[1] == [("COMM_RECV_NODE", []), ("COMP_NODE", []), ("COMP_NODE", [2, 1]), ("COMP_NODE", [3])]

@@ -23,7 +23,3 @@ def test_it_is_answered(ranks, status, words, text, here, monkeypatch):
         errors = [line for line in finished.stderr.splitlines() if ": error: " in line]
         assert len(errors) == 1 and text in errors[0], said
     assert said or "--quiet" in words
-
-
-def test_there_are_many():
-    assert len({words for _, _, words, _ in cases()}) >= 250

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from gridgrad.experiments.common.tables import terminal
-from gridgrad.experiments.common.vgg_style import GAIN, build, with_he_weights
-from gridgrad.experiments.studies.convergence.__main__ import cells, document
-from gridgrad.experiments.studies.convergence.trainings import WAYS, reached
+from gridgrad.experiments.studies.convergence import GAIN, WAYS, cells, document, reached, with_he_weights
+from gridgrad.nn.zoo.network_names import build
 from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)
-from tests.experiments.figures import is_figure
 from tests.experiments.programs import program
 
 SMALL = "--dataset", "mnist", "--net", "vgg-style:4,4", "--batch-size", "5", "--epochs", "1", "--evaluated", "8"
@@ -21,7 +19,6 @@ def trained(folder, *arguments, ranks="2"):
     out = folder / "new" / "found.json"
     finished = program("launch", ranks, "study", "convergence", *SMALL, "--data-dir", folder, "--out", out, *arguments)
     assert finished.returncode == 0, finished.stderr
-    assert program("plot", "convergence", out, "--out", folder / "found.png").returncode == 0
     return finished, json.loads(out.read_text())
 
 
@@ -33,7 +30,7 @@ def test_all_ways_train_the_same_network(small):  # noqa: F811
     assert [row["epoch"] for row in result["ways"][0]["history"]] == [0.25, 0.5, 0.75, 1]
     assert all(np.all(np.diff([row["seconds"] for row in way["history"]]) > 0) for way in result["ways"])
     assert [way["staleness"] for way in result["ways"]] == [None] * 3 + [[{"0": 4}] * 2] * 3
-    assert is_figure(small / "found.png") and finished.stdout.count("epoch 0.75") == len(WAYS)
+    assert finished.stdout.count("epoch 0.75") == len(WAYS)
 
 
 @pytest.mark.long
@@ -107,7 +104,7 @@ def test_the_weights_of_the_vgg_like_network_are_larger():
         (("--samples", "4"), "--batch-size 5: there are only 4 training images"),
         (("--dataset", "airfoil"), "has no classes"),
         (("--net", "vgg-style:4,4,4,4,4"), "does not fit into images of 1x1"),
-        (("--net", "vgg-style:a"), "must be a whole number"),
+        (("--net", "vgg-style:a"), "is neither a number"),
         (("--every", "0"), "must be a number above 0"),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 
 from gridgrad.datasets import Part
 from gridgrad.datasets.views import Reconstruction
-from gridgrad.experiments.studies.autoencoder.encoded_reader import EncodedReader
+from gridgrad.experiments.studies.autoencoder import EncodedReader
 from gridgrad.nn import Linear, Sequential, Sigmoid, TiedAutoencoder
 from gridgrad.nn.device import to_host
 from gridgrad.parallel import READERS, ProcessGrid, parallelize

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gridgrad.experiments.studies.autoencoder import energy
-from gridgrad.experiments.studies.autoencoder.energy import EnergyMeter
+from gridgrad.experiments.studies import autoencoder
+from gridgrad.experiments.studies.autoencoder import EnergyMeter
 
 ZONES = {
     "intel-rapl:0": "package-0",
@@ -51,7 +51,7 @@ def test_counters_that_only_root_may_read_are_named_so(tmp_path, monkeypatch):
     def refuse(zone):
         raise PermissionError(13, "Permission denied", str(zone))
 
-    monkeypatch.setattr(energy, "count", refuse)
+    monkeypatch.setattr(autoencoder, "count", refuse)
     meter = EnergyMeter(tmp_path)
     assert meter.read() is None and meter.reason == f"the counters in {tmp_path} are for root alone"
 

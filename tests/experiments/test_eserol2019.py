@@ -9,15 +9,14 @@ import pytest
 from gridgrad.experiments.papers.cited import DERIVED, PRINTED, published
 from gridgrad.experiments.papers.eserol2019 import claims as of_claims
 from gridgrad.experiments.papers.eserol2019 import experiments as eserol2019
+from gridgrad.experiments.papers.eserol2019 import figures, servers, targets, times, vgg16
 from gridgrad.experiments.papers.eserol2019 import items as eserol2019_items
 from gridgrad.experiments.papers.eserol2019 import search as searches
-from gridgrad.experiments.papers.eserol2019 import servers, targets, times, vgg16
 from gridgrad.experiments.papers.eserol2019 import tables as rows
 from gridgrad.experiments.papers.eserol2019.costs import costs_of, horizontal, star
 from gridgrad.experiments.papers.eserol2019.search import SearchCase
 from gridgrad.experiments.papers.items import ALONE, BESIDE, FORESEEN, MISSING, PREDICTED
 from gridgrad.experiments.papers.parts import SHORT, USUAL
-from gridgrad.experiments.plots import eserol2019 as figures
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.partitioning import naive

@@ -34,7 +34,7 @@ def tables():
 
 
 def hosts(ranks, seconds, sent=1.0, cores=2):
-    """A result of `eserol2019-hosts`. sent: bytes, as so many times what is expected.
+    """A result of results/eserol2019/hosts.json. sent: bytes, as so many times what is expected.
 
     seconds: {method, or (method, batch): those of a minibatch, or a list of those of three rounds}, 1 for others.
     """
@@ -222,7 +222,7 @@ def test_a_small_table_5_15_has_places(files):
     assert all(row.cited.kind == DERIVED for row in two.rows if row.cited)
     assert rows["batch 16, Async. DP (round-robin): speed-up"].cited is None
     assert {row.quantity for row in four.rows} == {"place"} and "the order alone" in four.why  # more ranks than cores
-    assert two.status == BESIDE and two.elsewhere and "--hosts 2" in two.command
+    assert two.status == BESIDE and two.elsewhere and "--ranks 1,2" in two.command
     single = items_times.cited_place(2, times.SINGLE, 16)
     assert single.value == 4  # its 9,405 s, behind the pipelines; every one of data parallelism is slower
 

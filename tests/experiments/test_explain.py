@@ -1,6 +1,8 @@
 """explain, calibrate and train --grid auto, small."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -20,7 +22,8 @@ def test_the_plan_is_printed_with_its_costs_and_the_runner_ups(tmp_path):
     assert "predicted" in lines[0] and lines[1].startswith("grid ")
     end = lines.index("")
     assert [line.split(":")[0] for line in lines[2:end]] == lines[1].split()[1].strip(",").split(",")
-    assert [line.split("  ")[0] for line in lines[end + 1 : end + 5]] == ["step", "speedup", "memory", "lower bound"]
+    names = ["step", "pure batch", "pure model", "speedup", "memory", "lower bound"]
+    assert [line.split("  ")[0] for line in lines[end + 1 : end + 7]] == names
     head = next(line for line in lines if line.startswith("layer"))
     assert all(word in head for word in ("placement", "GFLOP", "MB sent", "MB at least", "ms"))
     rows = [line for line in lines if line.split()[1:2] and line.split()[1].rstrip(",") in ("Conv2d", "Linear")]
@@ -29,6 +32,8 @@ def test_the_plan_is_printed_with_its_costs_and_the_runner_ups(tmp_path):
     assert lines[-1].startswith(f"options of train: --grid {found['grid']}")
     assert found["lower_bound"] <= found["seconds"] == pytest.approx((1 + found["gap"]) * found["lower_bound"])
     assert found["seconds"] == pytest.approx(sum(row["seconds"] for row in found["layers"]))
+    assert {axis: one["grid"] for axis, one in found["pure"].items()} == {"batch": "batch=8", "model": "model=8"}
+    assert all(one["seconds"] >= 0.97 * found["seconds"] for one in found["pure"].values())
     assert found["efficiency"] == pytest.approx(found["one_rank"]["seconds"] / found["seconds"] / 8)
     assert all(row["bytes"] >= row["bound_bytes"] for row in found["layers"])
     runner_ups = lines[lines.index(next(line for line in lines if line.startswith("runner-up"))) + 1 :]
@@ -48,7 +53,7 @@ def test_what_an_axis_does_is_said_in_words():
         "height=2: convolutions split the rows of each image, other layers the samples",
         "model=2: all layers with weights split the weights",
     ]
-    assert "this grid" in lines[8] and explain("--net", "lenet5", "--ranks", 1).stdout.splitlines()[2] == ""
+    assert "this grid" in lines[10] and explain("--net", "lenet5", "--ranks", 1).stdout.splitlines()[2] == ""
 
 
 def test_what_the_times_count_is_said_in_full():
@@ -68,12 +73,45 @@ def test_what_the_times_count_is_said_in_full():
         (("--net", "lenet5", "--ranks", 4, "--plan", "up"), "unknown choice 'up'"),
         (("--net", "lenet6"), "unknown net 'lenet6'"),
         (("--net", "lenet5", "--memory", 0), "--memory: must be a number above 0"),
+        (("--net", "lenet5", "--flops", 50), "give all three, or a --machine"),
+        (("--net", "lenet5", "--gpus", 4, "--ranks-per-node", 4), "give one of the two"),
+        (("--net", "lenet5", "--nodes", 2**20), "1048576 nodes of 32 ranks are too many"),
     ],
 )
 def test_what_does_not_fit_is_said_in_one_line(arguments, words):
     finished = explain(*arguments)
     assert finished.returncode == 2 and words in finished.stderr
     assert len(finished.stderr.strip().splitlines()) == 1, finished.stderr
+
+
+def test_a_cluster_is_named_by_its_nodes_and_by_three_numbers(tmp_path):
+    net, path = ("--net", "mlp:64,64,relu", "--shape", 16), tmp_path / "e.json"
+
+    def found(*arguments):
+        finished = explain(*net, *arguments, "--json", path)
+        assert finished.returncode == 0, finished.stderr
+        return json.loads(path.read_text())
+
+    gpus = found("--nodes", 8, "--gpus", 2)
+    assert (gpus["ranks"], gpus["machine"]) == (16, "Perlmutter A100")
+    assert found("--nodes", 8, "--gpus", 2, "--bandwidth", 200)["machine"] == "Perlmutter A100 with 200 Gbit/s"
+    more = found("--ranks", 16, "--gpus", 16)["one_rank"]
+    assert more == found("--ranks", 16, "--gpus", 1)["one_rank"]  # a GPU does not get slower beside others
+    assert found("--nodes", 2)["ranks"] == 64  # Cori has 32 cores a node
+    numbers = "--latency", 1.5, "--bandwidth", 100, "--nodes", 4
+    one, two = found(*numbers, "--flops", 50), found(*numbers, "--flops", 50, "--machine", "cori-haswell")
+    assert one["machine"] == "a cluster with 50 Gflop/s, 1.5 us, 100 Gbit/s" and one["ranks"] == 4
+    assert two["machine"] == "Cori Haswell with 50 Gflop/s, 1.5 us, 100 Gbit/s" and two["ranks"] == 128
+    slow = found(*numbers, "--flops", 0.5)["one_rank"]["seconds"]
+    assert slow > 2 * one["one_rank"]["seconds"]
+    thin = found("--flops", 50, "--latency", 1.5, "--bandwidth", 0.1, "--nodes", 4, "--grid", "batch=4")["seconds"]
+    assert thin > 10 * one["pure"]["batch"]["seconds"]
+
+
+def test_the_page_of_machines_has_a_machine_file():
+    [block] = re.findall(r"```json\n(.*?)```", Path("docs/machines.md").read_text(), re.DOTALL)
+    shipped = machine.read("perlmutter-a100")
+    assert machine.checked(json.loads(block) | {"source": shipped.source}) == shipped
 
 
 def test_calibrate_writes_a_machine_file_that_explain_reads(tmp_path):

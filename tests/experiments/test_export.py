@@ -4,13 +4,12 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
-from gridgrad.experiments.export import chakra, goal, simgrid
+from gridgrad.experiments.export import graphs, simgrid
 from gridgrad.experiments.export.actions import Collective, Compute, Send, step_actions
-from gridgrad.experiments.export.rounds import rounds
+from gridgrad.experiments.export.messages import rounds
 from gridgrad.experiments.parts import explain_export
 from gridgrad.nn.files.whole_files import NotWritten
 from gridgrad.nn.zoo import network_names
@@ -31,10 +30,10 @@ CORI = machine.read("cori-haswell")
 REPLAYS = shutil.which("smpirun")
 NEEDS_SIMGRID = pytest.mark.skipif(not REPLAYS, reason="SimGrid's smpirun is not installed here: libsimgrid-dev has it")
 try:
-    CHAKRA = chakra.package()
+    CHAKRA = graphs.package()
 except ValueError:
     CHAKRA = None
-NEEDS_CHAKRA = pytest.mark.skipif(CHAKRA is None, reason=f"the package mlc-chakra is not installed here: {chakra.INSTALL}")
+NEEDS_CHAKRA = pytest.mark.skipif(CHAKRA is None, reason=f"the package mlc-chakra is not installed here: {graphs.INSTALL}")
 FORMATS = [pytest.param(name, marks=NEEDS_CHAKRA if name == "chakra" else ()) for name in explain_export.FORMATS]
 CASES = 120  # of random networks, of which each has 1 to 8 ranks
 
@@ -85,7 +84,7 @@ def check(case, folder):
         return "asynchronous"
     actions = step_actions(net, asked, batch_size, of_machine)
     simgrid.write(folder, actions, of_machine)
-    goal.write(folder, actions, of_machine)
+    graphs.write_goal(folder, actions, of_machine)
     if case.pipeline:
         agrees_with_pipeline(case, asked, actions, batch_size, of_machine)
     else:
@@ -123,7 +122,7 @@ def agrees_with_pipeline(case, asked, actions, batch_size, of_machine):
 
 def agree(folder, actions, of_machine):
     """The traces and the schedule have the bytes and the messages of the actions."""
-    traces, schedule = read(folder), play(folder / goal.SCHEDULE)
+    traces, schedule = read(folder), play(folder / graphs.SCHEDULE)
     total = 0
     for rank, mine in enumerate(actions):
         seconds = sum(one.seconds for one in mine if isinstance(one, Compute))
@@ -251,11 +250,11 @@ def test_an_interrupted_export_leaves_nothing_and_can_be_written_again(name, tmp
     chosen, _ = Planner(network_names.build("mlp:8,8,relu", (4,), 2), 2, 8, CORI).best()
 
     def half(there, *arguments):
-        format_of.write(there, *arguments)
+        format_of(there, *arguments)
         assert list(there.iterdir()) and not folder.exists()
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(explain_export.FORMATS, name, SimpleNamespace(write=half))
+    monkeypatch.setitem(explain_export.FORMATS, name, half)
     with pytest.raises(KeyboardInterrupt):
         explain_export.write(chosen, None, name, folder)
     assert list(tmp_path.iterdir()) == []

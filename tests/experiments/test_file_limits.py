@@ -8,12 +8,14 @@ import pytest
 
 from gridgrad.experiments import partition
 from gridgrad.experiments.common.options import user_input
-from gridgrad.experiments.launching.nodes import nodes_in
+from gridgrad.experiments.launching.start_ranks import nodes_in
 from gridgrad.experiments.papers.marques2016 import runs
-from gridgrad.experiments.parts import slurm_sites
+from gridgrad.experiments.parts import slurm_script
 from gridgrad.experiments.parts.partition_files import read_hypergraph, read_parts
-from gridgrad.experiments.plots import crossover, pipeline, predictions
-from gridgrad.experiments.scaling import records, settings
+from gridgrad.experiments.plots import lines, timeline
+from gridgrad.experiments.scaling import records
+from gridgrad.experiments.scaling import study as settings
+from gridgrad.experiments.studies import simulators as of_simulators
 from gridgrad.nn.files import limits
 from gridgrad.nn.files.documents import content_of_file
 from gridgrad.parallel.checkpoint.manifest import Manifest
@@ -24,11 +26,17 @@ from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.prediction import machine
 
 READERS = {
-    "a.json": [content_of_file, predictions.read, crossover.read, pipeline.measured, partial(partition.profiled, net="mlp:3")],
+    "a.json": [
+        content_of_file,
+        of_simulators.read,
+        lambda path: lines.read([path]),
+        timeline.read,
+        partial(partition.profiled, net="mlp:3"),
+    ],
     "machine.json": [lambda path: machine.read(str(path))],
     "manifest.json": [lambda path: Manifest.read(path.parent)],
     "a.jsonl": [records.read, runs.read],
-    "a.toml": [settings.read, slurm_sites.read],
+    "a.toml": [settings.read, slurm_script.read_site],
     "nodes": [nodes_in],
     "a.hgr": [read_hypergraph],
     "parts": [partial(read_parts, vertices=3)],

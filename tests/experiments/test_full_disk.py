@@ -9,7 +9,7 @@ import pytest
 
 from gridgrad.experiments import sweep
 from gridgrad.experiments.common.options import ROOM
-from gridgrad.experiments.plots.figures import plt, save
+from gridgrad.experiments.plots.style import plt, save
 from gridgrad.experiments.scaling import environment, records
 from gridgrad.nn.files.whole_files import NotWritten
 from gridgrad.parallel.checkpoint.manifest import FOLDER, LOCK, found_in
@@ -42,7 +42,7 @@ def test_a_sweep_keeps_the_runs_that_it_could_write(tmp_path, monkeypatch):
         return [known | {"loss": [0.1] * (ROOM // 20)}]
 
     out = tmp_path / "sweep.jsonl"
-    monkeypatch.setattr(sweep, "records_of", long_records)
+    monkeypatch.setattr(sweep.runs, "records_of", long_records)
     monkeypatch.setattr(sys, "argv", ["sweep", "--ranks", "1", "--nets", "mlp:8,relu", "--repeats", "9", "--out", str(out)])
     with files_end_at(ROOM), pytest.raises(NotWritten, match=f"^can not write {out}: File too large; make room"):
         sweep.main()

@@ -11,10 +11,9 @@ import pytest
 
 from gridgrad.experiments.common import fits, timing
 from gridgrad.experiments.papers.cited import DERIVED, PRINTED, published
-from gridgrad.experiments.papers.hegde2016 import claims, costs, items
+from gridgrad.experiments.papers.hegde2016 import claims, costs, figures, items
 from gridgrad.experiments.papers.hegde2016 import experiments as hegde2016
 from gridgrad.experiments.papers.items import ALONE, deviation
-from gridgrad.experiments.plots import hegde2016 as figures
 from gridgrad.parallel.job.run import UserError
 from tests.experiments.figures import is_figure
 from tests.experiments.programs import program

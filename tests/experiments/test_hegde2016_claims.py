@@ -200,7 +200,7 @@ def of_protocols(moved=95.0, shuffled=95.0, time=4.0, shuffle_time=2.1, late=1.2
 
 
 def of_servers(*rates):
-    """A result of `study servers`, with T = 2 tau and tau = 5 ms. rates: the updates a second of 1, 2, .. workers."""
+    """A result of results/servers.json, with T = 2 tau and tau = 5 ms. rates: the updates a second of 1, 2, .. workers."""
     rows = [{"workers": k, "measured": rate, "predicted": rate, "least": rate, "most": rate} for k, rate in enumerate(rates, 1)]
     return [{"part": "limit", "link": "", "compute": 0.01, "tau": 0.005, "versions": VERSIONS, "rows": rows}]
 
@@ -213,7 +213,7 @@ def of_convergence(**seconds):
 
 
 def of_crossover(batch, model):
-    """A result of `study crossover`: seconds of a step on two grids."""
+    """A result of results/crossover.json: seconds of a step on two grids."""
     rows = [
         {"grid": grid, "batch_size": 16, "seconds": {"median": seconds}}
         for grid, seconds in (("batch=2,model=1", batch), ("batch=1,model=2", model))

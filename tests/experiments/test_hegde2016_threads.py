@@ -1,10 +1,9 @@
-"""`study threads`: what made-up times say of a second core's cache, the caches of a machine, and a small measurement."""
+"""What times of two threads, made-up ones, say of a second core's cache."""
 
 import json
 
 import pytest
 
-from gridgrad.experiments.launching.start_ranks import cores
 from gridgrad.experiments.papers.hegde2016 import kept
 from gridgrad.experiments.papers.hegde2016 import threads as hegde2016_threads
 from gridgrad.experiments.papers.hegde2016.threads import (
@@ -20,8 +19,6 @@ from gridgrad.experiments.papers.hegde2016.threads import (
     summary,
 )
 from gridgrad.experiments.papers.items import ALONE
-from gridgrad.experiments.studies import threads
-from tests.experiments.programs import program
 
 L2 = 2 * 1024**2  # half of a matrix of 768 x 768 fits, the whole does not
 ROUNDS = 8
@@ -103,38 +100,3 @@ def test_a_ratio_of_figure_4_is_of_its_own_processor():
     assert "another" not in of_figure_4(tables, rows, "another")
     for none in ({}, {"dense_speedups": [figure[0] | {"speedup": 1.9}]}):
         assert of_figure_4(none, rows, "another") == ""
-
-
-def test_caches_as_the_system_describes_them(tmp_path):
-    for number, content in enumerate(
-        (("1", "Data", "48K", "0"), ("2", "Unified", "2M", "0"), ("3", "Unified", "107520K", "0-3,8"))
-    ):
-        folder = tmp_path / "cpu0/cache" / f"index{number}"
-        folder.mkdir(parents=True)
-        for name, text in zip(("level", "type", "size", "shared_cpu_list"), content, strict=True):
-            (folder / name).write_text(f"{text}\n")
-    found = threads.caches(0, f"{tmp_path}/cpu{{}}/cache")
-    assert [(one["level"], one["bytes"], one["cores"]) for one in found] == [(1, 49152, 1), (2, L2, 1), (3, 107520 * 1024, 5)]
-    assert threads.caches(0, f"{tmp_path}/none{{}}") == []
-
-
-@pytest.mark.long
-@pytest.mark.skipif(len(cores()) < 2, reason="needs two cores")
-def test_a_small_measurement(tmp_path):
-    out = tmp_path / "threads.json"
-    finished = program(
-        "study", "threads", "--sizes", "32,64", "--samples", "1,2", "--rounds", 2, "--milliseconds", 1, "--out", out
-    )
-    assert finished.returncode == 0, finished.stderr
-    found = json.loads(out.read_text())
-    assert [(row["n"], row["way"], row["samples"]) for row in found["rows"]] == [
-        (n, way, samples) for n in (32, 64) for way in ("layer", "product") for samples in (1, 2)
-    ]
-    assert all(len(row[side]) == 2 and min(row[side]) > 0 for row in found["rows"] for side in ("one", "half", "pair", "two"))
-    assert found["versions"]["processor"] and found["versions"]["threads"] == 1 and len(found["cores"]) == 2
-    assert "results written to" in finished.stdout
-
-
-def test_wrong_options_are_refused(tmp_path):
-    finished = program("study", "threads", "--sizes", "33", "--out", tmp_path / "threads.json")
-    assert finished.returncode == 2 and "an odd number of columns has no half" in finished.stderr

@@ -30,8 +30,8 @@ a, b = np.full(1 << 18, w.rank + 1, np.float32), np.empty(0)
 seconds(lambda: w.Allreduce(MPI.IN_PLACE, a))
 big = seconds(lambda: w.Allreduce(MPI.IN_PLACE, a))
 small = min(seconds(lambda: w.Barrier()) for _ in range(3))
-names, pinned = w.allgather(socket.gethostname()), w.allgather(len(os.sched_getaffinity(0)))
-if w.rank == 0: print(json.dumps([names, pinned, float(a.min()), float(a.max()), big, small, os.environ["GRIDGRAD_LINK"]]))
+names = w.allgather(socket.gethostname())
+if w.rank == 0: print(json.dumps([names, float(a.min()), float(a.max()), big, small, os.environ["GRIDGRAD_LINK"]]))
 """
 FAILS = "import sys; from mpi4py import MPI; sys.exit(7 * MPI.COMM_WORLD.rank)"
 WAITS = "import time; from mpi4py import MPI; print('up', flush=True); time.sleep(100)"
@@ -79,18 +79,17 @@ def test_hosts_have_names_and_a_network_between_them(mark):
     """1 MB all-reduced by two ranks moves 1 MB each way, which takes 84 ms at 100 Mbit/s or more; a barrier takes a delay."""
     finished = run("--hosts", 2, "--rate", 100, "--delay", 5000, "-n", 2, *PYTHON, HELLO)
     assert finished.returncode == 0, finished.stderr
-    names, _, least, most, big, small, link = json.loads(finished.stdout)
+    names, least, most, big, small, link = json.loads(finished.stdout)
     assert names == ["host0", "host1"]
     assert least == most  # of what was summed
     assert big > 0.08 and small >= 0.005
     assert "2 hosts" in link and "100 Mbit/s, 5000 us" in link
 
 
-def test_ranks_come_in_blocks_and_stay_on_their_cores(mark):
-    finished = run("--hosts", 2, "--rate", 0, "--delay", 0, "--pin", "-n", 3, *PYTHON, HELLO)
+def test_ranks_come_in_blocks(mark):
+    finished = run("--hosts", 2, "--rate", 0, "--delay", 0, "-n", 3, *PYTHON, HELLO)
     assert finished.returncode == 0, finished.stderr
-    names, pinned, *_ = json.loads(finished.stdout)
-    assert (names, pinned) == (["host0", "host0", "host1"], [1, 1, 1])
+    assert json.loads(finished.stdout)[0] == ["host0", "host0", "host1"]
 
 
 def test_a_program_that_fails_gives_its_status(mark):

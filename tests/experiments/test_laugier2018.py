@@ -1,10 +1,8 @@
-"""Laugier et al. 2018: what its formulas give, steps under assumptions, the search, claims that turn with measurements."""
+"""Laugier et al. 2018: what its formulas give, steps under assumptions, claims that turn with measurements."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from gridgrad.experiments.common.predicted_cost import cost_on
@@ -14,19 +12,18 @@ from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, FOLLOWS, 
 from gridgrad.experiments.papers.items import FORESEEN, KEPT, MEASURED, MISSING, PREDICTED
 from gridgrad.experiments.papers.laugier2018 import claims as of_claims
 from gridgrad.experiments.papers.laugier2018 import experiments as laugier2018
+from gridgrad.experiments.papers.laugier2018 import figures as figure
 from gridgrad.experiments.papers.laugier2018 import follows as laugier2018_follows
 from gridgrad.experiments.papers.laugier2018 import foreseen, formulas, items, steps
 from gridgrad.experiments.papers.laugier2018 import kept as laugier2018_kept
+from gridgrad.experiments.papers.laugier2018 import predicted as predictions
 from gridgrad.experiments.papers.laugier2018 import speedups as of_speedups
 from gridgrad.experiments.papers.parts import SHORT, USUAL
-from gridgrad.experiments.plots import laugier2018 as figure
 from gridgrad.experiments.scaling import records
-from gridgrad.experiments.studies import laugier2018_predicted as predictions
-from gridgrad.experiments.studies import laugier2018_search as search
 from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.prediction import machine as machines
 from tests.experiments.figures import is_figure
-from tests.experiments.programs import job, program
+from tests.experiments.programs import program
 
 SIZES = 32, 64, 128, 512, 1024
 GRIDS = {"batch": "batch={},model=1", "model": "batch=1,model={}", "2d": "batch={},model=2"}
@@ -107,68 +104,6 @@ def test_each_assumption_does_what_it_says():
     assert (ratio(ALGORITHM=steps.PRINTED)[2:] > 1).all()
 
 
-def test_two_numbers_are_those_of_the_fit_to_the_logs():
-    fitted = search.fit()
-    assert fitted["seconds a number in a list"] == pytest.approx(steps.OF_LIST)
-    assert fitted["seconds a layer"] == pytest.approx(steps.OF_LAYER) and fitted == search.fit()
-    rows = search.logs()
-    off = [np.log(row["predicted ms"] / row["logged ms"]) for row in rows]  # with the constants of `steps`
-    assert fitted["largest factor"] == pytest.approx(np.exp(np.abs(off).max())) and fitted["largest factor"] < 1.15
-    assert fitted["typical factor"] == pytest.approx(np.exp(np.sqrt(np.mean(np.square(off)))))
-    logged = [row[3] for row in published("laugier2018_logs").tables["seconds"].rows]
-    assert [row["logged ms"] for row in rows] == pytest.approx([1e3 * seconds / 10 / 5600 for seconds in logged])
-
-
-# ----- the search
-
-
-def test_ratios_are_of_the_grids_that_the_paper_names():
-    seconds = dict.fromkeys(search.CASES, 10.0)
-    seconds |= {(1024, 32, 1): 2.0, (512, 32, 1): 5.0, (1024, 1, 8): 8.0, (512, 16, 1): 3.0, (512, 8, 2): 4.0}
-    found = search.ratios(np.array([[seconds[case] for case in search.CASES]]))
-    assert found[0] == pytest.approx([5.0, 2.0, 1.25, 1.0])  # 2-D over batch: 3/4 on 16 ranks, 1 on 4 and 8
-    assert not search.in_order(found)[0]
-    seconds |= {(512, 4, 1): 9.0, (512, 8, 1): 9.0}
-    found = search.ratios(np.array([[seconds[case] for case in search.CASES]]))
-    assert search.in_order(found)[0] and found[0, 3] == pytest.approx(0.9)
-    assert search.distances(found)[0] == pytest.approx(5.8 / 2)
-
-
-def test_the_search_finds_the_fewest_assumptions(monkeypatch, tmp_path):
-    kept = {steps.LAYERS: (3, 1), steps.NODE: (32, 1), steps.MESSAGES: ("buffers", steps.LISTS)}
-    kept[steps.ALGORITHM] = (steps.BASE[steps.ALGORITHM], steps.PRINTED)
-    some = tuple(replace(one, options=kept.get(one.name, one.options[:1])) for one in steps.ASSUMPTIONS)
-    monkeypatch.setattr(steps, "ASSUMPTIONS", some)
-    found = search.result()
-    assert found["combinations"] == 16 and found["in_order"] == 1 and found["fewest_in_order"]["assumptions"] == 3
-    (row,) = found["fewest_in_order"]["rows"]
-    assert row["order"] and row["assumed"] == {steps.LAYERS: 1, steps.NODE: 1, steps.ALGORITHM: steps.PRINTED}
-    assert row["batch, 1024"] > 1 > row["2-D over batch"] and row["batch, 1024"] > row["model"]
-    assert found["closest"][0]["farthest by the factor"] <= row["farthest by the factor"]
-    assert found["alone"][0]["assumed"] == {} and not found["alone"][0]["order"]
-    assert found == search.result()  # nothing is drawn by chance
-    text = "\n".join(search.document(found))
-    assert found["conclusion"] in text and "All of this is predicted" in text and "the reverse of the paper's order" in text
-    assert "may say little" in text and "does not quite come out" in text and f"{1e9 * steps.OF_LIST:.0f} ns a number" in text
-    bare = [row for row in found["closest"] if steps.MESSAGES not in row["assumed"]]
-    assert f"{len(bare)} of the {len(found['closest'])} closest have none" in found["conclusion"]
-    assert all(0.5 < row["part of a step"] < 1 for row in found["lists"])  # "most of a step"
-
-
-def test_the_kept_search_is_of_this_model():
-    found = json.loads(Path(laugier2018_kept.path("search")).read_text())
-    for kept, now in zip(found["alone"], search.alone(), strict=True):
-        assert kept["assumed"] == now["assumed"] and [kept[name] for name in search.FOUND] == pytest.approx(
-            [now[name] for name in search.FOUND], rel=1e-6
-        )
-    assert found["conclusion"] in Path(laugier2018_kept.path("search")).with_suffix(".md").read_text()
-
-
-def test_the_study_refuses_to_write_both_files_to_one(tmp_path):
-    finished = program("study", "laugier2018-search", "--out", tmp_path / "s.md")
-    assert finished.returncode == 2 and finished.stderr.count("\n") == 1 and "the document goes beside it" in finished.stderr
-
-
 # ----- what is predicted
 
 
@@ -200,7 +135,7 @@ def test_the_tables_of_the_papers_set_up(tmp_path):
         parts = sum(row[f"{part} ms"] for part in ("compute", "update", "gradients", "activations"))
         assert parts == pytest.approx(row["1 node ms"]) and row["1 rank ms"] / parts == pytest.approx(row["speedup on 1 node"])
     assert all(row["speedup"] >= 20 for row in tables["fast_enough"])
-    finished = program("study", "laugier2018-predicted", "--out", tmp_path / "p.md")
+    finished = program("gridgrad.experiments.papers.laugier2018.predicted", "--out", tmp_path / "p.md")
     assert finished.returncode == 0 and is_figure(tmp_path / "p.png"), finished.stderr
 
 
@@ -439,22 +374,6 @@ def test_runs_of_two_processors_are_refused(tmp_path):
     assert found["spent"][0]["compute ms"] == pytest.approx(1e3 * report["time"]["compute"])
     with pytest.raises(ValueError, match="measure both again"):
         laugier2018.measurement(tmp_path, ["airfoil", "other"], [], [])
-
-
-def test_steps_are_measured_on_hosts_beside_one_rank(tmp_path):
-    words = ["--model-sizes", 8, "--hidden", "2,1", "--rounds", 1, "--machine", "ethernet-1g", "--link", "nothing"]
-    finished = job(2, "study", "laugier2018-hosts", *words, "--out", tmp_path / "h.json")
-    assert finished.status == 0, finished.stderr
-    report = json.loads((tmp_path / "h.json").read_text())
-    grids = ["batch=1,model=1", "batch=2,model=1", "batch=1,model=2"]
-    assert [(row["hidden layers"], row["grid"]) for row in report["rows"]] == [
-        (hidden, grid) for hidden in (2, 1) for grid in grids
-    ]
-    for row in report["rows"]:
-        assert {"hidden layers", "model size", "grid", "speedup"} <= row.keys() and row["seconds"]["median"] > 0
-        assert (row["speedup"]["median"] == 1) == (row["predicted speedup"] == 1) == (row["grid"] == grids[0])
-    assert report["machine"] and report["link"] == "nothing" and report["versions"]["processor"]
-    assert report["cores"] > 0 and report["ranks"] == 2
 
 
 def test_the_runs_that_are_kept_give_the_speedups_that_are_kept(tmp_path):

@@ -241,16 +241,6 @@ def test_a_small_measurement_goes_on_where_it_stopped(tmp_path, monkeypatch):
             measure(file, [1, 2], 1, ("50:500",), (4,))
 
 
-def test_unequal_ranks_share_by_speed():
-    """The job slows a rank down, measures the speeds, and shares kernels, or samples, by them."""
-    words = ["--net", "marques-50-500", "--batch-size", 4, "--seconds", 0, "--handicap", "0=3", "--by-speed", "--first"]
-    for grid in (["--grid", "model=2", "--plan", "marques"], ["--grid", "batch=2"]):
-        finished = job(2, "gridgrad.experiments.papers.marques2016.job", *words, *grid)
-        found = json.loads(finished.stdout.splitlines()[-1])
-        assert found["speeds"][0] == 1 and found["speeds"][1] > 0 and found["bytes"] > 0
-        assert all(len(found[name]) == 1 for name in PARTS)
-
-
 def test_an_epoch_is_timed():
     finished = job(1, "gridgrad.experiments.papers.marques2016.epoch_job", "--width", 20, "--steps", 2)
     row = epoch_row(json.loads(finished.stdout.splitlines()[-1]))

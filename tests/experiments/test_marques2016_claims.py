@@ -13,13 +13,11 @@ from gridgrad.experiments.papers.marques2016 import claims as marques2016_claims
 from gridgrad.experiments.papers.marques2016 import experiments as marques2016
 from gridgrad.experiments.papers.marques2016 import items as marques2016_items
 from gridgrad.experiments.papers.marques2016 import unequal as marques2016_unequal
-from gridgrad.experiments.papers.marques2016.runs import BATCH_SIZES, NETWORKS, PARTS, WITH_MASTER, MarquesRun, launched_by
+from gridgrad.experiments.papers.marques2016.runs import BATCH_SIZES, NETWORKS, PARTS, WITH_MASTER, MarquesRun
 from gridgrad.experiments.papers.marques2016.scaling import EQUATIONS
 from gridgrad.experiments.papers.marques2016.unequal import ALONE as FIRST
-from gridgrad.experiments.papers.marques2016.unequal import SETTINGS, SLOWER, has_proportion, read, rows
-from gridgrad.experiments.studies import laptops
-from gridgrad.parallel.job.run import UserError
-from tests.experiments.test_marques2016 import measured, printed
+from gridgrad.experiments.papers.marques2016.unequal import SLOWER, has_proportion, read, rows
+from tests.experiments.test_marques2016 import measured
 
 VERSIONS = {"processor": "a machine", "mpi": "an MPI", "threads": 1}
 
@@ -214,7 +212,7 @@ def test_a_file_of_unequal_ranks_is_read_or_refused(tmp_path, monkeypatch):
     assert len(rows(read(file))) == 3 * len(NETWORKS) + 2
     mixed = unequal((1.0, 2.0, 3.0))
     mixed["runs"][-1]["versions"] = VERSIONS | {"processor": "another"}
-    for content, words in ((mixed, "another"), ({"runs": []}, "no results of gridgrad study laptops"), ([], "laptops")):
+    for content, words in ((mixed, "another"), ({"runs": []}, "does not hold"), ([], "unequal ranks")):
         file.write_text(json.dumps(content))
         with pytest.raises(ValueError, match=words):
             read(file)
@@ -224,66 +222,6 @@ def test_a_file_of_unequal_ranks_is_read_or_refused(tmp_path, monkeypatch):
         assert (
             claims["not bound by communication"].verdict == OPEN and why in claims["not bound by communication"].finding.reason
         )
-
-
-@pytest.fixture
-def recorded(monkeypatch):
-    """Runs that are not started: (network, form, words, launcher) of each."""
-    seen = []
-
-    def start(run, seconds, words=(), launcher=""):
-        seen.append((run.network, run.form, list(words), launcher))
-        seconds = (0.0, 0.4, 0.1) if run.ranks == 1 else (0.1, 0.2, 0.1)
-        versions = VERSIONS | {"processor": laptops.processor().title}
-        return printed(seconds, batch_size=run.batch_size) | {"speeds": [1.0, 1.6], "versions": versions}
-
-    monkeypatch.setattr(MarquesRun, "start", start)
-    monkeypatch.setattr(laptops.hosts, "check", lambda: None)
-    return seen
-
-
-def test_the_study_slows_ranks_and_the_network(recorded, tmp_path):
-    out = tmp_path / "unequal.json"
-    words = ["--rounds", "2", "--networks", "50:500,500:1500", "--out", str(out)]
-    laptops.main([*words, "--factor", "1.6"])
-    by_run = {(network, form, "launch" in launcher, words[-1]) for network, form, words, launcher in recorded}
-    assert len(recorded) == 2 * (4 + 2 + 4) and len(by_run) == 10
-    for network, form, options, launcher in recorded:
-        first = float(options[options.index("--handicap") + 1].split("=")[1].split(",")[0])
-        assert first == pytest.approx(1.6) or first > 1.6 and network == "50:500"
-        assert ("--by-speed" in options) == bool(form) and ("--first" in options) == ("--rate 45" in launcher)
-    (faster,) = {options[-1] for network, form, options, launcher in recorded if "--rate 1000" in launcher}
-    ratio = [float(word.split("=")[1]) for word in faster.split(",")]
-    assert ratio[0] / ratio[1] == pytest.approx(1.6, rel=1e-4) and ratio[1] > 1
-    recorded.clear()
-    laptops.main([*words, "--factor", "1.6"])
-    assert not recorded  # the report has them
-    assert {setting for run in read(out)["runs"] for setting in [run["setting"]]} == {FIRST, SLOWER, *SETTINGS}
-    for wrong, advice in ((["--factor", "2"], "another --factor"), (["--settings", "fast"], "name some of")):
-        with pytest.raises(UserError, match=advice):
-            laptops.main([*words, *wrong])
-    with pytest.raises(UserError, match="at batch 64 alone"):
-        laptops.main([*words, "--batch-size", "8"])
-
-
-@pytest.mark.long
-def test_the_study_measures_what_shares_the_memory(tmp_path):
-    out = tmp_path / "unequal.json"
-    laptops.main(["--networks", "50:500", "--batch-size", "2", "--settings", "memory", "--rounds", "1", "--out", str(out)])
-    (row,) = rows(read(out))
-    assert row["speedup"] > 0 and row["MiB"] > 0 and row["speed of the second"] > 0
-
-
-def test_another_launcher_is_only_one_for_a_while(monkeypatch):
-    import os
-
-    for before in (None, "mpirun"):
-        monkeypatch.delenv("MPIEXEC", raising=False) if before is None else monkeypatch.setenv("MPIEXEC", before)
-        with launched_by("other -x"):
-            assert os.environ["MPIEXEC"] == "other -x"
-        assert os.environ.get("MPIEXEC") == before
-        with launched_by(""):
-            assert os.environ.get("MPIEXEC") == before
 
 
 def test_kept_tables_load_and_decide_claims():

@@ -99,6 +99,7 @@ def test_a_partition_of_another_program_is_taken(tmp_path):
         (("--net", "lenet5", "--parts", "parts", "--method", "hypergraph"), "leave out --method"),
         (("--net", "lenet5", "--method", "horizontal", "--out", "owners.hdf5"), "must end in .h5"),
         (("--net", "lenet5", "--grain", "medium"), "invalid choice"),
+        (("--net", "lenet5", "--ranks", "2,4"), "--ranks has several numbers"),
         (("--net", "lenet5", "--method", "horizontal", "--out", "/proc/no/owners.h5"), "can not write"),
     ],
 )
@@ -111,7 +112,7 @@ def test_what_does_not_fit_is_said_in_one_line(arguments, words):
 @pytest.mark.parametrize("ranks", ["2", pytest.param("2,3", marks=pytest.mark.long)])
 def test_the_table_of_published_networks(tmp_path, ranks):
     out = tmp_path / "partitions.md"
-    finished = program("study", "partition_table", "--nets", "lenet5", "--ranks", ranks, "--out", out)
+    finished = partition("--table", out, "--nets", "lenet5", "--ranks", ranks)
     assert finished.returncode == 0, finished.stderr
     rows = [line.split(" | ") for line in out.read_text().splitlines() if line.startswith("| lenet5")]
     assert [row[1:3] for row in rows] == [[grain, count] for grain in ("coarse", "fine") for count in ranks.split(",")]

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gridgrad.experiments.studies.autoencoder.energy import EnergyMeter
-from gridgrad.experiments.studies.autoencoder.phases import Phases
+from gridgrad.experiments.studies.autoencoder import EnergyMeter, Phases
 from gridgrad.parallel import ProcessGrid
 from tests.experiments.test_energy import write
 from tests.mpi import mpi

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gridgrad.experiments.plots.pipeline import PipelineSteps, draw_pipelines, measured, predicted
+from gridgrad.experiments.plots.timeline import PipelineSteps, draw_pipelines, measured, predicted
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.pipeline.schedule import Instruction
 from gridgrad.parallel.pipeline.simulate import Event
@@ -77,7 +77,7 @@ def test_of_a_trace_the_first_rank_of_each_stage_and_the_median_step_are_shown(t
 )
 def test_what_is_no_trace_of_a_pipeline_is_said(tmp_path, text):
     (tmp_path / "t.json").write_text(text)
-    with pytest.raises(ValueError, match="is no timeline of a pipeline"):
+    with pytest.raises(ValueError, match="is no timeline"):
         measured(tmp_path / "t.json")
 
 

@@ -7,10 +7,11 @@ import pytest
 
 from gridgrad.experiments.common.parallel_schemes import AUTO, SCHEMES
 from gridgrad.experiments.common.published_networks import published
+from gridgrad.experiments.papers.laugier2018 import predicted as laugier2018_predicted
+from gridgrad.experiments.parts import explain_map
 from gridgrad.experiments.plots import curves, scaling
 from gridgrad.experiments.scaling import predicted
 from gridgrad.experiments.scaling.study import Study
-from gridgrad.experiments.studies import laugier2018_predicted, thresholds
 from gridgrad.parallel.grid.process_grid import parse_grid
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.cost import cost_of_slowest_rank
@@ -137,28 +138,29 @@ def test_figures_of_predictions_alone_and_with_what_was_measured(swept, tmp_path
 
 
 @pytest.mark.parametrize(("width", "batch_size"), [(32, 8), (64, 65536), (1024, 100), (2048, 16)])
-def test_a_thresholds_winner_is_the_cheapest_of_all_and_what_the_planner_takes(width, batch_size):
+def test_the_winner_on_the_map_is_the_cheapest_of_all_and_what_the_planner_takes(width, batch_size):
     net = laugier2018_predicted.network(width, "float32")
-    point = thresholds.point(net, width, 8, batch_size, CORI)
-    for scheme, grid in point.grids.items():
-        cost = cost_of(net, parse_grid(grid), point.plans[scheme], batch_size)
-        assert point.seconds[scheme] == pytest.approx(cost.seconds) and point.seconds[point.winner] <= cost.seconds
+    point = explain_map.point(net, 8, batch_size, CORI)
+    seconds = {scheme: one for scheme, one in point["seconds"].items() if one}
+    cost = cost_of(net, parse_grid(point["grid"]), point["plan"], batch_size)
+    assert min(seconds.values()) == seconds[point["winner"]] == pytest.approx(cost.seconds, rel=1e-5)
     chosen, _ = Planner(net, 8, batch_size, CORI).best()
-    parallel = min(seconds for scheme, seconds in point.seconds.items() if scheme != "serial")
+    parallel = min(one for scheme, one in seconds.items() if scheme != "serial")
     assert parallel == pytest.approx(chosen.seconds, rel=3e-2)
-    assert point.speedup == pytest.approx(point.seconds["serial"] / min(point.seconds.values()))
+    assert point["speedup"] == pytest.approx(seconds["serial"] / min(seconds.values()), rel=1e-5)
 
 
-def test_the_map_of_thresholds(tmp_path):
-    arguments = ["--ranks", 8, "--widths", "32,512,2048", "--batch-sizes", "8,256,65536", "--out", tmp_path / "t.png"]
-    finished = program("study", "thresholds", *arguments)
+def test_the_map_of_the_fastest_schemes(tmp_path):
+    net = "explain", "--net", "mlp:W,W,W,relu", "--shape", 16, "--outputs", 2, "--ranks", 8
+    sizes = "--widths", "32,512,2048", "--batch-sizes", "8,256,65536"
+    finished = program(*net, *sizes, "--map", tmp_path / "t.png")
     assert finished.returncode == 0, finished.stderr
     assert is_figure(tmp_path / "t.png")
     result = json.loads((tmp_path / "t.json").read_text())
     winners = {(p["width"], p["batch_size"]): p["winner"] for p in result["points"]}
     assert result["predicted"] and winners[32, 8] == "serial" and winners[2048, 8] == "model" and winners[32, 65536] == "batch"
-    for bad in (["--machine", "none"], ["--out", tmp_path / "t.json"]):
-        finished = program("study", "thresholds", *bad)
+    for bad in (["--machine", "none"], ["--map", tmp_path / "t.json"], ["--net", "vgg16"]):
+        finished = program(*net, "--map", tmp_path / "u.png", *bad)
         assert finished.returncode == 2 and finished.stderr.count("\n") == 1
 
 

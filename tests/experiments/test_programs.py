@@ -3,21 +3,14 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from gridgrad.experiments import plot
-from gridgrad.experiments.benchmarks import bench_ranks, bench_serial
-from gridgrad.experiments.benchmarks.bench_table import row, table
-from gridgrad.experiments.benchmarks.cases import StepCase
-from gridgrad.experiments.benchmarks.rounds import in_minutes
-from gridgrad.experiments.check import load_line, problems
+from gridgrad.experiments.benchmarks.report import table
+from gridgrad.experiments.check import BoundRank, load_line, problems
 from gridgrad.experiments.launching.start_ranks import mpiexec
-from gridgrad.experiments.parts.check_binding import BoundRank
 from tests.experiments.common.made_up_load import BUSY, QUIET
-from tests.experiments.figures import is_figure
 from tests.experiments.programs import program
 
 
@@ -144,19 +137,6 @@ def test_the_papers_tables_follow_from_formulas(tmp_path):
     assert refused.stderr.startswith("reproduce: error: argument paper: invalid choice: 'nobody1999'")
 
 
-@pytest.mark.long
-def test_the_peer_comparison_compares_the_same_network():
-    pytest.importorskip("torch")
-    case = StepCase("small", "mlp:16,tanh", 8, 3, 10)
-    ours, theirs = bench_serial.serial_steps(case)
-    assert ours() == pytest.approx(theirs(), rel=1e-5)
-    found = row({"wall": [0.5, 0.7, 0.6]}, 1.0)
-    assert found == {"wall": {"median": 0.6, "min": 0.5, "max": 0.7}, "bound": 1.0, "rounds": 3}
-    ratios, _, dropped = bench_ranks.two_rank_ratios(case, rounds=1, steps=2, end=in_minutes(5))
-    assert all(len(values) == 1 and values[0] > 0 for values in ratios.values()) and 0 <= dropped <= 2
-    assert sorted(ratios) == ["1 rank", "DDP", "apart"]
-
-
 def test_the_table_of_the_peer_comparison():
     results = json.loads(Path("results/bench.json").read_text())
     text = table(results)
@@ -165,27 +145,17 @@ def test_the_table_of_the_peer_comparison():
     assert text.count("\n| ") == sum(len(rows) + 1 for rows in tables)
 
 
-@pytest.mark.parametrize("name", ["predictions", "predictions_zen3"])
-def test_the_table_of_the_predictions_follows_from_the_reports(name, tmp_path):
-    reports = sorted(Path(f"results/{name}").glob("*.json"))
-    finished = program("plot", "predictions", *reports, "--out", tmp_path / "predictions.md")
-    assert finished.returncode == 0, finished.stderr
-    assert (tmp_path / "predictions.md").read_text() == Path(f"results/{name}.md").read_text()
-
-
-@pytest.mark.parametrize("kind", plot.STUDIES)
-def test_the_figures_of_studies_are_drawn_from_their_results(kind, tmp_path):
-    finished = program("plot", kind, f"results/{kind}.json", "--out", tmp_path / "figure.png")
-    assert (finished.returncode, finished.stdout) == (0, f"{tmp_path / 'figure.png'} written\n"), finished.stderr
-    assert is_figure(tmp_path / "figure.png")
-    other = "roofline" if kind != "roofline" else "servers"
-    refused = program("plot", kind, f"results/{other}.json", "--out", tmp_path / "other.png")
-    assert refused.returncode == 2 and f"holds no results of gridgrad study {kind}" in refused.stderr
-    assert not (tmp_path / "other.png").exists()
-
-
-@pytest.mark.parametrize(("old", "new"), [("pruned", "study pruned"), ("trace_cost", "study trace-cost"), ("hosts", "launch")])
-def test_a_module_that_has_moved_says_its_new_name(old, new):
-    ended = subprocess.run([sys.executable, "-m", f"experiments.{old}"], capture_output=True, text=True, timeout=60)
-    assert ended.returncode == 2 and ended.stdout == "" and ended.stderr.count("\n") == 1
-    assert ended.stderr.startswith(f"python -m experiments.{old} is now `gridgrad {new}")
+def test_bash_completes_programs_options_and_choices(tmp_path):
+    script = tmp_path / "completion"
+    script.write_text(program("completion", "bash").stdout)
+    typed = {
+        "gridgrad tr": "train",
+        "gridgrad train --opt": "--optimizer",
+        "gridgrad train --optimizer adag": "adagrad",
+        "gridgrad study prot": "protocols",
+        "gridgrad plot spe": "speedup",
+        "gridgrad help pip": "pipeline",
+    }
+    lines = [f"COMP_WORDS=({words}); COMP_CWORD={words.count(' ')}; _shtab_gridgrad; echo ${{COMPREPLY[*]}}" for words in typed]
+    found = subprocess.run(["bash", "-c", "\n".join([f"source {script}", *lines])], capture_output=True, text=True)
+    assert found.stdout.splitlines() == list(typed.values()), found.stderr

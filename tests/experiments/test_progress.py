@@ -3,7 +3,7 @@
 import pytest
 
 from gridgrad.experiments.benchmarks import rounds
-from gridgrad.experiments.benchmarks.rounds import SharedTime, in_minutes, ratios, rounds_until
+from gridgrad.experiments.benchmarks.rounds import in_minutes, quiet_rounds, ratios, shares
 from gridgrad.experiments.common import progress
 from tests import clock
 
@@ -14,6 +14,8 @@ def now(monkeypatch):
     now = clock.Clock(1000.0)
     monkeypatch.setattr(progress, "time", now)
     monkeypatch.setattr(rounds, "time", now)
+    end, _, calm = rounds.quiet_rounds.__defaults__
+    monkeypatch.setattr(rounds.quiet_rounds, "__defaults__", (end, lambda seen: None, calm))
     return now
 
 
@@ -33,21 +35,17 @@ def test_a_line_is_printed_now_and_then(now, capsys):
 
 
 def test_each_comparison_has_a_share_of_the_time_and_at_least_one_round(now, monkeypatch):
-    shares = SharedTime(in_minutes(10), [1, 2, 2])
-    assert shares.share() - now.now == 120
-    assert shares.share() - now.now == 300  # nothing of the first share was used
+    ends = shares(in_minutes(10), [1, 2, 2])
+    assert next(ends) - now.now == 120
+    assert next(ends) - now.now == 300  # nothing of the first share was used
     now.sleep(200)
-    assert shares.share() - now.now == 400  # the rest
-    late = SharedTime(in_minutes(0), [1, 1])
+    assert next(ends) - now.now == 400  # the rest
     monkeypatch.setattr(rounds, "CLOCKS", dict.fromkeys(rounds.CLOCKS, now.perf_counter))
     sides = [lambda: now.sleep(2), lambda: now.sleep(1), lambda: now.sleep(4)]
-    for found, count in ((ratios(sides, 50, 1e-6, late.share()), 1), (ratios(sides, 5, 1e-6), 5)):
+    for found, count in ((ratios(sides, 50, 1e-6, next(shares(now.now, [1, 1]))), 1), (ratios(sides, 5, 1e-6), 5)):
         assert found["cpu"] == found["wall"] == [2.0] * count  # the faster one of the others counts
 
 
 def test_no_round_begins_that_would_end_too_late(now):
-    found = []
-    for number in rounds_until(end=1010.0, most=9):
-        found.append(number)
-        now.sleep(4)
-    assert found == [0, 1]
+    found, _ = quiet_rounds([lambda: [now.sleep(4), 1.0][1]], 9, 9, end=now.now + 10)
+    assert len(found) == 2

@@ -127,7 +127,7 @@ def test_numbers_of_now_stand_beside_those_that_are_kept():
     assert page_words.remark(both.rows[0]) == "now: one round; earlier: three rounds"
     (alone,) = paired([], [before])
     assert [(one.measured, one.kept) for one in alone.rows] == [(None, 1.0), (None, 1.0), (None, None)]
-    other = Item("T", "t", "s", (row("a", 4.0),), command="study roofline")
+    other = Item("T", "t", "s", (row("a", 4.0),), command="summary")
     (kept,) = paired([other], [other])  # no part of this run measures it
     assert (kept.rows[0].measured, kept.rows[0].kept) == (None, 4.0)
 
@@ -379,7 +379,11 @@ def test_a_paper_without_data_does_not_stop_the_others(tmp_path, monkeypatch):
 
 
 def test_options_that_do_not_go_together_are_refused():
-    for words, advice in (("all --full", "--long"), ("hegde2016 --long", "--full"), ("all --ranks 2", "hold 1")):
+    for words, advice in (
+        ("hegde2016 --minutes 3", "goes with all"),
+        ("hegde2016 --long", "--full"),
+        ("all --ranks 2", "hold 1"),
+    ):
         with pytest.raises(UserError, match=advice):
             reproduce.main(words.split())
 

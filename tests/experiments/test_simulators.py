@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from gridgrad.experiments.studies.simulators.document import CAUSES, cause, document
-from gridgrad.experiments.studies.simulators.points import Point, collective, compared, grids, prediction
+from gridgrad.experiments.studies.simulators import CAUSES, Point, cause, collective, compared, document, grids, prediction
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
@@ -14,10 +13,6 @@ from tests.experiments.programs import program
 from tests.experiments.test_export import NEEDS_SIMGRID
 
 ROW = {"machine": "m", "net": "lenet5", "batch_size": 8, "grid": "model=2", "plan": "out", "ranks": 2, "predicted": 1.0}
-MEASURED = {
-    "machine": "1 Gbit Ethernet cluster", "net": "lenet5", "batch_size": 100, "ranks": 2, "grid": "batch=2,model=1",
-    "plan": ["out"] * 5, "planned": True, "predicted": 0.1, "measured": 0.1, "as_it_was": 0.1, "error": 0.0,
-}  # fmt: skip
 SMALL = "--machines", "ethernet-1g", "--nets", "mlp:1024,1024,1024,relu", "--ranks", 2
 
 
@@ -106,7 +101,11 @@ def test_results_are_kept_and_measured_steps_are_compared(tmp_path):
     assert [step["grid"] for step in first["steps"]] == ["batch=2,model=1", "batch=1,model=2"] and not first["collectives"]
     first["steps"][0]["simulated"] *= 1.05  # so that one sees that it is not replayed again
     out.write_text(json.dumps(first))
-    report.write_text(json.dumps({"rows": [MEASURED]}))
+    words = "--nets", "mlp:32,relu", "--dataset", "random:8,2", "--schemes", "batch", "--predict", 2, "--machine", "ethernet-1g"
+    assert program("sweep", *words, "--out", report).returncode == 0
+    (predicted,) = (json.loads(line) for line in report.read_text().splitlines())
+    measured = predicted | {"predicted": False, "seconds_per_step": {"median": 0.1}}
+    report.write_text(f"{json.dumps(predicted)}\n{json.dumps(measured)}\n")
     for _ in range(2):
         finished = program("study", "simulators", *SMALL, "--measured", report, "--machine", "ethernet-1g", "--out", out)
         assert finished.returncode == 0, finished.stderr
@@ -117,24 +116,13 @@ def test_results_are_kept_and_measured_steps_are_compared(tmp_path):
 
 def test_what_does_not_fit_is_refused(tmp_path):
     out, report = tmp_path / "s.json", tmp_path / "measured.json"
-    report.write_text(json.dumps({"rows": [MEASURED | {"machine": "another"}]}))
+    report.write_text("")
     (tmp_path / "other.json").write_text("[]")
-    of_other = [
-        "--measured",
-        report,
-        "--machine",
-        "ethernet-1g",
-        "--ranks",
-        1,
-        "--nets",
-        "alexnet",
-        "--machines",
-        "ethernet-1g",
-    ]
+    of_other = ["--measured", report, "--machine", "ethernet-1g", *SMALL]
     for words, message in (
         (["--measured", report], "--measured and --machine belong together"),
         (["--out", tmp_path / "other.json"], "other.json holds no results of simulators"),
-        (of_other, "was measured on 'another', and the machine file is of '1 Gbit Ethernet cluster'"),
+        (of_other, "no point that was measured and predicted for '1 Gbit Ethernet cluster'"),
     ):
         finished = program("study", "simulators", *words, *([] if "--out" in words else ["--out", out]))
         assert finished.returncode == 2 and finished.stderr.count("\n") == 1 and message in finished.stderr, finished.stderr

@@ -282,16 +282,58 @@ def test_a_plain_job_is_started_again_by_supervise(ends, starts, status, tmp_pat
     assert process.returncode == status and len((tmp_path / "starts").read_text()) == starts, stderr
 
 
+@pytest.mark.parametrize(("text", "limit"), [("1-12:00:00", "36:00:00"), ("2-0", "48:00:00"), ("0-1:30", "01:30:00")])
+def test_days_of_a_time_limit_are_written_as_hours(text, limit):
+    assert f"#SBATCH --time={limit}\n" in written("--time", text)
+    assert f"#PBS -l walltime={limit}\n" in written("--system", "pbs", "--time", text)
+
+
+def test_gpus_of_a_sweep_are_those_of_its_largest_run(tmp_path):
+    (tmp_path / "study.toml").write_text('ranks = [1, 2, 4]\ndevice = ["cpu", "gpu"]\n')
+    for options, line in (
+        ("", "#SBATCH --gpus-per-node=4"), ("--system pbs", ":ngpus=4"), ("--site perlmutter", "#SBATCH --gpus-per-node=4"),
+        ("--site juwels", "#SBATCH --gres=gpu:4"),
+    ):  # fmt: skip
+        assert line in written(*options.split(), "--ranks-per-node", 4, program=("sweep", str(tmp_path / "study.toml")))
+    words = "sweep", "--vary", "device=gpu,cpu", "--ranks", "4"
+    assert "--gpus-per-node=2\n" in written("--ranks-per-node", 4, program=words)
+
+
+def test_a_script_of_ones_own_is_run_with_its_own_options(tmp_path, monkeypatch):
+    """Also without -- in front of it; where the job runs in another folder, the script is named by its whole path."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("")
+    mine = "mine.py", "--nodes", "3", "--directive", "x"
+    args = slurm.options().parse_args(["--nodes", "2", "--directive", "--exclusive", "--gpus", "1", *mine])
+    text = script(slurm.job_of(args), {})
+    assert words_of(text, "program") == [sys.executable, "-m", "mpi4py", *mine]
+    assert words_of(text, "check")[-2:] == ["--ranks", "2"] and words_of(text, "launcher")[0] == "srun"
+    for line in ("--nodes=2", "--exclusive", "--gpus-per-node=1", "--job-name=mine"):
+        assert f"#SBATCH {line}\n" in text
+    check_script(text)
+    assert words_of(written("--folder", "/x", program=mine), "program")[3] == str(tmp_path / "mine.py")
+    assert words_of(written("--site", "lumi", program=mine), "program")[:4] == [
+        "python",
+        "-m",
+        "mpi4py",
+        str(tmp_path / "mine.py"),
+    ]
+    assert words_of(written(program=("json.tool", "-h")), "program")[1:] == ["-m", "json.tool", "-h"]
+    assert "--signal=USR1@300" in written("--kind", "requeue", program=mine)
+
+
 @pytest.mark.parametrize(
     ("options", "program", "message"),
     [
-        ("--time 1x", "train", "must be hours:minutes:seconds or whole minutes"),
+        ("--time 1x", "train", "must be hours:minutes:seconds, days-hours:minutes:seconds or whole minutes"),
+        ("--time 1-24:00:00", "train", "must be hours:minutes:seconds, days-"),
+        ("--time 4:30", "train", "must be hours:minutes:seconds, days-"),
         ("--time 0:00:30", "train", "at least a minute"),
-        (f"--time {10**30}", "train", "must be hours:minutes:seconds or whole minutes"),
+        (f"--time {10**30}", "train", "must be hours:minutes:seconds, days-"),
         ("--partition 'a b'", "train", "must be letters, digits"),
         ("--name '$(id)'", "train", "must be letters, digits"),
         ("--account --no", "train", "expected one argument"),
-        ("--setup 'a\nb'", "train", "must be one line"),
+        ("--setup 'a\nb'", "train", "must be a text of one line"),
         ("--setup 'echo \"'", "train", "no shell script, because of a line of --setup"),
         ("", "trainn", "there is no program trainn (did you mean train?): give the name of one"),
         ("", "train --data-dir 'a\nb'", "must each be one line"),
@@ -302,10 +344,14 @@ def test_a_plain_job_is_started_again_by_supervise(ends, starts, status, tmp_pat
         ("--mem 64", "train", "must be 0, for all, or a whole number and K, M, G or T"),
         ("--directive exclusive", "train", "must be one option of the batch system, such as --exclusive"),
         ("--directive '--a\nb'", "train", "must be one option of the batch system"),
-        ("--directive", "train", "must be one option of the batch system, such as --exclusive, not ''"),
+        ("--directive", "train", "argument --directive: expected one argument"),
         ("--folder 'a\nb'", "train", "must each be one line"),
         ("", "train --nosuchoption", "train: unrecognized arguments: --nosuchoption (see gridgrad train --help)"),
-        ("", "study servers --nosuchoption", "servers: unrecognized arguments: --nosuchoption (see gridgrad study servers"),
+        (
+            "",
+            "study protocols --nosuchoption",
+            "protocols: unrecognized arguments: --nosuchoption (see gridgrad study protocols",
+        ),
         ("", "study nosuch", "there is no study nosuch"),
         ("", "summary --steps x", "summary: argument --steps: must be a whole number"),
         ("--ranks-per-node 4", "train --grid batch=3", "train: the grid batch=3 has 3 places but the number of ranks is 4"),
@@ -336,14 +382,14 @@ def test_a_plain_job_is_started_again_by_supervise(ends, starts, status, tmp_pat
         ("", "launch x train", "launch: the number of ranks"),
         ("", "check --ranks 2", "check: --ranks 2 is not the number of ranks of the job, 1"),
         ("", "reproduce marques2016", "reproduce: the largest run (see --ranks) has 4 ranks but the whole job only 1"),
-        ("", "reproduce all --full", "reproduce: --full goes with one paper"),
+        ("", "reproduce all --full", "reproduce: the largest run (see --ranks) has 4 ranks"),
         ("--kind requeue", "calibrate", "calibrate can not go on where it stopped"),
-        ("--kind requeue --time 5", "train --checkpoint a", "--warn 300 s is not shorter than --time, 300 s"),
+        ("--kind requeue --time 5", "train --checkpoint a", "--warn 300 s is not shorter than --time"),
         ("--kind requeue --system pbs", "train --checkpoint a", "name it with --out"),
         (
             "--kind requeue --system mpirun",
             "sweep --ranks 1",
-            "sweep goes on by itself when it is started again: use --kind single",
+            "only train is started again, not sweep: use --kind single",
         ),
         ("--system mpirun --account a", "train", "--account is for batch systems"),
         ("--system pbs --qos a", "train", "--qos is Slurm's"),
@@ -351,6 +397,10 @@ def test_a_plain_job_is_started_again_by_supervise(ends, starts, status, tmp_pat
         ("--system pbs --mem 0", "train", "--mem 0 is Slurm's"),
         ("--system mpirun --gpus 1", "train", "--gpus is for batch systems"),
         ("--system pbs --mpi pmix", "train", "--mpi pmix is for srun"),
+        ("--kind array", "json.tool", "--kind array divides a sweep"),
+        ("--kind requeue --system mpirun", "json.tool", "only train is started again, not json.tool"),
+        ("", "mine.py", "there is no program mine.py: give the name of one, such as train, a file such as mine.py"),
+        ("", "", "name the program that is run"),
     ],
 )
 def test_bad_input_is_refused(options, program, message, monkeypatch):

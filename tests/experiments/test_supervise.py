@@ -13,8 +13,8 @@ import pytest
 
 from gridgrad.experiments import supervise
 from gridgrad.experiments.common.checkpoints import touch
-from gridgrad.experiments.launching import nodes
-from gridgrad.experiments.launching.nodes import answering, launcher_options, nodes_in, nodes_of_allocation
+from gridgrad.experiments.launching import start_ranks
+from gridgrad.experiments.launching.start_ranks import answering, launcher_options, nodes_in, nodes_of_allocation
 from gridgrad.experiments.supervise import HALTED, checkpoint_of, fitting, grids_of, newest_step, time_of
 from gridgrad.parallel.checkpoint.manifest import Manifest, new_folder
 from gridgrad.parallel.checkpoint.shard_file import sha256
@@ -119,8 +119,7 @@ def test_the_next_start_waits_for_the_lock_of_the_job_before(played, monkeypatch
     answers = [BlockingIOError(11, "held")] * 2
     looked = SimpleNamespace(release=lambda: None)
     jobs = SimpleNamespace(signalled=None, pause=lambda seconds: None)
-    monkeypatch.setattr(supervise, "Foreground", lambda: jobs)
-    one = supervise.Supervisor([], played, [], 1, {}, "", 0, 0, None)
+    one = supervise.Supervisor([], played, [], 1, {}, "", 0, 0, None, jobs)
     monkeypatch.setattr(supervise, "lock", lambda folder: raised(answers.pop()) if answers else looked)
     one._wait_for_lock()
     assert len(answers) == 2  # nothing was started before
@@ -280,8 +279,8 @@ def test_the_nodes_of_an_allocation_are_those_that_slurm_names(tmp_path, monkeyp
 def test_a_node_that_says_nothing_is_not_waited_for_long(monkeypatch, tmp_path):
     """The time is over when the others have answered."""
     looks = iter([0.0, 0.0, 0.0, 1e9])  # at first, for a, for b, for c
-    monkeypatch.setattr(nodes, "SECONDS", 300.0)
-    monkeypatch.setattr(nodes, "time", SimpleNamespace(monotonic=lambda: next(looks)))
+    monkeypatch.setattr(start_ranks, "SECONDS", 300.0)
+    monkeypatch.setattr(start_ranks, "time", SimpleNamespace(monotonic=lambda: next(looks)))
     (tmp_path / "b").touch()
     ask = f"sh -c 'test {{node}} = c && sleep 600; test -e {tmp_path}/{{node}}'"
     assert answering({"a": 1, "b": 2, "c": 3, "localhost": 4}, ask) == {"b": 2, "localhost": 4}
@@ -290,7 +289,7 @@ def test_a_node_that_says_nothing_is_not_waited_for_long(monkeypatch, tmp_path):
 
 def test_launchers_are_told_the_nodes_in_their_own_words(monkeypatch):
     nodes = {"a": 4, "b": 0, "c": 4, "d": 4}
-    monkeypatch.setattr("gridgrad.experiments.launching.nodes.is_open_mpi", lambda launcher: launcher == "mpirun")
+    monkeypatch.setattr("gridgrad.experiments.launching.start_ranks.is_open_mpi", lambda launcher: launcher == "mpirun")
     assert launcher_options("/usr/bin/mpiexec", nodes, 6) == ["-hosts", "a:4,c:2"]
     assert launcher_options("mpirun", nodes, 6) == ["--host", "a:4,c:2"]
     assert launcher_options("/bin/srun", nodes, 9) == ["--nodes=3", "--nodelist=a,c,d", "--distribution=block"]

@@ -14,7 +14,6 @@ from gridgrad import datasets
 from gridgrad.datasets import mnist
 from gridgrad.experiments.common.machine_load import LOAD
 from gridgrad.experiments.parts.train_options import SHORT
-from gridgrad.experiments.studies import overlap
 from gridgrad.experiments.train import options as options_of_train
 from gridgrad.nn.files.documents import Optional, check
 from gridgrad.parallel.grid.process_grid import parse_grid
@@ -112,24 +111,6 @@ def test_every_reduction_trains_the_same(tmp_path):
     assert expected["memory"]["optimizer_state"] == expected["memory"]["optimizer_state_unsharded"]
     halved = report_of(tmp_path, 4, *settings, "--reduction", "overlap:4", "--reduce-dtype", "float16")
     assert np.allclose(halved["loss"], expected["loss"], rtol=1e-2) and halved["loss"] != expected["loss"]
-
-
-def test_overlap_is_measured(tmp_path):
-    tiny = ["--net", "mlp:64,relu", "--shape", 16, "--batch-size", 8, "--rounds", 2, "--out", tmp_path / "overlap.json"]
-    for _ in range(2):  # the second time in the place of the first
-        finished = job(2, "study", "overlap", *tiny, "--reduction", "overlap:1")
-        assert finished.status == 0 and "hidden" in finished.stdout, finished.stderr
-    [found] = json.loads((tmp_path / "overlap.json").read_text())
-    assert found["reduction"] == "overlap:1" and len(found["rounds"]) == 2 and 0 <= found["median"]["hidden"] <= 1
-    finished = job(1, "study", "overlap")
-    assert finished.status == 2 and finished.stderr == "overlap: error: there is nothing to hide on 1 rank: start at least 2\n"
-
-
-def test_what_backward_could_cover():
-    flights = [(0.0, 9.0, 10), (2.0, 9.0, 30)]  # which alone take 1 and 3 seconds of 4
-    assert overlap.least_exposed(flights, ends=3.0, alone=4.0) == pytest.approx(2.0)
-    assert overlap.least_exposed(flights, ends=6.0, alone=4.0) == 0
-    assert overlap.least_exposed([(0.0, 1.0, 5), (0.0, 1.0, 5)], ends=1.0, alone=4.0) == pytest.approx(3.0)
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,19 @@ import pytest
 from mpi4py import MPI
 
 from gridgrad.experiments.common.tables import terminal
-from gridgrad.experiments.studies.usability.__main__ import BY_HAND, CALL, GRIDS, one_call, results, source
-from gridgrad.experiments.studies.usability.halstead import KEYWORDS, Halstead, added, measure, statements
+from gridgrad.experiments.studies.usability.__main__ import (
+    BY_HAND,
+    CALL,
+    GRIDS,
+    KEYWORDS,
+    Halstead,
+    added,
+    measure,
+    one_call,
+    results,
+    source,
+    statements,
+)
 from gridgrad.parallel.training.network import ParallelSequential
 from tests.mpi import mpi
 

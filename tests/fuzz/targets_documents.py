@@ -10,17 +10,15 @@ from gridgrad.experiments import partition, plot, reproduce, slurm, sweep
 from gridgrad.experiments.common.kept_results import earlier_results, write_results
 from gridgrad.experiments.papers.grabaskas2018 import experiments as grabaskas2018
 from gridgrad.experiments.papers.marques2016 import runs as marques2016_runs
-from gridgrad.experiments.parts import slurm_sites
+from gridgrad.experiments.parts import slurm_script
 from gridgrad.experiments.parts.slurm_script import script
-from gridgrad.experiments.plots import crossover as crossover_figure
-from gridgrad.experiments.plots import pipeline
-from gridgrad.experiments.plots import predictions as prediction_errors
-from gridgrad.experiments.plots.protocols import draw as draw_protocols
+from gridgrad.experiments.plots import lines as lines_of_anything
+from gridgrad.experiments.plots import style
+from gridgrad.experiments.plots import timeline as timelines
 from gridgrad.experiments.scaling import environment, records, table
-from gridgrad.experiments.scaling import settings as study_settings
+from gridgrad.experiments.scaling import study as study_settings
 from gridgrad.experiments.scaling.study import Study
-from gridgrad.experiments.studies.protocols import __main__ as protocols
-from gridgrad.experiments.studies.servers import __main__ as servers
+from gridgrad.experiments.studies import protocols
 from gridgrad.nn import measured
 from gridgrad.nn.kernels import kernel_table
 from gridgrad.nn.zoo import network_names
@@ -74,7 +72,7 @@ def figure(kind):
 
     def read(path):
         args = plot.options().parse_args([kind, str(path)])
-        args.draw(args)
+        args.draw(args, style.FITTING)
 
     return read
 
@@ -82,34 +80,28 @@ def figure(kind):
 def compared(path):
     """What plot compare does with a study and another one."""
     args = plot.options().parse_args(["compare", str(ROOT / "results/speedup.jsonl"), str(path)])
-    args.draw(args)
+    args.draw(args, style.FITTING)
 
 
-def crossover(path):
-    found = crossover_figure.read(path)
-    crossover_figure.draw(found, min(row["batch_size"] for row in found["rows"]), path.with_suffix(".png"))
+def columns(path):
+    table = lines_of_anything.read([path])
+    style.plt.close(lines_of_anything.draw(table, "batch_size", ["seconds.median"], ["grid"], log="x,y"))
 
 
-def of_predictions(path):
-    rows = prediction_errors.read(path)
-    list(prediction_errors.totals([rows])), list(prediction_errors.points(rows))
-
-
-def kept(entries, program, problem, document, figure=None):
-    """A reader of kept results that adds one to them, and draws them."""
+def kept(entries, program, problem, document):
+    """A reader of kept results that adds one to them."""
 
     def read(path):
         before = earlier_results(path, entries, program, document)
         new = json.loads(result(f"{program}.json")[0])[0]
         write_results(path, before, new, problem, document)
-        if figure:
-            figure(earlier_results(path, problem, program, document), path.with_suffix(".png"))
 
     return read
 
 
 def timeline(path):
-    pipeline.draw_pipelines([pipeline.measured(path)], "a pipeline", path.with_suffix(".png"))
+    timelines.draw_pipelines([timelines.measured(path)], "a pipeline", path.with_suffix(".png"))
+    style.plt.close(timelines.draw(path))
 
 
 @cache
@@ -253,7 +245,7 @@ def toml():
 
 
 def sites():
-    return tuple((slurm_sites.SITES / f"{name}.toml").read_bytes() for name in ("juwels", "perlmutter", "polaris"))
+    return tuple((slurm_script.SITES / f"{name}.toml").read_bytes() for name in ("juwels", "perlmutter", "polaris"))
 
 
 FOR_EVER = b"ranks = [1000000000000000000]", b"repeats = 1000000000000", b"ranks = " + b"[" * 100_000
@@ -261,8 +253,7 @@ SETTINGS = "setting", "schemes", "grid", "nothing to run", "ranks"
 SITES = "a node of", "a --site that has some", "{account}", "--time is for", "--gpus is for"
 OF_RECORDS = "a report of", "a curve"  # records that are damaged, of which messages name the run
 LINES, DRAWN = 0, 0.3  # the first line of several; the weight where a figure is drawn
-ALL_PROTOCOLS = kept((*protocols.PROBLEM, "runs"), "protocols", protocols.PROBLEM, protocols.document, draw_protocols)
-ALL_SERVERS = kept((*servers.KEYS, "rows"), "servers", servers.KEYS, servers.document)
+ALL_PROTOCOLS = kept((*protocols.PROBLEM, "runs"), "protocols", protocols.PROBLEM, protocols.document)
 TARGETS = (
     Target("sweep settings", toml, damaged_text, settings, "settings.toml", says=SETTINGS, examples=lambda: FOR_EVER),
     Target("job sites", sites, damaged_text, job_script, "site.toml", says=SITES),
@@ -293,20 +284,12 @@ TARGETS = (
         weight=DRAWN,
     ),
     document(
-        "crossover report", partial(result, "crossover.json"), crossover, "crossover.json",
-        (None, None, "batch_faster_from"), (REMOVED, None, "features"), ([], None, "rows"), weight=DRAWN,
-    ),
-    document(
-        "predictions report", partial(result, "predictions/2-ranks.json"), of_predictions, "report.json",
-        ("1", None, "rows", 0, "predicted"),
+        "columns of a report", partial(result, "crossover.json"), columns, "crossover.json",
+        ("a", None, "rows", 0, "batch_size"), ([], None, "rows", 1), ([], None, "rows"), weight=DRAWN,
     ),
     document(
         "protocols results", partial(first_results, "protocols.json"), ALL_PROTOCOLS, "protocols.json",
         (10**30, None, 0, "synthetic"), (7, None, 0, "settings"), weight=DRAWN,
-    ),
-    document(
-        "servers results", partial(first_results, "servers.json"), ALL_SERVERS, "servers.json",
-        (REMOVED, None, 0, "versions", "mpi"), ([], None, 0, "rows", 0),
     ),
     document(
         "timeline", spans, timeline, "trace.json", ("U0", None, "traceEvents", 2, "name"), ("1", None, "traceEvents", 2, "dur"),

@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 
 from gridgrad import datasets
-from gridgrad.experiments.launching.nodes import launcher_options, nodes_in
+from gridgrad.experiments.launching.start_ranks import launcher_options, nodes_in
 from gridgrad.parallel.checkpoint.manifest import digest
 from tests.fuzz import table as fuzzed
 from tests.fuzz.target import Target

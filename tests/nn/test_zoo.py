@@ -136,7 +136,7 @@ def test_rounding_errors_of_training_are_no_larger_than_pytorchs():
     """How far the losses of ten float32 steps are from those of float64, in the mean over networks and seeds."""
     pytest.importorskip("torch")
     from gridgrad.experiments.benchmarks import torch_peer
-    from gridgrad.experiments.benchmarks.bench_serial import our_step
+    from gridgrad.experiments.benchmarks.serial import our_step
     from gridgrad.experiments.common.made_up_data import minibatch
 
     def losses(name, seed, dtype, by_pytorch):
@@ -156,3 +156,18 @@ def test_rounding_errors_of_training_are_no_larger_than_pytorchs():
         )
         ratios.append(np.log(ours / theirs))
     assert np.exp(np.mean(ratios)) < 1.5
+
+
+def test_a_network_like_vgg16_has_the_widths_that_its_name_says():
+    net = network_names.build("vgg-style:4,8", (8, 8, 3), 5)
+    assert [layer.outputs for layer in net.leaves() if hasattr(layer, "outputs")] == [4, 4, 8, 8, 256, 5]
+    net = network_names.build("vgg-style:4:6,7", (8, 8, 3), 5)
+    assert [layer.outputs for layer in net.leaves() if hasattr(layer, "outputs")] == [4, 4, 6, 7, 5]
+    for spec, shape in (
+        ("vgg-style:4,x", (8, 8, 3)),
+        ("vgg-style:0", (8, 8, 3)),
+        ("vgg-style:4,8", (2, 2, 3)),
+        ("vgg-style:4", 8),
+    ):
+        with pytest.raises(ValueError, match="vgg-style"):
+            network_names.build(spec, shape, 5)

@@ -5,6 +5,7 @@ from math import prod
 
 import numpy as np
 import torch
+from torch.nn.functional import linear
 
 from gridgrad.experiments.benchmarks import torch_peer
 from gridgrad.nn import OPTIMIZERS, BatchNorm, Context, Dropout, Linear, Sequential
@@ -22,6 +23,36 @@ PEERS = {
     "sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "adagrad": torch.optim.Adagrad,
     "adadelta": torch.optim.Adadelta,
 }  # fmt: skip
+
+
+class SparseLinear(torch.nn.Linear):
+    """A Linear layer whose weights outside of a pattern, (inputs, outputs), are zero and get no gradient."""
+
+    def __init__(self, pattern, bias):
+        super().__init__(*pattern.shape, bias)
+        self.register_buffer("pattern", torch.from_numpy(pattern.T.copy()), persistent=False)
+        with torch.no_grad():
+            self.weight.mul_(self.pattern)
+
+    def forward(self, x):
+        return linear(x, self.weight * self.pattern, self.bias)
+
+
+class TiedAutoencoder(torch.nn.Linear):
+    """A Linear layer, a sigmoid, and the transpose of the same weights with a bias of its own."""
+
+    def __init__(self, inputs, hidden):
+        super().__init__(inputs, hidden)
+        self.decoder_bias = torch.nn.Parameter(torch.zeros(inputs))
+
+    def forward(self, x):
+        return linear(torch.sigmoid(super().forward(x)), self.weight.T, self.decoder_bias)
+
+
+torch_peer.MODULES |= {
+    "SparseLinear": lambda layer: SparseLinear(layer.pattern, layer.has_bias),
+    "TiedAutoencoder": lambda layer: TiedAutoencoder(layer.inputs, layer.hidden),
+}
 
 
 def passes_equal_pytorchs(case):

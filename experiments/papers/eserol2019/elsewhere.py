@@ -1,7 +1,8 @@
 """What other programs have measured that says something about Eserol 2019, from their results that are kept.
 
-The studies `eserol2019-hosts` (Table 5.15 on a small network), `convergence` (Figure 5.2) and `protocols` (parameter servers).
-What is needed of a file is taken out of it at once, so that a file of other content counts as none, with the reason.
+Table 5.15 on a small network, as `sweep eserol2019-hosts.toml` measures it, and the studies `convergence` (Figure 5.2) and
+`protocols` (parameter servers). What is needed of a file is taken out of it at once, so that one of other content counts as
+none, with the reason.
 """
 
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ TIE = 0.02  # two methods whose times differ by less, relative, count as equally
 
 @dataclass(frozen=True)
 class OnHosts:
-    """A result of `eserol2019-hosts` on emulated hosts.
+    """A result on emulated hosts.
 
     network: between the hosts, in words. rounds: {(method, batch): seconds of a minibatch in each round}. sent: bytes of all
     ranks for a minibatch, by the same keys; of pipelines expected: those that the hypergraph says, and balance: max/avg.
@@ -88,7 +89,7 @@ def hosts():
 def no_hosts():
     """Why there is no result on two hosts."""
     why = kept(HOSTS, of_hosts)[1] or f"{HOSTS} has no result on two hosts"
-    return f"{why}: `gridgrad study eserol2019-hosts` measures it"
+    return f"{why}: `gridgrad sweep eserol2019-hosts.toml` measures it"
 
 
 def of_hosts(content):

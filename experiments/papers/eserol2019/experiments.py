@@ -14,14 +14,13 @@ from gridgrad.experiments.common import markdown
 from gridgrad.experiments.common.options import user_input
 from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.report import write_json
+from gridgrad.experiments.papers.eserol2019 import figures, servers, targets, times, vgg16
 from gridgrad.experiments.papers.eserol2019 import search as searches
-from gridgrad.experiments.papers.eserol2019 import servers, targets, times, vgg16
 from gridgrad.experiments.papers.eserol2019 import tables as rows
 from gridgrad.experiments.papers.eserol2019.costs import costs_of
 from gridgrad.experiments.papers.eserol2019.search import EPSILON, SearchCase
 from gridgrad.experiments.papers.eserol2019.vgg16 import KNOWN
 from gridgrad.experiments.papers.parts import SHORT, USUAL, PaperPart
-from gridgrad.experiments.plots import eserol2019 as figures
 from gridgrad.nn.files.documents import content_of_file
 
 SHORT_RANKS, SHORT_OTHERS = (2, 4, 8), (2,)  # in a short measurement; with the imbalances of appendix A

@@ -133,7 +133,7 @@ def small(ranks):
     return Item(
         f"Table 5.15, {words} small hosts", f"order of the methods, the fastest first, and speed-up over N = 1: {SMALL}",
         "section 5.2", tuple(found), why, str(elsewhere.HOSTS),
-        command=f"launch --hosts {ranks} --rate 1000 {ranks} study eserol2019-hosts",
+        command=f"sweep eserol2019-hosts.toml --ranks 1,{ranks}",
         reason="Table 5.15 has no round-robin servers." if result else "Not measured yet.",
         processor=result.processor if result else "", compares=False,
     )  # fmt: skip

@@ -6,8 +6,7 @@ from gridgrad.experiments.papers.cited import published
 from gridgrad.experiments.papers.grabaskas2018.derived import COMPLEXITY, EFFORT
 from gridgrad.experiments.papers.grabaskas2018.runs import PAPER
 from gridgrad.experiments.papers.items import Item, ItemRow
-from gridgrad.experiments.studies.usability.__main__ import programs, source
-from gridgrad.experiments.studies.usability.halstead import KEYWORDS, QUOTES, added, measure, statements
+from gridgrad.experiments.studies.usability.__main__ import KEYWORDS, QUOTES, added, measure, programs, source, statements
 
 LUA = frozenset({"local", "for", "do", "if", "then", "elseif", "else", "end", "function", "return", "self"})
 PROGRAMS = {  # of the thesis: the table with its added lines, and our program with the same purpose

@@ -81,7 +81,7 @@ LIMIT_TITLE = (
     f"Section 5.2.1, *predicted*: with P = T/tau workers an asynchronous server is busy. Updates a second over those of one "
     f"worker, minibatches of {BATCH}; tau is that of the busiest server, for {SPREAD} workers. The server's own worker sends "
     "nothing, and so is not among those P. The machines have a rank a node. On the ranks of a job the limit is "
-    "measured and simulated by `gridgrad study servers`: [results](../servers.md)"
+    "measured and simulated: [results](../servers.md)"
 )
 
 

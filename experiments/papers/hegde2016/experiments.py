@@ -25,10 +25,9 @@ from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.launching.start_ranks import cores
 from gridgrad.experiments.papers import page_words as words
 from gridgrad.experiments.papers.cited import PRINTED, published
-from gridgrad.experiments.papers.hegde2016 import claims, costs
+from gridgrad.experiments.papers.hegde2016 import claims, costs, figures
 from gridgrad.experiments.papers.hegde2016.times import KERNEL, KERNELS, REPEATS, SIZE, STRIDE, flops_of_image
 from gridgrad.experiments.papers.parts import SHORT, USUAL, PaperPart, run_all
-from gridgrad.experiments.plots import hegde2016 as figures
 from gridgrad.nn import device
 from gridgrad.parallel.job.own_process import end_with_parent
 from gridgrad.parallel.job.run import UserError

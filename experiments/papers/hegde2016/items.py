@@ -107,7 +107,7 @@ def ratios(tables, name, table, kind, size, figure):
     return Item(
         name, f"times as fast as one CPU thread: {what}", cited.place, tuple(rows),
         "The paper's GPU of 1,536 cores is forty times as fast as its CPU. Two threads should be at most twice as fast as one, "
-        "if nothing but arithmetic counted; `gridgrad study threads` looks into larger ratios. What compares is "
+        "if nothing but arithmetic counted; results/hegde2016/threads.json looks into larger ratios. What compares is "
         "whether large sizes gain more than small ones, by the medians of thirds of the sizes.",
         RESULTS, command=COMMAND, figures=(figure,) if tables.get(table) else (), reason=reason(tables),
     )  # fmt: skip
@@ -171,7 +171,7 @@ def section_5(tables):
 
 
 def measured_limit(content):
-    """Updates a second of a server, as `study servers` measured them. content: of its file."""
+    """Updates a second of a server, as they were measured. content: of its file."""
     limit = other_programs.limit_of(content)
     rows = [
         ItemRow(counted(row["workers"], "worker"), None, row["measured"], row["predicted"],
@@ -185,6 +185,6 @@ def measured_limit(content):
         f"is the time of an update that nobody else wants at the same time. T/tau is {ratio:.1f}. A worker also waits for its "
         "own update, and does not compute meanwhile, so that by the paper's own terms 1/tau takes (T + tau)/tau workers, one "
         "more than T/tau.",
-        f"{other_programs.file('servers')}", "`parallel/protocols/simulated_workers.py`", "study servers",
+        f"{other_programs.file('servers')}", "`parallel/protocols/simulated_workers.py`", "sweep servers.toml",
         reason=FORMULA_ALONE, processor=limit["versions"]["processor"],
     )  # fmt: skip

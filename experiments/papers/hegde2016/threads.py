@@ -1,4 +1,4 @@
-"""Whether a second core's cache is why two threads are more than twice as fast as one in Figure 4: by `study threads`.
+"""Whether a second core's cache is why two threads are more than twice as fast as one in Figure 4: by kept times.
 
 If each of two cores has a cache of its own in which half of a matrix fits, but not the whole, the second core brings more than
 its arithmetic: the whole then takes more than twice as long as a half on one core, too, and two processes that share nothing
@@ -17,8 +17,7 @@ from gridgrad.experiments.papers.items import Item, ItemRow
 from gridgrad.experiments.papers.other_results import kept
 
 NAME = "hegde2016/threads"
-COMMAND = "study threads"
-LAYER, PRODUCT = WAYS = "layer", "product"  # a layer of this library, as in Figure 4; NumPy's product alone
+LAYER, PRODUCT = "layer", "product"  # a layer of this library, as in Figure 4; NumPy's product alone
 TWO = "2 CPU threads"  # a device of Figure 4
 ABOVE = 2.1  # the least ratio that counts as more than 2; its lower quartile must be above 2, too
 ITEMSIZE = 4
@@ -26,7 +25,7 @@ NONE, CACHE, LIBRARY, OTHER = "none", "cache", "library", "other"
 
 
 def summary(result):
-    """Rows of ratios: a dict for each way, number of samples and n. result: what `study threads` writes.
+    """Rows of ratios: a dict for each way, number of samples and n. result: the content of the kept file.
 
     speedup: of two threads over one, with its quartiles. halves: how many times as long as a half the whole takes on one core.
     processes: the speed-up of two processes that have a half each. window: whether a half fits a core's own cache and the whole
@@ -145,7 +144,7 @@ def items(tables):
 
 
 def item(result, tables):
-    """The Item. result: what `study threads` writes. tables: of `hegde2016.tables`."""
+    """The Item. result: the content of the kept file. tables: of `hegde2016.tables`."""
     rows = summary(result)
     alone = {(row["samples"], row["n"]): row for row in rows if row["way"] == PRODUCT}
     shown = [
@@ -159,7 +158,7 @@ def item(result, tables):
     return Item(
         "Figure 4, looked into", "times as fast as one CPU thread two threads are, median and quartiles of many timings in "
         "turns", "section 3.2.2", tuple(shown), decision(rows) + of_figure_4(tables, rows, processor), f"{file(NAME)}",
-        command=COMMAND, processor=f"{processor}, {result['versions']['blas']}, {caches_in_words(result)}",
+        processor=f"{processor}, {result['versions']['blas']}, {caches_in_words(result)}",
         reason="The paper measures no threads.",
     )  # fmt: skip
 

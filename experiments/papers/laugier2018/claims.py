@@ -153,7 +153,7 @@ def integrated(tables):
             if (line["predicted"], line["model size"]) == ("2-D over batch", MIDDLE)
         )  # fmt: skip
 
-    hosts = "needs four cores or hosts: `gridgrad study laugier2018-hosts` measures four"
+    hosts = "needs four cores or hosts: `gridgrad sweep laugier2018-hosts.toml` measures four"
     at_least = f"at least {CLOSE} times counts as close"
     return {
         "integrated_peak": agreed(

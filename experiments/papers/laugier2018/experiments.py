@@ -2,7 +2,7 @@
 
 Tables: the volumes of sections 5 to 7 by the printed formulas and corrected, and the size of a block of section 7. Experiments:
 Figures 5 to 7 on both data sets, bytes counted against the formulas, the two scatters timed. What is predicted for the paper's
-ranks on Cori comes from `experiments/studies/laugier2018_predicted.py`; only numbers from runs are called measured. The paper's
+ranks on Cori comes from `predicted.py`; only numbers from runs are called measured. The paper's
 numbers are in `published/laugier2018.toml`, those of the logs of its public code in `published/laugier2018_logs.toml`.
 """
 
@@ -22,16 +22,16 @@ from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.launching.start_ranks import mpiexec
 from gridgrad.experiments.papers.laugier2018 import formulas
+from gridgrad.experiments.papers.laugier2018 import predicted as predictions
 from gridgrad.experiments.papers.parts import SHORT, PaperPart
-from gridgrad.experiments.plots import curves, paper, scaling
-from gridgrad.experiments.plots.figures import measured_on, save
+from gridgrad.experiments.plots import curves, scaling
+from gridgrad.experiments.plots.style import DPI, measured_on, save
 from gridgrad.experiments.scaling import records
-from gridgrad.experiments.scaling import settings as study_settings
-from gridgrad.experiments.scaling.order import seconds_of
+from gridgrad.experiments.scaling import study as study_settings
+from gridgrad.experiments.scaling.records import seconds_of
 from gridgrad.experiments.scaling.runs import records_of
 from gridgrad.experiments.scaling.study import Study
 from gridgrad.experiments.scaling.summary import rows as rows_of
-from gridgrad.experiments.studies import laugier2018_predicted as predictions
 from gridgrad.parallel.grid.process_grid import parse_grid
 from gridgrad.parallel.job.run import UserError
 
@@ -104,7 +104,7 @@ def measurement(out, data, of_data, scattered):
     result = {"machine": "", "data": of_data, "speedups": [], "spent": [], "counted": [], "scatter": scattered}
     for name in data:
         figure, _ = scaling.draw(curves.read([out / f"{name}.jsonl"]), "speedup")
-        save(figure, out / f"{name}.png", paper.DPI)
+        save(figure, out / f"{name}.png", DPI)
         reports = [record for record in records.read(out / f"{name}.jsonl") if not record.get("failed")]
         where = measured_on(reports[0]["versions"])
         if result["machine"] not in ("", where):
@@ -212,7 +212,7 @@ def scatter(grid):
     ranks = parse_grid(grid)
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "scatter.json"
-        arguments = [*as_module("scatter"), "--grid", grid, "--report", str(report)]
+        arguments = [*as_module("papers.laugier2018.scatter"), "--grid", grid, "--report", str(report)]
         job = mpiexec(ranks["batch"] * ranks["model"], arguments, timeout=300)
         check_ended(job, f"scatter on {grid}")
         rows = json.loads(report.read_text())["rows"]

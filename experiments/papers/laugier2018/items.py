@@ -19,7 +19,6 @@ ABOUT = (
 DESCRIBED = "Figures 1 to 4 are drawings of the method and Algorithms 1 to 3 its steps: they hold no results."
 RESULTS = "results/laugier2018/tables.json"
 COMMAND = "reproduce laugier2018"
-PREDICTED = "study laugier2018-predicted"
 MODEL = "the cost model, machine file `cori-haswell`, for the paper's algorithms in float64"
 MODEL += " (`experiments/papers/laugier2018/steps.py`)"
 DEPTH = "three hidden layers, but one with the settings of the paper's code"
@@ -107,7 +106,7 @@ def curves(tables):
     ]  # fmt: skip
     return Item(
         "Figures 5 to 7, predicted", "speedups over one rank (of \"2-D over batch\", over batch on as many) by number of ranks",
-        "sections 9.0.1 to 9.0.3", tuple(rows), model=f"{MODEL}, with {DEPTH}", command=PREDICTED,
+        "sections 9.0.1 to 9.0.3", tuple(rows), model=f"{MODEL}, with {DEPTH}", command=COMMAND,
         figures=("predicted.png",), why=in_words(tables["curves"]),
         reason="The paper's curves are pictures; what its text says of them is drawn into the figure.",
     )  # fmt: skip
@@ -150,7 +149,7 @@ def hosts():
     return Item(
         "Figures 5 to 7, four hosts", "speedups over one rank, each rank on a host of its own", "sections 9.0.1 to 9.0.3",
         tuple(rows), results=kept.path("hosts"), model="the cost model with the constants that were measured on these hosts",
-        command="study laugier2018-hosts --machine FILE.json", processor=processor,
+        command="sweep laugier2018-hosts.toml --machine FILE.json", processor=processor,
         why="The hosts are emulated: they share the cores of one machine, wait for each other, and have networks with limits "
         "of their own, slower than Cori's. So what compares is the order of the grids, not the speedup over one "
         f"rank.{first}",
@@ -201,7 +200,7 @@ def would_have_to_be():
         "What would have to be true", "under assumptions that the paper leaves open: batch (sizes 1,024 and 512, 32 ranks), "
         "model (1,024, at its best), 2-D over batch (512, at its best)", "sections 8 and 9", tuple(rows),
         results=kept.path("search"), model=f"{MODEL}, with three hidden layers if nothing else is assumed",
-        command="study laugier2018-search", why=conclusion,
+        why=conclusion,
         reason=why_not or "What was true of the runs can not be known: the paper has neither seconds nor depths.",
     )  # fmt: skip
 
@@ -225,7 +224,6 @@ def logs():
     return Item(
         "Section 11.4", "speedups over one process in the logs of the code that the paper names", "section 11.4", tuple(rows),
         results=kept.path("search"), model=f"{MODEL}, with one hidden layer and what else this code and its logs show",
-        command="study laugier2018-search",
         why="These numbers are in the paper's public repository, not in the paper. They have the printed order on 4 processes "
         "already: batch, then 2-D, then model. Their networks have one hidden layer, and messages go through Python lists. Of "
         "what is predicted two numbers are fitted to these logs, the seconds of a number in a list and those of a layer.",

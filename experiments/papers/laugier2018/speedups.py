@@ -1,6 +1,6 @@
 """Speedups over one rank that bear on claims of Laugier et al. 2018, and the rule by which they decide one.
 
-They are of runs on the cores of one machine, of runs on hosts (`gridgrad study laugier2018-hosts`), and of the logs of the code
+They are of runs on the cores of one machine, of runs on hosts (`sweep laugier2018-hosts.toml`), and of the logs of the code
 that the paper names. The paper does not say how deep its networks are, and which way to be parallel gains most changes with the
 depth. So a claim is decided only where all agree that say anything of it, with three hidden layers and with one, as the logs.
 """

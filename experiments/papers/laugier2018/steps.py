@@ -23,7 +23,7 @@ SHAPE, OUTPUTS, HIDDEN = [16], 2, 3  # ethylene; the paper does not say how many
 PLAN = "laugier"
 ITEMSIZE = {"float64": 8, "float32": 4}
 COPIES = 2e9  # bytes a second of pickling, and of unpickling
-# `gridgrad study laugier2018-search` fits these two to the logs of the paper's code on 1 and 4 processes:
+# These two are fitted to the logs of the paper's code on 1 and 4 processes (results/laugier2018/search.md):
 OF_LIST = 55e-9  # seconds a number that becomes a float of a Python list, or is read from one
 OF_LAYER = 2.5e-4  # seconds a layer, forward or backward, that the interpreter takes
 

@@ -19,7 +19,7 @@ from gridgrad.experiments.papers.marques2016.runs import TIMEOUT
 from gridgrad.experiments.papers.marques2016.scaling import KNOWN, said
 from gridgrad.experiments.papers.other_results import kept, where
 from gridgrad.experiments.papers.parts import PaperPart
-from gridgrad.experiments.plots.figures import measured_on
+from gridgrad.experiments.plots.style import measured_on
 from gridgrad.nn.files.documents import UNFIT, contents_of_lines
 
 WIDTHS = 500, *sorted(row["width"] for row in KNOWN.tables["III"].lines())  # of the first hidden layer

@@ -1,7 +1,7 @@
 """What Marques 2016 claims, and what is found of it here: what measured training steps decide.
 
 The thesis is about unequal laptops at 5 MB/s. What equal cores that share a memory do decides only what is said of any ranks;
-the rest takes the study `laptops`. What follows from the text, from counting and from the model of section 5.4 is in
+the rest takes what `unequal.py` reads. What follows from the text, from counting and from the model of section 5.4 is in
 `claims_text.py`.
 """
 
@@ -12,10 +12,10 @@ from gridgrad.experiments.papers.claims import found, judged, undecided
 from gridgrad.experiments.papers.items import KEPT, MEASURED, PREDICTED
 from gridgrad.experiments.papers.marques2016 import claims_text as text
 from gridgrad.experiments.papers.marques2016 import unequal as laptops
+from gridgrad.experiments.papers.marques2016.figures import rounds_of
 from gridgrad.experiments.papers.marques2016.runs import BATCH_SIZES, NETWORKS, PARTS, WITH_MASTER, MarquesRun, parts
 from gridgrad.experiments.papers.marques2016.scaling import KNOWN, said
 from gridgrad.experiments.papers.other_results import kept
-from gridgrad.experiments.plots.marques2016 import rounds_of
 
 SMALL, *MIDDLE, LARGE = NETWORKS
 ALIKE = 0.25  # numbers that differ by less, relative, count as about equal
@@ -43,7 +43,7 @@ def claims(tables):
 
 
 class Laptops:
-    """What the study `laptops` has measured: for each setting {network: its line}.
+    """What was measured of unequal ranks: for each setting {network: its line}.
 
     lines: of `unequal.rows`. why: there are none. source: the file and the processor.
     """

@@ -260,7 +260,7 @@ def of_rates():
 
 
 def roofline():
-    """(what the study `roofline` has measured on a CPU core, why there is nothing): see `of_roofline`."""
+    """(what `summary --measure` has measured on a CPU core, why there is nothing): see `of_roofline`."""
     return kept(ROOFLINE, of_roofline)
 
 
@@ -268,7 +268,8 @@ def of_roofline(report):
     """What this project uses of that report: operations and bytes a second, of the convolutions of the thesis forward."""
     points = [
         (point["layer"].removeprefix("marques-"), point["algorithm"], point["flops"] / point["seconds"]["median"])
-        for point in report["points"] if point["layer"].startswith("marques") and point["pass"] == "forward"
+        for point in report["points"]
+        if point["layer"].startswith("marques") and point["pass"] == "forward" and point["algorithm"] != "matrix product"
     ]  # fmt: skip
     bandwidths = {line["name"]: line["bytes_per_second"] / 1 for line in report["bandwidths"]}
     return {

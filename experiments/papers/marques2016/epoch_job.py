@@ -16,8 +16,7 @@ from mpi4py import MPI
 
 from gridgrad.experiments.common import report
 from gridgrad.experiments.common.options import Parser, whole
-from gridgrad.experiments.studies.autoencoder.training import finetune, pretrain
-from gridgrad.experiments.studies.autoencoder.two_steps import RATE, made_up
+from gridgrad.experiments.studies.autoencoder import RATE, Stack, made_up
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.job.run import run
 from gridgrad.parallel.training import steps_per_epoch
@@ -38,18 +37,18 @@ def main():
 
 
 def seconds_of_steps(widths, steps, placed):
-    """{phase: seconds of so many steps}. widths: of the input and the hidden layers. placed: see `training.py`."""
+    """{phase: seconds of so many steps}. widths: of the input and the hidden layers. placed: as `Stack` takes it."""
     settings = SimpleNamespace(
         batch_size=BATCH, momentum=0.9, dtype="float32", corruption=0.0, seed=0, pretrain_epochs=2, epochs=2, pretrain_lr=RATE,
         lr=RATE,
     )  # fmt: skip
-    part, state, found = made_up(INPUTS, CLASSES, settings, steps), {}, {}
+    part, found, stack = made_up(INPUTS, CLASSES, settings, steps), {}, Stack(widths, CLASSES, settings, placed)
     for position in range(len(widths) - 1):
         clock = EpochEnds()
-        pretrain(placed, part, widths, position, state, settings, clock)
+        stack.pretrain(part, position, clock)
         found[f"pre-training {position + 1}"] = clock.seconds
     clock = EpochEnds()
-    finetune(placed, part, widths, CLASSES, state, settings, clock)
+    stack.finetune(part, clock)
     return found | {"fine-tuning": clock.seconds}
 
 

@@ -12,9 +12,9 @@ the step is predicted: the part that was measured on two, in the proportion that
 from functools import lru_cache, partial
 from statistics import median
 
-from gridgrad.experiments.common import byte_formulas, markdown, published_networks
+from gridgrad.experiments.common import markdown, published_networks
 from gridgrad.experiments.launching.start_ranks import slots
-from gridgrad.experiments.papers.marques2016 import scaling
+from gridgrad.experiments.papers.marques2016 import figures, scaling, volumes
 from gridgrad.experiments.papers.marques2016.appendix import SHORT_STEPS, STEPS, epoch_row, epochs
 from gridgrad.experiments.papers.marques2016.runs import (
     BATCH_SIZES,
@@ -35,7 +35,6 @@ from gridgrad.experiments.papers.marques2016.runs import (
     ratios,
 )
 from gridgrad.experiments.papers.parts import SHORT, PaperPart, run_all
-from gridgrad.experiments.plots import marques2016 as figures
 from gridgrad.parallel.grid.process_grid import GridDescription
 from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.machine import read
@@ -194,7 +193,7 @@ def row_of(network, batch_size, ranks, form, how, seconds, speedup, rounds=None,
 
 def equation(network, batch_size, ranks):
     """MiB that a master and its slaves send in a training step in float32, with even shares."""
-    return byte_formulas.marques_step(batch_size, scaling.convolutions(network, (1,) * ranks)) / scaling.MIB
+    return volumes.marques_step(batch_size, scaling.convolutions(network, (1,) * ranks)) / scaling.MIB
 
 
 def forms(runs):

@@ -7,9 +7,9 @@ from gridgrad.experiments.papers.marques2016.appendix import COMMAND, RESULTS, a
 from gridgrad.experiments.papers.marques2016.claims_text import ROOFLINE, near_the_peak
 from gridgrad.experiments.papers.marques2016.claims_text import roofline as kept_roofline
 from gridgrad.experiments.papers.marques2016.experiments import at
+from gridgrad.experiments.papers.marques2016.figures import rounds_of
 from gridgrad.experiments.papers.marques2016.runs import BATCH_SIZES, MASTERLESS, WITH_MASTER
 from gridgrad.experiments.papers.marques2016.scaling import KNOWN, LARGEST, gpu_over_cpu, said, seconds_on_one
-from gridgrad.experiments.plots.marques2016 import rounds_of
 
 TITLE = (
     "Marques: Distributed learning of convolutional neural networks on heterogeneous processing units "
@@ -125,7 +125,7 @@ def text_of_cpus(tables):
 
 
 def unequal():
-    """Two unequal ranks on a slow network, of the study `laptops`."""
+    """Two unequal ranks on a slow network."""
     found, why = laptops.kept()
     lines, rows = laptops.rows(found), []
     ratios = [seconds.value / line["alone, s"] for line in lines if (seconds := seconds_on_one(line["network"]))
@@ -281,7 +281,8 @@ def roofline():
         "The thesis' kernel on GPUs is bound by memory. " + (f"Here {reached[0]}: more than 1 where Winograd's algorithm saves "
         "products." if reached else ""),
         str(ROOFLINE), processor=found["processor"] if found else "",
-        command="study roofline --out results/roofline.png --json results/roofline.json",
+        command="summary --net marques-50-500 --net marques-150-800 --net marques-300-1000 --net marques-500-1500 "
+        "--batch-size 16 --measure --out results/roofline.json",
         figures=("../roofline.png",) if rows else (),
         reason="The published numbers are in pictures, and of GPUs." + (f" Nothing is kept: {why}." if why else ""),
     )  # fmt: skip

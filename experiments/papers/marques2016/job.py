@@ -8,9 +8,6 @@ that a rank spends in convolutions, the most that a rank spends in all else that
 communication, copies for it, and waiting. "bytes" is what all ranks together send in a step, "peak_memory" the most memory that
 each has used so far, in bytes, added over the ranks.
 
-Ranks may be of unequal speed: `--handicap` slows them down, `--by-speed` shares the kernels, or along the axis batch the
-samples, in proportion to speeds that are measured as in section 4.1.2 of the paper, and "speeds" says which.
-
 Some things could be counted otherwise. In the plan "marques" the seconds of convolutions include the copies of kernels and of
 their gradients into messages and out of them. The bias is added by a layer of its own there, which counts as computation;
 elsewhere a convolution adds its bias itself.
@@ -25,15 +22,11 @@ from mpi4py import MPI
 from gridgrad.experiments.common import report
 from gridgrad.experiments.common.made_up_data import minibatch, own_block
 from gridgrad.experiments.common.options import Parser, add_grid, add_problem, number, process_grid_of, user_input, whole
-from gridgrad.experiments.common.train_setup import slowdowns
-from gridgrad.experiments.run_parts import Handicap
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import parallelize, train_step
-from gridgrad.parallel.choose.shares import block_seconds, measured_block
 from gridgrad.parallel.job.run import run
 from gridgrad.parallel.observe.span_observer import SpanObserver
-from gridgrad.parallel.placement.plan import weighted
 
 CONVOLUTIONS = "Conv2d", "HandedConv2d"
 MOVES = ("Redistribute",)  # what they do beside the communication itself, they do for it: copies into messages
@@ -66,26 +59,16 @@ def main():
     words = "time steps for about so long, but at least one, after a first step that is not timed"
     parser.add_argument("--seconds", type=number(least=0), default=3.0, help=words)
     parser.add_argument("--most", type=whole(1), default=20, metavar="STEPS", help="time no more than so many steps")
-    words = "time the first step, and it alone, where steps take so long that what it allocates does not count"
-    parser.add_argument("--first", action="store_true", help=words)
-    parser.add_argument("--handicap", metavar="RANK=FACTOR,..", help="the ranks that compute more slowly, see train --help")
-    words = "share kernels or samples in proportion to the speeds of the ranks, which are measured"
-    parser.add_argument("--by-speed", action="store_true", help=words)
     args = parser.parse_args()
     comm = MPI.COMM_WORLD
     with user_input():
-        handicap = Handicap(slowdowns(args.handicap, comm.size)[comm.rank][0])
         grid = process_grid_of(args, comm)
         serial = network_names.build(args.net, args.shape, args.outputs)
-        speeds = measured_speeds(serial, comm, args.batch_size, handicap) if args.by_speed else None
-        shares = speeds and {axis: speeds for axis, ranks in grid.sizes.items() if ranks == comm.size > 1}
-        net = parallelize(serial, grid, args.plan, shares=shares, reduction="plain")
-    handicap.slow_down(net)
+        net = parallelize(serial, grid, args.plan, reduction="plain")
     step = timed_step(net, *own_block(net, *minibatch(serial.input_shape, args.outputs, args.batch_size)), args.batch_size)
-    found = [step()]
-    (first, *_), _ = found[0]
+    (first, *_), _ = step()
     steps = comm.bcast(int(max(1, min(args.most, args.seconds / first))))
-    found = found if args.first else [step() for _ in range(steps)]
+    found = [step() for _ in range(steps)]
     memory = comm.allreduce(report.peak_memory())
     if comm.rank == 0:
         names = "convolution", "computation", "communication"
@@ -96,22 +79,8 @@ def main():
             "versions": report.versions(),
             "peak_memory": memory,
         }
-        print(json.dumps(parts | about | ({"speeds": speeds} if speeds else {})))
+        print(json.dumps(parts | about))
     grid.free()
-
-
-def measured_speeds(serial, comm, batch_size, handicap):
-    """The speed of each rank, a tuple; the first one has 1. Collective.
-
-    As in section 4.1.2 of the paper each rank computes the same part of the convolutions on random numbers, here forward and
-    backward, and all at the same time. serial: the network. handicap: the Handicap of this rank.
-    """
-    seconds_of = block_seconds(serial, serial.input_shape, measured_block(serial, handicap))
-    comm.Barrier()
-    mine = sum(seconds_of(layer, layer.inputs, max(1, layer.outputs // comm.size), batch_size, 1.0)
-               for layer in weighted(serial) if layer.kind == "conv")  # fmt: skip
-    seconds = comm.allgather(mine)
-    return tuple(comm.bcast([seconds[0] / one for one in seconds]))
 
 
 def timed_step(net, x, y, batch_size):

@@ -1,6 +1,5 @@
 """The runs of `reproduce marques2016`: every network and batch size on one rank, as master and slaves, and without a master."""
 
-import contextlib
 import json
 import os
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from gridgrad.experiments.common.jobs import printed_json
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.launching.start_ranks import mpiexec, slots
-from gridgrad.experiments.plots.figures import VERSIONS, measured_on
+from gridgrad.experiments.plots.style import VERSIONS, measured_on
 from gridgrad.nn.files import limits
 from gridgrad.nn.files.documents import AT_LEAST_0, COUNT, TEXT, check, content_of
 from gridgrad.parallel.job.run import UserError
@@ -33,7 +32,7 @@ FAST = 6e10  # products that a core adds in a second, about
 class MarquesRun:
     """What one job measures.
 
-    network: kernels of the two convolutions, such as "50:500". form: a key of PLANS, BY_SAMPLES, or empty on one rank.
+    network: kernels of the two convolutions, such as "50:500". form: a key of PLANS, or empty on one rank.
     """
 
     network: str
@@ -58,31 +57,12 @@ class MarquesRun:
         step = 3 * products / FAST / self.ranks
         return 2 + 3 * step + max(seconds, 2 * step)
 
-    def start(self, seconds, words=(), launcher=""):
-        """Start the job and return what it printed. UserError if it fails.
-
-        seconds: about how long it times steps. words: further options of the job. launcher: in place of the usual one.
-        """
+    def start(self, seconds):
+        """Start the job, which times steps for about so many seconds, and return what it printed. UserError if it fails."""
         arguments = [*as_module("papers.marques2016.job"), "--net", self.net, "--batch-size", self.batch_size]
-        axis = "batch" if self.form == BY_SAMPLES else "model"
-        arguments += ["--seconds", seconds, "--grid", f"{axis}={self.ranks}", *words]
+        arguments += ["--seconds", seconds, "--grid", f"model={self.ranks}"]
         arguments += ["--plan", PLANS[self.form]] if self.form in PLANS else []
-        with launched_by(launcher):
-            return printed_json(mpiexec(self.ranks, list(map(str, arguments)), TIMEOUT), f"the run {self.key}")
-
-
-@contextlib.contextmanager
-def launched_by(launcher):
-    """Within it another command launches jobs: that of the environment variable MPIEXEC. launcher: empty for no other."""
-    before = os.environ.get("MPIEXEC")
-    if launcher:
-        os.environ["MPIEXEC"] = launcher
-    try:
-        yield
-    finally:
-        if launcher:
-            os.environ.pop("MPIEXEC")
-            os.environ.update({} if before is None else {"MPIEXEC": before})
+        return printed_json(mpiexec(self.ranks, list(map(str, arguments)), TIMEOUT), f"the run {self.key}")
 
 
 def runs(network, batch_size, ranks):

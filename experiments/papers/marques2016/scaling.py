@@ -20,8 +20,8 @@ writes it to each slave. Both are computed.
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from gridgrad.experiments.common import byte_formulas
 from gridgrad.experiments.papers.cited import Formula, published
+from gridgrad.experiments.papers.marques2016 import volumes
 from gridgrad.parallel.placement.partition import Partition
 
 KNOWN = published("marques2016")
@@ -93,8 +93,8 @@ def convolutions(network, speeds):
     first, second = map(int, network.split(":"))
     kernels = lambda count: tuple(Partition.weighted(count, tuple(speeds)).sizes)  # noqa: E731
     return [
-        byte_formulas.MarquesConvolution((32, 32, 3), (28, 28, first), (5, 5), kernels(first)),
-        byte_formulas.MarquesConvolution((14, 14, first), (10, 10, second), (5, 5), kernels(second)),
+        volumes.MarquesConvolution((32, 32, 3), (28, 28, first), (5, 5), kernels(first)),
+        volumes.MarquesConvolution((14, 14, first), (10, 10, second), (5, 5), kernels(second)),
     ]
 
 
@@ -103,7 +103,7 @@ def sent(network, batch_size, speeds, equation, number=NUMBER, both=False):
     if len(speeds) == 1:
         return 0
     layers = convolutions(network, speeds)
-    whole = (byte_formulas.marques_step if both else byte_formulas.marques_forward)(batch_size, layers, itemsize=number)
+    whole = (volumes.marques_step if both else volumes.marques_forward)(batch_size, layers, itemsize=number)
     if equation == SUMMED:
         return whole
     copies = [layer.inputs(batch_size) * number for layer in layers]

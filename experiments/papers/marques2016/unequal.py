@@ -1,7 +1,7 @@
-"""Two unequal CPUs and a slow network, as Marques 2016 had them: what the study `laptops` has measured, and what it says.
+"""Two unequal CPUs and a slow network, as Marques 2016 had them: what was measured in November 2026, and what it says.
 
-The study measures two ranks on emulated hosts; a `Setting` is one way in which they train. Speedups are over the first CPU
-alone, the master, which is the slower one, in the same round.
+Measured were two ranks on emulated hosts, as `gridgrad sweep laptops.toml` does again. A `Setting` is one way in which they
+train. Speedups are over the first CPU alone, the master, which is the slower one, in the same round.
 """
 
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from gridgrad.experiments.papers.marques2016.runs import BY_SAMPLES, PARTS, WITH
 from gridgrad.experiments.papers.marques2016.scaling import MIB, said, seconds_on_one
 from gridgrad.experiments.papers.other_results import kept as kept_in
 from gridgrad.experiments.papers.other_results import where
-from gridgrad.experiments.plots.figures import VERSIONS, measured_on
+from gridgrad.experiments.plots.style import VERSIONS, measured_on
 from gridgrad.nn.files.documents import AT_LEAST_0, COUNT, TEXT, check, content_of_file
 
 FILE = Path("results/marques2016/unequal.json")
-COMMAND = f"study laptops --out {FILE}"
+COMMAND = "sweep laptops.toml --out laptops.jsonl"
 BATCH = 64
 
 
@@ -51,7 +51,7 @@ def has_proportion(network):
 
 
 def read(path):
-    """What the study has written, None if there is no file.
+    """What a file holds, None if there is no file.
 
     ValueError if the file holds anything else, or runs of several machines.
     """
@@ -59,8 +59,8 @@ def read(path):
 
 
 def checked(found, path=FILE):
-    """What a file of the study holds. ValueError as of `read`."""
-    with fitting(f"{path} holds no results of gridgrad study laptops: give another name"):
+    """What such a file holds. ValueError as of `read`."""
+    with fitting(f"{path} does not hold what was measured of unequal ranks: give another name"):
         check(found, FORM)
     if len(machines := {measured_on(run["versions"]) for run in found["runs"]}) > 1:
         raise ValueError(f"{path} has runs of {' and of '.join(sorted(machines))}: give another name")
@@ -68,7 +68,7 @@ def checked(found, path=FILE):
 
 
 def kept():
-    """(what the study has written into FILE, ""), or (None, why there is nothing)."""
+    """(what FILE holds, ""), or (None, why there is nothing)."""
     return kept_in(FILE, checked)
 
 

@@ -8,25 +8,49 @@
 | `by_hand_data`, `by_hand_model`, `by_hand_2d`  | mpi4py, to `serial.py`                                              |
 | `ddp`                                          | DistributedDataParallel, to `torch_serial.py`                       |
 
-`halstead.py` says what is counted and how. Everything follows from the sources; nothing is run. Writes FILE.json and, beside
-it, FILE.md.
+The programs are beside this one; each prints the same losses on any number of ranks. Everything follows from their sources;
+nothing is run. Writes FILE.json and, beside it, FILE.md. It is counted as Grabaskas (2018, TorchAD-NN) counts. The thesis
+(section 3.3.1) calls operators "keywords and symbols used to define a function", function calls among them, and operands "any
+variable or number". Its Tables 4.9 to 4.12 give both for each added line of Lua, from which these rules follow:
+
+- operators: keywords, `self` too; symbols, the dot and the comma too; a pair of brackets; a pair of quotes; the name of a
+  function where it is called (or defined);
+- operands: all other names; numbers; True, False and None; the words within quotes, whose symbols are operators.
+
+The unit is the statement: what is added are the statements that the serial program has not, or has not in this order.
+A changed statement is added as a whole; comments, docstrings and indentation do not count.
+
+radon's `HalsteadVisitor` knows only arithmetic, comparisons and their operands: a program of calls, attributes and
+assignments, such as the one call, is of effort 0 to it.
 """
 
-from dataclasses import asdict
+import ast
+import io
+import keyword
+import re
+import tokenize
+from dataclasses import asdict, dataclass
+from difflib import SequenceMatcher
 from importlib.metadata import version
+from math import log2
 from pathlib import Path
 from platform import python_version
 
 from gridgrad.experiments.common import report
+from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.options import Parser, check_writable, user_input
 from gridgrad.experiments.common.tables import terminal
-from gridgrad.experiments.studies.usability.halstead import added, measure, radon_effort, statements
 from gridgrad.parallel.job.run import UserError, run_launcher
 
 CALL = "net = parallelize(net)"
 GRIDS = {"data": "batch=4", "model": "model=4", "2d": "batch=2,model=2"}
 SERIAL = ("serial", "torch_serial")
 BY_HAND = ("by_hand_data", "by_hand_model", "by_hand_2d")
+KEYWORDS = frozenset({*keyword.kwlist, "self"} - {"True", "False", "None"})
+PAIRS = {"(": ")", "[": "]", "{": "}"}
+QUOTES = "\"'"
+SKIPPED = (tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+BLOCKS = ("body", "orelse", "handlers", "finalbody")
 
 
 def source(name):
@@ -75,49 +99,126 @@ def results():
     return rows
 
 
-def serial_programs():
-    """{program: measures of all of it} of the two that the others add to."""
-    return {name: measures(text, statements(text)) for name in SERIAL for text in [source(name)]}
+def document(rows, serial):
+    """The results as Markdown. serial: {program: measures of all of it} of the two that the others add to."""
+    yield "# What making a training parallel costs its author\n"
+    yield "Written by `gridgrad study usability`: Halstead's measures of the statements that each program of"
+    yield "`experiments/studies/usability` adds to its serial program, counted as Grabaskas 2018 counts; effort in elementary"
+    yield "discriminations, time at 18 of them a second. radon: the effort by radon, which counts no calls.\n"
+    yield lines([
+        {"program": f"`{name}`", "added to": f"`{row['serial']}`", **{of: row[of] for of in ("lines", "n1", "n2", "N1", "N2")},
+         "volume": f"{row['volume']:.0f}", "difficulty": f"{row['difficulty']:.1f}", "effort": f"{row['effort']:,.0f}",
+         "time": f"{row['time']:.0f} s", "less effort than":
+         ", ".join(f"`{other}` {saved:.1f} %" for other, saved in row.get("less_effort_than", {}).items()) or "-",
+         "radon": f"{row['radon_effort']:.0f}"}
+        for name, row in rows.items()
+    ])  # fmt: skip
+    yield "\nThe whole programs:\n"
+    whole = serial | {name: row["whole"] for name, row in rows.items()}
+    yield lines([{"program": f"`{name}`", "lines": row["lines"], "effort": f"{row['effort']:,.0f}",
+                  "radon": f"{row['radon_effort']:.0f}"} for name, row in whole.items()])  # fmt: skip
 
 
-def table(rows, serial):
-    """The results as Markdown."""
-    lines = [
-        "# What making a training parallel costs its author",
-        "",
-        "Written by `gridgrad study usability`: Halstead's measures of the statements that each program of",
-        "`experiments/studies/usability` adds to its serial program, counted as Grabaskas 2018 counts; effort in elementary",
-        "discriminations, time at 18 of them a second. radon: the effort by radon, which counts no calls.",
-        "",
-        "| program | added to | lines | n1 | n2 | N1 | N2 | volume | difficulty | effort | time | less effort than | radon |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for name, r in rows.items():
-        saved = ", ".join(f"`{other}` {percent:.1f} %" for other, percent in r.get("less_effort_than", {}).items())
-        lines.append(
-            f"| `{name}` | `{r['serial']}` | {r['lines']} | {r['n1']} | {r['n2']} | {r['N1']} | {r['N2']} | {r['volume']:.0f} "
-            f"| {r['difficulty']:.1f} | {r['effort']:,.0f} | {r['time']:.0f} s | {saved or '-'} | {r['radon_effort']:.0f} |"
-        )
-    lines += ["", "The whole programs:", "", "| program | lines | effort | radon |", "|---|---|---|---|"]
-    for name, r in (serial | {name: r["whole"] for name, r in rows.items()}).items():
-        lines.append(f"| `{name}` | {r['lines']} | {r['effort']:,.0f} | {r['radon_effort']:.0f} |")
-    return "\n".join(lines) + "\n"
+# ----- Halstead's measures
+
+
+@dataclass(frozen=True)
+class Halstead:
+    """Table 3.7 of the thesis. n1, n2: distinct operators and operands; N1, N2: all of them.
+
+    effort: in elementary mental discriminations; time: in seconds, at 18 discriminations a second.
+    """
+
+    n1: int
+    n2: int
+    N1: int
+    N2: int
+
+    @property
+    def volume(self):
+        return (self.N1 + self.N2) * log2(self.n1 + self.n2) if self.n1 + self.n2 else 0.0
+
+    @property
+    def difficulty(self):
+        return self.n1 / 2 * self.N2 / self.n2 if self.n2 else 0.0
+
+    @property
+    def effort(self):
+        return self.volume * self.difficulty
+
+    @property
+    def time(self):
+        return self.effort / 18
+
+
+def statements(source):
+    """[(number of its first line, its tokens as strings)] of each statement; of `for` and the like that is the header."""
+    found, line = [], []
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.NEWLINE:
+            if any(t.type != tokenize.STRING for t in line):  # otherwise it is a docstring
+                found.append((line[0].start[0], tuple(t.string for t in line)))
+            line = []
+        elif token.type not in SKIPPED:
+            line.append(token)
+    return found
+
+
+def added(source, base):
+    """Those statements of `source` that `base` lacks."""
+    new, old = statements(source), [tokens for _, tokens in statements(base)]
+    edits = SequenceMatcher(None, old, [tokens for _, tokens in new], autojunk=False).get_opcodes()
+    return [statement for kind, _, _, start, stop in edits if kind in ("insert", "replace") for statement in new[start:stop]]
+
+
+def measure(statements, keywords=KEYWORDS):
+    """The Halstead measures of these statements together."""
+    symbols = [symbol for _, tokens in statements for symbol in classified(tokens, keywords)]
+    operators = [text for is_operator, text in symbols if is_operator]
+    operands = [text for is_operator, text in symbols if not is_operator]
+    return Halstead(len(set(operators)), len(set(operands)), len(operators), len(operands))
+
+
+def classified(tokens, keywords):
+    """(whether it is an operator, its text) of each operator and operand of a statement."""
+    for token, following in zip(tokens, (*tokens[1:], "")):
+        if token[0] in QUOTES:
+            yield True, "''"
+            yield from classified(re.findall(r"\w+|[^\w\s]", token.strip(QUOTES)), ())
+        elif token[0].isalnum() or token[0] == "_":
+            is_called = following.startswith(("(", *QUOTES))  # in Lua `require 'name'` is a call
+            yield token in keywords or is_called, token
+        elif token not in PAIRS.values():
+            yield True, token + PAIRS.get(token, "")
+
+
+def radon_effort(source, statements):
+    """The effort of these statements of `source` as radon counts it."""
+    from radon.metrics import halstead_visitor_report
+    from radon.visitors import HalsteadVisitor
+
+    lines, visitor = {number for number, _ in statements}, HalsteadVisitor()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.stmt) and node.lineno in lines:
+            for block in BLOCKS:  # its header alone: the statements within are added or not by themselves
+                if hasattr(node, block):
+                    setattr(node, block, [])
+            visitor.visit(node)
+    return halstead_visitor_report(visitor).effort
+
+
+# ----- the program
 
 
 def options():
     parser = Parser(prog="study usability", description="What does making a training parallel cost its author?")
-    parser.add_argument(
-        "--json",
-        default="results/usability.json",
-        metavar="FILE",
-        help="the file to write; the table goes to the same name in .md",
-    )
+    parser.add_argument("--json", default="results/usability.json", metavar="FILE", help="the file to write; the table goes to "
+                        "the same name in .md")  # fmt: skip
     return parser
 
 
 def main():
-    args = options().parse_args()
-    path = Path(args.json)
+    path = Path(options().parse_args().json)
     if path.suffix != ".json":
         raise UserError(f"--json {path}: give a name that ends in .json; the table goes to the same name in .md")
     with user_input():
@@ -126,10 +227,10 @@ def main():
         import radon  # noqa: F401 (only whether it is here)
     except ImportError:
         raise UserError("radon is not installed here: pip install radon") from None
-    rows, serial = results(), serial_programs()
+    rows, serial = results(), {name: measures(text, statements(text)) for name in SERIAL for text in [source(name)]}
     versions = {"python": python_version(), "radon": version("radon")}
     report.write_json(path, {"programs": rows, "serial": serial, "versions": versions})
-    text = table(rows, serial)
+    text = "\n".join(document(rows, serial)) + "\n"
     report.write_text(path.with_suffix(".md"), text)
     print(f"{terminal(text)}\nwritten to {path} and {path.with_suffix('.md')}")
 

@@ -10,7 +10,6 @@ import pytest
 from gridgrad.experiments.common.machine_load import (
     LOAD,
     Counters,
-    RankLoad,
     Watch,
     between,
     load_of_job,
@@ -22,19 +21,20 @@ from gridgrad.experiments.common.machine_load import (
 from gridgrad.nn.files.documents import Optional, check
 from tests.mpi import mpi
 
-START = Counters(100.0, 5.0, {1: 3.0, 7: 0.5}, 1.0, 10, {0: (50.0, 1.0), 1: (60.0, 2.0)}, 7.0, 0.5, 2400.0, "performance")
+CORES = {0: (50.0, 1.0), 1: (60.0, 2.0)}
+START = Counters(100.0, 5.0, {1: 3.0, 7: 0.5}, CORES, 7.0, 1.0, 10, 0.5, 2400.0, "performance", "n1", "n1")
 
 
 def end(own=0.0, idle=(0.0, 0.0), stolen=(0.0, 0.0), seconds=10.0, **more):
     """The counters so many seconds after START, between which this process computed and the cores were idle for so long."""
     change = zip(START.cores.items(), idle, stolen, strict=True)
     cores = {core: (a + not_busy, b + taken) for (core, (a, b)), not_busy, taken in change}
-    return replace(START, clock=START.clock + seconds, own=START.own + own, cores=cores, **more)
+    return replace(START, seconds=START.seconds + seconds, own=START.own + own, cores=cores, **more)
 
 
 def rank(*arguments, name="n1", **more):
     """What a rank on a machine has seen until `end`."""
-    return between(START, end(*arguments, **more), name, name)
+    return between(START, end(*arguments, **more, host=name, machine=name))
 
 
 def test_what_the_ranks_did_not_do_was_for_others():
@@ -63,7 +63,7 @@ def test_what_started_the_ranks_is_no_other_and_counts_once():
 def test_each_rank_adds_the_cores_to_which_it_is_bound():
     def bound(core, own, idle):
         start = replace(START, cores={core: (0.0, 0.0)})
-        return between(start, replace(end(own), cores={core: (idle, 0.0)}), "n1", "n1")
+        return between(start, replace(end(own), cores={core: (idle, 0.0)}))
 
     load = load_of_node([bound(0, 10.0, 0.0), bound(1, 4.0, 5.0)])
     assert load.cores == 2 and load.others == pytest.approx(0.1)
@@ -95,8 +95,7 @@ def test_of_a_short_time_only_much_is_noticed():
 
 def test_one_busy_loop_is_noticed_however_many_cores_there_are():
     def load_of(cores, others):
-        found = {core: (100.0 * others / cores, 0.0) for core in range(cores)}
-        return load_of_node([RankLoad("n1", "n1", 100.0, 0.0, {}, found, None, None, 0, None, None, None)])
+        return load_of_node([Counters(100.0, 0.0, {}, {core: (100.0 * (1 - others / cores), 0.0) for core in range(cores)})])
 
     for cores in (1, 2, 16, 64, 256):
         assert load_of(cores, 1.0 + 0.01 * cores).verdict is not None
@@ -118,10 +117,10 @@ def test_the_worst_node_is_told_and_the_worst_of_all_ranks():
 def test_what_the_system_does_not_say_is_not_known():
     bare = replace(START, waited=None, queued=None, throttled=None, mhz=None, governor=None)
     later = replace(end(10.0, (0.0, 10.0)), waited=None, queued=None, throttled=None, mhz=None, governor=None)
-    load = load_of_node([between(bare, later, "n1", "n1")])
+    load = load_of_node([between(bare, later)])
     assert [load.waited, load.queued, load.throttled, load.mhz, load.governor] == [None] * 5 and load.verdict is None
-    assert between(None, END := end(), "n1", "n1") is None and between(START, None, "n1", "n1") is None
-    assert between(START, replace(END, cores={0: (0.0, 0.0)}), "n1", "n1") is None  # it may use other cores now
+    assert between(None, END := end()) is None and between(START, None) is None
+    assert between(START, replace(END, cores={0: (0.0, 0.0)})) is None  # it may use other cores now
     assert load_of_process(None) is None
 
 
@@ -162,5 +161,5 @@ def test_all_ranks_get_the_load_of_the_job(comm):
 @mpi(3)
 def test_machines_are_told_apart(comm):
     name = "n1" if comm.rank < 2 else "n2"
-    load = load_of_job(comm, between(START, end(10.0 if comm.rank < 2 else 0.0), name, name))
+    load = load_of_job(comm, between(START, end(10.0 if comm.rank < 2 else 0.0, host=name, machine=name)))
     assert load.nodes == 2 and load.host == "n2" and load.ranks == 1 and load.others == pytest.approx(2.0)

@@ -1,6 +1,7 @@
 """Made-up studies as files, for the tests of figures, and what a figure must be like whatever it shows."""
 
-from gridgrad.experiments.plots import curves, paper
+from gridgrad.experiments.plots import curves
+from gridgrad.experiments.plots import style as looks
 from gridgrad.experiments.scaling.records import lines
 from tests.experiments.scaling import made_up_studies as made_up
 
@@ -42,7 +43,7 @@ def assert_whole(figure):
     for panel in panels:
         texts += [panel.title, panel.xaxis.label, panel.yaxis.label, *panel.texts]
         texts += [*panel.get_xticklabels(), *panel.get_yticklabels()]
-    assert all(text.get_fontsize() >= paper.SMALL for text in texts if text.get_text())
+    assert all(text.get_fontsize() >= looks.SMALL for text in texts if text.get_text())
     words = [text.get_window_extent(renderer) for text in figure.texts if text.get_text()]
     legends = [legend.get_window_extent(renderer) for legend in figure.legends]
     boxes = [panel.get_tightbbox(renderer) for panel in panels]

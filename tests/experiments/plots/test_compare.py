@@ -3,7 +3,8 @@
 import matplotlib.pyplot as plt
 import pytest
 
-from gridgrad.experiments.plots import compare, paper
+from gridgrad.experiments.plots import compare
+from gridgrad.experiments.plots import style as looks
 from gridgrad.experiments.scaling.comparison import NOISE
 from tests.experiments.figures import is_figure
 from tests.experiments.plots import made_up_lines as made_up
@@ -24,8 +25,8 @@ def files(tmp_path):
 def test_the_figure_has_a_row_a_point_with_its_ratio_and_interval(files):
     points, found = compare.read(*files)
     words = compare.words_of(points, found)
-    for width in (paper.NARROWEST, paper.COLUMN, paper.PAGE):
-        figure = compare.draw(points, ["before", "after"], words, width)
+    for width in (2.0, looks.COLUMN, looks.PAGE):
+        figure = compare.draw(points, ["before", "after"], words, looks.Look(width))
         made_up.assert_whole(figure)
         plt.close(figure)
     [axes] = figure.axes[:1]
@@ -35,7 +36,7 @@ def test_the_figure_has_a_row_a_point_with_its_ratio_and_interval(files):
     for place, (point, bar) in enumerate(zip(points, bars, strict=True)):
         assert marks[place].get_xdata()[0] == pytest.approx(1.2 if point.ranks == 4 else 1)
         assert list(bar.get_xdata()) == [point.ratio.low, point.ratio.high]
-        assert marks[place].get_color() == ("#D55E00" if point.ranks == 4 else paper.GREY)
+        assert marks[place].get_color() == ("#D55E00" if point.ranks == 4 else looks.GREY)
     names = [label.get_text() for label in axes.get_yticklabels()]
     assert names[:3] == ["mlp:8,relu, 1 rank", "mlp:8,relu, batch, 2 ranks", "mlp:8,relu, batch, 4 ranks"]
     assert axes.get_xlabel() == "time of a step, after / before"

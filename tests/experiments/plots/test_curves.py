@@ -1,7 +1,5 @@
 """Which points are drawn as one line, in which panel, and what lines are called."""
 
-import json
-
 import pytest
 
 from gridgrad.experiments.plots import curves
@@ -11,6 +9,10 @@ from tests.experiments.scaling.made_up_studies import ENVIRONMENT
 
 def names(lines):
     return [line.name for line in lines]
+
+
+def ranks(line):
+    return [row.ranks for row in line.rows]
 
 
 def elsewhere(record):
@@ -24,7 +26,7 @@ def test_a_line_is_a_series_and_a_panel_a_network_with_its_data_and_scaling(tmp_
         (net, scaling, "airfoil", series) for net in ("mlp:8,relu", "mlp:9,relu") for scaling in ("strong", "weak")
         for series in ("batch", "model")
     }  # fmt: skip
-    assert len(lines) == len(found) and all(line.ranks == [1, 2, 4] for line in lines)
+    assert len(lines) == len(found) and all(ranks(line) == [1, 2, 4] for line in lines)
     assert {line.settings["batch_size"] for line in lines} == {100} and not any(line.is_predicted for line in lines)
 
 
@@ -37,7 +39,7 @@ def test_parts_of_a_study_that_were_measured_on_the_same_are_put_together(tmp_pa
 def test_files_that_were_measured_on_something_else_are_lines_of_their_own(tmp_path):
     lines = made_up.lines_of(tmp_path, old=made_up.records(), new=made_up.records(elsewhere, schemes=["batch", "2d"]))
     assert names(lines) == ["batch (old)", "model", "batch (new)", "2d"]
-    assert [line.environment["mpi"] for line in lines] == ["a library 1.0"] * 2 + ["a library 2.0"] * 2
+    assert [line.rows[0].environment["mpi"] for line in lines] == ["a library 1.0"] * 2 + ["a library 2.0"] * 2
     folders = [tmp_path / name for name in ("x", "y")]
     for folder, change in zip(folders, (lambda _: {}, elsewhere), strict=True):
         folder.mkdir()
@@ -49,7 +51,7 @@ def test_files_that_were_measured_on_something_else_are_lines_of_their_own(tmp_p
 def test_a_line_whose_points_were_measured_on_different_things_is_refused(tmp_path):
     mixed = made_up.records(lambda record: elsewhere(record) if record["P"] == 4 else {})
     with pytest.raises(ValueError, match=r"a.jsonl: runs of mlp:512,512,512,relu, batch, strong scaling differ in MPI library "
-                       r"\(a library 1.0, a library 2.0\): .* draw them apart, or measure all of them again"):  # fmt: skip
+                       r"\(a library 1.0, a library 2.0\): draw them apart, or measure all of them again"):  # fmt: skip
         made_up.lines_of(tmp_path, a=mixed)
     failed = made_up.records(lambda record: elsewhere(record) | {"failed": "no"} if record["P"] == 4 else {})
     assert made_up.lines_of(tmp_path, a=failed)  # which has no time
@@ -59,7 +61,7 @@ def test_lines_that_differ_in_settings_say_in_what(tmp_path):
     one = made_up.records(schemes=["batch"])
     lines = made_up.lines_of(tmp_path, a=one, b=made_up.records(schemes=["batch"], batch_size=64, dtype="float64"))
     assert names(lines) == ["batch, batch size 100, dtype float32", "batch, batch size 64, dtype float64"]
-    assert [line.ranks for line in lines] == [[1, 2, 4]] * 2
+    assert list(map(ranks, lines)) == [[1, 2, 4]] * 2
     assert [{row.batch for row in line.rows} for line in lines] == [{100}, {64}]
     varied = made_up.lines_of(tmp_path, c=made_up.records(schemes=["batch"], reduction=["plain", "overlap"]))
     assert names(varied) == ["batch, reduction plain", "batch, reduction overlap"]
@@ -70,7 +72,7 @@ def test_predictions_stand_in_the_panel_of_what_was_measured(tmp_path):
     for lines in (made_up.lines_of(tmp_path, a=[*measured, *of_model]), made_up.lines_of(tmp_path, p=of_model, m=measured)):
         assert names(lines) == ["batch", "batch", "model"] and len({line.panel for line in lines}) == 1
         assert [line.is_predicted for line in lines] == [False, True, True]
-        assert lines[1].ranks == [1, 8, 64] and lines[1].origin == "Cori Haswell"
+        assert ranks(lines[1]) == [1, 8, 64] and lines[1].origin == "Cori Haswell"
     other = made_up.lines_of(tmp_path, a=made_up.records(schemes=["batch"], steps=9, batch_size=64), p=of_model)
     assert names(other) == ["batch, batch size 64", "batch, batch size 100", "model"]  # steps are how it was measured
     alone = made_up.lines_of(tmp_path, q=of_model)
@@ -79,17 +81,6 @@ def test_predictions_stand_in_the_panel_of_what_was_measured(tmp_path):
     assert set(names(machines)) == {
         f"{series} ({name})" for series in ("batch", "model") for name in ("Cori Haswell", "another")
     }
-
-
-def test_grids_that_were_once_called_by_one_name_are_lines_of_their_own(tmp_path):
-    line = {"net": "mlp:8,relu", "dataset": "airfoil", "settings": {"batch_size": 10, "dtype": "float32"}, "slots": 8}
-    runs = [(1, "batch=1,model=1"), (8, "batch=4,model=2"), (8, "batch=2,model=4")]
-    path = tmp_path / "before.jsonl"
-    found = [line | {"P": ranks, "grid": grid, "seconds_per_step": {"median": 1 / ranks}} for ranks, grid in runs]
-    path.write_text("".join(json.dumps(one) + "\n" for one in found))
-    lines = curves.read([path])
-    assert names(lines) == ["2d, grid batch=4,model=2", "2d, grid batch=2,model=4"]
-    assert [line.ranks for line in lines] == [[1, 8]] * 2
 
 
 @pytest.mark.parametrize(

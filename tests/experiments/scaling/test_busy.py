@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from gridgrad.experiments.scaling.busy import is_busy, is_busy_alone
-from gridgrad.experiments.scaling.summary import rows
+from gridgrad.experiments.scaling.records import is_busy
+from gridgrad.experiments.scaling.summary import is_busy_alone, rows
 from tests.experiments.scaling import made_up_studies as made_up
 
 QUIET = {"verdict": None}

@@ -8,7 +8,7 @@ from scipy import stats
 
 from gridgrad.experiments.scaling import comparison
 from gridgrad.experiments.scaling.comparison import FASTER, FEW, NOISE, SLOWER
-from gridgrad.experiments.scaling.median import median_of
+from gridgrad.experiments.scaling.statistics import interval_of
 from tests.experiments.scaling import made_up_studies as made_up
 
 POINTS = 12
@@ -54,7 +54,7 @@ def study(random, noise, repeats=6, most=12, interval=0.03):
     """The runs of the points of a made-up study, which are repeated as `sweep` does: until the interval is narrow."""
     points = []
     for runs in np.exp(noise(random, (POINTS, most))).tolist():
-        enough = (n for n in range(repeats, most) if median_of(runs[:n]).half_width <= interval)
+        enough = (n for n in range(repeats, most) if interval_of(runs[:n]).half_width <= interval)
         points.append(runs[: next(enough, most)])
     return points
 

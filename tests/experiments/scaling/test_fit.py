@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 
-from gridgrad.experiments.scaling import fit, records
+from gridgrad.experiments.scaling import fit, model, records
 from gridgrad.experiments.scaling.summary import rows
-from gridgrad.experiments.studies import scaling_model
-from tests.experiments.programs import program
 from tests.experiments.scaling import made_up_studies as made_up
 
 OF_DATA = {"features": 4, "outputs": 1}
@@ -99,7 +97,8 @@ def test_more_ranks_than_cores_are_neither_fitted_nor_predicted_and_are_named():
     assert lines == [] and machine.spread < 1e-6 and [len(of) for of in left_out.values()] == [6]
     assert list(left_out) == [fit.CROWDED]
     assert fitted(crowded, up_to=4)[0].spread < 1e-6  # of the fit too
-    assert "| 6 |" in (text := scaling_model.document(rows(crowded), 2, 5)) and "more ranks than cores |" in text
+    *_, (title, _, [line]) = model.tables(rows(crowded), 2)
+    assert (title, line["points"], line["why"]) == ("Left out of the fit", 6, "more ranks than cores")
 
 
 def test_a_network_of_images_is_fitted_too_and_what_can_not_be_is_left_out_alone():
@@ -148,21 +147,14 @@ def test_each_machine_is_fitted_alone():
     assert list(found) == ["processor a processor", "processor another"]
     constants = [fit.fit(fit.sorted_out(of, 4)[0]).constants for of in found.values()]
     assert constants[1] == pytest.approx(3 * constants[0], rel=1e-4)
-    text = scaling_model.document(both, 2, 5)
-    assert text.count("## A machine fitted to the points on at most 2 ranks: processor") == 2
+    titles = [title for title, *_ in model.tables(both, 2)]
+    assert sum(title.startswith("A machine fitted to the points on at most 2 ranks: processor") for title in titles) == 2
     wider = fit.machines(rows(as_if(CONSTANTS) + as_if(CONSTANTS, dtype="float64")))
     assert list(wider) == ["dtype float32", "dtype float64"]
 
 
-def test_too_few_points_are_no_machine_and_are_said_so(tmp_path):
+def test_too_few_points_are_no_machine_and_are_said_so():
     with pytest.raises(ValueError, match="2 points are too few to fit a machine: at least 3 are needed"):
         fitted(as_if(np.ones(7), nets=["mlp:8,relu"], schemes=["batch"], ranks=[1, 2]))
-    path = tmp_path / "s.jsonl"
-    path.write_text(records.lines(made_up.records(nets=["mlp:8,relu"], schemes=["batch"])))
-    finished = program("study", "scaling-model", path, "--out", tmp_path / "m.md")
-    assert finished.returncode == 0 and "No machine was fitted: 0 points are too few" in finished.stdout, finished.stderr
-    assert (
-        (tmp_path / "m.md").read_text().startswith("# What the points of a sweep say\n\n## Serial fractions of strong scaling")
-    )
-    path.write_text(records.lines(made_up.records(ranks=[1])))
-    assert "No machine was fitted" in scaling_model.document(rows(records.read(path)), 2, 5)
+    few = model.tables(rows(made_up.records(ranks=[1])), 2)
+    assert any(words.startswith("No machine was fitted: ") for _, words, _ in few)

@@ -4,12 +4,11 @@ import re
 
 import pytest
 
-from gridgrad.experiments.scaling import laws, predicted, records, terms
-from gridgrad.experiments.scaling.reported import checked
+from gridgrad.experiments.scaling import laws, predicted, terms
+from gridgrad.experiments.scaling.records import checked
 from gridgrad.experiments.scaling.study import Study
 from gridgrad.experiments.scaling.summary import rows
 from gridgrad.parallel.prediction import machine
-from tests.experiments.programs import assert_refused
 from tests.experiments.scaling import made_up_studies as made_up
 
 CORI = machine.read("cori-haswell")
@@ -77,13 +76,6 @@ def test_damaged_reports_are_named(entries, words):
     record = made_up.records(ranks=[1], schemes=["batch"], repeats=1)[0]
     with pytest.raises(ValueError, match=re.escape(f"is damaged ({words})")):
         checked([record | entries])
-
-
-@pytest.mark.mpi
-def test_the_program_refuses_damaged_reports(tmp_path):
-    path = tmp_path / "s.jsonl"
-    path.write_text(records.lines([made_up.records()[0] | {"terms": [1]}]))
-    assert_refused(1, "scaling-model", [([path], "is damaged (terms must be an object)")])
 
 
 def test_a_law_that_does_not_fit_says_so():

@@ -2,7 +2,7 @@
 
 import random
 
-from gridgrad.experiments.scaling.order import BUSY, ENOUGH, FAILED, LATER, REPEATED, ended_by, fewest_left, rounds, settled
+from gridgrad.experiments.scaling.runs import BUSY, ENOUGH, FAILED, LATER, REPEATED, ended_by, fewest_left, rounds, settled
 from gridgrad.experiments.scaling.study import Study
 from tests.experiments.scaling import made_up_studies as made_up
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from gridgrad.experiments.scaling import estimate, predicted
+from gridgrad.experiments.scaling import predicted, table
 from gridgrad.experiments.scaling.study import Study
 from gridgrad.parallel.prediction import machine as machines
 
@@ -62,7 +62,7 @@ def test_points_without_a_prediction_are_named_with_the_reason():
     assert len(list(predicted.records(study, CORI, reasons=reasons))) == 1
     words = predicted.reasons_in_words(reasons)
     assert words.startswith("no prediction of 3 points: ") and "--reduction overlap (2)" in words and "without images" in words
-    assert "--reduction overlap" in estimate.text(study, CORI)
+    assert "--reduction overlap" in table.estimate(study, CORI)
     assert predicted.reasons_in_words({}) == ""
 
 
@@ -89,11 +89,11 @@ def test_an_estimate_counts_nodes_of_the_allocation_and_says_what_it_does_not_kn
     monkeypatch.setenv("SLURM_NTASKS", "8")
     monkeypatch.setenv("SLURM_NNODES", f"{nodes}")
     given = {"nets": ["mlp:8,relu"], "ranks": [8], "schemes": ["batch"], "repeats": 6, "most_repeats": 60}
-    last = estimate.text(Study(given), CORI).splitlines()[-1]
+    last = table.estimate(Study(given), CORI).splitlines()[-1]
     least, most = (float(last.split(", ")[2].split(" node-hours")[0].split(" to ")[i]) for i in range(2))
     assert last.startswith("1 point, 6 to 60 runs") and most == pytest.approx(10 * least, rel=0.05)
     assert least == pytest.approx(nodes * 6 * 2 / 3600, rel=0.2) and f"nodes of {8 // nodes} cores" in last
-    assert "of which none has a prediction" in estimate.text(Study(given | {"threads": 2}), CORI)
+    assert "of which none has a prediction" in table.estimate(Study(given | {"threads": 2}), CORI)
     series = [{"name": "two threads", "grid": "batch=*", "threads": 2}]
-    some = estimate.text(Study(given | {"series": series, "schemes": ["batch"]}), CORI)
+    some = table.estimate(Study(given | {"series": series, "schemes": ["batch"]}), CORI)
     assert "and 1 point without a prediction" in some

@@ -7,7 +7,7 @@ import pytest
 
 from gridgrad.experiments.common.parallel_schemes import grid_at
 from gridgrad.experiments.common.programs import parser_of
-from gridgrad.experiments.scaling import settings, study
+from gridgrad.experiments.scaling import study
 from gridgrad.experiments.scaling.study import Curve, Study
 from gridgrad.experiments.sweep import options, study_of
 from tests.docs.pages import BLOCK
@@ -154,7 +154,7 @@ def test_options_that_train_does_not_take_are_refused_without_data():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"nets": ["mlp:8,relu", "vgg99"]}, "vgg99 on batch=1,model=1: unknown net 'vgg99'"),
+        ({"nets": ["mlp:8,relu", "vgg99"]}, "vgg99 on batch=1,model=1: argument --net: unknown net 'vgg99'"),
         ({"schemes": ["height"]}, "the axis height splits images"),
         ({"dtype": "float16"}, "invalid choice: 'float16'"),
         ({"dataset": "iris"}, "iris"),
@@ -169,9 +169,9 @@ def test_all_points_are_checked_before_the_first_runs(given, message):
     assert message in str(error.value)
 
 
-@pytest.mark.parametrize("path", sorted(settings.FILES.glob("*.toml")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted(study.FILES.glob("*.toml")), ids=lambda path: path.name)
 def test_the_settings_that_come_with_gridgrad_are_good(path):
-    assert Study(settings.read(path)).points
+    assert Study(study.read(path)).points
 
 
 def test_the_settings_in_the_documents_are_studies_that_train_takes():

@@ -130,16 +130,6 @@ def test_the_run_on_one_rank_belongs_to_all_series_that_are_compared_with_it():
     assert found["model=4", "strong", 1].runs == found["batch", "strong", 1].runs
 
 
-def test_predictions_of_before_with_another_plan_are_other_points():
-    one = {"net": "mlp:8,relu", "dataset": None, "P": 4, "grid": "batch=1,model=4", "predicted": True, "repeat": 0}
-    one |= {"environment": {}, "sweep": {}, "point": {"net": "mlp:8,relu", "grid": "batch=1,model=4", "batch_size": 8}}
-    records = [
-        one | {"plan": plan, "curves": [["mlp:8,relu", series, "strong"]], "seconds_per_step": {"median": seconds}}
-        for plan, series, seconds in (("in", "model", 3.0), ("out", "auto", 1.0))
-    ]
-    assert [(row.series, row.seconds.value) for row in rows(records)] == [("model", 3), ("auto", 1)]
-
-
 def test_runs_on_different_machines_are_rows_of_their_own_and_say_in_what_they_differ():
     other = made_up.ENVIRONMENT | {"processor": "another", "cores": 8}
     slow = [record | {"environment": other} for record in made_up.records(lambda point, n: 0.1 / point.ranks, ranks=[1, 2])]

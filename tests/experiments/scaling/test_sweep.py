@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gridgrad.experiments import sweep
-from gridgrad.experiments.scaling import environment, records, runs, study_file
+from gridgrad.experiments.scaling import environment, records, runs
 from gridgrad.experiments.scaling.study import Study
 from gridgrad.parallel.job.run import UserError
 from tests.experiments.programs import program
@@ -67,7 +67,7 @@ def made_up_runs(monkeypatch):
             {"failed": reason} if reason else known
         )
 
-    monkeypatch.setattr(sweep, "records_of", records_of)
+    monkeypatch.setattr(sweep.runs, "records_of", records_of)
     return done
 
 
@@ -129,6 +129,17 @@ def test_no_run_is_started_that_would_end_after_the_minutes(made_up_runs, tmp_pa
     assert now == 4  # of 1.5 seconds each, within 6
 
 
+def test_a_log_says_now_and_then_which_run_is_done_and_how_long_the_rest_takes(made_up_runs, tmp_path, monkeypatch, capsys):
+    clock = [0.0]
+    monkeypatch.setattr(sweep.time, "monotonic", lambda: clock[0])
+    made_up_runs.after = lambda point: clock.__setitem__(0, clock[0] + 12)
+    sweep.sweep(Study({"ranks": [1, 2], "schemes": ["batch"]}), tmp_path / "s.jsonl")
+    assert capsys.readouterr().err.splitlines() == [
+        "sweep: run 3 of 12, 2 min left", "sweep: run 6 of 12, 72 s left", "sweep: run 9 of 12, 36 s left",
+        "sweep: run 12 of 12, 0 s left",
+    ]  # fmt: skip
+
+
 def test_short_points_go_on_where_there_is_no_time_for_a_long_one(made_up_runs, tmp_path, monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(sweep.time, "monotonic", lambda: clock[0])
@@ -147,7 +158,7 @@ def test_runs_that_come_back_are_in_a_file_whenever_the_sweep_is_stopped(made_up
     sweep.sweep(ten, out)
     first = records.read(out)
     sweep.sweep(twenty, out)
-    write, writes = study_file.write_text, []
+    write, writes = runs.write_text, []
 
     def stops(path, text):
         if len(writes) == last:
@@ -156,7 +167,7 @@ def test_runs_that_come_back_are_in_a_file_whenever_the_sweep_is_stopped(made_up
         write(path, text)
 
     with monkeypatch.context() as patch:
-        patch.setattr(study_file, "write_text", stops)
+        patch.setattr(runs, "write_text", stops)
         with pytest.raises(KeyboardInterrupt):
             sweep.sweep(ten, out)
     held = {records.identity(one) for name in (out, f"{out}.others") for one in records.read(name)}
@@ -179,9 +190,9 @@ def test_measuring_anew_keeps_each_old_run_until_the_new_one_is_there(made_up_ru
 def test_a_sweep_that_is_started_again_measures_what_was_disturbed(made_up_runs, tmp_path, monkeypatch):
     study, out = Study({"ranks": [1, 2], "schemes": ["batch"]}), tmp_path / "s.jsonl"
     disturb = lambda record: record | ({"load": made_up.BUSY} if record["P"] == 2 else {})  # noqa: E731
-    quiet = sweep.records_of
+    quiet = runs.records_of
     with monkeypatch.context() as patch:
-        patch.setattr(sweep, "records_of", lambda *arguments: list(map(disturb, quiet(*arguments))))
+        patch.setattr(sweep.runs, "records_of", lambda *arguments: list(map(disturb, quiet(*arguments))))
         assert sweep.sweep(study, out) == (6 + 24, 6 + 24)
     assert sweep.sweep(study, out) == (6, 12)
     assert len(records.read(out)) == 12 and not any(one["load"] for one in records.read(out))
@@ -189,9 +200,9 @@ def test_a_sweep_that_is_started_again_measures_what_was_disturbed(made_up_runs,
 
 def test_of_two_sweeps_with_one_file_the_second_is_refused(tmp_path):
     out = tmp_path / "s.jsonl"
-    words = "from gridgrad.experiments.scaling.study_file import locked"
+    words = "from gridgrad.experiments.scaling.runs import locked"
     other = [sys.executable, "-c", f"{words}\nwith locked({str(out)!r}): pass"]
-    with study_file.locked(out):
+    with runs.locked(out):
         finished = subprocess.run(other, capture_output=True, text=True)
         assert finished.returncode == 1 and f"another sweep writes {out} (process {os.getpid()} on " in finished.stderr
     assert subprocess.run(other).returncode == 0
@@ -278,7 +289,7 @@ def test_threads_and_emulated_hosts_say_how_a_job_starts():
         (["--schemes", "rows"], "must be one of batch, model, 2d, height, auto, not 'rows'"),
         (["--ranks", "1,x"], "whole number"),
         (["no-such-file.toml"], "No such file"),
-        (["--nets", "mlp:32,relu;foo"], "foo on batch=1,model=1: unknown net 'foo'"),
+        (["--nets", "mlp:32,relu;foo"], "unknown net 'foo'"),
         (["--out", "/proc/no/s.jsonl"], "can not write"),
         (["--part", "5/4"], "must be a whole number of at least 1 and at most 4, not '5'"),
         (["--part", "2"], "must be I/N, such as 2/4, not '2'"),

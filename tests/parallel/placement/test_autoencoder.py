@@ -9,6 +9,9 @@ from gridgrad.experiments.common import byte_formulas
 from gridgrad.nn import MSE, SGD, Linear, ReLU, Residual, Sequential, Sigmoid, TiedAutoencoder
 from gridgrad.parallel import PLANS, ProcessGrid, parallelize
 from gridgrad.parallel.grid.process_grid import AXES, GridDescription
+from gridgrad.parallel.placement.moves import elements_sent
+from gridgrad.parallel.placement.partition import Partition, Split
+from gridgrad.parallel.placement.placements import C, N, Shard
 from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.plans.plans import ShardHiddenUnits
 from gridgrad.parallel.prediction.cost import Cost
@@ -20,6 +23,17 @@ from tests.parallel.equality import RANKS, block, grids
 
 MACHINE = read("cori-haswell")
 SIZES = [(7, 3), (3, 11), (13, 1)]  # inputs and hidden units: many ranks get none of some of them
+
+
+def bytes_on_model(batch_size, inputs, batch, model, itemsize):
+    """What all ranks together send along the model axis in a step of a TiedAutoencoder and the Sigmoid behind it.
+
+    The partial sums of the outputs are reduce-scattered, and their gradient is all-gathered. Between the Sigmoid and the loss
+    there is an all-to-all in each direction. Of the hidden units nothing moves.
+    """
+    ends = Shard(C, Partition.even(inputs, model)), Shard(N, Split(model))
+    turned = 2 * sum(elements_sent(*ends, n, (inputs,), model) for n in Partition.even(batch_size, batch).sizes)
+    return itemsize * (2 * batch_size * byte_formulas.all_gather(inputs, model) + turned)
 
 
 def alone(inputs, hidden):
@@ -45,7 +59,7 @@ def test_a_step_moves_what_the_formulas_say(comm):
         found = {name: comm.allreduce(value) for name, value in counted.items()}
         parameters = inputs * hidden + hidden + inputs
         assert found == {
-            "model": byte_formulas.autoencoder(batch_size, inputs, **sizes, itemsize=8),
+            "model": bytes_on_model(batch_size, inputs, **sizes, itemsize=8),
             "gradients": 8 * byte_formulas.all_reduce(parameters, sizes["batch"]),
             "loss": 24 * byte_formulas.all_reduce(1, comm.size),
         }, f"{sizes} {inputs}-{hidden} {batch_size}"

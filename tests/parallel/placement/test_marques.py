@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from gridgrad.experiments.common import byte_formulas
+from gridgrad.experiments.papers.marques2016 import volumes
 from gridgrad.nn import (
     SGD,
     BatchNorm,
@@ -149,7 +149,7 @@ def local(shape, shard, rank):
 def convolutions(net, splits, ranks):
     """What equation 5.1 asks for."""
     return [
-        byte_formulas.MarquesConvolution(before, after, layer.window.kernel, tuple(splits.of_length(layer.outputs).sizes))
+        volumes.MarquesConvolution(before, after, layer.window.kernel, tuple(splits.of_length(layer.outputs).sizes))
         for layer, before, after in shapes(net.layers, net.input_shape) if layer.kind == "conv"
     ]  # fmt: skip
 
@@ -166,11 +166,11 @@ def test_a_step_sends_what_equation_5_1_says(comm):
                     grid.tally.clear()
                     net.forward(block(net, x, y)[0], batch_size=6)
                     sent = comm.allreduce(sum(bytes_by_rank(grid)))
-                    assert sent == byte_formulas.marques_forward(6, expected, sizes["batch"]), (sizes, shares)
+                    assert sent == volumes.marques_forward(6, expected, sizes["batch"]), (sizes, shares)
                     grid.tally.clear()
                     train_step(net, SoftmaxCrossEntropy(), SGD(net, 0.1), *block(net, x, y), 6)
                     mine = sum(bytes_by_rank(grid))
-                    assert comm.allreduce(mine) == byte_formulas.marques_step(6, expected, sizes["batch"]), (sizes, shares)
+                    assert comm.allreduce(mine) == volumes.marques_step(6, expected, sizes["batch"]), (sizes, shares)
                     if grid.coordinates["model"] and shares and not shares["model"][grid.coordinates["model"]]:
                         assert mine == 0
 
@@ -181,7 +181,7 @@ def bytes_by_rank(grid):
 
 def test_equation_5_1_as_printed():
     """One slave with all kernels of the first layer, in the paper's own letters."""
-    layer = byte_formulas.MarquesConvolution((32, 32, 3), (28, 28, 50), (5, 5), (0, 50))
+    layer = volumes.MarquesConvolution((32, 32, 3), (28, 28, 50), (5, 5), (0, 50))
     assert layer.upload(64) == 32**2 * 3 * 64 + 5**2 * 50 * 3 + 28**2 * 50 * 64
 
 

@@ -26,12 +26,15 @@ class PyGridgrad(PythonPackage):
     depends_on("py-h5py@3.11:", type=("build", "run"))
     depends_on("py-jinja2@3.1:", type=("build", "run"))
     depends_on("py-matplotlib@3.9:", type=("build", "run"))
+    depends_on("py-pandas@2.2:", type=("build", "run"))
     depends_on("py-pillow@10:", type=("build", "run"))
     depends_on("py-platformdirs@4.0:", type=("build", "run"))
     depends_on("py-pooch@1.8:", type=("build", "run"))
     depends_on("py-psutil@6.0:", type=("build", "run"))
     depends_on("py-scipy@1.11:", type=("build", "run"))
+    depends_on("py-shtab@1.7:", type=("build", "run"))
     depends_on("py-threadpoolctl@3.5:", type=("build", "run"))
+    depends_on("py-tomli-w@1.0:", type=("build", "run"))
     depends_on("py-tqdm@4.66:", type=("build", "run"))
 
     import_modules = ["gridgrad", "gridgrad.nn", "gridgrad.parallel", "gridgrad.experiments"]

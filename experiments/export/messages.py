@@ -1,0 +1,151 @@
+"""Collectives as messages between their ranks, for simulators that know none, or only those of all ranks; and what a rank does
+as operations that require earlier ones, for formats that are graphs.
+
+In one round of a collective each of its ranks sends, receives, and waits for both. There are as many rounds, and as many bytes
+from each rank, as the table of collectives says (`parallel/grid/collectives.py`), whatever the collective is:
+
+| a collective                                     | its rounds                                                           |
+|--------------------------------------------------|----------------------------------------------------------------------|
+| whose messages are known, such as an exchange    | one, in which all messages travel; empty ones are left out           |
+| of log2(ranks) rounds                            | pairs of ranks exchange one block with the one half of the group     |
+|                                                  | away, then two with the one a quarter away, and so on: most bytes go |
+|                                                  | to neighbours (Thakur, Rabenseifner and Gropp 2005, of all-reduces)  |
+| of log2(ranks) rounds, rounded up                | in round k 2^k blocks to the rank 2^k away, in the last one the rest |
+|                                                  | (Bruck et al. 1997)                                                  |
+| of twice as many, such as an all-reduce          | the same, backwards and then forwards, each with half of the bytes   |
+| of any other number of rounds                    | a ring: as many bytes to the next rank in each of them               |
+
+This is the order of an all-gather; reductions go backwards, which takes as long. Where the blocks of the ranks differ, each
+rank still sends its own bytes in total, in messages that are in proportion.
+"""
+
+from collections import defaultdict
+from functools import partial
+from itertools import accumulate
+from typing import NamedTuple
+
+from gridgrad.experiments.export.actions import Collective, Compute, Expect, Receive, Send
+from gridgrad.parallel.grid.collectives import COLLECTIVES, rounded_up_log2
+
+OF_COLLECTIVES = 0  # the tag of all messages of collectives; those of pipelines have tags from 1
+WAIT = Compute("wait", 0.0)
+
+
+class Round(NamedTuple):
+    """What a rank sends and receives at the same time, and waits for."""
+
+    sends: list  # of (rank, bytes)
+    receives: list
+
+
+def meetings(actions):
+    """For each rank, an iterator of the collectives that it takes part in, each as the list of the Collectives of its ranks.
+
+    actions: for each rank, the list of its actions. ValueError if ranks of a group do not enter the same collectives.
+    """
+    found, per_rank = defaultdict(list), []
+    for of_rank in actions:
+        numbers, mine = defaultdict(int), []
+        for one in of_rank:
+            if isinstance(one, Collective):
+                key = one.ranks, numbers[one.ranks]
+                numbers[one.ranks] += 1
+                found[key].append(one)
+                mine.append(found[key])
+        per_rank.append(mine)
+    for meeting in found.values():
+        first = meeting[0]
+        if len(meeting) < len(first.ranks) or any(one.kind != first.kind for one in meeting):
+            raise ValueError(f"not all ranks of a group enter the {first.kind} of layer {first.layer}: this plan has no step")
+    return list(map(iter, per_rank))
+
+
+def rounds(meeting, place):
+    """Yield the Rounds of the rank at a place of a collective. meeting: the Collectives of all its ranks, in their order."""
+    mine = meeting[place]
+    if mine.messages is not None:
+        sends = [(mine.ranks[to], nbytes) for to, nbytes in mine.messages.items()]
+        receives = [(one.ranks[one.place], one.messages[place]) for one in meeting if place in one.messages]
+        yield Round(sends, receives)
+        return
+    size = len(mine.ranks)
+    found = steps(mine.kind, size)
+    ends = [0, *accumulate(blocks for _, blocks in found)]
+    for number, (place_of, _) in enumerate(found):
+        after, before = place_of(place, 1), place_of(place, -1)
+        sent, received = (
+            one.nbytes * ends[number + 1] // ends[-1] - one.nbytes * ends[number] // ends[-1] for one in (mine, meeting[before])
+        )
+        yield Round([(mine.ranks[after], sent)], [(mine.ranks[before], received)])
+
+
+def steps(kind, ranks):
+    """For each round of a collective (a function of a place and 1 or -1, the sizes of its messages in proportion), a list.
+
+    The function returns the place to which a rank sends, 1, or the one from which it receives, -1.
+    """
+    number, logarithm = COLLECTIVES[kind].rounds(ranks), rounded_up_log2(ranks)
+    if number not in (logarithm, 2 * logarithm):
+        return [(partial(further, 1, ranks), 1)] * number
+    distances = [2**k for k in range(logarithm)]
+    blocks = [min(distance, ranks - distance) for distance in distances]
+    if ranks == 2**logarithm:
+        found = [(partial(paired, distance), of) for distance, of in zip(reversed(distances), blocks, strict=True)]
+    else:
+        found = [(partial(further, distance, ranks), of) for distance, of in zip(distances, blocks, strict=True)]
+    return found if number == logarithm else [*reversed(found), *found]
+
+
+def further(distance, ranks, place, way):
+    return (place + way * distance) % ranks
+
+
+def paired(distance, place, way):
+    return place ^ distance
+
+
+class Operation(NamedTuple):
+    number: int  # of it on its rank, from 1
+    what: object  # a Compute, Send, Expect or Collective
+    requires: tuple  # the numbers of those that must have ended before it begins
+    meeting: list | None = None  # of a Collective, those of all its ranks, in their order
+
+
+def operations(actions, lists, whole=()):
+    """Yield the Operations of a rank, in an order in which they can be done. After each round of a collective, and where a
+    message is received, a WAIT requires what is waited for; nothing waits for a Send.
+
+    actions: see `step_actions`. lists: its `meetings`. whole: the kinds of collectives that stay what they are.
+    """
+    number, last, expected = 0, (), {}
+    for one in actions:
+        match one:
+            case Compute():
+                number += 1
+                yield Operation(number, one, last)
+                last = (number,)
+            case Collective() if one.kind in whole:
+                number += 1
+                yield Operation(number, one, last, next(lists))
+                last = (number,)
+            case Collective():
+                for sends, receives in rounds(next(lists), one.place):
+                    messages = [Send(*to, OF_COLLECTIVES) for to in sends]
+                    messages += [Expect(*origin, OF_COLLECTIVES) for origin in receives]
+                    numbers = range(number + 1, number + 1 + len(messages))
+                    yield from (Operation(*message, last) for message in zip(numbers, messages, strict=True))
+                    if messages:
+                        number += len(messages) + 1
+                        yield Operation(number, WAIT, (*last, *numbers))
+                        last = (number,)
+            case Send():
+                number += 1
+                yield Operation(number, one, last)
+            case Expect():
+                number += 1
+                yield Operation(number, one, last)
+                expected[one.sender, one.tag] = number
+            case Receive():
+                number += 1
+                yield Operation(number, WAIT, (*last, expected.pop((one.sender, one.tag))))
+                last = (number,)

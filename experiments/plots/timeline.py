@@ -1,0 +1,276 @@
+"""Timelines of ranks: what each does in a step, of a trace of `train --trace`; of a pipeline beside what is predicted."""
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import partial
+from statistics import mean
+
+from gridgrad.experiments.plots import style as looks
+from gridgrad.nn.files.documents import AT_LEAST_0, COUNT, TEXT, check, content_of_file
+from gridgrad.parallel.pipeline.schedule import Instruction
+from gridgrad.parallel.pipeline.simulate import Event
+
+UNDER_WAY = "collective or message under way"
+KINDS = {"compute": looks.COMPUTE, "read": "#009E73", "communicate": looks.COMMUNICATE, "wait": looks.WAIT,
+         UNDER_WAY: looks.GREY}  # fmt: skip
+OPS = {"F": "#56B4E9", "B": "#E69F00", "I": "#F0E442", "W": "#009E73", "U": "#000000"}  # of Okabe and Ito
+WORDS = {"F": "F: forward", "B": "B: backward", "I": "I: gradient of the input", "W": "W: gradient of the weights",
+         "U": "U: sum of gradients, update"}  # fmt: skip
+OTHERS, MESSAGE = "#e4e4e4", "#707070"
+COORDINATE = re.compile(r"(\w+)=(\d+)")
+ROW, AXIS = 0.3, 0.45  # inches of a rank, and of the numbers below a panel
+MOST_ROWS = 64  # ranks of a trace that are drawn
+NARROWEST = 0.008  # inches of a box
+
+
+# ----- any trace: a row a rank
+
+
+def read(path):
+    """({rank: its place in the grid, a text}, [the spans of the trace, dicts]); ValueError for a file that is no trace."""
+    try:
+        content, ranks, spans = content_of_file(path), {}, []
+        check(content, {"traceEvents": [{"name": TEXT}]})
+        for event in content["traceEvents"]:
+            if event["name"] == "process_name":
+                check(event, {"pid": COUNT, "args": {"name": TEXT}}, "an event")
+                ranks[event["pid"]] = event["args"]["name"].partition("(")[2].partition(")")[0]
+            elif event.get("ph") == "X":
+                check(event, {"pid": COUNT, "tid": COUNT, "cat": TEXT, "ts": AT_LEAST_0, "dur": AT_LEAST_0}, "an event")
+                spans.append(event)
+        if not spans:
+            raise ValueError("no rank does anything")
+    except ValueError as error:
+        raise ValueError(f"{path} is no timeline ({error}): train --trace writes one") from None
+    return ranks, spans
+
+
+def steps_of(spans):
+    """{number: (start, stop)} of the steps in spans, over all ranks, in microseconds."""
+    found = {}
+    for span in spans:
+        if span["cat"] == "step":
+            start, stop = found.get(number := int(span["name"].split()[-1]), (span["ts"], 0))
+            found[number] = min(start, span["ts"]), max(stop, span["ts"] + span["dur"])
+    return found
+
+
+def kind_of(span):
+    """Which of KINDS a span is of; None for one that only lies around others, and for what goes on beside the rank."""
+    if span["cat"] == "layer":
+        return "read" if span["name"].startswith("reader ") else "compute"
+    if span["cat"] == "waiting" or span["name"].endswith(" receive, progress"):
+        return "wait"  # a rank that receives waits for the message
+    return "communicate" if span["cat"] in ("collective", "begin", "progress") else None
+
+
+def draw(path, steps=None, look=looks.FITTING):
+    """The figure of a trace: a row a rank. steps: (first, last) of those that are drawn; by default the one of median length.
+
+    ValueError for a file that is no trace, or has no such steps.
+    """
+    ranks, spans = read(path)
+    known = steps_of(spans)
+    if not known:
+        raise ValueError(f"{path} has no whole step: train more --steps")
+    lengths = sorted(known, key=lambda number: known[number][1] - known[number][0])
+    steps = steps or (lengths[len(lengths) // 2],) * 2
+    if not set(steps) <= known.keys():
+        raise ValueError(f"--steps: the trace has the steps {min(known)} to {max(known)}")
+    begin, end = known[steps[0]][0], known[steps[1]][1]
+    shown = sorted(ranks)[:MOST_ROWS]
+    look = look.as_wide_as(looks.PAGE)
+    frame = looks.frame(1, 1, look, AXIS + ROW * max(2, len(shown)))
+    [[axes]] = frame.panels
+    used = draw_spans(axes, shown, [span for span in spans if begin <= span["ts"] < end], begin)
+    names = [f"rank {rank}" + (f" ({place})" if (place := varied(ranks)[rank]) else "") for rank in shown]
+    set_axes(axes, (end - begin) / 1e3, names)
+    axes.set_xlabel("time in milliseconds")
+    frame.legend = [(looks.patch(colour), kind) for kind, colour in KINDS.items() if kind in used]
+    for start, _ in (known[number] for number in range(steps[0] + 1, steps[1] + 1)):
+        axes.axvline((start - begin) / 1e3, color="black", lw=0.6, ls=":")
+    which = f"step {steps[0]}" if steps[0] == steps[1] else f"steps {steps[0]} to {steps[1]}"
+    left_out = f"; {len(shown)} of {len(ranks)} ranks" if len(ranks) > len(shown) else ""
+    frame.words = [f"{which.capitalize()}, the clocks of all ranks compared{left_out}."]
+    return looks.finish(frame)
+
+
+def set_axes(axes, length, names):
+    """Time from 0 to `length` milliseconds, and a row for each name."""
+    axes.set(xlim=(0, length), ylim=(len(names) - 0.45, -0.55))
+    axes.set_yticks(range(len(names)), names, fontsize=looks.SMALL)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="y", visible=False)
+
+
+def varied(ranks):
+    """{rank: its coordinates along the axes of the grid that have several}. ranks: {rank: all coordinates, a text}."""
+    places = {rank: dict(COORDINATE.findall(text)) for rank, text in ranks.items()}
+    several = [axis for axis in next(iter(places.values()), {}) if len({place.get(axis) for place in places.values()}) > 1]
+    return {rank: ", ".join(f"{axis} {place[axis]}" for axis in several if axis in place) for rank, place in places.items()}
+
+
+def draw_spans(axes, ranks, spans, begin):
+    """The boxes of some ranks; returns the kinds that there are."""
+    boxes = defaultdict(list)
+    for span in spans:
+        box = (span["ts"] - begin) / 1e3, span["dur"] / 1e3
+        boxes[span["pid"], UNDER_WAY if span["cat"] == "flight" else kind_of(span)].append(box)
+    for row, rank in enumerate(ranks):
+        for kind, colour in KINDS.items():  # waiting lies on what waits, so it comes last
+            height = (row + 0.24, 0.1) if kind == UNDER_WAY else (row - 0.32, 0.5)
+            axes.broken_barh(boxes[rank, kind], height, facecolor=colour, lw=0)
+    return {kind for (_, kind), found in boxes.items() if found}
+
+
+# ----- the steps of a pipeline, as predicted and as measured
+
+
+@dataclass(frozen=True)
+class PipelineSteps:
+    """Some steps of a pipeline. title: what it is. rows: for each rank along the axis `stage` its Events, in order.
+
+    updates: how many updates of each rank are shown: one in a synchronous pipeline. last: the number, from 0, of the last of
+    these; by default that of the step whose time is the median.
+    """
+
+    title: str
+    rows: tuple
+    updates: int = 1
+    last: int | None = None
+
+    def __post_init__(self):
+        if min(map(len, self.ends), default=0) < self.updates:
+            raise ValueError(f"{self.title}: it shows less than {self.updates} updates of each rank")
+
+    @property
+    def ends(self):
+        """For each rank, when its updates ended."""
+        return [[event.stop for event in row if event.instruction.op == "U"] for row in self.rows]
+
+    @property
+    def shown(self):
+        """The number, from 0, of the last update that is shown."""
+        if self.last is not None:
+            return self.last
+        count = min(map(len, self.ends))
+        steps = sorted(range(self.updates, count), key=self.seconds)
+        return steps[len(steps) // 2] if steps else count - 1
+
+    def seconds(self, update):
+        """Seconds of the steps up to an update: since the last rank had ended those before, or since the beginning."""
+        before = update - self.updates
+        begin = max(of[before] for of in self.ends) if before >= 0 else min(row[0].start for row in self.rows)
+        return max(of[update] for of in self.ends) - begin
+
+    def of_steps(self, row):
+        """The Events of a row that belong to the steps that are shown."""
+        ends = [place for place, event in enumerate(row) if event.instruction.op == "U"]
+        last, before = self.shown, self.shown - self.updates
+        return row[ends[before] + 1 if before >= 0 else 0 : ends[last] + 1]
+
+
+def predicted(found, updates=1):
+    """The PipelineSteps that a PipelinePrediction predicts, in the steady state."""
+    count = found.schedule.micro_batches  # the steps that are played have numbers that go on
+
+    def renumbered(event):
+        instruction = event.instruction
+        return event._replace(instruction=instruction._replace(micro_batch=instruction.micro_batch % count))
+
+    rows = tuple(tuple(map(renumbered, row)) for row in found.played.events)
+    return PipelineSteps("predicted", rows, updates, found.counted[1])
+
+
+def measured(path, updates=1):
+    """The PipelineSteps in a file of `train --trace`, with the first rank of each stage. ValueError if there is none."""
+    ranks, spans = read(path)
+    places = {rank: {axis: int(place) for axis, place in COORDINATE.findall(text)} for rank, text in ranks.items()}
+    stages = {rank: place.pop("stage") for rank, place in places.items() if "stage" in place}
+    first, rows = [rank for rank in sorted(stages, key=stages.get) if not any(places[rank].values())], {}
+    try:
+        for span in (span for span in spans if span["cat"] == "instruction"):
+            event = Event(Instruction.parse(span["name"]), span["ts"] / 1e6, (span["ts"] + span["dur"]) / 1e6)
+            rows.setdefault(span["pid"], []).append(event)
+        if not first:
+            raise ValueError("no rank is of a stage")
+        found = tuple(sorted(rows.get(rank, ()), key=lambda event: event.start) for rank in first)
+        run = PipelineSteps("measured", found, updates)
+        if not any(event.stop > event.start for row in run.rows for event in run.of_steps(row)):
+            raise ValueError("its steps take no time")
+    except ValueError as error:
+        raise ValueError(f"{path} is no timeline of a pipeline ({error}): train --trace writes one") from None
+    return run
+
+
+def draw_pipelines(runs, title, path):
+    """Write a figure with a panel for each PipelineSteps, one above the other with the same scale of time."""
+    frame = looks.frame(len(runs), 1, looks.Look(looks.PAGE), [AXIS + ROW * len(run.rows) for run in runs], sharex=True)
+    parts = [[run.of_steps(row) for row in run.rows] for run in runs]
+    begins = [min(row[0].start for row in rows) for rows in parts]
+    length = max(max(row[-1].stop for row in rows) - begin for rows, begin in zip(parts, begins))
+    for [panel], run, rows, begin in zip(frame.panels, runs, parts, begins):
+        frame.fits.append((panel, partial(draw_run, panel, run, rows, begin, length)))
+        panel.set_title(" ", fontsize=looks.LARGE)  # the room of the one that `draw_run` writes
+    frame.panels[-1][0].set_xlabel("time in milliseconds")
+    ops = {event.instruction.op for run in runs for row in run.rows for event in row}
+    frame.legend = [(looks.patch(OPS[op]), words) for op, words in WORDS.items() if op in ops]
+    frame.legend += [(looks.patch(OTHERS), "of other steps"), (looks.mark(color=MESSAGE, lw=1), "a message, until it is taken")]
+    if any(len({event.instruction.chunk for event in row} - {None}) > 1 for run in runs for row in run.rows):
+        frame.legend.append((looks.patch("white", edgecolor="black", hatch="////"), "a later chunk of the rank"))
+    frame.words = [f"{title}. Numbers in boxes are micro-batches, those at the right the idle share of a step. "
+                   "Bubble: the mean of these."]  # fmt: skip
+    looks.save(looks.finish(frame), path, looks.DPI)
+
+
+def draw_run(panel, run, rows, begin, length, inches):
+    """One panel. rows: the Events of the steps that are shown. begin: the time that is shown as 0. length: of the axis, in
+    seconds. inches: how wide the panel is."""
+    seconds, idle = run.seconds(run.shown) / run.updates, []
+    for rank, (row, every) in enumerate(zip(rows, run.rows)):
+        chunks = sorted({event.instruction.chunk for event in row} - {None})
+        for event in every:
+            if event.instruction.op in OPS and event.stop > begin and event.start < begin + length:
+                later = event.instruction.chunk not in (None, *chunks[:1])
+                draw_box(panel, rank, event, begin, inches / length, event in row, later)
+        busy = sum(event.stop - event.start for event in row if event.instruction.op in OPS) / run.updates
+        idle.append(max(0.0, 1 - busy / seconds))
+    draw_messages(panel, rows, begin)
+    set_axes(panel, length * 1e3, [f"stage {rank}" for rank in range(len(rows))])
+    title = f"{run.title}: {seconds * 1e3:.4g} ms a step, bubble {mean(idle):.0%}"
+    panel.set_title(looks.wrapped(title, inches, looks.LARGE), fontsize=looks.LARGE)
+    right = panel.secondary_yaxis("right")
+    right.set_yticks(range(len(rows)), [f"{share:.0%}" for share in idle], fontsize=looks.SMALL)
+    right.tick_params(length=0)
+    right.spines[:].set_visible(False)
+    panel.spines[["top", "right"]].set_visible(False)
+
+
+def draw_box(panel, rank, event, begin, inches, belongs, later):
+    """One instruction. inches: of a second. belongs: to the steps that are shown. later: whether it is not the first chunk."""
+    op, _, micro_batch = event.instruction
+    width, start = max(event.stop - event.start, NARROWEST / inches), event.start - begin
+    colour, hatch = OPS[op] if belongs else OTHERS, "////" if later and op != "U" else None
+    panel.broken_barh([(start * 1e3, width * 1e3)], (rank - 0.36, 0.72), facecolor=colour, edgecolor="white", hatch=hatch,
+                      lw=0 if op == "U" else 0.4, zorder=2)  # fmt: skip
+    if op != "U" and width * inches > looks.width_of(text := str(micro_batch), looks.SMALL) + 0.03:
+        panel.text((start + width / 2) * 1e3, rank, text, ha="center", va="center_baseline", fontsize=looks.SMALL, clip_on=True,
+                   zorder=4)  # fmt: skip
+
+
+def draw_messages(panel, rows, begin):
+    """A line from where each message is sent to where it is taken. rows: the Events of the steps that are shown."""
+    taken = {}  # {(RECV_F or RECV_B, chunk, micro-batch): (rank, time)}, of the last step that is shown
+    for rank, row in enumerate(rows):
+        taken |= {event.instruction: (rank, event.stop) for event in row if event.instruction.op.startswith("RECV")}
+    for rank, row in enumerate(rows):
+        for event in row:
+            op, chunk, micro_batch = event.instruction
+            if op.startswith("SEND"):
+                what = Instruction(op.replace("SEND", "RECV"), chunk + (1 if op == "SEND_F" else -1), micro_batch)
+                to, time = taken.get(what, (None, 0))
+                if to is not None and time >= event.start:
+                    side = 0.36 if to > rank else -0.36
+                    x = (event.start - begin) * 1e3, (time - begin) * 1e3
+                    panel.plot(x, (rank + side, to - side), color=MESSAGE, lw=0.6, alpha=0.7, zorder=3)

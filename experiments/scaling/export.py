@@ -1,0 +1,202 @@
+"""The runs of a study for other tools: a curve as a file of Extra-P, and all runs as call trees for Hatchet and Thicket.
+
+The text format of Extra-P has a line PARAMETER p, a line POINTS with the numbers of ranks, and for each METRIC of each REGION a
+line DATA with the values of all runs of a point, for each point. Regions and metrics:
+
+| region                        | time, in seconds of a step                | bytes, sent by all ranks in a step |
+|-------------------------------|-------------------------------------------|------------------------------------|
+| `step`                        | median over the steps of a run            |                                    |
+| `step->compute`               | computing and reading                     |                                    |
+| `step->communicate`           | in collectives while all others are there | all                                |
+| `..->communicate->gradients`  | of which sums of gradients                | of sums of gradients               |
+| `..->communicate->activations`| of which other arrays of the network      | of other arrays of the network     |
+| `step->wait`                  | for ranks that come later                 |                                    |
+
+The trees are a list of {"metadata", "graph"} in JSON, one a run: `graph` is what `hatchet.GraphFrame.from_literal` and
+`thicket.Thicket.from_literal` take. Under the step stand its parts, under computing the layers with their passes, under
+communicating the arrays that are sent, by layer and kind of collective. Every node of every tree has the metrics
+
+| metric       | what it says                                                                       |
+|--------------|------------------------------------------------------------------------------------|
+| `time (inc)` | seconds of a step, mean over the ranks, with those of its children                 |
+| `time`       | the same without its children; of a part, what no layer and no collective has      |
+| `bytes`      | sent by all ranks in a step, in this node alone                                    |
+| `calls`      | collectives and messages that a rank takes part in, in a step, in this node alone  |
+
+"""
+
+import json
+import re
+from itertools import count
+from pathlib import Path
+
+from gridgrad.experiments.common.report import PARTS, write_text
+from gridgrad.experiments.common.tables import counted
+from gridgrad.experiments.scaling.records import checked, is_busy, seconds_of
+from gridgrad.experiments.scaling.summary import rows as rows_of
+from gridgrad.parallel.observe.span_observer import METHODS
+
+STEP, COMPUTE, COMMUNICATE, WAIT = "step", "step->compute", "step->communicate", "step->wait"
+GRADIENTS, ACTIVATIONS = f"{COMMUNICATE}->gradients", f"{COMMUNICATE}->activations"
+PLACES = [  # (region, metric), in the order of the file
+    *((region, "time") for region in (STEP, COMPUTE, COMMUNICATE, GRADIENTS, ACTIVATIONS, WAIT)),
+    *((region, "bytes") for region in (COMMUNICATE, GRADIENTS, ACTIVATIONS)),
+]  # fmt: skip
+PASSES = {"forward": "forward", "gradients": "gradients of parameters", "input_gradient": "gradient of the input",
+          "backward": "backward"}  # fmt: skip # in the words of a tree
+
+
+def write(kind, path, records):
+    """Write records to a file, or for Extra-P to a folder with a file a curve, and return words about it. kind: of KINDS.
+
+    ValueError if the records have nothing of it.
+    """
+    return KINDS[kind](path, checked(records))
+
+
+# ----- Extra-P
+
+
+def write_curves(folder, records):
+    """Write a file of Extra-P for each curve with several points into a folder."""
+    curves = curves_of(rows_of(records))
+    if not curves:
+        raise ValueError("no series was measured on several numbers of ranks: Extra-P has nothing to model")
+    texts = {name: curve_text(rows) for name, rows in zip(file_names(curves), curves.values(), strict=True)}
+    for name, text in texts.items():
+        write_text(Path(folder) / name, text)
+    first = Path(folder) / next(iter(texts))
+    return f"{counted(len(curves), 'file')} for Extra-P written to {folder}; next: extrap --text {first}"
+
+
+def curves_of(found):
+    """{(Curve, whether it is predicted): its Rows with times, by ranks} of those with several points."""
+    by_curve = {}
+    for row in found:
+        if row.seconds and row.runs:
+            by_curve.setdefault((row.curve, row.is_predicted), []).append(row)
+    return {of: sorted(rows, key=lambda row: row.ranks) for of, rows in by_curve.items() if len({r.ranks for r in rows}) > 1}
+
+
+def file_names(curves):
+    """The names of the files of curves. Names that would be the same are numbered."""
+    taken = {}  # in small letters, as there are systems to which letters of both cases are the same
+    for curve, is_predicted in curves:
+        words = f"{curve.network} {curve.series} {curve.scaling}{' predicted' if is_predicted else ''}"
+        stem = re.sub(r"[^A-Za-z0-9]+", "-", words).strip("-")
+        own = next(name for n in count(1) if (name := stem if n == 1 else f"{stem}-{n}").lower() not in taken)
+        taken[own.lower()] = f"{own}.txt"
+    return list(taken.values())
+
+
+def curve_text(rows):
+    """The text of the file of a curve: what all its runs say, and what is not 0 everywhere. rows: its Rows with times."""
+    runs = [[values_of(run) for run in row.runs] for row in rows]
+    lines = ["PARAMETER p", f"POINTS {' '.join(str(row.ranks) for row in rows)}"]
+    for place in PLACES:
+        values = [[run.get(place) for run in of_row] for of_row in runs]
+        flat = [value for of_row in values for value in of_row]
+        if None not in flat and any(flat):
+            lines += ["", f"REGION {place[0]}", f"METRIC {place[1]}"]
+            lines += [f"DATA {' '.join(repr(float(value)) for value in of_row)}" for of_row in values]
+    return "\n".join(lines) + "\n"
+
+
+def values_of(run):
+    """{(region, metric): value} of a run, measured or predicted, as far as it says.
+
+    Of a prediction they are those of the rank that bounds the step, its bytes times the ranks.
+    """
+    found, time, parts = {(STEP, "time"): seconds_of(run)}, run.get("time"), run.get("parts")
+    if run.get("predicted"):
+        if parts:
+            sums, others = parts.get("gradients", 0.0), parts.get("activations", 0.0)
+            found |= {(COMPUTE, "time"): parts.get("compute", 0.0) + parts.get("update", 0.0),
+                      (COMMUNICATE, "time"): sums + others, (GRADIENTS, "time"): sums,
+                      (ACTIVATIONS, "time"): others}  # fmt: skip
+        sent = run.get("rank_bytes")
+        return found | ({(COMMUNICATE, "bytes"): sent * run["P"]} if sent is not None else {})
+    if time:
+        found |= {(COMPUTE, "time"): time.get("compute", 0.0) + time.get("read", 0.0),
+                  (COMMUNICATE, "time"): time.get("communicate", 0.0), (WAIT, "time"): time.get("wait", 0.0)}  # fmt: skip
+    if run.get("bytes") is not None:
+        found[COMMUNICATE, "bytes"] = sum(run["bytes"].values())
+    if run.get("communication") is not None:
+        for region in (GRADIENTS, ACTIVATIONS):
+            rows = [one for one in run["communication"] if one["layer"] != "loss" and
+                    (one["layer"] == "gradients") == (region == GRADIENTS)]  # fmt: skip
+            found[region, "time"] = sum(one.get("seconds") or 0.0 for one in rows)
+            found[region, "bytes"] = sum(one["bytes"] for one in rows)
+    return found
+
+
+# ----- Hatchet and Thicket
+
+
+def write_trees(path, records):
+    """Write the call trees of the runs that were timed."""
+    found = trees(records)
+    if not found:
+        raise ValueError("no run says where its time goes: measure some with gridgrad sweep, with more --steps")
+    write_text(path, json.dumps(found, indent=1) + "\n")
+    layers = sum(bool(one["graph"][0]["children"][0]["children"]) for one in found)
+    return f"{counted(len(found), 'call tree')} written to {path}, {layers} of them with layers"
+
+
+def trees(records):
+    """[{"metadata", "graph"}] of the runs that were timed, in their order."""
+    return [{"metadata": metadata(one), "graph": [tree(one)]} for one in records if one.get("time")]
+
+
+def metadata(record):
+    """What is known of a run: texts, numbers and truths."""
+    point, environment = record["point"], record["environment"]
+    return {
+        "network": record["net"], "dataset": record.get("dataset"), "grid": record["grid"], "ranks": record["P"],
+        "batch_size": point.get("batch_size"), "repeat": record["repeat"], "busy": is_busy(record),
+        "series": "; ".join(dict.fromkeys(curve[1] for curve in record["curves"])),
+        "scaling": "; ".join(dict.fromkeys(curve[2] for curve in record["curves"])),
+        **{name: environment.get(name) for name in ("processor", "mpi", "host", "commit", "code")},
+    }  # fmt: skip
+
+
+def tree(record):
+    """The root of the call tree of a run: a training step."""
+    time = record["time"]
+    inside = {"compute": layers(record), "communicate": collectives(record)}
+    parts = [node(part, "part", inside.get(part, []), time.get(part, 0.0)) for part in PARTS]
+    return node("step", "step", parts, sum(time.get(part, 0.0) for part in PARTS))
+
+
+def node(name, kind, children, inclusive, bytes=0.0, calls=0.0):
+    """A node. inclusive: its seconds with those of its children, which may be a little more than it, by rounding."""
+    own = max(0.0, inclusive - sum(child["metrics"]["time (inc)"] for child in children))
+    return {
+        "frame": {"name": name, "type": kind},
+        "metrics": {"time (inc)": inclusive, "time": own, "bytes": bytes, "calls": calls}, "children": children,
+    }  # fmt: skip
+
+
+def layers(record):
+    """The nodes of the layers of a run that was profiled, with their passes; none of another run."""
+    found = []
+    for one in record.get("layers") or []:
+        passes = [node(PASSES[name], "pass", [], one[name]) for name in METHODS if one.get(name)]
+        found.append(node(f"{one['kind']} {one['layer']}", "layer", passes, sum(one[name] for name in METHODS)))
+    return found
+
+
+def collectives(record):
+    """The nodes of what is sent, with the kinds of collectives: of layers, of gradients, of the loss."""
+    by_layer = {}
+    for one in record.get("communication") or []:
+        by_layer.setdefault(one["layer"], []).append(one)
+    found = []
+    for layer, rows in by_layer.items():
+        kinds = [node(row["kind"], "collective", [], row.get("seconds") or 0.0, row["bytes"], row["calls"] / record["P"])
+                 for row in rows]  # fmt: skip
+        found.append(node(f"of {layer}", "array", kinds, sum(kind["metrics"]["time (inc)"] for kind in kinds)))
+    return found
+
+
+KINDS = {"extrap": write_curves, "hatchet": write_trees}

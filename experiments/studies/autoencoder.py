@@ -1,0 +1,452 @@
+"""Train a stacked autoencoder on a process grid: greedy pre-training of one layer after another, then fine-tuning.
+
+    gridgrad study autoencoder --dataset mnist --widths 500,250
+    mpiexec -n 4 gridgrad study autoencoder --dataset mnist --widths 500,250 --grid batch=2,model=2
+
+This is the network of Marques 2016, Appendix A: 784-500-250-10 for MNIST, sigmoids, and in each autoencoder one weight matrix
+both to encode and, transposed, to decode. Every grid trains the same networks on the same minibatches.
+"""
+
+import gc
+import json
+import platform
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+from mpi4py import MPI
+
+from gridgrad import datasets
+from gridgrad.datasets import Part, hold_out
+from gridgrad.datasets.views import Reconstruction
+from gridgrad.experiments.common import options as common
+from gridgrad.experiments.common import report
+from gridgrad.experiments.common.options import Parser, check_writable, number, of_parallelize, user_input, whole, whole_list
+from gridgrad.experiments.common.programs import as_module
+from gridgrad.experiments.common.tables import table
+from gridgrad.nn import MSE, SGD, Dropout, Linear, Sequential, Sigmoid, SoftmaxCrossEntropy, TiedAutoencoder
+from gridgrad.nn.device import to_device
+from gridgrad.nn.optimizers import cosine
+from gridgrad.nn.sequence import Chunk
+from gridgrad.parallel import READERS, ProcessGrid, evaluate, parallelize, train_step, use_device
+from gridgrad.parallel.calibration.this_machine import memory_of_machine
+from gridgrad.parallel.job.run import UserError, on_root, run
+from gridgrad.parallel.placement.placements import N
+from gridgrad.parallel.placement.placer import Placer
+from gridgrad.parallel.training import minibatch_indices, steps_per_epoch
+from gridgrad.parallel.training.steps import check_finite
+
+COUNTERS = Path("/sys/class/powercap")  # of energy: RAPL, which virtual machines have not, and many systems show to root alone
+STEP = 50  # widths are multiples of this number, as in the paper
+TIMEOUT = 1800  # seconds in which a process must have trained for two steps
+RESERVE = 4 * 2**20  # bytes that the program may need besides, such as for its report and the order of the samples
+RATE = 1e-6  # a learning rate with which no network diverges, however wide it is
+TWO_STEPS = "two-steps"
+PROCESS = [*as_module("autoencoder"), TWO_STEPS]
+# What our programs, Python, the loader of libraries and OpenBLAS say last where there is too little memory.
+NO_MEMORY = "not enough memory|MemoryError|Cannot allocate|failed to map|Memory allocation still failed"
+
+
+# ----- the networks, and their training
+
+
+def encoders(widths):
+    return [layer for inputs, hidden in pairwise(widths) for layer in (Linear(inputs, hidden), Sigmoid())]
+
+
+@dataclass
+class Stack:
+    """A stacked autoencoder. Its methods are collective, and call `after_epoch` with the number of each epoch and its loss.
+
+    widths: units from the input to the last hidden layer. settings: the options. placed: makes a network on the grid, without
+    memory, of a serial one. state: what the encoders have learned, on rank 0.
+    """
+
+    widths: list
+    classes: int
+    settings: object
+    placed: object = None
+    state: dict = field(default_factory=dict)
+
+    def autoencoder(self, position, corruption=0.0):
+        """The serial autoencoder of the hidden layer at a position, from 0. corruption: how likely an input is set to 0."""
+        inputs, hidden = self.widths[position : position + 2]
+        layers = [Dropout(corruption), TiedAutoencoder(inputs, hidden), Sigmoid()]
+        return Sequential(layers, (self.settings.seed + position) % 2**64, self.settings.dtype, (inputs,))
+
+    def encoder(self, position):
+        """The encoders in front of that autoencoder, on the grid."""
+        layers = encoders(self.widths[: position + 1])
+        return self.placed(Sequential(layers, self.settings.seed, self.settings.dtype, (self.widths[0],)))
+
+    def classifier(self):
+        """The serial network that is fine-tuned: all encoders, and a layer of as many outputs as there are classes."""
+        layers = [*encoders(self.widths), Linear(self.widths[-1], self.classes)]
+        return Sequential(layers, self.settings.seed, self.settings.dtype, (self.widths[0],))
+
+    def check(self):
+        """ValueError unless every network fits the grid, the plan and the shares. Takes no memory."""
+        for position in range(len(self.widths) - 1) if self.settings.pretrain_epochs else ():
+            net = self.placed(self.autoencoder(position))
+            if position:
+                EncodedReader(net, self.encoder(position), None)
+        self.placed(self.classifier())
+
+    def pretrain(self, part, position, after_epoch):
+        """Train the autoencoder at a position; returns (its plan, the mean of (y - x)^2 in each epoch)."""
+        gc.collect()  # networks are in cycles of references, so that the last one may still be in memory
+        net = self.placed(self.autoencoder(position, self.settings.corruption))
+        if position:
+            encoder = self.encoder(position)
+            encoder.load_state_dict(self.state or None)
+            reader = EncodedReader(net, encoder, READERS["each"](encoder, part))
+        else:
+            reader = READERS["each"](net, Reconstruction(part))
+        # The loss is a mean over the inputs, while the learning rate is that of half of their sum.
+        lr = self.settings.pretrain_lr * self.widths[position] / 2
+        errors = self.train(net, reader, MSE(), lr, len(part), self.settings.pretrain_epochs, after_epoch)
+        if learned := net.state_dict():
+            self.state |= {f"{2 * position}.{name}": learned[f"1.{name}"] for name in ("weight", "bias")}  # of the encoder
+        return net.plan, errors
+
+    def finetune(self, part, after_epoch):
+        """Train the classifier from what was learned, and free that; returns (the network, the losses of the epochs)."""
+        gc.collect()
+        net = self.placed(self.classifier())
+        if self.settings.pretrain_epochs:
+            net.load_state_dict(self.state or None, strict=False)  # the last layer has learned nothing yet
+            self.state.clear()
+        reader, loss = READERS["each"](net, part), SoftmaxCrossEntropy()
+        return net, self.train(net, reader, loss, self.settings.lr, len(part), self.settings.epochs, after_epoch)
+
+    def train(self, net, reader, loss, lr, samples, epochs, after_epoch):
+        """The mean loss of each epoch of a training in which the learning rate falls from lr to 0."""
+        net.allocate()
+        settings, per_epoch, means = self.settings, steps_per_epoch(samples, self.settings.batch_size), []
+        optimizer = SGD(net, cosine(lr, epochs * per_epoch), settings.momentum)
+        for epoch in range(epochs):
+            losses = []
+            for step in range(epoch * per_epoch, (epoch + 1) * per_epoch):
+                indices, _ = minibatch_indices(samples, settings.batch_size, settings.seed, step)
+                losses.append(train_step(net, loss, optimizer, *reader.load(indices), len(indices)))
+            means.append(float(np.mean(losses)))
+            after_epoch(epoch + 1, means[-1])
+        check_finite(net)
+        return means
+
+
+def error_of(net, part, batch_size):
+    """The percentage of samples in a wrong class. batch_size: as in training, a forward pass needs no further memory."""
+    tested = evaluate(net, part, "cross-entropy", READERS["each"](net, part), batch_size)
+    return round(100 - tested["accuracy"], 6)  # without the rounding of the difference
+
+
+class EncodedReader:
+    """The minibatches of a network that is to reproduce what an encoder on the same grid says of the samples.
+
+    The samples are encoded anew for each minibatch, so that no rank stores them all. The encodings are moved from where the
+    encoder leaves them to where the network takes them, as between two layers; the targets lie where the encoder leaves them.
+    reader: that of the encoder. ValueError if the network's outputs lie elsewhere.
+    """
+
+    def __init__(self, net, encoder, reader):
+        if net.output != encoder.output:
+            raise ValueError("the outputs of the network must have the shape and the layout of those of the encoder")
+        self.net, self.encoder, self.reader = net, encoder, reader
+        at, plans = encoder.output.placements, {axis: {} for axis in net.grid.sizes}
+        start = at, tuple(axis for axis, placement in at.items() if placement.dim == N)
+        placer = Placer(net.grid, plans, encoder.output.sample_shape, net.splits, start=start)
+        for axis, placement in net.input.placements.items():
+            placer.move(axis, placement, "encodings")
+        self.moves = Chunk(placer.layers)
+
+    def load(self, indices):
+        """(x, y) of this rank for the samples of a global minibatch; the next call overwrites both. Collective."""
+        samples, _ = self.reader.load(indices)
+        y = self.encoder.forward(to_device(samples), batch_size=len(indices))
+        return self.moves.forward(y, self.encoder.context), y
+
+
+# ----- seconds and joules
+
+
+class EnergyMeter:
+    """The joules of this machine's processors and memory, whoever uses them. reason: None, or why there are no counters.
+
+    A counter starts again from 0 after some 10^5 joules, 20 minutes under load: `read` must be called more often than that.
+    """
+
+    def __init__(self, folder=COUNTERS):
+        self.joules, self.reason, self.zones = 0.0, None, {}
+        try:
+            for zone in sorted(Path(folder).glob("intel-rapl:*")):
+                name = (zone / "name").read_text().strip()
+                if name.startswith("package") or name == "dram":  # others are parts of these, or their sums
+                    self.zones[zone] = int((zone / "max_energy_range_uj").read_text())
+            self.last = {zone: count(zone) for zone in self.zones}
+        except PermissionError:
+            self.reason = f"the counters in {folder} are for root alone"
+        except (OSError, ValueError) as error:
+            self.reason = f"{folder} can not be read: {error}"
+        else:
+            self.reason = None if self.zones else f"this machine shows no counters (RAPL) in {folder}"
+
+    def read(self):
+        """The joules since the meter was made; None where they can not be measured."""
+        for zone, largest in self.zones.items() if self.reason is None else ():
+            now = count(zone)
+            rise, self.last[zone] = now - self.last[zone], now
+            self.joules += (rise if rise >= 0 else rise + largest + 1) / 1e6
+        return self.joules if self.reason is None else None
+
+
+def count(zone):
+    """The counter of a zone, in microjoules."""
+    return int((zone / "energy_uj").read_text())
+
+
+class Phases:
+    """The seconds of the slowest rank in each phase and, with meters, the joules of all machines: `rows`. say: prints."""
+
+    def __init__(self, grid, meter, say):
+        self.grid, self.meter, self.say, self.rows, self.reason = grid, meter, say, [], "--energy was not given"
+        if meter:
+            self.reason = next(filter(None, grid.comm.allgather(meter.reason)), None)
+            said = f"energy is not measured: {self.reason}" if self.reason else "energy: that of all work on the processors"
+            say(said)
+
+    @contextmanager
+    def phase(self, name):
+        """A `with` block around a phase. Collective at its end."""
+        started, before = time.perf_counter(), self.joules()
+        yield
+        seconds = float(self.grid.max(np.array([time.perf_counter() - started]))[0])
+        joules = None if self.reason else self.joules() - before
+        self.rows.append({"phase": name, "seconds": seconds, "joules": joules})
+        self.say(f"{name}: {seconds:.1f} s" + ("" if self.reason else f", {joules:.0f} J, {joules / seconds:.1f} W"))
+
+    def joules(self):
+        """Those of all machines so far, on every rank; None where they are not measured. Collective."""
+        if not self.reason:
+            return sum(dict(self.grid.comm.allgather((platform.node(), self.meter.read()))).values())  # a machine counts once
+
+    def keep_count(self):
+        """Read the counters, which has to happen now and then in a long phase."""
+        if self.meter:
+            self.meter.read()
+
+    @property
+    def energy(self):
+        """What the report says of the energy."""
+        total = None if self.reason else sum(row["joules"] for row in self.rows)
+        return {"joules": total, "not_measured_because": self.reason}
+
+
+# ----- the largest first hidden layer in a given memory (Marques 2016, table III): nothing is estimated
+
+
+def largest_width(nbytes, settings, say):
+    """The largest first hidden width that fits `nbytes` bytes, by doubling and halving. UserError if not even STEP fits."""
+
+    def tried(units):
+        fit = fits(units * STEP, nbytes, settings)
+        say(f"first hidden layer of {units * STEP}: {'fits' if fit else 'does not fit'}")
+        return fit
+
+    if not tried(1):
+        raise UserError(f"not even a first hidden layer of {STEP} fits {nbytes / 2**30:.3g} GiB, of which Python takes a part: "
+                        "give more to --largest-width, or a smaller --batch-size")  # fmt: skip
+    good, bad = 1, 2
+    while tried(bad):
+        good, bad = bad, 2 * bad
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        good, bad = (middle, bad) if tried(middle) else (good, middle)
+    return good * STEP
+
+
+def fits(width, nbytes, settings):
+    """Whether a process with `nbytes` bytes of memory trains with this first hidden width. UserError if it fails otherwise."""
+    words = [sys.executable, *PROCESS, json.dumps({"nbytes": nbytes, "width": width, **settings})]
+    try:
+        finished = subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=TIMEOUT)
+    except subprocess.TimeoutExpired:
+        raise UserError(f"two steps with a first hidden layer of {width} did not end within {TIMEOUT} seconds") from None
+    if finished.returncode == 0:
+        return True
+    last = (finished.stderr.strip().splitlines() or [f"status {finished.returncode}, no message"])[-1].removeprefix("[rank 0] ")
+    if finished.returncode == -signal.SIGKILL or re.search(NO_MEMORY, last):
+        return False
+    raise UserError(f"two steps with a first hidden layer of {width} fail: {last}")
+
+
+def two_steps(nbytes, inputs, width, widths, classes, **settings):
+    """What that process does: all of a training, for two steps each. MemoryError if the memory is too small."""
+    nbytes = max(nbytes - RESERVE, 0)
+    resource.setrlimit(resource.RLIMIT_DATA, (nbytes, nbytes))  # all private memory that can be written, on Linux
+    settings = SimpleNamespace(**settings, seed=0, epochs=1, pretrain_lr=RATE, lr=RATE)
+    part = made_up(inputs, classes, settings, 2)  # the second step still holds everything that the first one has allocated
+    with ProcessGrid(MPI.COMM_WORLD) as grid:
+        stack = Stack([inputs, width, *widths], classes, settings, partial(parallelize, grid=grid, allocate=False))
+        for position in range(len(widths) + 1) if settings.pretrain_epochs else ():
+            stack.pretrain(part, position, lambda epoch, loss: None)
+        net, _ = stack.finetune(part, lambda epoch, loss: None)
+        error_of(net, part, settings.batch_size)
+        report.digest(net)
+
+
+def made_up(inputs, classes, settings, steps):
+    """As many images and labels as these steps need."""
+    samples = steps * settings.batch_size
+    images = np.random.default_rng(0).integers(0, 256, (samples, inputs), np.uint8)
+    return Part(images, np.arange(samples) % classes, np.zeros(()), np.full((), 255.0), dtype=settings.dtype)
+
+
+def search(args, comm, widths, classes, say):
+    """Find the largest first hidden layer that fits --largest-width, and say it."""
+    if comm.size > 1:
+        raise UserError("--largest-width is for one process: run it without mpiexec")
+    if sys.platform != "linux":
+        raise UserError("--largest-width needs Linux: other systems do not keep a process to its limit of memory")
+    nbytes = int(args.largest_width * 2**30)
+    if nbytes > memory_of_machine():
+        raise UserError(f"--largest-width {args.largest_width:g}: the machine has {memory_of_machine() / 2**30:.1f} GiB")
+    settings = {"inputs": widths[0], "widths": widths[2:], "classes": classes, "pretrain_epochs": min(args.pretrain_epochs, 1)}
+    settings |= {name: getattr(args, name) for name in ("batch_size", "momentum", "dtype", "corruption")}
+    width = largest_width(nbytes, settings, say)
+    weights = Stack([widths[0], width, *widths[2:]], classes, args).classifier().size
+    say(f"the largest first hidden layer in {args.largest_width:g} GiB has {width} units: {weights} weights in the classifier")
+    if args.report:
+        found = {"first_hidden_layer": width, "weights": weights, "versions": report.versions()}
+        report.write_json(args.report, {"program": "autoencoder", "settings": vars(args), **found})
+
+
+# ----- the program
+
+
+def options():
+    parser = Parser(
+        prog="study autoencoder",
+        description="How well does a stacked autoencoder train, with which energy, and how wide may it be?",
+    )
+    add = parser.add_argument
+    add("--dataset", default="mnist", metavar="NAME", help="a data set of images, see train --help")
+    add("--data-dir", metavar="DIR", help="see train --help")
+    add("--widths", type=whole_list, default="500,250", metavar="W,W,..", help="units of the hidden layers")
+    common.add_grid(parser)
+    add("--plan", help="placement of the weights along the axis model: fewest-bytes, replicate, or by kind of layer, such as "
+        "conv=out,linear=in,autoencoder=hidden (default: fewest-bytes)")  # fmt: skip
+    add("--shares", metavar="W,W,..", help=of_parallelize("shares"))
+    common.add_reduction(parser)
+    add("--pretrain-epochs", type=whole(0), default=10, metavar="E", help="passes over the training data for each autoencoder; "
+        "0: no pre-training")  # fmt: skip
+    add("--epochs", type=whole(1), default=30, metavar="E", help="passes over the training data for fine-tuning")
+    add("--batch-size", type=whole(1), default=64, metavar="B", help="samples in the global minibatch")
+    add("--pretrain-lr", type=number(above=0), default=0.05, metavar="LR", help="learning rate of pre-training at its start, "
+        "for the error |y - x|^2 / 2 of a sample x and its reconstruction y")  # fmt: skip
+    add("--lr", type=number(above=0), default=0.1, help="learning rate of fine-tuning at its start; both fall to 0 as a cosine")
+    add("--momentum", type=number(least=0, below=1), default=0.9, help="momentum of both")
+    add("--corruption", type=number(least=0, below=1), default=0.0, metavar="P", help="probability with which an input of an "
+        "autoencoder is set to 0 in pre-training, while the output should still be what it was")  # fmt: skip
+    add("--validation", type=number(above=0, below=1), metavar="FRACTION", help="share of the training samples to hold out")
+    add("--seed", type=whole(0), default=0, help="seed of everything random")
+    add("--dtype", default="float32", choices=("float32", "float64"), help="type of all arrays")
+    common.add_device(parser)
+    add("--energy", action="store_true", help="measure the joules of each phase by the counters of the processors (RAPL), "
+        "which count all that runs on them; says so where there are none")  # fmt: skip
+    add("--report", metavar="FILE.json", help="write the settings, versions, errors, losses, seconds and joules to this file")
+    add("--largest-width", type=number(above=0), metavar="GIB", help="train nothing, but find the largest first hidden layer "
+        "that fits into this memory of a process, by training two steps of everything on made-up samples")  # fmt: skip
+    return parser
+
+
+def pixels(data):
+    """The data set with its images as rows of numbers from 0 to 1, which a sigmoid can reproduce. ValueError for others."""
+    if data.loss != "cross-entropy" or data.train.x.dtype != np.uint8:
+        raise ValueError(f"--dataset {data.name}: its samples are no images in classes: use one such as mnist")
+    data = data.reshaped((data.features,))
+    parts = {name: replace(getattr(data, name), x_mean=np.zeros(()), x_std=np.full((), 255.0)) for name in ("train", "test")}
+    return replace(data, **parts)
+
+
+def prepare(args):
+    """What rank 0 does first: check that the report can be written and that the data are there."""
+    if args.report is not None:
+        check_writable(args.report)
+    datasets.prepare(args.dataset, args.data_dir)
+
+
+def main():
+    if sys.argv[1:2] == [TWO_STEPS]:
+        return two_steps(**json.loads(sys.argv[2]))
+    args, comm = options().parse_args(), MPI.COMM_WORLD
+    say = print if comm.rank == 0 else lambda *_: None
+    np.seterr(all="ignore")  # a loss that is not finite is found and named
+    with user_input():
+        use_device(comm, args.device, args.tf32)
+        grid = common.process_grid_of(args, comm)
+    on_root(comm, lambda: prepare(args))
+    with user_input():
+        data = pixels(datasets.load(args.dataset, args.data_dir, args.dtype))
+        train, held_out = hold_out(data.train, args.validation, args.seed) if args.validation else (data.train, None)
+        if args.batch_size > len(train):
+            raise ValueError(f"--batch-size {args.batch_size} is larger than the data: {len(train)} training samples")
+    widths = [data.features, *args.widths]
+    if args.largest_width:
+        return search(args, comm, widths, data.outputs, say)
+    with user_input():
+        shares = common.shares_of(args.shares, grid.sizes) if args.shares else None
+        placed = partial(parallelize, grid=grid, plan=args.plan, shares=shares, allocate=False, **common.reduction_of(args))
+        stack = Stack(widths, data.outputs, args, placed)
+        stack.check()
+
+    held = f"{len(held_out)} held out, " if held_out else ""
+    say(f"{data.name}: {len(train)} training samples, {held}{len(data.test)} to test")
+    say(f"{'-'.join(map(str, [*widths, data.outputs]))} on {grid} ({grid.size} ranks)")
+    phases, layers = Phases(grid, EnergyMeter() if args.energy else None, say), []
+
+    def told(what, measure, epoch, value):
+        phases.keep_count()
+        say(f"{what}: epoch {epoch}, {measure} {value:.6f}")
+
+    for position, hidden in enumerate(args.widths if args.pretrain_epochs else ()):
+        after_epoch = partial(told, f"autoencoder {widths[position]}-{hidden}", "reconstruction error")
+        with phases.phase(f"pre-training {position + 1}"):
+            plan, errors = stack.pretrain(train, position, after_epoch)
+        layers.append({"inputs": widths[position], "hidden": hidden, "plan": plan, "reconstruction_error": errors})
+    with phases.phase("fine-tuning"):
+        net, losses = stack.finetune(train, partial(told, "fine-tuning", "loss"))
+
+    errors = {"validation_error": error_of(net, held_out, args.batch_size) if held_out else None,
+              "test_error": error_of(net, data.test, args.batch_size)}  # fmt: skip
+    for name, error in errors.items():
+        if error is not None:
+            say(f"{name.replace('_', ' ')} {error:.2f} %")
+    memory = int(grid.max(np.array([report.peak_memory()]))[0])
+    say(f"peak memory of a rank {memory / 2**20:.0f} MiB")
+    result = {
+        "program": "autoencoder", "settings": vars(args), "dataset": data.name, "widths": [*widths, data.outputs],
+        "P": grid.size, "grid": str(grid), "plan": net.plan, "reduction": str(net.reduction), "device": report.devices(grid),
+        "training_samples": len(train), "versions": report.versions(), "layers": layers, "loss": losses, **errors,
+        "phases": phases.rows, "energy": phases.energy, "peak_memory": memory, "params_digest": report.digest(net),
+    }  # fmt: skip
+    if args.report:
+        on_root(comm, lambda: report.write_json(args.report, result))
+    say(table([{"phase": row["phase"], "s": row["seconds"], "J": row["joules"]} for row in phases.rows]))
+    last = {f"{name.replace('_', ' ')}, %": error for name, error in errors.items()}
+    say(f"\n{table([last | {'MiB in a rank, at most': memory / 2**20}])}")
+    grid.free()
+
+
+if __name__ == "__main__":
+    run(main)

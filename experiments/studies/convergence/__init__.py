@@ -1,1 +1,0 @@
-"""The study `convergence`: several ways to train, until they reach an accuracy."""

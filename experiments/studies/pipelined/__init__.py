@@ -1,1 +1,0 @@
-"""The study `pipelined`: pipelines beside the simulation of their schedules."""

@@ -1,0 +1,564 @@
+"""Train one network with every update protocol, with and without a straggler, and compare time, samples, bytes and accuracy.
+
+    gridgrad study protocols --dataset mnist --net mnist-cnn --samples 12000
+    gridgrad plot lines results/protocols.json --x seconds --y score --series protocol --panel straggler
+    gridgrad study protocols --dataset mnist --net mnist-cnn --measure 2
+
+All protocols begin with the same weights and get equally many samples, with the same learning rate and momentum.
+
+Their workers train in virtual time: what a protocol makes of the network is computed, in this process, and how long it takes
+follows from measured seconds of a minibatch and of an update, and from links of a chosen rate and delay: see
+`parallel/protocols/simulated_workers.py`. So any number of workers can be compared on one core, and the straggler is exactly
+as slow as it should be. With --measure, jobs of `train` are timed instead, all of them once before any is repeated.
+
+Adds the results to those in a JSON file, with tables beside it.
+"""
+
+import json
+import os
+import tempfile
+from collections import Counter
+from functools import partial
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+from mpi4py import MPI
+
+from gridgrad import datasets
+from gridgrad.datasets.views import Subset
+from gridgrad.experiments.common import report, train_setup
+from gridgrad.experiments.common.jobs import check_ended
+from gridgrad.experiments.common.kept_results import earlier_results, write_results
+from gridgrad.experiments.common.markdown import lines
+from gridgrad.experiments.common.options import Parser, number, number_list, user_input, whole
+from gridgrad.experiments.common.programs import as_module
+from gridgrad.experiments.common.progress import progress
+from gridgrad.experiments.common.tables import counted, range_of, terminal
+from gridgrad.experiments.common.timing import times_in_turns
+from gridgrad.experiments.launching.start_ranks import mpiexec
+from gridgrad.experiments.plots.style import measured_on
+from gridgrad.nn import LOSSES, SGD
+from gridgrad.nn.device import xp
+from gridgrad.nn.optimizers import SCHEDULES, parse_schedule
+from gridgrad.nn.random import permutation
+from gridgrad.nn.zoo import network_names
+from gridgrad.parallel import READERS, ProcessGrid, evaluate
+from gridgrad.parallel.job.run import run, run_launcher
+from gridgrad.parallel.protocols import protocol_names
+from gridgrad.parallel.protocols.protocol import Protocol, spread
+from gridgrad.parallel.protocols.server import ParameterServer
+from gridgrad.parallel.protocols.simulated_workers import Simulation, Task, train
+from gridgrad.parallel.sync.power_sgd import UNCOMPRESSED_STEPS, CompressedSum
+from gridgrad.parallel.training import steps_per_epoch
+from gridgrad.parallel.training.distribute import distribute
+from gridgrad.parallel.training.steps import Diverged
+
+PROTOCOLS = (
+    "sync", "powersgd:4", "local:8", "post-local:100:8", "slowmo:8:0.5", "diloco:50:lr=0.7:momentum=0.5", "easgd:4:0.2",
+    "admm:8:rho=0.1", "parallel-sgd:epoch", "sgp", "server:bsp", "server:ssp:4", "server:asp", "downpour:4:4",
+)  # fmt: skip
+PROBLEM = (  # what names a problem in the results
+    "time", "dataset", "net", "workers", "batch_size", "samples", "epochs", "lr", "momentum", "schedule", "sorted", "straggler",
+)  # fmt: skip
+POWER_SGD = "powersgd:"  # the reduction of this name stands among the protocols
+ROUNDS = 15  # timings of a minibatch and of an update
+LAST, ROSE = 10, 2  # a training has diverged if the mean loss of so many last steps is so many times the first one
+SCORES, UNITS = {"cross-entropy": "accuracy", "mse": "mse"}, {"accuracy": " %", "mse": ""}
+TIMEOUT = 1800  # seconds that a job may take
+SETTINGS = "dataset", "data_dir", "net", "batch_size", "steps", "schedule", "seed"  # options that `train` has too
+NOT_FINITE = "finite"  # a word of every message that a training has diverged
+TEXT = """# Update protocols
+
+Written by `gridgrad study protocols`. `sync` trains synchronously, with an all-reduce of the gradients in each step, and so
+does `powersgd:R`, which compresses them. As Downpour's workers take plain steps, it has no momentum, and a learning rate of
+lr / (1 - momentum), with which steps are as long on average. Bytes and messages are those of all workers; an all-reduce of W
+workers is 2 (W - 1) messages of each. Staleness is the number of gradients of other workers that were applied between the
+parameters of which a gradient was computed and itself, and the effective batch the samples whose gradients make one update of
+the parameters that workers agree on.
+
+In *virtual time* the network is trained in earnest, but how long that takes follows from the seconds of a worker's minibatch
+and of an update, both measured on one core with one BLAS thread, and from the rate and the delay of the links between workers.
+There the all-reduce of `sync` goes around a ring when backward is complete, and the small products of PowerSGD take no time.
+The network that is tested on the way to a target has the mean of the workers' parameters or, with servers, those that they
+serve, and is tested on some of the test samples; the test at the end is on all of them.
+"""
+
+
+# ----- synchronous SGD as a protocol of simulated workers; in a job all ranks are one worker, whose network sums
+
+
+def maker(text):
+    """The function (net, workers, make_optimizer) -> Protocol that a text names. ValueError if there is none."""
+    if text == protocol_names.SYNC:
+        return AllReduced
+    if text.startswith(POWER_SGD):
+        rank = text.removeprefix(POWER_SGD)
+        if not rank.isdecimal() or not int(rank):
+            raise ValueError(f"protocol {text}: write powersgd:R with a whole number of at least 1")
+        return partial(LowRank, rank=int(rank))
+    return protocol_names.parse(text)
+
+
+class AllReduced(Protocol):
+    """The gradients are summed over the workers by an all-reduce, when backward is complete; then all take the same step."""
+
+    def step(self):
+        gradient = self.net.grads
+        gradient *= gradient.dtype.type(self.turn.weight)
+        if self.workers.size > 1:
+            self.sum()
+        super().step()
+
+    def without_samples(self):
+        self.net.grads.fill(0)
+        self.step()
+        super().without_samples()
+
+    def sum(self):
+        """Replace the gradients by their sums. Collective."""
+        gradient = self.counted.pack(self.net.grads)
+        self.workers.all_reduce(gradient)
+        self.counted.unpack(gradient, self.net.grads)
+
+
+class LowRank(AllReduced):
+    """The same with PowerSGD: see `parallel/sync/power_sgd.py`. rank: the columns of its matrices."""
+
+    kept = ("error",)
+
+    def __init__(self, net, workers, make_optimizer, rank):
+        super().__init__(net, workers, make_optimizer)
+        self.error, shapes = xp.zeros_like(net.grads), {f"{layer.name}.{p.name}": p.block_shape for layer, p in net.parameters}
+        gradients = [(name, *(flat[where].reshape(shapes[name]) for flat in (net.grads, self.error)))
+                     for name, _, where in self.counted.parameters()]  # fmt: skip
+        self.compressed, self._sums = CompressedSum(workers, rank, net.seed - workers.rank, gradients), 0
+
+    def sum(self):
+        super().sum() if self._sums < UNCOMPRESSED_STEPS else self.compressed.reduce()
+        self._sums += 1
+
+
+# ----- trainings in virtual time: the numbers are trained in earnest, by workers that a Simulation lets take turns
+
+
+def rates(args, text):
+    """{"lr", "momentum"} of the SGD of a protocol: those of the options, except for Downpour.
+
+    Its workers take plain steps between two fetches: servers and workers have no momentum, and the learning rate
+    lr / (1 - momentum), with which steps are as long on average.
+    """
+    if text.startswith("downpour"):
+        return {"lr": args.lr / (1 - args.momentum), "momentum": 0.0}
+    return {"lr": args.lr, "momentum": args.momentum}
+
+
+class ProtocolProblem:
+    """What all protocols train. serial: the network. data: its Dataset. args: the options."""
+
+    def __init__(self, args, serial, data):
+        self.args, self.serial, self.data = args, serial, data
+        part, everything = Subset(data.train, np.arange(args.samples)), np.arange(args.samples)
+        part = train_setup.sorted_by_label(part) if args.sorted else part
+        self.x = part.inputs(everything, tuple(slice(0, length) for length in part.sample_shape))
+        self.y = part.targets(everything)
+        seen = np.sort(permutation(args.seed, 0, len(data.test), "evaluated")[: args.evaluated])
+        self.seen, self.score = Subset(data.test, seen), SCORES[data.loss]
+        self.steps = args.epochs * steps_per_epoch(args.samples, args.batch_size)
+        self.share = -(-args.batch_size // args.workers)
+
+    def optimizer(self, text, updated):
+        """A new optimizer for a protocol, of a network or of what a server keeps."""
+        chosen = rates(self.args, text)
+        return SGD(updated, parse_schedule(self.args.schedule, chosen["lr"], self.steps), chosen["momentum"])
+
+    def measure(self):
+        """{"compute": seconds of an even share of a minibatch with its update, "update": of an update alone}, medians."""
+        with ProcessGrid(MPI.COMM_SELF) as alone:
+            net = distribute(self.serial, alone)
+            net.allocate()
+            loss, optimizer, part = LOSSES[self.data.loss](), SGD(net, 1e-9, momentum=0.5), slice(0, self.share)
+            trainer = net.trainer(loss, optimizer)
+            micro_batches = [net.blocks(self.x[part], self.y[part])]
+            actions = {"compute": lambda: trainer.step(micro_batches, self.share), "update": optimizer.step}
+            return {name: float(np.median(seconds)) for name, seconds in times_in_turns(actions, ROUNDS).items()}
+
+    def simulation(self, seconds, straggler):
+        """The Simulation of the workers. seconds: what `measure` returned. straggler: the factor of the last worker, or 1."""
+        args = self.args
+        return Simulation(
+            args.workers, latency=1e-6 * args.delay, byte_seconds=8e-6 / args.rate, straggler={args.workers - 1: straggler},
+            serve_seconds=seconds["update"] / (self.serial.size * self.serial.dtype.itemsize), seed=args.seed,
+        )  # fmt: skip
+
+
+class Probe:
+    """A network of its own, with which the state of a training is evaluated."""
+
+    def __init__(self, problem, grid):
+        self.problem, self.net = problem, distribute(problem.serial, grid)
+        self.net.allocate()
+        self.batch = train_setup.evaluation_batch(problem.args, problem.serial)
+
+    def score(self, part):
+        """The accuracy in percent, or the mean squared error, for the samples of a Part. Raises Diverged."""
+        reader = READERS["each"](self.net, part)
+        return evaluate(self.net, part, self.problem.data.loss, reader, self.batch)[self.problem.score]
+
+    def take(self, protocols, nets):
+        """Take the parameters that stand for all workers: those that servers serve, else the mean of the workers."""
+        if isinstance(protocols[0], ParameterServer):
+            first = protocols[0].counted
+            packed = first.pack(self.net.params)
+            for server in protocols[0].parts:
+                spread(protocols[server].shard.params, protocols[0].parts[server], packed)
+            first.unpack(packed, self.net.params)
+        else:
+            self.net.params[...] = sum(net.params for net in nets) / len(nets)
+        for buffer, *others in zip(*([b.value for _, b in net.buffers] for net in (self.net, *nets))):
+            buffer[...] = sum(others) / len(others)
+
+
+def trained(problem, text, seconds, straggler):
+    """Train with the protocol of this name; returns what is recorded of it: a dict.
+
+    history: rows of {"seconds": virtual, "samples" so far, "epoch", "score": of some test samples, "training_loss": the mean
+    since the row before}; the last row is after the protocol's `finish`. score: of all test samples, then.
+    """
+    args, history, protocols, optimizer = problem.args, [], [None] * problem.args.workers, partial(problem.optimizer, text)
+    turns, trained_on = [], 0  # (samples, loss) of the turns that have ended
+    simulation, make = problem.simulation(seconds, straggler), maker(text)
+
+    def noted(net, workers, make_optimizer):
+        protocols[workers.rank] = protocol = make(net, workers, make_optimizer)
+        return protocol
+
+    def evaluate_at(now, samples):
+        score = probe.score(problem.seen)
+        history.append({"seconds": now, "samples": samples, "epoch": samples / args.samples, "score": score})
+
+    def note(workers, turn, loss, nets):
+        nonlocal trained_on
+        turns.append((turn.samples, loss))
+        before, trained_on = trained_on, trained_on + turn.samples
+        if trained_on // apart > before // apart:
+            probe.take(protocols, nets)
+            evaluate_at(workers.now(), trained_on)
+
+    apart = max(1, round(args.every * args.samples / args.batch_size)) * args.batch_size
+    loss, computing = LOSSES[problem.data.loss](), lambda samples: seconds["compute"] * samples / problem.share
+    task = Task(problem.serial, optimizer, loss, problem.x, problem.y, args.batch_size, problem.steps, args.seed)
+    found = {"protocol": text, "straggler": straggler, "diverged": None, "history": history}
+    with ProcessGrid(MPI.COMM_SELF) as grid:
+        probe = Probe(problem, grid)
+        try:
+            _, states = train(simulation, task, noted, computing, note)
+            probe.net.load_state_dict(states[0])
+            evaluate_at(simulation.time, trained_on)
+            score = probe.score(problem.data.test)
+        except Diverged as error:
+            return found | {"diverged": f"after {simulation.time:.3g} s: {error}"}
+    add_losses(history, turns)
+    if message := rose([loss for _, loss in turns]):
+        return found | {"diverged": message}
+    return found | communication(simulation, problem.steps) | {
+        "score": score, "seconds": simulation.time,
+        "staleness": staleness(sum((protocol.staleness for protocol in protocols), Counter())),
+        "turns": [len(protocol.taken) for protocol in protocols], "interval": protocols[0].interval,
+        "effective_batch": protocols[0].effective_batch(args.batch_size),
+    }  # fmt: skip
+
+
+def add_losses(history, turns):
+    """Add to each row the mean loss of the samples since the row before. turns: (samples, loss) of each, in their order."""
+    turns = iter(turns)
+    samples = 0
+    for row in history:
+        loss = weight = 0.0
+        while samples < row["samples"]:
+            more, mean = next(turns)
+            samples += more
+            loss, weight = loss + mean * more, weight + more
+        row["training_loss"] = loss / weight if weight else None
+
+
+def rose(losses):
+    """Why a training has diverged although all its losses are finite: a message; None if it has not."""
+    first, last = losses[0], float(np.mean(losses[-LAST:]))
+    return f"the loss rose from {first:.3g} to {last:.3g}" if last > ROSE * first else None
+
+
+def communication(simulation, steps):
+    """{"bytes": sent by all workers a step, "messages": the same}. An all-reduce of W workers is 2 (W - 1) messages of each."""
+    total = Counter()
+    for workers in simulation.workers:
+        for (_, kind), record in workers.tally.records.items():
+            total["bytes"] += record.bytes
+            total["messages"] += 2 * (workers.size - 1) * record.calls if kind == "all-reduce" else record.messages
+    return {name: total[name] / steps for name in ("bytes", "messages")}
+
+
+def staleness(counter):
+    """{"mean", "max"} of a Counter of gradients by staleness; None if it is empty."""
+    if not counter:
+        return None
+    return {"mean": sum(k * n for k, n in counter.items()) / sum(counter.values()), "max": max(counter)}
+
+
+def reached(history, target, score):
+    """The first row of a history whose score is as good as the target, or None. score: a value of SCORES."""
+    good = (lambda row: row["score"] <= target) if score == "mse" else (lambda row: row["score"] >= target)
+    return next(filter(good, history), None)
+
+
+# ----- jobs of `train`
+
+
+def timed(args):
+    """Time jobs with all protocols, without and with a handicap of the last rank, in turns; yields what is recorded of each.
+
+    {"seconds", "score"} of its jobs, each as {"median", "min", "max"}, and "bytes", "staleness" and "turns" of the last one.
+    diverged: the message of a job that did, after which the protocol has no more jobs. UserError if a job fails.
+    """
+    cases = list(product(args.protocols, dict.fromkeys((1.0, args.straggler))))
+    reports, diverged = {case: [] for case in cases}, {}
+    for _, case in progress(list(product(range(args.rounds), cases)), "jobs"):
+        if case not in diverged:
+            found = job(args, *case)
+            if isinstance(found, str):
+                diverged[case] = found
+            else:
+                reports[case].append(found)
+    for (text, factor), found in reports.items():
+        one = {"protocol": text, "straggler": factor, "diverged": diverged.get((text, factor))}
+        yield one if one["diverged"] else one | recorded(found)
+
+
+def job(args, text, factor):
+    """The report of a job with a protocol, or the message with which it says that the training has diverged."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "report.json"
+        chosen = ("--protocol", "sync", "--reduction", text) if text.startswith(POWER_SGD) else ("--protocol", text)
+        arguments = [*as_module("train"), "--quiet", "--report", str(path), *chosen, "--grid", f"batch={args.measure}"]
+        settings = {name: getattr(args, name) for name in SETTINGS} | rates(args, text)
+        for name, value in settings.items():
+            if value is not None:
+                arguments += [f"--{name.replace('_', '-')}", str(value)]
+        if args.sorted:
+            arguments.append("--sorted")
+        if factor > 1:
+            arguments += ["--handicap", f"{args.measure - 1}={factor:g}"]
+        with user_input():
+            finished = mpiexec(args.measure, arguments, TIMEOUT)
+        if finished.status == 2 and (said := [line for line in finished.stderr.splitlines() if NOT_FINITE in line]):
+            return said[0].partition("error: ")[2]
+        check_ended(finished, f"the job with {text}")
+        report = json.loads(path.read_text())
+        return rose(report["loss"]) or report
+
+
+def recorded(reports):
+    """What is recorded of the jobs of a protocol."""
+    last = reports[-1]
+    return {
+        "seconds": range_of([report["seconds_per_step"]["median"] for report in reports]),
+        "score": range_of([report.get("test_accuracy", report["test_loss"]) for report in reports]),
+        "bytes": sum(row["bytes"] for row in last["communication"]),
+        "staleness": staleness({int(updates): count for updates, count in last.get("staleness", {}).items()}),
+        "turns": last.get("turns", [last["steps"]] * last["P"]), "versions": last["versions"],
+    }  # fmt: skip
+
+
+# ----- tables
+
+
+def document(results):
+    """All results of a file as Markdown."""
+    yield TEXT
+    for one in results:
+        yield from tables(one)
+
+
+def tables(result):
+    """A result as Markdown, without the words that all results have in common."""
+    yield f"## {title(result)}\n"
+    yield conditions(result) + "\n"
+    for factor in dict.fromkeys(one["straggler"] for one in result["runs"]):
+        yield f"The last worker computes {factor:g} times as slowly:\n" if factor > 1 else "All workers are equally fast:\n"
+        of_factor = [one for one in result["runs"] if one["straggler"] == factor]
+        yield lines([row(one, result) for one in of_factor]) + "\n"
+        yield from (f"`{one['protocol']}` diverged: {one['diverged']}\n" for one in of_factor if one["diverged"])
+
+
+def title(result):
+    """What was trained, in words."""
+    made_up, order = " (made up)" * bool(result["synthetic"]), ", sorted by label" * bool(result["sorted"])
+    length = f"{result['steps']} steps on" if result["epochs"] is None else f"{result['epochs']} epochs of {result['samples']}"
+    how = "virtual time" if result["time"] == "virtual" else "jobs"
+    return f"{result['net']}, {length} samples of {result['dataset']}{made_up}{order}, {result['workers']} workers in {how}"
+
+
+def conditions(result):
+    """A sentence about how."""
+    settings, seconds = result["settings"], result.get("seconds")
+    how = (f"Global batch {result['batch_size']}, learning rate {result['lr']:g} ({result['schedule']}), momentum "
+           f"{result['momentum']:g}; {measured_on(result['versions'])}.")  # fmt: skip
+    if result["time"] != "virtual":
+        return f"{how} Jobs ({result['time']}) in {counted(settings['rounds'], 'round')}: the median, and the range."
+    return (
+        f"{how} Virtual time: {1e3 * seconds['compute']:.3g} ms for a minibatch of {result['share']} samples, "
+        f"{1e6 * seconds['update']:.3g} us for an update of {result['parameters']} parameters, {settings['rate']:g} Mbit/s and "
+        f"{settings['delay']:g} us. {settings['evaluated']} samples are tested on the way."
+    )
+
+
+def row(run, result):
+    """A training as a dict of what is in the cells of its row."""
+    target, score = result["settings"]["target"], result["score"]
+    done, stale = run["diverged"] is None, run.get("staleness")
+    cells = {"protocol": f"`{run['protocol']}`" + " (diverged)" * (not done)}
+    if result["time"] == "virtual":
+        if target is not None:
+            at, goal = reached(run["history"], target, score), f"{target:g}{UNITS[score]}"
+            cells |= {f"epochs to {goal}": at and f"{at['epoch']:.2f}", f"seconds to {goal}": at and f"{at['seconds']:.3g}"}
+        sync = next((one for one in result["runs"] if (one["protocol"], one["straggler"]) == ("sync", run["straggler"])), {})
+        cells |= {
+            "seconds": done and f"{run['seconds']:.3g}", f"test {score}": done and scored(run["score"], score),
+            "sync by it": done and sync.get("seconds") and f"{sync['seconds'] / run['seconds']:.2f}",
+            "messages a step": done and f"{run['messages']:.3g}", "effective batch": done and f"{run['effective_batch']:g}",
+        }  # fmt: skip
+    else:
+        cells |= {"ms a step": done and ranged(run["seconds"], lambda seconds: f"{1e3 * seconds:.1f}"),
+                  f"test {score}": done and ranged(run["score"], lambda value: scored(value, score))}  # fmt: skip
+    cells |= {
+        "kB a step": done and f"{run['bytes'] / 1e3:.4g}",
+        "staleness": stale and f"{stale['mean']:.2f}, at most {stale['max']}",
+        "minibatches of each worker": done and ", ".join(map(str, run["turns"])),
+    }
+    return {head: text or None for head, text in cells.items()}
+
+
+def ranged(of, text):
+    """A median with its range as text."""
+    return f"{text(of['median'])} ({text(of['min'])} - {text(of['max'])})"
+
+
+def scored(value, score):
+    """A score as text."""
+    return f"{value:.2f} %" if score == "accuracy" else f"{value:.4f}"
+
+
+# ----- the program
+
+
+def options():
+    parser = Parser(prog="study protocols", description="What does each update protocol cost and reach, also with a straggler?")
+    add = parser.add_argument
+    add("--dataset", default="mnist", metavar="NAME", help="a data set, see train --help")
+    add("--data-dir", metavar="DIR", help="see train --help")
+    add("--net", default="mnist-cnn", help=network_names.HELP)
+    add("--protocols", default=",".join(PROTOCOLS), metavar="NAME,NAME,..", help="update protocols, see gridgrad help protocol"
+        "; or powersgd:R, which is sync with that reduction")  # fmt: skip
+    add("--straggler", type=number(least=1), default=4.0, metavar="FACTOR", help="in a second training with each protocol the "
+        "last worker computes so many times as slowly")  # fmt: skip
+    add("--batch-size", type=whole(1), default=64, metavar="B", help="samples in the global minibatch")
+    add("--lr", type=number(above=0), default=0.02, help="learning rate; of Downpour LR / (1 - MOMENTUM)")
+    add("--momentum", type=number(least=0, below=1), default=0.9, help="momentum; Downpour has none")
+    add("--schedule", default="cosine", help=f"schedule of the learning rate: {SCHEDULES}")
+    add("--sorted", action="store_true", help="sort the training samples by their label, or by their first target")
+    add("--seed", type=whole(0), default=0, help="seed of the weights, the order of the samples and the choice of a subset")
+    add("--out", default="results/protocols.json", metavar="FILE.json", help="file of the results, to which these are added")
+    add = parser.add_argument_group("virtual time").add_argument
+    add("--workers", type=whole(1), default=4, metavar="W", help="number of workers")
+    add("--samples", type=whole(1), metavar="S", help="use only so many training samples, the first ones (default: all)")
+    add("--epochs", type=whole(1), default=3, help="passes over the training samples")
+    add("--target", type=number(above=0), metavar="SCORE", help="accuracy on the test samples in percent, or mean squared "
+        "error of a regression, to which time and epochs are counted")  # fmt: skip
+    add("--every", type=number(above=0), default=0.25, metavar="EPOCHS", help="how often the network is tested")
+    add("--evaluated", type=whole(1), default=1000, metavar="S", help="test samples on which it is tested before the end")
+    add("--rate", type=number(above=0), default=1000.0, metavar="MBIT", help="Mbit/s of a worker's link")
+    add("--delay", type=number(least=0), default=50.0, metavar="US", help="microseconds from worker to worker, one way")
+    add("--seconds", type=number_list, metavar="S,S", help="seconds of a worker's minibatch and of an update, as an earlier "
+        "result has them (default: measured at first)")  # fmt: skip
+    add = parser.add_argument_group("jobs").add_argument
+    add("--measure", type=whole(2), metavar="RANKS", help="time jobs of so many ranks, each a worker")
+    add("--steps", type=whole(1), default=200, metavar="S", help="global minibatches of a job")
+    add("--rounds", type=whole(1), default=3, help="rounds, in each of which every job runs once")
+    return parser
+
+
+def prepared(args):
+    """(the options, earlier results in the file). UserError if the options do not go together."""
+    with user_input():
+        args.protocols = list(dict.fromkeys(args.protocols.split(",")))
+        for text in args.protocols:
+            maker(text)
+        parse_schedule(args.schedule, args.lr, 1)
+        if args.seconds is not None and len(args.seconds) != 2:
+            raise ValueError("--seconds takes two numbers, the seconds of a worker's minibatch and of an update")
+        before = earlier_results(args.out, (*PROBLEM, "runs"), "protocols", document)
+        datasets.prepare(args.dataset, args.data_dir)
+    return args, before
+
+
+def simulate(args):
+    """Train with all protocols in virtual time; returns what the result has beside the settings."""
+    np.seterr(all="ignore")  # a loss that is not finite is found and named
+    with user_input():
+        data = datasets.load(args.dataset, args.data_dir)
+        args.samples = args.samples or len(data.train)
+        args.evaluated = min(args.evaluated, len(data.test))
+        if args.samples > len(data.train):
+            raise ValueError(f"--samples {args.samples}: there are only {len(data.train)} training samples")
+        if args.batch_size > args.samples:
+            raise ValueError(f"--batch-size {args.batch_size}: there are only {args.samples} training samples")
+        serial = network_names.build(args.net, data.sample_shape, data.outputs, args.seed)
+        problem = ProtocolProblem(args, serial, data.reshaped(serial.input_shape))
+    seconds = dict(zip(("compute", "update"), args.seconds)) if args.seconds else problem.measure()
+    runs = []
+    for text in args.protocols:
+        for factor in dict.fromkeys((1.0, args.straggler)):
+            with user_input():
+                runs.append(trained(problem, text, seconds, factor))
+            said = "diverged" if runs[-1]["diverged"] else f"{runs[-1]['seconds']:.3g} s, test {runs[-1]['score']:.4g}"
+            print(f"{text}, straggler {factor:g}: {said}", flush=True)
+    return {
+        "time": "virtual", "dataset": data.name, "synthetic": data.synthetic, "workers": args.workers, "samples": args.samples,
+        "epochs": args.epochs, "score": problem.score, "seconds": seconds, "share": problem.share, "parameters": serial.size,
+        "versions": report.versions(), "runs": runs,
+    }  # fmt: skip
+
+
+def measure(args):
+    """Time jobs with all protocols; returns what the result has beside the settings."""
+    with user_input():
+        data = datasets.load(args.dataset, args.data_dir).outline()
+    launcher = os.environ.get("MPIEXEC")
+    runs = list(timed(args))
+    return {
+        "time": f"started by {launcher}" if launcher else "on this machine", "dataset": data.name, "synthetic": data.synthetic,
+        "workers": args.measure, "samples": None, "epochs": None, "steps": args.steps, "score": SCORES[data.loss],
+        "versions": next((run["versions"] for run in runs if "versions" in run), report.versions()), "runs": runs,
+    }  # fmt: skip
+
+
+def keep(args, before, found):
+    """Write what `simulate` or `measure` found, with the settings, beside the earlier results."""
+    settings = vars(args)
+    names = "net", "batch_size", "lr", "momentum", "schedule", "sorted", "straggler"
+    result = {name: settings[name] for name in names} | found | {"settings": settings}
+    write_results(args.out, before, result, PROBLEM, document)
+    print(terminal("\n".join(tables(result))))
+    print(f"results added to {args.out}, and the tables beside it")
+
+
+def main():
+    args, before = prepared(options().parse_args())
+    if args.measure:
+        keep(args, before, measure(args))
+    else:
+        run(lambda: keep(args, before, simulate(args)))  # grids of one rank need MPI, too
+
+
+if __name__ == "__main__":
+    run_launcher(main)

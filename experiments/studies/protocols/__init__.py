@@ -1,1 +1,0 @@
-"""The study `protocols`: update protocols, with and without a straggler."""

@@ -1,1 +1,0 @@
-"""The study `servers`: parameter servers: steps, access, and how many workers they serve."""

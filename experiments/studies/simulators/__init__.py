@@ -1,1 +1,0 @@
-"""Predictions beside those of another simulator."""
