@@ -136,12 +136,17 @@ def check_options(args, ranks):
                          "name at most as many")  # fmt: skip
 
 
+def sorted_by_label(part):
+    """The samples of a Part, or of a view of one, in the order of their labels, or of their first target."""
+    labels = part.targets(np.arange(len(part))).reshape(len(part), -1)[:, 0]
+    return Subset(part, np.argsort(labels, kind="stable"))
+
+
 def samples(args, data, image_shape):
     """(the samples to train on, those that are held out or None) of a Dataset whose images had this shape."""
     train, held_out = hold_out(data.train, args.validation, args.seed) if args.validation else (data.train, None)
-    if args.sorted:  # by their labels, or by their first target
-        labels = train.targets(np.arange(len(train))).reshape(len(train), -1)[:, 0]
-        train = Subset(train, np.argsort(labels, kind="stable"))
+    if args.sorted:
+        train = sorted_by_label(train)
     if args.augment is not None:
         train = Augmented(train, augment.parse(args.augment, args.seed), image_shape)
     return train, held_out
