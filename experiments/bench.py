@@ -36,11 +36,10 @@ from gridgrad.experiments.benchmarks.rounds import (
     shares,
 )
 from gridgrad.experiments.common import report
-from gridgrad.experiments.common.jobs import printed_json
 from gridgrad.experiments.common.options import Parser, check_writable, user_input
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.tables import terminal
-from gridgrad.experiments.launching.start_ranks import mpiexec, slots
+from gridgrad.experiments.launching.start_ranks import mpiexec, printed_json, slots
 from gridgrad.parallel.job.run import UserError, one_line, run_launcher
 
 RETAINED = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 33)}

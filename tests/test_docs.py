@@ -80,7 +80,6 @@ PART = Small("--nets mlp:8,relu --ranks 1 --schemes batch --steps 6 --repeats 2"
 QUEUED = Small(why="there is no batch system here: a shell reads the script")
 AUTOENCODER = Small("--pretrain-epochs 1 --epochs 1")
 HOSTS = "without root there are no emulated hosts: the options of `launch` are parsed, and the job runs without them"
-AUTOMATION = Small("--nets airfoil --batch-sizes 8 --rounds 2", why=HOSTS)
 SMALL = {
     # ----- make
     "make speedup": TARGET,
@@ -194,17 +193,17 @@ SMALL = {
     "gridgrad explain --net vgg16 --batch-size 16 --ranks 4 --grid model=4 --plan hypergraph --machine ethernet-1g": Small(),
     "mpiexec -n 2 gridgrad train --net mlp:512,512,relu --grid stage=2": STEPS,
     "gridgrad launch 4 train --net mlp:512,512,relu --grid stage=2,batch=2 --pipeline zb-h1 --micro-batches 8": STEPS,
-    "gridgrad explain --net mlp:512,512,relu --ranks 2 --grid stage=2 --micro-batches 4 --csv mine.csv": Small(),
+    "gridgrad explain --net mlp:512,512,relu --ranks 2 --grid stage=2 --micro-batches 4 --out mine.csv": Small(),
     "mpiexec -n 2 gridgrad train --net mlp:512,512,relu --grid stage=2 --pipeline mine.csv": STEPS,
     "mpiexec -n 2 gridgrad train --dataset mnist --net mnist-cnn --grid model=2 --plan hypergraph --pipeline async:4": STEPS,
     "mpiexec -n 2 gridgrad train --net mlp:512,512,relu --grid stage=2 --micro-batches 4 "
     "--trace trace.json --steps 12": Small(),
     "gridgrad explain --net mlp:512,512,relu --shape 4 --outputs 1 --batch-size 128 --ranks 2 "
-    "--grid stage=2 --pipeline 1f1b --micro-batches 4 --draw schedule.png --trace trace.json": Small(),
+    "--grid stage=2 --pipeline 1f1b --micro-batches 4 --out schedule.png --trace trace.json": Small(),
     "gridgrad sweep pipelined.toml --out results/pipelined.jsonl": Small(how="parse", why="it takes minutes"),
     "gridgrad sweep servers.toml --out servers.jsonl": Small(how="parse", why=LONG),
     "gridgrad plot lines results/servers.json --x workers --y measured,simulated --where part=limit": Small(),
-    "gridgrad explain --net vgg16 --ranks 4 --batch-size 64 --grid stage=4 --draw schedule.png": Small(),
+    "gridgrad explain --net vgg16 --ranks 4 --batch-size 64 --grid stage=4 --out schedule.png": Small(),
     "gridgrad explain --net vgg16 --batch-size 128 --ranks 16 --grid batch=4,model=4 --export traces": Small(
         "--ranks 4 --grid model=4"
     ),
@@ -342,8 +341,7 @@ SMALL = {
     "gridgrad plot roofline roofline.json --out roofline.png": Small(),
     "gridgrad reproduce marques2016": Small("--tables-only", why="the jobs take hours"),
     "gridgrad reproduce eserol2019": Small("--tables-only", why="the searches take four minutes"),
-    "mpiexec -n 2 gridgrad study automation": AUTOMATION,
-    "mpiexec -n 4 gridgrad study automation": AUTOMATION,
+    "gridgrad sweep automation.toml --out automation.jsonl": Small(how="parse", why=LONG),
     # ----- comparison of update protocols
     "gridgrad study protocols --dataset mnist --net mnist-cnn --samples 12000 --epochs 2 --target 95": PROTOCOLS,
     "gridgrad study protocols --dataset cifar10 --net cifar-cnn,dropout=0 --samples 4000 --epochs 3 --target 34": PROTOCOLS,
@@ -358,7 +356,6 @@ SMALL = {
     'sudo MPIEXEC=".venv/bin/gridgrad launch --hosts 2" .venv/bin/gridgrad study protocols '
     "--dataset mnist --net mnist-cnn --measure 2 --steps 60": PROTOCOL_JOBS,
     # ----- emulated hosts
-    "sudo .venv/bin/gridgrad launch --hosts 2 --rate 1000 2 study automation": AUTOMATION,
     "sudo .venv/bin/gridgrad sweep laptops.toml --out laptops.jsonl": Small(how="parse", why="it needs root"),
     "sudo .venv/bin/gridgrad sweep eserol2019-hosts.toml --out eserol.jsonl": Small(how="parse", why="it needs root"),
     "sudo .venv/bin/gridgrad sweep laugier2018-hosts.toml --machine machine.json --out hosts.jsonl": Small(
@@ -431,7 +428,7 @@ SMALL = {
 NEEDS = {  # of these commands the first reads what the second writes
     "mpiexec -n 2 gridgrad train --net mlp:512,512,relu --grid stage=2 --pipeline mine.csv": "--csv mine.csv",
     "gridgrad explain --net mlp:512,512,relu --shape 4 --outputs 1 --batch-size 128 --ranks 2 "
-    "--grid stage=2 --pipeline 1f1b --micro-batches 4 --draw schedule.png --trace trace.json": "--trace trace.json --steps 12",
+    "--grid stage=2 --pipeline 1f1b --micro-batches 4 --out schedule.png --trace trace.json": "--trace trace.json --steps 12",
     "gridgrad launch 4 train --dataset mnist --net mnist-cnn --grid model=4 --plan owners.h5": "--out owners.h5",
     "gridgrad launch 4 train --dataset denoise --net pruned:results/pruned.h5 "
     "--grid model=4 --plan hypergraph": "--out results/pruned.h5",

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from gridgrad.datasets import images, table_name
+from gridgrad.datasets import images, table
 from gridgrad.experiments.common.options import check_writable
 from gridgrad.parallel.checkpoint.manifest import found_in, lock
 from gridgrad.parallel.checkpoint.state import states_of
@@ -71,8 +71,8 @@ def settings_of(args, net, data, samples, steps, content):
 
 def options_of(name):
     """{option: text} of the name of a data set, without the paths of files, which may move."""
-    if name.startswith(table_name.PREFIX):
-        said = vars(table_name.parse(name)) | {"name": table_name.PREFIX}
+    if name.startswith(table.PREFIX):
+        said = vars(table.parse(name)) | {"name": table.PREFIX}
     elif name.startswith(images.PREFIX):
         said = {"name": images.PREFIX, "size": images.parse(name)[1]}
     else:

@@ -5,6 +5,7 @@ in the order in which ranks are placed; a slot is a place for one rank.
 """
 
 import contextlib
+import json
 import os
 import platform
 import re
@@ -29,6 +30,7 @@ from gridgrad.parallel.job.run import UserError
 
 FALSE_START = "The PMIx server's listener thread failed to start"  # an error that Open MPI's mpiexec has now and then
 STARTS = 3  # how often such a job is started before giving up
+SHOWN = 300  # characters of what a job said last, where its errors are
 WORDS = 5.0  # seconds in which the last words of a job arrive, where something that it started holds its output open
 PASSED_ON = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1
 SECONDS = 20.0  # in which a node has to answer
@@ -149,6 +151,18 @@ def _job(ranks, arguments, timeout, env, launcher):
     finally:
         care_no_more(caretaker, clean)
         process.wait()
+
+
+def check_ended(job, what):
+    """Raise UserError with the last words of a Finished unless it ended well. what: the words for what was run."""
+    if job.status != 0:
+        raise UserError(f"{what} ended with status {job.status}: {job.stderr.strip()[-SHOWN:]}")
+
+
+def printed_json(job, what):
+    """The content of the JSON in the last line that a Finished has printed. what, UserError: as for `check_ended`."""
+    check_ended(job, what)
+    return json.loads(job.stdout.strip().splitlines()[-1])
 
 
 def launch(launcher, ranks, command, env=None, options=(), **how):

@@ -11,9 +11,8 @@ from math import inf, isfinite, log2, prod
 from tqdm import tqdm
 
 from gridgrad.experiments.common.parallel_schemes import scheme_of
-from gridgrad.experiments.common.predicted_cost import rounded
 from gridgrad.experiments.common.published_networks import published
-from gridgrad.experiments.common.tables import table
+from gridgrad.experiments.common.tables import rounded, table
 from gridgrad.parallel.grid.process_grid import BATCH, MODEL
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from gridgrad.parallel.prediction.planner import NoRoom, Planner, every_grid
@@ -74,9 +73,9 @@ def draw(found, net, out):
     """Draw the map: colours show the fastest scheme, contour lines its speedup over one rank."""
     from matplotlib.colors import BoundaryNorm, ListedColormap
 
-    from gridgrad.experiments.plots.style import plt, save
+    from gridgrad.experiments.plots.style import DPI, NORMAL, PAGE, SMALL, plt, save
 
-    figure, panel = plt.subplots(figsize=(10, 6.4), layout="constrained")
+    figure, panel = plt.subplots(figsize=(PAGE, 4.6), layout="constrained")
     order, points, widths = list(SCHEMES), found["points"], list(found["winners"])
     rows = [[p for p in points if p["width"] == width] for width in widths]
     sizes = [p["batch_size"] for p in rows[0]]
@@ -87,13 +86,15 @@ def draw(found, net, out):
     if len(x) > 1 and len(y) > 1:
         lines = panel.contour(x, y, [[p["speedup"] or float("nan") for p in row] for row in rows], LEVELS, colors="black",
                               linewidths=1)  # fmt: skip
-        panel.clabel(lines, fmt=lambda level: f"{level:g}x", fontsize=9)
-    panel.set_xticks(x, sizes, rotation=45)
-    panel.set_yticks(y, widths)
-    panel.set(xlabel="global batch (samples)", ylabel="W, the width of the hidden layers (units)")
+        panel.clabel(lines, fmt=lambda level: f"{level:g}x", fontsize=SMALL)
+    panel.set_xticks(x, sizes, rotation=45, fontsize=SMALL)
+    panel.set_yticks(y, widths, fontsize=SMALL)
+    panel.set_xlabel("global batch (samples)", fontsize=NORMAL)
+    panel.set_ylabel("W, the width of the hidden layers (units)", fontsize=NORMAL)
     handles = [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in SCHEMES.values()]
     handles.append(plt.Line2D([], [], color="black", lw=1))
-    figure.legend(handles, [*NAMES.values(), "speedup over 1 rank"], title="fastest", loc="outside right upper")
+    figure.legend(handles, [*NAMES.values(), "speedup over 1 rank"], title="fastest", loc="outside right upper", fontsize=SMALL,
+                  title_fontsize=NORMAL)  # fmt: skip
     title = f"Predicted: the fastest scheme on {found['ranks']} ranks of {found['machine']}"
-    panel.set_title(f"{title}\n{net}, {found['dtype']}; each grid with its best plan", fontsize=11)
-    save(figure, out)
+    panel.set_title(f"{title}\n{net}, {found['dtype']}; each grid with its best plan", fontsize=NORMAL)
+    save(figure, out, DPI)

@@ -62,7 +62,7 @@ MEASURED = {  # what is read of the report of a run, or of a prediction
     "core": Optional({"reference_seconds": SECONDS, "reference_products_per_step": POSITIVE}),
     "settings": Optional({"batch_size": Optional(WHOLE)}), "rank_bytes": Optional(AT_LEAST_0),
     "test_accuracy": Optional(AT_LEAST_0), "final_loss": Optional(NUMBER), "point": {"batch_size": Optional(WHOLE)},
-    "sweep": {"metric": Optional(METRIC), "baseline": Optional(TEXT)},
+    "sweep": {"metric": Optional(METRIC), "baseline": Optional(TEXT), "series": Optional([{"baseline": Optional(TEXT)}])},
 }  # fmt: skip
 REPORTED = {  # what exports, fits and comparisons of terms read beside it
     "communication": Optional([COLLECTIVE]), "layers": Optional([LAYER]), "parts": Optional(Each(AT_LEAST_0)),
@@ -210,3 +210,9 @@ def gather(paths):
 def lines(records):
     """The text of a file with these records."""
     return "".join(json.dumps(record) + "\n" for record in records)
+
+
+def baseline_of(record, series):
+    """The name of the series with which a series of a record's study is compared, or None."""
+    own = next((one for one in record["sweep"].get("series", ()) if one.get("name") == series), {})
+    return own.get("baseline", record["sweep"].get("baseline"))

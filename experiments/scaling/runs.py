@@ -28,7 +28,7 @@ from gridgrad.experiments.launching.start_ranks import mpiexec, slots
 from gridgrad.experiments.scaling import environment
 from gridgrad.experiments.scaling.records import counts, key_of, lines, of_study, read, value_of
 from gridgrad.experiments.scaling.statistics import interval_of
-from gridgrad.experiments.scaling.study import Study
+from gridgrad.experiments.scaling.study import Study, script_of
 from gridgrad.nn.files.whole_files import Lock, resolved
 from gridgrad.parallel.job.run import UserError, one_line
 
@@ -156,7 +156,9 @@ def reports_of(group, repeat, timeout, seed, turns):
         paths = [Path(folder) / f"report-{number}.json" for number in range(len(group))]
         always = ["--quiet", "--core-speed", *(["--seed", str(seed)] if seed is not None else [])]
         words = [[*always, *point.words, "--report", str(path)] for point, path in zip(group, paths)]
-        if turns:
+        if "program" in group[0].job:
+            command = ["-m", "mpi4py", str(script_of(group[0])), *words[0]]
+        elif turns:
             asked = Path(folder) / "turns.json"
             asked.write_text(json.dumps({"trainings": words, "first": repeat}))
             command = [*as_module("scaling.turns"), str(asked)]
@@ -184,6 +186,7 @@ def reason(stderr):
 def how_to_start(point):
     """The arguments of `mpiexec` for the settings of JOB of a point: threads a rank, and emulated hosts."""
     job = dict(point.job)
+    job.pop("program", None)
     threads = job.pop("threads", None)
     how = {"env": {"OMP_NUM_THREADS": str(threads)}} if threads else {}
     if "hosts" in job:

@@ -41,11 +41,6 @@ from gridgrad.parallel.job.run import UserError
 FILES = FOLDER / "settings"  # the settings that come with gridgrad
 SCALINGS = ("strong", "weak")
 MOST_POINTS, MOST_REPEATS, MOST_MINUTES = 10_000, 10_000, 1e6
-STUDY = {
-    "nets": ["mlp:512,512,512,relu"], "ranks": [1, 2], "schemes": ["batch", "model", "2d"], "grids": [], "network": [],
-    "series": [], "scaling": ["strong"], "metric": "seconds", "baseline": None, "seeds": [], "turns": False, "about": None,
-    "repeats": 6, "most_repeats": 12, "interval": 3.0, "minutes": None,
-}  # fmt: skip
 METRICS = {  # {what is looked at: (heading of its column, factor to the unit there)}
     "seconds": ("ms a step", 1e3), "accuracy": ("accuracy %", 1), "loss": ("loss", 1), "bytes": ("MB sent by a rank", 1e-6),
     "memory": ("MiB, most of a rank", 2**-20),
@@ -55,9 +50,10 @@ OF_TRAIN = {
     "dataset": "airfoil", "data_dir": None, "batch_size": 100, "steps": 60, "plan": "fewest-bytes", "dtype": "float32",
     "seed": 0, "profile": False, "reduction": "auto",
 }  # fmt: skip # what `sweep` runs where nothing else is said
-JOB = {"threads": int, "hosts": int, "rate": float, "delay": float}  # BLAS threads a rank; of emulated hosts, see `launch`
+# BLAS threads a rank; of emulated hosts, see `launch`; a script in place of `train`, see docs/scaling.md
+JOB = {"threads": int, "hosts": int, "rate": float, "delay": float, "program": str}
 CORES = "cores"  # in place of numbers of ranks: 1, 2, 4 and so on, as far as each rank has a core, and as many ranks as cores
-NOT_SETTINGS = {  # options of train that a study gives itself, and those of which nothing is measured
+NOT_SETTINGS = {  # options of train that a study gives itself, and what changes no measurement
     "help", "net", "grid", "report", "quiet", "predictions", "trace", "trace_steps", "core_speed", "checkpoint",
     "checkpoint_steps", "checkpoint_minutes", "keep", "resume",
 }  # fmt: skip
@@ -73,14 +69,19 @@ RANKS = Kind(
     lambda value: value == CORES or isinstance(value, list) and all(WHOLE.accepts(one) for one in value),
 )
 REPEATS = Kind(f"a whole number from 1 to {MOST_REPEATS}", lambda value: type(value) is int and 1 <= value <= MOST_REPEATS)
-TABLES = {"network": {"net": TEXT, "name": Optional(TEXT)}, "series": {"name": TEXT, "grid": TEXT, "why": Optional(TEXT)}}
-FORMS = {
-    "nets": [TEXT], "ranks": RANKS, "grids": [TEXT], "network": [TABLES["network"]], "series": [TABLES["series"]],
-    "schemes": [Kind(f"one of {', '.join((*SCHEMES, AUTO))}", (*SCHEMES, AUTO).__contains__)],
-    "scaling": [Kind("strong or weak", SCALINGS.__contains__)], "repeats": REPEATS, "most_repeats": REPEATS,
-    "interval": POSITIVE, "minutes": Optional(POSITIVE), "baseline": Optional(TEXT), "seeds": [COUNT], "turns": TRUTH,
-    "metric": METRIC, "about": Optional(TEXT),
+SCHEME = Kind(f"one of {', '.join((*SCHEMES, AUTO))}", (*SCHEMES, AUTO).__contains__)
+TABLES = {
+    "network": {"net": TEXT, "name": Optional(TEXT)},
+    "series": {"name": TEXT, "grid": TEXT, "why": Optional(TEXT), "baseline": Optional(TEXT)},
+}
+FORMS = {  # {setting of a study: (what it is where nothing is said, its form)}
+    "nets": (["mlp:512,512,512,relu"], [TEXT]), "network": ([], [TABLES["network"]]), "ranks": ([1, 2], RANKS),
+    "schemes": (["batch", "model", "2d"], [SCHEME]), "grids": ([], [TEXT]), "series": ([], [TABLES["series"]]),
+    "scaling": (["strong"], [Kind("strong or weak", SCALINGS.__contains__)]), "metric": ("seconds", METRIC),
+    "baseline": (None, Optional(TEXT)), "seeds": ([], [COUNT]), "turns": (False, TRUTH), "about": (None, Optional(TEXT)),
+    "repeats": (6, REPEATS), "most_repeats": (12, REPEATS), "interval": (3.0, POSITIVE), "minutes": (None, Optional(POSITIVE)),
 }  # fmt: skip
+STUDY = {name: default for name, (default, _) in FORMS.items()}
 
 
 # ----- settings
@@ -111,7 +112,7 @@ def check_settings(settings):
     own = of_train()
     for name, value in settings.items():
         if name in STUDY:
-            check(value, FORMS[name], f"setting {name}")
+            check(value, FORMS[name][1], f"setting {name}")
         else:
             _check_option(name, value, own, "")
     for table in ("network", "series"):
@@ -126,7 +127,7 @@ def check_settings(settings):
 def identify(settings):
     """Put digests behind the networks of files of one's own, so that a changed file is another network."""
     for name in {"nets", "network"} & settings.keys():
-        check(settings[name], FORMS[name], f"setting {name}")
+        check(settings[name], FORMS[name][1], f"setting {name}")
     settings |= {"nets": [*map(identified, settings["nets"])]} if "nets" in settings else {}
     for entry in settings.get("network", []):
         entry["net"] = identified(entry["net"])
@@ -139,7 +140,9 @@ def _check_option(name, value, own, where):
                          f"{', '.join(JOB)}, and options of train such as {', '.join(OF_TRAIN)}")  # fmt: skip
     for one in value if isinstance(value, list) else [value]:
         check(one, PLAIN, f"setting {name}")
-        if name in JOB and not (is_number(one) and one > 0 and JOB[name](one) == one):
+        if name == "program":
+            check(one, TEXT, f"setting {name}{where}")
+        elif name in JOB and not (is_number(one) and one > 0 and JOB[name](one) == one):
             kind = "whole number" if JOB[name] is int else "number"
             raise ValueError(f"setting {name}{where} = {one}: expected a {kind} above 0")
         if name in own and own[name].nargs == 0:
@@ -236,8 +239,8 @@ class Study:
         if not self.points:
             raise ValueError("there is nothing to run: name nets, and ranks or grids that the series have")
         names = dict.fromkeys(curve.series for curve in self.curves)
-        if self.baseline is not None and self.baseline not in names:
-            raise ValueError(f"baseline {self.baseline}: there is no such series, but {'; '.join(names)}")
+        for wrong in {self.baseline, *(one.get("baseline") for one in self.series)} - {None, *names}:
+            raise ValueError(f"baseline {wrong}: there is no such series, but {'; '.join(names)}")
 
     def _set_repeats(self):
         """How often each point is measured, at least and at most."""
@@ -276,7 +279,7 @@ class Study:
         """(name, options with the template "grid") of each series."""
         found = [(name, {"grid": AUTO if name == AUTO else SCHEMES[name]}) for name in dict.fromkeys(self.schemes)]
         found += [(grid, {"grid": grid}) for grid in dict.fromkeys(self.grids)]
-        found += [(one["name"], {k: v for k, v in one.items() if k not in ("name", "why")}) for one in self.series]
+        found += [(one["name"], {k: v for k, v in one.items() if k not in ("name", "why", "baseline")}) for one in self.series]
         return each_once("series", found)
 
     def _ranks(self, options):
@@ -286,12 +289,13 @@ class Study:
 
     @property
     def groups(self):
-        """The points that one job runs, a list of tuples: each alone, or with `turns` all of a network on so many ranks."""
+        """The points that a job runs, a list of tuples: each alone, or with `turns` all of a network on one number of ranks."""
         if not self.turns:
             return [(point,) for point in self.points]
         found = {}
         for point in self.points:
-            key = self.curves_of(point)[0].network, point.ranks, dumps(point.job), point.settings.get("device")
+            alone = point.key if "program" in point.job else ""  # which does not know of turns
+            key = self.curves_of(point)[0].network, point.ranks, dumps(point.job), point.settings.get("device"), alone
             found.setdefault(key, []).append(point)
         return [tuple(group) for group in found.values()]
 
@@ -334,10 +338,22 @@ class Study:
             hosts.check()
         for point in self.points:
             try:
-                check_job(["train", *point.words, "--report", "report.json"], point.ranks)  # which a profile needs
+                if "program" in point.job:
+                    script_of(point)
+                else:
+                    check_job(["train", *point.words, "--report", "report.json"], point.ranks)  # which a profile needs
             except ValueError as error:
                 message = str(error).removeprefix("train: ")
                 raise ValueError(f"{point}: {message}") from None
+
+
+def script_of(point):
+    """The script that a Point runs in place of `train`, of the user or of gridgrad; ValueError if there is none."""
+    name = point.job["program"]
+    found = next((path for path in (Path(name), FILES / name) if path.suffix == ".py" and path.is_file()), None)
+    if found is None:
+        raise ValueError(f"there is no script {name}: name a file such as mine.py")
+    return found
 
 
 def each_once(what, named):
@@ -357,7 +373,7 @@ def variations(options):
 
 
 def point_at(options, scaling, ranks):
-    """The Point of a series on so many ranks; None where its grid does not divide them.
+    """The Point of a series on a number of ranks; None where its grid does not divide them.
 
     For weak scaling `batch_size` is that of one rank.
     """

@@ -16,7 +16,16 @@ from statistics import median
 
 from gridgrad.experiments.common.report import PARTS
 from gridgrad.experiments.scaling.environment import SAME, same
-from gridgrad.experiments.scaling.records import checked, counting, is_busy, key_of, metric_of, seconds_of, value_of
+from gridgrad.experiments.scaling.records import (
+    baseline_of,
+    checked,
+    counting,
+    is_busy,
+    key_of,
+    metric_of,
+    seconds_of,
+    value_of,
+)
 from gridgrad.experiments.scaling.statistics import Median, interval_of
 from gridgrad.experiments.scaling.study import ALONE, Curve, point_at
 
@@ -216,7 +225,7 @@ def row_of(curve, records, seconds):
         flops=flops and flops * batch, is_predicted=bool(one.get("predicted")), fits=one.get("fits", True),
         busy=sum(map(is_busy, records)),
         failed=next((record["failed"] for record in records if record.get("failed")), None), runs=tuple(runs),
-        metric=metric, value=interval_of(values, metric) if values else None, baseline=one["sweep"].get("baseline"),
+        metric=metric, value=interval_of(values, metric) if values else None, baseline=baseline_of(one, curve.series),
     )  # fmt: skip
 
 
@@ -236,7 +245,7 @@ def with_ratios(found):
 
 
 def baseline_at(points, ranks):
-    """What a point on so many ranks is compared with, of {ranks: point} of a baseline; None where it has several others."""
+    """What a point on some ranks is compared with, of {ranks: point} of a baseline; None where it has several others."""
     return points.get(ranks) or (next(iter(points.values())) if len(points) == 1 else None)
 
 

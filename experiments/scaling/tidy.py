@@ -9,7 +9,7 @@ order of the alphabet.
 from collections import defaultdict
 
 from gridgrad.experiments.common.report import PARTS
-from gridgrad.experiments.scaling.records import is_busy, metric_of, seconds_of, value_of
+from gridgrad.experiments.scaling.records import baseline_of, is_busy, metric_of, seconds_of, value_of
 from gridgrad.experiments.scaling.study import OF_TRAIN
 from gridgrad.experiments.scaling.summary import baseline_at, calls_of, origin_of
 from gridgrad.parallel.job.run import printable
@@ -49,8 +49,8 @@ def table(records):
     others, baselines = others_of(records), defaultdict(lambda: defaultdict(dict))
     for record in records:
         for network, series, scaling in record["curves"]:
-            if series == record["sweep"].get("baseline") and not record.get("failed"):
-                values = baselines[origin_of(record), network, scaling][record["P"]]
+            if not record.get("failed"):
+                values = baselines[origin_of(record), network, series, scaling][record["P"]]
                 values[record["repeat"]] = value_of(record, metric_of(record))
     return [row_of(record, *curve, baselines) | {UNITS.get(name, name): cells[number] for name, cells in others.items()}
             for number, record in enumerate(records) for curve in record["curves"]]  # fmt: skip
@@ -71,11 +71,13 @@ def others_of(records):
 
 
 def row_of(record, network, series, scaling, baselines):
-    """The row of a record in one of its curves. baselines: {where: {ranks: {repeat: value}}} of the baseline."""
+    """The row of a record in one of its curves. baselines: {where and series: {ranks: {repeat: value}}}."""
     point, times, environment = record["point"], record.get("time") or {}, record["environment"]
     load, sent, seconds = record.get("load") or {}, record.get("bytes"), record.get("seconds_per_step") or {}
     core, value = record.get("core") or {}, value_of(record, metric_of(record))
-    base = (baseline_at(baselines[origin_of(record), network, scaling], record["P"]) or {}).get(record["repeat"])
+    base = (baseline_at(baselines[origin_of(record), network, baseline_of(record, series), scaling], record["P"]) or {}).get(
+        record["repeat"]
+    )
     batch = (record.get("settings") or {}).get("batch_size") or point.get("batch_size")
     return {
         "network": network, "series": series, "scaling": scaling, "dataset": record.get("dataset"), "net": record["net"],

@@ -30,9 +30,8 @@ from gridgrad import datasets
 from gridgrad.datasets.views import Subset
 from gridgrad.experiments.common import report, train_setup
 from gridgrad.experiments.common.kept_results import earlier_results, write_results
-from gridgrad.experiments.common.markdown import lines
-from gridgrad.experiments.common.options import Parser, number, of_parallelize, user_input, whole
-from gridgrad.experiments.common.tables import range_of, table
+from gridgrad.experiments.common.options import Parser, add_data, number, of_parallelize, user_input, whole
+from gridgrad.experiments.common.tables import lines, range_of, table
 from gridgrad.experiments.plots.style import measured_on
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.random import permutation
@@ -181,24 +180,20 @@ def document(results):
 
 def options():
     parser = Parser(prog="study convergence", description="Which of several ways to train reaches an accuracy first?")
+    add_data(parser, "cifar10", "vgg-style:16,32,64", 64)
     add = parser.add_argument
-    add("--dataset", default="cifar10", metavar="NAME", help="a data set with classes, see train --help")
-    add("--data-dir", metavar="DIR", help="see train --help")
-    add("--net", default="vgg-style:16,32,64", help=network_names.HELP)
     add("--ways", metavar="WAY,WAY,..", help=f"some of {', '.join(WAYS)} (default: all, or serial where there is one rank)")
     add("--target", type=number(above=0, below=100), default=70.0, metavar="PERCENT", help="accuracy on the training images")
     add("--epochs", type=whole(1), default=6, help="the most passes over the training images")
     add("--every", type=number(above=0), default=0.5, metavar="EPOCHS", help="how often the accuracies are computed")
     add("--samples", type=whole(1), metavar="S", help="use only so many training images, the first ones (default: all)")
     add("--evaluated", type=whole(1), default=5000, metavar="S", help="training images on which the accuracy is computed")
-    add("--batch-size", type=whole(1), default=64, metavar="B", help="samples in the global minibatch")
     add("--lr", type=number(above=0), default=0.005, help="learning rate of all ways")
     add("--momentum", type=number(least=0, below=1), default=0.9, help="momentum of all ways")
     add("--micro-batches", type=whole(1), metavar="M", help="micro-batches of a step of 1f1b (default: 4 for each stage)")
     add("--in-flight", type=whole(1), metavar="K", help="minibatches that are under way at a time in async, nostash and "
         "hypergraph (default: as many as there are ranks)")  # fmt: skip
     add("--reduction", default="auto", help=of_parallelize("reduction"))
-    add("--seed", type=whole(0), default=0, help="seed of the weights, the order of the images and the choice of a subset")
     add("--out", default="results/convergence.json", metavar="FILE.json", help="file of the results, to which these are added")
     return parser
 

@@ -28,15 +28,12 @@ from mpi4py import MPI
 from gridgrad import datasets
 from gridgrad.datasets.views import Subset
 from gridgrad.experiments.common import report, train_setup
-from gridgrad.experiments.common.jobs import check_ended
 from gridgrad.experiments.common.kept_results import earlier_results, write_results
-from gridgrad.experiments.common.markdown import lines
-from gridgrad.experiments.common.options import Parser, number, number_list, user_input, whole
+from gridgrad.experiments.common.options import Parser, add_data, number, number_list, user_input, whole
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.progress import progress
-from gridgrad.experiments.common.tables import counted, range_of, terminal
-from gridgrad.experiments.common.timing import times_in_turns
-from gridgrad.experiments.launching.start_ranks import mpiexec
+from gridgrad.experiments.common.tables import counted, lines, range_of, terminal
+from gridgrad.experiments.launching.start_ranks import check_ended, mpiexec
 from gridgrad.experiments.plots.style import measured_on
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.device import xp
@@ -44,6 +41,7 @@ from gridgrad.nn.optimizers import SCHEDULES, parse_schedule
 from gridgrad.nn.random import permutation
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import READERS, ProcessGrid, evaluate
+from gridgrad.parallel.calibration.timing import times_in_turns
 from gridgrad.parallel.job.run import run, run_launcher
 from gridgrad.parallel.protocols import protocol_names
 from gridgrad.parallel.protocols.protocol import Protocol, spread
@@ -453,20 +451,16 @@ def scored(value, score):
 
 def options():
     parser = Parser(prog="study protocols", description="What does each update protocol cost and reach, also with a straggler?")
+    add_data(parser, "mnist", "mnist-cnn", 64)
     add = parser.add_argument
-    add("--dataset", default="mnist", metavar="NAME", help="a data set, see train --help")
-    add("--data-dir", metavar="DIR", help="see train --help")
-    add("--net", default="mnist-cnn", help=network_names.HELP)
     add("--protocols", default=",".join(PROTOCOLS), metavar="NAME,NAME,..", help="update protocols, see gridgrad help protocol"
         "; or powersgd:R, which is sync with that reduction")  # fmt: skip
     add("--straggler", type=number(least=1), default=4.0, metavar="FACTOR", help="in a second training with each protocol the "
         "last worker computes so many times as slowly")  # fmt: skip
-    add("--batch-size", type=whole(1), default=64, metavar="B", help="samples in the global minibatch")
     add("--lr", type=number(above=0), default=0.02, help="learning rate; of Downpour LR / (1 - MOMENTUM)")
     add("--momentum", type=number(least=0, below=1), default=0.9, help="momentum; Downpour has none")
     add("--schedule", default="cosine", help=f"schedule of the learning rate: {SCHEDULES}")
     add("--sorted", action="store_true", help="sort the training samples by their label, or by their first target")
-    add("--seed", type=whole(0), default=0, help="seed of the weights, the order of the samples and the choice of a subset")
     add("--out", default="results/protocols.json", metavar="FILE.json", help="file of the results, to which these are added")
     add = parser.add_argument_group("virtual time").add_argument
     add("--workers", type=whole(1), default=4, metavar="W", help="number of workers")

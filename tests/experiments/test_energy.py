@@ -1,9 +1,14 @@
-"""The energy of the processors, from counters in a made-up folder."""
+"""The energy of the processors, from counters in a made-up folder, and of the phases of a run: a machine counts once."""
+
+import tempfile
+from pathlib import Path
 
 import pytest
 
 from gridgrad.experiments.studies import autoencoder
-from gridgrad.experiments.studies.autoencoder import EnergyMeter
+from gridgrad.experiments.studies.autoencoder import EnergyMeter, Phases
+from gridgrad.parallel import ProcessGrid
+from tests.mpi import mpi
 
 ZONES = {
     "intel-rapl:0": "package-0",
@@ -60,3 +65,30 @@ def test_damaged_counters_are_not_measured(tmp_path):
     write(tmp_path, package0="half", package1=0, core=0, dram=0, psys=0)
     meter = EnergyMeter(tmp_path)
     assert meter.read() is None and "can not be read" in meter.reason
+
+
+@mpi(1, 2)
+def test_the_energy_of_a_machine_counts_once(comm):
+    said, none = [], {"package1": 0, "core": 0, "dram": 0, "psys": 0}
+    with tempfile.TemporaryDirectory() as folder, ProcessGrid(comm, batch=comm.size) as grid:
+        write(Path(folder), package0=0, **none)
+        phases = Phases(grid, EnergyMeter(folder), said.append)
+        for joules in (3, 10):
+            with phases.phase(f"until {joules}"):
+                write(Path(folder), package0=joules * 10**6, **none)
+                phases.keep_count()
+        assert [row["joules"] for row in phases.rows] == pytest.approx([3, 7])
+        assert phases.energy == {"joules": pytest.approx(10), "not_measured_because": None}
+        assert len(said) == 3 and ", 7 J, " in said[2]
+
+
+@mpi(2)
+def test_one_machine_without_counters_is_enough_for_none(comm):
+    said = []
+    with tempfile.TemporaryDirectory() as folder, ProcessGrid(comm, batch=2) as grid:
+        write(Path(folder), package0=0, package1=0, core=0, dram=0, psys=0)
+        phases = Phases(grid, EnergyMeter(folder if comm.rank else Path(folder) / "none"), said.append)
+        with phases.phase("only"):
+            phases.keep_count()
+        assert phases.rows[0]["joules"] is None and phases.energy["joules"] is None
+        assert "shows no counters" in phases.energy["not_measured_because"] and said[0].startswith("energy is not measured: ")

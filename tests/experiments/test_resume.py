@@ -6,8 +6,7 @@ import h5py
 import numpy as np
 import pytest
 
-from gridgrad.datasets.part import Dataset, Part
-from gridgrad.datasets.samples import Samples
+from gridgrad.datasets.part import Dataset, Part, Samples
 from gridgrad.experiments.common import train_setup
 from gridgrad.experiments.common.checkpoints import COMPLETE, options_of
 from gridgrad.parallel.checkpoint.manifest import digest

@@ -1,6 +1,7 @@
-"""Automated against manual parallelism, the hypothesis of Grabaskas 2018: its own pairs of runs, and the study `automation`.
+"""Automated against manual parallelism, the hypothesis of Grabaskas 2018: its pairs of runs, and what was measured here.
 
-The study times the same parallelism by hand and through `parallelize` in turns; its reports are kept beside the others.
+The same parallelism, by hand and through `parallelize`, took turns in November 2026. `sweep automation.toml` measures most of
+it again.
 """
 
 from dataclasses import dataclass
@@ -13,12 +14,12 @@ from gridgrad.experiments.papers.items import KEPT, Item, ItemRow
 from gridgrad.experiments.papers.other_results import kept
 
 RESULTS = Path("results/automation.json")
-COMMAND = "study automation"
+COMMAND = "sweep automation.toml"
 VERSIONS = {"the same": "the same algorithms", "chosen": "what `parallelize` chooses"}  # of the study
 OF_THE_THESIS = "mlp3", "mnist-cnn", "cifar-cnn"  # its networks among those of the study
 TINY = "airfoil"
 LOSS = 1.02  # a case loses where the lower quartile of its ratios is above it, so that most of its rounds lose
-FOUR = f"2-D parallelism (`by_hand_2d`) needs four ranks: `mpiexec -n 4 gridgrad {COMMAND}` times it."
+FOUR = f"2-D parallelism (`by_hand_2d`) needs four ranks: `gridgrad {COMMAND}` times it."
 OURS = "The cases of the study are not in the thesis; those whose ranks share cores decide nothing."
 
 

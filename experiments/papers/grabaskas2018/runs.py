@@ -9,10 +9,9 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache, partial
 
 from gridgrad import datasets
-from gridgrad.experiments.common.jobs import printed_json
 from gridgrad.experiments.common.options import user_input
 from gridgrad.experiments.common.programs import as_module
-from gridgrad.experiments.launching.start_ranks import mpiexec, slots
+from gridgrad.experiments.launching.start_ranks import mpiexec, printed_json, slots
 from gridgrad.experiments.papers.cited import NOT_PRINTED, published
 from gridgrad.experiments.papers.parts import LONG, SHORT, PaperPart
 from gridgrad.nn.zoo import network_names

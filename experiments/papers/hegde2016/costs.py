@@ -9,9 +9,8 @@ paper's log(1/eps) iterations of a worker are the steps of the epoch, its theta 
 from dataclasses import dataclass
 from math import ceil, log2, prod
 
-from gridgrad.experiments.common.jobs import printed_json
 from gridgrad.experiments.common.programs import as_module
-from gridgrad.experiments.launching.start_ranks import mpiexec
+from gridgrad.experiments.launching.start_ranks import mpiexec, printed_json
 from gridgrad.experiments.papers.cited import published
 from gridgrad.experiments.papers.hegde2016.protocol_cost import case_of, cost, tau, useful_workers
 from gridgrad.experiments.papers.whole_nodes import whole_nodes

@@ -10,9 +10,8 @@ import re
 from functools import partial
 from pathlib import Path
 
-from gridgrad.experiments.common.jobs import printed_json
 from gridgrad.experiments.common.programs import as_module
-from gridgrad.experiments.launching.start_ranks import mpiexec
+from gridgrad.experiments.launching.start_ranks import mpiexec, printed_json
 from gridgrad.experiments.papers.cited import Formula
 from gridgrad.experiments.papers.items import Item, ItemRow
 from gridgrad.experiments.papers.marques2016.runs import TIMEOUT

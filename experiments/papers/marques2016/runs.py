@@ -7,10 +7,9 @@ from statistics import median
 
 from tqdm import tqdm
 
-from gridgrad.experiments.common.jobs import printed_json
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.report import write_text
-from gridgrad.experiments.launching.start_ranks import mpiexec, slots
+from gridgrad.experiments.launching.start_ranks import mpiexec, printed_json, slots
 from gridgrad.experiments.plots.style import VERSIONS, measured_on
 from gridgrad.nn.files import limits
 from gridgrad.nn.files.documents import AT_LEAST_0, COUNT, TEXT, check, content_of

@@ -43,6 +43,10 @@ def test_the_ratio_to_a_baseline_is_of_runs_with_the_same_number(tmp_path):
     }  # fmt: skip
     assert "ratio to plain" in table.text(found) and "1.5 - 1.5" in table.text(found)
     assert {row["ratio_to_baseline"] for row in tidy.table(found) if row["series"] == "lossy"} == {1.5}
+    mine = [SERIES[0], SERIES[1] | {"baseline": "plain"}]
+    found = made_up.records(seconds, schemes=[], ranks=[2], series=mine)
+    assert {row.series: row.ratio and row.ratio.value for row in rows(found)} == {"plain": None, "lossy": 1.5}
+    found = made_up.records(seconds, schemes=[], ranks=[2, 4], series=SERIES, baseline="plain")
     found = [one for one in found if one["repeat"] != 2 or one["curves"][0][1] == "plain"]
     assert [row.ratio.count for row in rows(found)] == [6, 6, 5, 5]
 
@@ -135,3 +139,17 @@ def test_trainings_that_take_turns_are_the_same_as_each_alone():
         [alone] = runs.records_of((point,), 0, 60)
         assert [one[name] for name in SAME] == [alone[name] for name in SAME], point
     assert json.dumps(together)
+
+
+def test_a_script_in_place_of_train_is_compared_with_it():
+    """Parallelism by hand is the same training: also of columns of weights, and of both."""
+    for axes in ("batch=*", "model=*", "batch=*,model=2"):
+        series = [{"name": "by hand", "grid": axes, "program": "by_hand.py"}, {"name": "chosen", "grid": axes}]
+        study = Study({"nets": ["mlp:16,16,relu"], "ranks": [2], "series": series, "steps": 12, "schedule": "constant",
+                       "dataset": "random:8,3,64", "batch_size": 9, "turns": True, "dtype": "float64"})  # fmt: skip
+        study.check()
+        assert [len(group) for group in study.groups] == [1, 1]
+        hand, ours = (runs.records_of(group, 0, 60, turns=True)[0] for group in study.groups)
+        assert hand["final_loss"] == pytest.approx(ours["final_loss"], rel=1e-10), axes
+    with pytest.raises(ValueError, match="there is no script nothing.py"):
+        Study({"nets": ["mlp:16,relu"], "series": [series[0] | {"program": "nothing.py"}], "ranks": [2]}).check()
