@@ -61,7 +61,7 @@ def main():
         files = [[str(path)] for path in getattr(part.x, "files", ())]
         on_root(MPI.COMM_SELF, lambda: write_array(args.out, found) if args.out.endswith(".npy")
                 else write_text(args.out, text_of(trained, outputs, found, files)))  # fmt: skip
-        print(f"{len(found)} samples{how_good(trained, found, part.y)}\nwritten: {args.out}")
+        print(f"{len(found)} samples{how_good(trained, found, part)}\nwritten: {args.out}")
     trained.net.grid.free()
 
 
@@ -80,14 +80,13 @@ def text_of(trained, outputs, found, files):
     return text.getvalue()
 
 
-def how_good(trained, found, y):
+def how_good(trained, found, part):
     """In words what the predictions are worth where the samples have targets, such as ": accuracy 98.20 %"."""
-    if y is None or not len(found):
+    if part.y is None or not len(found):
         return ""
-    true = np.asarray(y[:])
     if trained.is_classifier:
-        return f": accuracy {100 * np.mean(found == trained.named(true)):.2f} %"
-    rmse = np.sqrt(np.mean((found - true.reshape(found.shape)) ** 2, axis=0))
+        return f": accuracy {100 * np.mean(found == trained.named(part.targets(np.arange(len(part))))):.2f} %"
+    rmse = np.sqrt(np.mean((found - np.asarray(part.y[:]).reshape(found.shape)) ** 2, axis=0))
     return f": root mean squared error {', '.join(f'{value:.4g}' for value in rmse[:8])} {trained.model['units']}".rstrip()
 
 
