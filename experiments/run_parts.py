@@ -127,14 +127,10 @@ class Run:
         The losses that are known, of all steps since the very start.
     begun, number, first : int
         The step with which this process begins, how many it has taken, and how many of them are for warming up.
-    stop : bool
-        Whether a part wants the training to end before its last step.
-    value : float or None
-        The lowest is the best checkpoint.
-    failure : UserError or None
-        What is raised by `close`, when all results are written.
-    participants, settings : dict
-        What a checkpoint holds, {name: participant}, and what a later run compares.
+    stop, failure
+        Whether to end before the last step; what `close` raises when all results are written, or None.
+    participants, settings, value
+        What a checkpoint holds, {name: participant}, and what a later run compares; the lowest value is the best checkpoint.
     written : dict
         {kind: path} of the files that the run has written.
     """
@@ -395,12 +391,10 @@ class Timeline(RunPart):
 
 
 class Handicap(RunPart, SpanObserver):
-    """Makes this rank compute `factor` times as slowly, from training step `first` on.
+    """Makes this rank compute `factor` times as slowly, at least 1, from training step `first` on.
 
-    After each pass of a layer, the loss or the optimizer it pauses for (factor - 1) times what that pass computed, so that the
-    rank works for 1 / factor of the time: a duty cycle. It stays awake, because a core that has slept is slower for a while, so
-    it should have a core of its own. As in a long computation, there are progress points in a pause. Communication is not
-    slowed down. A profile, a trace or a timer that observes the network after it sees the slower rank. factor: at least 1.
+    After each pass of a layer, the loss or the optimizer it pauses for (factor - 1) times what that pass computed. It stays
+    awake, since a core that has slept is slower for a while. Communication is not slowed down, and there are progress points.
     """
 
     clock = staticmethod(perf_counter)
