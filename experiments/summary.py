@@ -21,19 +21,13 @@ from gridgrad.parallel.job.run import run_launcher
 
 def options():
     parser = Parser(prog="summary", description="Print what a network is made of, or measure how fast its layers are.")
+    add = parser.add_argument
     add_problem(parser, "vgg16", batch_size=1, several=True)
-    words = (
-        "layers (default): train on made-up data, and print how long each layer takes and how close it is to the limits of the "
-        "machine; kernels: how fast the matrix products are, plain and in tiles"
-    )
-    parser.add_argument("--measure", nargs="?", const="layers", choices=["layers", "kernels"], help=words)
-    words = (
-        "with --measure: how many training steps to time (default: as many as take three seconds, and at least three), or how "
-        f"often each way to compute a product (default: {summary_kernels.ROUNDS})"
-    )
-    parser.add_argument("--steps", type=whole(1), help=words)
-    words = "with --measure: also write the numbers, of layers for gridgrad plot roofline; of one core"
-    parser.add_argument("--out", metavar="FILE.json", help=words)
+    add("--measure", nargs="?", const="layers", choices=["layers", "kernels"], help="layers (default): train on made-up data and "
+        "compare each layer with the limits of the core; kernels: the speed of matrix products, plain and in tiles")  # fmt: skip
+    add("--steps", type=whole(1), help="with --measure: how many training steps to time (default: those of three seconds), or "
+        f"how often each way to compute a product (default: {summary_kernels.ROUNDS})")  # fmt: skip
+    add("--out", metavar="FILE.json", help="with --measure: also write the numbers, of layers for gridgrad plot roofline")
     return parser
 
 
@@ -49,20 +43,17 @@ def check_memory(net, batch_size):
 def main():
     args = options().parse_args()
     with user_input():
-        for name in ("steps", "out"):
-            if getattr(args, name) and not args.measure:
-                raise ValueError(f"--{name} needs --measure: without it, nothing is timed")
+        if not args.measure and (args.steps or args.out):
+            raise ValueError(f"--{'steps' if args.steps else 'out'} needs --measure: without it, nothing is timed")
         nets = {name: published(name, args.shape, args.outputs) for name in args.net or ["vgg16"]}
         if not args.measure:
             print("\n\n".join(network_summary.table(net, net.input_shape, args.batch_size) for net in nets.values()))
             return
         for net in nets.values():
             check_memory(net, args.batch_size)
+        if args.out and (threads := report.blas_threads()) > 1:
+            raise ValueError(f"BLAS has {threads} threads, and --out is about one core: set OMP_NUM_THREADS=1")
         if args.out:
-            if report.blas_threads() > 1:
-                raise ValueError(
-                    f"BLAS has {report.blas_threads()} threads, and --out is about one core: set OMP_NUM_THREADS=1"
-                )
             check_writable(args.out)
     if args.measure == "kernels":
         found, text = summary_kernels.measured(nets.values(), args.batch_size, args.steps)

@@ -74,7 +74,7 @@ def choice(product, table):
 
 def elements(product):
     """The elements of the largest array of a product."""
-    m, k, n = product.m, getattr(product, "k", None) or product.rows, product.n
+    *_, m, k, n = asdict(product).values()
     return max(m * k, k * n, m * n)
 
 
@@ -85,21 +85,15 @@ def measured(nets, batch_size, rounds=None):
     found = sorted(found, key=lambda product: (NAMES[type(product)], *asdict(product).values()))
     found = [product for product in found if len(ways(product, table)) > 1 and elements(product) <= LARGEST]
     for product in progress(found, "products"):
-        several = ways(product, table)
-        timed = times([type(product)(**asdict(product))], several.values(), rounds or ROUNDS)
-        rows.append({"product": NAMES[type(product)], **asdict(product), "seconds": dict(zip(several, timed))})
-        shown.append(cells(product, rows[-1]["seconds"], choice(product, table)))
+        *words, m, k, n = asdict(product).values()
+        several, chosen, name = ways(product, table), choice(product, table), NAMES[type(product)]
+        seconds = dict(zip(several, times([type(product)(**asdict(product))], several.values(), rounds or ROUNDS)))
+        rows.append({"product": name, **asdict(product), "seconds": seconds})
+        speeds, fastest = {way: 2e-9 * m * k * n / of for way, of in seconds.items()}, min(seconds, key=seconds.get)
+        shown.append({
+            "product": " ".join([name, *words]), "sizes": f"{m} {k} {n}", "plain GFLOP/s": speeds["plain"],
+            "the table's way": chosen, "GFLOP/s": speeds[chosen], "fastest way": fastest, "its GFLOP/s": speeds[fastest],
+        })  # fmt: skip
     here = {"processor": processor().title, "generation": generation(processor()), "blas": str(blas()), "table": table.name}
     said = text_of(shown) if shown else "there is no product that can be cut"
     return here | {"products": rows}, f"the ways to compute a product are those of the table {table.name}\n\n{said}"
-
-
-def cells(product, seconds, chosen):
-    """The row of the table that is printed. chosen: the way that the table of kernels chooses."""
-    *words, m, k, n = asdict(product).values()
-    speed = lambda name: 2e-9 * m * k * n / seconds[name]  # noqa: E731
-    fastest = min(seconds, key=seconds.get)
-    return {
-        "product": " ".join([NAMES[type(product)], *words]), "sizes": f"{m} {k} {n}", "plain GFLOP/s": speed("plain"),
-        "the table's way": chosen, "GFLOP/s": speed(chosen), "fastest way": fastest, "its GFLOP/s": speed(fastest),
-    }  # fmt: skip

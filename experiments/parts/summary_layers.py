@@ -102,19 +102,15 @@ def measured(nets, batch_size, steps=None):
 
 
 def bandwidths():
-    """The rates of the caches and of memory: dicts, the nearest first."""
+    """The rates of reading and of copying in the caches and in memory: dicts, the nearest first."""
     sizes, found = core_limits.caches(), []
-    for level, cache in enumerate(sizes, 1):
-        most = TIMES_NEARER * sizes[level - 2] if level > 1 else cache
-        found.append(bandwidth(f"L{level} cache", int(min(SHARE_OF_CACHE * cache, most)), cache))
-    return [*found, bandwidth("memory", 2 * core_limits.COPIED, None)]
-
-
-def bandwidth(name, size, cache):
-    """The rates of reading and of copying arrays of together `size` bytes. cache: its bytes, None for memory."""
-    reading, copying = core_limits.read_bandwidth(size, RATE_SECONDS), core_limits.copy_bandwidth(RATE_SECONDS, size)
-    rate = {"bytes_per_second": max(reading, copying), "reading": reading, "copying": copying}
-    return {"name": name, "cache_bytes": cache, "array_bytes": size} | rate
+    for level, cache in enumerate([*sizes, None]):
+        most = TIMES_NEARER * sizes[level - 1] if cache and level else cache
+        size = int(min(SHARE_OF_CACHE * cache, most)) if cache else 2 * core_limits.COPIED
+        reading, copying = core_limits.read_bandwidth(size, RATE_SECONDS), core_limits.copy_bandwidth(RATE_SECONDS, size)
+        about = {"name": f"L{level + 1} cache" if cache else "memory", "cache_bytes": cache, "array_bytes": size}
+        found.append(about | {"bytes_per_second": max(reading, copying), "reading": reading, "copying": copying})
+    return found
 
 
 def step_times(net, batch_size, steps=None):
@@ -155,17 +151,17 @@ def layer_points(name, net, batch_size, steps):
     """
     found = []
     for layer, before, after in shapes(net.layers, net.input_shape):
-        if isinstance(layer, Linear | Conv2d):
-            about = {"layer": f"{name}, {layer.name} {layer.description}", "family": f"{name}, batch {batch_size}"}
-            about |= {"batch_size": batch_size, "algorithm": algorithm(layer, (batch_size, *after))}
-            for phase in METHODS:
-                if (layer.name, phase) in steps[0]:
-                    work = PRODUCTS[phase] * network_summary.flops(layer, after) * batch_size
-                    arrays = moved(layer, before, after, batch_size, ["backward" if phase == "backward" else "forward"])
-                    size = arrays * net.dtype.itemsize
-                    seconds = range_of([step[layer.name, phase] for step in steps])
-                    counts = {"flops": work, "bytes": size, "intensity": work / size}
-                    found.append(about | counts | {"pass": phase, "seconds": seconds})
+        for phase in METHODS if isinstance(layer, Linear | Conv2d) else ():
+            if (layer.name, phase) in steps[0]:
+                flops = PRODUCTS[phase] * network_summary.flops(layer, after) * batch_size
+                arrays = moved(layer, before, after, batch_size, ["backward" if phase == "backward" else "forward"])
+                size = arrays * net.dtype.itemsize
+                found.append({
+                    "layer": f"{name}, {layer.name} {layer.description}", "family": f"{name}, batch {batch_size}",
+                    "batch_size": batch_size, "algorithm": algorithm(layer, (batch_size, *after)), "flops": flops,
+                    "bytes": size, "intensity": flops / size, "pass": phase,
+                    "seconds": range_of([step[layer.name, phase] for step in steps]),
+                })  # fmt: skip
     return found
 
 
@@ -184,22 +180,14 @@ def moved(layer, before, after, batch_size, phases):
     """
     x, y = batch_size * prod(before), batch_size * prod(after)
     parameters = sum(p.size for p in layer.parameters)
-    forward = "forward" in phases
     if layer.children:
-        joined = batch_size * sum(prod(output_shape(branch, before)) for branch in layer.children)
-        if forward:
-            return joined + y
+        if "forward" in phases:
+            return y + batch_size * sum(prod(output_shape(branch, before)) for branch in layer.children)
         return 0 if phases == ["gradients"] else (len(layer.children) + 1) * x
-    if forward:
+    if "forward" in phases:
         return x + parameters + y
-    elements = y + parameters
-    if parameters:
-        elements += x
-    elif isinstance(layer, Activation):
-        elements += y
-    if "input_gradient" in phases or "backward" in phases:
-        elements += x + parameters
-    return elements
+    elements = y + parameters + (x if parameters else y if isinstance(layer, Activation) else 0)
+    return elements + (x + parameters if {"input_gradient", "backward"} & set(phases) else 0)
 
 
 def table(rows, limits):
@@ -208,14 +196,13 @@ def table(rows, limits):
     seconds, flops, nbytes = (sum(getattr(row, name) for row in rows) for name in ("seconds", "flops", "bytes"))
     lines = [("layer", "", "pass", "ms", "% of step", "GFLOP/s", "% of GEMM", "MB", "% of memory", "FLOP/byte", "% of roof")]
     for row in [*rows, PassTime("total", "", "", seconds, flops, nbytes)]:
-        rate, share, products, memory, of_roof = row.flops / row.seconds, row.seconds / seconds, ("", ""), ("", ""), ("", "")
+        rate, products, memory, of_roof = row.flops / row.seconds, ("", ""), ("", ""), ("", "")
         if row.flops:
-            products = f"{rate / 1e9:.1f}", f"{rate / peak:.1%}"
-            intensity = row.flops / row.bytes
+            intensity, products = row.flops / row.bytes, (f"{rate / 1e9:.1f}", f"{rate / peak:.1%}")
             of_roof = f"{intensity:.3g}", f"{rate / min(peak, bandwidth * intensity):.1%}"
         if row.bytes:
             memory = f"{row.bytes / 1e6:.2f}", f"{row.bytes / row.seconds / bandwidth:.1%}"
-        times = f"{row.seconds * 1e3:.3f}", f"{share:.1%}"
+        times = f"{row.seconds * 1e3:.3f}", f"{row.seconds / seconds:.1%}"
         lines.append((row.name, row.layer, row.pass_, *times, *products, *memory, *of_roof))
     return network_summary.aligned(lines, "<<<>>>>>>>>")
 
