@@ -105,7 +105,7 @@ def two_rank_ratios(case, rounds, steps, end):
 
 
 def job(ranks, program, case, steps, end, *more):
-    """[CPU seconds, seconds, core seconds] of a step in a job of `ranks.py`, or of `torch_peer.py`, which prints seconds alone.
+    """[CPU seconds, seconds, core seconds] of a step in a job of `ranks.py` or, with seconds alone, of `torch_peer.py`.
 
     OutOfTime if it has not ended by the moment `end`.
     """
@@ -131,10 +131,10 @@ def sum_rows(args, cases, end):
 
 
 def pydtnn_rows(args, cases, end, python):
-    rows = {}
-    for case, case_end in zip(cases, shares(end, [1] * len(cases))):
-        rows[f"serial / PyDTNN: {case.name}"] = row(pydtnn_ratios(case, python, args.rounds, STEPS, case_end), case.bound)
-    return rows
+    return {
+        f"serial / PyDTNN: {case.name}": row(pydtnn_ratios(case, python, args.rounds, STEPS, case_end), case.bound)
+        for case, case_end in zip(cases, shares(end, [1] * len(cases)))
+    }
 
 
 def pydtnn_ratios(case, python, rounds, steps, end):
@@ -219,34 +219,29 @@ def main():
     except ImportError:
         raise UserError("PyTorch is not installed here: run `make bench`, which installs it") from None
     python = args.pydtnn or (PYTHON if PYTHON.exists() else None)
-    parts = [  # the name, what is compared, its share of the time in minutes of a whole run, and what measures it
-        ("serial", SERIAL, 7.5, serial_rows),
-        ("conv", SHAPES, 2.5, conv_rows),
-        ("rank", TWO_RANKS, 4.0, rank_rows),
-        ("sum", SUMS, 0.3, sum_rows),
-        ("pydtnn", PYDTNN if python else [], 1.0, partial(pydtnn_rows, python=python)),
-        ("memory", MEMORY, 1.2, memory_rows),
-    ]
-    cases = [case for _, of_part, *_ in parts for case in of_part]
+    parts = {  # {name: (what is compared, its share of the time in minutes of a whole run, what measures it)}
+        "serial": (SERIAL, 7.5, serial_rows),
+        "conv": (SHAPES, 2.5, conv_rows),
+        "rank": (TWO_RANKS, 4.0, rank_rows),
+        "sum": (SUMS, 0.3, sum_rows),
+        "pydtnn": (PYDTNN if python else [], 1.0, partial(pydtnn_rows, python=python)),
+        "memory": (MEMORY, 1.2, memory_rows),
+    }
+    cases = [case for of_part, *_ in parts.values() for case in of_part]
     chosen = selected(cases, args)
     results = {
-        "versions": report.versions(),
-        "torch": torch.__version__,
-        "pydtnn": pydtnn_version(python) if python else None,
-        "slots": slots(),
-        "busy_cores": report.busy_cores(),
-        "rounds": args.rounds,
+        "versions": report.versions(), "torch": torch.__version__, "pydtnn": pydtnn_version(python) if python else None,
+        "slots": slots(), "busy_cores": report.busy_cores(), "rounds": args.rounds,
         "left_out": sorted({case.name for case in cases if args.quick and case.large and args.only in case.name}),
-        "limits": printed(args, "limits", end) or None,
-        "ratios": {},
-        "memory": {},
-    }
-    parts = [(name, found, *rest) for name, of_part, *rest in parts if (found := [case for case in of_part if case in chosen])]
-    ends = shares(end, [weight for *_, weight, _ in parts])
-    for number, ((name, of_part, _, measure), part_end) in enumerate(zip(parts, ends), 1):
+        "limits": printed(args, "limits", end) or None, "ratios": {}, "memory": {},
+    }  # fmt: skip
+    found = {name: [case for case in of_part if case in chosen] for name, (of_part, *_) in parts.items()}
+    found = {name: of_part for name, of_part in found.items() if of_part}
+    ends = shares(end, [parts[name][1] for name in found])
+    for number, ((name, of_part), part_end) in enumerate(zip(found.items(), ends), 1):
         left = max(0.0, end - time.monotonic()) / 60
-        print(f"part {number} of {len(parts)}, {name}: {left:.1f} minutes are left", file=sys.stderr, flush=True)
-        results["memory" if name == "memory" else "ratios"] |= measure(args, of_part, part_end)
+        print(f"part {number} of {len(found)}, {name}: {left:.1f} minutes are left", file=sys.stderr, flush=True)
+        results["memory" if name == "memory" else "ratios"] |= parts[name][2](args, of_part, part_end)
     report.write_json(Path(args.out) / "bench.json", results)
     text = table(results)
     report.write_text(Path(args.out) / "bench.md", text)

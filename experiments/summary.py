@@ -23,8 +23,8 @@ def options():
     parser = Parser(prog="summary", description="Print what a network is made of, or measure how fast its layers are.")
     add = parser.add_argument
     add_problem(parser, "vgg16", batch_size=1, several=True)
-    add("--measure", nargs="?", const="layers", choices=["layers", "kernels"], help="layers (default): train on made-up data and "
-        "compare each layer with the limits of the core; kernels: the speed of matrix products, plain and in tiles")  # fmt: skip
+    add("--measure", nargs="?", const="layers", choices=["layers", "kernels"], help="layers (default): train on made-up data, "
+        "compare each layer with the limits of the core; kernels: speeds of matrix products, plain and in tiles")  # fmt: skip
     add("--steps", type=whole(1), help="with --measure: how many training steps to time (default: those of three seconds), or "
         f"how often each way to compute a product (default: {summary_kernels.ROUNDS})")  # fmt: skip
     add("--out", metavar="FILE.json", help="with --measure: also write the numbers, of layers for gridgrad plot roofline")
