@@ -36,10 +36,10 @@ from gridgrad.experiments.common.train_setup import check_grid
 from gridgrad.experiments.export import graphs, simgrid
 from gridgrad.experiments.export.actions import step_actions
 from gridgrad.experiments.parts import explain_map
-from gridgrad.experiments.parts.explain_layers import layer_rows
-from gridgrad.experiments.parts.explain_plan import (
+from gridgrad.experiments.parts.explain_report import (
     axes_in_words,
     chunk_rows,
+    layer_rows,
     of_layers,
     of_pipeline,
     pipeline_in_words,
