@@ -204,7 +204,7 @@ def result(chosen, others, pure, args):
 
 def report(chosen, others, found, args):
     """The lines that are printed. chosen, others: Candidates. found: their `result`."""
-    cost, one, train = chosen.cost, found["one_rank"], " ".join(options_of_train(chosen, args))
+    cost, one = chosen.cost, found["one_rank"]
     words, _, pipeline = plan_in_words(chosen).partition("; ")
     yield f"{args.net}, batch {args.batch_size}, on {counted(args.ranks, 'rank')} of {cost.machine.name}: predicted"
     yield f"grid {chosen.grid}, plan {words}" + (f", shares {args.shares}" if args.shares else "")
@@ -231,7 +231,7 @@ def report(chosen, others, found, args):
         yield f"written: {', '.join(args.out)}"
     if args.export:
         yield f"a step was written to {args.export}: {FORMATS[args.format][2].format(args.export)}"
-    yield f"options of train: {train}"
+    yield f"options of train: {' '.join(options_of_train(chosen, args))}"
 
 
 def milliseconds(seconds):
@@ -299,7 +299,6 @@ def write_schedule(chosen, files, args):
 
 # ----- --export: a training step of the plan that is chosen, for other simulators
 
-
 FORMATS = {  # {name: (what writes a folder of actions and a machine, a file that is in each such folder, what to do next)}
     "simgrid": (simgrid.write, simgrid.PLATFORM, f"`sh {{}}/{simgrid.SCRIPT}` replays it with SimGrid's smpirun"),
     "goal": (
@@ -327,7 +326,7 @@ def check_export(folder, name):
 
 
 def write_export(chosen, shares, name, folder):
-    """Write the step of a Candidate to a folder, which appears whole or not at all. ValueError if no step like it can be."""
+    """Write the step of a Candidate to a folder, which appears whole or not at all. ValueError for a step that a format lacks."""
     cost, pipelines = chosen.cost, Pipelines(**chosen.pipelining) if chosen.pipelining else None
     asked = PlacementSpec(chosen.sizes, cost.placed.plan, shares, chosen.owners, pipelines)
     actions, (write, anchor, _) = step_actions(cost.net, asked, cost.batch_size, cost.machine), FORMATS[name]
