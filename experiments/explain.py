@@ -16,7 +16,6 @@ from pathlib import Path
 from tqdm import tqdm
 
 from gridgrad.experiments.common import report as report_files
-from gridgrad.experiments.common.markdown import cell
 from gridgrad.experiments.common.meaning import check_grid
 from gridgrad.experiments.common.options import (
     Parser,
@@ -32,9 +31,8 @@ from gridgrad.experiments.common.options import (
     writable_beside,
 )
 from gridgrad.experiments.common.parallel_schemes import MOST_RANKS
-from gridgrad.experiments.common.predicted_cost import cost_on
 from gridgrad.experiments.common.published_networks import published
-from gridgrad.experiments.common.tables import counted, table
+from gridgrad.experiments.common.tables import cell, counted, table
 from gridgrad.experiments.parts import explain_export, explain_map
 from gridgrad.experiments.parts.explain_layers import layer_rows
 from gridgrad.experiments.parts.explain_plan import (
@@ -52,6 +50,7 @@ from gridgrad.parallel.partitioning.good_partition import is_partition, owners_o
 from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.plans.hypergraph import HYPERGRAPH
 from gridgrad.parallel.prediction import machine
+from gridgrad.parallel.prediction.cost import cost_of_slowest_rank
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from gridgrad.parallel.prediction.planner import BATCH_SIZE, NoRoom, Planner
@@ -193,7 +192,7 @@ def pure_grids(search, candidates):
 def result(chosen, others, pure, args):
     """The numbers of --out, and most of what is printed, a dict. chosen, others: Candidates. pure: of `pure_grids`."""
     cost = chosen.cost
-    alone = cost_on(cost.net, "batch=1", args.batch_size, cost.machine)
+    alone = cost_of_slowest_rank(cost.net, PlacementSpec(parse_grid("batch=1"), "fewest-bytes"), args.batch_size, cost.machine)
     # Of a partition or a pipeline only what was played is considered, unless it is the one that is chosen.
     bound = min(chosen.bound, *(one.seconds if one.played else one.bound for one in others), chosen.seconds)
     speedup = alone.seconds / chosen.seconds

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.options import (
     Parser,
     add_problem,
@@ -27,7 +26,7 @@ from gridgrad.experiments.common.options import (
 )
 from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.common.report import write_text
-from gridgrad.experiments.common.tables import counted, table
+from gridgrad.experiments.common.tables import counted, lines, table
 from gridgrad.experiments.parts.partition_files import SCHEMES, read_parts, write_hypergraph
 from gridgrad.experiments.parts.partition_nodes import between_nodes, map_to_nodes
 from gridgrad.nn.arguments import did_you_mean
