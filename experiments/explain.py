@@ -16,7 +16,6 @@ from pathlib import Path
 from tqdm import tqdm
 
 from gridgrad.experiments.common import report as report_files
-from gridgrad.experiments.common.meaning import check_grid
 from gridgrad.experiments.common.options import (
     Parser,
     add_problem,
@@ -33,6 +32,7 @@ from gridgrad.experiments.common.options import (
 from gridgrad.experiments.common.parallel_schemes import MOST_RANKS
 from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.common.tables import cell, counted, table
+from gridgrad.experiments.common.train_setup import check_grid
 from gridgrad.experiments.parts import explain_export, explain_map
 from gridgrad.experiments.parts.explain_layers import layer_rows
 from gridgrad.experiments.parts.explain_plan import (

@@ -103,6 +103,9 @@ SMALL = {
     "gridgrad NAME": Small(how="help", why="NAME stands for all programs and studies: those that no other command starts"),
     "gridgrad train": STEPS,
     "gridgrad train --dataset airfoil --net mlp:128,128,tanh --epochs 50": Small("--epochs 1"),
+    "gridgrad train --dataset airfoil --net mlp:64,tanh --validation 0.1 --patience 5 --epochs 30 "
+    "--checkpoint runs/airfoil": Small("--epochs 1"),
+    "gridgrad predict runs/airfoil --data airfoil --out predictions.csv": Small(),
     "mpiexec -n 2 gridgrad train --dataset airfoil --net mlp:128,128,tanh --grid model=2": Small("--epochs 1"),
     "gridgrad launch 4 train --dataset airfoil --net mlp:128,128,tanh --grid batch=2,model=2": Small("--epochs 1"),
     "gridgrad check": Small(),
@@ -456,6 +459,7 @@ NEEDS = {  # of these commands the first reads what the second writes
     "gridgrad plot speedup results/speedup.jsonl predicted-airfoil.jsonl --out both.png": "--out predicted-airfoil.jsonl",
     "gridgrad sweep predictions.toml --machine machine.json --out predictions.jsonl": "--out machine.json",
     "gridgrad explain --net vgg16 --ranks 64 --machine machine.json": "--out machine.json",
+    "gridgrad predict runs/airfoil --data airfoil --out predictions.csv": "--epochs 30 --checkpoint runs/airfoil",
 }
 
 
