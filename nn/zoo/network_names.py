@@ -387,5 +387,5 @@ def _number(kind, word, spec):
             raise ValueError
         return kind(word)
     except ValueError:
-        meant = did_you_mean(word, ACTIVATIONS)
-        raise ValueError(f"net '{spec}': '{word}' is neither a number nor an activation{meant}: {SEE}") from None
+        kinds = "no whole number" if spec.startswith(VGG) else "neither a number nor an activation"
+        raise ValueError(f"net '{spec}': '{word}' is {kinds}{did_you_mean(word, ACTIVATIONS)}: {SEE}") from None

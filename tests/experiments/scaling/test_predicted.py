@@ -51,7 +51,7 @@ def test_a_handicap_makes_a_slower_rank():
 def test_partitions_are_predicted():
     small = {"nets": ["lenet5"], "dataset": "random:28x28x1,10", "grids": ["model=4"], "batch_size": 64}
     found = steps(**small, plan=["hypergraph", "hypergraph:fine"])
-    assert 0 < found["batch=1,model=4", None] and not steps(**small, plan="hypergraph", pipeline="async:2")
+    assert found["batch=1,model=4", None] > 0 and not steps(**small, plan="hypergraph", pipeline="async:2")
 
 
 @pytest.mark.parametrize("grid", ["batch=2,model=1", "batch=1,model=2"])
