@@ -326,7 +326,7 @@ def check_export(folder, name):
 
 
 def write_export(chosen, shares, name, folder):
-    """Write the step of a Candidate to a folder, which appears whole or not at all. ValueError for a step that a format lacks."""
+    """Write the step of a Candidate to a folder, which appears whole or not at all. ValueError if the format lacks it."""
     cost, pipelines = chosen.cost, Pipelines(**chosen.pipelining) if chosen.pipelining else None
     asked = PlacementSpec(chosen.sizes, cost.placed.plan, shares, chosen.owners, pipelines)
     actions, (write, anchor, _) = step_actions(cost.net, asked, cost.batch_size, cost.machine), FORMATS[name]

@@ -36,17 +36,11 @@ TIMES_NEARER = 8  # how much larger these arrays are, at most, than the nearer c
 
 LEGEND = """\
 ms           median over the steps, without the layers within: a pooling in a convolution, the layers in branches
-% of step    share of the total
-GFLOP/s      multiplications and additions of the matrix products, as a direct convolution needs them: the backward pass has
-             twice those of the forward pass, or once where nobody needs the gradient of the input
+GFLOP/s      of the matrix products, as a direct convolution needs them
 % of GEMM    share of the rate of a large matrix product; above 100 where Winograd's algorithm computes less than is counted
-MB           bytes moved at least. Forward: input, parameters and output. Backward: the gradient of the output; the input of a
-             layer with parameters, the output of an activation; the gradients of the parameters; and where it is computed,
-             the gradient of the input, for which parameters are read again. A branching layer moves what it joins or sums and
-             the result; the loss, its input or the gradient of it; the optimizer, five arrays as large as the parameters.
+MB           bytes moved at least; the optimizer moves five arrays as large as the parameters
 % of memory  share of the rate of memory, reads and writes counted; above 100 where arrays stay in the cache
-FLOP/byte    the arithmetic intensity
-% of roof    share of the speed that these two limits allow at that intensity
+% of roof    share of the speed that these two limits allow at the arithmetic intensity FLOP/byte
 rest         what lies between the passes, such as checks of the minibatch"""
 
 
@@ -173,10 +167,12 @@ def algorithm(layer, shape):
 
 
 def moved(layer, before, after, batch_size, phases):
-    """How many elements a layer has to move between memory and processor at least in one pass over a minibatch: see LEGEND.
+    """How many elements a layer has to move between memory and processor at least in one pass over a minibatch.
 
-    before, after: the shapes of an input and an output sample. phases: those of the pass, see `nn/observer.py`. What else
-    layers store for the backward pass, such as the bits of a max-pooling, is left out.
+    before, after: the shapes of an input and an output sample. phases: those of the pass, see `nn/observer.py`. Forward: input,
+    parameters and output. Backward: the gradient of the output; the input of a layer with parameters, the output of an
+    activation; the gradients of the parameters; and where it is computed, the gradient of the input, for which parameters are
+    read again. A branching layer moves what it joins or sums and the result. What else layers store is left out.
     """
     x, y = batch_size * prod(before), batch_size * prod(after)
     parameters = sum(p.size for p in layer.parameters)
