@@ -84,12 +84,9 @@ def rank_rows(args, cases, end):
 
 
 def two_rank_ratios(case, rounds, steps, end):
-    """{what: ratios of time of our 2 ranks to it, a round each; "about": marks}.
-
-    "2 ranks with nothing to say" train with half of the batch each: what these two cores can do. Rounds in which a core was
-    slower, for what no counter here shows, are made again as well, up to three times `rounds` in all; if there are still too
-    few, the fastest ones count.
-    """
+    """{what: ratios of time of our 2 ranks to it, a round each; "about": marks}. "2 ranks with nothing to say" have half of the
+    batch each: what these cores can do. Rounds in which a core was slower, for what no counter shows, are made again, up to
+    three times `rounds` in all; if there are still too few, the fastest count."""
     sides = {
         "1 rank": partial(job, 1, "ranks", case, steps, end),
         "2 ranks with nothing to say": partial(job, 2, "ranks", case, steps, end, "--apart"),
@@ -106,9 +103,7 @@ def two_rank_ratios(case, rounds, steps, end):
 
 def job(ranks, program, case, steps, end, *more):
     """[CPU seconds, seconds, core seconds] of a step in a job of `ranks.py` or, with seconds alone, of `torch_peer.py`.
-
-    OutOfTime if it has not ended by the moment `end`.
-    """
+    OutOfTime if it has not ended by the moment `end`."""
     what = ["steps"] if program == "ranks" else []
     words = [*as_module(f"benchmarks.{program}"), *what, "--case", case.name, "--times", str(steps), *more]
     finished = mpiexec(ranks, words, timeout=seconds_until(end))

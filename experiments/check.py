@@ -69,11 +69,8 @@ class BoundRank:
 
 
 def problems(asked, found, nodes, environ=os.environ):
-    """What is wrong, a line each, the worst first.
-
-    asked: ranks of --ranks or None. found: what MPI sees. nodes: {name: (its ranks as BoundRank, its {core: physical core})}.
-    environ: where the launcher says how many ranks it started.
-    """
+    """What is wrong, a line each, the worst first. asked: ranks of --ranks or None. found: what MPI sees. nodes: {name: (its
+    ranks as BoundRank, its {core: physical core})}. environ: where the launcher says how many ranks it started."""
     wrong, promised = [], promised_ranks(environ)[0]
     if found < promised and found == 1:
         wrong.append(
@@ -110,11 +107,9 @@ def binding(ranks):
 
 
 def binding_problems(host, ranks, core_of):
-    """Yield what is wrong with the ranks of one node, the worst first. core_of: the node's {core: its physical core}.
-
-    Ranks that are not bound are no problem as long as all their threads have cores. Nor are more ranks than cores, which are
-    a way to try grids, as long as each rank has one thread.
-    """
+    """Yield what is wrong with the ranks of one node, the worst first. core_of: the node's {core: its physical core}. Ranks
+    that are not bound are no problem as long as all their threads have cores. Nor are more ranks than cores, which are a way to
+    try grids, as long as each rank has one thread."""
     most = max(rank.threads for rank in ranks)
     if most > 1 and sum(rank.threads for rank in ranks) > len(core_of):
         yield (f"{len(ranks)} ranks x {most} BLAS threads on the {len(core_of)} cores of {host}: BLAS threads spin, and steps "

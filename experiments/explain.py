@@ -108,11 +108,9 @@ def options():
 
 
 def machine_of(args):
-    """The Machine that the options describe; `args.ranks` is completed. ValueError for what does not fit.
-
-    A machine of three numbers has a byte of memory traffic a second for INTENSITY operations, calls of CALL seconds, messages
-    of NEAR seconds and the memory's bandwidth within a node, and MEMORY bytes a rank.
-    """
+    """The Machine that the options describe; `args.ranks` is completed. ValueError for what does not fit. A machine of three
+    numbers has a byte of memory traffic a second for INTENSITY operations, calls of CALL seconds, messages of NEAR seconds and
+    the memory's bandwidth within a node, and MEMORY bytes a rank."""
     given, per_node = {name: getattr(args, name) for name in UNITS if getattr(args, name)}, args.gpus or args.ranks_per_node
     if args.gpus and args.ranks_per_node or args.ranks and args.nodes:
         raise ValueError("--gpus is --ranks-per-node, and --nodes stands in place of --ranks: give one of the two")

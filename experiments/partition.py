@@ -101,10 +101,8 @@ def profiled(path, net):
 
 
 def divided(method, model, net, seconds, args):
-    """(the NetworkHypergraph that a method divides, the part of each vertex).
-
-    model: with NEURON_BLOCKS. seconds: of the layers, from --profile, or None.
-    """
+    """(the NetworkHypergraph that a method divides, the part of each vertex). model: with NEURON_BLOCKS. seconds: of the
+    layers, from --profile, or None."""
     if method == DEFAULT:
         owners = partition(net, args.ranks, args.grain, args.speeds, epsilon=args.epsilon, objective=args.objective,
                            seed=args.seed, seconds=seconds, neuron_blocks=NEURON_BLOCKS)  # fmt: skip
@@ -176,10 +174,8 @@ def write_table(args):
 
 
 def write_hypergraph(graph, path):
-    """Write a Hypergraph: its sizes, a line for each net with its cost and its vertices, the owner first, then the weights.
-
-    The formats have no groups of nets, and no nets in which all others send to the first vertex.
-    """
+    """Write a Hypergraph: its sizes, a line for each net with its cost and its vertices, the owner first, then the weights. The
+    formats have no groups of nets, and no nets in which all others send to the first vertex."""
     patoh = Path(path).suffix == PATOH
     base, between = (0, " ") if patoh else (1, "\n")  # PaToH has the weights in one line, hMETIS one a line
     with written_whole(path) as beside, open(beside, "w", encoding="utf-8") as file:
@@ -212,20 +208,15 @@ def read_parts(path, vertices):
 
 def between_nodes(moved, rank_of_part, ranks_per_node):
     """How much of `moved` travels between nodes. moved: an array (parts, parts), what each part sends to each other one.
-
-    rank_of_part: the rank of each part (parts,). Consecutive ranks are on the same node.
-    """
+    rank_of_part: the rank of each part (parts,). Consecutive ranks are on the same node."""
     node = np.asarray(rank_of_part) // ranks_per_node
     return moved[node[:, None] != node].sum()
 
 
 def map_to_nodes(moved, ranks_per_node, speeds=None):
-    """The rank of each part (parts,), an int64 array, for which little travels between nodes.
-
-    moved, ranks_per_node: as for `between_nodes`. speeds: those of the ranks; part p must get a rank as fast as rank p. None if
-    all are equal. Nodes are filled one after another with parts that exchange most with those already there, and then parts of
-    two nodes change places as long as that helps. It never is worse than part p on rank p.
-    """
+    """The rank of each part, int64 (parts,), for which little travels between nodes. Part p gets a rank of the speed of rank p.
+    Nodes are filled one after another with parts that exchange most with those there, and then parts of two nodes change places
+    as long as that helps. It never is worse than part p on rank p."""
     parts = len(moved)
     speeds = np.ones(parts) if speeds is None else np.asarray(speeds, float)
     both = moved + moved.T

@@ -13,23 +13,18 @@ MEMORY_BOUND = 1.1
 
 @dataclass
 class StepCase:
-    """A comparison of training steps, or of inference.
-
-    net: as `network_names.build` takes it, or a function of shape and outputs that makes layers. bound: the ratio to stay
-    under; best_bound: the one where PyTorch is at its best; None: nothing is promised. work: "sgd" and "adam" for a training
-    step, "inference" for a forward pass. large: it takes seconds, and so is no part of a quick run.
-    """
+    """A comparison of training steps, or of inference."""
 
     name: str
-    net: str | Callable
+    net: str | Callable  # as `network_names.build` takes it, or a function of shape and outputs that makes layers
     shape: int | tuple
     outputs: int
     batch_size: int
     loss: str = "cross-entropy"
-    bound: float | None = 1.0
-    best_bound: float | None = 1.0
-    work: str = "sgd"
-    large: bool = False
+    bound: float | None = 1.0  # the ratio to stay under; None where nothing is promised
+    best_bound: float | None = 1.0  # the one where PyTorch is at its best
+    work: str = "sgd"  # or "adam", for a training step; "inference" for a forward pass
+    large: bool = False  # it takes seconds, and so is no part of a quick run
 
     def network(self):
         """The Sequential of this case. It takes no memory yet."""

@@ -35,10 +35,8 @@ the libraries, loaded and warmed up, do not count.
 
 
 def median_of(found, cases):
-    """{"cpu", "wall": round by round, the median ratio of all these cases}; None if one is missing.
-
-    Cases beside which others computed do not count; "marked" says how many these are.
-    """
+    """{"cpu", "wall": round by round, the median ratio of all these cases}; None if one is missing. Cases beside which others
+    computed do not count; "marked" says how many these are."""
     if not all(case.name in found for case in cases):
         return None
     quiet = [found[case.name] for case in cases if not found[case.name].get("busy")]
@@ -47,10 +45,8 @@ def median_of(found, cases):
 
 
 def row(ratios, bound):
-    """A row of the table of times. ratios: {"cpu", "wall": one a round} and marks, or None if they are missing.
-
-    bound: of the median of the first clock; None where nothing is promised.
-    """
+    """A row of the table of times. ratios: {"cpu", "wall": one a round} and marks, or None if they are missing. bound: of the
+    median of the first clock; None where nothing is promised."""
     ratios = ratios or {}
     times = {clock: ratios[clock] for clock in CLOCKS if ratios.get(clock)}
     marks = {name: ratios[name] for name in ("busy", *MARKS) if ratios.get(name)}

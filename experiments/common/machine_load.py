@@ -74,10 +74,8 @@ def text_of(path):
 
 
 def core_seconds():
-    """{core: (seconds not busy, seconds stolen)} of the cores that this process may use; empty where that is not known.
-
-    Nobody knows for whom interrupts are: they often are this job's messages, so they are no work of others.
-    """
+    """{core: (seconds not busy, seconds stolen)} of the cores that this process may use; empty where that is not known. Nobody
+    knows for whom interrupts are: they often are this job's messages, so they are no work of others."""
     if not hasattr(os, "sched_getaffinity"):
         return {}
     mine, times = os.sched_getaffinity(0), psutil.cpu_times(percpu=True)
@@ -154,9 +152,7 @@ def seen_asleep(seconds=1.0):
 @dataclass(frozen=True)
 class MachineLoad:
     """How busy the machine of a job was: the entries of a report and their forms, without the verdict, which follows from them.
-
-    Of `queued` to `throttled` the greatest of all nodes or ranks is told, null where the system does not say.
-    """
+    Of `queued` to `throttled` the greatest of all nodes or ranks is told, null where the system does not say."""
 
     seconds: AT_LEAST_0  # that were watched, the most of a rank
     nodes: WHOLE  # of the job
@@ -185,11 +181,9 @@ class MachineLoad:
 
     @property
     def allowed(self):
-        """The most cores that may be taken from a quiet machine.
-
-        The counters of cores are whole ticks: the difference of two rounded numbers deviates by a tick / sqrt(6), and that of
-        the sum of all cores by sqrt(cores) times as much, so that of a short time less is known.
-        """
+        """The most cores that may be taken from a quiet machine. The counters of cores are whole ticks: the difference of two
+        rounded numbers deviates by a tick / sqrt(6), and that of the sum of all cores by sqrt(cores) times as much, so that of
+        a short time less is known."""
         return max(QUIET, min(EACH * self.cores, LIMIT)) + ROUNDED * TICK * sqrt(self.cores / 6) / max(self.seconds, 1e-9)
 
     @property
@@ -217,10 +211,8 @@ LOAD = {**MachineLoad.__annotations__, "verdict": Optional(TEXT)}  # null if the
 
 
 def load_of_job(comm, seen):
-    """The MachineLoad of all ranks of a job, that of the worst node; None if a rank knows nothing. Collective.
-
-    seen: the Counters of a Watch of this rank, or None.
-    """
+    """The MachineLoad of all ranks of a job, that of the worst node; None if a rank knows nothing. Collective. seen: the
+    Counters of a Watch of this rank, or None."""
     machines = comm.allgather(seen and seen.machine)
     if None in machines:
         return None
@@ -236,11 +228,9 @@ def load_of_process(seen):
 
 
 def load_of_node(ranks):
-    """The MachineLoad of one node. ranks: the Counters of all ranks there.
-
-    Ranks may start and end their watches at different moments: rates are added, and of what several ranks have watched, a core
-    or a process that started them, the mean of the rates counts.
-    """
+    """The MachineLoad of one node. ranks: the Counters of all ranks there. Ranks may start and end their watches at different
+    moments: rates are added, and of what several ranks have watched, a core or a process that started them, the mean of the
+    rates counts."""
 
     def rate(seconds, of):
         return seconds / max(of.seconds, 1e-9)

@@ -77,11 +77,7 @@ def pipeline_in_words(found):
 
 def layer_rows(cost):
     """A dict for each layer with weights and what follows up to the next one, then one for what belongs to no layer.
-
-    layer: its name. kinds: the types of the layers. placement: the word of the plan, where the axis `MODEL` has several ranks.
-    flops, seconds: of the rank, forward and backward. bytes: that it sends, with the sums of the layers' gradients, whose
-    seconds are in the row "gradients". bound_bytes: the least that it could send; 0.0 where no bound is known.
-    """
+    bytes: those sent, with the sums of gradients, whose seconds are in the row "gradients". bound_bytes: the least, or 0.0."""
     net, several = cost.net, cost.grid.sizes[MODEL] > 1
     layers, shape = checked(net)
     words = dict(zip((layer.name for layer in layers), cost.placed.plan))
@@ -155,10 +151,8 @@ def of_layers(chosen, rows):
 
 
 def least_bytes(layer, before, after, samples, ranks, itemsize, is_first):
-    """The bytes that a rank sends at least in a training step for a layer; 0.0 for layers of which no bound is known.
-
-    before, after: shapes of an input and an output sample. is_first: whether its inputs are those of the network.
-    """
+    """The bytes that a rank sends at least in a training step for a layer; 0.0 for layers of which no bound is known. before,
+    after: shapes of an input and an output sample. is_first: whether its inputs are those of the network."""
     if type(layer) not in (Conv2d, Linear):
         return 0.0
     places = prod(layer.window.kernel) if type(layer) is Conv2d else 1
@@ -170,9 +164,7 @@ def least_bytes(layer, before, after, samples, ranks, itemsize, is_first):
 
 def least_sum(price, whole, ranks):
     """The least sum of price[i] s[i] with s[0] s[1] s[2] >= (m k n / ranks)^2 and whole[i] / ranks <= s[i] <= whole[i].
-
-    (m k n)^2 is the product of `whole`. At the least sum, price[i] s[i] is the same for all that are within their limits.
-    """
+    (m k n)^2 is the product of `whole`. At the least sum, price[i] s[i] is the same for all that are within their limits."""
     wanted = sqrt(prod(whole)) / ranks
 
     def parts(level):
@@ -218,10 +210,8 @@ def chunks_of(found, net):
 
 
 def chunk_rows(found, net):
-    """A dict for each chunk, with the work and the bytes of a whole step, as `layer_rows` has them of layers.
-
-    bytes: those of the rank's collectives, and those that cross the boundary in front of the chunk, forward and backward.
-    """
+    """A dict for each chunk, with the work and the bytes of a whole step, as `layer_rows` has them of layers. bytes: those of
+    the rank's collectives, and those that cross the boundary in front of the chunk, forward and backward."""
     parts = found.micro_batches
     return [
         {

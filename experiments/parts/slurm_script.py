@@ -179,10 +179,8 @@ class BatchJob:
         return BLANK.sub(value, text)
 
     def launcher(self, each=False):
-        """The words that start all ranks, each on cores of its own.
-
-        each: for each of the jobs of a program that starts jobs itself, which says how many ranks it has.
-        """
+        """The words that start all ranks, each on cores of its own. each: for each of the jobs of a program that starts jobs
+        itself, which says how many ranks it has."""
         count = [] if each else ["-n", str(self.ranks)]
         if self.site.launcher:
             first, *rest = map(self.filled, self.site.launcher)

@@ -50,10 +50,8 @@ def products(net, batch_size):
 
 
 def ways(product, table):
-    """{name: a table that computes a product this way}, the plain call first. They include the way that `table` chooses.
-
-    The names are "plain", tiles such as "16x64", and "groups".
-    """
+    """{name: a table that computes a product this way}, the plain call first. They include the way that `table` chooses. The
+    names are "plain", tiles such as "16x64", and "groups"."""
     if isinstance(product, ProductOverRows):
         tables = [replace(PLAIN, group_rows=1)]
     else:

@@ -46,11 +46,9 @@ rest         what lies between the passes, such as checks of the minibatch"""
 
 @dataclass
 class PassTime:
-    """One pass of a layer, of the loss or of the optimizer in a training step; or the rest of the step.
-
-    seconds: the median over the steps, without the passes nested in this one. flops: of its matrix products on a minibatch.
-    bytes: those that it moves at least. Both are 0 where nothing is counted.
-    """
+    """One pass of a layer, of the loss or of the optimizer in a training step; or the rest of the step. seconds: the median
+    over the steps, without the passes nested in this one. flops: of its matrix products on a minibatch. bytes: those that it
+    moves at least. Both are 0 where nothing is counted."""
 
     name: str
     layer: str
@@ -77,9 +75,7 @@ class StepTimes(SpanObserver):
 
 def measured(nets, batch_size, steps=None):
     """(the limits of this core and the points of the layers, as `plot roofline` takes them; {net: [PassTime]} of whole steps).
-
-    nets: {name: a serial Sequential}. steps: how many to time, by default as many as take `SECONDS`.
-    """
+    nets: {name: a serial Sequential}. steps: how many to time, by default as many as take `SECONDS`."""
     busy = report.busy_cores()
     if words := report.busy_words(busy):
         print(f"warning:{words} All rates will be too low.", file=sys.stderr)
@@ -138,11 +134,9 @@ def pass_times(net, batch_size, steps, wholes):
 
 
 def layer_points(name, net, batch_size, steps):
-    """The points of a roofline: dicts of each pass of each Linear and Conv2d.
-
-    All passes with one product move arrays of the same sizes: the forward pass x, w and y, the gradient of the weights x, dy
-    and dw, that of the input dy, w and dx. Each counts once. A layer that computes both gradients at once has two products.
-    """
+    """The points of a roofline: dicts of each pass of each Linear and Conv2d. All passes with one product move arrays of the
+    same sizes: the forward pass x, w and y, the gradient of the weights x, dy and dw, that of the input dy, w and dx. Each
+    counts once. A layer that computes both gradients at once has two products."""
     found = []
     for layer, before, after in shapes(net.layers, net.input_shape):
         for phase in METHODS if isinstance(layer, Linear | Conv2d) else ():
@@ -167,13 +161,9 @@ def algorithm(layer, shape):
 
 
 def moved(layer, before, after, batch_size, phases):
-    """How many elements a layer has to move between memory and processor at least in one pass over a minibatch.
-
-    before, after: the shapes of an input and an output sample. phases: those of the pass, see `nn/observer.py`. Forward: input,
-    parameters and output. Backward: the gradient of the output; the input of a layer with parameters, the output of an
-    activation; the gradients of the parameters; and where it is computed, the gradient of the input, for which parameters are
-    read again. A branching layer moves what it joins or sums and the result. What else layers store is left out.
-    """
+    """The elements that a layer moves between memory and processor at least in a pass over a minibatch. Backward: the gradient
+    of the output; the input of a layer with parameters, the output of an activation; the gradients of the parameters; and the
+    gradient of the input where it is computed, for which parameters are read again."""
     x, y = batch_size * prod(before), batch_size * prod(after)
     parameters = sum(p.size for p in layer.parameters)
     if layer.children:
