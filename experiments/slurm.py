@@ -168,7 +168,8 @@ def gpus_wanted(args, program, site):
         points = module(name).study_of(parser_of(name).parse_args(arguments)).points
         runs = {(point.settings.get("device") or "cpu", point.ranks) for point in points}
     else:
-        runs = {(among(arguments, "device")[0].device or "cpu", args.nodes * args.ranks_per_node)}
+        given, _ = among([word for word in arguments if word != "--"], "device")  # supervise has it behind --
+        runs = {(given.device or "cpu", args.nodes * args.ranks_per_node)}
     return max(gpus_used(device, ranks, args.ranks_per_node, site) for device, ranks in runs)
 
 

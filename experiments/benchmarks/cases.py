@@ -121,22 +121,16 @@ SERIAL = [
 
 MEMORY = [
     StepCase(f"memory of {net}, batch {batch_size}", net, shape, outputs, batch_size, bound=MEMORY_BOUND, large=large)
-    for net, shape, outputs, batch_size, large in (
-        ("lenet5", MNIST, 10, 64, False),
-        ("mnist-cnn", MNIST, 10, 64, False),
+    for nets, shape, outputs, batch_size, large in (
+        ("lenet5 mnist-cnn", MNIST, 10, 64, False),
         ("cifar-cnn", CIFAR, 10, 64, False),
         ("resnet20", CIFAR, 10, 32, False),
-        ("mlp2", 1024, 10, 128, False),
-        ("mlp3", 1024, 10, 128, False),
-        ("marques-50-500", CIFAR, 10, 64, True),
-        ("marques-150-800", CIFAR, 10, 64, True),
-        ("marques-300-1000", CIFAR, 10, 16, True),
-        ("marques-500-1500", CIFAR, 10, 16, True),
-        ("resnet18", IMAGENET, 1000, 8, True),
-        ("googlenet", IMAGENET, 1000, 8, True),
-        ("alexnet", IMAGENET, 1000, 8, True),
-        ("vgg16", IMAGENET, 1000, 8, True),
+        ("mlp2 mlp3", 1024, 10, 128, False),
+        ("marques-50-500 marques-150-800", CIFAR, 10, 64, True),
+        ("marques-300-1000 marques-500-1500", CIFAR, 10, 16, True),
+        ("resnet18 googlenet alexnet vgg16", IMAGENET, 1000, 8, True),
     )
+    for net in nets.split()
 ]
 
 SHAPES = [
