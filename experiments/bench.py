@@ -254,8 +254,8 @@ def about(results):
         for name, side in (("gridgrad", limits["ours"]), ("PyTorch", limits["peer"])):
             yield f"Large float32 products by {name}: {side['flops'] / 1e9:.0f} GFLOP/s on one thread ({side['blas']})."
         yield f"Copying a large array reads and writes {limits['copy'] / 1e9:.1f} GB/s."
-    yield "PyTorch is run as its users run it; at its best, glibc's malloc is told to keep the pages of large arrays, and images"
-    yield "have their channels first or last, whichever is faster."
+    yield "PyTorch is run as its users run it; at its best, glibc's malloc is told to keep the pages of large arrays, "\
+          "and images\nhave their channels first or last, whichever is faster."  # fmt: skip
     pydtnn = results["pydtnn"]
     yield f"PyDTNN {pydtnn}, in the faster of its layouts." if pydtnn else "PyDTNN: skipped, needs Python 3.13."
     if busy is None:
