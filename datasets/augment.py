@@ -22,14 +22,8 @@ class Augment:
     flip: bool = True
     seed: int = 0
 
-    def __post_init__(self):
-        if self.shift < 0:
-            raise ValueError(f"augment: the shift must be at least 0 pixels, not {self.shift}")
-
     def inputs(self, part, indices, block, epoch):
-        """`part.inputs(indices, block)` of the images as they are varied in `epoch`; ValueError if they are no images."""
-        if len(part.sample_shape) != 3:
-            raise ValueError(f"augment: samples of the shape {part.sample_shape} are no images of (height, width, channels)")
+        """`part.inputs(indices, block)` of images, (height, width, channels), as they are varied in `epoch`."""
         height, width, _ = part.sample_shape
         top, bottom, _ = block[0].indices(height)
         left, right, _ = block[1].indices(width)

@@ -1,4 +1,4 @@
-"""The folder of the data files, and downloading them."""
+"""The folder of the data files, finding them there, and downloading them."""
 
 import hashlib
 import os
@@ -12,7 +12,7 @@ VARIABLE = "GRIDGRAD_DATA"
 
 
 def data_directory(option: str | os.PathLike[str] | None = None) -> Path:
-    """The folder of the data sets.
+    """The folder of the data sets, which need not exist.
 
     Parameters
     ----------
@@ -22,7 +22,7 @@ def data_directory(option: str | os.PathLike[str] | None = None) -> Path:
     Returns
     -------
     Path
-        The folder, which need not exist.
+        The folder.
 
     Examples
     --------
@@ -36,6 +36,11 @@ def data_directory(option: str | os.PathLike[str] | None = None) -> Path:
 def find(folders, names):
     """The first existing file of these names in these folders, or None."""
     return next((folder / name for name in names for folder in folders if (folder / name).is_file()), None)
+
+
+def listed(names, most):
+    """Names in a message, at most so many."""
+    return ", ".join(names[:most]) + ", .." * (len(names) > most)
 
 
 def fingerprint(folder, names):

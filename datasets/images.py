@@ -19,7 +19,8 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from tqdm import tqdm
 
 from gridgrad.datasets import rows
-from gridgrad.datasets.files import fingerprint
+from gridgrad.datasets.files import fingerprint, listed
+from gridgrad.datasets.part import Made
 from gridgrad.nn.files import limits
 
 PREFIX, SIZE, LARGEST = "images:", 224, 4096
@@ -42,7 +43,7 @@ def parse(name):
 
 
 def prepare(directory, name):
-    """Convert the folder (a path, or one in the data directory) to HDF5, once; by one process, before the others load."""
+    """Convert the folder (a path, or one in the data directory) to HDF5, once."""
     text, size = parse(name)
     folder, target = located(directory, text), converted(directory, name)
     if not folder.is_dir():
@@ -64,6 +65,23 @@ def load(directory, dtype, name):
     """The Dataset: images of (SIZE, SIZE, 3) pixels, standardised by channel. They are mapped, not read."""
     _, size = parse(name)
     return rows.load_images(converted(directory, name), name, (size, size, 3), dtype)
+
+
+def new_images(directory, name, size):
+    """The images anywhere in the folder of a name, as an array, (n, size, size, 3): decoded where they are indexed."""
+    folder = located(directory, parse(name)[0])
+    files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in ENDINGS)
+    if not files:
+        raise OSError(f"images: no images ({', '.join(ENDINGS)}) in {folder}; give the folder that has some")
+
+    def decoded(numbers):
+        found = [read(files[i], size) for i in numbers]
+        refuse([image for image in found if isinstance(image, str)])
+        return np.array(found, np.uint8)
+
+    images = Made((len(files), size, size, 3), np.uint8, decoded)
+    images.files = files
+    return images
 
 
 def located(directory, text):
@@ -100,12 +118,14 @@ def listing(folder, half):
         shown = (found for found in os.scandir(folder / path) if not found.name.startswith("."))
         return sorted(f"{path}/{found.name}" + "/" * found.is_dir() for found in shown)
 
-    top = entries(half) if (folder / half).is_dir() else []
-    classes, others = {}, [path for path in top if not path.endswith("/")]
-    for path in (path for path in top if path.endswith("/")):
-        found = entries(path[:-1])
-        classes[path.split("/")[1]] = [name for name in found if name.lower().endswith(ENDINGS)]
-        others += [name for name in found if not name.lower().endswith(ENDINGS)]
+    classes, others = {}, []
+    for path in entries(half) if (folder / half).is_dir() else []:
+        if path.endswith("/"):
+            found = entries(path[:-1])
+            classes[path.split("/")[1]] = [name for name in found if name.lower().endswith(ENDINGS)]
+            others += [name for name in found if not name.lower().endswith(ENDINGS)]
+        else:
+            others.append(path)
     return classes, others
 
 
@@ -113,15 +133,12 @@ def left_out(paths):
     """What is not taken, in a line: how many files of which ending, and which folders; "" if there is nothing."""
     folders = [path for path in paths if path.endswith("/")]
     endings = Counter(os.path.splitext(path)[1].lower() or "without ending" for path in paths if not path.endswith("/"))
-    counts, rest = endings.most_common(NAMED), endings.total() - sum(count for _, count in endings.most_common(NAMED))
-    said = [", ".join([f"{count} {ending}" for ending, count in counts] + [f"{rest} others"] * bool(rest)), listed(folders)]
-    whats = "files that are not taken", "folders in classes that are not taken"
-    text = "; ".join(f"{what}: {names}" for what, names in zip(whats, said) if names)
-    return text.encode(errors="backslashreplace").decode()
-
-
-def listed(names):
-    return ", ".join(names[:NAMED]) + ", .." * (len(names) > NAMED)
+    counts = [f"{count} {ending}" for ending, count in endings.most_common(NAMED)]
+    if len(endings) > NAMED:
+        counts.append(f"{sum(count for _, count in endings.most_common()[NAMED:])} others")
+    files = [f"files that are not taken: {', '.join(counts)}"] if counts else []
+    inner = [f"folders in classes that are not taken: {listed(folders, NAMED)}"] if folders else []
+    return "; ".join(files + inner).encode(errors="backslashreplace").decode()
 
 
 def chunks(folder, files, size, bar):
@@ -136,37 +153,14 @@ def chunks(folder, files, size, bar):
             bar.update(len(some))
             if not damaged:
                 yield np.stack(decoded), [label for _, label in some]
-    check(damaged)
+    refuse(damaged)
 
 
-def check(damaged):
+def refuse(damaged):
     """ValueError that names some of these files, if there are any."""
     if damaged:
         more = f" and {len(damaged) - NAMED} more" * (len(damaged) > NAMED)
         raise ValueError(f"damaged or no images: {', '.join(damaged[:NAMED])}{more}; mend or remove them")
-
-
-class Files:
-    """The images anywhere in the folder of a name such as "images:FOLDER", as an array: decoded where they are indexed."""
-
-    dtype = np.dtype(np.uint8)
-
-    def __init__(self, directory, name, size):
-        folder = located(directory, parse(name)[0])
-        self.files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in ENDINGS)
-        self.shape = (len(self.files), size, size, 3)
-        if not self.files:
-            raise OSError(f"images: no images ({', '.join(ENDINGS)}) in {folder}; give the folder that has some")
-
-    def __len__(self):
-        return len(self.files)
-
-    def __getitem__(self, index):
-        samples, *block = index if isinstance(index, tuple) else (index,)
-        numbers = np.arange(len(self))[samples]
-        found = [read(self.files[i], self.shape[1]) for i in numbers.ravel()]
-        check([image for image in found if isinstance(image, str)])
-        return np.array(found, self.dtype).reshape(*numbers.shape, *self.shape[1:])[(..., *(block or [slice(None)] * 3))]
 
 
 def read(path, size, threads=1):

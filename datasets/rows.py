@@ -56,22 +56,24 @@ def write(path, arrays, attributes):
         file.attrs.update(attributes)
 
 
-def is_current(path, source):
-    """Whether the file is there and was made from `source`, which its attribute of that name tells."""
-    return path.is_file() and attributes(path).get("source") == source
+@contextlib.contextmanager
+def opened(path, damage="damaged or not HDF5"):
+    """The open file. OSError if nobody has prepared it; ValueError, with the damage, for what is wrong in the block."""
+    if not path.is_file():
+        raise OSError(f"no file {path}: call gridgrad.datasets.prepare first, in one process")
+    with reading(path, damage, ANEW) as file:
+        yield file
 
 
 def attributes(path):
-    """The file's attributes as a dict; OSError if there is none, ValueError if it is not a whole HDF5 file."""
-    check_there(path)
-    with reading(path, "damaged or not HDF5", ANEW) as file:
+    """The file's attributes as a dict."""
+    with opened(path) as file:
         return dict(file.attrs)
 
 
-def check_there(path):
-    """OSError if nobody has prepared the file."""
-    if not path.is_file():
-        raise OSError(f"no file {path}: call gridgrad.datasets.prepare first, in one process")
+def is_current(path, source):
+    """Whether the file is there and was made from `source`, which its attribute of that name tells."""
+    return path.is_file() and attributes(path).get("source") == source
 
 
 def vectors(path, lengths):
@@ -96,8 +98,7 @@ def texts(path, name, count=None):
 
 def map_rows(path, name, shape, dtype=np.float32):
     """A read-only map of the data set `name`, (rows, *shape); ValueError if it has another shape, type or layout."""
-    check_there(path)
-    with reading(path, f"no data set {name}", ANEW) as file:
+    with opened(path, f"no data set {name}") as file:
         data = file[name]
         found, kind, contiguous, place = data.shape, data.dtype, data.id.get_offset(), place_of(data, os.path.getsize(path))
     wanted = f"{'x'.join(map(str, shape)) or 1} {np.dtype(dtype)}"
@@ -109,7 +110,7 @@ def map_rows(path, name, shape, dtype=np.float32):
 
 
 def map_pair(path, half, x, y):
-    """The maps of HALF/x and HALF/y, as many rows of both. x, y: (shape, dtype) of a row."""
+    """The maps of HALF/x and HALF/y, with equally many rows. x, y: (shape, dtype) of a row."""
     pair = map_rows(path, f"{half}/x", *x), map_rows(path, f"{half}/y", *y)
     if len(pair[0]) != len(pair[1]):
         raise ValueError(f"{path}: {len(pair[0])} inputs but {len(pair[1])} targets; {ANEW}")

@@ -31,7 +31,7 @@ URL = "https://archive.ics.uci.edu/static/public/322/gas+sensor+array+under+dyna
 CHECKSUM = "sha1:12dd9c43e621d56b53f2f8894dddd6e410283d47"  # UCI publishes none: as users of its archive have recorded it
 
 
-def load_airfoil(directory, dtype, name="airfoil"):
+def load_airfoil(directory, dtype, name):
     """The Dataset; a file of the published name in the data directory is preferred to the project's own."""
     path = find([directory], [AIRFOIL]) or Path(__file__).parent / AIRFOIL
     table = read_table(path, columns=6, most=ROWS + 1)
@@ -43,9 +43,9 @@ def load_airfoil(directory, dtype, name="airfoil"):
     return regression(name, (x[:cut], y[:cut]), (x[cut:], y[cut:]), "dB", dtype)
 
 
-def prepare_ethylene(directory):
-    """Convert the published text to HDF5, once, and download it if need be; by one process, before the others load."""
-    text, target = find([directory / "ethylene", directory], [ETHYLENE]), converted(directory, "ethylene")
+def prepare_ethylene(directory, name):
+    """Convert the published text to HDF5, once, and download it if need be."""
+    text, target = find([directory / "ethylene", directory], [ETHYLENE]), converted(directory, name)
     if text is None:
         if target.exists():
             return
@@ -81,14 +81,14 @@ def unpacked(archive):
         raise ValueError(f"{archive}: damaged, or without {ETHYLENE} ({error}); delete it, and it is fetched anew") from None
 
 
-def prepare_synthetic(directory):
-    """Make the synthetic samples, once; by one process, before the others load."""
-    target = converted(directory, "ethylene-synthetic")
+def prepare_synthetic(directory, name):
+    """Make the synthetic samples, once."""
+    target = converted(directory, name)
     if not target.exists():
         write(target, *synthetic(SAMPLES), "synthetic")
 
 
-def load_ethylene(directory, dtype, name="ethylene"):
+def load_ethylene(directory, dtype, name):
     """The Dataset: 16 sensors to the concentrations of methane and ethylene (ppm). Rows are mapped, not read."""
     path = converted(directory, name)
     train, test = (rows.map_pair(path, half, ((SENSORS,), np.float32), ((GASES,), np.float32)) for half in ("train", "test"))

@@ -87,11 +87,6 @@ def test_the_type_is_that_of_the_part_and_its_samples_stay():
     assert Augment().inputs(samples, np.arange(0), FULL, 0).shape == (0, HEIGHT, WIDTH, 3)
 
 
-def test_samples_that_are_no_images_are_refused():
-    with pytest.raises(ValueError, match=r"samples of the shape \(189,\) are no images"):
-        Augment().inputs(part().reshaped((189,)), np.arange(3), (slice(0, 189),), 0)
-
-
 def test_the_variations_of_an_epoch_are_drawn_at_once(monkeypatch):
     """As long as 128 single draws would take a minibatch."""
     drawn, random_block = [], augment.random_block
@@ -127,5 +122,3 @@ def test_the_text_of_the_command_line():
 def test_bad_texts_are_refused(text, message):
     with pytest.raises(ValueError, match=f"augment '{text}': .*{message}"):
         parse(text)
-    with pytest.raises(ValueError, match="at least 0 pixels"):
-        Augment(-1)
