@@ -171,21 +171,19 @@ def unpacked(path, name):
 
 def hdf5(path):
     with rows.reading(path, "damaged or not HDF5", "write it anew") as file:
-        found, arrays = [], {}
+        found, arrays, size = [], {}, os.path.getsize(path)
         file.visititems(lambda name, thing: found.append((name, thing)) if isinstance(thing, h5py.Dataset) else None)
         for name, data in found:
             with suppress(*DAMAGED):  # a type that NumPy does not know
-                if data.shape and not data.is_virtual and not data.external:
-                    arrays[os.fsdecode(name)] = of_dataset(path, os.fsdecode(name), data)
+                if not data.shape or data.is_virtual or data.external:
+                    continue
+                words, name = data.dtype.kind == "O" and bool(h5py.check_string_dtype(data.dtype)), os.fsdecode(name)
+                dtype, place = np.dtype("U") if words else data.dtype, place_of(data, size)
+                array = None if place is None or not are_numbers(dtype) else mapped(path, dtype, place, data.shape)
+                count = partial(checked, path, name) if array is None else partial(len, array)
+                blocks = partial(hyperslabs, path, name, words)
+                arrays[name] = Stored(f"{path}: {name}", data.shape[1:], dtype, count, blocks, array)
         return arrays
-
-
-def of_dataset(path, name, data):
-    words, place = data.dtype.kind == "O" and bool(h5py.check_string_dtype(data.dtype)), place_of(data, os.path.getsize(path))
-    dtype = np.dtype("U") if words else data.dtype
-    array = None if place is None or not are_numbers(dtype) else mapped(path, dtype, place, data.shape)
-    count = partial(int, data.shape[0]) if array is not None else partial(checked, path, name)
-    return Stored(f"{path}: {name}", data.shape[1:], dtype, count, partial(hyperslabs, path, name, words), array)
 
 
 def checked(path, name):
@@ -208,7 +206,8 @@ def hyperslabs(path, name, words):
 
 def text_table(path, names=None):
     found = table_in(path, names)
-    return {"": Stored(str(path), (found.width,), np.dtype(np.float64), found.rows, found.blocks, text=found)}
+    count = lambda: sum(1 for _ in found.lines())  # noqa: E731
+    return {"": Stored(str(path), (found.width,), np.dtype(np.float64), count, found.blocks, text=found)}
 
 
 FORMATS: dict[str, Callable[..., dict[str, Stored]]] = dict.fromkeys((".csv", ".tsv", ".txt", ".dat"), text_table)

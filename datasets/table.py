@@ -18,7 +18,7 @@ import numpy as np
 from tqdm import tqdm
 
 from gridgrad.datasets import rows, stored
-from gridgrad.datasets.files import find, fingerprint
+from gridgrad.datasets.files import find, fingerprint, listed
 from gridgrad.datasets.part import Dataset, Part, Samples, regression
 from gridgrad.datasets.text import is_name, is_word, number
 from gridgrad.nn.files import limits
@@ -79,15 +79,15 @@ def options(text):
         option, _, value = word.partition("=")
         if option not in OPTIONS or option in found or not value:
             raise ValueError(f"'{word}' is unknown, empty or said twice: the options are {', '.join(OPTIONS)}")
-        found[option] = value
         if value not in WORDS.get(option, [value]):
             raise ValueError(f"{option} must be {' or '.join(WORDS[option])}, not '{value}'")
+        found[option] = value
         if option == "test" and (share := number(value)) is not None:
             if not 0 < share < 1:
                 raise ValueError(f"test must be a share above 0 and below 1, an array or a file, not {value}")
             found[option] = share
         if option == "seed":
-            if not (value.isascii() and value.isdigit() and len(value) < 19):
+            if not re.fullmatch("[0-9]{1,18}", value, re.ASCII):
                 raise ValueError(f"seed must be a whole number of at least 0, not '{value}'")
             found[option] = int(value)
         if option == "shape":
@@ -108,7 +108,7 @@ def options(text):
 
 @dataclass(frozen=True)
 class Columns:
-    """Some columns, by number, of a stored array, which has a name of its own: the place.
+    """Some columns, by number, of a stored array, whose rows are converted to the HDF5 dataset `place`.
 
     words: tells what is the name of a class, if it is a column with such names; else None.
     """
@@ -122,11 +122,10 @@ class Columns:
     def names(self):
         return [self.array.columns and self.array.columns[i] or str(i) for i in self.chosen]
 
-    def in_words(self, number=None):
-        """Where they are, or the one of this number among them."""
-        names = self.names if number is None else [self.names[number]]
-        which = f", column{'s' * (len(names) > 1)} {listed(names)}" if self.array.row_shape else ""
-        return f"{self.array.where}{which}"
+    def in_words(self, names=None):
+        """Where they are, or those of these names."""
+        names = names or self.names
+        return self.array.where + f", column{'s' * (len(names) > 1)} {listed(names, SHOWN)}" * bool(self.array.row_shape)
 
 
 def of_targets(array, place, chosen, any_word):
@@ -134,10 +133,6 @@ def of_targets(array, place, chosen, any_word):
     words, text = is_word if any_word else is_name, array.text
     worded = len(chosen) == 1 and (array.is_of_words or text and text.has_words(chosen[0], words))
     return Columns(array, place, chosen, words if worded else None)
-
-
-def listed(names):
-    return ", ".join(names[:SHOWN]) + ", .." * (len(names) > SHOWN)
 
 
 class Finder:
@@ -182,12 +177,16 @@ class Finder:
     def half(self, half, path, arrays, x, y):
         """(inputs, targets), the Columns of the samples to train on or to test. x, y: names of two arrays, or None."""
         inputs, request = self.array("x", x, path, arrays), self.request
-        targets = inputs if y is None else self.array("y", y, path, arrays)
-        if y is None and (len(inputs.row_shape) != 1 or inputs.width < 2):
+        if y is not None:
+            targets = self.array("y", y, path, arrays)
+            chosen, place, taken = np.arange(targets.width), f"{half}/y", ()
+        elif len(inputs.row_shape) != 1 or inputs.width < 2:
             raise ValueError(f"{inputs.where}: rows of the shape {inputs.row_shape} have no column for a target; say y=")
-        chosen = named("target", inputs, request.target or "-1") if y is None else np.arange(targets.width)
-        x = Columns(inputs, f"{half}/x", of_inputs(inputs, request, chosen if y is None else ()))
-        return x, of_targets(targets, f"{half}/{'x' if y is None else 'y'}", chosen, request.kind == "labels")
+        else:
+            targets, place, chosen = inputs, f"{half}/x", named("target", inputs, request.target or "-1")
+            taken = chosen
+        x = Columns(inputs, f"{half}/x", of_inputs(inputs, request, taken))
+        return x, of_targets(targets, place, chosen, request.kind == "labels")
 
 
 def resolve(request, directory):
@@ -216,7 +215,7 @@ def resolve(request, directory):
 
 
 def of_inputs(array, request, targets):
-    """The numbers of the columns that are inputs, which increase: those that are named, by default all but the targets."""
+    """The numbers of the columns that are inputs, which increase: those that are named, by default all except the targets."""
     option, names = ("inputs", request.inputs) if request.inputs else ("drop", request.drop)
     found = named(option, array, names) if names else np.array([], int)
     if len(both := np.intersect1d(found, targets)):
@@ -272,15 +271,14 @@ def prepare(directory, name):
     """
     request = parse(name)
     halves, paths = resolve(request, directory)
-    targets = halves["train"][1]
-    names = partial(class_names, targets, request.kind) if targets.words else lambda: None
+    names = partial(class_names, halves["train"][1], request.kind)
     return request, halves, converted(directory, name, halves, paths, names, partial(survey, request))
 
 
 def converted(directory, key, halves, paths, find_names, examine):
     """The path of the HDF5 file with the arrays that can not be mapped where they lie, and what `examine` finds in all arrays.
 
-    key: tells this from other ways to read the files at `paths`. find_names: gives the names of classes that are words.
+    key: tells this from other ways to read the files at `paths`. find_names: gives the names of classes, if they are words.
     """
     digest = hashlib.sha256(os.fsencode(" ".join(map(str, [READING, *paths, key])))).hexdigest()[:16]
     short = re.sub("[^\\w.-]", "_", paths[0].stem, flags=re.ASCII)[:100]  # file systems have a limit, and not all take any byte
@@ -289,19 +287,18 @@ def converted(directory, key, halves, paths, find_names, examine):
         return target
     counts = {place: array.count() for place, array in placed(halves).items()}
     for inputs, *targets in halves.values():
-        found, others = counts[inputs.place], [counts[columns.place] for columns in targets]
-        if others and others[0] != found:
-            there = f"{others[0]} targets in {targets[0].array.where}"
-            raise ValueError(f"{inputs.array.where}: {found} inputs, but {there}")
-        if not found:
+        count = counts[inputs.place]
+        if targets and counts[targets[0].place] != count:
+            there = f"{counts[targets[0].place]} targets in {targets[0].array.where}"
+            raise ValueError(f"{inputs.array.where}: {count} inputs, but {there}")
+        if not count:
             raise ValueError(f"{inputs.array.where}: it has no rows, and so no samples")
     names = find_names()
     others = {place: array for place, array in placed(halves).items() if array.map is None}
     outline = {place: ((counts[place], *array.row_shape), array.converted_type) for place, array in others.items()}
     with rows.creating(target, outline) as file:
         for place, array in others.items():
-            used = [columns for half in halves.values() for columns in half if columns.place == place]
-            convert(array, file[place], used, names)
+            convert(array, file[place], [columns for half in halves.values() for columns in half if columns.place == place], names)
         arrays = {place: file[place] if place in others else array.map for place, array in placed(halves).items()}
         file.attrs.update({"source": version} | examine(halves, names, arrays))
     return target
@@ -324,7 +321,9 @@ def divide(request, samples, where):
 
 
 def class_names(targets, kind):
-    """The different words in a column, in alphabetical order. ValueError if they are not to be classes."""
+    """The different words in a column, in alphabetical order, or None if it has none. ValueError if they are no classes."""
+    if not targets.words:
+        return None
     if kind == "values":
         raise ValueError(f"{targets.in_words()}: it holds words, which are no values: leave kind= out, or say another target=")
     if targets.array.text:
@@ -382,7 +381,7 @@ def look(columns, arrays, chosen=None, channels=None):
         if not good.all():
             i, j = np.argwhere(~good)[0]
             what = f"{values[i, j]:g}, too large a number" if np.isfinite(values[i, j]) else "a NaN or an infinite value"
-            where = f"{columns.in_words(j)}: row {start + i}"
+            where = f"{columns.in_words([columns.names[j]])}: row {start + i}"
             raise ValueError(f"{where} holds {what}; remove or mend that row (the first one is row 0)")
         if values.shape[1] == 1:
             labels.add(values)
@@ -445,7 +444,7 @@ class Labels:
 
 
 def load(directory, dtype, name):
-    """The Dataset. Arrays are mapped, not read; what has not been prepared is prepared."""
+    """The Dataset. Arrays are mapped, not read; what nobody has prepared is prepared."""
     request, halves, path = prepare(directory, name)
     (inputs, targets), known = halves["train"], rows.attributes(path)
     classes = known.get("classes")
@@ -455,13 +454,15 @@ def load(directory, dtype, name):
     shape, outputs = sample_shape(request.shape, inputs), targets.chosen.shape
     fitted = rows.vectors(path, {"x_mean": shape[-1], "x_std": shape[-1], "y_mean": outputs[0], "y_std": outputs[0]})
     for mean, std, columns in ((*fitted[:2], inputs), (*fitted[2:], targets)):
-        check_deviations(mean, std, dtype, columns)
+        near = (std < np.maximum(LEAST, CLOSE * np.finfo(dtype).eps * np.abs(mean))) & (std != 1)  # which is that of a constant
+        if near.any():
+            how = f"deviate by {std[near][0]:.3g} from their mean {mean[near][0]:.6g}, too little for {dtype}"
+            raise ValueError(f"{columns.array.where}: the numbers of a column {how}; subtract an offset or scale them")
     maps = mapped(path, halves)
     chosen, pairs = divide(request, len(maps["train/x"]), inputs.array.where), []
     for half, (x, y) in halves.items():
-        y_shape = () if classes else outputs
-        pairs.append((Samples(maps[x.place], x.chosen, shape, chosen[half]),
-                      Samples(maps[y.place], y.chosen, y_shape, chosen[half])))  # fmt: skip
+        samples = Samples(maps[x.place], x.chosen, shape, chosen[half])
+        pairs.append((samples, Samples(maps[y.place], y.chosen, () if classes else outputs, chosen[half])))
     if classes:
         parts = (Part(x, y, *fitted[:2], dtype=dtype) for x, y in pairs)
         data = Dataset(name, *parts, "cross-entropy", int(classes), "", classes=names or [str(i) for i in range(classes)])
@@ -479,19 +480,11 @@ def mapped(path, halves):
     }
 
 
-def check_deviations(mean, std, dtype, columns):
-    """ValueError for numbers of the Columns `columns` that lie so close together that a type could not tell them apart."""
-    near = (std < np.maximum(LEAST, CLOSE * np.finfo(dtype).eps * np.abs(mean))) & (std != 1)  # which is that of a constant
-    if near.any():
-        how = f"deviate by {std[near][0]:.3g} from their mean {mean[near][0]:.6g}, too little for {dtype}"
-        raise ValueError(f"{columns.array.where}: the numbers of a column {how}; subtract an offset or scale them")
-
-
 def said(request, halves, classes, names):
     """A line that says what was taken for what."""
     inputs, targets = halves["train"]
     kind = f"{classes} labels" if classes else "values"
-    guessed = f" ({listed(names)})" if names else " (say kind=values if they are values)" * bool(classes and not request.kind)
+    guessed = f" ({listed(names, SHOWN)})" if names else " (say kind=values if they are values)" * bool(classes and not request.kind)
     scaled = f"inputs {'are' if classes else 'and targets are'} standardised by the mean and deviation of the training samples"
     guesses = [array.text.note for array in placed(halves).values() if array.text and array.text.note]
     columns = inputs.array.columns

@@ -48,28 +48,27 @@ class Text:
         """Whether most of the first samples have in this column what `is_word` takes for a word."""
         return 2 * sum(column < len(words) and is_word(words[column]) for words in self.head) > len(self.head)
 
-    def rows(self):
-        """How many there are."""
+    def lines(self):
+        """Yields (number, line) of all rows."""
         with opened(self.path, self.skip) as lines:
-            return sum(not is_blank(line, self.delimiter) for line in lines)
+            for number, line in enumerate(lines, self.skip + 1):
+                if not is_blank(line, self.delimiter):
+                    yield number, line
 
     def words(self, column, is_word, most):
         """The different words of a column, in alphabetical order; when there are more than `most`, no more are looked for."""
         found = set()
-        with opened(self.path, self.skip) as lines:
-            for number, line in enumerate(lines, self.skip + 1):
-                if is_blank(line, self.delimiter):
-                    continue
-                word = self.split(number, line)[column].strip()
-                if not is_word(word):
-                    raise ValueError(self.wrong(number, column, word, "the name of a class"))
-                found.add(word)
-                if len(found) > most:
-                    break
+        for number, line in self.lines():
+            word = self.split(number, line)[column].strip()
+            if not is_word(word):
+                raise self.wrong(number, column, word, "the name of a class")
+            found.add(word)
+            if len(found) > most:
+                break
         return sorted(found)
 
     def blocks(self, needed=None, labels=None, most=None):
-        """Yields the rows, at most so many, as float64, (rows, width). ValueError, with the line, for one that has none.
+        """Yields rows as float64, (rows, width), `most` of them at most. ValueError, with the line, for one that is wrong.
 
         needed: the numbers of the columns that are read; the others become 0. labels: {column: {word: label}}.
         """
@@ -83,7 +82,7 @@ class Text:
                 yield chunk
 
     def numbers(self, lines, first, readers):
-        """The numbers of some lines, the first one of which has this number; if one is wrong, a slower search finds it."""
+        """The numbers of some lines, the first one of which is line `first`; if one is wrong, a slower search finds it."""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")  # NumPy's, where all lines are empty
@@ -93,7 +92,7 @@ class Text:
         except (KeyError, UserWarning, ValueError):
             pass
         good = [
-            [self.value(number, *item, readers) for item in enumerate(self.split(number, line))]
+            [self.value(number, column, word, readers) for column, word in enumerate(self.split(number, line))]
             for number, line in enumerate(lines, first)
             if not is_blank(line, self.delimiter)
         ]
@@ -114,17 +113,17 @@ class Text:
         try:
             value = readers[column](word.strip()) if column in readers else number(word)
         except KeyError:
-            raise ValueError(self.wrong(line, column, word, "a class of the training")) from None
+            raise self.wrong(line, column, word, "a class of the training") from None
         if value is None:
-            raise ValueError(self.wrong(line, column, word, FINITE))
+            raise self.wrong(line, column, word, FINITE)
         return value
 
     def wrong(self, line, column, word, wanted):
-        """The message about a word."""
+        """The ValueError about a word."""
         words = wanted == FINITE and not word[:1].isdigit() and self.has_words(column, is_word)
         remedy = f"leave the column out with drop={column}, or say kind=labels if it has the classes" if words else REMEDY
         what = f"{shown(word)}, in column {column}, counted from 0{f' ({self.names[column]})' if self.names else ''}"
-        return f"{self.path}: line {line} holds {what}, where {wanted} must be; {remedy}"
+        return ValueError(f"{self.path}: line {line} holds {what}, where {wanted} must be; {remedy}")
 
 
 def table_in(path, names=None):
@@ -142,7 +141,7 @@ def table_in(path, names=None):
         words = [[*map(str.strip, split(line, delimiter))] for line in found if not is_blank(line, delimiter)]
     except csv.Error as error:
         raise ValueError(f"{path}: one of the first lines holds no names of columns and no numbers ({error})") from None
-    named = has_names(path, *words) if names is None else names == "yes"
+    named = has_names(path, words[0], words[1:]) if names is None else names == "yes"
     note = "" if names else f"line 1 of {path.name} is taken as {NAMED if named else UNNAMED}"
     columns = tuple(map(printable, words[0])) if named else None
     return Text(path, delimiter, len(words[0]), columns, int(named), tuple(words[named:]), note)
@@ -190,23 +189,22 @@ def is_blank(line, delimiter):
     return not line.strip(None if delimiter is None else " \r\n")
 
 
-def has_names(path, first, *lines):
-    """Whether the words of the first line are the names of the columns, as those of some more lines tell; else ValueError."""
-    below, every = Text(path, None, len(first), head=lines), range(len(first))
-    worded = [i for i in every if below.has_words(i, is_word)]
-    others = [i for i in every if number(first[i]) is None]
-    wrong = [i for i in every if (i in others) != (i in worded)]
-    if len(others) == len(first) and any(map(is_name, first)):
-        return bool(wrong) or not all(any(words[i] == first[i] for words in lines if i < len(words)) for i in worded)
-    if not wrong and len(others) < len(first):
-        rest = [i for i in every if i not in worded]
+def has_names(path, first, lines):
+    """Whether the words of the first line are the names of the columns. ValueError where the words of `lines` do not tell."""
+    columns = [[words[i] for words in lines if i < len(words)] for i in range(len(first))]
+    numeric = [number(word) is not None for word in first]
+    worded = [2 * sum(map(is_word, column)) > len(lines) for column in columns]
+    if not any(numeric) and any(map(is_name, first)):  # names, or a sample of words alone, all of which come again
+        return not all(worded) or any(word not in column for word, column in zip(first, columns, strict=True))
+    at = next((i for i in range(len(first)) if numeric[i] == worded[i]), None) if any(numeric) else 0
+    if at is None:  # words where words follow, and numbers where numbers do
+        rest = [i for i in range(len(first)) if numeric[i]]
         reason = like_names([first[i] for i in rest], [[words[i] for i in rest] for words in lines if len(words) == len(first)])
-        if not reason:
-            return False
     else:
-        at = others[0] if len(others) == len(first) else wrong[0]
-        why = "which is no name" if len(others) == len(first) else "beside numbers" if at in others else "where words follow"
+        why = "where words follow" if numeric[at] else "beside numbers" if any(numeric) else "which is no name"
         reason = f"it holds {shown(first[at])}, {why}, in column {at}, counted from 0"
+    if not reason:
+        return False
     raise ValueError(f"{path}: line 1 may be the names of the columns or a sample: {reason}; add names=yes or names=no")
 
 
