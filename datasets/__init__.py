@@ -1,7 +1,7 @@
 """Readers of published data sets, of folders of images and tables of one's own, and made-up data.
 
-`prepare` runs in one process, `load` in each. `DATASETS` has the names of all data sets, and two functions for each: one prepares,
-of a folder and a name; one loads, of a folder, the type of the numbers and a name.
+`prepare` runs in one process, `load` in each. `DATASETS` has two functions for each name: one prepares, of a folder and a name;
+one loads, of a folder, the type of the numbers and a name.
 """
 
 import math
@@ -106,7 +106,7 @@ def read_inputs(
     Returns
     -------
     Part
-        All samples, standardised as in the training. Its `y` is None if there are no targets. Of images, `x.files` has the paths.
+        All samples, standardised as in the training. `y` is None if there are no targets. Of images, `x.files` has the paths.
 
     Raises
     ------
@@ -136,9 +136,7 @@ def read_inputs(
     if math.prod(x.shape[1:]) != math.prod(shape):
         raise ValueError(f"{name}: samples of the shape {x.shape[1:]}, and the network was trained on {shape}")
     x = x if x.shape[1:] == shape else x.reshape(len(x), *shape)
-    moments: list[Any] = [
-        None if like[key] is None else np.array(like[key]) for key in ("x_mean", "x_std", "y_mean", "y_std")
-    ]
+    moments: list[Any] = [None if like[key] is None else np.array(like[key]) for key in ("x_mean", "x_std", "y_mean", "y_std")]
     return Part(x, y, *moments, dtype=np.dtype(dtype))
 
 

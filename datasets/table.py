@@ -20,7 +20,7 @@ from tqdm import tqdm
 from gridgrad.datasets import rows, stored
 from gridgrad.datasets.files import find, fingerprint, listed
 from gridgrad.datasets.part import Dataset, Part, Samples, regression
-from gridgrad.datasets.text import is_name, is_word, number
+from gridgrad.datasets.stored import is_name, is_word, number
 from gridgrad.nn.files import limits
 from gridgrad.nn.random import permutation
 
@@ -130,9 +130,8 @@ class Columns:
 
 def of_targets(array, place, chosen, any_word):
     """The Columns with the targets. any_word: names of classes need not begin with a letter, such as "<=50K"."""
-    words, text = is_word if any_word else is_name, array.text
-    worded = len(chosen) == 1 and (array.is_of_words or text and text.has_words(chosen[0], words))
-    return Columns(array, place, chosen, words if worded else None)
+    words = is_word if any_word else is_name
+    return Columns(array, place, chosen, words if len(chosen) == 1 and array.has_words(chosen[0], words) else None)
 
 
 class Finder:
@@ -295,10 +294,11 @@ def converted(directory, key, halves, paths, find_names, examine):
             raise ValueError(f"{inputs.array.where}: it has no rows, and so no samples")
     names = find_names()
     others = {place: array for place, array in placed(halves).items() if array.map is None}
-    outline = {place: ((counts[place], *array.row_shape), array.converted_type) for place, array in others.items()}
+    outline = {place: ((counts[place], *array.row_shape), array.numbers) for place, array in others.items()}
     with rows.creating(target, outline) as file:
         for place, array in others.items():
-            convert(array, file[place], [columns for half in halves.values() for columns in half if columns.place == place], names)
+            used = [columns for half in halves.values() for columns in half if columns.place == place]
+            convert(array, file[place], used, names)
         arrays = {place: file[place] if place in others else array.map for place, array in placed(halves).items()}
         file.attrs.update({"source": version} | examine(halves, names, arrays))
     return target
@@ -326,10 +326,7 @@ def class_names(targets, kind):
         return None
     if kind == "values":
         raise ValueError(f"{targets.in_words()}: it holds words, which are no values: leave kind= out, or say another target=")
-    if targets.array.text:
-        found = targets.array.text.words(targets.chosen[0], targets.words, MOST_CLASSES)
-    else:
-        found = sorted({word for block in targets.array.blocks() for word in stored.words_in(block)})
+    found = targets.array.words(targets.chosen[0], targets.words, MOST_CLASSES)
     if len(found) > MOST_CLASSES:
         raise ValueError(f"{targets.in_words()}: there are more than {MOST_CLASSES} different words: say another target=")
     return found
@@ -340,12 +337,7 @@ def convert(array, target, used, names):
     needed, numbers = {int(i) for columns in used for i in columns.chosen}, {name: i for i, name in enumerate(names or ())}
     labels, done = {int(columns.chosen[0]): numbers for columns in used if columns.words}, 0
     with tqdm(total=len(target), desc="converting", unit=" rows", delay=2, disable=None) as bar:
-        for block in array.text.blocks(needed, labels) if array.text else array.blocks():
-            if array.is_of_words:
-                words = stored.words_in(block)
-                if others := sorted(set(words) - numbers.keys()):
-                    raise ValueError(f"{array.where}: '{others[0]}' is none of the classes to train on")
-                block = np.array([numbers[word] for word in words]).reshape(block.shape)
+        for block in array.blocks(needed, labels):
             target[done : done + len(block)] = block[: len(target) - done]
             done += len(block)
             bar.update(len(block))
@@ -475,7 +467,7 @@ def load(directory, dtype, name):
 def mapped(path, halves):
     """{place: map of its rows}, where they lie or in the converted file."""
     return {
-        place: array.map if array.map is not None else rows.map_rows(path, place, array.row_shape, array.converted_type)
+        place: array.map if array.map is not None else rows.map_rows(path, place, array.row_shape, array.numbers)
         for place, array in placed(halves).items()
     }
 
@@ -483,15 +475,16 @@ def mapped(path, halves):
 def said(request, halves, classes, names):
     """A line that says what was taken for what."""
     inputs, targets = halves["train"]
-    kind = f"{classes} labels" if classes else "values"
-    guessed = f" ({listed(names, SHOWN)})" if names else " (say kind=values if they are values)" * bool(classes and not request.kind)
-    scaled = f"inputs {'are' if classes else 'and targets are'} standardised by the mean and deviation of the training samples"
-    guesses = [array.text.note for array in placed(halves).values() if array.text and array.text.note]
+    kind, scaled = (f"{classes} labels", "inputs") if classes else ("values", "inputs and targets")
+    if classes and (names or not request.kind):
+        kind += f" ({listed(names, SHOWN) if names else 'say kind=values if they are values'})"
+    scaled += " are standardised by the mean and deviation of the training samples"
+    guesses = [array.note for array in placed(halves).values() if array.note]
     columns = inputs.array.columns
     unnamed = [i for i in inputs.chosen if columns and re.match("Unnamed: [0-9]|$", columns[i])]  # as pandas writes an index
     indices = [f"column {i}, counted from 0, has no name and is an input (add drop={i} if it only numbers the rows)"
                for i in unnamed[:SHOWN]]  # fmt: skip
-    return "; ".join([f"targets: {targets.in_words()}, taken as {kind}{guessed}", scaled, *dict.fromkeys(guesses), *indices])
+    return "; ".join([f"targets: {targets.in_words()}, taken as {kind}", scaled, *dict.fromkeys(guesses), *indices])
 
 
 def new_samples(directory, name, like):

@@ -18,7 +18,7 @@ import numpy as np
 from gridgrad.datasets import rows
 from gridgrad.datasets.files import download, find, fingerprint
 from gridgrad.datasets.part import moments, regression
-from gridgrad.datasets.text import read_table
+from gridgrad.datasets.stored import read_table
 from gridgrad.nn.files import limits
 from gridgrad.nn.files.whole_files import written_whole
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gridgrad import datasets
-from gridgrad.datasets import stored, table, text
+from gridgrad.datasets import stored, table
 from gridgrad.datasets.part import Samples
 from gridgrad.nn.files import limits
 
@@ -78,7 +78,7 @@ MAPPED = "array.npy", "big.npy", "plain.h5", "xy.hdf5"
 @pytest.mark.parametrize("name", WRITERS)
 def test_every_format_gives_the_same_samples(folder, numbers, name, monkeypatch):
     monkeypatch.setattr(stored, "BLOCK", 600)  # several blocks
-    monkeypatch.setattr(text, "CHUNK", 7)
+    monkeypatch.setattr(stored, "CHUNK", 7)
     WRITERS[name](folder / name, numbers)
     data = load(name)
     assert (data.sample_shape, data.outputs, data.loss, len(data.train), len(data.test)) == ((3,), 1, "mse", 40, 10)
@@ -216,7 +216,7 @@ WORDED = {
 
 @pytest.mark.parametrize("name", WORDED)
 def test_targets_that_are_words_are_classes(folder, numbers, name, monkeypatch):
-    monkeypatch.setattr(text, "CHUNK", 7)
+    monkeypatch.setattr(stored, "CHUNK", 7)
     WORDED[name](folder / name, numbers)
     data = load(name)
     assert (data.classes, data.loss, data.outputs) == (["a, b", "setosa", "Ä"], "cross-entropy", 3)
@@ -557,7 +557,7 @@ def test_arrays_in_fortrans_order_are_read_in_pieces(folder, monkeypatch, writer
     x = np.random.default_rng(0).normal(size=(ROWS, 3, 2, 4))
     writer(folder / "t.npz", x=np.asfortranarray(x), y=x[:, 0, 0, 0])
     monkeypatch.setattr(limits, "BUDGET", 4 * 7 * 24 * 8)  # 7 rows
-    blocks = list(stored.read(folder / "t.npz")["x"].blocks())
+    blocks = list(stored.read(folder / "t.npz")["x"].read())
     assert [len(block) for block in blocks] == [7] * 7 + [1] and np.array_equal(np.concatenate(blocks), x)
 
 
@@ -625,19 +625,19 @@ BAD_LINES = {
 
 
 def test_texts_are_read_as_numpy_would_and_bad_lines_are_named(folder, numbers, monkeypatch):
-    monkeypatch.setattr(text, "CHUNK", 4)
+    monkeypatch.setattr(stored, "CHUNK", 4)
     path = folder / "t.txt"
     path.write_text("a header\n" + "".join(f"{i} {i / 2}\t{-i}\r\n" for i in range(8)) + "\n")
-    assert text.read_table(path, 3, skip=1).tolist() == [[i, i / 2, -i] for i in range(8)]
-    assert len(text.read_table(path, 3, skip=1, most=4)) == 4
+    assert stored.read_table(path, 3, skip=1).tolist() == [[i, i / 2, -i] for i in range(8)]
+    assert len(stored.read_table(path, 3, skip=1, most=4)) == 4
     path.write_text("\n".join(" ".join(map(repr, row)) for row in numbers.tolist()))
-    assert np.array_equal(text.read_table(path, 4), numbers)
+    assert np.array_equal(stored.read_table(path, 4), numbers)
     path.write_text("")
-    assert text.read_table(path, 3).shape == (0, 3)
+    assert stored.read_table(path, 3).shape == (0, 3)
     for line, message in BAD_LINES.items():
         path.write_text("1 2 3\n" * 5 + line + "\n" + "1 2 3\n")
         with pytest.raises(ValueError, match=message):
-            text.read_table(path, 3)
+            stored.read_table(path, 3)
 
 
 def test_what_nobody_has_prepared_is_named(folder):
