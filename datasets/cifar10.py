@@ -16,8 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gridgrad.datasets import rows
-from gridgrad.datasets.files import download, fingerprint
+from gridgrad.datasets import files, images
 from gridgrad.datasets.part import regression
 from gridgrad.nn.files import limits
 
@@ -96,24 +95,24 @@ def prepare(directory, name="cifar10"):
         if target.exists():
             return
         archive = directory / "cifar10" / FORMS[0].archive
-        download(URL, f"md5:{FORMS[0].checksum}", archive, "CIFAR-10")
+        files.download(URL, f"md5:{FORMS[0].checksum}", archive, "CIFAR-10")
         found = FORMS[0], archive
     form, path = found
     if path.is_dir() and (missing := [name for name in form.names if not (path / name).is_file()]):
         raise OSError(f"CIFAR-10: no file {path / missing[0]}; put it there, or move the folder away, and all are fetched anew")
-    version = fingerprint(path, form.names) if path.is_dir() else fingerprint(path.parent, [path.name])
-    if rows.is_current(target, version):
+    version = files.fingerprint(path, form.names) if path.is_dir() else files.fingerprint(path.parent, [path.name])
+    if files.is_current(target, version):
         return
     # There is no published checksum of a single file: in a folder, lengths and labels are all that can be checked.
     content = (lambda name: limits.read_limited(path / name, LARGEST)) if path.is_dir() else read_archive(path, form).get
     *train, test = [form.read(path / name, content(name)) for name in form.names]
     halves = {half: (sum(len(labels) for _, labels in chunks), chunks) for half, chunks in (("train", train), ("test", [test]))}
-    rows.write_images(target, version, CLASSES, SHAPE, halves)
+    images.write_images(target, version, CLASSES, SHAPE, halves)
 
 
 def load(directory, dtype, name="cifar10"):
     """The Dataset: images of (32, 32, 3) pixels, standardised by channel; labels 0 to 9. Images are mapped, not read."""
-    return rows.load_images(converted(directory), name, SHAPE, dtype)
+    return images.load_images(converted(directory), name, SHAPE, dtype)
 
 
 def converted(directory, name="cifar10"):
@@ -153,23 +152,23 @@ def prepare_denoise(directory, name="denoise"):
     """Make it of CIFAR-10, once."""
     prepare(directory)
     target = converted(directory, name)
-    source = f"{rows.attributes(converted(directory)).get('source')}, noise {NOISE}, side {SIDE}"
-    if rows.is_current(target, source):
+    source = f"{files.attributes(converted(directory)).get('source')}, noise {NOISE}, side {SIDE}"
+    if files.is_current(target, source):
         return
     data, random = load(directory, np.float32), np.random.default_rng(0)
-    halves, moments = {"train": data.train, "test": data.test}, {name: rows.ChannelMoments(1) for name in "xy"}
+    halves, moments = {"train": data.train, "test": data.test}, {name: images.ChannelMoments(1) for name in "xy"}
     arrays = {f"{half}/{name}": ((4 * len(part), QUARTER), np.uint8) for half, part in halves.items() for name in "xy"}
-    with rows.creating(target, arrays) as file:
+    with files.creating(target, arrays) as file:
         for half, part in halves.items():
             for start in range(0, 4 * len(part), CHUNK):
                 whole = np.rint(part.x[start // 4 : (start + CHUNK) // 4].mean(axis=3)).reshape(-1, 2, SIDE, 2, SIDE)
                 grey = whole.transpose(0, 1, 3, 2, 4).reshape(-1, QUARTER)  # the quarters of each image, one after another
                 noisy = np.clip(np.rint(grey + NOISE * random.standard_normal(grey.shape)), 0, 255)
-                for name, images in (("x", noisy), ("y", grey)):
-                    images = images.astype(np.uint8)
-                    file[f"{half}/{name}"][start : start + len(images)] = images
+                for name, levels in (("x", noisy), ("y", grey)):
+                    levels = levels.astype(np.uint8)
+                    file[f"{half}/{name}"][start : start + len(levels)] = levels
                     if half == "train":
-                        moments[name].add(images[..., np.newaxis])
+                        moments[name].add(levels[..., np.newaxis])
         for name, of_pixels in moments.items():
             file.attrs[f"{name}_mean"], file.attrs[f"{name}_std"] = of_pixels.result()
         file.attrs["source"] = source
@@ -178,6 +177,6 @@ def prepare_denoise(directory, name="denoise"):
 def load_denoise(directory, dtype, name="denoise"):
     """The Dataset: the 256 noisy grey levels of a quarter to those without noise. Rows are mapped, not read."""
     path = converted(directory, name)
-    train, test = (rows.map_pair(path, half, *[((QUARTER,), np.uint8)] * 2) for half in ("train", "test"))
-    fitted = rows.vectors(path, dict.fromkeys(("x_mean", "x_std", "y_mean", "y_std"), 1))
+    train, test = (files.map_pair(path, half, *[((QUARTER,), np.uint8)] * 2) for half in ("train", "test"))
+    fitted = files.vectors(path, dict.fromkeys(("x_mean", "x_std", "y_mean", "y_std"), 1))
     return regression(name, train, test, "grey levels", dtype, fitted=fitted)

@@ -23,9 +23,8 @@ import h5py
 import numpy as np
 from tqdm import tqdm
 
-from gridgrad.datasets import rows
 from gridgrad.nn.files import limits
-from gridgrad.nn.files.hdf5_arrays import DAMAGED, mapped, one_line, place_of
+from gridgrad.nn.files.hdf5_arrays import DAMAGED, mapped, one_line, place_of, reading
 
 BLOCK = 1 << 23  # bytes that are read at a time
 ROWS = 1 << 12  # texts that are read at a time
@@ -181,7 +180,7 @@ def unpacked(path, name):
 
 
 def hdf5(path):
-    with rows.reading(path, "damaged or not HDF5", "write it anew") as file:
+    with reading(path, "damaged or not HDF5", "write it anew") as file:
         found, arrays, size = [], {}, os.path.getsize(path)
         file.visititems(lambda name, thing: found.append((name, thing)) if isinstance(thing, h5py.Dataset) else None)
         for name, data in found:
@@ -199,7 +198,7 @@ def hdf5(path):
 
 def checked(path, name):
     """The number of rows of a dataset; ValueError if it is too large to be unpacked."""
-    with rows.reading(path, f"{name} can not be read", "write it anew, without compression") as file:
+    with reading(path, f"{name} can not be read", "write it anew, without compression") as file:
         data = file[os.fsencode(name)]
         limits.check_dataset(data)
         return len(data)
@@ -207,7 +206,7 @@ def checked(path, name):
 
 def hyperslabs(path, name, words):
     """Yields the rows of a dataset of an HDF5 file, some at a time; words: with marks in place of bytes that are no UTF-8."""
-    with rows.reading(path, f"{name} can not be read", "write it anew") as file:
+    with reading(path, f"{name} can not be read", "write it anew") as file:
         data = file[os.fsencode(name)]
         step = ROWS if words else per_block(data.shape[1:], data.dtype)
         for start in range(0, len(data), step):

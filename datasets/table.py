@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from gridgrad.datasets import rows, stored
+from gridgrad.datasets import files, stored
 from gridgrad.datasets.files import find, fingerprint, listed
 from gridgrad.datasets.part import Dataset, Part, Samples, regression
 from gridgrad.datasets.stored import is_name, is_word, number
@@ -282,7 +282,7 @@ def converted(directory, key, halves, paths, find_names, examine):
     digest = hashlib.sha256(os.fsencode(" ".join(map(str, [READING, *paths, key])))).hexdigest()[:16]
     short = re.sub("[^\\w.-]", "_", paths[0].stem, flags=re.ASCII)[:100]  # file systems have a limit, and not all take any byte
     target, version = directory / "tables" / f"{short}-{digest}.h5", fingerprint("", paths)
-    if rows.is_current(target, version):
+    if files.is_current(target, version):
         return target
     counts = {place: array.count() for place, array in placed(halves).items()}
     for inputs, *targets in halves.values():
@@ -295,7 +295,7 @@ def converted(directory, key, halves, paths, find_names, examine):
     names = find_names()
     others = {place: array for place, array in placed(halves).items() if array.map is None}
     outline = {place: ((counts[place], *array.row_shape), array.numbers) for place, array in others.items()}
-    with rows.creating(target, outline) as file:
+    with files.creating(target, outline) as file:
         for place, array in others.items():
             used = [columns for half in halves.values() for columns in half if columns.place == place]
             convert(array, file[place], used, names)
@@ -438,13 +438,13 @@ class Labels:
 def load(directory, dtype, name):
     """The Dataset. Arrays are mapped, not read; what nobody has prepared is prepared."""
     request, halves, path = prepare(directory, name)
-    (inputs, targets), known = halves["train"], rows.attributes(path)
+    (inputs, targets), known = halves["train"], files.attributes(path)
     classes = known.get("classes")
     if not isinstance(classes, np.integer) or not 0 <= classes <= MOST_CLASSES:
         raise ValueError(f"{path}: the number of classes is missing or damaged; delete the file, and it is made anew")
-    names = rows.texts(path, "class_names", int(classes)) if "class_names" in known else None
+    names = files.texts(path, "class_names", int(classes)) if "class_names" in known else None
     shape, outputs = sample_shape(request.shape, inputs), targets.chosen.shape
-    fitted = rows.vectors(path, {"x_mean": shape[-1], "x_std": shape[-1], "y_mean": outputs[0], "y_std": outputs[0]})
+    fitted = files.vectors(path, {"x_mean": shape[-1], "x_std": shape[-1], "y_mean": outputs[0], "y_std": outputs[0]})
     for mean, std, columns in ((*fitted[:2], inputs), (*fitted[2:], targets)):
         near = (std < np.maximum(LEAST, CLOSE * np.finfo(dtype).eps * np.abs(mean))) & (std != 1)  # which is that of a constant
         if near.any():
@@ -467,7 +467,7 @@ def load(directory, dtype, name):
 def mapped(path, halves):
     """{place: map of its rows}, where they lie or in the converted file."""
     return {
-        place: array.map if array.map is not None else rows.map_rows(path, place, array.row_shape, array.numbers)
+        place: array.map if array.map is not None else files.map_rows(path, place, array.row_shape, array.numbers)
         for place, array in placed(halves).items()
     }
 

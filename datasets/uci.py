@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gridgrad.datasets import rows
+from gridgrad.datasets import files
 from gridgrad.datasets.files import download, find, fingerprint
 from gridgrad.datasets.part import moments, regression
 from gridgrad.datasets.stored import read_table
@@ -56,7 +56,7 @@ def prepare_ethylene(directory, name):
         with written_whole(text) as beside, open(beside, "wb") as file:
             file.writelines(unpacked(archive))
     version = fingerprint(text.parent, [ETHYLENE])
-    if rows.is_current(target, version):
+    if files.is_current(target, version):
         return
     table = read_table(text, COLUMNS, skip=1, most=SAMPLES)
     if len(table) < 10:
@@ -91,8 +91,8 @@ def prepare_synthetic(directory, name):
 def load_ethylene(directory, dtype, name):
     """The Dataset: 16 sensors to the concentrations of methane and ethylene (ppm). Rows are mapped, not read."""
     path = converted(directory, name)
-    train, test = (rows.map_pair(path, half, ((SENSORS,), np.float32), ((GASES,), np.float32)) for half in ("train", "test"))
-    fitted = rows.vectors(path, {"x_mean": SENSORS, "x_std": SENSORS, "y_mean": GASES, "y_std": GASES})
+    train, test = (files.map_pair(path, half, ((SENSORS,), np.float32), ((GASES,), np.float32)) for half in ("train", "test"))
+    fitted = files.vectors(path, {"x_mean": SENSORS, "x_std": SENSORS, "y_mean": GASES, "y_std": GASES})
     return regression(name, train, test, "ppm", dtype, name == "ethylene-synthetic", fitted)
 
 
@@ -105,7 +105,7 @@ def write(path, x, y, source):
     test = np.arange(len(x)) % 10 == 9
     fitted = dict(zip(("x_mean", "x_std", "y_mean", "y_std"), (*moments(x[~test]), *moments(y[~test]))))
     arrays = {"train/x": x[~test], "train/y": y[~test], "test/x": x[test], "test/y": y[test]}
-    rows.write(path, {name: array.astype(np.float32) for name, array in arrays.items()}, {"source": source} | fitted)
+    files.write(path, {name: array.astype(np.float32) for name, array in arrays.items()}, {"source": source} | fitted)
 
 
 def synthetic(samples, seed=0):

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from gridgrad import datasets
-from gridgrad.datasets import cifar10, rows
+from gridgrad.datasets import cifar10
+from gridgrad.datasets.images import ChannelMoments
 
 BINARY, PYTHON = cifar10.FORMS
 COUNTS = {"data_batch_1": 7, "data_batch_2": 3, "data_batch_3": 4, "data_batch_4": 1, "data_batch_5": 5, "test_batch": 6}
@@ -296,7 +297,7 @@ def test_moments_are_exact_however_images_are_cut():
     images[..., 2] = 7
     results = []
     for cuts in ([], [1, 9], [15]):
-        moments = rows.ChannelMoments(3)
+        moments = ChannelMoments(3)
         for piece in np.split(images, cuts):
             moments.add(piece)
         results.append(np.array(moments.result()))
