@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from gridgrad.datasets import files, stored
 from gridgrad.datasets.files import find, fingerprint, listed
-from gridgrad.datasets.part import Dataset, Part, Samples, regression
+from gridgrad.datasets.part import Dataset, Part, Samples
 from gridgrad.datasets.stored import is_name, is_word, number
 from gridgrad.nn.files import limits
 from gridgrad.nn.random import permutation
@@ -350,22 +350,23 @@ def survey(request, halves, names, arrays):
     (inputs, targets), tests = halves["train"], halves["test"]
     shape, samples = sample_shape(request.shape, inputs), len(arrays["train/x"])
     chosen = divide(request, samples, inputs.array.where)["train"]
-    x_mean, x_std, _ = look(inputs, arrays, chosen, shape[-1])
-    y_mean, y_std, labels = look(targets, arrays, chosen)
-    classes = labels.classes(targets, request.kind, samples, names)
+    x_mean, x_std, *_ = look(inputs, arrays, chosen, shape[-1])
+    y_mean, y_std, *labels = look(targets, arrays, chosen)
+    classes = count_classes(targets, *labels, request.kind, samples, names)
     if tests is not halves["train"]:
-        *_, others = [look(columns, arrays)[2] for columns in tests]
-        others.check_below(classes, tests[1])
+        look(tests[0], arrays)
+        check_labels(tests[1], look(tests[1], arrays)[2], classes)
     found = {"x_mean": x_mean, "x_std": x_std, "y_mean": y_mean, "y_std": y_std, "classes": classes}
     return found | ({"class_names": names} if names else {})
 
 
 def look(columns, arrays, chosen=None, channels=None):
-    """(mean, deviation, Labels) of some columns. ValueError for a number that is not finite or too large.
+    """(mean, deviation, different numbers, a fraction among them or None) of some columns; the last two only of a single one.
 
-    chosen: the samples that the first two are of, which increase; None for all. channels: their length.
+    chosen: the samples that the first two are of, which increase; None for all. channels: their length. ValueError for a number
+    that is not finite or too large.
     """
-    labels, start, count, channels = Labels(), 0, 0, channels or len(columns.chosen)
+    numbers, fraction, start, count, channels = np.empty(0), None, 0, 0, channels or len(columns.chosen)
     mean, squares, least, most = (np.full(channels, value) for value in (0.0, 0.0, np.inf, -np.inf))
     for block in stored.slices(arrays[columns.place]):
         values = block.reshape(len(block), -1)[:, columns.chosen].astype(np.float64)
@@ -376,7 +377,10 @@ def look(columns, arrays, chosen=None, channels=None):
             where = f"{columns.in_words([columns.names[j]])}: row {start + i}"
             raise ValueError(f"{where} holds {what}; remove or mend that row (the first one is row 0)")
         if values.shape[1] == 1:
-            labels.add(values)
+            if fraction is None and len(numbers) <= MOST_CLASSES:
+                numbers = np.union1d(numbers, values)
+            if len(fractions := values[values != np.floor(values)]):
+                fraction = fractions[0]
         if chosen is not None:
             first, last = np.searchsorted(chosen, (start, start + len(block)))
             values = values[chosen[first:last] - start]
@@ -387,49 +391,40 @@ def look(columns, arrays, chosen=None, channels=None):
             squares += ((values - here) ** 2).sum(axis=0) + (here - mean) ** 2 * (count * len(values) / total)
             mean, count = mean + (here - mean) * (len(values) / total), total
             least, most = np.minimum(least, values.min(axis=0)), np.maximum(most, values.max(axis=0))
-    return mean, np.where(least < most, np.sqrt(squares / max(count, 1)), 1.0), labels  # 1 where a column is constant
+    return mean, np.where(least < most, np.sqrt(squares / max(count, 1)), 1.0), numbers, fraction  # 1 if constant
 
 
-class Labels:
-    """Which whole numbers a column has, as long as all of them are whole, and few enough to be labels."""
+def count_classes(targets, numbers, fraction, kind, samples, names):
+    """The number of classes, or 0 if the targets are values: labels are 0 to K-1, with two samples or more on average.
 
-    def __init__(self):
-        self.found, self.has_fractions, self.why_not = np.empty(0), False, None
+    kind: as the user says, or None. names: of the classes if they are words.
+    """
+    count, where, several = len(numbers), targets.in_words(), len(targets.chosen) > 1
+    if several and kind == "labels":
+        raise ValueError(f"{where}: labels are one column; choose it with target=")
+    if several or kind == "values" or kind is None and fraction is not None:
+        return 0
+    if 1 < count <= MOST_CLASSES and np.array_equal(numbers, np.arange(count)) and (kind or 2 * count <= samples):
+        return count
+    if names:
+        few = f"{len(names)} different words for {samples} samples"
+        raise ValueError(f"{where}: {few} are no classes: say kind=labels if they are, or another target=")
+    if fraction is not None:
+        reason = f"{fraction:g} is no whole number"
+    elif count > MOST_CLASSES:
+        reason = f"there are more than {MOST_CLASSES} different numbers"
+    else:
+        reason = f"there are {count} different ones from {numbers[0]:g} to {numbers[-1]:g}"
+    if kind == "labels":
+        raise ValueError(f"{where}: labels are the numbers 0 to K-1, all of which occur, but {reason}; number them so")
+    raise ValueError(f"{where}: whole numbers that are no labels 0 to K-1 with several samples each: {reason}; say "
+                     "kind=values for a regression, or number the classes from 0 and say kind=labels")  # fmt: skip
 
-    def add(self, values):
-        fractions = values[values != np.floor(values)]
-        if not self.why_not:
-            self.found = np.union1d(self.found, values)
-            if len(self.found) > MOST_CLASSES:
-                self.why_not = f"there are more than {MOST_CLASSES} different numbers"
-        if len(fractions):
-            self.has_fractions, self.why_not = True, f"{fractions[0]:g} is no whole number"
 
-    def classes(self, targets, kind, samples, names):
-        """The number of classes, or 0 if the targets are values: labels are 0 to K-1, with two samples or more on average.
-
-        kind: as the user says, or None. names: of the classes if they are words.
-        """
-        count, where, several = len(self.found), targets.in_words(), len(targets.chosen) > 1
-        if several and kind == "labels":
-            raise ValueError(f"{where}: labels are one column; choose it with target=")
-        if several or kind == "values" or kind is None and self.has_fractions:
-            return 0
-        if not self.why_not and count > 1 and np.array_equal(self.found, np.arange(count)) and (kind or 2 * count <= samples):
-            return count
-        if names:
-            few = f"{len(names)} different words for {samples} samples"
-            raise ValueError(f"{where}: {few} are no classes: say kind=labels if they are, or another target=")
-        reason = self.why_not or f"there are {count} different ones from {self.found[0]:g} to {self.found[-1]:g}"
-        if kind == "labels":
-            raise ValueError(f"{where}: labels are the numbers 0 to K-1, all of which occur, but {reason}; number them so")
-        raise ValueError(f"{where}: whole numbers that are no labels 0 to K-1 with several samples each: {reason}; say "
-                         "kind=values for a regression, or number the classes from 0 and say kind=labels")  # fmt: skip
-
-    def check_below(self, classes, targets):
-        """ValueError if there are other numbers than the labels of so many classes."""
-        if classes and len(others := np.setdiff1d(self.found, np.arange(classes))):
-            raise ValueError(f"{targets.in_words()}: {others[0]:g} is none of the labels 0 to {classes - 1} to train on")
+def check_labels(targets, numbers, classes):
+    """ValueError if there are other numbers than the labels of so many classes."""
+    if classes and len(others := np.setdiff1d(numbers, np.arange(classes))):
+        raise ValueError(f"{targets.in_words()}: {others[0]:g} is none of the labels 0 to {classes - 1} to train on")
 
 
 # ----- the data set
@@ -443,6 +438,7 @@ def load(directory, dtype, name):
     if not isinstance(classes, np.integer) or not 0 <= classes <= MOST_CLASSES:
         raise ValueError(f"{path}: the number of classes is missing or damaged; delete the file, and it is made anew")
     names = files.texts(path, "class_names", int(classes)) if "class_names" in known else None
+    note = said(request, halves, classes, names)
     shape, outputs = sample_shape(request.shape, inputs), targets.chosen.shape
     fitted = files.vectors(path, {"x_mean": shape[-1], "x_std": shape[-1], "y_mean": outputs[0], "y_std": outputs[0]})
     for mean, std, columns in ((*fitted[:2], inputs), (*fitted[2:], targets)):
@@ -450,18 +446,16 @@ def load(directory, dtype, name):
         if near.any():
             how = f"deviate by {std[near][0]:.3g} from their mean {mean[near][0]:.6g}, too little for {dtype}"
             raise ValueError(f"{columns.array.where}: the numbers of a column {how}; subtract an offset or scale them")
-    maps = mapped(path, halves)
-    chosen, pairs = divide(request, len(maps["train/x"]), inputs.array.where), []
+    maps, parts = mapped(path, halves), []
+    chosen = divide(request, len(maps["train/x"]), inputs.array.where)
     for half, (x, y) in halves.items():
-        samples = Samples(maps[x.place], x.chosen, shape, chosen[half])
-        pairs.append((samples, Samples(maps[y.place], y.chosen, () if classes else outputs, chosen[half])))
-    if classes:
-        parts = (Part(x, y, *fitted[:2], dtype=dtype) for x, y in pairs)
-        data = Dataset(name, *parts, "cross-entropy", int(classes), "", classes=names or [str(i) for i in range(classes)])
-    else:
-        data = regression(name, *pairs, "in units of the table", dtype, fitted=fitted)
-    input_names, target_names = (columns.names if len(columns.array.row_shape) < 2 else None for columns in (inputs, targets))
-    return replace(data, note=said(request, halves, classes, names), input_names=input_names, target_names=target_names)
+        x = Samples(maps[x.place], x.chosen, shape, chosen[half])
+        y = Samples(maps[y.place], y.chosen, () if classes else outputs, chosen[half])
+        parts.append(Part(x, y, *fitted[: 2 if classes else 4], dtype=dtype))
+    kind = ("cross-entropy", int(classes), "") if classes else ("mse", *outputs, "in units of the table")
+    column_names = (columns.names if len(columns.array.row_shape) < 2 else None for columns in (inputs, targets))
+    names = names or [str(i) for i in range(classes)] or None
+    return Dataset(name, *parts, *kind, False, note, names, *column_names)
 
 
 def mapped(path, halves):
@@ -511,8 +505,7 @@ def new_samples(directory, name, like):
 
     def examine(halves, names, arrays):
         for columns in half:
-            *_, labels = look(columns, arrays)
-            labels.check_below(len(names or ()) if columns is targets else 0, columns)
+            check_labels(columns, look(columns, arrays)[2], len(names or ()) if columns is targets else 0)
         return {}
 
     key = f"new {name} {of_x} {of_y} {like['classes']}"
