@@ -76,22 +76,17 @@ def test_zeros_between_and_behind_what_is_packed_are_passed_over(small):
     assert len(datasets.load("mnist", small).test) == 10
 
 
-def test_published_size_with_other_content_is_a_wrong_checksum(small, monkeypatch):
-    monkeypatch.setitem(mnist.LENGTHS, "train", 20)
-    with pytest.raises(ValueError, match="train-images.*checksum differs"):
-        datasets.prepare("mnist", small)
-
-
 def test_fashion_mnist_has_the_same_format_and_a_folder_of_its_own(small, monkeypatch):
+    with monkeypatch.context() as changed:
+        changed.setitem(mnist.LENGTHS, "train", 20)
+        with pytest.raises(ValueError, match="train-images.*checksum differs"):
+            datasets.prepare("mnist", small)
     for path in [*(small / "mnist").iterdir()]:
         path.rename(path.with_name(path.name.replace("-idx", ".idx")))  # as some programs unpack it
     (small / "mnist").rename(small / "fashion-mnist")
     datasets.prepare("fashion-mnist", small)
     data = datasets.load("fashion-mnist", small)
     assert (len(data.train), data.classes[9], data.outputs) == (20, "ankle boot", 10)
-    monkeypatch.setattr(mnist, "SOURCES", dict.fromkeys(mnist.SOURCES, "http://127.0.0.1:9/"))  # nobody listens there
-    with pytest.raises(OSError, match="mnist: no file .*/mnist/train-images-idx3-ubyte.gz, and the download from"):
-        datasets.prepare("mnist", small)
     monkeypatch.setitem(mnist.LENGTHS, "train", 20)
     with pytest.raises(ValueError, match="train-images.idx3-ubyte.gz: the checksum differs"):
         datasets.prepare("fashion-mnist", small)

@@ -640,12 +640,6 @@ def test_texts_are_read_as_numpy_would_and_bad_lines_are_named(folder, numbers, 
             stored.read_table(path, 3)
 
 
-def test_what_nobody_has_prepared_is_named(folder):
-    for name in ("images:pictures", "ethylene", "cifar10", "denoise"):
-        with pytest.raises(OSError, match="no file data/.*: call gridgrad.datasets.prepare first"):
-            datasets.load(name, "data")
-
-
 def test_damaged_conversions_are_named(folder, numbers):
     write_csv(folder / "t.csv", numbers)
     made = table.prepare(folder / "data", "table:t.csv")[2]
