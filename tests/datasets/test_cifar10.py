@@ -3,7 +3,6 @@ import gzip
 import hashlib
 import io
 import os
-import pickle
 import struct
 import tarfile
 from itertools import product
@@ -157,35 +156,6 @@ def test_damage_is_named(tmp_path, monkeypatch):
             datasets.prepare("cifar10", tmp_path / form.archive)
         assert "\n" not in str(error.value) and not cifar10.converted(tmp_path / form.archive).exists()
         path.write_bytes(content)
-
-
-class Calls:
-    """Pickles as a call that makes a folder."""
-
-    def __reduce__(self):
-        return os.mkdir, ("ran",)
-
-
-def test_no_instruction_of_a_pickle_is_executed(tmp_path, monkeypatch):
-    """Every byte of a file changed in turn, and pickles that would make a folder: ValueError or images, and nothing else."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cifar10, "PIXELS", 6)
-    pixels = np.arange(24, dtype=np.uint8).reshape(4, 6)
-    good = published(pixels, (6, 9, 0, 3))
-    assert np.array_equal(cifar10.parse_pickle("file", good)[0], pixels)
-    assert np.array_equal(pickle.loads(good, encoding="latin1")["data"], pixels), "it is what Python reads, too"
-    cases = [good[:length] for length in range(len(good))]
-    cases += [good[:at] + bytes([good[at] ^ flip]) + good[at + 1 :] for at in range(len(good)) for flip in (1, 32, 128, 255)]
-    cases += [pickle.dumps({"data": Calls(), "labels": [1]}, protocol) for protocol in range(6)]
-    for content in cases:
-        try:
-            found, labels = cifar10.parse_pickle("file", content)
-            assert found.shape == (len(labels), 6)
-        except ValueError as error:
-            assert "\n" not in str(error)
-    with pytest.raises(ValueError, match="the number 200001 of them"):
-        cifar10.parse_pickle("file", b"\x80\x02" + b"]" * 300_000 + b".")
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_file_that_is_missing_or_too_large_is_named(tmp_path, small, monkeypatch):
