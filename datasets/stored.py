@@ -33,7 +33,6 @@ HEADER = 1 << 17  # bytes at the beginning of an NPY file, within which its head
 NOT_NPY = EOFError, OSError, OverflowError, SyntaxError, TokenError, TypeError, ValueError
 NOT_ZIP = zipfile.BadZipFile, zlib.error, EOFError, LookupError, NotImplementedError, OSError, RuntimeError, ValueError
 
-
 CHUNK = 50_000  # lines at most, and no more of them than have a few million characters
 FINITE, REMEDY = "a finite number", "mend that line, or fetch the file anew"
 SHOWN = 40  # characters of what is no number

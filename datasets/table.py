@@ -154,16 +154,13 @@ class Finder:
 
     def array(self, option, name, path, arrays):
         """The array of this name among `arrays`, of the file at `path`, or in a file of this name; None: the only one."""
-        there = f"there are {', '.join(arrays) or 'none'}"
-        if name is None and len(arrays) != 1:
-            raise ValueError(f"{path}: say which array has the inputs, with x=: {there}")
+        wanted = "say which array has the inputs, with x=:"
         if name is not None and name not in arrays:
             if "" not in arrays and not Path(name).suffix:
-                raise ValueError(f"{path}: no array '{name}' for {option}: {there}")
-            path, arrays = self.file(name)
-            if len(arrays) != 1:
-                raise ValueError(f"{path}: for {option} it must hold one array, and there are {', '.join(arrays) or 'none'}")
-            name = None
+                raise ValueError(f"{path}: no array '{name}' for {option}: there are {', '.join(arrays) or 'none'}")
+            (path, arrays), name, wanted = self.file(name), None, f"for {option} it must hold one array, and"
+        if name is None and len(arrays) != 1:
+            raise ValueError(f"{path}: {wanted} there are {', '.join(arrays) or 'none'}")
         found, most = arrays[next(iter(arrays)) if name is None else name], limits.BUDGET // 8
         if not (stored.are_numbers(found.dtype) or option == "y" and found.is_of_words and found.width == 1):
             kind = "words" if found.is_of_words else found.dtype
@@ -175,17 +172,13 @@ class Finder:
 
     def half(self, half, path, arrays, x, y):
         """(inputs, targets), the Columns of the samples to train on or to test. x, y: names of two arrays, or None."""
-        inputs, request = self.array("x", x, path, arrays), self.request
-        if y is not None:
-            targets = self.array("y", y, path, arrays)
-            chosen, place, taken = np.arange(targets.width), f"{half}/y", ()
-        elif len(inputs.row_shape) != 1 or inputs.width < 2:
+        inputs, request, apart = self.array("x", x, path, arrays), self.request, y is not None
+        if not apart and (len(inputs.row_shape) != 1 or inputs.width < 2):
             raise ValueError(f"{inputs.where}: rows of the shape {inputs.row_shape} have no column for a target; say y=")
-        else:
-            targets, place, chosen = inputs, f"{half}/x", named("target", inputs, request.target or "-1")
-            taken = chosen
-        x = Columns(inputs, f"{half}/x", of_inputs(inputs, request, taken))
-        return x, of_targets(targets, place, chosen, request.kind == "labels")
+        targets = self.array("y", y, path, arrays) if apart else inputs
+        chosen = np.arange(targets.width) if apart else named("target", inputs, request.target or "-1")
+        x = Columns(inputs, f"{half}/x", of_inputs(inputs, request, () if apart else chosen))
+        return x, of_targets(targets, f"{half}/{'y' if apart else 'x'}", chosen, request.kind == "labels")
 
 
 def resolve(request, directory):
