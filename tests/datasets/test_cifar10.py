@@ -132,15 +132,12 @@ DAMAGE = [
     (BINARY, "data_batch_2.bin", lambda b: b[:-1], "9218 bytes are no whole records of 3073"),
     (BINARY, "test_batch.bin", lambda b: b"\x0a" + b[1:], "label 10 is not one of 0 to 9"),
     (PYTHON, "data_batch_5", lambda b: b[:1000], "not a pickle as it was published"),
-    (PYTHON, "data_batch_5", lambda b: b"", "not a pickle as it was published"),
     (PYTHON, "data_batch_5", lambda b: b"\x80\x02]q\x01.", "no 3072 bytes of 'data' for each of the 'labels'"),
     (PYTHON, "data_batch_5", lambda b: b.replace(b"labels", b"fables"), "for each of the 'labels'"),
-    (PYTHON, "data_batch_5", lambda b: b.replace(b"]q\x05(K", b"]q\x05(U\x00K"), "for each of the 'labels'"),
     (PYTHON, "data_batch_5", lambda b: b.replace(b"]q\x05(K", b"]q\x05(K\x01K"), "for each of the 'labels'"),
     (PYTHON, "data_batch_5", lambda b: b.replace(b"]q\x05(K", b"]q\x05(\x88K"), "instruction NEWTRUE"),
     (PYTHON, "test_batch", lambda b: published(np.zeros((1, 3072), np.uint8), [10]), "label 10"),
     (PYTHON, "test_batch", lambda b: published(np.zeros((1, 3071), np.uint8), [1]), "for each of the 'labels'"),
-    (PYTHON, "test_batch", lambda b: published(np.zeros((0, 3072), np.uint8), []), "for each of the 'labels'"),
     (PYTHON, "test_batch", lambda b: published(np.zeros((1, 3072), np.uint8), [1], b"O8"), "for each of the 'labels'"),
     (PYTHON, "data_batch_1", lambda b: b"cos\nsystem\n(S'touch ran'\ntR.", "for each of the 'labels'"),
 ]
@@ -164,13 +161,6 @@ def test_a_file_that_is_missing_or_too_large_is_named(tmp_path, small, monkeypat
         datasets.prepare("cifar10", tmp_path)
     (small / "data_batch_3.bin").unlink()
     with pytest.raises(OSError, match="CIFAR-10: no file .*data_batch_3.bin; put it there"):
-        datasets.prepare("cifar10", tmp_path)
-
-
-def test_an_archive_of_another_checksum_is_refused(tmp_path):
-    contents = files(BINARY, made_up())
-    pack(tmp_path / "cifar10" / BINARY.archive, [(f"{BINARY.folder}/{n}", c) for n, c in contents.items()])
-    with pytest.raises(ValueError, match="cifar-10-binary.tar.gz: the checksum differs"):
         datasets.prepare("cifar10", tmp_path)
 
 
@@ -208,7 +198,10 @@ def test_only_the_wanted_names_leave_an_archive(tmp_path, monkeypatch, change, m
 
 
 def test_a_damaged_archive_is_named(tmp_path, monkeypatch):
-    path = put(tmp_path, BINARY, True, monkeypatch)
+    with monkeypatch.context() as changed:
+        path = put(tmp_path, BINARY, True, changed)
+    with pytest.raises(ValueError, match="cifar-10-binary.tar.gz: the checksum differs"):
+        datasets.prepare("cifar10", tmp_path)
     for content in (path.read_bytes()[:2000], b"", b"no archive", gzip.compress(b"no tar" * 999)):
         path.write_bytes(content)
         accept(monkeypatch, path)

@@ -87,15 +87,6 @@ def test_new_images_are_decoded_like_those_of_the_training(folder):
         datasets.read_inputs("images:none", data, folder)
 
 
-def test_chunks_give_what_one_would(folder, monkeypatch):
-    whole = load(folder)
-    x, mean = np.array(whole.train.x), whole.train.x_mean
-    converted(folder).unlink()
-    monkeypatch.setattr(images, "CHUNK", 5)
-    cut = load(folder)
-    assert np.array_equal(cut.train.x, x) and np.array_equal(cut.train.x_mean, mean)
-
-
 def test_the_shorter_side_is_scaled_and_the_middle_kept(tmp_path):
     """Vertical stripes of 20 pixels, in an image three times as wide as high."""
     stripes = np.zeros((20, 60, 3), np.uint8)
@@ -108,13 +99,6 @@ def test_the_shorter_side_is_scaled_and_the_middle_kept(tmp_path):
     for x in (data.train.x, data.test.x):
         assert (x[:, 1:-1, 1:-1] == 255).all() and (x > 200).all()  # at the edge of the middle a little of the rest shines in
     assert load(tmp_path, "images:s").sample_shape == (224, 224, 3)
-
-
-def test_a_folder_elsewhere_is_converted_into_the_data_directory(folder, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("data")
-    data = load(directory, f"images:{folder}/paint,size=8")
-    assert len(data.train) == 12 and len(list(directory.iterdir())) == 1
-    assert not list(folder.glob("*.h5"))
 
 
 def test_it_is_converted_once_and_anew_when_the_folder_changes(folder):
@@ -287,10 +271,3 @@ def test_names_are_parsed():
     assert name.startswith("b-64-") and name != images.converted(Path("d"), "images:/c/b,size=64").name
     for folder in ("ü" * 120, "\udcff" * 200, "a/../%2F/", "/"):
         assert "/" not in (name := images.converted(Path("d"), f"images:{folder}").name) and len(name.encode()) < 200
-
-
-def test_a_conversion_of_another_size_is_refused(folder):
-    load(folder)
-    converted(folder).rename(converted(folder, "images:paint,size=9"))
-    with pytest.raises(ValueError, match="not contiguous rows of 9x9x3 uint8"):
-        datasets.load("images:paint,size=9", folder)

@@ -38,19 +38,14 @@ DAMAGE = [
     (IMAGES, lambda b: b"", "is empty"),
     (IMAGES, lambda b: b[: len(b) // 2], "truncated or damaged gzip"),
     (IMAGES, lambda b: b[:60] + bytes([b[60] ^ 255]) + b[61:], "truncated or damaged"),
-    (IMAGES, lambda b: b"not gzip at all", "damaged gzip"),
     (IMAGES, lambda b: b + b"not gzip", "damaged gzip"),
-    (IMAGES, lambda b: b + b[:-1], "damaged gzip"),
     (IMAGES, lambda b: b * 2, "promises .*truncated or damaged"),
     (IMAGES, lambda b: gzip.compress(bytes(1 << 25)) * 3, "larger than any published file"),
     (IMAGES, lambda b: gzip.compress(b"\0\0\x0d\x03" + b"\0" * 12), "wrong magic number"),
     (IMAGES, lambda b: gzip.compress(idx(np.zeros((0, 28, 28)))), "not images and their labels"),
     (IMAGES, lambda b: gzip.compress(idx(np.zeros((10, 20, 20)))), "unlike those to train on"),
-    (LABELS, lambda b: b"", "is empty"),
     (LABELS, lambda b: b[:-3], "truncated or damaged"),
     (LABELS, lambda b: b[:6], "truncated within its header"),
-    (LABELS, lambda b: b + b"\0", "truncated or damaged"),
-    (LABELS, lambda b: b"\0\0\x08\x02" + b[4:], "header|promises"),
     (LABELS, lambda b: b[:-1] + b"\x0a", "label 10"),
 ]
 
@@ -64,16 +59,6 @@ def test_damage_is_named(small):
             datasets.prepare("mnist", small)
         assert "\n" not in str(error.value)
         path.write_bytes(content)
-
-
-def test_zeros_between_and_behind_what_is_packed_are_passed_over(small):
-    for name in (IMAGES, "train-images-idx3-ubyte.gz"):
-        path = small / "mnist" / name
-        content = gzip.decompress(path.read_bytes())
-        parts = gzip.compress(content[:100]), gzip.compress(b""), gzip.compress(content[100:])
-        path.write_bytes(bytes(40_000).join([*parts, b""]))
-    datasets.prepare("mnist", small)
-    assert len(datasets.load("mnist", small).test) == 10
 
 
 def test_fashion_mnist_has_the_same_format_and_a_folder_of_its_own(small, monkeypatch):

@@ -545,15 +545,7 @@ def test_numbers_that_float32_can_not_tell_apart_are_refused(folder, numbers):
         load("t.npy")
 
 
-BAD_LINES = {
-    "1 2": "line 6 has 2 columns, expected 3", "1 2 3 4": "line 6 has 4 columns", "1 inf 3": "line 6 holds 'inf', in column 1",
-    "1 1e400 3": "line 6 holds '1e400'", "1 2023_1 3": "line 6 holds '2023_1'", "1 \uff11 3": "line 6 holds '\uff11'",
-    "1 0x1p3 3": "line 6 holds '0x1p3'", "1 \x00\xff 3": "line 6 holds '.*', in column 1",
-    "1 2\n1 2 3 4": "line 6 has 2 columns",
-}  # fmt: skip
-
-
-def test_texts_are_read_as_numpy_would_and_bad_lines_are_named(folder, numbers, monkeypatch):
+def test_texts_are_read_as_numpy_would(folder, numbers, monkeypatch):
     monkeypatch.setattr(stored, "CHUNK", 4)
     path = folder / "t.txt"
     path.write_text("a header\n" + "".join(f"{i} {i / 2}\t{-i}\r\n" for i in range(8)) + "\n")
@@ -563,10 +555,6 @@ def test_texts_are_read_as_numpy_would_and_bad_lines_are_named(folder, numbers, 
     assert np.array_equal(stored.read_table(path, 4), numbers)
     path.write_text("")
     assert stored.read_table(path, 3).shape == (0, 3)
-    for line, message in BAD_LINES.items():
-        path.write_text("1 2 3\n" * 5 + line + "\n" + "1 2 3\n")
-        with pytest.raises(ValueError, match=message):
-            stored.read_table(path, 3)
 
 
 def test_damaged_conversions_are_named(folder, numbers):
