@@ -93,6 +93,8 @@ def read_inputs(
 ) -> Part:
     """New samples for a network that was trained on other ones. One process calls it before the others do.
 
+    ValueError if they do not fit the network; else what is raised is said by `prepare`.
+
     Parameters
     ----------
     name : str
@@ -107,11 +109,6 @@ def read_inputs(
     -------
     Part
         All samples, standardised as in the training. `y` is None if there are no targets. Of images, `x.files` has the paths.
-
-    Raises
-    ------
-    ValueError, OSError
-        If the samples do not fit the network, or as `prepare` raises them.
 
     Examples
     --------
@@ -136,8 +133,10 @@ def read_inputs(
     if math.prod(x.shape[1:]) != math.prod(shape):
         raise ValueError(f"{name}: samples of the shape {x.shape[1:]}, and the network was trained on {shape}")
     x = x if x.shape[1:] == shape else x.reshape(len(x), *shape)
-    moments: list[Any] = [None if like[key] is None else np.array(like[key]) for key in ("x_mean", "x_std", "y_mean", "y_std")]
-    return Part(x, y, *moments, dtype=np.dtype(dtype))
+    moments: dict[str, Any] = {
+        key: None if like[key] is None else np.array(like[key]) for key in ("x_mean", "x_std", "y_mean", "y_std")
+    }
+    return Part(x, y, dtype=np.dtype(dtype), **moments)
 
 
 def _functions(name: str, folder: Path) -> Functions:
