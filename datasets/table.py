@@ -18,7 +18,6 @@ import numpy as np
 from tqdm import tqdm
 
 from gridgrad.datasets import files, stored
-from gridgrad.datasets.files import find, fingerprint, listed
 from gridgrad.datasets.part import Dataset, Part, Samples
 from gridgrad.datasets.stored import is_name, is_word, number
 from gridgrad.nn.files import limits
@@ -125,7 +124,7 @@ class Columns:
     def in_words(self, names=None):
         """Where they are, or those of these names."""
         names = names or self.names
-        return self.array.where + f", column{'s' * (len(names) > 1)} {listed(names, SHOWN)}" * bool(self.array.row_shape)
+        return self.array.where + f", column{'s' * (len(names) > 1)} {files.listed(names, SHOWN)}" * bool(self.array.row_shape)
 
 
 def of_targets(array, place, chosen, any_word):
@@ -144,7 +143,7 @@ class Finder:
         """(path, arrays) of a file, in the current folder before the data directory; OSError if it is in neither."""
         path = None
         with suppress(OSError, ValueError):  # a name that is too long, or holds a zero byte
-            path = find(self.folders, [os.path.expanduser(name)])
+            path = files.find(self.folders, [os.path.expanduser(name)])
         if path is None:
             there = " or ".join(map(str, self.folders))
             raise OSError(f"table: no file {name} in {there}; give the path of one, or --data-dir")
@@ -274,7 +273,7 @@ def converted(directory, key, halves, paths, find_names, examine):
     """
     digest = hashlib.sha256(os.fsencode(" ".join(map(str, [READING, *paths, key])))).hexdigest()[:16]
     short = re.sub("[^\\w.-]", "_", paths[0].stem, flags=re.ASCII)[:100]  # file systems have a limit, and not all take any byte
-    target, version = directory / "tables" / f"{short}-{digest}.h5", fingerprint("", paths)
+    target, version = directory / "tables" / f"{short}-{digest}.h5", files.fingerprint("", paths)
     if files.is_current(target, version):
         return target
     counts = {place: array.count() for place, array in placed(halves).items()}
@@ -464,7 +463,7 @@ def said(request, halves, classes, names):
     inputs, targets = halves["train"]
     kind, scaled = (f"{classes} labels", "inputs") if classes else ("values", "inputs and targets")
     if classes and (names or not request.kind):
-        kind += f" ({listed(names, SHOWN) if names else 'say kind=values if they are values'})"
+        kind += f" ({files.listed(names, SHOWN) if names else 'say kind=values if they are values'})"
     scaled += " are standardised by the mean and deviation of the training samples"
     guesses = [array.note for array in placed(halves).values() if array.note]
     columns = inputs.array.columns

@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 
 from gridgrad.datasets import files
-from gridgrad.datasets.files import download, find, fingerprint
 from gridgrad.datasets.part import moments, regression
 from gridgrad.datasets.stored import read_table
 from gridgrad.nn.files import limits
@@ -33,7 +32,7 @@ CHECKSUM = "sha1:12dd9c43e621d56b53f2f8894dddd6e410283d47"  # UCI publishes none
 
 def load_airfoil(directory, dtype, name):
     """The Dataset; a file of the published name in the data directory is preferred to the project's own."""
-    path = find([directory], [AIRFOIL]) or Path(__file__).parent / AIRFOIL
+    path = files.find([directory], [AIRFOIL]) or Path(__file__).parent / AIRFOIL
     table = read_table(path, columns=6, most=ROWS + 1)
     if len(table) != ROWS:
         raise ValueError(f"{path}: {len(table)} rows, expected {ROWS}: the file is truncated or not the published one")
@@ -45,17 +44,17 @@ def load_airfoil(directory, dtype, name):
 
 def prepare_ethylene(directory, name):
     """Convert the published text to HDF5, once, and download it if need be."""
-    text, target = find([directory / "ethylene", directory], [ETHYLENE]), converted(directory, name)
+    text, target = files.find([directory / "ethylene", directory], [ETHYLENE]), converted(directory, name)
     if text is None:
         if target.exists():
             return
         archive = directory / "ethylene" / "ethylene.zip"
         if not archive.exists():
-            download(URL, CHECKSUM, archive, "ethylene (or use --dataset ethylene-synthetic)")
+            files.download(URL, CHECKSUM, archive, "ethylene (or use --dataset ethylene-synthetic)")
         text = archive.parent / ETHYLENE
         with written_whole(text) as beside, open(beside, "wb") as file:
             file.writelines(unpacked(archive))
-    version = fingerprint(text.parent, [ETHYLENE])
+    version = files.fingerprint(text.parent, [ETHYLENE])
     if files.is_current(target, version):
         return
     table = read_table(text, COLUMNS, skip=1, most=SAMPLES)
