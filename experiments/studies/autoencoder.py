@@ -34,7 +34,6 @@ from gridgrad.experiments.common import options as common
 from gridgrad.experiments.common import report
 from gridgrad.experiments.common.options import Parser, check_writable, number, of_parallelize, user_input, whole, whole_list
 from gridgrad.experiments.common.programs import as_module
-from gridgrad.experiments.common.tables import table
 from gridgrad.nn import MSE, SGD, Dropout, Linear, Sequential, Sigmoid, SoftmaxCrossEntropy, TiedAutoencoder
 from gridgrad.nn.device import to_device
 from gridgrad.nn.optimizers import cosine
@@ -439,7 +438,6 @@ def main():
     }  # fmt: skip
     if args.report:
         on_root(comm, lambda: report.write_json(args.report, result))
-    say(table([{"phase": row["phase"], "s": row["seconds"], "J": row["joules"]} for row in phases.rows]))
     grid.free()
 
 

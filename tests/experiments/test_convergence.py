@@ -7,7 +7,8 @@ import pytest
 
 from gridgrad import datasets
 from gridgrad.experiments.common.tables import terminal
-from gridgrad.experiments.studies.convergence import GAIN, WAYS, cells, document, network, options, reached
+from gridgrad.experiments.studies.convergence import GAIN, WAYS, cells, document, main, network, options, reached
+from gridgrad.parallel.job.run import UserError
 from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)
 from tests.experiments.programs import program
 
@@ -95,9 +96,8 @@ def test_the_weights_of_the_vgg_like_network_are_larger(small):  # noqa: F811
             assert bound / 2 < abs(layer.weight.value).max() < 3 * bound
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
+def test_what_does_not_fit_is_said(small, monkeypatch):  # noqa: F811
+    for arguments, words in (
         (("--ways", "batch"), "'batch' is for several ranks: start at least 2"),
         (("--ways", "serial,fast"), "there is no way 'fast'"),
         (("--samples", "21"), "--samples 21: there are only 20 training images"),
@@ -106,9 +106,8 @@ def test_the_weights_of_the_vgg_like_network_are_larger(small):  # noqa: F811
         (("--net", "vgg-style:4,4,4,4,4"), "does not fit into images of 1x1"),
         (("--net", "vgg-style:a"), "is neither a number"),
         (("--every", "0"), "must be a number above 0"),
-    ],
-)
-def test_what_does_not_fit_is_said_in_one_line(small, arguments, words):  # noqa: F811
-    finished = program("study", "convergence", *SMALL, "--data-dir", small, "--out", small / "found.json", *arguments)
-    assert finished.returncode == 2 and words in finished.stderr
-    assert len(finished.stderr.strip().splitlines()) == 1, finished.stderr
+    ):
+        line = ["convergence", *SMALL, "--data-dir", str(small), "--out", str(small / "found.json"), *arguments]
+        monkeypatch.setattr("sys.argv", line)
+        with np.errstate(), pytest.raises(UserError, match=words):
+            main()

@@ -62,7 +62,7 @@ def source(name):
 
 def one_call(grid=None):
     """The program with our one call, on a grid such as "batch=4" or on that of the planner."""
-    return source("automatic").replace(f"\n{CALL}\n", f'\nnet = parallelize(net, "{grid}")\n' if grid else f"\n{CALL}\n")
+    return source("automatic").replace(CALL, f'net = parallelize(net, "{grid}")' if grid else CALL)
 
 
 def programs():
@@ -180,8 +180,8 @@ def radon_effort(source, statements):
 
 def options():
     parser = Parser(prog="study usability", description="What does making a training parallel cost its author?")
-    parser.add_argument("--json", default="results/usability.json", metavar="FILE", help="the file to write; the table goes to "
-                        "the same name in .md")  # fmt: skip
+    words = "the file to write; the table goes to the same name in .md"
+    parser.add_argument("--json", default="results/usability.json", metavar="FILE", help=words)
     return parser
 
 
