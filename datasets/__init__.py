@@ -1,39 +1,40 @@
-"""Readers of published data sets, and of folders of images and tables of one's own.
+"""Readers of published data sets, of folders of images and tables of one's own, and made-up data.
 
 `prepare` runs in one process, `load` in each. `DATASETS` has the names of all of them, with the two functions of each: prepare,
-of a folder; and load, of a folder and the type of the numbers. Those of one's own stand there as "images:FOLDER.." and
-"table:FILE..", and their functions want the whole name as well.
+of a folder; and load, of a folder and the type of the numbers. The functions of names with a beginning, such as
+"table:FILE[,OPTION=..]", want the whole name as well.
 """
 
-from collections.abc import Callable
+import math
+import os
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from functools import partial
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from gridgrad.datasets import airfoil, cifar10, denoise, ethylene, images, made_up, mnist, table, table_name
+from gridgrad.datasets import cifar10, images, made_up, mnist, stored, table, uci
 from gridgrad.datasets.files import data_directory
-from gridgrad.datasets.inputs import read_inputs
 from gridgrad.datasets.part import Dataset, Part
 from gridgrad.datasets.views import Augmented, hold_out
 
-Functions = tuple[Callable[..., None], Callable[..., Dataset]]
+Functions = tuple[Callable[..., Any], Callable[..., Dataset]]
 
 DATASETS: dict[str, Functions] = {
-    "airfoil": (airfoil.prepare, airfoil.load),
-    "airfoil5": (airfoil.prepare, partial(airfoil.load, name="airfoil5")),
+    "airfoil": (lambda directory: None, uci.load_airfoil),
+    "airfoil5": (lambda directory: None, partial(uci.load_airfoil, name="airfoil5")),
     "mnist": (mnist.prepare, mnist.load),
+    "fashion-mnist": mnist.FASHION,
     "cifar10": (cifar10.prepare, cifar10.load),
-    "denoise": (denoise.prepare, denoise.load),
-    "ethylene": (ethylene.prepare, ethylene.load),
-    "ethylene-synthetic": (ethylene.prepare_synthetic, partial(ethylene.load, name="ethylene-synthetic")),
-    images.NAME: (images.prepare, images.load),
-    table_name.NAME: (table.prepare, table.load),
-    made_up.NAME: (made_up.prepare, made_up.load),
+    "denoise": (cifar10.prepare_denoise, cifar10.load_denoise),
+    "ethylene": (uci.prepare_ethylene, uci.load_ethylene),
+    "ethylene-synthetic": (uci.prepare_synthetic, partial(uci.load_ethylene, name="ethylene-synthetic")),
+    **{kind.NAME: (kind.prepare, kind.load) for kind in (images, table, made_up)},
 }
-OWN = {images.PREFIX: images.NAME, table_name.PREFIX: table_name.NAME, made_up.PREFIX: made_up.NAME}
 
 
 def prepare(name: str, directory: str | PathLike[str] | None = None) -> None:
@@ -58,7 +59,8 @@ def prepare(name: str, directory: str | PathLike[str] | None = None) -> None:
     >>> from gridgrad import datasets
     >>> datasets.prepare("airfoil")
     """
-    _of(name)[0](data_directory(directory))
+    folder = data_directory(directory)
+    _functions(name, folder)[0](folder)
 
 
 def load(name: str, directory: str | PathLike[str] | None = None, dtype: DTypeLike = np.float32) -> Dataset:
@@ -66,10 +68,8 @@ def load(name: str, directory: str | PathLike[str] | None = None, dtype: DTypeLi
 
     Parameters
     ----------
-    name : str
-        One of `DATASETS`, such as "mnist", "random:8,1" or "table:houses.csv,target=price".
-    directory : path, optional
-        The folder of the data; by default that of `data_directory`.
+    name, directory
+        As for `prepare`.
     dtype : dtype
         Of the inputs, and of the targets in a regression: float32 or float64.
 
@@ -80,10 +80,8 @@ def load(name: str, directory: str | PathLike[str] | None = None, dtype: DTypeLi
 
     Raises
     ------
-    ValueError
-        If there is no such data set, or a file is damaged. The message is one line.
-    OSError
-        If a file is not there.
+    ValueError, OSError
+        As `prepare` raises them.
 
     Examples
     --------
@@ -92,17 +90,87 @@ def load(name: str, directory: str | PathLike[str] | None = None, dtype: DTypeLi
     >>> len(data.train), len(data.test), data.sample_shape, data.outputs
     (1202, 301, (4,), 1)
     """
-    return _of(name)[1](data_directory(directory), np.dtype(dtype))
+    folder = data_directory(directory)
+    return _functions(name, folder)[1](folder, np.dtype(dtype))
 
 
-def _of(name: str) -> Functions | list[Any]:
-    """The functions of a name; ValueError if there is no such data set."""
-    for beginning, form in OWN.items():
-        if name.startswith(beginning):
-            return [partial(function, name=name) for function in DATASETS[form]]
-    if name not in DATASETS:
-        raise ValueError(f"unknown data set '{name}': use one of {', '.join(DATASETS)}")
-    return DATASETS[name]
+def read_inputs(
+    name: str,
+    like: Dataset | Mapping[str, Any],
+    directory: str | PathLike[str] | None = None,
+    dtype: DTypeLike = np.float32,
+) -> Part:
+    """New samples for a network that was trained on other ones. One process calls it before the others do.
+
+    Parameters
+    ----------
+    name : str
+        "table:FILE", which has the columns of the training by their names, or only the inputs, in their order; "images:FOLDER",
+        whose images may lie anywhere in the folder; or the name of another data set, whose samples for testing are taken.
+    like : Dataset or dict
+        What the network was trained on, or its `Dataset.description`, which a checkpoint can keep.
+    directory, dtype
+        As for `load`.
+
+    Returns
+    -------
+    Part
+        All samples, standardised by the moments of the training. Its `y` is None if the file has no targets; `unstandardise`
+        gives outputs of the network in the units of the training. Of images, `x.files` has the paths.
+
+    Raises
+    ------
+    ValueError
+        If the samples do not fit the network, or a file is damaged. The message is one line.
+    OSError
+        If a file is not there.
+
+    Examples
+    --------
+    >>> from gridgrad import datasets
+    >>> data = datasets.load("airfoil")
+    >>> part = datasets.read_inputs("airfoil", like=data.description())
+    >>> len(part), part.sample_shape
+    (301, (4,))
+    """
+    like = like.description() if isinstance(like, Dataset) else like
+    folder, shape = data_directory(directory), tuple(like["sample_shape"])
+    x: Any
+    y: Any
+    if name.startswith(table.PREFIX):
+        x, y = table.new_samples(folder, name, like)
+    elif name.startswith(images.PREFIX):
+        x, y = images.Files(folder, name, shape[0]), None
+    else:
+        prepare(name, folder)
+        data = load(name, folder, dtype)
+        x, y = data.test.x, data.test.y if (data.loss, data.outputs) == (like["loss"], like["outputs"]) else None
+    if math.prod(x.shape[1:]) != math.prod(shape):
+        raise ValueError(f"{name}: samples of the shape {x.shape[1:]}, and the network was trained on {shape}")
+    x = x if x.shape[1:] == shape else x.reshape(len(x), *shape)
+    of_training: dict[str, Any] = {
+        key: None if like[key] is None else np.array(like[key]) for key in ("x_mean", "x_std", "y_mean", "y_std")
+    }
+    return Part(x, y, dtype=np.dtype(dtype), **of_training)
+
+
+def _functions(name: str, folder: Path) -> Functions | list[Any]:
+    """The functions of a name; ValueError, with what was perhaps meant, if there is no such data set."""
+    for kind in (images, table, made_up):
+        if name.startswith(kind.PREFIX):
+            return [partial(function, name=name) for function in DATASETS[kind.NAME]]
+    if name in DATASETS:
+        return DATASETS[name]
+    paths = [os.path.join(place, os.path.expanduser(name.partition(",")[0])) for place in ("", folder)]
+    if any(os.path.isfile(path) and path.lower().endswith(tuple(stored.FORMATS)) for path in paths):
+        meant = f"did you mean {table.PREFIX}{name}?"
+    elif name and any(os.path.isdir(path) for path in paths):
+        meant = f"did you mean {images.PREFIX}{name}?"
+    else:
+        near = get_close_matches(name, DATASETS, 1)
+        meant = f"did you mean {near[0]}? The names are" if near else "use one of"
+        meant += f" {', '.join(DATASETS)}"
+    raise ValueError(f"unknown data set '{name}': {meant}")
 
 
 __all__ = ["Augmented", "data_directory", "Dataset", "DATASETS", "hold_out", "load", "Part", "prepare", "read_inputs"]

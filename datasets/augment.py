@@ -16,11 +16,7 @@ HELP = "shift=PIXELS (at most so many, in both directions), flip (mirrors half o
 
 @dataclass(frozen=True)
 class Augment:
-    """How images are varied. ValueError for a shift below 0.
-
-    shift: the most pixels by which an image moves, up, down, left and right; pixels that enter it are 0, the mean.
-    flip: whether half of the images are mirrored, left and right, before they move.
-    """
+    """How images are varied: shifted by at most so many pixels, where 0, the mean, comes in; and half of them mirrored."""
 
     shift: int = 4
     flip: bool = True
@@ -31,10 +27,7 @@ class Augment:
             raise ValueError(f"augment: the shift must be at least 0 pixels, not {self.shift}")
 
     def inputs(self, part, indices, block, epoch):
-        """`part.inputs(indices, block)` of the images as they are varied in `epoch`: (n, *sizes of the block).
-
-        block: slices of rows, columns and channels. ValueError if the samples are no images.
-        """
+        """`part.inputs(indices, block)` of the images as they are varied in `epoch`; ValueError if they are no images."""
         if len(part.sample_shape) != 3:
             raise ValueError(f"augment: samples of the shape {part.sample_shape} are no images of (height, width, channels)")
         height, width, _ = part.sample_shape

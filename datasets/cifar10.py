@@ -1,10 +1,14 @@
 """CIFAR-10 (Krizhevsky 2009): 50,000 + 10,000 colour images of 32 x 32 pixels, in ten classes.
 
-Either of the two published forms, as an archive or as the folder in it, in DIR/cifar10 or DIR: the binary one, whose
-records are a byte with the label and 3 x 1,024 bytes of red, green and blue; or pickles of Python 2.
+Either of the two published forms, as an archive or as the folder in it, in DIR/cifar10 or DIR: the binary one, whose records
+are a byte with the label and 3 x 1,024 bytes of red, green and blue; or pickles of Python 2.
+
+`denoise` is made of it: quarters of the images in grey, with Gaussian noise, and without it as the target. The noise has a
+deviation of 30 grey levels of 255, one of the usual ones. Noisy levels are rounded and cut off, as a camera does it.
 """
 
 import hashlib
+import pickletools
 import tarfile
 import zlib
 from collections.abc import Callable
@@ -12,18 +16,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gridgrad.datasets import labelled, pickles, rows
+from gridgrad.datasets import rows
 from gridgrad.datasets.files import download, fingerprint
+from gridgrad.datasets.part import regression
 from gridgrad.nn.files import limits
 
 URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 SHAPE, PIXELS = (32, 32, 3), 3 * 32 * 32
 LARGEST = 64 << 20  # bytes of a file; those published have 31 million
+MOST = 200_000  # instructions of a pickle; those published have some 50,000
+SIDE, QUARTER = 16, 16 * 16  # pixels of a quarter
+NOISE = 30  # grey levels
+CHUNK = 4000  # the quarters that are converted at a time
 
 
 def parse_binary(path, content):
-    """(images, labels) of a file of records, as `images_and_labels` gives them; ValueError if its length is no multiple."""
+    """(images, labels) of a file of records."""
     if not content or len(content) % (1 + PIXELS):
         raise ValueError(f"{path}: {len(content)} bytes are no whole records of {1 + PIXELS}: truncated; fetch it anew")
     records = np.frombuffer(content, np.uint8).reshape(-1, 1 + PIXELS)
@@ -31,15 +40,31 @@ def parse_binary(path, content):
 
 
 def parse_pickle(path, content):
-    """(images, labels) of a pickled dict, as `images_and_labels` gives them; ValueError if it is any other pickle."""
-    data = pickles.parse(path, content)
-    pixels, labels = (data.get(key) for key in ("data", "labels")) if type(data) is dict else (None, None)
-    pixels = pixels.value if type(pixels) is pickles.Array else None
-    if pixels is None or type(labels) is not list or not all(type(label) is int and label >= 0 for label in labels):
-        raise ValueError(f"{path}: no dict of an array 'data' and a list of numbers 'labels'; fetch it anew")
-    if not labels or pixels.shape != (len(labels), PIXELS):
-        raise ValueError(f"{path}: 'data' is {pixels.shape} for {len(labels)} labels, not {PIXELS} each; fetch it anew")
+    """(images, labels) of a pickled dict, whose instructions are looked at: none is executed."""
+    try:
+        found = arguments(content)
+    except Exception as error:  # whatever is raised for a damaged file
+        reason = " ".join(str(error).split())[:120] or type(error).__name__
+        raise ValueError(f"{path}: not a pickle as it was published ({reason}); fetch it anew") from None
+    texts, labels = [text for text in found["data"] if isinstance(text, str)], found["labels"]
+    numbers = bool(labels) and all(isinstance(label, int) and label >= 0 for label in labels)
+    if not numbers or "u1" not in texts or len(texts[-1]) != PIXELS * len(labels):
+        raise ValueError(f"{path}: no {PIXELS} bytes of 'data' for each of the 'labels'; fetch it anew")
+    pixels = np.frombuffer(texts[-1].encode("latin-1"), np.uint8).reshape(-1, PIXELS)
     return images_and_labels(path, pixels, np.array(labels))
+
+
+def arguments(content):
+    """{"data" or "labels": the numbers and texts behind this key of a pickled dict}."""
+    found, key = {"data": [], "labels": [], "batch_label": [], "filenames": []}, "batch_label"
+    for count, (instruction, argument, _) in enumerate(pickletools.genops(content)):
+        if count > MOST or instruction.name == "NEWTRUE":  # the latter would say that numbers are in Fortran's order
+            raise ValueError(f"instruction {instruction.name}, the number {count} of them")
+        if isinstance(argument, str) and argument in found:
+            key = argument
+        elif instruction.name.endswith(("STRING", "BININT", "BININT1", "BININT2")):
+            found[key].append(argument)
+    return found
 
 
 def images_and_labels(path, pixels, labels):
@@ -60,12 +85,9 @@ class Form:
     parse: Callable
 
     @property
-    def train(self):
-        return [f"data_batch_{number}{self.ending}" for number in range(1, 6)]
-
-    @property
-    def test(self):
-        return [f"test_batch{self.ending}"]
+    def names(self):
+        """Of all files; the last one is for testing."""
+        return [*(f"data_batch_{number}{self.ending}" for number in range(1, 6)), f"test_batch{self.ending}"]
 
 
 FORMS = [
@@ -85,27 +107,25 @@ def prepare(directory):
         download(URL, f"md5:{FORMS[0].checksum}", archive, "CIFAR-10")
         found = FORMS[0], archive
     form, path = found
-    names = form.train + form.test
-    if path.is_dir() and (missing := [name for name in names if not (path / name).is_file()]):
-        raise OSError(f"CIFAR-10: no file {path / missing[0]}; put it there, or delete the folder, and all are fetched anew")
-    version = fingerprint(path, names) if path.is_dir() else fingerprint(path.parent, [path.name])
+    if path.is_dir() and (missing := [name for name in form.names if not (path / name).is_file()]):
+        raise OSError(f"CIFAR-10: no file {path / missing[0]}; put it there, or move the folder away, and all are fetched anew")
+    version = fingerprint(path, form.names) if path.is_dir() else fingerprint(path.parent, [path.name])
     if rows.is_current(target, version):
         return
     # There is no published checksum of a single file: in a folder, lengths and labels are all that can be checked.
-    contents = read_folder(path, names) if path.is_dir() else read_archive(path, form)
-    batches = {name: form.parse(path / name, content) for name, content in contents}
-    halves = {half: [batches[name] for name in chosen] for half, chosen in (("train", form.train), ("test", form.test))}
-    counted = {half: (sum(len(labels) for _, labels in chunks), chunks) for half, chunks in halves.items()}
-    labelled.write(target, version, CLASSES, SHAPE, counted)
+    read = (lambda name: limits.read_limited(path / name, LARGEST)) if path.is_dir() else read_archive(path, form).get
+    *train, test = [form.parse(path / name, read(name)) for name in form.names]
+    halves = {half: (sum(len(labels) for _, labels in chunks), chunks) for half, chunks in (("train", train), ("test", [test]))}
+    rows.write_images(target, version, CLASSES, SHAPE, halves)
 
 
 def load(directory, dtype, name="cifar10"):
     """The Dataset: images of (32, 32, 3) pixels, standardised by channel; labels 0 to 9. Images are mapped, not read."""
-    return labelled.load(converted(directory), name, SHAPE, dtype)
+    return rows.load_images(converted(directory), name, SHAPE, dtype)
 
 
-def converted(directory):
-    return directory / "cifar10" / "cifar10.h5"
+def converted(directory, name="cifar10"):
+    return directory / "cifar10" / f"{name}.h5"
 
 
 def locate(directory):
@@ -118,25 +138,12 @@ def locate(directory):
     return None
 
 
-def read_folder(folder, names):
-    """Yields (name, content) of these files; ValueError for one that is too large."""
-    for name in names:
-        if (folder / name).stat().st_size > LARGEST:
-            raise ValueError(f"{folder / name}: larger than any published file; fetch it anew")
-        yield name, (folder / name).read_bytes()
-
-
 def read_archive(path, form):
-    """[(name, content)] of the wanted files in a published archive; ValueError if it is any other.
-
-    They are read into memory and recognised by their whole published names, so that no member can be written anywhere,
-    whatever its name or the target of its link.
-    """
+    """{name: content} of the wanted files in a published archive, known by their whole names: none is written anywhere."""
     with open(path, "rb", opener=limits.ordinary) as file:
         if hashlib.file_digest(file, "md5").hexdigest() != form.checksum:
             raise ValueError(f"{path}: the checksum differs from that of the published file; delete it and fetch it anew")
-    wanted = {f"{form.folder}/{name}": name for name in form.train + form.test}
-    contents = {}
+    wanted, contents = {f"{form.folder}/{name}": name for name in form.names}, {}
     try:
         with tarfile.open(path, "r:gz") as archive:
             for member in archive:
@@ -146,4 +153,39 @@ def read_archive(path, form):
         raise ValueError(f"{path}: truncated or damaged archive ({error}); delete it and fetch it anew") from None
     if missing := [name for name in wanted if wanted[name] not in contents]:
         raise ValueError(f"{path}: without a regular file {missing[0]} of a published size; delete it and fetch it anew")
-    return list(contents.items())
+    return contents
+
+
+def prepare_denoise(directory):
+    """Make it of CIFAR-10, once; by one process, before the others load."""
+    prepare(directory)
+    target = converted(directory, "denoise")
+    source = f"{rows.attributes(converted(directory)).get('source')}, noise {NOISE}, side {SIDE}"
+    if rows.is_current(target, source):
+        return
+    data, random = load(directory, np.float32), np.random.default_rng(0)
+    moments = {"x": rows.ChannelMoments(1), "y": rows.ChannelMoments(1)}
+    halves = {"train": data.train, "test": data.test}
+    arrays = {f"{half}/{name}": ((4 * len(part), QUARTER), np.uint8) for half, part in halves.items() for name in "xy"}
+    with rows.creating(target, arrays) as file:
+        for half, part in halves.items():
+            for start in range(0, 4 * len(part), CHUNK):
+                whole = np.rint(part.x[start // 4 : (start + CHUNK) // 4].mean(axis=3)).reshape(-1, 2, SIDE, 2, SIDE)
+                grey = whole.transpose(0, 1, 3, 2, 4).reshape(-1, QUARTER)  # the quarters of each image, one after another
+                noisy = np.clip(np.rint(grey + NOISE * random.standard_normal(grey.shape)), 0, 255)
+                for name, images in (("x", noisy), ("y", grey)):
+                    images = images.astype(np.uint8)
+                    file[f"{half}/{name}"][start : start + len(images)] = images
+                    if half == "train":
+                        moments[name].add(images[..., np.newaxis])
+        for name, of_pixels in moments.items():
+            file.attrs[f"{name}_mean"], file.attrs[f"{name}_std"] = of_pixels.result()
+        file.attrs["source"] = source
+
+
+def load_denoise(directory, dtype, name="denoise"):
+    """The Dataset: the 256 noisy grey levels of a quarter to those without noise. Rows are mapped, not read."""
+    path = converted(directory, "denoise")
+    train, test = (rows.map_pair(path, half, *[((QUARTER,), np.uint8)] * 2) for half in ("train", "test"))
+    fitted = rows.vectors(path, dict.fromkeys(("x_mean", "x_std", "y_mean", "y_std"), 1))
+    return regression(name, train, test, "grey levels", dtype, fitted=fitted)

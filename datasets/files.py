@@ -39,10 +39,7 @@ def find(folders, names):
 
 
 def fingerprint(folder, names):
-    """A text that changes when one of these files in `folder` does: of their names, sizes and times of modification.
-
-    OSError if one is missing.
-    """
+    """A text that changes when one of these files in `folder` does: of their names, sizes and times. OSError if one lacks."""
     digest = hashlib.sha256()
     for name in names:
         found = os.stat(os.path.join(folder, name))
@@ -51,10 +48,7 @@ def fingerprint(folder, names):
 
 
 def download(url, checksum, target, what):
-    """Fetch `url` to `target` and check it; OSError saying where to put the file by hand if that fails.
-
-    checksum: as pooch takes it, "md5:..." or "sha256:...". A file that does not match is not kept.
-    """
+    """Fetch `url` to `target`; OSError that says where to put the file if that fails. checksum: "md5:.." or "sha1:.."."""
     import pooch  # here, because it takes a while and few runs download anything
 
     pooch.get_logger().setLevel("WARNING")

@@ -18,7 +18,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 from tqdm import tqdm
 
-from gridgrad.datasets import labelled, rows
+from gridgrad.datasets import rows
 from gridgrad.datasets.files import fingerprint
 from gridgrad.nn.files import limits
 
@@ -42,15 +42,12 @@ def parse(name):
 
 
 def prepare(directory, name):
-    """Convert the folder (a path, or one in the data directory) to HDF5, once; by one process, before the others load.
-
-    OSError if there is no such folder; ValueError naming what is wrong with it, or the files in it that are no images.
-    """
+    """Convert the folder (a path, or one in the data directory) to HDF5, once; by one process, before the others load."""
     text, size = parse(name)
     folder, target = located(directory, text), converted(directory, name)
     if not folder.is_dir():
-        raise OSError(f"images: no folder {text} in {os.getcwd()} or {directory}; give one that holds train/CLASS/*.jpg and "
-                      "test/CLASS/*.jpg, or --data-dir")  # fmt: skip
+        hint = "give one that holds train/CLASS/*.jpg and test/CLASS/*.jpg, or --data-dir"
+        raise OSError(f"images: no folder {text} in {os.getcwd()} or {directory}; {hint}")
     classes, files, note = survey(folder)
     version = fingerprint(folder, [path for half in files.values() for path, _ in half]) + note
     if rows.is_current(target, version):
@@ -60,13 +57,13 @@ def prepare(directory, name):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # decoders', about what does not matter
             warnings.simplefilter("error", Image.DecompressionBombWarning)  # few bytes, but pixels that fill the memory
-            labelled.write(target, version, classes, (size, size, 3), halves, note)
+            rows.write_images(target, version, classes, (size, size, 3), halves, note)
 
 
 def load(directory, dtype, name):
     """The Dataset: images of (SIZE, SIZE, 3) pixels, standardised by channel. They are mapped, not read."""
     _, size = parse(name)
-    return labelled.load(converted(directory, name), name, (size, size, 3), dtype)
+    return rows.load_images(converted(directory, name), name, (size, size, 3), dtype)
 
 
 def located(directory, text):
@@ -83,40 +80,32 @@ def converted(directory, name):
 
 
 def survey(folder):
-    """(classes, files, note): names in order, {"train" or "test": [(path relative to the folder, label)]}, what is not taken.
-
-    ValueError if there is nothing to train on or to test, or for a class without training images.
-    """
+    """(classes, files, note): names in order, {"train" or "test": [(path in the folder, label)]}, what is not taken."""
     (train, others), *tests = (listing(folder, half) for half in ("train", "test", "val"))
     test, more = next((found for found in tests if any(found[0].values())), ({}, []))  # ImageNet has its labels in val alone
     for found, half in ((train, "train"), (test, "test or val")):
         if not any(found.values()):
             raise ValueError(f"{folder}: no images {half}/CLASS/*{ENDINGS[0]} (or {', '.join(ENDINGS[1:])}); put them there")
-    for label in [*train, *(label for label in test if test[label])]:
-        if not train.get(label):
-            raise ValueError(f"{folder}: no images of the class {label} in train; put some there or remove its folders")
+    if empty := [label for label in [*train, *(label for label in test if test[label])] if not train.get(label)]:
+        raise ValueError(f"{folder}: no images of the class {empty[0]} in train; put some there or remove its folders")
     numbers = {label: number for number, label in enumerate(train)}
     train, test = ([(path, numbers[label]) for label, paths in found.items() for path in paths] for found in (train, test))
     return list(numbers), {"train": train, "test": test}, left_out(others + more)
 
 
 def listing(folder, half):
-    """({class: [path relative to the folder]} of HALF/CLASS/*, [path of what else is there]), sorted, without hidden files.
-
-    A path that ends in / is a folder.
-    """
+    """({class: paths of HALF/CLASS/*}, paths of what else is there), sorted, without hidden files; folders end in /."""
 
     def entries(path):
         shown = (found for found in os.scandir(folder / path) if not found.name.startswith("."))
         return sorted(f"{path}/{found.name}" + "/" * found.is_dir() for found in shown)
 
-    classes, others = {}, []
-    for path in entries(half) if (folder / half).is_dir() else ():
-        found = entries(path[:-1]) if path.endswith("/") else [path]
-        taken = [name for name in found if name.lower().endswith(ENDINGS) and path.endswith("/")]
-        others += [name for name in found if name not in taken]
-        if path.endswith("/"):
-            classes[path.split("/")[1]] = taken
+    top = entries(half) if (folder / half).is_dir() else []
+    classes, others = {}, [path for path in top if not path.endswith("/")]
+    for path in (path for path in top if path.endswith("/")):
+        found = entries(path[:-1])
+        classes[path.split("/")[1]] = [name for name in found if name.lower().endswith(ENDINGS)]
+        others += [name for name in found if not name.lower().endswith(ENDINGS)]
     return classes, others
 
 
@@ -124,21 +113,19 @@ def left_out(paths):
     """What is not taken, in a line: how many files of which ending, and which folders; "" if there is nothing."""
     folders = [path for path in paths if path.endswith("/")]
     endings = Counter(os.path.splitext(path)[1].lower() or "without ending" for path in paths if not path.endswith("/"))
-    shown = endings.most_common(NAMED)
-    counts = [f"{count} {ending}" for ending, count in shown]
-    counts += [f"{endings.total() - sum(count for _, count in shown)} others"] * (len(endings) > NAMED)
-    said = [f"files that are not taken: {', '.join(counts)}"] * bool(endings)
-    said += [f"folders in classes that are not taken: {', '.join(folders[:NAMED])}{', ..' * (len(folders) > NAMED)}"] * bool(
-        folders
-    )
-    return "; ".join(said).encode(errors="backslashreplace").decode()
+    counts, rest = endings.most_common(NAMED), endings.total() - sum(count for _, count in endings.most_common(NAMED))
+    said = [", ".join([f"{count} {ending}" for ending, count in counts] + [f"{rest} others"] * bool(rest)), listed(folders)]
+    whats = "files that are not taken", "folders in classes that are not taken"
+    text = "; ".join(f"{what}: {names}" for what, names in zip(whats, said) if names)
+    return text.encode(errors="backslashreplace").decode()
+
+
+def listed(names):
+    return ", ".join(names[:NAMED]) + ", .." * (len(names) > NAMED)
 
 
 def chunks(folder, files, size, bar):
-    """Yields (images, labels) of (path, label) pairs, in order, decoded by threads.
-
-    ValueError at the end, when all damaged files are known, if there are any.
-    """
+    """Yields (images, labels) of (path, label) pairs, in order, decoded by threads; in the end, ValueError for damaged ones."""
     damaged, step = [], max(1, min(CHUNK, limits.BUDGET // (6 * size**2)))  # there are two of each while they are stacked
     with ThreadPoolExecutor(THREADS) as pool:
         for start in range(0, len(files), step):
@@ -149,35 +136,14 @@ def chunks(folder, files, size, bar):
             bar.update(len(some))
             if not damaged:
                 yield np.stack(decoded), [label for _, label in some]
+    check(damaged)
+
+
+def check(damaged):
+    """ValueError that names some of these files, if there are any."""
     if damaged:
         more = f" and {len(damaged) - NAMED} more" * (len(damaged) > NAMED)
         raise ValueError(f"damaged or no images: {', '.join(damaged[:NAMED])}{more}; mend or remove them")
-
-
-def read(path, size, threads=1):
-    """The image, (size, size, 3) of uint8, or a text that names the file and says why there is none.
-
-    threads: how many decode images meanwhile; None for an image that needs more than its part of limits.BUDGET.
-    """
-    most = limits.BUDGET // 4  # pixels, of which each takes 4 bytes
-    try:
-        with open(path, "rb", opener=limits.ordinary) as file, Image.open(file, formats=FORMATS) as image:
-            tile = math.prod(getattr(image, "tag_v2", {}).get(side, 1) for side in (322, 323))  # of TIFF, held as a whole
-            if max(image.width * image.height, tile) > most:
-                raise Image.DecompressionBombError
-            image.draft("RGB", (2 * size, 2 * size))  # JPEG: decode no more than scaling down needs
-            if image.width * image.height > most // threads:
-                return None
-            image.load()
-            image = ImageOps.fit(three_colours(image), (size, size), Image.Resampling.BILINEAR)
-            return np.asarray(image)
-    except UnidentifiedImageError:
-        return f"{path} (of none of the formats {', '.join(FORMATS)})"
-    except (Image.DecompressionBombWarning, Image.DecompressionBombError):
-        return f"{path} (more than {most} pixels, perhaps a decompression bomb)"
-    except Exception as error:  # decoders fail in many ways
-        reason = " ".join(str(error).split())[:80]
-        return f"{path} ({reason or type(error).__name__})"
 
 
 class Files:
@@ -197,10 +163,34 @@ class Files:
 
     def __getitem__(self, index):
         samples, *block = index if isinstance(index, tuple) else (index,)
-        found = [read(self.files[i], self.shape[1]) for i in np.arange(len(self))[samples].ravel()]
-        if damaged := [image for image in found if isinstance(image, str)]:
-            raise ValueError(f"damaged or no images: {', '.join(damaged[:NAMED])}; mend or remove them")
-        return np.stack(found or [np.empty(self.shape[1:], self.dtype)])[: len(found)][(slice(None), *block)]
+        numbers = np.arange(len(self))[samples]
+        found = [read(self.files[i], self.shape[1]) for i in numbers.ravel()]
+        check([image for image in found if isinstance(image, str)])
+        return np.array(found, self.dtype).reshape(*numbers.shape, *self.shape[1:])[(..., *(block or [slice(None)] * 3))]
+
+
+def read(path, size, threads=1):
+    """The image, (size, size, 3) of uint8, or a text that names the file and says why there is none.
+
+    threads: how many decode images meanwhile; None for an image that needs more than its part of limits.BUDGET.
+    """
+    most = limits.BUDGET // 4  # pixels, of which each takes 4 bytes
+    try:
+        with open(path, "rb", opener=limits.ordinary) as file, Image.open(file, formats=FORMATS) as image:
+            tile = math.prod(getattr(image, "tag_v2", {}).get(side, 1) for side in (322, 323))  # of TIFF, held as a whole
+            if max(image.width * image.height, tile) > most:
+                raise Image.DecompressionBombError
+            image.draft("RGB", (2 * size, 2 * size))  # JPEG: decode no more than scaling down needs
+            if image.width * image.height > most // threads:
+                return None
+            image.load()
+            return np.asarray(ImageOps.fit(three_colours(image), (size, size), Image.Resampling.BILINEAR))
+    except UnidentifiedImageError:
+        return f"{path} (of none of the formats {', '.join(FORMATS)})"
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError):
+        return f"{path} (more than {most} pixels, perhaps a decompression bomb)"
+    except Exception as error:  # decoders fail in many ways
+        return f"{path} ({' '.join(str(error).split())[:80] or type(error).__name__})"
 
 
 def three_colours(image):

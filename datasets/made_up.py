@@ -17,6 +17,7 @@ from gridgrad.nn.random import random_block, uniform_block
 PREFIX = "random:"
 NAME = f"{PREFIX}SHAPE,OUTPUTS[,SAMPLES]"
 SAMPLES, TESTED = 10_000, 5  # samples to train on, by default; to test there is one for each five of them
+FIELDS = 4  # along each side of the pattern of an image
 LARGEST = 1 << 31  # inputs, outputs, samples
 CIRCLE, STRIDE = 1 << 20, 611_953  # random numbers, and how far behind one sample the next one begins
 SPREAD = 3**-0.5  # the deviation of uniform numbers in [-1, 1)
@@ -47,7 +48,7 @@ def load(directory, dtype, name):
     size, parts = math.prod(shape), []
     for start, count in ((0, samples), (samples, max(1, samples // TESTED))):
         if outputs > 1:
-            x = Made((count, *shape), start, lambda some: noise(some, size) + patterns(size, outputs)[some % outputs])
+            x = Made((count, *shape), start, lambda some: noise(some, size) + patterns(shape, outputs)[some % outputs])
             y = Made((count,), start, lambda some: some % outputs)
             parts.append(Part(x, y, np.float64(0), np.float64(SPREAD * 2**0.5), dtype=dtype))
         else:
@@ -60,10 +61,7 @@ def load(directory, dtype, name):
 
 
 class Made:
-    """An array whose numbers are made where it is indexed.
-
-    start: the global index of its first sample. make: gives whole samples, (n, ..), of an array of n global indices.
-    """
+    """An array whose samples are made by `make`, of their global indices from `start` on, when it is indexed."""
 
     def __init__(self, shape, start, make):
         self.shape, self.start, self.make, self.dtype = shape, start, make, make(np.arange(1)).dtype
@@ -99,8 +97,14 @@ def circle(size):
 
 
 @lru_cache(maxsize=2)
-def patterns(size, classes):
-    return uniform_block(0, "made-up classes", size, slice(0, classes), slice(None), 1.0).astype(np.float32)
+def patterns(shape, classes):
+    """(classes, size): of images, 4 x 4 fields of one colour, which convolutions find."""
+    fields = [min(FIELDS, length) for length in shape[:-1]]
+    drawn = uniform_block(0, "made-up classes", math.prod(fields) * shape[-1], slice(0, classes), slice(None), 1.0)
+    drawn = drawn.astype(np.float32).reshape(classes, *fields, shape[-1])
+    for axis, (length, count) in enumerate(zip(shape, fields), 1):
+        drawn = drawn.take(np.arange(length) * count // length, axis)
+    return drawn.reshape(classes, -1)
 
 
 @lru_cache(maxsize=2)

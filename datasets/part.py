@@ -62,15 +62,7 @@ class Part:
         return len(self.x)
 
     def inputs(self, indices: np.ndarray, block: tuple[slice, ...]) -> np.ndarray:
-        """The inputs of some samples, and of each only a block: (n, *sizes of the block).
-
-        Parameters
-        ----------
-        indices : array
-            (n,) the numbers of the samples.
-        block : tuple of slices
-            One for each dimension of a sample.
-        """
+        """The inputs of the samples `indices`, and of each only a block, slices of its dimensions: (n, *sizes of the block)."""
         index: tuple[Any, ...] = indices, *block
         x = self.x[index].astype(self.dtype, order="C")
         flat = x.reshape(len(x), math.prod(x.shape[1:]))  # a view: numbers for each channel would make loops of 3 steps
@@ -144,6 +136,40 @@ class Part:
         return self.y_std
 
 
+class Samples:
+    """Some rows and columns of a mapped array, as an array of samples: indexing reads what is asked for, and little more.
+
+    columns: the numbers, in a row, of those of a sample, which has this shape. chosen: of the rows, or None for all.
+    """
+
+    def __init__(self, array, columns, shape, chosen=None):
+        self.array, self.columns, self.chosen = array.reshape(len(array), -1), columns, chosen
+        self.shape, self.dtype = (len(array if chosen is None else chosen), *shape), array.dtype
+
+    def __len__(self):
+        return self.shape[0]
+
+    def __getitem__(self, index):
+        """index: of samples, as in NumPy, or a tuple of one and a slice of each of the dimensions of a sample."""
+        samples, *block = index if isinstance(index, tuple) else (index,)
+        wanted = self.columns.reshape(self.shape[1:])[tuple(block)]
+        first, last = (wanted.min(), wanted.max() + 1) if wanted.size else (0, 0)
+        read = self.array[samples if self.chosen is None else self.chosen[samples], first:last]
+        in_a_row = wanted.size == last - first and (np.diff(wanted.ravel()) == 1).all()
+        return read.reshape(*read.shape[:-1], *wanted.shape) if in_a_row else read[..., wanted - first]
+
+    def __array__(self, dtype=None, copy=None):
+        """All samples, as NumPy asks for them."""
+        found = self[:]
+        if copy is False and not np.may_share_memory(found, self.array):
+            raise ValueError("these samples are some of a larger array: they can not be had without a copy")
+        return np.array(found, dtype, copy=copy)
+
+    def reshape(self, _, *shape):
+        """The same samples in another shape; the first argument is their number, as in NumPy."""
+        return Samples(self.array, self.columns, shape, self.chosen)
+
+
 @dataclass
 class Dataset:
     """Samples to train on and samples for testing, and what is to be learnt from them.
@@ -208,10 +234,9 @@ class Dataset:
         return replace(self, train=self.train.outline(), test=self.test.outline())
 
     def description(self) -> dict[str, Any]:
-        """What is kept with a trained network, so that `read_inputs` reads new samples for it: text, numbers and lists.
+        """What is kept with a trained network, so that `read_inputs` reads new samples for it: names, shape, moments.
 
-        It has "name", "loss", "outputs", "units", "classes", "input_names", "target_names", "sample_shape", and the "x_mean",
-        "x_std", "y_mean" and "y_std" of the training samples. Take it before the data set is reshaped.
+        It is made of text, numbers and lists. Take it before the data set is reshaped.
         """
         names = "name", "loss", "outputs", "units", "classes", "input_names", "target_names"
         moments = {name: getattr(self.train, name) for name in ("x_mean", "x_std", "y_mean", "y_std")}
@@ -227,10 +252,7 @@ def moments(x):
 
 
 def regression(name, train, test, units, dtype, synthetic=False, fitted=None):
-    """A Dataset of (x, y) pairs of arrays, standardised by the training pair.
-
-    fitted: (x_mean, x_std, y_mean, y_std) if they are known already.
-    """
+    """A Dataset of (x, y) pairs of arrays. fitted: (x_mean, x_std, y_mean, y_std), by default those of the training pair."""
     x_mean, x_std, y_mean, y_std = fitted or (*moments(train[0]), *moments(train[1]))
     parts = [Part(x, y, x_mean, x_std, y_mean, y_std, dtype) for x, y in (train, test)]
     return Dataset(name, *parts, "mse", train[1].shape[1], units, synthetic)

@@ -1,6 +1,7 @@
 """Arrays in HDF5: written contiguous and uncompressed, so that each rank maps the file and reads only its rows.
 
-Random rows of a mapped data set are read at the speed of memory, ten times as fast as through h5py.
+Random rows of a mapped data set are read at the speed of memory, ten times as fast as through h5py. Sets of labelled images are
+converted to such arrays once: bytes with the channels last.
 """
 
 import contextlib
@@ -10,6 +11,7 @@ import h5py
 import numpy as np
 
 from gridgrad.datasets.files import VARIABLE
+from gridgrad.datasets.part import Dataset, Part
 from gridgrad.nn.files.hdf5_arrays import early_and_unfilled, mapped, place_of, reading
 from gridgrad.nn.files.whole_files import NotWritten, written_whole
 
@@ -26,9 +28,9 @@ class DataNotWritten(NotWritten):
 
 @contextlib.contextmanager
 def creating(path, arrays):
-    """An open HDF5 file to fill, for arrays that do not fit the memory; it appears at `path` whole or not at all.
+    """An open HDF5 file to fill, with {name: (shape, type)} of arrays; it appears at `path` whole or not at all.
 
-    arrays: {name: (shape, type)} of those that it has. NotWritten, at once, if the disk has no room for them.
+    NotWritten, at once, if the disk has no room for the arrays, which may not fit the memory.
     """
     # earlier formats take no attributes above 64 KB, such as the names of many classes; nobody else knows the file that is made
     options = {"libver": "v110", "locking": False}
@@ -37,18 +39,13 @@ def creating(path, arrays):
             with h5py.File(beside, "w", **options) as file:
                 for name, (shape, dtype) in arrays.items():
                     file.create_dataset(name, shape, dtype, dcpl=early_and_unfilled())
-            reserve(beside)
+            if hasattr(os, "posix_fallocate"):  # OSError if the disk has no room
+                with open(beside, "r+b") as file:
+                    os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
             with h5py.File(beside, "r+", **options) as file:
                 yield file
     except NotWritten as error:
         raise DataNotWritten(error.filename, error.errno) from error
-
-
-def reserve(path):
-    """Have the disk reserve room for all bytes of a file, where the system can do so. OSError if there is none."""
-    if hasattr(os, "posix_fallocate"):
-        with open(path, "r+b") as file:
-            os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
 
 
 def write(path, arrays, attributes):
@@ -78,25 +75,27 @@ def check_there(path):
 
 
 def vectors(path, lengths):
-    """Attributes that are vectors of float64, as a list; lengths: {name: length}, names of deviations end in _std.
-
-    ValueError if one is missing, is anything else, holds a number that is not finite, or a deviation that is not above 0.
-    """
+    """Attributes that are finite vectors of float64, as a list; lengths: {name: length}. Those named _std are above 0."""
     known, found = attributes(path), []
     for name, length in lengths.items():
         value = np.asarray(known.get(name, np.nan))
         good = value.shape == (length,) and value.dtype == np.float64 and np.isfinite(value).all()
         if not good or (name.endswith("_std") and value.min() <= 0):
-            raise ValueError(f"{path}: {name} is missing or damaged; delete the file, and it is made anew")
+            raise ValueError(f"{path}: {name} is missing or damaged; {ANEW}")
         found.append(value)
     return found
 
 
-def map_rows(path, name, shape, dtype=np.float32):
-    """A read-only map of the data set `name`: rows of the given shape, (rows, *shape).
+def texts(path, name, count=None):
+    """An attribute that is a list of texts, of so many if that is said."""
+    found = np.asarray(attributes(path).get(name))
+    if found.shape != (count or found.size,) or not found.size or not all(isinstance(text, str) for text in found):
+        raise ValueError(f"{path}: {name} is missing or damaged; {ANEW}")
+    return found.tolist()
 
-    OSError if there is no file; ValueError if it lacks them, or holds them with another shape, type or layout.
-    """
+
+def map_rows(path, name, shape, dtype=np.float32):
+    """A read-only map of the data set `name`, (rows, *shape); ValueError if it has another shape, type or layout."""
     check_there(path)
     with reading(path, f"no data set {name}", ANEW) as file:
         data = file[name]
@@ -110,11 +109,68 @@ def map_rows(path, name, shape, dtype=np.float32):
 
 
 def map_pair(path, half, x, y):
-    """The maps of HALF/x and HALF/y, as `map_rows` takes and refuses them; x, y: (shape, dtype) of a row.
-
-    ValueError also if there are not as many of both.
-    """
+    """The maps of HALF/x and HALF/y, as many rows of both. x, y: (shape, dtype) of a row."""
     pair = map_rows(path, f"{half}/x", *x), map_rows(path, f"{half}/y", *y)
     if len(pair[0]) != len(pair[1]):
-        raise ValueError(f"{path}: {len(pair[0])} inputs but {len(pair[1])} targets; delete the file, and it is made anew")
+        raise ValueError(f"{path}: {len(pair[0])} inputs but {len(pair[1])} targets; {ANEW}")
     return pair
+
+
+# ----- labelled images
+
+
+class ChannelMoments:
+    """Mean and deviation of each channel over all pixels, added up in whole numbers: exact, however images are cut."""
+
+    def __init__(self, channels):
+        self.count, self.sums, self.squares = 0, np.zeros(channels, np.int64), np.zeros(channels, np.int64)
+
+    def add(self, images):
+        """images: (n, height, width, channels) of uint8."""
+        self.count += images[..., 0].size
+        for channel in range(images.shape[-1]):
+            values = np.ascontiguousarray(images[..., channel])
+            self.sums[channel] += values.sum(dtype=np.int64)
+            self.squares[channel] += np.square(values, dtype=np.uint32).sum(dtype=np.int64)
+
+    def result(self):
+        """(mean, deviation), the latter 1 where a channel is constant: float64."""
+        spread = [self.count * int(q) - int(s) ** 2 for s, q in zip(self.sums, self.squares)]  # Python's: no overflow
+        return self.sums / self.count, np.array([v**0.5 / self.count if v else 1.0 for v in spread])
+
+
+def write_images(path, source, classes, shape, halves, note=""):
+    """Write all images and labels, a chunk at a time, with the moments of the training images.
+
+    shape: of an image. halves: {"train" or "test": (number of images, iterable of (images, labels))}. note: of the Dataset.
+    """
+    moments = ChannelMoments(shape[-1])
+    arrays = {f"{half}/x": ((count, *shape), np.uint8) for half, (count, _) in halves.items()}
+    arrays |= {f"{half}/y": ((count,), np.int32) for half, (count, _) in halves.items()}
+    with creating(path, arrays) as file:
+        for half, (_, chunks) in halves.items():
+            start = 0
+            for images, labels in chunks:
+                stop = start + len(images)
+                file[f"{half}/x"][start:stop], file[f"{half}/y"][start:stop] = images, labels
+                start = stop
+                if half == "train":
+                    moments.add(images)
+        mean, std = moments.result()
+        classes = [os.fsencode(name).decode(errors="backslashreplace") for name in classes]  # of folders, which may be no UTF-8
+        file.attrs.update({"source": source, "classes": classes, "x_mean": mean, "x_std": std, "note": note})
+
+
+def load_images(path, name, shape, dtype):
+    """The Dataset that was written; its images are mapped, and standardised by channel. ValueError if the file is damaged."""
+    classes, note = texts(path, "classes"), attributes(path).get("note", "")
+    if not isinstance(note, str):
+        raise ValueError(f"{path}: its note is damaged; {ANEW}")
+    mean, std = vectors(path, {"x_mean": shape[-1], "x_std": shape[-1]})
+    parts = []
+    for half in ("train", "test"):
+        x, y = map_pair(path, half, (shape, np.uint8), ((), np.int32))
+        if y.min() < 0 or y.max() >= len(classes):
+            raise ValueError(f"{path}: {half}/y has labels that are none of {len(classes)} classes; {ANEW}")
+        parts.append(Part(x, y, mean, std, dtype=dtype))
+    return Dataset(name, *parts, "cross-entropy", len(classes), "", note=note, classes=classes)

@@ -19,60 +19,55 @@ from tokenize import TokenError
 import h5py
 import numpy as np
 
-from gridgrad.datasets import rows, text
+from gridgrad.datasets import rows
+from gridgrad.datasets.text import Text, table_in
 from gridgrad.nn.files import limits
 from gridgrad.nn.files.hdf5_arrays import DAMAGED, mapped, one_line, place_of
 
 BLOCK = 1 << 23  # bytes that are read at a time
+ROWS = 1 << 12  # texts that are read at a time
 HEADER = 1 << 17  # bytes at the beginning of an NPY file, within which its header ends
-NAMED = "the names of the columns (add names=no if it is a sample)"
-UNNAMED = "a sample (add names=yes if it names the columns)"
-COUNTED = ["0", "1"], ["1", "2"]
-MISSING = "na", "n/a", "nan", "null", "none", "nil", "missing", "inf", "infinity"
-NOT_NPY = (
-    EOFError,
-    OSError,
-    OverflowError,
-    SyntaxError,
-    TokenError,
-    TypeError,
-    ValueError,
-)  # what NumPy raises where a file is damaged
+# what NumPy and zipfile raise for damaged files
+NOT_NPY = EOFError, OSError, OverflowError, SyntaxError, TokenError, TypeError, ValueError
 NOT_ZIP = zipfile.BadZipFile, zlib.error, EOFError, LookupError, NotImplementedError, OSError, RuntimeError, ValueError
 
 
 @dataclass(frozen=True)
 class Stored:
-    """An array in a file.
+    """An array in a file, `where` for messages: `count()` gives the number of its rows, and `blocks()` some rows at a time.
 
-    where: the file, and the array in it, for messages. row_shape: of one row. dtype: of its numbers. count: gives the number
-    of rows, for which a text must be read. blocks: gives an iterator of all rows, some at a time. map: the array itself,
-    mapped, or None. columns: their names or None. note: what was guessed about it, for the user.
+    map: the array itself, mapped, or None. text: of a text, whose columns may have names and words.
     """
 
     where: str
     row_shape: tuple[int, ...]
     dtype: np.dtype
     count: Callable[[], int]
-    blocks: Callable[[], Iterator[np.ndarray]]
+    blocks: Callable[..., Iterator[np.ndarray]]
     map: np.ndarray | None = None
-    columns: tuple[str, ...] | None = None
-    note: str = ""
+    text: Text | None = None
 
     @property
     def width(self) -> int:
         return math.prod(self.row_shape)
 
     @property
-    def is_of_numbers(self) -> bool:
-        return are_numbers(self.dtype)
+    def columns(self) -> tuple[str, ...] | None:
+        """Their names, or None."""
+        return self.text.names if self.text else None
+
+    @property
+    def is_of_words(self) -> bool:
+        return self.dtype.kind in "US"
+
+    @property
+    def converted_type(self) -> np.dtype:
+        """The type to which the rows are converted: names of classes become labels."""
+        return np.dtype(np.int32) if self.is_of_words else self.dtype
 
 
 def read(path: Path, names: str | None = None) -> dict[str, Stored]:
-    """{name: array} of what is in a file; the name is "" where a file holds one array without a name. names: of `text_table`.
-
-    ValueError if the file is damaged, or its name has another ending than those of FORMATS.
-    """
+    """{name: array} of what is in a file; the name is "" where it holds one array without a name. names: of `table_in`."""
     if path.suffix.lower() not in FORMATS:
         raise ValueError(f"{path}: of none of the formats {', '.join(FORMATS)}, which the end of its name says")
     return text_table(path, names) if is_text(path) else FORMATS[path.suffix.lower()](path)
@@ -84,6 +79,11 @@ def is_text(path: Path) -> bool:
 
 def are_numbers(dtype):
     return dtype.kind in "biuf" and dtype.itemsize <= 8
+
+
+def words_in(block):
+    """The texts of an array, as a list."""
+    return (np.char.decode(block, "utf-8", "backslashreplace") if block.dtype.kind == "S" else block).ravel().tolist()
 
 
 def per_block(row_shape, dtype, block=BLOCK):
@@ -181,10 +181,11 @@ def hdf5(path):
 
 
 def of_dataset(path, name, data):
-    place, where = place_of(data, os.path.getsize(path)), f"{path}: {name}"
-    array = None if place is None or not are_numbers(data.dtype) else mapped(path, data.dtype, place, data.shape)
+    words, place = data.dtype.kind == "O" and bool(h5py.check_string_dtype(data.dtype)), place_of(data, os.path.getsize(path))
+    dtype = np.dtype("U") if words else data.dtype
+    array = None if place is None or not are_numbers(dtype) else mapped(path, dtype, place, data.shape)
     count = partial(int, data.shape[0]) if array is not None else partial(checked, path, name)
-    return Stored(where, data.shape[1:], data.dtype, count, partial(hyperslabs, path, name), array)
+    return Stored(f"{path}: {name}", data.shape[1:], dtype, count, partial(hyperslabs, path, name, words), array)
 
 
 def checked(path, name):
@@ -195,78 +196,20 @@ def checked(path, name):
         return len(data)
 
 
-def hyperslabs(path, name):
-    """Yields the rows of a dataset of an HDF5 file, some at a time."""
+def hyperslabs(path, name, words):
+    """Yields the rows of a dataset of an HDF5 file, some at a time; words: with marks in place of bytes that are no UTF-8."""
     with rows.reading(path, f"{name} can not be read", "write it anew") as file:
-        yield from slices(file[os.fsencode(name)])
+        data = file[os.fsencode(name)]
+        step = ROWS if words else per_block(data.shape[1:], data.dtype)
+        for start in range(0, len(data), step):
+            some = slice(start, start + step)
+            yield data.asstr("utf-8", "replace")[some].astype(str) if words else data[some]
 
 
 def text_table(path, names=None):
-    """A text: one line of names or none, then numbers, with semicolons, tabs, commas or spaces between them.
-
-    names: "yes" or "no", or None where the first line shows it. ValueError if it does not.
-    """
-    first, delimiter, lines = text.head(path)
-    named = has_names(path, first, lines) if names is None else names == "yes"
-    note = "" if names else f"line 1 of {path.name} is taken as {NAMED if named else UNNAMED}"
-    skip, columns = int(named), tuple(map(text.printable, first)) if named else None
-    count = partial(text.count_rows, path, delimiter, skip)
-    blocks = partial(text.read_chunks, path, len(first), delimiter, skip, names=columns)
-    return {"": Stored(str(path), (len(first),), np.dtype(np.float64), count, blocks, columns=columns, note=note)}
+    found = table_in(path, names)
+    return {"": Stored(str(path), (found.width,), np.dtype(np.float64), found.rows, found.blocks, text=found)}
 
 
-def has_names(path, first, lines):
-    """Whether the words of the first line are the names of the columns. ValueError where that is unclear.
-
-    lines: the words of some lines that follow.
-    """
-    numbers = [text.number(word) for word in first]
-    others = [i for i, value in enumerate(numbers) if value is None]
-    if not others:
-        if not (reason := like_names(first, numbers, lines)):
-            return False
-    elif len(others) == len(first) and any(map(is_name, first)):
-        return True
-    else:
-        beside = "beside numbers" if len(others) < len(first) else "which is no name"
-        reason = f"it holds {text.shown(first[others[0]])}, {beside}, in column {others[0]}, counted from 0"
-    raise ValueError(f"{path}: line 1 may be the names of the columns or a sample: {reason}; add names=yes or names=no")
-
-
-def like_names(first, numbers, lines):
-    """Why numbers may be names, such as years or wavelengths, or "". lines: the words of some lines that follow."""
-    steps = np.diff(numbers)
-    if len(steps) and steps[0] > 0 and np.allclose(steps, steps[0], 1e-6, 0) and (len(steps) > 1 or first in COUNTED):
-        return "its numbers are evenly spaced"
-    words = list(zip(*lines, strict=False))
-    columns = [[text.number(word) for word in column] for column in words]
-    if len(lines) < 3 or len(columns) != len(first) or any(None in column for column in columns):
-        return ""
-    fractions = sum(not any(map(is_whole, column)) for column in words)
-    if all(map(str.isdigit, first)) and len(set(first)) == len(first) and 2 * fractions > len(first):
-        return "its numbers are whole ones, unlike those below"
-    spans = [(min(column), max(column)) for column in columns]
-    if all(not 2 * low - high <= value <= 2 * high - low for value, (low, high) in zip(numbers, spans, strict=True)):
-        return "its numbers are far from all that follow"
-    return ""
-
-
-def is_whole(word):
-    return word.strip().lstrip("+-").isdigit()
-
-
-def is_name(word):
-    """Whether a word is no missing value, no date and no number with a unit."""
-    return word.lower() not in MISSING and word[:1].isalpha()
-
-
-FORMATS = {
-    ".csv": text_table,
-    ".tsv": text_table,
-    ".txt": text_table,
-    ".dat": text_table,
-    ".npy": npy,
-    ".npz": npz,
-    ".h5": hdf5,
-    ".hdf5": hdf5,
-}
+FORMATS: dict[str, Callable[..., dict[str, Stored]]] = dict.fromkeys((".csv", ".tsv", ".txt", ".dat"), text_table)
+FORMATS |= {".npy": npy, ".npz": npz, ".h5": hdf5, ".hdf5": hdf5}

@@ -5,91 +5,348 @@ into an HDF5 file in the data directory. Each rank maps the arrays, and reads on
 """
 
 import hashlib
+import math
 import os
 import re
-from dataclasses import replace
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
 
 from gridgrad.datasets import rows, stored
-from gridgrad.datasets.columns import SHOWN, resolve, sample_shape
-from gridgrad.datasets.files import fingerprint
-from gridgrad.datasets.part import Dataset, Part, regression
-from gridgrad.datasets.samples import Samples
-from gridgrad.datasets.survey import MOST_CLASSES, Moments, WholeNumbers, check_deviations, check_numbers
-from gridgrad.datasets.table_name import parse
+from gridgrad.datasets.files import find, fingerprint
+from gridgrad.datasets.part import Dataset, Part, Samples, regression
+from gridgrad.datasets.text import is_name, is_word, number
+from gridgrad.nn.files import limits
 from gridgrad.nn.random import permutation
 
-READING = 2  # of this way to read them: a file that was converted in another way is not used
+PREFIX = "table:"
+NAME = f"{PREFIX}FILE[,OPTION=..]"
+SHARE = 0.2  # of the samples that are for testing
+WORDS = {"kind": ("labels", "values"), "names": ("yes", "no")}  # of which an option has one
+BEHIND = r"(?=,\w+=|\Z)"  # what is behind a word
+ENDING = f"(?:{'|'.join(map(re.escape, stored.FORMATS))}){BEHIND}"  # of a path, which may hold what looks like an option
+SIZE = "[1-9][0-9]{0,9}"
+OF_NEW = "file", "names", "x", "y"  # what the name of a table says of new samples; the rest is as in training
+READING = 3  # of this way to read them: a file that was converted in another way is not used
+SHOWN = 8  # names in a message
+LEAST, MOST = 1e-30, 1e30  # of a deviation and of a number, so that float32 can hold them and their quotients
+CLOSE = 16  # deviations below so many roundings of the mean are lost
+MOST_CLASSES = 10_000
+
+
+@dataclass(frozen=True)
+class TableName:
+    """A name such as "table:houses.csv,target=price,test=0.1", taken apart: docs/data.md has the options."""
+
+    file: str
+    target: str | None = None
+    inputs: str | None = None
+    drop: str | None = None
+    names: str | None = None
+    x: str | None = None
+    y: str | None = None
+    test: float | str = SHARE
+    test_y: str | None = None
+    seed: int = 0
+    kind: str | None = None
+    shape: tuple[int, ...] | None = None
+
+
+OPTIONS = [field.name for field in fields(TableName) if field.name != "file"]
+
+
+def parse(name):
+    """The TableName behind a name; ValueError saying what is accepted."""
+    text = name.removeprefix(PREFIX)
+    file = re.match(f"(?is).*?{ENDING}|.*?{BEHIND}", text)[0]
+    if not file:
+        raise ValueError(f"data set '{name}' names no file: use {NAME}")
+    try:
+        return TableName(file, **options(text[len(file) :]))
+    except ValueError as error:
+        raise ValueError(f"data set '{name}': {error}") from None
+
+
+def options(text):
+    """{option: value} of what follows the file in a name."""
+    found = {}
+    for word in re.findall(f"(?is),(y=[/.~].*?{ENDING}|test(?:_y)?=[/.~].*?{ENDING}|.*?{BEHIND})", text):
+        option, _, value = word.partition("=")
+        if option not in OPTIONS or option in found or not value:
+            raise ValueError(f"'{word}' is unknown, empty or said twice: the options are {', '.join(OPTIONS)}")
+        found[option] = value
+        if value not in WORDS.get(option, [value]):
+            raise ValueError(f"{option} must be {' or '.join(WORDS[option])}, not '{value}'")
+        if option == "test" and (share := number(value)) is not None:
+            if not 0 < share < 1:
+                raise ValueError(f"test must be a share above 0 and below 1, an array or a file, not {value}")
+            found[option] = share
+        if option == "seed":
+            if not (value.isascii() and value.isdigit() and len(value) < 19):
+                raise ValueError(f"seed must be a whole number of at least 0, not '{value}'")
+            found[option] = int(value)
+        if option == "shape":
+            if not re.fullmatch(f"{SIZE}(x{SIZE}x{SIZE})?", value, re.ASCII):
+                raise ValueError(f"shape must be HEIGHTxWIDTHxCHANNELS or FEATURES, such as 28x28x1, not '{value}'")
+            found[option] = tuple(map(int, value.split("x")))
+    if "inputs" in found and "drop" in found:
+        raise ValueError("inputs names the columns that are left by drop: leave one of them out")
+    if "target" in found and "y" in found:
+        raise ValueError("target names columns and y a whole array: leave one of them out")
+    if "seed" in found and not isinstance(found.get("test", SHARE), float):
+        raise ValueError(f"seed draws a share of the samples, and test={found['test']} is none: leave it out")
+    return found
+
+
+# ----- which columns of which arrays
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Some columns, by number, of a stored array, which has a name of its own: the place.
+
+    words: tells what is the name of a class, if it is a column with such names; else None.
+    """
+
+    array: stored.Stored
+    place: str
+    chosen: np.ndarray
+    words: Callable[[str], bool] | None = None
+
+    @property
+    def names(self):
+        return [self.array.columns and self.array.columns[i] or str(i) for i in self.chosen]
+
+    def in_words(self, number=None):
+        """Where they are, or the one of this number among them."""
+        names = self.names if number is None else [self.names[number]]
+        which = f", column{'s' * (len(names) > 1)} {listed(names)}" if self.array.row_shape else ""
+        return f"{self.array.where}{which}"
+
+
+def of_targets(array, place, chosen, any_word):
+    """The Columns with the targets. any_word: names of classes need not begin with a letter, such as "<=50K"."""
+    words, text = is_word if any_word else is_name, array.text
+    worded = len(chosen) == 1 and (array.is_of_words or text and text.has_words(chosen[0], words))
+    return Columns(array, place, chosen, words if worded else None)
+
+
+def listed(names):
+    return ", ".join(names[:SHOWN]) + ", .." * (len(names) > SHOWN)
+
+
+class Finder:
+    """Finds what a TableName asks for. paths: of the files that have been used."""
+
+    def __init__(self, request, directory):
+        self.request, self.folders, self.paths = request, dict.fromkeys((Path.cwd(), directory.absolute())), []
+
+    def file(self, name):
+        """(path, arrays) of a file, in the current folder before the data directory; OSError if it is in neither."""
+        path = None
+        with suppress(OSError, ValueError):  # a name that is too long, or holds a zero byte
+            path = find(self.folders, [os.path.expanduser(name)])
+        if path is None:
+            there = " or ".join(map(str, self.folders))
+            raise OSError(f"table: no file {name} in {there}; give the path of one, or --data-dir")
+        if self.request.names and name == self.request.file and not stored.is_text(path):
+            raise ValueError(f"{path} has no first line: leave names= out")
+        return path, stored.read(path, self.request.names)
+
+    def array(self, option, name, path, arrays):
+        """The array of this name among `arrays`, of the file at `path`, or in a file of this name; None: the only one."""
+        there = f"there are {', '.join(arrays) or 'none'}"
+        if name is None and len(arrays) != 1:
+            raise ValueError(f"{path}: say which array has the inputs, with x=: {there}")
+        if name is not None and name not in arrays:
+            if "" not in arrays and not Path(name).suffix:
+                raise ValueError(f"{path}: no array '{name}' for {option}: {there}")
+            path, arrays = self.file(name)
+            if len(arrays) != 1:
+                raise ValueError(f"{path}: for {option} it must hold one array, and there are {', '.join(arrays) or 'none'}")
+            name = None
+        found, most = arrays[next(iter(arrays)) if name is None else name], limits.BUDGET // 8
+        if not (stored.are_numbers(found.dtype) or option == "y" and found.is_of_words and found.width == 1):
+            kind = "words" if found.is_of_words else found.dtype
+            raise ValueError(f"{found.where}: it holds {kind}, no numbers; write it as numbers")
+        if not 0 < found.width <= most:
+            raise ValueError(f"{found.where}: rows of the shape {found.row_shape} have no numbers, or more than {most}")
+        self.paths.append(path)
+        return found
+
+    def half(self, half, path, arrays, x, y):
+        """(inputs, targets), the Columns of the samples to train on or to test. x, y: names of two arrays, or None."""
+        inputs, request = self.array("x", x, path, arrays), self.request
+        targets = inputs if y is None else self.array("y", y, path, arrays)
+        if y is None and (len(inputs.row_shape) != 1 or inputs.width < 2):
+            raise ValueError(f"{inputs.where}: rows of the shape {inputs.row_shape} have no column for a target; say y=")
+        chosen = named("target", inputs, request.target or "-1") if y is None else np.arange(targets.width)
+        x = Columns(inputs, f"{half}/x", of_inputs(inputs, request, chosen if y is None else ()))
+        return x, of_targets(targets, f"{half}/{'x' if y is None else 'y'}", chosen, request.kind == "labels")
+
+
+def resolve(request, directory):
+    """({"train": (inputs, targets), "test": ..}, paths of all files); one pair twice where a share of it is for testing."""
+    finder = Finder(request, directory)
+    path, arrays = finder.file(request.file)
+    x, y, test_y = request.x, request.y, request.test_y
+    if x is y is request.target is None and {"x", "y"} <= arrays.keys():
+        x, y = "x", "y"
+    train = finder.half("train", path, arrays, x, y)
+    if isinstance(request.test, float):
+        if test_y is not None:
+            raise ValueError(f"{path}: test_y={test_y} needs test=, the array or the file with the inputs")
+        return {"train": train, "test": train}, finder.paths
+    if y is not None and test_y is None and (request.test in arrays or y not in arrays):
+        raise ValueError(f"{path}: test={request.test} holds inputs alone: say test_y=, the array or file with their targets")
+    if request.test in arrays:
+        x, y = request.test, test_y
+    else:
+        (path, arrays), y = finder.file(request.test), test_y or y
+    test = finder.half("test", path, arrays, x, y)
+    for ours, theirs in zip(train, test):
+        if (ours.array.width, ours.array.columns) != (theirs.array.width, theirs.array.columns):
+            raise ValueError(f"{theirs.array.where}: for testing, its columns are not those of {ours.array.where}")
+    return {"train": train, "test": test}, finder.paths
+
+
+def of_inputs(array, request, targets):
+    """The numbers of the columns that are inputs, which increase: those that are named, by default all but the targets."""
+    option, names = ("inputs", request.inputs) if request.inputs else ("drop", request.drop)
+    found = named(option, array, names) if names else np.array([], int)
+    if len(both := np.intersect1d(found, targets)):
+        raise ValueError(f"{array.where}: {option}={names} names column {both[0]}, which is a target: say another target=")
+    found = found if request.inputs else np.setdiff1d(np.arange(array.width), [*found, *targets])
+    if not len(found):
+        raise ValueError(f"{array.where}: no column is left for the inputs: leave one out of target= or drop=")
+    return found
+
+
+def named(option, array, names):
+    """The numbers of the columns that an option names, with colons between them; they increase."""
+    if len(array.row_shape) != 1:
+        raise ValueError(f"{array.where}: {option}={names} names columns, and rows of the shape {array.row_shape} have none")
+    chosen = [column(array, word) for word in names.split(":")]
+    if len(set(chosen)) < len(chosen):
+        raise ValueError(f"{array.where}: {option}={names} names a column twice")
+    return np.sort(chosen)
+
+
+def column(array, word):
+    """The number of a column that is named, or counted from 0, or from the end as -1."""
+    names = array.columns or ()
+    if names.count(word) > 1:
+        raise ValueError(f"{array.where}: there are {names.count(word)} columns {word}: give the number of one, counted from 0")
+    if word in names:
+        return names.index(word)
+    if re.fullmatch("-?[0-9]{1,10}", word, re.ASCII) and -array.width <= int(word) < array.width:
+        return int(word) % array.width
+    there = f"there are {', '.join(names)}, or" if names else "use"
+    raise ValueError(f"{array.where}: no column {word}: {there} a number from 0 to {array.width - 1}")
+
+
+def sample_shape(asked, inputs):
+    """The shape of a sample: `asked` if it is not None, else that of a row of the Columns `inputs`."""
+    features = len(inputs.chosen)
+    shape = asked or (features == inputs.array.width and inputs.array.row_shape) or (features,)
+    if math.prod(shape) != features or len(shape) not in (1, 3):
+        example = "x".join(map(str, (*shape, 1))) if len(shape) == 2 else features  # of grey images that do not say so
+        sizes = "x".join(map(str, shape))
+        raise ValueError(f"{inputs.array.where}: {features} inputs are no sample of the shape {sizes}: say another one with "
+                         f"shape=, HEIGHTxWIDTHxCHANNELS or FEATURES, such as shape={example}")  # fmt: skip
+    return shape
+
+
+# ----- reading all samples once
 
 
 def prepare(directory, name):
     """Read all samples, once, and convert those that can not be mapped; by one process, before the others load.
 
-    OSError if there is no such file; ValueError naming what is wrong with it.
+    Returns (the TableName, the halves of `resolve`, the path of the file that was written).
     """
-    prepared(directory, name)
-
-
-def prepared(directory, name):
-    """(the Request, the halves of `resolve`, the path of the file that was written)."""
     request = parse(name)
     halves, paths = resolve(request, directory)
-    key = hashlib.sha256(os.fsencode(" ".join(map(str, [READING, *paths, name])))).hexdigest()[:16]
+    targets = halves["train"][1]
+    names = partial(class_names, targets, request.kind) if targets.words else lambda: None
+    return request, halves, converted(directory, name, halves, paths, names, partial(survey, request))
+
+
+def converted(directory, key, halves, paths, find_names, examine):
+    """The path of the HDF5 file with the arrays that can not be mapped where they lie, and what `examine` finds in all arrays.
+
+    key: tells this from other ways to read the files at `paths`. find_names: gives the names of classes that are words.
+    """
+    digest = hashlib.sha256(os.fsencode(" ".join(map(str, [READING, *paths, key])))).hexdigest()[:16]
     short = re.sub("[^\\w.-]", "_", paths[0].stem, flags=re.ASCII)[:100]  # file systems have a limit, and not all take any byte
-    target, version = directory / "tables" / f"{short}-{key}.h5", fingerprint("", paths)
-    if not rows.is_current(target, version):
-        counts = count(request, halves)
-        others = {place: array for place, array in placed(halves).items() if array.map is None}
-        outline = {place: ((counts[place], *array.row_shape), array.dtype) for place, array in others.items()}
-        with rows.creating(target, outline) as file:
-            for place, array in others.items():
-                convert(array, file[place])
-            arrays = {place: file[place] if place in others else array.map for place, array in placed(halves).items()}
-            file.attrs.update({"source": version} | survey(request, halves, arrays))
-    return request, halves, target
+    target, version = directory / "tables" / f"{short}-{digest}.h5", fingerprint("", paths)
+    if rows.is_current(target, version):
+        return target
+    counts = {place: array.count() for place, array in placed(halves).items()}
+    for inputs, *targets in halves.values():
+        found, others = counts[inputs.place], [counts[columns.place] for columns in targets]
+        if others and others[0] != found:
+            there = f"{others[0]} targets in {targets[0].array.where}"
+            raise ValueError(f"{inputs.array.where}: {found} inputs, but {there}")
+        if not found:
+            raise ValueError(f"{inputs.array.where}: it has no rows, and so no samples")
+    names = find_names()
+    others = {place: array for place, array in placed(halves).items() if array.map is None}
+    outline = {place: ((counts[place], *array.row_shape), array.converted_type) for place, array in others.items()}
+    with rows.creating(target, outline) as file:
+        for place, array in others.items():
+            used = [columns for half in halves.values() for columns in half if columns.place == place]
+            convert(array, file[place], used, names)
+        arrays = {place: file[place] if place in others else array.map for place, array in placed(halves).items()}
+        file.attrs.update({"source": version} | examine(halves, names, arrays))
+    return target
 
 
 def placed(halves):
     """{place: Stored} of all arrays."""
-    return {columns.place: columns.array for half in halves.values() for columns in (half.x, half.y)}
-
-
-def count(request, halves):
-    """{place: number of rows}. ValueError if inputs and targets are not as many, or too few to train and test."""
-    counts = {place: array.count() for place, array in placed(halves).items()}
-    for half in halves.values():
-        inputs, targets = counts[half.x.place], counts[half.y.place]
-        if inputs != targets:
-            raise ValueError(f"{half.x.where}: {inputs} inputs, but {targets} targets in {half.y.where}")
-        if not inputs:
-            raise ValueError(f"{half.x.where}: it has no rows, and so no samples")
-    divide(request, counts["train/x"], halves["train"].x.where)
-    return counts
+    return {columns.place: columns.array for half in halves.values() for columns in half}
 
 
 def divide(request, samples, where):
-    """{"train": .., "test": ..}: which of the samples in the first file are for what, an increasing index array; None for all.
-
-    ValueError if there are too few.
-    """
+    """{"train": .., "test": ..}: which of the samples in the first file are for what, increasing numbers; None for all."""
     if not isinstance(request.test, float):
         return {"train": None, "test": None}
-    tests = round(request.test * samples)
+    tests, share = round(request.test * samples), f"{request.test:g} of {samples}"
     if not 0 < tests < samples:
-        raise ValueError(
-            f"{where}: too few rows: {request.test:g} of {samples} would be {tests} for testing; say another test="
-        )
+        raise ValueError(f"{where}: too few rows: {share} would be {tests} for testing; say another test=")
     order = permutation(request.seed, 0, samples, "test")
     return {"train": np.sort(order[tests:]), "test": np.sort(order[:tests])}
 
 
-def convert(array, target):
-    """Write the rows of a Stored to a dataset of an open file."""
-    done = 0
+def class_names(targets, kind):
+    """The different words in a column, in alphabetical order. ValueError if they are not to be classes."""
+    if kind == "values":
+        raise ValueError(f"{targets.in_words()}: it holds words, which are no values: leave kind= out, or say another target=")
+    if targets.array.text:
+        found = targets.array.text.words(targets.chosen[0], targets.words, MOST_CLASSES)
+    else:
+        found = sorted({word for block in targets.array.blocks() for word in stored.words_in(block)})
+    if len(found) > MOST_CLASSES:
+        raise ValueError(f"{targets.in_words()}: there are more than {MOST_CLASSES} different words: say another target=")
+    return found
+
+
+def convert(array, target, used, names):
+    """Write the rows of a Stored to a dataset of an open file. used: the Columns of it. names: of classes, or None."""
+    needed, numbers = {int(i) for columns in used for i in columns.chosen}, {name: i for i, name in enumerate(names or ())}
+    labels, done = {int(columns.chosen[0]): numbers for columns in used if columns.words}, 0
     with tqdm(total=len(target), desc="converting", unit=" rows", delay=2, disable=None) as bar:
-        for block in array.blocks():
+        for block in array.text.blocks(needed, labels) if array.text else array.blocks():
+            if array.is_of_words:
+                words = stored.words_in(block)
+                if others := sorted(set(words) - numbers.keys()):
+                    raise ValueError(f"{array.where}: '{others[0]}' is none of the classes to train on")
+                block = np.array([numbers[word] for word in words]).reshape(block.shape)
             target[done : done + len(block)] = block[: len(target) - done]
             done += len(block)
             bar.update(len(block))
@@ -97,88 +354,182 @@ def convert(array, target):
         raise ValueError(f"{array.where}: {done} rows where there were {len(target)} before; do not change it meanwhile")
 
 
-def survey(request, halves, arrays):
-    """What `load` needs to know of all samples, as attributes of an HDF5 file. ValueError if they are no good.
+def survey(request, halves, names, arrays):
+    """What `load` needs to know of all samples, as attributes of an HDF5 file. ValueError if they are no good."""
+    (inputs, targets), tests = halves["train"], halves["test"]
+    shape, samples = sample_shape(request.shape, inputs), len(arrays["train/x"])
+    chosen = divide(request, samples, inputs.array.where)["train"]
+    x_mean, x_std, _ = look(inputs, arrays, chosen, shape[-1])
+    y_mean, y_std, labels = look(targets, arrays, chosen)
+    classes = labels.classes(targets, request.kind, samples, names)
+    if tests is not halves["train"]:
+        *_, others = [look(columns, arrays)[2] for columns in tests]
+        others.check_below(classes, tests[1])
+    found = {"x_mean": x_mean, "x_std": x_std, "y_mean": y_mean, "y_std": y_std, "classes": classes}
+    return found | ({"class_names": names} if names else {})
 
-    arrays: {place: array or dataset of an open HDF5 file}.
+
+def look(columns, arrays, chosen=None, channels=None):
+    """(mean, deviation, Labels) of some columns. ValueError for a number that is not finite or too large.
+
+    chosen: the samples that the first two are of, which increase; None for all. channels: their length.
     """
-    train, shape = halves["train"], sample_shape(request.shape, halves["train"].x)
-    chosen, different = divide(request, len(arrays["train/x"]), train.x.where)["train"], halves["test"] is not train
-    found, targets = {}, {"train": WholeNumbers(), "test": WholeNumbers()}
-    for letter, length in (("x", shape[-1]), ("y", len(train.y.chosen))):
-        moments = Moments(length)
-        for half in ("train", "test") if different else ("train",):
-            columns = getattr(halves[half], letter)
-            for start, values in blocks(columns, arrays[columns.place]):
-                check_numbers(values, columns, start)
-                if letter == "y" and length == 1:
-                    targets[half].add(values[:, 0])
-                if half == "train":
-                    moments.add((values if chosen is None else values[within(chosen, start, len(values))]).reshape(-1, length))
-        found[f"{letter}_mean"], found[f"{letter}_std"] = moments.result()
-    classes = targets["train"].classes(request.kind, train.y, len(arrays["train/x"]))
-    if classes and different:
-        targets["test"].check_below(classes, halves["test"].y)
-    return found | {"classes": classes}
-
-
-def blocks(columns, array):
-    """Yields (number of the first row, the Columns of some rows as float64)."""
-    start = 0
-    for block in stored.slices(array):
-        yield start, block.reshape(len(block), -1)[:, columns.chosen].astype(np.float64)
+    labels, start, count, channels = Labels(), 0, 0, channels or len(columns.chosen)
+    mean, squares, least, most = (np.full(channels, value) for value in (0.0, 0.0, np.inf, -np.inf))
+    for block in stored.slices(arrays[columns.place]):
+        values = block.reshape(len(block), -1)[:, columns.chosen].astype(np.float64)
+        good = np.abs(values) < MOST  # NaN is not
+        if not good.all():
+            i, j = np.argwhere(~good)[0]
+            what = f"{values[i, j]:g}, too large a number" if np.isfinite(values[i, j]) else "a NaN or an infinite value"
+            where = f"{columns.in_words(j)}: row {start + i}"
+            raise ValueError(f"{where} holds {what}; remove or mend that row (the first one is row 0)")
+        if values.shape[1] == 1:
+            labels.add(values)
+        if chosen is not None:
+            first, last = np.searchsorted(chosen, (start, start + len(block)))
+            values = values[chosen[first:last] - start]
         start += len(block)
+        if len(values):  # moments of blocks are combined as by Chan, Golub and LeVeque (1983)
+            values = values.reshape(-1, channels)
+            here, total = values.mean(axis=0), count + len(values)
+            squares += ((values - here) ** 2).sum(axis=0) + (here - mean) ** 2 * (count * len(values) / total)
+            mean, count = mean + (here - mean) * (len(values) / total), total
+            least, most = np.minimum(least, values.min(axis=0)), np.maximum(most, values.max(axis=0))
+    return mean, np.where(least < most, np.sqrt(squares / max(count, 1)), 1.0), labels  # 1 where a column is constant
 
 
-def within(chosen, start, count):
-    """The positions of those of the `chosen` that are among `count` rows from `start` on; chosen: (n,) that increase."""
-    first, last = np.searchsorted(chosen, (start, start + count))
-    return chosen[first:last] - start
+class Labels:
+    """Which whole numbers a column has, as long as all of them are whole, and few enough to be labels."""
+
+    def __init__(self):
+        self.found, self.has_fractions, self.why_not = np.empty(0), False, None
+
+    def add(self, values):
+        fractions = values[values != np.floor(values)]
+        if not self.why_not:
+            self.found = np.union1d(self.found, values)
+            if len(self.found) > MOST_CLASSES:
+                self.why_not = f"there are more than {MOST_CLASSES} different numbers"
+        if len(fractions):
+            self.has_fractions, self.why_not = True, f"{fractions[0]:g} is no whole number"
+
+    def classes(self, targets, kind, samples, names):
+        """The number of classes, or 0 if the targets are values: labels are 0 to K-1, with two samples or more on average.
+
+        kind: as the user says, or None. names: of the classes if they are words.
+        """
+        count, where, several = len(self.found), targets.in_words(), len(targets.chosen) > 1
+        if several and kind == "labels":
+            raise ValueError(f"{where}: labels are one column; choose it with target=")
+        if several or kind == "values" or kind is None and self.has_fractions:
+            return 0
+        if not self.why_not and count > 1 and np.array_equal(self.found, np.arange(count)) and (kind or 2 * count <= samples):
+            return count
+        if names:
+            few = f"{len(names)} different words for {samples} samples"
+            raise ValueError(f"{where}: {few} are no classes: say kind=labels if they are, or another target=")
+        reason = self.why_not or f"there are {count} different ones from {self.found[0]:g} to {self.found[-1]:g}"
+        if kind == "labels":
+            raise ValueError(f"{where}: labels are the numbers 0 to K-1, all of which occur, but {reason}; number them so")
+        raise ValueError(f"{where}: whole numbers that are no labels 0 to K-1 with several samples each: {reason}; say "
+                         "kind=values for a regression, or number the classes from 0 and say kind=labels")  # fmt: skip
+
+    def check_below(self, classes, targets):
+        """ValueError if there are other numbers than the labels of so many classes."""
+        if classes and len(others := np.setdiff1d(self.found, np.arange(classes))):
+            raise ValueError(f"{targets.in_words()}: {others[0]:g} is none of the labels 0 to {classes - 1} to train on")
+
+
+# ----- the data set
 
 
 def load(directory, dtype, name):
     """The Dataset. Arrays are mapped, not read; what has not been prepared is prepared."""
-    request, halves, path = prepared(directory, name)
-    train, classes = halves["train"], rows.attributes(path).get("classes")
+    request, halves, path = prepare(directory, name)
+    (inputs, targets), known = halves["train"], rows.attributes(path)
+    classes = known.get("classes")
     if not isinstance(classes, np.integer) or not 0 <= classes <= MOST_CLASSES:
         raise ValueError(f"{path}: the number of classes is missing or damaged; delete the file, and it is made anew")
-    shape, outputs = sample_shape(request.shape, train.x), train.y.chosen.shape
+    names = rows.texts(path, "class_names", int(classes)) if "class_names" in known else None
+    shape, outputs = sample_shape(request.shape, inputs), targets.chosen.shape
     fitted = rows.vectors(path, {"x_mean": shape[-1], "x_std": shape[-1], "y_mean": outputs[0], "y_std": outputs[0]})
-    for mean, std, columns in ((*fitted[:2], train.x), (*fitted[2:], train.y)):
+    for mean, std, columns in ((*fitted[:2], inputs), (*fitted[2:], targets)):
         check_deviations(mean, std, dtype, columns)
-    arrays = {
-        place: (rows.map_rows(path, place, array.row_shape, array.dtype) if array.map is None else array.map)
+    maps = mapped(path, halves)
+    chosen, pairs = divide(request, len(maps["train/x"]), inputs.array.where), []
+    for half, (x, y) in halves.items():
+        y_shape = () if classes else outputs
+        pairs.append((Samples(maps[x.place], x.chosen, shape, chosen[half]),
+                      Samples(maps[y.place], y.chosen, y_shape, chosen[half])))  # fmt: skip
+    if classes:
+        parts = (Part(x, y, *fitted[:2], dtype=dtype) for x, y in pairs)
+        data = Dataset(name, *parts, "cross-entropy", int(classes), "", classes=names or [str(i) for i in range(classes)])
+    else:
+        data = regression(name, *pairs, "in units of the table", dtype, fitted=fitted)
+    input_names, target_names = (columns.names if len(columns.array.row_shape) < 2 else None for columns in (inputs, targets))
+    return replace(data, note=said(request, halves, classes, names), input_names=input_names, target_names=target_names)
+
+
+def mapped(path, halves):
+    """{place: map of its rows}, where they lie or in the converted file."""
+    return {
+        place: array.map if array.map is not None else rows.map_rows(path, place, array.row_shape, array.converted_type)
         for place, array in placed(halves).items()
     }
-    chosen = divide(request, len(arrays["train/x"]), train.x.where)
-    train, test = (
-        (
-            Samples(arrays[half.x.place], half.x.chosen, shape, chosen[name]),
-            Samples(arrays[half.y.place], half.y.chosen, () if classes else outputs, chosen[name]),
-        )
-        for name, half in halves.items()
-    )
-    if classes:
-        parts = (Part(x, y, *fitted[:2], dtype=dtype) for x, y in (train, test))
-        data = Dataset(name, *parts, "cross-entropy", int(classes), "")
-    else:
-        data = regression(name, train, test, "in units of the table", dtype, fitted=fitted)
-    inputs, targets = ([*one.names] if len(one.array.row_shape) < 2 else None for one in (halves["train"].x, halves["train"].y))
-    names = {"input_names": inputs, "target_names": targets, "classes": [str(i) for i in range(classes)] if classes else None}
-    return replace(data, note=said(request, halves, classes), **names)
 
 
-def said(request, halves, classes):
+def check_deviations(mean, std, dtype, columns):
+    """ValueError for numbers of the Columns `columns` that lie so close together that a type could not tell them apart."""
+    near = (std < np.maximum(LEAST, CLOSE * np.finfo(dtype).eps * np.abs(mean))) & (std != 1)  # which is that of a constant
+    if near.any():
+        how = f"deviate by {std[near][0]:.3g} from their mean {mean[near][0]:.6g}, too little for {dtype}"
+        raise ValueError(f"{columns.array.where}: the numbers of a column {how}; subtract an offset or scale them")
+
+
+def said(request, halves, classes, names):
     """A line that says what was taken for what."""
-    inputs, targets = halves["train"].x, halves["train"].y
+    inputs, targets = halves["train"]
     kind = f"{classes} labels" if classes else "values"
-    guessed = " (say kind=values if they are values)" if classes and not request.kind else ""
-    scaled = "inputs are" if classes else "inputs and targets are"
-    moments = "the mean and deviation of the training samples"
-    guesses = [array.note for array in placed(halves).values() if array.note]
-    unnamed = [
-        f"column {i}, counted from 0, has no name and is an input (add drop={i} if it only numbers the rows)"
-        for i in inputs.unnamed[:SHOWN]
-    ]
-    taken = f"targets: {targets.in_words()}, taken as {kind}{guessed}; {scaled} standardised by {moments}"
-    return "; ".join([taken, *dict.fromkeys(guesses), *unnamed])
+    guessed = f" ({listed(names)})" if names else " (say kind=values if they are values)" * bool(classes and not request.kind)
+    scaled = f"inputs {'are' if classes else 'and targets are'} standardised by the mean and deviation of the training samples"
+    guesses = [array.text.note for array in placed(halves).values() if array.text and array.text.note]
+    columns = inputs.array.columns
+    unnamed = [i for i in inputs.chosen if columns and re.match("Unnamed: [0-9]|$", columns[i])]  # as pandas writes an index
+    indices = [f"column {i}, counted from 0, has no name and is an input (add drop={i} if it only numbers the rows)"
+               for i in unnamed[:SHOWN]]  # fmt: skip
+    return "; ".join([f"targets: {targets.in_words()}, taken as {kind}{guessed}", scaled, *dict.fromkeys(guesses), *indices])
+
+
+def new_samples(directory, name, like):
+    """(inputs, targets or None) of all samples in a file. like: what `Dataset.description` says of the training."""
+    request = parse(name)
+    finder, usual = Finder(request, directory), TableName(request.file)
+    if wrong := [option for option in OPTIONS if option not in OF_NEW and getattr(request, option) != getattr(usual, option)]:
+        raise ValueError(f"data set '{name}': leave {wrong[0]}= out: new samples have the columns and shape of the training")
+    path, arrays = finder.file(request.file)
+    both = request.x is None and {"x", "y"} <= arrays.keys()
+    array = finder.array("x", "x" if both else request.x, path, arrays)
+    inputs, targets, of_x, of_y = np.arange(array.width), None, like["input_names"], like["target_names"]
+    if request.y or both:
+        other = finder.array("y", request.y or "y", path, arrays)
+        targets = of_targets(other, "y", np.arange(other.width), True)
+    if of_x and len(array.row_shape) == 1 and (array.columns or array.width != len(of_x)):
+        inputs = np.array([column(array, word) for word in of_x])
+        if targets is None and of_y and set(of_y) <= set(array.columns or map(str, range(array.width))):
+            targets = of_targets(array, "x", np.array([column(array, word) for word in of_y]), True)
+    outputs = () if like["classes"] else (like["outputs"],)
+    if targets and len(targets.chosen) != math.prod(outputs):
+        raise ValueError(f"{targets.in_words()}: these are not {math.prod(outputs)} targets, as in the training")
+    half = [Columns(array, "x", inputs), *[targets] * (targets is not None)]
+
+    def examine(halves, names, arrays):
+        for columns in half:
+            *_, labels = look(columns, arrays)
+            labels.check_below(len(names or ()) if columns is targets else 0, columns)
+        return {}
+
+    key = f"new {name} {of_x} {of_y} {like['classes']}"
+    maps = mapped(converted(directory, key, {"new": half}, finder.paths, lambda: like["classes"], examine), {"new": half})
+    shape = tuple(like["sample_shape"]) if len(inputs) == math.prod(like["sample_shape"]) else inputs.shape
+    return Samples(maps["x"], inputs, shape), targets and Samples(maps[targets.place], targets.chosen, outputs)

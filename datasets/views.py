@@ -1,6 +1,7 @@
 """Views of a Part: some of its samples, or all of them with random variations."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -27,47 +28,15 @@ class View:
         """See `Part.targets`."""
         return self.part.targets(indices)
 
-    @property
-    def sample_shape(self) -> tuple[int, ...]:
-        """See `Part.sample_shape`."""
-        return self.part.sample_shape
-
-    @property
-    def features(self) -> int:
-        """See `Part.features`."""
-        return self.part.features
-
-    @property
-    def input_type(self) -> np.dtype:
-        """See `Part.input_type`."""
-        return self.part.input_type
-
-    @property
-    def target_type(self) -> np.dtype:
-        """See `Part.target_type`."""
-        return self.part.target_type
-
-    @property
-    def target_shape(self) -> tuple[int, ...]:
-        """See `Part.target_shape`."""
-        return self.part.target_shape
-
-    @property
-    def target_width(self) -> int:
-        """See `Part.target_width`."""
-        return self.part.target_width
-
-    @property
-    def target_scale(self) -> np.ndarray | None:
-        """See `Part.target_scale`."""
-        return self.part.target_scale
+    sample_shape, features, input_type = (
+        property(attrgetter(f"part.{it}")) for it in ("sample_shape", "features", "input_type")
+    )
+    target_type, target_shape = (property(attrgetter(f"part.{it}")) for it in ("target_type", "target_shape"))
+    target_width, target_scale = (property(attrgetter(f"part.{it}")) for it in ("target_width", "target_scale"))
 
 
 class Subset(View):
-    """Some samples of a Part.
-
-    part: a Part or a Subset. chosen: (n,) which of its samples; sample i here is sample chosen[i] there.
-    """
+    """Some samples of a Part or a Subset: sample i here is sample chosen[i] there."""
 
     part: "Part | Subset"
 
@@ -85,15 +54,11 @@ class Subset(View):
         return self.part.targets(self.chosen[indices])
 
     def reshaped(self, sample_shape: Sequence[int]) -> "Subset":
-        """See `Part.reshaped`."""
         return Subset(self.part.reshaped(sample_shape), self.chosen)
 
 
 class Held(View):
-    """Some samples of a larger data set, known by their numbers there.
-
-    part: a Part of these samples alone. indices: (n,) their numbers, which increase.
-    """
+    """Some samples of a larger data set, known by their numbers there, which increase. part: a Part of these samples alone."""
 
     def __init__(self, part: Part, indices: np.ndarray):
         super().__init__(part)
@@ -107,10 +72,7 @@ class Held(View):
 
 
 class Reconstruction(View):
-    """The samples of a Part, each its own target: what an autoencoder is trained on.
-
-    part: a Part or a Subset, whose samples have one dimension.
-    """
+    """The samples of a Part or a Subset with one dimension, each its own target: what an autoencoder is trained on."""
 
     target_type, target_shape, target_width = View.input_type, View.sample_shape, View.features
 
@@ -149,8 +111,7 @@ class Augmented(View):
     def __init__(self, part: Part | Subset, augment: Augment, image_shape: Sequence[int]):
         super().__init__(part)
         if len(image_shape) != 3:
-            raise ValueError(f"--augment varies images, and the samples are no images: their shape is {tuple(image_shape)}; "
-                             "leave it out")  # fmt: skip
+            raise ValueError(f"--augment is for images, and samples have the shape {tuple(image_shape)}; leave it out")
         self.augment, self.images, self.epoch = augment, part.reshaped(image_shape), 0
 
     def inputs(self, indices: np.ndarray, block: tuple[slice, ...]) -> np.ndarray:

@@ -11,13 +11,13 @@ machine on which others compute nothing is written (`experiments/common/machine_
 
 import time
 
+import numpy as np
 from mpi4py import MPI
 
 from gridgrad.experiments.common.machine_load import Watch, load_of_job, seen_asleep
 from gridgrad.experiments.common.options import Parser, check_writable, number
 from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.report import write_json
-from gridgrad.experiments.common.timing import in_words, spread
 from gridgrad.parallel.calibration import measure, this_machine
 from gridgrad.parallel.calibration.timing import NormalisedTimer, TimeLimit
 from gridgrad.parallel.grid.devices import calibrate_kernels
@@ -53,9 +53,19 @@ def whole(comm, limit):
     described = machine.checked(content)
     passes = measure.measured_steps(NormalisedTimer(comm, described.core["calm"]), shown("calibrate: training steps"), limit)
     content["core"] |= measure.fitted(passes, described, comm.size)
-    untold = "there was no time to measure how much training steps vary"
-    content["source"] += f"; {in_words([spread(times) for times in passes.T]) if len(passes) > 1 else untold}"
+    content["source"] += f"; {variation(passes)}"
     return content
+
+
+def variation(passes):
+    """How much the times of training steps vary, in words; steady load does not show in it. passes: (passes, problems)."""
+    if len(passes) < 2:
+        return "there was no time to measure how much training steps vary"
+    slow, fast = np.percentile(passes, [90, 10], axis=0)
+    typical, worst = np.median(slow / fast), max(slow / fast)
+    return (
+        f"the same training step took {typical:.2f} times as long at slow moments as at fast ones (at worst {worst:.2f} times)"
+    )
 
 
 def main():

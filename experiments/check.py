@@ -20,7 +20,7 @@ from gridgrad.experiments.common.machine_load import load_of_job, seen_asleep
 from gridgrad.experiments.common.options import Parser, whole
 from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.launching.start_ranks import cores
-from gridgrad.parallel.job.run import UserError, check_size, in_short, library_name, promised_ranks, run
+from gridgrad.parallel.job.run import UserError, check_size, in_short, library_name, promised_ranks, run, start_line
 
 RING_BYTES = 1 << 20
 THREAD_LEVELS = {
@@ -82,7 +82,7 @@ def problems(asked, found, nodes, environ=os.environ):
         except UserError as error:
             wrong.append(str(error))
     elif asked is not None and asked != found:
-        wrong.append(f"{asked} ranks were asked for but {found} started")
+        wrong.append(f"{asked} ranks were asked for but {found} started: {start_line(asked)}")
     for host, (ranks, core_of) in nodes.items():
         wrong += binding_problems(host, ranks, core_of)
     return wrong

@@ -2,7 +2,7 @@
 
     gridgrad explain --net vgg16 --batch-size 256 --ranks 16384 --machine cori-haswell
     gridgrad explain --net vgg16 --batch-size 4096 --nodes 256 --gpus 4
-    gridgrad explain --net mlp:4096,4096,4096,relu --ranks 4 --grid stage=4 --draw schedule.png
+    gridgrad explain --net mlp:4096,4096,4096,relu --ranks 4 --grid stage=4 --out schedule.png
     gridgrad explain --net vgg16 --batch-size 256 --ranks 64 --machine cori-haswell --export traces --format simgrid
 
 All seconds are *predicted*: by the cost model, for the machine of the file (docs/machines.md) or of three numbers.
@@ -11,12 +11,11 @@ All seconds are *predicted*: by the cost model, for the machine of the file (doc
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from tqdm import tqdm
 
 from gridgrad.experiments.common import report as report_files
-from gridgrad.experiments.common.markdown import cell
-from gridgrad.experiments.common.meaning import check_grid
 from gridgrad.experiments.common.options import (
     Parser,
     add_problem,
@@ -31,9 +30,9 @@ from gridgrad.experiments.common.options import (
     writable_beside,
 )
 from gridgrad.experiments.common.parallel_schemes import MOST_RANKS
-from gridgrad.experiments.common.predicted_cost import cost_on
 from gridgrad.experiments.common.published_networks import published
-from gridgrad.experiments.common.tables import counted, table
+from gridgrad.experiments.common.tables import cell, counted, table
+from gridgrad.experiments.common.train_setup import check_grid
 from gridgrad.experiments.parts import explain_export, explain_map
 from gridgrad.experiments.parts.explain_layers import layer_rows
 from gridgrad.experiments.parts.explain_plan import (
@@ -51,15 +50,18 @@ from gridgrad.parallel.partitioning.good_partition import is_partition, owners_o
 from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.plans.hypergraph import HYPERGRAPH
 from gridgrad.parallel.prediction import machine
+from gridgrad.parallel.prediction.cost import cost_of_slowest_rank
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from gridgrad.parallel.prediction.planner import BATCH_SIZE, NoRoom, Planner
 
+RUNNERS_UP = 5  # that are printed
+KINDS = {".json": "json", ".csv": "csv", ".png": "draw", ".pdf": "draw", ".svg": "draw"}  # of the files of --out
 CPUS, GPUS = "cori-haswell", "perlmutter-a100"  # the machines where none is named
 INTENSITY, CALL, NEAR, MEMORY = 10, 5e-6, 1e-6, 16 * 2**30  # of a machine of three numbers: see `machine_of`
 UNITS = {"flops": "Gflop/s", "latency": "us", "bandwidth": "Gbit/s"}
 SHORT = (
-    "net", "batch_size", "ranks", "nodes", "gpus", "machine", "flops", "latency", "bandwidth", "memory", "grid", "plan", "json",
+    "net", "batch_size", "ranks", "nodes", "gpus", "machine", "flops", "latency", "bandwidth", "memory", "grid", "plan", "out",
     "map",
 )  # fmt: skip
 
@@ -97,12 +99,10 @@ def options():
         "planner chooses)")  # fmt: skip
     add("--cuts", type=position_list, metavar="N,N,..", help="positions of the layers with which new chunks of a pipeline "
         "begin (default: what the planner chooses)")  # fmt: skip
-    add("--others", type=whole(0), default=5, metavar="N", help="number of runners-up to print")
     add = parser.add_argument_group("files").add_argument
-    add("--draw", metavar="FILE.png", help="draw the predicted schedule of the pipeline to this file")
+    add("--out", action="append", default=[], metavar="FILE", help="also write all numbers to FILE.json, the schedule of a "
+        "pipeline to FILE.csv, which --pipeline can read, or its drawing to FILE.png, .pdf, .svg; may be repeated")  # fmt: skip
     add("--trace", metavar="FILE.json", help="draw the steps below it that are in this timeline, which train --trace wrote")
-    add("--csv", metavar="FILE.csv", help="write the schedule of the pipeline to this file, which --pipeline can read")
-    add("--json", metavar="FILE.json", help="also write all numbers to this file")
     add("--export", metavar="FOLDER", help="write a step of this plan for another simulator to this folder, new or empty")
     add("--format", default="simgrid", choices=tuple(explain_export.FORMATS), help="of --export: time-independent traces of "
         "SimGrid with a platform file; a schedule in GOAL, of LogGOPSim and ATLAHS; or execution traces of Chakra, which "
@@ -190,9 +190,9 @@ def pure_grids(search, candidates):
 
 
 def result(chosen, others, pure, args):
-    """What --json writes, and most of what is printed, a dict. chosen, others: Candidates. pure: of `pure_grids`."""
+    """The numbers of --out, and most of what is printed, a dict. chosen, others: Candidates. pure: of `pure_grids`."""
     cost = chosen.cost
-    alone = cost_on(cost.net, "batch=1", args.batch_size, cost.machine)
+    alone = cost_of_slowest_rank(cost.net, PlacementSpec(parse_grid("batch=1"), "fewest-bytes"), args.batch_size, cost.machine)
     # Of a partition or a pipeline only what was played is considered, unless it is the one that is chosen.
     bound = min(chosen.bound, *(one.seconds if one.played else one.bound for one in others), chosen.seconds)
     speedup = alone.seconds / chosen.seconds
@@ -235,13 +235,13 @@ def report(chosen, others, found, args):
     yield f"lower bound  {milliseconds(found['lower_bound'])} with any plan on {where}: a gap of {found['gap']:.1%}\n"
     yield from of_pipeline(chosen.pipelined, cost.net) if chosen.pipelined else of_layers(chosen, found["layers"])
     yield ""
-    if rows := found["others"][: args.others]:
+    if rows := found["others"][:RUNNERS_UP]:
         yield table([{"runner-up": other["grid"], "plan": other["plan"], "ms": other["seconds"] * 1e3,
                       "why it lost": other["reason"]} for other in rows])  # fmt: skip
     if rest := sum(other.cost is None for other in others):
         yield f"{rest} other grids were given up early: lower bounds of their times are above the times of the plans shown"
-    if written := [path for path in (args.draw, args.csv, args.json) if path]:
-        yield f"written: {', '.join(written)}"
+    if args.out:
+        yield f"written: {', '.join(args.out)}"
     if args.export:
         yield explain_export.in_words(args.format, args.export)
     yield f"options of train: {' '.join(options_of_train(chosen, args))}"
@@ -306,22 +306,37 @@ def unequal(chosen, args):
     return ["", f"Ranks of the speeds {', '.join(f'{speed:g}' for speed in args.speeds)}: predicted", *found.lines()]
 
 
-def write_schedule(chosen, args):
-    """Write the files of --draw and --csv. ValueError if there is no pipeline."""
+def files_of(args):
+    """{"json", "csv", "draw": its file} of --out. ValueError for other endings, and for what can not be written."""
+    found = {}
+    for path in args.out:
+        if (kind := KINDS.get(Path(path).suffix)) is None or kind in found:
+            raise ValueError(f"--out {path}: name at most one .json, for numbers, one .csv, for a schedule, and one .png, "
+                             ".pdf or .svg, for its drawing")  # fmt: skip
+        check_writable(path)
+        found[kind] = path
+    if args.trace and "draw" not in found:
+        raise ValueError("--trace needs --out FILE.png, into which it is drawn")
+    return found
+
+
+def write_schedule(chosen, files, args):
+    """Write the schedule of a pipeline and its drawing. ValueError if there is none."""
     from gridgrad.experiments.plots.timeline import draw_pipelines, measured, predicted
 
-    found, option = chosen.pipelined, "--draw" if args.draw else "--csv"
+    found = chosen.pipelined
     if not found:
-        raise ValueError(f"{option} is for a pipeline, and the planner has chosen none: name one with --grid, such as stage=2")
-    if args.csv and not found.schedule.synchronous:
-        raise ValueError("--csv is for schedules with one update in a step, which a file can hold: not for async:K")
-    if args.draw:
+        raise ValueError(f"--out {files.get('draw') or files['csv']} is for a pipeline, and the planner has chosen none: name "
+                         "one with --grid, such as stage=2")  # fmt: skip
+    if "csv" in files and not found.schedule.synchronous:
+        raise ValueError(f"--out {files['csv']} is for schedules with one update in a step: not for async:K")
+    if "draw" in files:
         updates = len(found.ranks) if schedule_names.parse(found.pipeline).in_flight else 1
         runs = [predicted(found, updates), *([measured(args.trace, updates)] if args.trace else [])]
         title = f"{args.net}, batch {args.batch_size}, grid {chosen.grid}, {pipeline_in_words(found)}"
-        draw_pipelines(runs, f"{title}, predicted for {chosen.cost.machine.name}", args.draw)
-    if args.csv:
-        report_files.write_text(args.csv, schedule_names.to_csv(found.schedule))
+        draw_pipelines(runs, f"{title}, predicted for {chosen.cost.machine.name}", files["draw"])
+    if "csv" in files:
+        report_files.write_text(files["csv"], schedule_names.to_csv(found.schedule))
 
 
 def write_map(args, on):
@@ -340,24 +355,21 @@ def main():
         on = machine_of(args)
         if args.map:
             return write_map(args, on)
-        for path in filter(None, (args.draw, args.csv, args.json)):
-            check_writable(path)
+        files = files_of(args)
         if args.export:
             explain_export.check(args.export, args.format)
-        if args.trace and not args.draw:
-            raise ValueError("--trace needs --draw FILE.png, into which it is drawn")
         search = planner(args, on)
         with tqdm(total=search.steps, desc="planning, at most", unit=" steps", delay=2, leave=False, disable=None) as bar:
-            chosen, others = search.best(max(5, args.others), bar.update)
+            chosen, others = search.best(RUNNERS_UP, bar.update)
         lines = unequal(chosen, args) if args.speeds else []
         pure = pure_grids(search, (chosen, *others))
-        if args.draw or args.csv:
-            write_schedule(chosen, args)
+        if files.keys() & {"csv", "draw"}:
+            write_schedule(chosen, files, args)
         if args.export:
             explain_export.write(chosen, search.shares, args.format, args.export)
     found = result(chosen, others, pure, args)
-    if args.json:
-        report_files.write_json(args.json, found)
+    if "json" in files:
+        report_files.write_json(files["json"], found)
     print("\n".join([*report(chosen, others, found, args), *lines]))
 
 

@@ -9,10 +9,10 @@ The owners that it writes are executed by `gridgrad train --plan owners.h5`. See
 from collections import Counter
 from contextlib import suppress
 from itertools import product
+from pathlib import Path
 
 from tqdm import tqdm
 
-from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.options import (
     Parser,
     add_problem,
@@ -26,9 +26,10 @@ from gridgrad.experiments.common.options import (
 )
 from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.common.report import write_text
-from gridgrad.experiments.common.tables import counted, table
-from gridgrad.experiments.parts.partition_files import ending_of, read_parts, write_hypergraph
+from gridgrad.experiments.common.tables import counted, lines, table
+from gridgrad.experiments.parts.partition_files import SCHEMES, read_parts, write_hypergraph
 from gridgrad.experiments.parts.partition_nodes import between_nodes, map_to_nodes
+from gridgrad.nn.arguments import did_you_mean
 from gridgrad.nn.files.documents import AT_LEAST_0, TEXT, check, content_of
 from gridgrad.nn.files.limits import read_limited
 from gridgrad.nn.files.whole_files import written_whole
@@ -42,6 +43,7 @@ from gridgrad.parallel.partitioning.network_hypergraph import GRAINS, OBJECTIVES
 DEFAULT = "hypergraph"
 METHODS = (DEFAULT, *naive.METHODS)
 RANKS, MOST_RANKS = [2, 4, 8, 16], 4096  # the ranks of a table
+NEURON_BLOCKS = 64  # the most of a dense layer that are vertices of the hypergraph in which methods look for a partition
 NETS = "alexnet", "resnet18", "resnet20", "googlenet"
 TABLE = """# Partitions of published networks
 
@@ -64,8 +66,8 @@ def options():
     add("--ranks", type=whole_list, metavar="P", help="number of ranks, of --table several (default: 4, of --table 2,4,8,16)")
     add("--grain", default="coarse", choices=GRAINS, help="coarse: a filter or neuron is at one rank; fine: the channels of a "
         "filter may be at several ranks")  # fmt: skip
-    add("--method", choices=METHODS, help="how the work is divided: by a partitioner of hypergraphs, or as simply as the other "
-        f"names say (default: {DEFAULT})")  # fmt: skip
+    add("--method", default=DEFAULT, help=f"how the work is divided: {', '.join(METHODS)}, or a FILE in which another program "
+        "has written a number for each vertex of the hypergraph of --out")  # fmt: skip
     add("--objective", default="volume", choices=tuple(OBJECTIVES), help="what --method hypergraph minimises; largest: of a "
         "rank")  # fmt: skip
     add("--epsilon", type=number(least=0), default=0.1, metavar="E", help="the part of its share by which a rank may be too "
@@ -74,16 +76,11 @@ def options():
         "--profile (default: by operations)")  # fmt: skip
     add("--speeds", type=number_list, metavar="W,W,..", help="shares of the ranks, one number each (default: equal ones)")
     add("--seed", type=whole(0, 2**31 - 1), default=0, help="of random choices")
-    add("--neuron-blocks", type=whole(1), default=64, metavar="N", help="the most blocks of a dense layer that are vertices of "
-        "the hypergraph in which methods look for a partition")  # fmt: skip
     add("--ranks-per-node", type=whole(1), metavar="K", help="ranks on a node of the cluster: parts that exchange much are put "
         "on the same node")  # fmt: skip
     add("--compare", action="store_true", help="print all methods, and what data parallelism sends")
-    add("--hypergraph", metavar="FILE", help="write the hypergraph, for PaToH (.patoh) or hMETIS (.hgr); its net costs are "
-        "elements of a sample")  # fmt: skip
-    add("--parts", metavar="FILE", help="take the partition of that hypergraph by another program, a number for each vertex, "
-        "instead of --method")  # fmt: skip
-    add("--out", metavar="FILE", help=f"write the owners to this HDF5 file, *{SUFFIX}, for train --plan FILE")
+    add("--out", action="append", default=[], metavar="FILE", help=f"write owners to FILE{SUFFIX}, for train --plan, or the "
+        "hypergraph to FILE.patoh (PaToH) or FILE.hgr (hMETIS); may be repeated")  # fmt: skip
     add("--table", metavar="FILE.md", help="instead write a table of what partitions of --nets send in both grains, beside "
         "horizontal ones and data parallelism")  # fmt: skip
     add("--nets", nargs="+", type=network, default=NETS, metavar="NET", help="of --table")
@@ -109,15 +106,15 @@ def profiled(path, net):
 def divided(method, model, net, seconds, args):
     """(the NetworkHypergraph that a method divides, the part of each vertex).
 
-    model: that of --neuron-blocks. seconds: of the layers, from --profile, or None.
+    model: with NEURON_BLOCKS. seconds: of the layers, from --profile, or None.
     """
     if method == DEFAULT:
         owners = partition(net, args.ranks, args.grain, args.speeds, epsilon=args.epsilon, objective=args.objective,
-                           seed=args.seed, seconds=seconds, neuron_blocks=args.neuron_blocks)  # fmt: skip
+                           seed=args.seed, seconds=seconds, neuron_blocks=NEURON_BLOCKS)  # fmt: skip
         model = of_network(net, args.grain, None, None, seconds)  # the owners may divide any block of neurons
         parts = model.parts(owners)
-    elif method == "file":
-        parts = model.hypergraph.check_parts(read_parts(args.parts, model.hypergraph.vertices), args.ranks)
+    elif method not in METHODS:
+        parts = model.hypergraph.check_parts(read_parts(method, model.hypergraph.vertices), args.ranks)
     elif method == "random":
         parts = naive.random(model, args.ranks, args.speeds, args.seed)
     else:
@@ -200,34 +197,34 @@ def main():
         [args.ranks] = args.ranks or [4]
         if args.speeds and len(args.speeds) != args.ranks:
             raise ValueError(f"--speeds has {len(args.speeds)} numbers for {args.ranks} ranks: give one for each")
-        if args.parts and args.method:
-            raise ValueError("--parts is a partition that is there already: leave out --method")
-        if args.out and not args.out.endswith(SUFFIX):
-            raise ValueError(f"--out {args.out}: the name of a file of owners must end in {SUFFIX}")
-        if args.hypergraph:
-            ending_of(args.hypergraph)
-        for path in filter(None, (args.hypergraph, args.out)):
+        if args.method not in METHODS and not Path(args.method).is_file():
+            meant = did_you_mean(args.method, METHODS)
+            raise ValueError(f"--method {args.method}: there is no such method or file{meant}: use {', '.join(METHODS)}")
+        for path in args.out:
+            if not path.endswith((SUFFIX, *SCHEMES)):
+                raise ValueError(f"--out {path}: the name must end in {SUFFIX} (owners), .patoh (PaToH) or .hgr (hMETIS)")
             check_writable(path)
+        owners = [path for path in args.out if path.endswith(SUFFIX)]
+        hypergraphs = [path for path in args.out if path not in owners]
         net = published(args.net, args.shape, args.outputs, args.dtype)
         seconds = profiled(args.profile, args.net) if args.profile else None
-        model = of_network(net, args.grain, None, args.neuron_blocks, seconds)
-        if args.hypergraph:
-            with written_whole(args.hypergraph) as beside:
-                write_hypergraph(model.hypergraph, beside, args.hypergraph)
-        chosen = "file" if args.parts else args.method or DEFAULT
+        model = of_network(net, args.grain, None, NEURON_BLOCKS, seconds)
+        for path in hypergraphs:
+            with written_whole(path) as beside:
+                write_hypergraph(model.hypergraph, beside, path)
+        chosen = args.method
         partitions = {chosen: divided(chosen, model, net, seconds, args)}
         for method in METHODS if args.compare else ():
             with suppress(mt_kahypar.NotInstalled):
                 partitions[method] = partitions.get(method) or divided(method, model, net, seconds, args)
-        if args.out:
+        for path in owners:
             model, parts = partitions[chosen]
-            write_owners(model.owners(parts, args.ranks), args.out)
+            write_owners(model.owners(parts, args.ranks), path)
     print("\n".join(report(net, chosen, partitions, args)))
-    if args.hypergraph:
-        print(f"hypergraph written to {args.hypergraph}")
-    if args.out:
-        words = f"--net {args.net} --grid model={args.ranks} --plan {args.out}"
-        print(f"owners written to {args.out}; next: gridgrad train {words}")
+    for path in hypergraphs:
+        print(f"hypergraph written to {path}")
+    for path in owners:
+        print(f"owners written to {path}; next: gridgrad train --net {args.net} --grid model={args.ranks} --plan {path}")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from gridgrad.experiments.common.options import Parser, check_writable, number, user_input, whole
 from gridgrad.experiments.common.report import write_text
+from gridgrad.experiments.common.tables import lines as markdown
 from gridgrad.experiments.common.tables import terminal
 from gridgrad.experiments.plots import breakdown, compare, curves, lines, roofline, scaling, style, timeline
 from gridgrad.parallel.job.run import run_launcher
@@ -54,9 +55,10 @@ def plot_timeline(args, look):
 def plot_lines(args, look):
     if args.bars and (len(args.bars) != 2 or len(args.y) != 1):
         raise ValueError("--bars LOW,HIGH: two columns, for a single --y")
-    table = lines.chosen(lines.read(args.files), args.where)
+    table = lines.chosen(lines.read(args.files), args.where or {})
     labels = (args.xlabel or args.x, args.ylabel or "\n".join(args.y))
-    return lines.draw(table, args.x, args.y, args.series, args.panel, args.log, args.bars, labels, args.only, look), []
+    more = {"series": args.series or (), "panel": args.panel, "log": args.log or "", "bars": args.bars or (), "only": args.only}
+    return lines.draw(table, args.x, args.y, labels=labels, look=look, **more), []
 
 
 def only(found, names):
@@ -78,7 +80,6 @@ def write_page(path, args):
 
 def model_words(files, up_to):
     """What `scaling/model.py` says of files, as text."""
-    from gridgrad.experiments.common.markdown import lines as markdown
     from gridgrad.experiments.scaling import model, records, summary
 
     parts = model.tables(summary.rows(records.checked(records.gather(files))), up_to)
@@ -106,7 +107,7 @@ def steps(text):
     if not re.fullmatch(r"\d{1,9}(-\d{1,9})?", text):
         raise argparse.ArgumentTypeError(f"must be the number of a step or two, such as 7-9, not '{text}'")
     first, _, last = text.partition("-")
-    return int(first), int(last or first)
+    return tuple(sorted((int(first), int(last or first))))
 
 
 def pairs(text):
@@ -160,11 +161,11 @@ def options():
     option("--x", required=True, metavar="NAME", help="the column of the horizontal axis")
     option("--y", required=True, type=split(","), metavar="NAME,..", help="the columns of the lines; of rows with the same x "
            "the median, with a bar from the least to the greatest")  # fmt: skip
-    option("--series", type=split(","), default=(), metavar="NAME,..", help="columns whose values are lines of their own")
+    option("--series", type=split(","), metavar="NAME,..", help="columns whose values are lines of their own")
     option("--panel", metavar="NAME", help="a column whose values are panels of their own")
-    option("--where", type=pairs, default={}, metavar="NAME=VALUE;..", help="draw the rows with these values alone")
-    option("--bars", type=split(","), default=(), metavar="LOW,HIGH", help="the columns of the ends of the bars")
-    option("--log", choices=("x", "y", "x,y"), default="", help="logarithmic axes")
+    option("--where", type=pairs, metavar="NAME=VALUE;..", help="draw the rows with these values alone")
+    option("--bars", type=split(","), metavar="LOW,HIGH", help="the columns of the ends of the bars")
+    option("--log", choices=("x", "y", "x,y"), metavar="x|y|x,y", help="logarithmic axes")
     option("--xlabel", metavar="TEXT", help="default: the name of the column")
     option("--ylabel", metavar="TEXT", help="default: the names of the columns")
     return parser

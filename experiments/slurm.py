@@ -33,11 +33,10 @@ from gridgrad.parallel.job.run import run_launcher
 KINDS = "single", "array", "requeue"
 GO_ON = "train", "sweep", "supervise"  # programs of gridgrad that save what they need to go on
 LAUNCHERS = "pmi2", "pmix", "srun", "mpiexec"
-OF_SITES = "partition", "account", "qos", "constraint", "mem", "reservation"  # options that a site may have a value for
+OF_SITES = "partition", "account", "qos", "constraint", "mem"  # options that a site may have a value for
 OF_QUEUES = "time", *OF_SITES, "gpus", "directive"  # options of batch systems
 OF_SLURM = {  # options that only Slurm has, and what to do under PBS
     "qos": "leave it out, or name a queue of PBS with --partition",
-    "reservation": "a reservation of PBS is a queue, so name it with --partition",
 }
 OF_KINDS = {"warn": ("requeue", 300), "restarts": ("requeue", 20), "parts": ("array", 4)}  # option: its kind and default
 CLOCK = re.compile(r"(\d{1,7}):([0-5]?\d):([0-5]?\d)", re.ASCII)  # hours, minutes, seconds
@@ -121,7 +120,6 @@ def options():
     add("--constraint", type=of(PLAIN), metavar="NAME", help="a feature that nodes must have; for PBS a resource, "
         "such as system=polaris")  # fmt: skip
     add("--mem", type=of(MEMORY), metavar="SIZE", help=f"memory of a node: {MEMORY.words} (default: the system's)")
-    add("--reservation", type=of(PLAIN), metavar="NAME", help="a reservation, of Slurm only: PBS has queues")
     add("--directive", type=of(DIRECTIVE), action="append", metavar="OPTION", help="a further option of sbatch or "
         "qsub, such as --exclusive; may be given several times")  # fmt: skip
     add("--setup", type=of(LINE), action="append", metavar="LINE", help="a line to run first, such as "

@@ -189,8 +189,8 @@ def options():
     add = parser.add_argument_group("how it is compared").add_argument
     add("--metric", choices=settings.METRICS, help="what is compared (default: seconds)")
     add("--baseline", metavar="SERIES", help="also give the ratio to this series on the same network and ranks")
-    add("--turns", action="store_true", default=None, help="run all series of a network on so many ranks in one job, in which "
-        "they take turns every few steps")  # fmt: skip
+    add("--turns", action="store_true", default=None, help="run all series of a network on each number of ranks in one job, in "
+        "which they take turns every few steps")  # fmt: skip
     add("--seeds", type=position_list, metavar="N,N,..", help="the repeats of each point: one with each of these seeds")
     add = parser.add_argument_group("how often").add_argument
     add("--repeats", type=whole(1), help="how often each point is measured at least (default: 6)")

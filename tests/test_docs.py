@@ -102,6 +102,9 @@ SMALL = {
     "gridgrad NAME": Small(how="help", why="NAME stands for all programs and studies: those that no other command starts"),
     "gridgrad train": STEPS,
     "gridgrad train --dataset airfoil --net mlp:128,128,tanh --epochs 50": Small("--epochs 1"),
+    "gridgrad train --dataset airfoil --net mlp:64,tanh --validation 0.1 --patience 5 --epochs 30 "
+    "--checkpoint runs/airfoil": Small("--epochs 1"),
+    "gridgrad predict runs/airfoil --data airfoil --out predictions.csv": Small(),
     "mpiexec -n 2 gridgrad train --dataset airfoil --net mlp:128,128,tanh --grid model=2": Small("--epochs 1"),
     "gridgrad launch 4 train --dataset airfoil --net mlp:128,128,tanh --grid batch=2,model=2": Small("--epochs 1"),
     "gridgrad check": Small(),
@@ -189,17 +192,17 @@ SMALL = {
     "gridgrad explain --net vgg16 --batch-size 16 --ranks 4 --grid model=4 --plan hypergraph --machine ethernet-1g": Small(),
     "mpiexec -n 2 gridgrad train --net mlp:512,512,relu --grid stage=2": STEPS,
     "gridgrad launch 4 train --net mlp:512,512,relu --grid stage=2,batch=2 --pipeline zb-h1 --micro-batches 8": STEPS,
-    "gridgrad explain --net mlp:512,512,relu --ranks 2 --grid stage=2 --micro-batches 4 --csv mine.csv": Small(),
+    "gridgrad explain --net mlp:512,512,relu --ranks 2 --grid stage=2 --micro-batches 4 --out mine.csv": Small(),
     "mpiexec -n 2 gridgrad train --net mlp:512,512,relu --grid stage=2 --pipeline mine.csv": STEPS,
     "mpiexec -n 2 gridgrad train --dataset mnist --net mnist-cnn --grid model=2 --plan hypergraph --pipeline async:4": STEPS,
     "mpiexec -n 2 gridgrad train --net mlp:512,512,relu --grid stage=2 --micro-batches 4 "
     "--trace trace.json --steps 12": Small(),
     "gridgrad explain --net mlp:512,512,relu --shape 4 --outputs 1 --batch-size 128 --ranks 2 "
-    "--grid stage=2 --pipeline 1f1b --micro-batches 4 --draw schedule.png --trace trace.json": Small(),
+    "--grid stage=2 --pipeline 1f1b --micro-batches 4 --out schedule.png --trace trace.json": Small(),
     "gridgrad sweep pipelined.toml --out results/pipelined.jsonl": Small(how="parse", why="it takes minutes"),
     "gridgrad sweep servers.toml --out servers.jsonl": Small(how="parse", why=LONG),
     "gridgrad plot lines results/servers.json --x workers --y measured,simulated --where part=limit": Small(),
-    "gridgrad explain --net vgg16 --ranks 4 --batch-size 64 --grid stage=4 --draw schedule.png": Small(),
+    "gridgrad explain --net vgg16 --ranks 4 --batch-size 64 --grid stage=4 --out schedule.png": Small(),
     "gridgrad explain --net vgg16 --batch-size 128 --ranks 16 --grid batch=4,model=4 --export traces": Small(
         "--ranks 4 --grid model=4"
     ),
@@ -426,7 +429,7 @@ SMALL = {
 NEEDS = {  # of these commands the first reads what the second writes
     "mpiexec -n 2 gridgrad train --net mlp:512,512,relu --grid stage=2 --pipeline mine.csv": "--csv mine.csv",
     "gridgrad explain --net mlp:512,512,relu --shape 4 --outputs 1 --batch-size 128 --ranks 2 "
-    "--grid stage=2 --pipeline 1f1b --micro-batches 4 --draw schedule.png --trace trace.json": "--trace trace.json --steps 12",
+    "--grid stage=2 --pipeline 1f1b --micro-batches 4 --out schedule.png --trace trace.json": "--trace trace.json --steps 12",
     "gridgrad launch 4 train --dataset mnist --net mnist-cnn --grid model=4 --plan owners.h5": "--out owners.h5",
     "gridgrad launch 4 train --dataset denoise --net pruned:results/pruned.h5 "
     "--grid model=4 --plan hypergraph": "--out results/pruned.h5",
@@ -457,6 +460,7 @@ NEEDS = {  # of these commands the first reads what the second writes
     "gridgrad plot speedup results/speedup.jsonl predicted-airfoil.jsonl --out both.png": "--out predicted-airfoil.jsonl",
     "gridgrad sweep predictions.toml --machine machine.json --out predictions.jsonl": "--out machine.json",
     "gridgrad explain --net vgg16 --ranks 64 --machine machine.json": "--out machine.json",
+    "gridgrad predict runs/airfoil --data airfoil --out predictions.csv": "--epochs 30 --checkpoint runs/airfoil",
 }
 
 

@@ -166,7 +166,7 @@ def test_the_studies_are_listed_with_their_questions(outside):
 def test_what_is_no_program_is_refused_once(outside):
     finished = python("-m", "gridgrad", "trian")
     assert (finished.returncode, finished.stdout) == (2, "")
-    assert finished.stderr == "gridgrad: error: there is no program trian (did you mean train?) (see --help)\n"
+    assert finished.stderr == "gridgrad: error: there is no program trian (did you mean train?) (see gridgrad --help)\n"
     ranks = mpiexec(2, ["-m", "gridgrad", "trian"], 60)
     assert ranks.status == 2 and ranks.stderr.count(finished.stderr) == 1
 

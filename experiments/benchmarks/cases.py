@@ -89,8 +89,11 @@ def pointwise(shape, outputs):
 
 
 def step_case(name):
-    """The StepCase of several processes with this name."""
-    return next(case for case in (*TWO_RANKS, *PYDTNN) if case.name == name)
+    """The StepCase of several processes with this name; ValueError if there is none."""
+    found = [case for case in (*TWO_RANKS, *PYDTNN) if case.name == name]
+    if not found:
+        raise ValueError(f"there is no comparison {name}")
+    return found[0]
 
 
 MNIST, CIFAR, IMAGENET = (28, 28, 1), (32, 32, 3), (224, 224, 3)

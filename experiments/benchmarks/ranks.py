@@ -18,15 +18,14 @@ from functools import partial
 import numpy as np
 from mpi4py import MPI
 
-from gridgrad.experiments.benchmarks.cases import SUMS, step_case
+from gridgrad.experiments.benchmarks.cases import SUMS, TWO_RANKS, step_case
 from gridgrad.experiments.benchmarks.rounds import AGAIN, CLOCKS, quiet_rounds
 from gridgrad.experiments.common.machine_load import load_of_job
 from gridgrad.experiments.common.made_up_data import minibatch, own_block
 from gridgrad.experiments.common.options import Parser, whole
-from gridgrad.experiments.common.timing import median_seconds
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
-from gridgrad.parallel.calibration.timing import core_seconds
+from gridgrad.parallel.calibration.timing import core_seconds, median_seconds
 from gridgrad.parallel.job.run import run
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.sync.shared_memory import SharedRun, shared_arrays
@@ -102,7 +101,7 @@ def sums(world, rounds):
 def main():
     parser = Parser(prog="ranks", description="Time training steps or sums of gradients on several ranks.")
     parser.add_argument("what", choices=["steps", "sums"])
-    parser.add_argument("--case", type=step_case, help="the comparison of training steps")
+    parser.add_argument("--case", type=step_case, default=TWO_RANKS[0].name, help="the comparison of training steps")
     parser.add_argument("--times", type=whole(1), default=10, help="steps that are timed, or rounds of sums")
     parser.add_argument("--apart", action="store_true", help="each rank trains alone on its part of the batch")
     args = parser.parse_args()

@@ -77,6 +77,7 @@ MODULES = {
     "Flatten": lambda layer: torch.nn.Flatten(),
     "Dropout": lambda layer: torch.nn.Dropout(layer.p),
     "ReLU": lambda layer: torch.nn.ReLU(),
+    "GELU": lambda layer: torch.nn.GELU(approximate="tanh"),
     "LeakyReLU": lambda layer: torch.nn.LeakyReLU(layer.negative_slope),
     "Tanh": lambda layer: torch.nn.Tanh(),
     "Sigmoid": lambda layer: torch.nn.Sigmoid(),

@@ -5,21 +5,8 @@ import runpy
 import sys
 
 import gridgrad
-from gridgrad.experiments.common.programs import (
-    FOLDER,
-    FRONT,
-    PACKAGE,
-    STUDY,
-    description,
-    module_of,
-    no_study,
-    parser_of,
-    renamed,
-    studies,
-    study_of,
-    suggestion,
-    there_is_none,
-)
+from gridgrad.experiments.common import programs
+from gridgrad.experiments.common.programs import FRONT, STUDY, description, studies
 from gridgrad.startup import speaks
 
 USAGE = """usage: gridgrad NAME [OPTIONS]
@@ -53,17 +40,17 @@ def main():
     elif name in FRONT:
         start(name, rest)
     elif name == "help":
-        help_on(rest[0] if not asked else None, rest[1:])
+        help_on(None if asked else rest[0], rest[1:])
     elif name == "completion":
         say(COMPLETION_USAGE if asked else completion(rest[0]))
     elif name != STUDY:
-        refuse(there_is_none(name), "--help" if renamed(name) is None else f"gridgrad {renamed(name)} --help")
+        refuse(programs.there_is_none(name), "gridgrad --help")
     elif asked:
         say(STUDIES_USAGE + table({name: description(name) for name in studies()}))
-    elif study_of(rest[0]):
+    elif programs.study_of(rest[0]):
         start(rest[0], rest[1:])
     else:
-        refuse(no_study(rest[0]), "gridgrad study")
+        refuse(programs.there_is_none(rest[0], STUDY), "gridgrad study")
 
 
 def sentences():
@@ -78,12 +65,12 @@ def sentences():
 def start(name, arguments):
     """Be the program."""
     sys.argv[1:] = arguments
-    runpy.run_module(f"{PACKAGE}.{module_of(name)}", run_name="__main__", alter_sys=True)
+    runpy.run_module(f"{programs.PACKAGE}.{programs.module_of(name)}", run_name="__main__", alter_sys=True)
 
 
 def topics():
     """{topic: (its sentence, its text)} of help.md."""
-    words = re.split(r"^## (\w+): (.*)\n\n", (FOLDER / "help.md").read_text("utf-8"), flags=re.MULTILINE)[1:]
+    words = re.split(r"^## (\w+): (.*)\n\n", (programs.FOLDER / "help.md").read_text("utf-8"), flags=re.MULTILINE)[1:]
     return {name: (sentence, text.rstrip()) for name, sentence, text in zip(words[::3], words[1::3], words[2::3])}
 
 
@@ -97,7 +84,7 @@ def help_on(topic, rest):
     elif topic in FRONT:
         start(topic, ["--help", *rest])
     else:
-        refuse(f"there is no help on {topic}{suggestion(topic, (*found, *FRONT))}", "gridgrad help")
+        refuse(f"there is no help on {topic}{programs.suggestion(topic, (*found, *FRONT))}", "gridgrad help")
 
 
 def completion(shell):
@@ -109,7 +96,7 @@ def completion(shell):
     import shtab
 
     def add(commands, name, sentence):
-        parser = parser_of(name)
+        parser = programs.parser_of(name)
         for action in parser._actions:
             if kind := re.match("FILE|DIR", str(action.metavar)):
                 action.complete = {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY}[kind[0]]

@@ -24,9 +24,16 @@ MOST_STARTED, MOST_PER_SLOT = 1024, 64  # ranks of a job that is started: at mos
 MOST = dict.fromkeys(("ranks", "predict", "nodes", "ranks_per_node", "cores", "workers", "parts"), MOST_RANKS) | {
     "batch_size": 2**31 - 1, "micro_batches": 2**31 - 1, "outputs": network_names.MOST_WIDTH,
 }  # fmt: skip # {option of any program that says how large a problem is: its greatest value}
-GONE = {  # {(program, or * for all, option that it had): what to use instead}
+GONE = {  # {(program, or * for all, option or choice that it had): what to use instead}
     ("*", "--features"): "--shape says it, for features and for images",
+    ("explain", "--csv"): "--out FILE.csv writes the schedule",
+    ("explain", "--draw"): "--out FILE.png draws the schedule",
+    ("explain", "--json"): "--out FILE.json writes the numbers",
+    ("explain", "--others"): "--out FILE.json has all runners-up",
     ("launch", "--pin"): "taskset or the launcher's own option binds ranks",
+    ("partition", "--hypergraph"): "--out FILE.patoh or FILE.hgr writes it",
+    ("partition", "--parts"): "--method FILE reads it",
+    ("partition", "--neuron-blocks"): "there are at most 64 of a dense layer",
     ("plot", "throughput"): "gridgrad plot lines FILE.jsonl --x ranks --y samples_a_second --series series draws it",
     ("plot", "bytes"): "gridgrad plot lines FILE.jsonl --x ranks --y sent_by_all_ranks_bytes --series series draws them",
     ("plot", "memory"): "gridgrad plot lines FILE.jsonl --x ranks --y peak_memory_bytes --series series draws it",
@@ -41,6 +48,7 @@ GONE = {  # {(program, or * for all, option that it had): what to use instead}
     ("study protocols", "--measure"): 'gridgrad sweep --vary "protocol=sync;server:asp" times jobs',
     ("study protocols", "--steps"): "--epochs and --samples say how long a training is",
     ("study protocols", "--rounds"): "gridgrad sweep --repeats N repeats jobs",
+    ("slurm", "--reservation"): "--directive --reservation=NAME",
     ("train", "--debug-collectives"): "--watchdog SECONDS says in which collective of which layer each rank is",
     ("train", "--simulate"): "gridgrad explain --machine NAME predicts a step, and --export writes it for a simulator",
     ("train", "--slow"): "--handicap slows down real ranks, and gridgrad explain --speeds predicts those of unequal speed",
@@ -57,7 +65,7 @@ class _Formatter(argparse.HelpFormatter):
 
     def _get_help_string(self, action):
         value = action.default
-        hidden = value is None or value is False or value == argparse.SUPPRESS or not action.option_strings
+        hidden = value is None or value is False or value in ([], argparse.SUPPRESS) or not action.option_strings
         if hidden or "(default" in action.help:
             return action.help
         if isinstance(value, list | tuple):
@@ -97,9 +105,8 @@ class Parser(argparse.ArgumentParser):
     def parse_args(self, args=None, namespace=None):
         found, rest = self.parse_known_args(args, namespace)
         if rest:
-            option, program = rest[0].split("=")[0], self.prog.removeprefix("gridgrad ")
-            if instead := GONE.get((program, option)) or GONE.get(("*", option)):
-                self.error(f"{option} is gone: {instead}")
+            option = rest[0].split("=")[0]
+            self._check_gone(option)
             options = [text for parser in parsers(self) for text in parser._option_string_actions]
             self.error(f"unrecognized arguments: {' '.join(rest)}{did_you_mean(option, options)}")
         return found
@@ -113,8 +120,13 @@ class Parser(argparse.ArgumentParser):
                     self.error(f"argument --{name.replace('_', '-')}: {value} is too large: at most {most}")
         return found, rest
 
+    def _check_gone(self, word):
+        if instead := GONE.get((self.prog.removeprefix("gridgrad "), word)) or GONE.get(("*", word)):
+            self.error(f"{word} is gone: {instead}")
+
     def _check_value(self, action, value):
         if action.choices is not None and value not in action.choices:
+            self._check_gone(value)
             names = [str(choice) for choice in action.choices]
             meant = did_you_mean(str(value), names) or f" (choose from {', '.join(names)})"
             raise argparse.ArgumentError(action, f"invalid choice: {value!r}{meant}")
@@ -220,11 +232,12 @@ def network(text):
 
 
 def add_data(parser, dataset, net, batch_size):
-    """Add --dataset, --data-dir, --net, --batch-size and --seed, with these defaults, to a program that trains."""
+    """Add --dataset, --data-dir, --net unless it is None, --batch-size and --seed, with these defaults."""
     add = parser.add_argument
     add("--dataset", default=dataset, metavar="NAME", help="data set, such as mnist or table:FILE; see gridgrad help dataset")
     add("--data-dir", metavar="DIR", help="folder of the data sets (default: $GRIDGRAD_DATA, else the user's cache)")
-    add("--net", type=network, default=net, help=network_names.HELP)
+    if net:
+        add("--net", type=network, default=net, help=network_names.HELP)
     add("--batch-size", type=whole(1), default=batch_size, metavar="B", help=of_parallelize("batch_size"))
     add("--seed", type=whole(0), default=0, help="seed of everything random: weights, order of the data, dropout, augmentation")
 
@@ -258,8 +271,9 @@ def shares_of(text, sizes):
     else:
         several = [axis for axis, ranks in sizes.items() if ranks > 1]
         if len(several) != 1:
-            raise ValueError(f"--shares {text} is for one axis, but {len(several)} have several ranks: name them, such as "
-                             "model=3:2,batch=2:1, with --grid")  # fmt: skip
+            count = text.count(",") + 1
+            advice = "name them, as in model=3:2,batch=2:1" if several else f"take {count} ranks, such as --grid model={count}"
+            raise ValueError(f"--shares {text} is for one axis, but {len(several)} have several ranks: {advice}")
         named = {several[0]: text.split(",")}
     found = {}
     for axis, words in named.items():

@@ -6,15 +6,17 @@ from importlib.util import find_spec
 from pathlib import Path
 
 FRONT = (
-    "train", "sweep", "plot", "explain", "calibrate", "check", "launch",
+    "train", "predict", "sweep", "plot", "explain", "calibrate", "check", "launch",
     "slurm", "supervise", "checkpoints", "summary", "partition", "bench", "reproduce",
 )  # fmt: skip
 STUDY = "study"
 PACKAGE = __name__.removesuffix(".common.programs")
 FOLDER = Path(__file__).parents[1]
 STUDIES = FOLDER / "studies"
-NOW = {"hosts": "launch --hosts 4", "crossover_figure": "plot lines", "predictions_table": "plot lines"}
-GONE_STUDIES = {  # {study that there was: what to use instead}
+GONE_STUDIES = {  # {study or program that there was: what to use instead}
+    "hosts": "use gridgrad launch --hosts 4",
+    "crossover-figure": "use gridgrad plot lines",
+    "predictions-table": "use gridgrad plot lines",
     "extrap": "use gridgrad sweep FILE.jsonl --export extrap FOLDER",
     "hatchet": "use gridgrad sweep FILE.jsonl --export hatchet FILE.json",
     "thresholds": "use gridgrad explain --map",
@@ -51,14 +53,6 @@ def studies():
     return sorted(name.replace("_", "-") for name in found if name != "__init__")
 
 
-def no_study(name):
-    """The words for a study that is not there; of one that there was, what to use instead."""
-    name = name.replace("_", "-")
-    if name in GONE_STUDIES:
-        return f"the study {name} is gone: {GONE_STUDIES[name]}"
-    return f"there is no study {name}{suggestion(name, studies())}"
-
-
 def study_of(name):
     """The name of the study that is called so, with hyphens or underscores; None if there is none."""
     return name.replace("_", "-") if name.replace("_", "-") in studies() else None
@@ -92,13 +86,14 @@ def words_of(name):
     raise ValueError(f"{there_is_none(name)}: give the name of one, such as train, a file such as mine.py, or a module")
 
 
-def there_is_none(name):
-    """The words for a program that is not there; of one that has another name now, which one."""
-    if (new := renamed(name)) is not None:
-        return f"the program {name} is now `gridgrad {new}`"
-    if name.replace("_", "-") in GONE_STUDIES:
-        return no_study(name)
-    return f"there is no program {name}{suggestion(name, (*FRONT, STUDY, 'help', 'completion'))}"
+def there_is_none(name, kind="program"):
+    """The words for a program or study that is not there; of one that there was, what to use instead."""
+    plain = name.replace("_", "-")
+    if plain in GONE_STUDIES:
+        return f"the {kind} {plain} is gone: {GONE_STUDIES[plain]}"
+    if study_of(name):
+        return f"{plain} is a study: use gridgrad study {plain}"
+    return f"there is no {kind} {name}{suggestion(name, studies() if kind == STUDY else (*FRONT, STUDY, 'help', 'completion'))}"
 
 
 def suggestion(word, names):
@@ -106,12 +101,6 @@ def suggestion(word, names):
     from gridgrad.nn.arguments import did_you_mean
 
     return did_you_mean(word, names)
-
-
-def renamed(name):
-    """What is used now in place of a program or study that had this name, behind `gridgrad`, or None."""
-    study = study_of(name)
-    return f"{STUDY} {study}" if study else NOW.get(name.replace("-", "_"))
 
 
 def module(name):
@@ -188,7 +177,7 @@ def starts_jobs(words):
     if name == STUDY:
         name = rest[0] if rest else ""
         if study_of(name) is None:
-            raise ValueError(f"{no_study(name)} (see gridgrad study)")
+            raise ValueError(f"{there_is_none(name, STUDY)} (see gridgrad study)")
     elif name not in FRONT:
         raise ValueError(f"{there_is_none(name)}: give the name of one, such as train")
     return "run_launcher(main)" in source(name)

@@ -5,7 +5,7 @@ from html import escape
 
 from markupsafe import Markup
 
-from gridgrad.experiments.common.markdown import cell
+from gridgrad.experiments.common.tables import cell
 from gridgrad.experiments.common.templates import environment
 from gridgrad.experiments.papers import page_words as words
 from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, HOLDS, OPEN

@@ -2,7 +2,7 @@
 
 import re
 
-from gridgrad.experiments.common.markdown import cell
+from gridgrad.experiments.common.tables import cell
 from gridgrad.experiments.common.templates import environment
 from gridgrad.experiments.papers import page_words as words
 from gridgrad.experiments.papers.items import MISSING, deviation

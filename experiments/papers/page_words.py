@@ -3,8 +3,7 @@
 import re
 from collections import Counter
 
-from gridgrad.experiments.common.markdown import cell
-from gridgrad.experiments.common.tables import counted
+from gridgrad.experiments.common.tables import cell, counted
 from gridgrad.experiments.papers.cited import DERIVED, PRINTED, READ
 from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, HOLDS, OPEN, VERDICTS
 from gridgrad.experiments.papers.items import KEPT, KINDS, MEASURED, OURS, PREDICTED, STATUSES

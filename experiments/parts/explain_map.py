@@ -11,9 +11,8 @@ from math import inf, isfinite, log2, prod
 from tqdm import tqdm
 
 from gridgrad.experiments.common.parallel_schemes import scheme_of
-from gridgrad.experiments.common.predicted_cost import rounded
 from gridgrad.experiments.common.published_networks import published
-from gridgrad.experiments.common.tables import table
+from gridgrad.experiments.common.tables import rounded, table
 from gridgrad.parallel.grid.process_grid import BATCH, MODEL
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from gridgrad.parallel.prediction.planner import NoRoom, Planner, every_grid

@@ -61,7 +61,6 @@ class Site:
     account: PLAIN = None
     qos: PLAIN = None
     constraint: PLAIN = None
-    reservation: PLAIN = None
     mem: MEMORY = None
     directives: [DIRECTIVE] = ("--threads-per-core=1",)
     chunk: WORD = "ncpus={cpus}:mpiprocs={ranks_per_node}:ompthreads={cores}"  # what PBS is asked for of a node

@@ -3,8 +3,7 @@
 from functools import partial
 from statistics import median
 
-from gridgrad.experiments.common.markdown import cell
-from gridgrad.experiments.common.tables import counted, table
+from gridgrad.experiments.common.tables import cell, counted, table
 from gridgrad.experiments.plots import curves
 from gridgrad.experiments.plots import style as looks
 from gridgrad.experiments.scaling.comparison import BUSY, FASTER, FEW, FEWEST, NOISE, SLOWER, apart, compare, together

@@ -16,6 +16,8 @@ from gridgrad.experiments.scaling import records, tidy
 from gridgrad.nn.files.documents import content_of_file, contents_of_lines, is_number
 from gridgrad.nn.files.limits import read_limited
 
+MOST_PANELS = 36
+
 
 def read(paths):
     """The rows of files as a DataFrame; of several files the column `file` says which. ValueError for a file that has none."""
@@ -123,6 +125,8 @@ def draw(table, x, ys, series=(), panel=None, log="", bars=(), labels=(), only=N
     if table[ys].isna().all(axis=None):
         raise ValueError(f"no row has a number for {' or '.join(ys)} beside {x}")
     panels = list(table.groupby(panel, sort=False)) if panel else [("", table)]
+    if not 0 < len(panels) <= MOST_PANELS:
+        raise ValueError(f"the column {panel} has {len(panels)} values, and a figure 1 to {MOST_PANELS} panels")
     frame, axes_of = looks.frame_of_panels(len(panels), look)
     names = names_of(table, ys, series)
     if only and (unknown := set(only) - set(names.values())):
@@ -165,6 +169,8 @@ def fit(axes, x, values, log, inches):
     """The axes around what is drawn. inches: how wide they are."""
     if "x" in log:
         looks.ranks_axis(axes, list(x), inches) if x.nunique() <= 20 else axes.set_xscale("log")
+    if not values:
+        return
     if "y" in log:
         looks.log_axis(axes, values, 10)
     elif min(values) >= 0 and min(values) < 0.5 * max(values):

@@ -18,7 +18,8 @@ OPS = {"F": "#56B4E9", "B": "#E69F00", "I": "#F0E442", "W": "#009E73", "U": "#00
 WORDS = {"F": "F: forward", "B": "B: backward", "I": "I: gradient of the input", "W": "W: gradient of the weights",
          "U": "U: sum of gradients, update"}  # fmt: skip
 OTHERS, MESSAGE = "#e4e4e4", "#707070"
-COORDINATE = re.compile(r"(\w+)=(\d+)")
+SPAN = {"pid": COUNT, "tid": COUNT, "cat": TEXT, "ts": AT_LEAST_0, "dur": AT_LEAST_0}
+COORDINATE, STEP = re.compile(r"(\w+)=(\d+)"), re.compile(r"step (\d+)")
 ROW, AXIS = 0.3, 0.45  # inches of a rank, and of the numbers below a panel
 MOST_ROWS = 64  # ranks of a trace that are drawn
 NARROWEST = 0.008  # inches of a box
@@ -37,22 +38,25 @@ def read(path):
                 check(event, {"pid": COUNT, "args": {"name": TEXT}}, "an event")
                 ranks[event["pid"]] = event["args"]["name"].partition("(")[2].partition(")")[0]
             elif event.get("ph") == "X":
-                check(event, {"pid": COUNT, "tid": COUNT, "cat": TEXT, "ts": AT_LEAST_0, "dur": AT_LEAST_0}, "an event")
+                check(event, SPAN | ({"args": {"bytes": COUNT}} if event.get("cat") == "flight" else {}), "an event")
                 spans.append(event)
         if not spans:
             raise ValueError("no rank does anything")
+        ranks = dict.fromkeys((span["pid"] for span in spans), "") | ranks
     except ValueError as error:
         raise ValueError(f"{path} is no timeline ({error}): train --trace writes one") from None
     return ranks, spans
 
 
 def steps_of(spans):
-    """{number: (start, stop)} of the steps in spans, over all ranks, in microseconds."""
+    """{number: (start, stop)} of the steps in spans, over all ranks, in microseconds. ValueError without any."""
     found = {}
     for span in spans:
-        if span["cat"] == "step":
-            start, stop = found.get(number := int(span["name"].split()[-1]), (span["ts"], 0))
+        if span["cat"] == "step" and (match := STEP.fullmatch(span["name"])):
+            start, stop = found.get(number := int(match[1]), (span["ts"], 0))
             found[number] = min(start, span["ts"]), max(stop, span["ts"] + span["dur"])
+    if not found:
+        raise ValueError("the trace has no whole step: train more --steps")
     return found
 
 
@@ -72,8 +76,6 @@ def draw(path, steps=None, look=looks.FITTING):
     """
     ranks, spans = read(path)
     known = steps_of(spans)
-    if not known:
-        raise ValueError(f"{path} has no whole step: train more --steps")
     lengths = sorted(known, key=lambda number: known[number][1] - known[number][0])
     steps = steps or (lengths[len(lengths) // 2],) * 2
     if not set(steps) <= known.keys():
@@ -84,12 +86,12 @@ def draw(path, steps=None, look=looks.FITTING):
     frame = looks.frame(1, 1, look, AXIS + ROW * max(2, len(shown)))
     [[axes]] = frame.panels
     used = draw_spans(axes, shown, [span for span in spans if begin <= span["ts"] < end], begin)
-    names = [f"rank {rank}" + (f" ({place})" if (place := varied(ranks)[rank]) else "") for rank in shown]
-    set_axes(axes, (end - begin) / 1e3, names)
+    places = varied(ranks)
+    set_axes(axes, (end - begin) / 1e3, [f"rank {rank}" + f" ({places[rank]})" * bool(places[rank]) for rank in shown])
     axes.set_xlabel("time in milliseconds")
     frame.legend = [(looks.patch(colour), kind) for kind, colour in KINDS.items() if kind in used]
-    for start, _ in (known[number] for number in range(steps[0] + 1, steps[1] + 1)):
-        axes.axvline((start - begin) / 1e3, color="black", lw=0.6, ls=":")
+    for number in (number for number in known if steps[0] < number <= steps[1]):
+        axes.axvline((known[number][0] - begin) / 1e3, color="black", lw=0.6, ls=":")
     which = f"step {steps[0]}" if steps[0] == steps[1] else f"steps {steps[0]} to {steps[1]}"
     left_out = f"; {len(shown)} of {len(ranks)} ranks" if len(ranks) > len(shown) else ""
     frame.words = [f"{which.capitalize()}, the clocks of all ranks compared{left_out}."]

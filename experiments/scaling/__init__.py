@@ -11,9 +11,9 @@
 | `summary.py`             | the records of each point as one row: value, interval, ratio, speedup, bytes, memory           |
 | `predicted.py`           | the same records, predicted for any machine and number of ranks                                |
 | `table.py`, `tidy.py`    | the rows for the terminal; the records for other tools, a row a point and repeat               |
-| `page.py` and others     | the page of a study: one HTML file                                                             |
+| `page.py`                | the page of a study: one HTML file                                                             |
 | `comparison.py`          | which points of two studies differ by more than noise                                          |
-| `laws.py`, `terms.py`    | serial fractions; where a prediction is wrong                                                  |
+| `model.py`               | serial fractions; where a prediction is wrong; predictions by a fitted machine                 |
 | `fit.py`                 | a machine fitted to the points on few ranks, which predicts those on more                      |
 | `export.py`              | files for Extra-P, Hatchet and Thicket                                                         |
 """

@@ -13,9 +13,8 @@ from io import StringIO
 
 from markupsafe import Markup
 
-from gridgrad.experiments.common.markdown import cell
 from gridgrad.experiments.common.parallel_schemes import AUTO
-from gridgrad.experiments.common.tables import counted
+from gridgrad.experiments.common.tables import cell, counted
 from gridgrad.experiments.common.templates import environment
 from gridgrad.experiments.scaling import model
 from gridgrad.experiments.scaling.environment import SAME, same

@@ -10,33 +10,42 @@ A record is as `records.py` says, with
 | `predicted`, `machine`        | true; the machine whose constants are used                                         |
 | `ranks_per_node`, `shape`     | of this machine; of a sample                                                       |
 | `seconds_per_step`, `parts`   | seconds of the rank that bounds the step; sums of gradients run after backward     |
-| `terms`                       | seconds by term, see `terms.py`; null for pipelines, --handicap, and where the     |
+| `terms`                       | seconds by term, see `model.py`; null for pipelines, --handicap, and where the     |
 |                               | planner chose                                                                      |
 | `rank_bytes`, `peak_memory`   | bytes that it sends in a step, and bytes of memory that it needs                   |
 | `fits`                        | whether it has them                                                                |
 """
 
 from collections import Counter
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from tqdm import tqdm
 
 from gridgrad import datasets
 from gridgrad.experiments.common.options import shares_of
 from gridgrad.experiments.common.parallel_schemes import AUTO
-from gridgrad.experiments.common.predicted_cost import cost_on, rounded
 from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.common.report import flops_a_sample
-from gridgrad.experiments.common.tables import counted
+from gridgrad.experiments.common.tables import counted, rounded
 from gridgrad.experiments.common.train_setup import slowdowns
-from gridgrad.experiments.scaling import terms
+from gridgrad.experiments.scaling.model import terms_of_cost
 from gridgrad.experiments.scaling.records import tags
 from gridgrad.nn import Conv2d
 from gridgrad.parallel.choose.shares import predicted_shares
-from gridgrad.parallel.grid.process_grid import HEIGHT, STAGE, GridDescription, checked_sizes, parse_grid, places, written
-from gridgrad.parallel.partitioning.good_partition import is_partition
+from gridgrad.parallel.grid.process_grid import (
+    HEIGHT,
+    MODEL,
+    STAGE,
+    GridDescription,
+    checked_sizes,
+    parse_grid,
+    places,
+    written,
+)
+from gridgrad.parallel.partitioning.good_partition import is_partition, owners_of_plan
+from gridgrad.parallel.plans.hypergraph import HYPERGRAPH
 from gridgrad.parallel.plans.plans import FEWEST_BYTES
-from gridgrad.parallel.prediction.cost import Cost, StepPrediction
+from gridgrad.parallel.prediction.cost import Cost, StepPrediction, cost_of_slowest_rank
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from gridgrad.parallel.prediction.planner import NoRoom, Planner
@@ -59,7 +68,7 @@ def records(study, machine, shape=None, outputs=None, of_data=False, reasons=Non
 
     machine: a Machine. shape, outputs: of a sample; by default those of the data of each point where `of_data` is true, else as
     published for the network. reasons: a dict that gets {Point: why} of the points without a record: those that the cost model
-    does not know (`check_known`), and those of which nothing fits the memory.
+    does not know (`check_known`), and those that fit no memory.
     """
     for point in tqdm(study.points, unit=" predictions", delay=2, disable=None):
         settings = point.settings
@@ -81,10 +90,8 @@ def reasons_in_words(reasons):
     """A sentence about points without a prediction, empty if there are none. reasons: {Point: why}."""
     if not reasons:
         return ""
-    counts = Counter(reasons.values())
-    return (
-        f"no prediction of {counted(len(reasons), 'point')}: {', '.join(f'{why} ({count})' for why, count in counts.items())}"
-    )
+    words = ", ".join(f"{why} ({count})" for why, count in Counter(reasons.values()).items())
+    return f"no prediction of {counted(len(reasons), 'point')}: {words}"
 
 
 def check_known(point, machine):
@@ -97,8 +104,6 @@ def check_known(point, machine):
         value = settings.get(name)
         if value not in (None, False, 0, *known):
             raise NotPredicted(f"the cost model does not know --{name.replace('_', '-')} {value}")
-    if settings.get("plan") and is_partition(settings["plan"]):
-        raise NotPredicted(f"the cost model does not know --plan {settings['plan']} without its partition")
     if "hosts" in job and machine.node["ranks"] != -(-point.ranks // job["hosts"]):
         raise NotPredicted(f"{machine.name} has {machine.node['ranks']} ranks a node, unlike the hosts")
     if "rate" in job and not 0.5 <= network["beta"] * job["rate"] * 1e6 / 8 <= 2:
@@ -117,6 +122,11 @@ def predicted_step(net, point, machine):
     memory = settings.get("memory") and settings["memory"] * 2**30
     sizes = None if grid == AUTO else parse_grid(grid)
     several = sizes is not None and sizes.get(STAGE, 1) > 1
+    partitioned = sizes is not None and bool(plan) and is_partition(plan)
+    if partitioned and (sizes.get(MODEL, 1) == 1 or sizes.get(HEIGHT, 1) > 1):
+        raise NotPredicted("a partition is of several ranks along the axis model alone")
+    if partitioned and (other := next((name for name in ("pipeline", "handicap") if settings.get(name)), None)):
+        raise NotPredicted(f"the cost model does not know --{other} of a partition")
     if sizes and sizes.get(HEIGHT, 1) > 1 and not any(isinstance(layer, Conv2d) for layer in net.leaves()):
         raise NotPredicted("without images to cut, height would be batch under another name")
     if not several and (settings.get("micro_batches") or 1) > 1:
@@ -125,35 +135,34 @@ def predicted_step(net, point, machine):
         plan = None
     elif plan is None and sizes:
         plan = FEWEST_BYTES
-    factors = slowdowns(settings.get("handicap"), ranks)
+    slow, by_speed = settings.get("handicap"), settings.get("shares") == AUTO
+    factors = slowdowns(slow, ranks) if slow or by_speed else ()
     if any(step for _, step in factors):
         raise NotPredicted("the cost model knows no --handicap that begins in the midst of a run")
-    by_speed = settings.get("shares") == AUTO
-    if several and (by_speed or settings.get("handicap")):
-        raise NotPredicted(f"the cost model does not know --{'shares auto' if by_speed else 'handicap'} in a pipeline")
-    if by_speed and plan is None:
-        raise NotPredicted("--shares auto need a plan and a grid that are named")
-    shares = shares_of(settings["shares"], sizes) if settings.get("shares") and not by_speed else None
-    pipelines = Pipelines(settings.get("pipeline"), settings.get("micro_batches"), cuts_of(settings)) if several else None
-    asked = PlacementSpec(sizes, plan, shares, pipelines=pipelines, memory=memory)
+    if several and factors:
+        raise NotPredicted(f"the cost model does not know --{'handicap' if slow else 'shares auto'} in a pipeline")
     if by_speed:
-        grid = written(checked_sizes(sizes))
-        full = parse_grid(grid)
+        if sizes is None or plan is None:
+            raise NotPredicted("--shares auto need a plan and a grid that are named")
+        full = checked_sizes(sizes)
         found = predicted_shares(net, full, plan, batch_size, machine, [1 / factor for factor, _ in factors])
         shares, owners = found.placement()
         first = GridDescription(full, places(full)[0], machine.node["ranks"])
         cost = Cost(net, first, plan, batch_size, machine, shares, owners)
-        return grid, in_words(cost.placed.plan), slowed(cost, factors, shares, owners), None
-    if sizes is None or several or shares or plan is None:
-        chosen, _ = Planner(net, ranks, batch_size, machine, asked).best(shown=0)
+        return written(full), in_words(cost.placed.plan), slowed(cost, factors, shares, owners), None
+    shares = shares_of(settings["shares"], sizes) if settings.get("shares") else None
+    pipelines = Pipelines(settings.get("pipeline"), settings.get("micro_batches"), cuts_of(settings)) if several else None
+    if sizes is None or several or shares or plan is None or partitioned:
+        owners = partial(owners_of_plan, plan if partitioned else HYPERGRAPH, net, speeds=(shares or {}).get(MODEL))
+        asked = PlacementSpec(sizes, HYPERGRAPH if partitioned else plan, shares, pipelines=pipelines, memory=memory)
+        chosen, _ = Planner(net, ranks, batch_size, machine, asked, owners).best(shown=0)
+        if chosen.pipelined and slow:
+            raise NotPredicted("the cost model does not know --handicap in a pipeline")
         grid, plan, cost, step, of_terms = written(checked_sizes(chosen.sizes)), chosen.plan, chosen.cost, chosen.step, None
-        several = several or chosen.pipelined is not None
     else:
-        cost = cost_on(net, grid, batch_size, machine, plan)
-        plan, step, of_terms = in_words(cost.placed.plan), cost.prediction, terms.predicted(cost)
-    if settings.get("handicap"):
-        step, of_terms = slowed(cost, factors, shares), None
-    return grid, plan, step, of_terms
+        cost = cost_of_slowest_rank(net, PlacementSpec(parse_grid(grid), plan), batch_size, machine)
+        plan, step, of_terms = in_words(cost.placed.plan), cost.prediction, terms_of_cost(cost)
+    return (grid, plan, slowed(cost, factors, shares), None) if slow else (grid, plan, step, of_terms)
 
 
 def slowed(cost, factors, shares, owners=None):
@@ -188,7 +197,7 @@ def cuts_of(settings):
 
 
 def record(point, net, machine, grid, plan, step, of_terms):
-    """The record of a point, but for the entries about its study. The last four: what `predicted_step` returns."""
+    """The record of a point, without the entries about its study. The last four: what `predicted_step` returns."""
     outputs = [layer.outputs for layer in net.leaves() if hasattr(layer, "outputs")][-1]
     return {
         "predicted": True, "machine": machine.name, "ranks_per_node": machine.node["ranks"], "net": point.settings["net"],

@@ -67,7 +67,7 @@ def interval_of(values, metric="seconds"):
 
 @lru_cache
 def _ends(count):
-    """(k, the probability) of the narrowest interval of a median of so many values with CONFIDENCE; of few the widest one."""
+    """(k, its probability) of the narrowest interval of a median of `count` values with CONFIDENCE; of few the widest."""
     from scipy.stats import binom
 
     rank = max(1, int(binom.ppf((1 - CONFIDENCE) / 2, count, 0.5)))

@@ -41,11 +41,6 @@ from gridgrad.parallel.job.run import UserError
 FILES = FOLDER / "settings"  # the settings that come with gridgrad
 SCALINGS = ("strong", "weak")
 MOST_POINTS, MOST_REPEATS, MOST_MINUTES = 10_000, 10_000, 1e6
-STUDY = {
-    "nets": ["mlp:512,512,512,relu"], "ranks": [1, 2], "schemes": ["batch", "model", "2d"], "grids": [], "network": [],
-    "series": [], "scaling": ["strong"], "metric": "seconds", "baseline": None, "seeds": [], "turns": False, "about": None,
-    "repeats": 6, "most_repeats": 12, "interval": 3.0, "minutes": None,
-}  # fmt: skip
 METRICS = {  # {what is looked at: (heading of its column, factor to the unit there)}
     "seconds": ("ms a step", 1e3), "accuracy": ("accuracy %", 1), "loss": ("loss", 1), "bytes": ("MB sent by a rank", 1e-6),
     "memory": ("MiB, most of a rank", 2**-20),
@@ -58,7 +53,7 @@ OF_TRAIN = {
 # BLAS threads a rank; of emulated hosts, see `launch`; a script in place of `train`, see docs/scaling.md
 JOB = {"threads": int, "hosts": int, "rate": float, "delay": float, "program": str}
 CORES = "cores"  # in place of numbers of ranks: 1, 2, 4 and so on, as far as each rank has a core, and as many ranks as cores
-NOT_SETTINGS = {  # options of train that a study gives itself, and those of which nothing is measured
+NOT_SETTINGS = {  # options of train that a study gives itself, and what changes no measurement
     "help", "net", "grid", "report", "quiet", "predictions", "trace", "trace_steps", "core_speed", "checkpoint",
     "checkpoint_steps", "checkpoint_minutes", "keep", "resume",
 }  # fmt: skip
@@ -74,17 +69,19 @@ RANKS = Kind(
     lambda value: value == CORES or isinstance(value, list) and all(WHOLE.accepts(one) for one in value),
 )
 REPEATS = Kind(f"a whole number from 1 to {MOST_REPEATS}", lambda value: type(value) is int and 1 <= value <= MOST_REPEATS)
+SCHEME = Kind(f"one of {', '.join((*SCHEMES, AUTO))}", (*SCHEMES, AUTO).__contains__)
 TABLES = {
     "network": {"net": TEXT, "name": Optional(TEXT)},
     "series": {"name": TEXT, "grid": TEXT, "why": Optional(TEXT), "baseline": Optional(TEXT)},
 }
-FORMS = {
-    "nets": [TEXT], "ranks": RANKS, "grids": [TEXT], "network": [TABLES["network"]], "series": [TABLES["series"]],
-    "schemes": [Kind(f"one of {', '.join((*SCHEMES, AUTO))}", (*SCHEMES, AUTO).__contains__)],
-    "scaling": [Kind("strong or weak", SCALINGS.__contains__)], "repeats": REPEATS, "most_repeats": REPEATS,
-    "interval": POSITIVE, "minutes": Optional(POSITIVE), "baseline": Optional(TEXT), "seeds": [COUNT], "turns": TRUTH,
-    "metric": METRIC, "about": Optional(TEXT),
+FORMS = {  # {setting of a study: (what it is where nothing is said, its form)}
+    "nets": (["mlp:512,512,512,relu"], [TEXT]), "network": ([], [TABLES["network"]]), "ranks": ([1, 2], RANKS),
+    "schemes": (["batch", "model", "2d"], [SCHEME]), "grids": ([], [TEXT]), "series": ([], [TABLES["series"]]),
+    "scaling": (["strong"], [Kind("strong or weak", SCALINGS.__contains__)]), "metric": ("seconds", METRIC),
+    "baseline": (None, Optional(TEXT)), "seeds": ([], [COUNT]), "turns": (False, TRUTH), "about": (None, Optional(TEXT)),
+    "repeats": (6, REPEATS), "most_repeats": (12, REPEATS), "interval": (3.0, POSITIVE), "minutes": (None, Optional(POSITIVE)),
 }  # fmt: skip
+STUDY = {name: default for name, (default, _) in FORMS.items()}
 
 
 # ----- settings
@@ -115,7 +112,7 @@ def check_settings(settings):
     own = of_train()
     for name, value in settings.items():
         if name in STUDY:
-            check(value, FORMS[name], f"setting {name}")
+            check(value, FORMS[name][1], f"setting {name}")
         else:
             _check_option(name, value, own, "")
     for table in ("network", "series"):
@@ -130,7 +127,7 @@ def check_settings(settings):
 def identify(settings):
     """Put digests behind the networks of files of one's own, so that a changed file is another network."""
     for name in {"nets", "network"} & settings.keys():
-        check(settings[name], FORMS[name], f"setting {name}")
+        check(settings[name], FORMS[name][1], f"setting {name}")
     settings |= {"nets": [*map(identified, settings["nets"])]} if "nets" in settings else {}
     for entry in settings.get("network", []):
         entry["net"] = identified(entry["net"])
@@ -292,7 +289,7 @@ class Study:
 
     @property
     def groups(self):
-        """The points that one job runs, a list of tuples: each alone, or with `turns` all of a network on so many ranks."""
+        """The points that a job runs, a list of tuples: each alone, or with `turns` all of a network on one number of ranks."""
         if not self.turns:
             return [(point,) for point in self.points]
         found = {}
@@ -376,7 +373,7 @@ def variations(options):
 
 
 def point_at(options, scaling, ranks):
-    """The Point of a series on so many ranks; None where its grid does not divide them.
+    """The Point of a series on a number of ranks; None where its grid does not divide them.
 
     For weak scaling `batch_size` is that of one rank.
     """

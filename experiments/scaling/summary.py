@@ -245,7 +245,7 @@ def with_ratios(found):
 
 
 def baseline_at(points, ranks):
-    """What a point on so many ranks is compared with, of {ranks: point} of a baseline; None where it has several others."""
+    """What a point on some ranks is compared with, of {ranks: point} of a baseline; None where it has several others."""
     return points.get(ranks) or (next(iter(points.values())) if len(points) == 1 else None)
 
 

@@ -1,7 +1,6 @@
 """What a study has measured or predicted, as tables: for the terminal, a row a point of each curve, and for other tools."""
 
-from gridgrad.experiments.common.markdown import cell
-from gridgrad.experiments.common.tables import counted, table
+from gridgrad.experiments.common.tables import cell, counted, table
 from gridgrad.experiments.launching.start_ranks import nodes, slots
 from gridgrad.experiments.scaling import predicted
 from gridgrad.experiments.scaling.records import key_of

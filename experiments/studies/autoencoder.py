@@ -32,7 +32,7 @@ from gridgrad.datasets import Part, hold_out
 from gridgrad.datasets.views import Reconstruction
 from gridgrad.experiments.common import options as common
 from gridgrad.experiments.common import report
-from gridgrad.experiments.common.options import Parser, check_writable, number, of_parallelize, user_input, whole, whole_list
+from gridgrad.experiments.common.options import Parser, add_data, check_writable, number, user_input, whole, whole_list
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.nn import MSE, SGD, Dropout, Linear, Sequential, Sigmoid, SoftmaxCrossEntropy, TiedAutoencoder
 from gridgrad.nn.device import to_device
@@ -334,18 +334,16 @@ def options():
         description="How well does a stacked autoencoder train, with which energy, and how wide may it be?",
     )
     add = parser.add_argument
-    add("--dataset", default="mnist", metavar="NAME", help="a data set of images, see train --help")
-    add("--data-dir", metavar="DIR", help="see train --help")
+    add_data(parser, "mnist", None, batch_size=64)
     add("--widths", type=whole_list, default="500,250", metavar="W,W,..", help="units of the hidden layers")
     common.add_grid(parser)
     add("--plan", help="placement of the weights along the axis model: fewest-bytes, replicate, or by kind of layer, such as "
         "conv=out,linear=in,autoencoder=hidden (default: fewest-bytes)")  # fmt: skip
-    add("--shares", metavar="W,W,..", help=of_parallelize("shares"))
+    add("--shares", metavar="W,W,..", help=common.of_parallelize("shares"))
     common.add_reduction(parser)
     add("--pretrain-epochs", type=whole(0), default=10, metavar="E", help="passes over the training data for each autoencoder; "
         "0: no pre-training")  # fmt: skip
     add("--epochs", type=whole(1), default=30, metavar="E", help="passes over the training data for fine-tuning")
-    add("--batch-size", type=whole(1), default=64, metavar="B", help="samples in the global minibatch")
     add("--pretrain-lr", type=number(above=0), default=0.05, metavar="LR", help="learning rate of pre-training at its start, "
         "for the error |y - x|^2 / 2 of a sample x and its reconstruction y")  # fmt: skip
     add("--lr", type=number(above=0), default=0.1, help="learning rate of fine-tuning at its start; both fall to 0 as a cosine")
@@ -353,7 +351,6 @@ def options():
     add("--corruption", type=number(least=0, below=1), default=0.0, metavar="P", help="probability with which an input of an "
         "autoencoder is set to 0 in pre-training, while the output should still be what it was")  # fmt: skip
     add("--validation", type=number(above=0, below=1), metavar="FRACTION", help="share of the training samples to hold out")
-    add("--seed", type=whole(0), default=0, help="seed of everything random")
     add("--dtype", default="float32", choices=("float32", "float64"), help="type of all arrays")
     common.add_device(parser)
     add("--energy", action="store_true", help="measure the joules of each phase by the counters of the processors (RAPL), "

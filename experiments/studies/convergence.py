@@ -19,9 +19,8 @@ from gridgrad import datasets
 from gridgrad.datasets.views import Subset
 from gridgrad.experiments.common import report, train_setup
 from gridgrad.experiments.common.kept_results import earlier_results, write_results
-from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.options import Parser, add_data, number, of_parallelize, user_input, whole
-from gridgrad.experiments.common.tables import range_of, table
+from gridgrad.experiments.common.tables import lines, range_of, table
 from gridgrad.experiments.plots.style import measured_on
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.random import permutation

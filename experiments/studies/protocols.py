@@ -20,10 +20,8 @@ from gridgrad import datasets
 from gridgrad.datasets.views import Subset
 from gridgrad.experiments.common import report, train_setup
 from gridgrad.experiments.common.kept_results import earlier_results, write_results
-from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.options import Parser, add_data, number, number_list, user_input, whole
-from gridgrad.experiments.common.tables import counted, terminal
-from gridgrad.experiments.common.timing import times_in_turns
+from gridgrad.experiments.common.tables import counted, lines, terminal
 from gridgrad.experiments.plots.style import measured_on
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.device import xp
@@ -31,6 +29,7 @@ from gridgrad.nn.optimizers import SCHEDULES, parse_schedule
 from gridgrad.nn.random import permutation
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import READERS, ProcessGrid, evaluate
+from gridgrad.parallel.calibration.timing import times_in_turns
 from gridgrad.parallel.job.run import run, run_launcher
 from gridgrad.parallel.protocols import protocol_names
 from gridgrad.parallel.protocols.protocol import Protocol, spread

@@ -16,15 +16,14 @@ from tqdm import tqdm
 
 from gridgrad import datasets
 from gridgrad.experiments.common import report
-from gridgrad.experiments.common.markdown import lines
-from gridgrad.experiments.common.neuron_partitions import measures, partitions
 from gridgrad.experiments.common.options import Parser, add_data, check_writable, number, user_input, whole, whole_list
-from gridgrad.experiments.common.tables import terminal
+from gridgrad.experiments.common.tables import lines, terminal
 from gridgrad.nn import LOSSES, Adam, Linear
 from gridgrad.nn.optimizers import cosine
 from gridgrad.nn.zoo import network_names, pruning
 from gridgrad.parallel.job.run import run_launcher
-from gridgrad.parallel.partitioning.network_hypergraph import of_network
+from gridgrad.parallel.partitioning import mt_kahypar
+from gridgrad.parallel.partitioning.network_hypergraph import measure, of_network
 from gridgrad.parallel.training import minibatch_indices
 
 AT_ONCE = 1000  # the samples that are tested at a time
@@ -89,6 +88,52 @@ What a training step of {args.batch_size} samples sends, forward and backward, o
 
 {lines(rows)}
 """
+
+
+def partitions(model, ranks, epsilon, seed):
+    """{name: the part of each vertex} of the partitions of a NetworkHypergraph to compare.
+
+    "hypergraph" is that of Mt-KaHyPar; "rows" gives each rank consecutive neurons of each layer, with equally many weights;
+    "random" gives each equally many neurons of each layer, drawn at random.
+    """
+    graph, random = model.hypergraph, np.random.default_rng(seed)
+    rows, shuffled = np.zeros(graph.vertices, np.int64), np.zeros(graph.vertices, np.int64)
+    for vertices in model.outputs.values():
+        weights = graph.weights[vertices]
+        before = weights.cumsum() - weights / 2
+        rows[vertices] = np.minimum(before * ranks / max(1, weights.sum()), ranks - 1)
+        shuffled[vertices] = random.permutation(len(vertices)) % ranks
+    return {"hypergraph": mt_kahypar.partition(graph, ranks, epsilon, seed=seed), "random": shuffled, "rows": rows}
+
+
+def measures(net, model, parts, ranks, batch_size):
+    """What a partition costs, as a row of a table.
+
+    activations: of a sample, sent forward, once for each rank that gets them. largest rank: MB that one sends and receives.
+    balance: the largest number of weights of a rank, by the mean. products: of the largest rank, of the inputs that it needs
+    and the neurons that it owns, by a rank's even share of the dense products.
+    """
+    found, megabytes = measure(model, parts, ranks), 2 * net.dtype.itemsize * batch_size / 1e6
+    return {
+        "activations": found.volume,
+        "MB a step": found.volume * megabytes,
+        "largest rank": found.most_moved * megabytes,
+        "messages": 2 * found.messages,
+        "balance": float(found.work.max()),
+        "products": share_of_products(net, model.owners(parts, ranks)),
+    }
+
+
+def share_of_products(net, owners):
+    """See `measures`: products."""
+    mine, dense = np.zeros(owners.ranks), 0
+    for layer in net.layers:
+        if layer.kind == "linear":
+            dense += layer.inputs * layer.outputs
+            for rank in range(owners.ranks):
+                columns = np.flatnonzero(owners.outputs[layer.name] == rank)
+                mine[rank] += len(layer.inputs_of(columns)) * len(columns)
+    return float(mine.max() / (dense / owners.ranks))
 
 
 def options():

@@ -45,6 +45,22 @@ def slowest_in_turns(comm, trials, limit=None, most=None):
     return turns
 
 
+def median_seconds(grid, action, rounds=7):
+    """Seconds of an action that all ranks run together: the median over the rounds of the slowest rank's time. Collective."""
+    turns = slowest_in_turns(grid.comm, [timed(action)], most=rounds + 1)
+    return float(np.median(turns[1:, 0]))  # the first turn, in which memory is touched for the first time, does not count
+
+
+def times_in_turns(actions, rounds, least=0.01):
+    """{name: [seconds of a call, in each round]} of functions without arguments, {name: function}, which warm up before.
+    A timing is of as many calls in a row as take about `least` seconds."""
+    trials = []
+    for action in actions.values():
+        action()
+        trials.append(timed(action, max(1, math.ceil(least / timed(action)()))))
+    return dict(zip(actions, in_turns(trials, rounds).T.tolist(), strict=True))
+
+
 def measured_once(comm, path, read, measure, without):
     """The answer that is stored at `path`, or the text that `measure()` returns now, which is stored. Collective, but only the
     first rank reads and writes. read: as for `stored`. without(answer): what the user gets where it can not be stored."""

@@ -3,19 +3,40 @@ import gzip
 import hashlib
 import io
 import os
+import pickle
+import struct
 import tarfile
+from itertools import product
 
 import h5py
 import numpy as np
 import pytest
 
 from gridgrad import datasets
-from gridgrad.datasets import cifar10, labelled
-from tests.datasets.test_pickles import published
+from gridgrad.datasets import cifar10, rows
 
 BINARY, PYTHON = cifar10.FORMS
 COUNTS = {"data_batch_1": 7, "data_batch_2": 3, "data_batch_3": 4, "data_batch_4": 1, "data_batch_5": 5, "test_batch": 6}
 EVERYTHING = tuple(slice(0, size) for size in (32, 32, 3))
+
+
+def text(value, long=False):
+    """An instruction of Python 2 for a string."""
+    return (b"T" + struct.pack("<i", len(value)) if long else b"U" + bytes([len(value)])) + value
+
+
+def published(pixels, labels, kind=b"u1", raw=None):
+    """A file of the published form: what Python 2 and NumPy 1 wrote, protocol 2, instruction by instruction."""
+    rows, columns = pixels.shape
+    return (
+        b"\x80\x02}q\x01(" + text(b"batch_label") + b"q\x02" + text(b"training batch 1 of 5") + b"q\x03"
+        + text(b"labels") + b"q\x04]q\x05(" + b"".join(b"K" + bytes([label]) for label in labels) + b"e"
+        + text(b"data") + b"q\x06cnumpy.core.multiarray\n_reconstruct\nq\x07cnumpy\nndarray\nq\x08K\x00\x85" + text(b"b")
+        + b"\x87Rq\t(K\x01M" + struct.pack("<H", rows) + b"M" + struct.pack("<H", columns) + b"\x86cnumpy\ndtype\nq\n"
+        + text(kind) + b"K\x00K\x01\x87Rq\x0b(K\x03" + text(b"|") + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89"
+        + text(pixels.tobytes() if raw is None else raw, long=True) + b"tb"
+        + text(b"filenames") + b"q\x0c]q\r(" + text(b"leptodactylus_pentadactylus_s_000004.png") + b"q\x0eeu."
+    )  # fmt: skip
 
 
 def made_up():
@@ -50,16 +71,14 @@ def accept(monkeypatch, path):
 
 
 def put(directory, form, packed, monkeypatch, sub="cifar10"):
-    contents = files(form, made_up())
+    contents, path = files(form, made_up()), directory / sub / (form.archive if packed else form.folder)
     if packed:
-        path = pack(directory / sub / form.archive, [(f"{form.folder}/{n}", c) for n, c in contents.items()])
+        pack(path, [(f"{form.folder}/{name}", content) for name, content in contents.items()])
         accept(monkeypatch, path)
-        return path
-    folder = directory / sub / form.folder
-    folder.mkdir(parents=True)
-    for name, content in contents.items():
-        (folder / name).write_bytes(content)
-    return folder
+    for name, content in () if packed else contents.items():
+        path.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(content)
+    return path
 
 
 @pytest.fixture
@@ -68,22 +87,20 @@ def small(tmp_path, monkeypatch):
     return put(tmp_path, BINARY, False, monkeypatch)
 
 
-@pytest.mark.parametrize("form", [BINARY, PYTHON])
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("sub", ["cifar10", "."])
+@pytest.mark.parametrize(("form", "packed", "sub"), [*product((BINARY, PYTHON), (False, True), ("cifar10", "."))])
 def test_both_forms_are_converted_packed_or_not(tmp_path, monkeypatch, form, packed, sub):
     put(tmp_path, form, packed, monkeypatch, sub)
     datasets.prepare("cifar10", tmp_path)
     data = datasets.load("cifar10", tmp_path)
     assert (data.sample_shape, data.outputs, len(data.train), len(data.test)) == ((32, 32, 3), 10, 20, 6)
+    assert data.classes[:2] == ["airplane", "automobile"]
     batches = made_up()
     test = batches.pop("test_batch")
     labels, pixels = (np.concatenate(values) for values in zip(*batches.values(), strict=True))
     images = pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
     assert isinstance(data.train.x, np.memmap) and np.array_equal(data.train.x, images)
-    assert np.array_equal(data.train.targets(np.arange(20)), labels) and np.array_equal(
-        data.test.targets(np.arange(6)), test[0]
-    )
+    for part, right in ((data.train, labels), (data.test, test[0])):
+        assert np.array_equal(part.targets(np.arange(len(part))), right)
     x = data.train.inputs(np.arange(20), EVERYTHING)
     assert np.allclose(x.mean(axis=(0, 1, 2)), 0, atol=1e-5) and np.allclose(x.std(axis=(0, 1, 2)), 1, atol=1e-5)
     assert np.allclose(data.test.x_mean, images.mean(axis=(0, 1, 2)), rtol=1e-15)
@@ -118,37 +135,70 @@ def test_it_is_converted_once_and_anew_when_the_source_changes(tmp_path, small):
     assert len(datasets.load("cifar10", tmp_path).train) == 21
 
 
-@pytest.mark.parametrize(
-    ("form", "name", "damage", "message"),
-    [
-        (BINARY, "data_batch_2.bin", lambda b: b"", "0 bytes are no whole records of 3073"),
-        (BINARY, "data_batch_2.bin", lambda b: b[:-1], "9218 bytes are no whole records of 3073"),
-        (BINARY, "test_batch.bin", lambda b: b"\x0a" + b[1:], "label 10 is not one of 0 to 9"),
-        (PYTHON, "data_batch_5", lambda b: b[:1000], "not a pickle of plain data"),
-        (PYTHON, "data_batch_5", lambda b: b"", "not a pickle of plain data"),
-        (PYTHON, "data_batch_5", lambda b: b"\x80\x02]q\x01.", "no dict of an array 'data'"),
-        (PYTHON, "data_batch_5", lambda b: b.replace(b"labels", b"fables"), "no dict of an array 'data'"),
-        (PYTHON, "data_batch_5", lambda b: b.replace(b"]q\x05(K", b"]q\x05(NK"), "and a list of numbers 'labels'"),
-        (PYTHON, "data_batch_5", lambda b: b.replace(b"]q\x05(K", b"]q\x05(K\x01K"), r"\(5, 3072\) for 6 labels"),
-        (PYTHON, "data_batch_5", lambda b: b.replace(b"]q\x05(K", b"]q\x05(0K"), "not a pickle of plain data"),
-        (PYTHON, "test_batch", lambda b: published(np.zeros((1, 3072), np.uint8), [10]), "label 10"),
-        (PYTHON, "test_batch", lambda b: published(np.zeros((1, 3071), np.uint8), [1]), r"\(1, 3071\) for 1 labels"),
-        (PYTHON, "test_batch", lambda b: published(np.zeros((0, 3072), np.uint8), []), "for 0 labels"),
-        (PYTHON, "data_batch_1", lambda b: b"cos\nsystem\n(S'touch ran'\ntR.", "it names os system"),
-    ],
-)
-def test_damage_is_named(tmp_path, monkeypatch, form, name, damage, message):
-    path = put(tmp_path, form, False, monkeypatch) / name
-    path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(ValueError, match=f"{form.folder}/{name}: .*{message}") as error:
-        datasets.prepare("cifar10", tmp_path)
-    assert "\n" not in str(error.value)
-    assert not cifar10.converted(tmp_path).exists()
+DAMAGE = [
+    (BINARY, "data_batch_2.bin", lambda b: b"", "0 bytes are no whole records of 3073"),
+    (BINARY, "data_batch_2.bin", lambda b: b[:-1], "9218 bytes are no whole records of 3073"),
+    (BINARY, "test_batch.bin", lambda b: b"\x0a" + b[1:], "label 10 is not one of 0 to 9"),
+    (PYTHON, "data_batch_5", lambda b: b[:1000], "not a pickle as it was published"),
+    (PYTHON, "data_batch_5", lambda b: b"", "not a pickle as it was published"),
+    (PYTHON, "data_batch_5", lambda b: b"\x80\x02]q\x01.", "no 3072 bytes of 'data' for each of the 'labels'"),
+    (PYTHON, "data_batch_5", lambda b: b.replace(b"labels", b"fables"), "for each of the 'labels'"),
+    (PYTHON, "data_batch_5", lambda b: b.replace(b"]q\x05(K", b"]q\x05(U\x00K"), "for each of the 'labels'"),
+    (PYTHON, "data_batch_5", lambda b: b.replace(b"]q\x05(K", b"]q\x05(K\x01K"), "for each of the 'labels'"),
+    (PYTHON, "data_batch_5", lambda b: b.replace(b"]q\x05(K", b"]q\x05(\x88K"), "instruction NEWTRUE"),
+    (PYTHON, "test_batch", lambda b: published(np.zeros((1, 3072), np.uint8), [10]), "label 10"),
+    (PYTHON, "test_batch", lambda b: published(np.zeros((1, 3071), np.uint8), [1]), "for each of the 'labels'"),
+    (PYTHON, "test_batch", lambda b: published(np.zeros((0, 3072), np.uint8), []), "for each of the 'labels'"),
+    (PYTHON, "test_batch", lambda b: published(np.zeros((1, 3072), np.uint8), [1], b"O8"), "for each of the 'labels'"),
+    (PYTHON, "data_batch_1", lambda b: b"cos\nsystem\n(S'touch ran'\ntR.", "for each of the 'labels'"),
+]
+
+
+def test_damage_is_named(tmp_path, monkeypatch):
+    folders = {form.archive: put(tmp_path / form.archive, form, False, monkeypatch) for form in (BINARY, PYTHON)}
+    for form, name, damage, message in DAMAGE:
+        path = folders[form.archive] / name
+        content = path.read_bytes()
+        path.write_bytes(damage(content))
+        with pytest.raises(ValueError, match=f"{form.folder}/{name}: .*{message}") as error:
+            datasets.prepare("cifar10", tmp_path / form.archive)
+        assert "\n" not in str(error.value) and not cifar10.converted(tmp_path / form.archive).exists()
+        path.write_bytes(content)
+
+
+class Calls:
+    """Pickles as a call that makes a folder."""
+
+    def __reduce__(self):
+        return os.mkdir, ("ran",)
+
+
+def test_no_instruction_of_a_pickle_is_executed(tmp_path, monkeypatch):
+    """Every byte of a file changed in turn, and pickles that would make a folder: ValueError or images, and nothing else."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cifar10, "PIXELS", 6)
+    monkeypatch.setattr(cifar10, "images_and_labels", lambda path, pixels, labels: (pixels, labels))
+    pixels = np.arange(24, dtype=np.uint8).reshape(4, 6)
+    good = published(pixels, (6, 9, 0, 3))
+    assert np.array_equal(cifar10.parse_pickle("file", good)[0], pixels)
+    assert np.array_equal(pickle.loads(good, encoding="latin1")["data"], pixels), "it is what Python reads, too"
+    cases = [good[:length] for length in range(len(good))]
+    cases += [good[:at] + bytes([good[at] ^ flip]) + good[at + 1 :] for at in range(len(good)) for flip in (1, 32, 128, 255)]
+    cases += [pickle.dumps({"data": Calls(), "labels": [1]}, protocol) for protocol in range(6)]
+    for content in cases:
+        try:
+            found, labels = cifar10.parse_pickle("file", content)
+            assert found.shape == (len(labels), 6)
+        except ValueError as error:
+            assert "\n" not in str(error)
+    with pytest.raises(ValueError, match="the number 200001 of them"):
+        cifar10.parse_pickle("file", b"\x80\x02" + b"]" * 300_000 + b".")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_file_that_is_missing_or_too_large_is_named(tmp_path, small, monkeypatch):
     monkeypatch.setattr(cifar10, "LARGEST", 3 * 3073)
-    with pytest.raises(ValueError, match="data_batch_1.bin: larger than any published file"):
+    with pytest.raises(ValueError, match="data_batch_1.bin: it has more than 9219 bytes"):
         datasets.prepare("cifar10", tmp_path)
     (small / "data_batch_3.bin").unlink()
     with pytest.raises(OSError, match="CIFAR-10: no file .*data_batch_3.bin; put it there"):
@@ -171,20 +221,13 @@ def link(name, target, kind):
 HOSTILE = [
     (lambda members: [("../../climbed", b"out"), ("/climbed", b"out"), *members], None),
     (lambda members: [link("out", "/etc", tarfile.SYMTYPE), ("out/climbed", b"out"), *members], None),
-    (lambda members: [(f"./{name}", content) for name, content in members], "without a regular file"),
-    (lambda members: [(f"../{name}", content) for name, content in members], "without a regular file"),
-    (lambda members: [(f"/{name}", content) for name, content in members], "without a regular file"),
-    (
-        lambda members: [link(members[0][0], "/etc/passwd", tarfile.SYMTYPE), *members[1:]],
-        "without a regular file .*data_batch_1",
-    ),
-    (
-        lambda members: [link(members[0][0], members[1][0], tarfile.LNKTYPE), *members[1:]],
-        "without a regular file .*data_batch_1",
-    ),
-    (lambda members: [link(members[0][0], "", tarfile.FIFOTYPE), *members[1:]], "without a regular file .*data_batch_1"),
-    (lambda members: members[1:], "without a regular file .*data_batch_1"),
-    (lambda members: [(members[0][0], b"\0" * (65 << 20)), *members[1:]], "without a regular file .*data_batch_1"),
+    (lambda members: [(f"../{name}", content) for name, content in members], ""),
+    (lambda members: [(f"/{name}", content) for name, content in members], ""),
+    (lambda members: [link(members[0][0], "/etc/passwd", tarfile.SYMTYPE), *members[1:]], "data_batch_1"),
+    (lambda members: [link(members[0][0], members[1][0], tarfile.LNKTYPE), *members[1:]], "data_batch_1"),
+    (lambda members: [link(members[0][0], "", tarfile.FIFOTYPE), *members[1:]], "data_batch_1"),
+    (lambda members: members[1:], "data_batch_1"),
+    (lambda members: [(members[0][0], b"\0" * (65 << 20)), *members[1:]], "data_batch_1"),
 ]
 
 
@@ -192,8 +235,8 @@ HOSTILE = [
 def test_only_the_wanted_names_leave_an_archive(tmp_path, monkeypatch, change, message):
     members = [(f"{BINARY.folder}/{n}", c) for n, c in files(BINARY, made_up()).items()]
     accept(monkeypatch, pack(tmp_path / "data" / "cifar10" / BINARY.archive, change(members)))
-    if message:
-        with pytest.raises(ValueError, match=message):
+    if message is not None:
+        with pytest.raises(ValueError, match=f"without a regular file .*{message}"):
             datasets.prepare("cifar10", tmp_path / "data")
     else:
         datasets.prepare("cifar10", tmp_path / "data")
@@ -202,16 +245,14 @@ def test_only_the_wanted_names_leave_an_archive(tmp_path, monkeypatch, change, m
     assert found <= {BINARY.archive, "cifar10.h5"}
 
 
-@pytest.mark.parametrize(
-    "damage", [lambda b: b[:2000], lambda b: b"", lambda b: b"no archive", lambda b: gzip.compress(b"no tar" * 999)]
-)
-def test_a_damaged_archive_is_named(tmp_path, monkeypatch, damage):
+def test_a_damaged_archive_is_named(tmp_path, monkeypatch):
     path = put(tmp_path, BINARY, True, monkeypatch)
-    path.write_bytes(damage(path.read_bytes()))
-    accept(monkeypatch, path)
-    with pytest.raises(ValueError, match="cifar-10-binary.tar.gz: truncated or damaged archive") as error:
-        datasets.prepare("cifar10", tmp_path)
-    assert "\n" not in str(error.value)
+    for content in (path.read_bytes()[:2000], b"", b"no archive", gzip.compress(b"no tar" * 999)):
+        path.write_bytes(content)
+        accept(monkeypatch, path)
+        with pytest.raises(ValueError, match="cifar-10-binary.tar.gz: truncated or damaged archive") as error:
+            datasets.prepare("cifar10", tmp_path)
+        assert "\n" not in str(error.value)
 
 
 def test_without_the_files_it_says_where_to_put_them(tmp_path, monkeypatch):
@@ -220,35 +261,35 @@ def test_without_the_files_it_says_where_to_put_them(tmp_path, monkeypatch):
         datasets.prepare("cifar10", tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda p: p.write_bytes(p.read_bytes()[:5000]), "damaged or not HDF5"),
-        (lambda p: _change(p, "test/y", np.full(6, 10, np.int32)), "labels that are none of 10 classes"),
-        (lambda p: _change(p, "test/y", np.full(6, -1, np.int32)), "labels that are none of 10 classes"),
-        (lambda p: _change(p, "test/y", np.zeros(5, np.int32)), "6 inputs but 5 targets"),
-        (lambda p: _change(p, "train/x", np.zeros((20, 3, 32, 32), np.uint8)), "not contiguous rows of 32x32x3 uint8"),
-        (lambda p: _set(p, "x_std", np.zeros(3)), "x_std is missing or damaged"),
-        (lambda p: _set(p, "x_mean", np.zeros(4)), "x_mean is missing or damaged"),
-        (lambda p: _set(p, "classes", 3), "names of the classes are missing"),
-    ],
-)
-def test_a_damaged_conversion_is_refused(tmp_path, small, damage, message):
+def test_a_damaged_conversion_is_refused(tmp_path, small):
+    def change(path, **arrays):
+        with h5py.File(path, "a") as file:
+            for name, array in arrays.items():
+                place = name.replace("_", "/", 1) if name[0] == "t" else None
+                if place:
+                    del file[place]
+                    file[place] = array
+                else:
+                    file.attrs[name] = array
+
     datasets.prepare("cifar10", tmp_path)
-    damage(cifar10.converted(tmp_path))
-    with pytest.raises(ValueError, match=message):
-        datasets.load("cifar10", tmp_path)
-
-
-def _change(path, name, array):
-    with h5py.File(path, "a") as file:
-        del file[name]
-        file[name] = array
-
-
-def _set(path, name, value):
-    with h5py.File(path, "a") as file:
-        file.attrs[name] = value
+    path = cifar10.converted(tmp_path)
+    content = path.read_bytes()
+    for damage, message in (
+        ({"test_y": np.full(6, 10, np.int32)}, "labels that are none of 10 classes"),
+        ({"test_y": np.full(6, -1, np.int32)}, "labels that are none of 10 classes"),
+        ({"test_y": np.zeros(5, np.int32)}, "6 inputs but 5 targets"),
+        ({"train_x": np.zeros((20, 3, 32, 32), np.uint8)}, "not contiguous rows of 32x32x3 uint8"),
+        ({"x_std": np.zeros(3)}, "x_std is missing or damaged"),
+        ({"x_mean": np.zeros(4)}, "x_mean is missing or damaged"),
+        ({"classes": 3}, "classes is missing or damaged"),
+        ({}, "damaged or not HDF5"),
+    ):
+        path.write_bytes(content)
+        change(path, **damage)
+        path.write_bytes(path.read_bytes() if damage else content[:5000])
+        with pytest.raises(ValueError, match=message):
+            datasets.load("cifar10", tmp_path)
 
 
 def test_moments_are_exact_however_images_are_cut():
@@ -256,7 +297,7 @@ def test_moments_are_exact_however_images_are_cut():
     images[..., 2] = 7
     results = []
     for cuts in ([], [1, 9], [15]):
-        moments = labelled.ChannelMoments(3)
+        moments = rows.ChannelMoments(3)
         for piece in np.split(images, cuts):
             moments.add(piece)
         results.append(np.array(moments.result()))
@@ -279,3 +320,43 @@ def test_the_real_files(tmp_path):
     assert np.allclose(data.train.x_mean, [125.3, 123.0, 113.9], atol=0.5)
     assert np.allclose(data.train.x_std, [63.0, 62.1, 66.7], atol=1)
     cifar10.converted(tmp_path).unlink()
+
+
+@pytest.fixture
+def noisy(tmp_path, monkeypatch):
+    """A made-up CIFAR-10 of 20 and 6 images, prepared for this data set in several chunks."""
+    put(tmp_path, BINARY, False, monkeypatch)
+    monkeypatch.setattr(cifar10, "CHUNK", 12)
+    datasets.prepare("denoise", tmp_path)
+    return datasets.load("denoise", tmp_path, np.float64)
+
+
+def test_targets_of_denoise_are_the_quarters_without_noise(noisy):
+    assert (noisy.sample_shape, noisy.outputs, len(noisy.train), len(noisy.test)) == ((256,), 256, 80, 24)
+    pixels = made_up()["test_batch"][1].reshape(-1, 3, 32, 32).mean(axis=1)
+    for image in range(6):
+        grey = np.rint(pixels[image])
+        for number, (top, left) in enumerate(((0, 0), (0, 16), (16, 0), (16, 16))):
+            quarter = noisy.test.y[4 * image + number].reshape(16, 16)
+            assert np.array_equal(quarter, grey[top : top + 16, left : left + 16])
+    noise = noisy.train.x.astype(float) - noisy.train.y
+    assert abs(noise.mean()) < 1 and noise.std() == pytest.approx(cifar10.NOISE, rel=0.03)
+
+
+def test_both_are_standardised_by_the_training_part(noisy):
+    everything = np.arange(80)
+    for values in (noisy.train.inputs(everything, (slice(None),)), noisy.train.targets(everything)):
+        assert values.shape == (80, 256) and np.allclose([values.mean(), values.std()], [0, 1], atol=1e-12)
+    assert np.allclose(noisy.train.unstandardise(noisy.train.targets(everything)), noisy.train.y)
+
+
+def test_denoise_is_made_once_and_again_for_other_images(tmp_path, noisy):
+    path = cifar10.converted(tmp_path, "denoise")
+    made = path.stat().st_mtime_ns
+    datasets.prepare("denoise", tmp_path)
+    assert path.stat().st_mtime_ns == made
+    with h5py.File(path, "a") as file:
+        file.attrs["source"] = "older"
+    datasets.prepare("denoise", tmp_path)
+    assert path.stat().st_mtime_ns != made
+    assert np.array_equal(datasets.load("denoise", tmp_path).train.x, noisy.train.x)

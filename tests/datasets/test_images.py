@@ -74,6 +74,19 @@ def test_names_that_are_no_utf_8_are_taken(folder):
         assert list(file.attrs["classes"]) == ["blue", "red\\xff", "violet"]
 
 
+def test_new_images_are_decoded_like_those_of_the_training(folder):
+    data = load(folder)
+    part = datasets.read_inputs("images:paint/test", data.description(), folder)
+    block = (slice(2, 7), slice(0, 8), slice(0, 2))
+    assert [path.name for path in part.x.files] == ["0.webp", "1.gif", "0.bmp"] and part.y is None
+    assert np.array_equal(part.inputs(np.array([2, 0]), block), data.test.inputs(np.array([2, 0]), block))
+    (folder / "paint" / "test" / "red" / "bad.png").write_bytes(b"bad")
+    with pytest.raises(ValueError, match="damaged or no images: .*bad.png"):
+        datasets.read_inputs("images:paint/test", data, folder).inputs(np.arange(4), block)
+    with pytest.raises(OSError, match="no images .* in .*none; give the folder"):
+        datasets.read_inputs("images:none", data, folder)
+
+
 def test_chunks_give_what_one_would(folder, monkeypatch):
     whole = load(folder)
     x, mean = np.array(whole.train.x), whole.train.x_mean

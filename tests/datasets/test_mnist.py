@@ -55,13 +55,15 @@ DAMAGE = [
 ]
 
 
-@pytest.mark.parametrize(("name", "damage", "message"), DAMAGE)
-def test_damage_is_named(small, name, damage, message):
-    path = small / "mnist" / name
-    path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(ValueError, match=message) as error:
-        datasets.prepare("mnist", small)
-    assert "\n" not in str(error.value)
+def test_damage_is_named(small):
+    for name, damage, message in DAMAGE:
+        path = small / "mnist" / name
+        content = path.read_bytes()
+        path.write_bytes(damage(content))
+        with pytest.raises(ValueError, match=message) as error:
+            datasets.prepare("mnist", small)
+        assert "\n" not in str(error.value)
+        path.write_bytes(content)
 
 
 def test_zeros_between_and_behind_what_is_packed_are_passed_over(small):
@@ -75,11 +77,24 @@ def test_zeros_between_and_behind_what_is_packed_are_passed_over(small):
 
 
 def test_published_size_with_other_content_is_a_wrong_checksum(small, monkeypatch):
-    published = dict(mnist.FILES)
-    md5, sha256, _ = published["train-labels-idx1-ubyte"]
-    monkeypatch.setitem(mnist.FILES, "train-labels-idx1-ubyte", (md5, sha256, (20,)))
-    with pytest.raises(ValueError, match="train-labels.*checksum differs"):
+    monkeypatch.setitem(mnist.LENGTHS, "train", 20)
+    with pytest.raises(ValueError, match="train-images.*checksum differs"):
         datasets.prepare("mnist", small)
+
+
+def test_fashion_mnist_has_the_same_format_and_a_folder_of_its_own(small, monkeypatch):
+    for path in [*(small / "mnist").iterdir()]:
+        path.rename(path.with_name(path.name.replace("-idx", ".idx")))  # as some programs unpack it
+    (small / "mnist").rename(small / "fashion-mnist")
+    datasets.prepare("fashion-mnist", small)
+    data = datasets.load("fashion-mnist", small)
+    assert (len(data.train), data.classes[9], data.outputs) == (20, "ankle boot", 10)
+    monkeypatch.setattr(mnist, "SOURCES", dict.fromkeys(mnist.SOURCES, "http://127.0.0.1:9/"))  # nobody listens there
+    with pytest.raises(OSError, match="mnist: no file .*/mnist/train-images-idx3-ubyte.gz, and the download from"):
+        datasets.prepare("mnist", small)
+    monkeypatch.setitem(mnist.LENGTHS, "train", 20)
+    with pytest.raises(ValueError, match="train-images.idx3-ubyte.gz: the checksum differs"):
+        datasets.prepare("fashion-mnist", small)
 
 
 def test_the_real_files():

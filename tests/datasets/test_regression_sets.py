@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gridgrad import datasets
-from gridgrad.datasets import airfoil, ethylene
+from gridgrad.datasets import uci
 
 
 @pytest.mark.parametrize(("name", "features"), [("airfoil", 4), ("airfoil5", 5)])
@@ -23,21 +23,18 @@ def test_airfoil_is_in_the_project(tmp_path, name, features):
     assert np.allclose(data.train.unstandardise(y), data.train.y)
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda lines: lines[:1000], "1000 rows, expected 1503"),
-        (lambda lines: [], "0 rows, expected 1503"),
-        (lambda lines: lines[:10] + ["1 2 3 4 5\n"] + lines[11:], "line 11 has 5 columns"),
-        (lambda lines: lines[:10] + ["1 2 3 nan 5 6\n"] + lines[11:], "line 11 holds 'nan'"),
-        (lambda lines: lines[:-1] + [lines[-1][:20]], "line 1503 has"),
-    ],
-)
-def test_a_damaged_airfoil_in_the_data_directory_is_named(tmp_path, damage, message):
-    lines = (airfoil.Path(airfoil.__file__).parent / airfoil.NAME).read_text().splitlines(keepends=True)
-    (tmp_path / airfoil.NAME).write_text("".join(damage(lines)))
-    with pytest.raises(ValueError, match=message):
-        datasets.load("airfoil", tmp_path)
+def test_a_damaged_airfoil_in_the_data_directory_is_named(tmp_path):
+    lines = (uci.Path(uci.__file__).parent / uci.AIRFOIL).read_text().splitlines(keepends=True)
+    for damaged, message in (
+        (lines[:1000], "1000 rows, expected 1503"),
+        ([], "0 rows, expected 1503"),
+        (lines[:10] + ["1 2 3 4 5\n"] + lines[11:], "line 11 has 5 columns"),
+        (lines[:10] + ["1 2 3 nan 5 6\n"] + lines[11:], "line 11 holds 'nan'"),
+        (lines[:-1] + [lines[-1][:20]], "line 1503 has"),
+    ):
+        (tmp_path / uci.AIRFOIL).write_text("".join(damaged))
+        with pytest.raises(ValueError, match=message):
+            datasets.load("airfoil", tmp_path)
 
 
 @pytest.fixture
@@ -47,7 +44,7 @@ def published(tmp_path):
     table = np.column_stack(
         [np.arange(40) / 100, rng.uniform(0, 300, 40), rng.uniform(0, 20, 40), rng.uniform(1e3, 5e3, (40, 16))]
     )
-    path = tmp_path / "ethylene" / ethylene.NAME
+    path = tmp_path / "ethylene" / uci.ETHYLENE
     path.parent.mkdir()
     lines = ["Time (seconds), Methane conc (ppm), Ethylene conc (ppm), sensor readings (16 channels)"]
     path.write_text("\n".join(lines + ["  ".join(f"{v:.2f}" for v in row) for row in table]) + "\n")
@@ -63,34 +60,35 @@ def test_ethylene_is_converted_once_and_mapped(published):
     test = np.arange(40) % 10 == 9
     assert np.allclose(data.train.x, table[~test, 3:]) and np.allclose(data.test.y, table[test, 1:3])
     assert np.allclose(data.train.inputs(np.arange(36), (slice(0, 16),)).mean(axis=0), 0, atol=1e-6)
-    target = ethylene.converted(directory, "ethylene")
+    target = uci.converted(directory, "ethylene")
     first = target.stat().st_mtime_ns
     datasets.prepare("ethylene", directory)
     assert target.stat().st_mtime_ns == first
-    text = directory / "ethylene" / ethylene.NAME
+    text = directory / "ethylene" / uci.ETHYLENE
     os.utime(text, ns=(1, 1))  # another file under the same name
     datasets.prepare("ethylene", directory)
     assert target.stat().st_mtime_ns != first
 
 
 def test_only_so_many_rows_are_taken(published, monkeypatch):
-    monkeypatch.setattr(ethylene, "SAMPLES", 20)
+    monkeypatch.setattr(uci, "SAMPLES", 20)
     datasets.prepare("ethylene", published[0])
     assert len(datasets.load("ethylene", published[0]).train) == 18
 
 
-@pytest.mark.parametrize(("line", "message"), [("1 2 3\n", "has 3 columns, expected 19"), ("nan " * 19 + "\n", "holds 'nan'")])
-def test_a_damaged_ethylene_text_leaves_no_file(published, line, message):
+def test_a_damaged_ethylene_text_leaves_no_file(published):
     directory, _ = published
-    with open(directory / "ethylene" / ethylene.NAME, "a") as file:
-        file.write(line)
-    with pytest.raises(ValueError, match=f"line 42 {message}"):
-        datasets.prepare("ethylene", directory)
-    assert [p.name for p in (directory / "ethylene").iterdir()] == [ethylene.NAME]
+    text = directory / "ethylene" / uci.ETHYLENE
+    content = text.read_text()
+    for line, message in (("1 2 3\n", "has 3 columns, expected 19"), ("nan " * 19 + "\n", "holds 'nan'")):
+        text.write_text(content + line)
+        with pytest.raises(ValueError, match=f"line 42 {message}"):
+            datasets.prepare("ethylene", directory)
+        assert [*text.parent.iterdir()] == [text]
 
 
 def test_without_the_file_it_says_where_to_put_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(ethylene, "URL", "http://127.0.0.1:9/none.zip")  # nobody listens there
+    monkeypatch.setattr(uci, "URL", "http://127.0.0.1:9/none.zip")  # nobody listens there
     with pytest.raises(OSError, match="ethylene-synthetic.*no file .*/ethylene/ethylene.zip.*put it there"):
         datasets.prepare("ethylene", tmp_path)
 
@@ -98,76 +96,77 @@ def test_without_the_file_it_says_where_to_put_it(tmp_path, monkeypatch):
 def test_the_archive_gives_only_the_wanted_text(published):
     """An archive that was put there by hand, with a member that would climb out of the folder."""
     directory, table = published
-    text = directory / "ethylene" / ethylene.NAME
+    text = directory / "ethylene" / uci.ETHYLENE
     archive = directory / "ethylene" / "ethylene.zip"
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("../../climbed", "out")
-        file.write(text, ethylene.NAME)
+        file.write(text, uci.ETHYLENE)
     text.unlink()
     datasets.prepare("ethylene", directory)
     assert np.allclose(datasets.load("ethylene", directory).test.x, table[9::10, 3:])
-    assert sorted(p.name for p in (directory / "ethylene").iterdir()) == ["ethylene.h5", "ethylene.zip", ethylene.NAME]
+    assert sorted(p.name for p in (directory / "ethylene").iterdir()) == ["ethylene.h5", "ethylene.zip", uci.ETHYLENE]
     assert not list(directory.parent.rglob("climbed"))
 
 
-@pytest.mark.parametrize("content", [b"no archive", None])
-def test_a_damaged_archive_is_named(tmp_path, content):
+def test_a_damaged_archive_is_named(tmp_path):
     archive = tmp_path / "ethylene" / "ethylene.zip"
     archive.parent.mkdir()
-    if content is None:
-        with zipfile.ZipFile(archive, "w") as file:
-            file.writestr("something else", "")
-    else:
-        archive.write_bytes(content)
-    with pytest.raises(ValueError, match="ethylene.zip: damaged, or without ethylene_methane.txt"):
-        datasets.prepare("ethylene", tmp_path)
-    assert [p.name for p in archive.parent.iterdir()] == ["ethylene.zip"]
-    archive.unlink()
-    os.mkfifo(archive)
-    with pytest.raises(ValueError, match="ethylene.zip: damaged, .*no ordinary file"):
-        datasets.prepare("ethylene", tmp_path)
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("something else", "")
+    for content in (archive.read_bytes(), b"no archive", None):
+        archive.unlink()
+        archive.write_bytes(content) if content else os.mkfifo(archive)
+        message = "damaged, or without ethylene_methane.txt" if content else "damaged, .*no ordinary file"
+        with pytest.raises(ValueError, match=f"ethylene.zip: {message}"):
+            datasets.prepare("ethylene", tmp_path)
+        assert [*archive.parent.iterdir()] == [archive]
 
 
 def test_synthetic_ethylene_is_labelled_and_repeats(tmp_path, monkeypatch):
-    monkeypatch.setattr(ethylene, "SAMPLES", 500)
+    monkeypatch.setattr(uci, "SAMPLES", 500)
     datasets.prepare("ethylene-synthetic", tmp_path)
     data = datasets.load("ethylene-synthetic", tmp_path)
     assert data.synthetic and "synthetic" in data.name and len(data.train) == 450
-    assert np.array_equal(ethylene.synthetic(50)[0], ethylene.synthetic(50)[0])
+    assert np.array_equal(uci.synthetic(50)[0], uci.synthetic(50)[0])
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda p: p.write_bytes(p.read_bytes()[:2000]), "damaged or not HDF5|no data set"),
-        (lambda p: p.write_bytes(b"hello"), "damaged or not HDF5|no data set"),
-        (lambda p: h5py.File(p, "w").close(), "no data set"),
-        (lambda p: _rewrite(p, np.zeros((3, 5), np.float32)), "not contiguous rows of 16 float32"),
-        (lambda p: _rewrite(p, np.zeros((3, 16))), "not contiguous rows of 16 float32"),
-        (lambda p: _rewrite(p, np.zeros((30, 16), np.float32), chunks=(10, 16)), "not contiguous"),
-        (lambda p: _rewrite(p, np.zeros((30, 16), np.float32)), "30 inputs but 450 targets"),
-        (lambda p: _drop_moments(p), "y_std is missing or damaged"),
-    ],
-)
-def test_a_damaged_conversion_is_refused(tmp_path, monkeypatch, damage, message):
-    monkeypatch.setattr(ethylene, "SAMPLES", 500)
+def test_a_damaged_conversion_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(uci, "SAMPLES", 500)
     datasets.prepare("ethylene-synthetic", tmp_path)
-    damage(ethylene.converted(tmp_path, "ethylene-synthetic"))
-    with pytest.raises(ValueError, match=message):
-        datasets.load("ethylene-synthetic", tmp_path)
+    path = uci.converted(tmp_path, "ethylene-synthetic")
+    content = path.read_bytes()
+
+    def rewrite(array, **options):
+        with h5py.File(path, "a") as file:
+            del file["train/x"], file.attrs["y_std"]
+            if array is not None:
+                file.create_dataset("train/x", data=array, **options)
+
+    for damage, message in (
+        (lambda: path.write_bytes(content[:2000]), "damaged or not HDF5|no data set"),
+        (lambda: path.write_bytes(b"hello"), "damaged or not HDF5|no data set"),
+        (lambda: rewrite(None), "no data set"),
+        (lambda: rewrite(np.zeros((3, 5), np.float32)), "not contiguous rows of 16 float32"),
+        (lambda: rewrite(np.zeros((3, 16))), "not contiguous rows of 16 float32"),
+        (lambda: rewrite(np.zeros((30, 16), np.float32), chunks=(10, 16)), "not contiguous"),
+        (lambda: rewrite(np.zeros((30, 16), np.float32)), "30 inputs but 450 targets"),
+        (lambda: rewrite(np.zeros((450, 16), np.float32)), "y_std is missing or damaged"),
+    ):
+        path.write_bytes(content)
+        damage()
+        with pytest.raises(ValueError, match=message):
+            datasets.load("ethylene-synthetic", tmp_path)
 
 
-def _rewrite(path, array, **options):
-    with h5py.File(path, "a") as file:
-        del file["train/x"]
-        file.create_dataset("train/x", data=array, **options)
-
-
-def _drop_moments(path):
-    with h5py.File(path, "a") as file:
-        del file.attrs["y_std"]
-
-
-def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(ValueError, match="unknown data set 'mnits': use one of airfoil"):
-        datasets.load("mnits")
+def test_an_unknown_name_lists_the_known_ones_or_what_was_meant(tmp_path):
+    (tmp_path / "houses.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "pictures").mkdir()
+    for name, message in (
+        ("mnits", "unknown data set 'mnits': did you mean mnist?"),
+        ("weather", "'weather': use one of airfoil"),
+        ("houses.csv", "did you mean table:houses.csv?"),
+        ("houses.csv,target=b", "did you mean table:houses.csv,target=b?"),
+        ("pictures", "did you mean images:pictures?"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            datasets.load(name, tmp_path)

@@ -1,17 +1,19 @@
 """Tables of one's own: every format gives the same samples, each rank reads its own, and bad files are named in one line."""
 
 import errno
+import json
 import os
 import zipfile
+from functools import partial
+from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 
 from gridgrad import datasets
-from gridgrad.datasets import stored, survey, table, text
-from gridgrad.datasets.samples import Samples
-from gridgrad.datasets.survey import Moments
+from gridgrad.datasets import stored, table, text
+from gridgrad.datasets.part import Samples
 from gridgrad.nn.files import limits
 
 ROWS = 50
@@ -148,18 +150,25 @@ FIRST_LINES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("first", "what"), FIRST_LINES)
-def test_what_the_first_line_is_is_clear_or_asked_for(folder, first, what):
-    (folder / "t.csv").write_text(f"{first}\n{ROWS_BELOW}")
-    if what in ("names", "sample"):
-        data = load("t.csv")
-        assert len(data.train) + len(data.test) == 40 + (what == "sample")
-        assert ("taken as a sample (add names=yes" in data.note) == (what == "sample")
-        assert ("taken as the names of the columns (add names=no" in data.note) == (what == "names")
-    else:
-        refused("t.csv", f"t.csv: line 1 may be the names of the columns or a sample: .*{what}.*; add names=yes or names=no")
-    data = load("t.csv,names=yes")
-    assert len(data.train) + len(data.test) == 40 and "taken as a sample" not in data.note
+def test_what_the_first_line_is_is_clear_or_asked_for(folder):
+    for first, what in FIRST_LINES:
+        (folder / "t.csv").write_text(f"{first}\n{ROWS_BELOW}")
+        if what in ("names", "sample"):
+            data = load("t.csv")
+            assert len(data.train) + len(data.test) == 40 + (what == "sample")
+            assert ("taken as a sample (add names=yes" in data.note) == (what == "sample")
+            assert ("taken as the names of the columns (add names=no" in data.note) == (what == "names")
+        else:
+            refused(
+                "t.csv", f"t.csv: line 1 may be the names of the columns or a sample: .*{what}.*; add names=yes or names=no"
+            )
+        data = load("t.csv,names=yes")
+        assert len(data.train) + len(data.test) == 40 and "taken as a sample" not in data.note
+    for first, rows in (("1.5,a", 40), ("b,a", 40), ("a,kind", 39), ("2019,kind", 39)):  # of numbers and words
+        (folder / "t.csv").write_text(f"{first}\n" + "".join(f"{i / 7:.3f},{'ab'[i % 2]}\n" for i in range(39)))
+        data = load("t.csv") if first != "2019,kind" else None
+        assert data is None or len(data.train) + len(data.test) == rows - (first == "b,a")
+    refused("t.csv", "its numbers are whole ones, unlike those below")
 
 
 def test_the_first_line_is_what_is_said(folder):
@@ -184,63 +193,74 @@ def test_columns_are_chosen_or_left_out_and_one_without_a_name_is_said(folder, n
     assert np.array_equal(np.asarray(load("k.npz,drop=1:2").test.x), numbers[load("k.npz").test.x.chosen][:, [0, 3]])
     refused("t.csv,drop=price", "drop=price names column 4, which is a target")
     refused("t.csv,inputs=a,target=a", "inputs=a names column 1, which is a target")
-    refused("t.csv,drop=0:1:2:3", "no column is left for the inputs")
     refused("t.csv,drop=0:0", "drop=0:0 names a column twice")
-    refused("t.csv,drop=z", "no column z")
-    refused("t.csv,drop=a,inputs=b", "leave one of them out")
 
 
-def hdf5_type(base, precision, offset=0, exponent=None, bias=None):
-    kind = base.copy()
-    if exponent:
-        kind.set_fields(precision - 1, precision - 1 - exponent, exponent, 0, precision - 1 - exponent)
-    kind.set_precision(precision)
-    kind.set_offset(offset)
-    if exponent:
-        kind.set_size(2)
-        kind.set_ebias(bias)
-    return kind
+WORDS = np.array(["setosa", "a, b", "Ä"])[np.random.default_rng(1).integers(0, 3, ROWS)]
+NUMBERS_OF = {"Ä": 2, "a, b": 0, "setosa": 1}
 
 
-SINGLE, UNSIGNED, SIGNED = h5py.h5t.IEEE_F32LE, h5py.h5t.STD_U16LE, h5py.h5t.STD_I16LE
-BRAIN = hdf5_type(SINGLE, 16, exponent=8, bias=127)
+def write_words(path, numbers, names="p,q,r,kind", mark=","):
+    lines = [f'{mark.join(map(repr, row[:3]))}{mark}"{word}"' for row, word in zip(numbers.tolist(), WORDS, strict=True)]
+    path.write_text("\n".join([*[names.replace(",", mark)] * bool(names), *lines]) + "\n", encoding=path.stem)
 
 
-def upper(table):
-    """The upper halves of the bits of float32."""
-    return (table.astype("f4").view("u4") >> 16).astype("u2")
-
-
-OTHER_TYPES = {
-    "bfloat16": (BRAIN, upper, lambda t: (upper(t).astype("u4") << 16).view("f4")),
-    "12 bits": (hdf5_type(UNSIGNED, 12), lambda t: (t.astype("u2") & 0xFFF) | 0xA000, lambda t: t.astype("u2") & 0xFFF),
-    "12 bits on the left": (hdf5_type(UNSIGNED, 12, 4), lambda t: t.astype("u2") << 4, lambda t: t.astype("u2") & 0xFFF),
-    "12 bits with a sign": (hdf5_type(SIGNED, 12), lambda t: t.astype("i2") & 0xFFF, lambda t: t.astype("i2")),
-    "big-endian": (h5py.h5t.IEEE_F64BE, lambda t: t.astype(">f8"), lambda t: t),
-    "big-endian and whole": (h5py.h5t.STD_I32BE, lambda t: t.astype(">i4"), lambda t: t.astype("i4")),
-    "half": (h5py.h5t.IEEE_F16LE, lambda t: t.astype("f2"), lambda t: t.astype("f2")),
+WORDED = {
+    "utf-8.csv": write_words, "utf-16.csv": write_words, "utf-8.txt": partial(write_words, mark=" "),
+    "utf-8.tsv": partial(write_words, names="", mark="\t"),
+    "utf-8.npz": lambda path, t: np.savez(path, x=t[:, :3], y=WORDS),
+    "utf-8.h5": lambda path, t: write_hdf5(path, {}, x=t[:, :3], y=WORDS.astype(object)),
+    "bytes.h5": lambda path, t: write_hdf5(path, {}, x=t[:, :3], y=np.char.encode(WORDS, "utf-8")),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", OTHER_TYPES)
-def test_numbers_of_other_bits_than_numpy_has_are_read_right(folder, numbers, name):
-    kind, stored_as, right = OTHER_TYPES[name]
-    table = np.abs(numbers) * 50 if "sign" not in name else numbers * 50
-    with h5py.File(folder / "t.h5", "w") as file:
-        place = h5py.h5d.create(file.id, b"table", kind, h5py.h5s.create_simple(table.shape))
-        place.write(h5py.h5s.ALL, h5py.h5s.ALL, np.ascontiguousarray(stored_as(table)), mtype=kind)
-    data = load("t.h5,kind=values")
-    assert np.array_equal(np.asarray(data.train.x), right(table)[data.train.x.chosen][:, :3])
-    assert np.allclose(data.train.x_mean, np.asarray(data.train.x, np.float64).mean(axis=0))
+@pytest.mark.parametrize("name", WORDED)
+def test_targets_that_are_words_are_classes(folder, numbers, name, monkeypatch):
+    monkeypatch.setattr(text, "CHUNK", 7)
+    WORDED[name](folder / name, numbers)
+    data = load(name)
+    assert (data.classes, data.loss, data.outputs) == (["a, b", "setosa", "Ä"], "cross-entropy", 3)
+    right = np.array([NUMBERS_OF[word] for word in WORDS])
+    for part in (data.train, data.test):
+        assert np.array_equal(part.targets(np.arange(len(part))), right[part.x.chosen])
+    assert "taken as 3 labels (a, b, setosa, Ä)" in data.note
+    assert load(f"{name},test={name}{',test_y=y' * (name[-3:] in ('npz', '.h5'))}").outputs == 3
 
 
-def test_a_missing_value_in_any_row_is_named(folder):
-    for mark, blank in ((",", ",,"), ("\t", "\t\t"), (";", ";;")):
-        lines = [mark.join("abc"), *(mark.join(map(str, row)) for row in np.eye(8)[:, :3] + 0.5)]
-        (folder / "t.csv").write_text("\n".join([*lines, blank, lines[1]]))
-        refused("t.csv", r"line 10 holds nothing, in column 0, counted from 0 \(a\)")
-    (folder / "t.csv").write_text('a,b\n1.5,2\n"1,234"\n2.5,3\n')
-    refused("t.csv", "line 3 has 1 columns, expected 2")
+def test_columns_that_are_left_out_may_hold_anything_and_exponents_a_d(folder):
+    lines = [f"row{i},{i}.5D+03,{('x', 'NA', '')[i % 3]},{i / 7:.3f}" for i in range(20)]
+    (folder / "t.csv").write_text("\n".join(["id,a,b,y", *lines]))
+    data = load("t.csv,drop=id:b")
+    assert (data.input_names, data.target_names, data.classes) == (["a"], ["y"], None)
+    assert np.array_equal(np.asarray(data.train.x)[:, 0], data.train.x.chosen * 1000 + 500)
+    (folder / "t.csv").write_text("a,y\n" + "1.5,<=50K\n2.5,>50K\n" * 9)
+    assert load("t.csv,kind=labels").classes == ["<=50K", ">50K"]
+    refused(
+        "t.csv,kind=labels,test=u.csv", "u.csv: line 3 holds '50K', .*where a class of the training must be", before="u.csv"
+    )
+
+
+def test_new_samples_are_chosen_and_standardised_like_those_of_the_training(folder, numbers):
+    write_words(folder / "utf-8.csv", numbers)
+    data = load("utf-8.csv,drop=q")
+    like = json.loads(json.dumps(data.description()))
+    (folder / "new.csv").write_text("r,id,p\n" + "".join(f"{row[2]},row,{row[0]}\n" for row in numbers.tolist()))
+    np.save(folder / "new.npy", numbers[:, [0, 2]])
+    write_csv(folder / "turned.csv", numbers[:, [2, 0]], "r,p")
+    for name, has_targets in (("new.csv", False), ("turned.csv", False), ("utf-8.csv", True), ("new.npy", False)):
+        part = datasets.read_inputs(f"table:{name}", like, "data", np.float64)
+        found, (whole, labels) = part.inputs(np.arange(ROWS), (slice(0, 2),)), everything(data.train)
+        assert np.allclose(found[data.train.x.chosen], whole) and (part.y is not None) == has_targets
+        assert not has_targets or np.array_equal(part.targets(data.train.x.chosen), labels)
+    for name, message in (
+        ("utf-8.csv,target=p", "leave target= out"), ("one.npy", "no column p"), ("bad.csv", "line 3 holds 'rose'"),
+        ("nan.npy", "column 1: row 4 holds a NaN"),
+    ):  # fmt: skip
+        np.save(folder / "one.npy", numbers[:, :1])
+        np.save(folder / "nan.npy", np.where(np.arange(ROWS)[:, None] == [9, 4], np.nan, numbers[:, :2]))
+        (folder / "bad.csv").write_text("p,q,r,kind\n1,2,3,setosa\n1,2,3,rose\n")
+        with pytest.raises(ValueError, match=message):
+            datasets.read_inputs(f"table:{name}", like, "data")
 
 
 @pytest.mark.parametrize(
@@ -357,32 +377,31 @@ def test_columns_may_be_images(folder):
         assert np.allclose(everything(data.reshaped((24,)).train)[0], inputs.reshape(24, 24))
 
 
-@pytest.mark.parametrize(
-    ("targets", "option", "classes"),
-    [
-        (np.arange(ROWS) % 4, "", 4),
-        (np.arange(ROWS) % 4, ",kind=values", 0),
-        (np.arange(ROWS) / 4, "", 0),
-        (np.arange(ROWS) * 1000, ",kind=values", 0),
-        (np.arange(ROWS), ",kind=labels", ROWS),
-        (np.arange(ROWS) % 2 == 1, "", 2),
-    ],
-)
-def test_what_the_targets_were_taken_for_is_said(folder, numbers, targets, option, classes):
-    np.savez(folder / "t.npz", x=numbers, y=targets)
-    data = load(f"t.npz{option}")
-    assert (data.loss, data.outputs) == (("cross-entropy", classes) if classes else ("mse", 1))
-    assert f"t.npz: y, taken as {f'{classes} labels' if classes else 'values'}" in data.note
-    assert ("say kind=values" in data.note) == bool(classes and not option)
-    assert ("inputs and targets are standardised by" in data.note) == (not classes)
+TARGETS = [
+    (np.arange(ROWS) % 4, "", 4), (np.arange(ROWS) % 4, ",kind=values", 0), (np.arange(ROWS) / 4, "", 0),
+    (np.arange(ROWS) * 1000, ",kind=values", 0), (np.arange(ROWS), ",kind=labels", ROWS), (np.arange(ROWS) % 2 == 1, "", 2),
+]  # fmt: skip
+
+
+def test_what_the_targets_were_taken_for_is_said(folder, numbers):
+    for targets, option, classes in TARGETS:
+        np.savez(folder / "t.npz", x=numbers, y=targets)
+        data = load(f"t.npz{option}")
+        assert (data.loss, data.outputs) == (("cross-entropy", classes) if classes else ("mse", 1))
+        assert data.classes == ([str(i) for i in range(classes)] if classes else None)
+        assert f"t.npz: y, taken as {f'{classes} labels' if classes else 'values'}" in data.note
+        assert ("say kind=values" in data.note) == bool(classes and not option)
+        assert ("inputs and targets are standardised by" in data.note) == (not classes)
 
 
 def test_a_fraction_behind_many_whole_numbers_is_seen(folder, monkeypatch):
     monkeypatch.setattr(stored, "BLOCK", 16)  # a row at a time
-    monkeypatch.setattr(survey, "MOST_CLASSES", 10)
+    monkeypatch.setattr(table, "MOST_CLASSES", 10)
     targets = np.arange(30.0)
     np.save(folder / "t.npy", np.column_stack((targets, targets)))
     refused("t.npy", "there are more than 10 different numbers; say kind=values")
+    (folder / "w.csv").write_text("a,y\n" + "".join(f"1,x{i}\n" for i in range(30)))
+    refused("w.csv,kind=labels", "column y: there are more than 10 different words: say another target=")
     targets[-1] = 0.5
     np.save(folder / "t.npy", np.column_stack((targets, targets)))
     assert load("t.npy").loss == "mse"
@@ -407,45 +426,48 @@ def test_a_relative_name_is_that_of_a_file_here_or_in_the_data_directory(folder,
     assert len(load("t.npy").train) == 16 and len(load(f"{folder}/data/t.npy").train) == 40
 
 
-def test_moments_of_blocks_are_those_of_all():
-    values = np.random.default_rng(0).normal(1e6, 1, (1000, 3))
+def test_moments_of_blocks_are_those_of_all(folder, monkeypatch):
+    monkeypatch.setattr(stored, "BLOCK", 8 * 4 * 90)  # 90 rows
+    values = np.random.default_rng(0).normal(1e6, 1, (1000, 4))
     values[:, 2] = 0.1
-    moments = Moments(3)
-    for block in np.split(values, (0, 1, 400, 990)):
-        moments.add(block)
-    mean, std = moments.result()
-    assert np.allclose(mean, values.mean(axis=0), rtol=1e-14)
-    assert np.allclose(std[:2], values[:, :2].std(axis=0), rtol=1e-9) and std[2] == 1
+    np.save(folder / "t.npy", values)
+    train = load("t.npy,test=t.npy").train
+    assert np.allclose(train.x_mean, values[:, :3].mean(axis=0), rtol=1e-14)
+    assert np.allclose(train.x_std[:2], values[:, :2].std(axis=0), rtol=1e-9) and train.x_std[2] == 1
 
 
 TEXTS = [
     ("1,4\n3,x\n5,6", "line 2 holds 'x', in column 1, counted from 0, where a finite number must be"),
     ("a,b\n1,2\n3,4\n,6", r"line 4 holds nothing, in column 0, counted from 0 \(a\)"),
-    ("a,b\n1,2\n3,nan\n5,6", r"line 3 holds 'nan', in column 1, counted from 0 \(b\)"),
-    ("a,b\n1,2\n3\n5,6", "line 3 has 1 columns, expected 2"),
-    ("a,b\n1,2\n3,4,5\n5,6", "line 3 has 3 columns, expected 2"),
-    ("", "the first line is empty"),
-    ("a,b\n", "it has no rows"),
-    ("a,b\n1,2\n", "too few rows: 0.2 of 1 would be 0 for testing"),
-    ("1\n2\n3\n", "have no column for a target"),
+    ("a,b\n1,2\n3,nan\n5,6", "line 3 holds 'nan'"), ("a,b\n1,2\n3\n5,6", "line 3 has 1 columns, expected 2"),
+    ("a,b\n1,2\n3,4,5\n5,6", "line 3 has 3 columns"), ("", "the first line is empty"), ("a,b\n", "it has no rows"),
+    ("a,b\n1,2\n", "too few rows: 0.2 of 1 would be 0 for testing"), ("1\n2\n3\n", "have no column for a target"),
     ("a,b\n" + "1,1.5e30\n" * 9, "t.csv, column b: row 0 holds 1.5e.30, too large a number"),
-    (
-        "a,b\n" + "1,3\n2,4\n3,5\n" * 9,
-        "t.csv, column b: whole numbers that are no labels .* 3 different ones from 3 to 5; say kind=",
-    ),
+    ("a,b\n" + "1,3\n2,4\n3,5\n" * 9, "whole numbers that are no labels .* 3 different ones from 3 to 5; say kind="),
     ("a,b\n" + "".join(f"1,{i}\n" for i in range(9)), "with several samples each: there are 9 different ones from 0 to 8"),
     ("a,b\n" + "1,1\n" * 9, "there are 1 different ones from 1 to 1"),
-]
+    ("a,b\n1,2\n".encode("utf-16-le").decode(), "as in UTF-16 without its mark"),
+    ("a,b\n" + "1,x\n2,y\n" * 9 + "3,NA\n", "line 20 holds 'NA', in column 1, .*where the name of a class must be"),
+    ("a,b\n" + "1,x\n2,y\n" * 9 + "3,4\n", "line 20 holds '4', in column 1, .*where the name of a class must be"),
+    ("a,b\n" + "".join(f"1,x{i}\n" for i in range(9)), "9 different words for 9 samples are no classes"),
+    ('a,b\n1.5,2\n"1,234"\n2.5,3\n', "line 3 has 1 columns, expected 2"),
+    ("a\tb\tc\n" + "1.5\t2\t3\n" * 9 + "\t\t\n", r"line 11 holds nothing, in column 0, counted from 0 \(a\)"),
+    ("a,b,c\n" + "".join(f"1,x{i},{i / 2}\n" for i in range(9)), "line 2 holds 'x0', .*; leave the column out with drop=1"),
+    ("a,b\n" + "1,<5\n2,>5\n" * 9, "line 2 holds '<5', .*or say kind=labels"),
+    ("a,b\n" + "1,2020-01-01\n2,2020-01-02\n" * 9, "line 2 holds '2020-01-01', .*; mend that line"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("content", "message"), TEXTS)
-def test_what_is_wrong_with_a_text_is_said(folder, content, message):
-    (folder / "t.csv").write_text(content)
-    refused("t.csv", message)
-    assert not (folder / "data" / "tables").exists() or not list((folder / "data" / "tables").iterdir())
+def test_what_is_wrong_with_a_text_is_said(folder):
+    for content, message in TEXTS:
+        (folder / "t.csv").write_text(content)
+        refused("t.csv", message)
+        assert not (folder / "data" / "tables").exists() or not list((folder / "data" / "tables").iterdir())
 
 
-def refused(name, message, error=ValueError):
+def refused(name, message, error=ValueError, before=None):
+    if before:
+        Path(before).write_text("a,y\n1,<=50K\n2,50K\n")
     for function in (datasets.prepare, datasets.load):
         with pytest.raises(error, match=message) as found:
             function(f"table:{name}", "data")
@@ -453,57 +475,41 @@ def refused(name, message, error=ValueError):
 
 
 OPTIONS = [
-    ("", "names no file: use table:FILE"),
-    ("t.csv,colour=red", "'colour=red' is unknown, empty or said twice: the options are target, inputs, drop, names, x, y"),
-    ("t.csv,target=a,target=b", "'target=b' is unknown, empty or said twice"),
-    ("t.csv,target=", "'target=' is unknown, empty"),
-    ("t.csv,target=e", "no column e: there are a, b, c, c, or a number from 0 to 3"),
-    ("t.csv,target=c", "there are 2 columns c: give the number of one"),
-    ("t.csv,target=4", "no column 4"),
-    ("t.csv,target=-5", "no column -5"),
-    ("t.csv,target=a:0", "names a column twice"),
-    ("t.csv,target=0:1:2:3", "no column is left for the inputs"),
-    ("t.csv,target=a,y=b", "target names columns and y a whole array"),
-    ("t.csv,test=0", "test must be a share above 0 and below 1"),
-    ("t.csv,test=1.5", "test must be a share"),
-    ("t.csv,test=0.001", "too few rows: 0.001 of 50 would be 0"),
-    ("t.csv,test=u.csv", "u.csv: its columns are not those of .*t.csv"),
-    ("t.csv,test_y=a.npy", "test_y=a.npy needs test="),
-    ("t.csv,seed=-1", "seed must be a whole number of at least 0, not '-1'"),
-    ("t.csv,test=u.csv,seed=3", "seed draws a share"),
-    ("t.csv,kind=numbers", "kind must be labels or values"),
+    ("", "names no file: use table:FILE"), ("t.csv,colour=red", "'colour=red' is unknown, .* the options are target, inputs"),
+    ("t.csv,target=a,target=b", "'target=b' is unknown, empty or said twice"), ("t.csv,target=", "'target=' is unknown, empty"),
+    ("t.csv,target=e", "no column e: there are a, b, c, c, or a number from 0 to 3"), ("t.csv,target=4", "no column 4"),
+    ("t.csv,target=c", "there are 2 columns c: give the number of one"), ("t.csv,target=-5", "no column -5"),
+    ("t.csv,target=a:0", "names a column twice"), ("t.csv,target=0:1:2:3", "no column is left for the inputs"),
+    ("t.csv,target=a,y=b", "target names columns and y a whole array"), ("t.csv,test=0", "a share above 0 and below 1"),
+    ("t.csv,test=1.5", "test must be a share"), ("t.csv,test=0.001", "too few rows: 0.001 of 50 would be 0"),
+    ("t.csv,test=u.csv", "u.csv: for testing, its columns are not those of .*t.csv"),
+    ("t.csv,test_y=a.npy", "test_y=a.npy needs test="), ("t.csv,seed=-1", "a whole number of at least 0, not '-1'"),
+    ("t.csv,test=u.csv,seed=3", "seed draws a share"), ("t.csv,kind=numbers", "kind must be labels or values"),
     ("t.csv,kind=labels", "labels are the numbers 0 to K-1, all of which occur, but .* is no whole number"),
-    ("t.csv,target=0:1,kind=labels", "labels are one column"),
-    ("t.csv,shape=2x2", "shape must be HEIGHTxWIDTHxCHANNELS or FEATURES"),
-    ("t.csv,shape=0", "shape must be"),
-    ("t.csv,shape=4", "3 inputs are no sample of the shape 4: .* such as shape=3"),
-    ("t.txt.xls", "of none of the formats .csv, .tsv"),
+    ("t.csv,target=0:1,kind=labels", "labels are one column"), ("t.csv,shape=2x2", "shape must be HEIGHTxWIDTHxCHANNELS or"),
+    ("t.csv,shape=0", "shape must be"), ("t.csv,shape=4", "3 inputs are no sample of the shape 4: .* such as shape=3"),
+    ("t.txt.xls", "of none of the formats .csv, .tsv"), ("t.csv,drop=a,inputs=b", "leave one of them out"),
     ("k.npz", "say which array has the inputs, with x=: there are inputs, labels, few, names"),
-    ("k.npz,x=labels", "have no column for a target; say y="),
-    ("k.npz,x=pixels", "no array 'pixels' for x: there are inputs, labels"),
-    ("k.npz,x=inputs,y=few", "50 inputs, but 7 targets in .*k.npz: few"),
-    ("k.npz,x=inputs,y=names", "it holds <U1, no numbers"),
+    ("k.npz,x=labels", "have no column for a target; say y="), ("k.npz,x=pixels", "no array 'pixels' for x: there are inputs"),
+    ("k.npz,x=inputs,y=few", "50 inputs, but 7 targets in .*k.npz: few"), ("k.npz,x=names,y=few", "it holds words, no numbers"),
     ("k.npz,x=inputs,y=labels,test=few", "test=few holds inputs alone: say test_y="),
     ("k.npz,x=inputs,y=labels,test=few,test_y=few", "its columns are not those of"),
-    ("k.npz,x=inputs,y=labels,test=inputs,test_y=inputs", "its columns are not those of"),
     ("k.npz,x=inputs,y=labels,test=inputs,test_y=higher", "higher: 2 is none of the labels 0 to 1 to train on"),
     ("k.npz,x=inputs,y=k.npz", "for y it must hold one array, and there are inputs"),
-    ("k.npz,x=deep", "no sample of the shape 2x2: say another one"),
-]
+    ("deep.npz,x=deep,y=y", "no sample of the shape 2x2: say another one"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "message"), OPTIONS)
-def test_bad_names_are_refused(folder, numbers, name, message):
+def test_bad_names_are_refused(folder, numbers):
     write_csv(folder / "t.csv", numbers, "a,b,c,c")
     write_csv(folder / "u.csv", numbers, "a,b,c,d")
     (folder / "t.txt.xls").touch()
     labels = np.arange(ROWS) % 2
-    arrays = {"inputs": numbers, "labels": labels, "few": numbers[:7, 0], "names": np.array(["a", "b"])}
-    if "deep" in name:
-        arrays = {"deep": numbers.reshape(ROWS, 2, 2), "y": labels}
-        name += ",y=y"
-    np.savez(folder / "k.npz", **arrays, **({"higher": labels + 2} if "higher" in name else {}))
-    refused(name, message)
+    arrays = {"inputs": numbers, "labels": labels, "few": numbers[:7, 0], "names": np.array(["a", "b"]), "higher": labels + 2}
+    np.savez(folder / "k.npz", **arrays)
+    np.savez(folder / "deep.npz", deep=numbers.reshape(ROWS, 2, 2), y=labels)
+    for name, message in OPTIONS:
+        refused(name, message)
 
 
 def test_a_file_that_is_not_there_is_named(folder):
@@ -610,6 +616,30 @@ def test_numbers_that_float32_can_not_tell_apart_are_refused(folder, numbers):
         load("t.npy")
 
 
+BAD_LINES = {
+    "1 2": "line 6 has 2 columns, expected 3", "1 2 3 4": "line 6 has 4 columns", "1 inf 3": "line 6 holds 'inf', in column 1",
+    "1 1e400 3": "line 6 holds '1e400'", "1 2023_1 3": "line 6 holds '2023_1'", "1 \uff11 3": "line 6 holds '\uff11'",
+    "1 0x1p3 3": "line 6 holds '0x1p3'", "1 \x00\xff 3": "line 6 holds '.*', in column 1",
+    "1 2\n1 2 3 4": "line 6 has 2 columns",
+}  # fmt: skip
+
+
+def test_texts_are_read_as_numpy_would_and_bad_lines_are_named(folder, numbers, monkeypatch):
+    monkeypatch.setattr(text, "CHUNK", 4)
+    path = folder / "t.txt"
+    path.write_text("a header\n" + "".join(f"{i} {i / 2}\t{-i}\r\n" for i in range(8)) + "\n")
+    assert text.read_table(path, 3, skip=1).tolist() == [[i, i / 2, -i] for i in range(8)]
+    assert len(text.read_table(path, 3, skip=1, most=4)) == 4
+    path.write_text("\n".join(" ".join(map(repr, row)) for row in numbers.tolist()))
+    assert np.array_equal(text.read_table(path, 4), numbers)
+    path.write_text("")
+    assert text.read_table(path, 3).shape == (0, 3)
+    for line, message in BAD_LINES.items():
+        path.write_text("1 2 3\n" * 5 + line + "\n" + "1 2 3\n")
+        with pytest.raises(ValueError, match=message):
+            text.read_table(path, 3)
+
+
 def test_what_nobody_has_prepared_is_named(folder):
     for name in ("images:pictures", "ethylene", "cifar10", "denoise"):
         with pytest.raises(OSError, match="no file data/.*: call gridgrad.datasets.prepare first"):
@@ -618,7 +648,7 @@ def test_what_nobody_has_prepared_is_named(folder):
 
 def test_damaged_conversions_are_named(folder, numbers):
     write_csv(folder / "t.csv", numbers)
-    made = table.prepared(folder / "data", "table:t.csv")[2]
+    made = table.prepare(folder / "data", "table:t.csv")[2]
     with h5py.File(made, "r+") as file:
         file.attrs["classes"] = -1
     with pytest.raises(ValueError, match="the number of classes is missing or damaged; delete the file"):

@@ -49,7 +49,7 @@ def test_flat_samples_are_varied_like_their_images():
 
 
 def test_only_images_are_varied():
-    with pytest.raises(ValueError, match=r"no images: their shape is \(6,\)"):
+    with pytest.raises(ValueError, match=r"--augment is for images, and samples have the shape \(6,\)"):
         Augmented(part(), augment.parse("flip"), (6,))
 
 

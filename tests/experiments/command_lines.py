@@ -25,7 +25,7 @@ LINES = """
 0 | --help | explain
 0 | -h | reproduce
 0 | --version | gridgrad 1.
-0 | study | Which grid of the ranks takes the shortest step
+0 | study | Which of several ways to train reaches an accuracy first
 0 | study --help | usage: gridgrad study NAME
 2 | trian | there is no program trian (did you mean train?)
 2 | Train | there is no program Train
@@ -38,11 +38,11 @@ LINES = """
 2 | version | there is no program version
 2 | --verbose | there is no program --verbose
 2 | run train | there is no program run
-2 | hosts run --hosts 4 | is now `gridgrad launch --hosts 4`
-2 | crossover_figure results/crossover.json | is now `gridgrad plot lines`
-2 | predictions_table a.json | is now `gridgrad plot lines`
-2 | pruned | is now `gridgrad study pruned`
-2 | trace_cost | the study trace-cost is gone
+2 | hosts run --hosts 4 | hosts is gone: use gridgrad launch --hosts 4
+2 | crossover_figure results/crossover.json | is gone: use gridgrad plot lines
+2 | predictions_table a.json | is gone: use gridgrad plot lines
+2 | pruned | pruned is a study: use gridgrad study pruned
+2 | trace_cost | the program trace-cost is gone
 2 | study prune | there is no study prune (did you mean pruned?)
 2 | study train | there is no study train
 2 | study ../train | there is no study ../train
@@ -267,7 +267,7 @@ LINES = """
 0 | explain --help | --machine
 0 | explain --net mlp:64,64,relu --shape 16 --outputs 4 --ranks 2 | speedup
 0 | explain --net mlp:64,64,relu --shape 16 --outputs 4 --ranks 4 --grid batch=4 | batch=4
-0 | explain --net lenet5 --ranks 2 --batch-size 16 --json e.json | step
+0 | explain --net lenet5 --ranks 2 --batch-size 16 --out e.json | step
 2 | explain --ranks 0 | at least 1
 2 | explain --ranks 100000000 | at most
 2 | explain --machine summit | summit
@@ -275,7 +275,7 @@ LINES = """
 2 | explain --net mlp:64,relu --grid height=2 | height
 2 | explain --shape 0 | at least 1
 2 | explain --speeds 1,2 | name it with --grid
-2 | explain --json /proc/none/e.json | can not write
+2 | explain --out /proc/none/e.json | can not write
 0 | calibrate --help | machine file
 2 | calibrate --out /proc/none/m.json | can not write
 2 | calibrate --minutes 0 | above 0
@@ -294,7 +294,7 @@ LINES = """
 2 | launch 2 | name the program
 2 | launch 2 trian | there is no program trian
 2 | launch 2 nothing.py | there is no program nothing.py
-2 | launch 2 hosts | is now `gridgrad launch --hosts 4`
+2 | launch 2 hosts | hosts is gone: use gridgrad launch --hosts 4
 2 | launch --rate 10 2 train | add --hosts
 2 | launch --hosts 0 2 train | at least 1
 2 | launch -n 2 | name the program
@@ -339,7 +339,7 @@ LINES = """
 2 | partition --net mlp:8,relu --ranks 2 --shape 0 | at least 1
 2 | partition --ranks 0 | at least 1
 0 | bench --help | --quick
-2 | bench --only nothing | nothing
+2 | bench --only nothing | bench: error:
 0 | reproduce --help | laugier2018
 2 | reproduce nobody1999 | nobody1999
 2 | reproduce hegde2016 --ranks 1,2 | have no number of ranks

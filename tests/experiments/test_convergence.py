@@ -104,7 +104,7 @@ def test_what_does_not_fit_is_said(small, monkeypatch):  # noqa: F811
         (("--samples", "4"), "--batch-size 5: there are only 4 training images"),
         (("--dataset", "airfoil"), "has no classes"),
         (("--net", "vgg-style:4,4,4,4,4"), "does not fit into images of 1x1"),
-        (("--net", "vgg-style:a"), "is neither a number"),
+        (("--net", "vgg-style:a"), "is no whole number"),
         (("--every", "0"), "must be a number above 0"),
     ):
         line = ["convergence", *SMALL, "--data-dir", str(small), "--out", str(small / "found.json"), *arguments]

@@ -16,7 +16,7 @@ def explain(*arguments):
 
 
 def test_the_plan_is_printed_with_its_costs_and_the_runner_ups(tmp_path):
-    finished = explain("--net", "cifar-cnn", "--ranks", 8, "--batch-size", 64, "--json", tmp_path / "e.json")
+    finished = explain("--net", "cifar-cnn", "--ranks", 8, "--batch-size", 64, "--out", tmp_path / "e.json")
     assert finished.returncode == 0, finished.stderr
     lines = finished.stdout.splitlines()
     assert "predicted" in lines[0] and lines[1].startswith("grid ")
@@ -88,7 +88,7 @@ def test_a_cluster_is_named_by_its_nodes_and_by_three_numbers(tmp_path):
     net, path = ("--net", "mlp:64,64,relu", "--shape", 16), tmp_path / "e.json"
 
     def found(*arguments):
-        finished = explain(*net, *arguments, "--json", path)
+        finished = explain(*net, *arguments, "--out", path)
         assert finished.returncode == 0, finished.stderr
         return json.loads(path.read_text())
 
@@ -153,7 +153,7 @@ def test_memory_that_is_too_little_for_any_plan_ends_the_job_with_one_line():
 
 def test_a_pipeline_is_printed_and_its_schedule_is_drawn(tmp_path):
     net = "--net", "mlp:64,64,64,relu", "--shape", "32", "--ranks", 2, "--batch-size", 64, "--grid", "stage=2"
-    finished = explain(*net, "--pipeline", "zb-h1", "--micro-batches", 4, "--cuts", 4, "--draw", tmp_path / "s.png", "--json",
+    finished = explain(*net, "--pipeline", "zb-h1", "--micro-batches", 4, "--cuts", 4, "--out", tmp_path / "s.png", "--out",
                        tmp_path / "e.json")  # fmt: skip
     assert finished.returncode == 0, finished.stderr
     first, second = json.loads((tmp_path / "e.json").read_text())["layers"]
@@ -189,8 +189,8 @@ def test_the_schedule_and_the_cuts_of_a_named_grid_are_chosen():
         (("--grid", "stage=2", "--pipeline", "nope.csv"), "nope.csv"),
         (("--grid", "stage=2", "--micro-batches", 1000), "1000 micro-batches of a minibatch of 128"),
         (("--grid", "stage=2", "--speeds", "2,1"), "--speeds are not for a pipeline"),
-        (("--trace", "x.json"), "--trace needs --draw"),
-        (("--grid", "batch=2", "--draw", "FILE"), "--draw is for a pipeline"),
+        (("--trace", "x.json"), "--trace needs --out FILE.png"),
+        (("--grid", "batch=2", "--out", "FILE"), "x.png is for a pipeline"),
     ],
 )
 def test_what_fits_no_pipeline_is_said_in_one_line(arguments, words, tmp_path):
@@ -204,9 +204,9 @@ def test_a_traced_pipeline_is_drawn_below_the_predicted_one(tmp_path):
     net = "--net", "mlp:64,64,64,relu", "--batch-size", 64, "--grid", "stage=2", "--micro-batches", 4
     trained = job(2, "train", *net, "--steps", 9, "--trace", tmp_path / "t.json", "--quiet")
     assert trained.status == 0, trained.stderr
-    explained = explain(*net, "--shape", "4", "--outputs", 1, "--draw", tmp_path / "s.png", "--trace", tmp_path / "t.json")
+    explained = explain(*net, "--shape", "4", "--outputs", 1, "--out", tmp_path / "s.png", "--trace", tmp_path / "t.json")
     assert explained.returncode == 0, explained.stderr
     assert is_figure(tmp_path / "s.png")
-    refused = explain(*net, "--shape", "4", "--draw", tmp_path / "n.png", "--trace", tmp_path / "s.png")
+    refused = explain(*net, "--shape", "4", "--out", tmp_path / "n.png", "--trace", tmp_path / "s.png")
     assert refused.returncode == 2 and "is no timeline of a pipeline" in refused.stderr
     assert not (tmp_path / "n.png").exists()

@@ -15,7 +15,6 @@ from gridgrad.experiments.parts.partition_files import read_hypergraph, read_par
 from gridgrad.experiments.plots import lines, timeline
 from gridgrad.experiments.scaling import records
 from gridgrad.experiments.scaling import study as settings
-from gridgrad.experiments.studies import simulators as of_simulators
 from gridgrad.nn.files import limits
 from gridgrad.nn.files.documents import content_of_file
 from gridgrad.parallel.checkpoint.manifest import Manifest
@@ -28,7 +27,6 @@ from gridgrad.parallel.prediction import machine
 READERS = {
     "a.json": [
         content_of_file,
-        of_simulators.read,
         lambda path: lines.read([path]),
         timeline.read,
         partial(partition.profiled, net="mlp:3"),

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gridgrad.experiments.common import fits, timing
 from gridgrad.experiments.papers.cited import DERIVED, PRINTED, published
-from gridgrad.experiments.papers.hegde2016 import claims, costs, figures, items
+from gridgrad.experiments.papers.hegde2016 import claims, costs, figures, fits, items
 from gridgrad.experiments.papers.hegde2016 import experiments as hegde2016
 from gridgrad.experiments.papers.items import ALONE, deviation
+from gridgrad.parallel.calibration import timing
 from gridgrad.parallel.job.run import UserError
 from tests.experiments.figures import is_figure
 from tests.experiments.programs import program

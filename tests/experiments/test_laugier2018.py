@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from gridgrad.experiments.common.predicted_cost import cost_on
 from gridgrad.experiments.papers import page_words
 from gridgrad.experiments.papers.cited import DERIVED, NOT_PRINTED, PRINTED, published
 from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, FOLLOWS, HOLDS, OPEN, found, undecided
@@ -18,6 +17,7 @@ from gridgrad.experiments.papers.laugier2018 import foreseen, formulas, items, s
 from gridgrad.experiments.papers.laugier2018 import kept as laugier2018_kept
 from gridgrad.experiments.papers.laugier2018 import predicted as predictions
 from gridgrad.experiments.papers.laugier2018 import speedups as of_speedups
+from gridgrad.experiments.papers.laugier2018.predicted import cost_on
 from gridgrad.experiments.papers.parts import SHORT, USUAL
 from gridgrad.experiments.scaling import records
 from gridgrad.parallel.job.run import UserError

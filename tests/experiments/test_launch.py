@@ -95,7 +95,7 @@ def test_programs_files_and_modules_that_run_are_found(tmp_path):
     ("old", "new"), [("hosts", "launch --hosts 4"), ("pruned", "study pruned"), ("experiments.pruned", "study pruned")]
 )
 def test_a_program_that_was_called_otherwise_is_told_its_name(old, new):
-    with pytest.raises(ValueError, match=f"is now `gridgrad {new}`"):
+    with pytest.raises(ValueError, match=f"use gridgrad {new}"):
         programs.words_of(old)
 
 

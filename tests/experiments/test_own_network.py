@@ -77,11 +77,11 @@ def test_what_is_wrong_in_the_file_is_said_with_its_line(tmp_path):
 def test_a_sweep_measures_a_file_and_measures_anew_what_has_changed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = ["sweep", "--nets", "own.py:make", "--ranks", "1", "--steps", "3", "--repeats", "1", "--out", "s.jsonl"]
-    nets = []
+    nets = set()
     for text in (OWN, OWN.replace("12", "13")):
         (tmp_path / "own.py").write_text(text)
         assert program(*words).returncode == 0
-        nets += [json.loads(line)["net"] for line in (tmp_path / "s.jsonl").read_text().splitlines()]
-    assert len(set(nets)) == len(nets) == 2 and all(net.startswith("own.py:make@") for net in nets)
+        nets |= {json.loads(line)["net"] for line in (tmp_path / "s.jsonl").read_text().splitlines()}
+    assert len(nets) == 2 and all(net.startswith("own.py:make@") for net in nets)
     (tmp_path / "own.py").unlink()
     assert program("plot", "speedup", "s.jsonl").returncode == 0

@@ -75,13 +75,13 @@ def test_a_partition_of_another_program_is_taken(tmp_path):
     for ending in (".patoh", ".hgr"):
         path = tmp_path / f"net{ending}"
         common = "--net", "lenet5", "--grain", "fine", "--ranks", 2
-        finished = partition(*common, "--method", "layer-wise", "--hypergraph", path)
+        finished = partition(*common, "--method", "layer-wise", "--out", path)
         assert finished.returncode == 0, finished.stderr
         graph = read_hypergraph(path)
         parts = np.arange(graph.vertices) % 2
         write_parts(parts, tmp_path / "parts")
-        finished = partition(*common, "--parts", tmp_path / "parts", "--out", tmp_path / "owners.h5")
-        assert finished.returncode == 0 and finished.stdout.splitlines()[2].startswith("file ")
+        finished = partition(*common, "--method", tmp_path / "parts", "--out", tmp_path / "owners.h5")
+        assert finished.returncode == 0 and finished.stdout.splitlines()[2].startswith(f"{tmp_path / 'parts'} ")
         sent = float(finished.stdout.splitlines()[2].split()[3])
         assert sent == pytest.approx(2 * graph.volume(parts, 2) * 32 * 4 / 2**20, rel=1e-3)
         owners = read_owners(tmp_path / "owners.h5", published("lenet5"))
@@ -94,9 +94,8 @@ def test_a_partition_of_another_program_is_taken(tmp_path):
         (("--net", "lenet6"), "unknown net 'lenet6'"),
         (("--net", "lenet5", "--speeds", "1,2"), "--speeds has 2 numbers for 4 ranks"),
         (("--net", "lenet5", "--speeds", "1,0"), "must be a number above 0"),
-        (("--net", "lenet5", "--hypergraph", "net.txt"), "must end in .patoh (PaToH) or .hgr (hMETIS)"),
-        (("--net", "lenet5", "--parts", "no-such-file"), "No such file"),
-        (("--net", "lenet5", "--parts", "parts", "--method", "hypergraph"), "leave out --method"),
+        (("--net", "lenet5", "--out", "net.txt"), "must end in .h5 (owners), .patoh (PaToH) or .hgr (hMETIS)"),
+        (("--net", "lenet5", "--method", "horizontel"), "there is no such method or file (did you mean horizontal?)"),
         (("--net", "lenet5", "--method", "horizontal", "--out", "owners.hdf5"), "must end in .h5"),
         (("--net", "lenet5", "--grain", "medium"), "invalid choice"),
         (("--net", "lenet5", "--ranks", "2,4"), "--ranks has several numbers"),

@@ -6,9 +6,8 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from gridgrad.experiments.common.neuron_partitions import measures, partitions
 from gridgrad.experiments.common.tables import terminal
-from gridgrad.experiments.studies.pruned import main
+from gridgrad.experiments.studies.pruned import main, measures, partitions
 from gridgrad.nn import Sequential, SparseLinear
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.job.run import UserError

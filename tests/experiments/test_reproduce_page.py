@@ -210,6 +210,8 @@ def report(grid, seconds):
         "outputs": 1,
         "settings": {"batch_size": 100, "dtype": "float32", "plan": "out", "reduction": "plain", "grid": grid}, "repeat": 0,
         "versions": {"threads": 1, "processor": "a new processor", "mpi": "MPI"}, "slots": 2, "oversubscribed": False,
+        "point": {"net": "mlp:32,32,32,relu", "grid": grid, "batch_size": 100, "dataset": "airfoil"}, "sweep": {},
+        "curves": [["mlp:32,32,32,relu", "batch", "strong"]], "environment": {"processor": "a new processor"},
         "seconds_per_step": {"median": seconds}, "samples_per_step": 100.0, "communication": [],
     }  # fmt: skip
 

@@ -54,7 +54,7 @@ def test_every_script_is_one(system, kind, library, tmp_path):
 def test_what_a_script_of_slurm_asks_for():
     text = written("--nodes", 4, "--ranks-per-node", 16, "--cores", 8, "--time", "36:30:00", "--partition", "standard",
                    "--account", "e05-x", "--qos", "long", "--library", "mpich", "--setup", "module load gcc", "--gpus", 4,
-                   "--constraint", "a100", "--mem", "64G", "--reservation", "course", "--directive", "--exclusive",
+                   "--constraint", "a100", "--mem", "64G", "--directive", "--reservation=course", "--directive", "--exclusive",
                    "--directive=--switches=1", environ={"GRIDGRAD_DATA": "/work/my data", "HOME": "/home/me"})  # fmt: skip
     lines = text.splitlines()
     for line in (
@@ -393,7 +393,6 @@ def test_a_script_of_ones_own_is_run_with_its_own_options(tmp_path, monkeypatch)
         ),
         ("--system mpirun --account a", "train", "--account is for batch systems"),
         ("--system pbs --qos a", "train", "--qos is Slurm's"),
-        ("--system pbs --reservation a", "train", "--reservation is Slurm's: a reservation of PBS is a queue"),
         ("--system pbs --mem 0", "train", "--mem 0 is Slurm's"),
         ("--system mpirun --gpus 1", "train", "--gpus is for batch systems"),
         ("--system pbs --mpi pmix", "train", "--mpi pmix is for srun"),

@@ -1,7 +1,6 @@
 """Tables in a terminal."""
 
-from gridgrad.experiments.common.markdown import lines
-from gridgrad.experiments.common.tables import spread, table, terminal
+from gridgrad.experiments.common.tables import lines, spread, table, terminal
 
 
 def test_numbers_are_flush_right_below_their_unit():

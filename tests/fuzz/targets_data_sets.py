@@ -11,9 +11,9 @@ import numpy as np
 from PIL import Image
 
 from gridgrad import datasets
-from gridgrad.datasets import airfoil, ethylene
+from gridgrad.datasets import uci
 from gridgrad.datasets.augment import Augment
-from tests.datasets.test_pickles import published
+from tests.datasets.test_cifar10 import published
 from tests.fuzz.damage import damaged, damaged_text
 from tests.fuzz.target import Target
 
@@ -95,13 +95,13 @@ def cifar10(what, folder, ending):
 @cache
 def own_copy():
     """The text of the airfoil that comes with the project."""
-    return Path(airfoil.__file__).with_name(airfoil.NAME).read_bytes()
+    return Path(uci.__file__).with_name(uci.AIRFOIL).read_bytes()
 
 
 @cache
 def gas_rows(count=30):
     """The beginning of the text of the gas sensors."""
-    numbers = np.random.default_rng(0).normal(100, 5, (count, ethylene.COLUMNS)).round(2)
+    numbers = np.random.default_rng(0).normal(100, 5, (count, uci.COLUMNS)).round(2)
     return ("Time, Methane, Ethylene, sensors\n" + "\n".join(" ".join(map(str, row)) for row in numbers) + "\n").encode()
 
 
@@ -110,7 +110,7 @@ def zipped():
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("readme.txt", "About the sensors.")
-        file.writestr(ethylene.NAME, gas_rows())
+        file.writestr(uci.ETHYLENE, gas_rows())
     return buffer.getvalue()
 
 
@@ -165,9 +165,9 @@ TARGETS = (
     mnist("t10k-images-idx3-ubyte", ".gz", partial(gzip.compress, mtime=0), lambda: (bomb(),)),
     cifar10("records", "cifar-10-batches-bin", ".bin"),
     cifar10("pickle", "cifar-10-batches-py", ""),
-    Target("airfoil text", lambda: (own_copy(),), damaged_text, prepared("airfoil"), airfoil.NAME),
-    Target("ethylene text", lambda: (gas_rows(),), damaged_text, prepared("ethylene"), ethylene.NAME),
-    Target("ethylene zip", lambda: (zipped(),), damaged, prepared("ethylene", depth=1), ZIP, says=(ethylene.NAME,),
+    Target("airfoil text", lambda: (own_copy(),), damaged_text, prepared("airfoil"), uci.AIRFOIL),
+    Target("ethylene text", lambda: (gas_rows(),), damaged_text, prepared("ethylene"), uci.ETHYLENE),
+    Target("ethylene zip", lambda: (zipped(),), damaged, prepared("ethylene", depth=1), ZIP, says=(uci.ETHYLENE,),
            examples=other_zips),
     Target("image files", pictures, damaged, prepared(IMAGES, depth=3), "photos/train/a/1.jpg", around_pictures),
 )  # fmt: skip

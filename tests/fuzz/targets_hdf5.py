@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 
 from gridgrad import datasets
-from gridgrad.datasets import denoise, ethylene, images, labelled, rows
+from gridgrad.datasets import cifar10, images, rows, uci
 from gridgrad.nn.zoo import network_names, pruning
 from gridgrad.parallel.partitioning import naive
 from gridgrad.parallel.partitioning.good_partition import read_owners, write_owners
@@ -51,13 +51,13 @@ def write_images(path, size=32):
         half: (count, [(random.integers(0, 256, (count, size, size, 3), np.uint8), np.arange(count) % 10)])
         for half, count in (("train", 11), ("test", 4))
     }
-    labelled.write(path, "made up", [f"class {number}" for number in range(10)], (size, size, 3), halves)
+    rows.write_images(path, "made up", [f"class {number}" for number in range(10)], (size, size, 3), halves)
 
 
 def write_quarters(path):
     random, arrays = np.random.default_rng(0), {}
     for half, count in (("train", 12), ("test", 8)):
-        arrays |= {f"{half}/{name}": random.integers(0, 256, (count, denoise.PIXELS), np.uint8) for name in "xy"}
+        arrays |= {f"{half}/{name}": random.integers(0, 256, (count, cifar10.QUARTER), np.uint8) for name in "xy"}
     rows.write(path, arrays, {"source": "x"} | {name: np.array([50.0]) for name in ("x_mean", "x_std", "y_mean", "y_std")})
 
 
@@ -122,7 +122,7 @@ def target(name, write, read, file, dataset):
 TARGETS = (
     target("cifar10 hdf5", write_images, loaded("cifar10"), "cifar10/cifar10.h5", "train/x"),
     target("denoise hdf5", write_quarters, loaded("denoise"), "cifar10/denoise.h5", "test/y"),
-    target("ethylene hdf5", lambda path: ethylene.write(path, *ethylene.synthetic(40), "x"), loaded("ethylene"),
+    target("ethylene hdf5", lambda path: uci.write(path, *uci.synthetic(40), "x"), loaded("ethylene"),
            "ethylene/ethylene.h5", "train/y"),
     target("images hdf5", lambda path: write_images(path, 8), loaded_images, "photos-8", "test/y"),
     target("owners", write_partition, read_partition, "owners.h5", "outputs/0"),

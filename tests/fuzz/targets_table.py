@@ -105,12 +105,12 @@ def converted():
     """The file that the first text is converted to."""
     with tempfile.TemporaryDirectory() as folder:
         around_converted(Path(folder))
-        return (table.prepared(Path(folder), NAMES[0])[2].read_bytes(),)
+        return (table.prepare(Path(folder), NAMES[0])[2].read_bytes(),)
 
 
 def read_converted(path):
     """A converted file, as ranks read it after another process has prepared it."""
-    target = table.prepared(path.parent, NAMES[0])[2]
+    target = table.prepare(path.parent, NAMES[0])[2]
     target.write_bytes(path.read_bytes())
     with mock.patch.object(rows, "is_current", return_value=True):
         used(datasets.load(NAMES[0], path.parent))

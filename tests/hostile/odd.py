@@ -64,7 +64,7 @@ def once(word, of=b"3.0", head="a,b,y"):
 
 
 USUAL, FIRST = text(), text(head="")
-WORDS = ("?", "NA", "", "12%", "-", "nan", "inf", "2023_1", "0x10", "1d3", "1 000", "True", "2020-01-01", "1.2.3", "--1", "red",
+WORDS = ("?", "NA", "", "12%", "-", "nan", "inf", "2023_1", "0x10", "1 000", "True", "2020-01-01", "1.2.3", "--1", "red",
     "=1+2", "1e300", "1e999", "\0")  # fmt: skip # which are no numbers
 TEXTS = {
     RIGHT: {
@@ -74,10 +74,11 @@ TEXTS = {
         "quoted numbers": text(word=lambda value: f'"{value}"'), "blanks around": text(word=lambda value: f"  {value} "),
         "empty lines at the end": USUAL + b"\n\n\n", "no end of the last line": USUAL.rstrip(),
         "signs and bare points": text(word=lambda value: f"+{value:g}" if value % 1 else f"{value:g}."),
-        "powers of ten": text(word=lambda value: f"{value:.9E}"),
+        "powers of ten": text(word=lambda value: f"{value:.9E}"), "UTF-16": USUAL.decode().encode("utf-16"),
+        "Fortran's powers of ten": text(word=lambda value: f"{value:.9E}".replace("E", "D")),
     },
     EITHER: {
-        "'|' between": text("|"), "line ends of old Macs": text(end="\r"), "UTF-16": USUAL.decode().encode("utf-16"),
+        "'|' between": text("|"), "line ends of old Macs": text(end="\r"),
         "Latin-1": text(head="\xe4,b,y").decode().encode("latin-1"), "empty lines between": USUAL.replace(b"\n", b"\n\n"),
         "a title above": b"my table\n" + USUAL, "years as names": text(head="2019,2020,2021"), "first empty": b"\n" + USUAL,
         "two equal names": text(head="a,a,y"), "decimal commas": text(";", word=lambda value: repr(value).replace(".", ",")),

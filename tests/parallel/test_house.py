@@ -169,10 +169,10 @@ def test_what_is_forbidden_is_seen():
 def test_all_that_is_imported_is_there():
     """Nothing is executed, so that this holds also for what only a study imports, or needs a library that is not installed."""
     assert {module: names for module, tree in TREES.items() if (names := missing(tree))} == {}
-    source = "from gridgrad.experiments.common.predicted_cost import rounded, nothing\nfrom gridgrad.nn import gone\n"
+    source = "from gridgrad.experiments.common.tables import rounded, nothing\nfrom gridgrad.nn import gone\n"
     source += "import gridgrad.nowhere, gridgrad.parallel.nowhere\nfrom gridgrad.parallel.grid import group, grp\n"
     assert missing(ast.parse(source)) == [
-        "gridgrad.experiments.common.predicted_cost.nothing", "gridgrad.nn.gone", "gridgrad.nowhere",
+        "gridgrad.experiments.common.tables.nothing", "gridgrad.nn.gone", "gridgrad.nowhere",
         "gridgrad.parallel.nowhere", "gridgrad.parallel.grid.grp",
     ]  # fmt: skip
 

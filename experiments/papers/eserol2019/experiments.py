@@ -10,10 +10,10 @@ in `published/eserol2019.toml`, what it claims and whether that holds in `claims
 from dataclasses import asdict
 from functools import partial
 
-from gridgrad.experiments.common import markdown
 from gridgrad.experiments.common.options import user_input
 from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.report import write_json
+from gridgrad.experiments.common.tables import titled
 from gridgrad.experiments.papers.eserol2019 import figures, servers, targets, times, vgg16
 from gridgrad.experiments.papers.eserol2019 import search as searches
 from gridgrad.experiments.papers.eserol2019 import tables as rows
@@ -238,4 +238,4 @@ def as_markdown(tables):
         )
     notes = "\n".join(f"- {note}" for note in KNOWN.notes)
     text = f"# Eserol 2019, chapters 3 to 5\n\n{text} `-`: not there.\n\n{notes}\n"
-    return text + "".join(markdown.table(TITLES[name] + ".", tables[name]) for name in TITLES)
+    return text + "".join(titled(TITLES[name] + ".", tables[name]) for name in TITLES)

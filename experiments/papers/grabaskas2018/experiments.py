@@ -14,7 +14,7 @@ What is run is in `runs.py`, what the thesis prints in `published/grabaskas2018.
 
 from pathlib import Path
 
-from gridgrad.experiments.common import markdown
+from gridgrad.experiments.common.tables import lines as markdown_lines
 from gridgrad.experiments.papers.cited import published
 from gridgrad.experiments.papers.grabaskas2018 import runs as of_runs
 from gridgrad.experiments.papers.grabaskas2018.runs import PAPER, lines, to_measure
@@ -261,7 +261,7 @@ def as_markdown(tables):
             _, why = kept(USABILITY, programs_of)
             missing = f" Not counted: {why}, which the program `usability` writes." if why else ""
             parts.append(f"{USED}{missing}\n")
-        parts.append(markdown.lines(rows, _cell))
+        parts.append(markdown_lines(rows, _cell))
     return "\n".join(parts) + "\n"
 
 

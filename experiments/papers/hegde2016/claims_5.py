@@ -9,7 +9,7 @@ import heapq
 from functools import total_ordering
 from math import ceil, log, log2
 
-from gridgrad.experiments.common.markdown import cell
+from gridgrad.experiments.common.tables import cell
 from gridgrad.experiments.papers.claims import FOLLOWS, found, undecided
 from gridgrad.experiments.papers.hegde2016 import costs
 from gridgrad.experiments.papers.hegde2016.costs import ADMM, DOWNPOUR, EXCHANGE, MIB, PARALLEL, SHUFFLE

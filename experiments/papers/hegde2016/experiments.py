@@ -19,13 +19,13 @@ import sys
 from functools import partial
 from statistics import mean, median
 
-from gridgrad.experiments.common import fits, markdown, report
+from gridgrad.experiments.common import report
 from gridgrad.experiments.common.programs import as_module
-from gridgrad.experiments.common.tables import counted
+from gridgrad.experiments.common.tables import counted, titled
 from gridgrad.experiments.launching.start_ranks import cores
 from gridgrad.experiments.papers import page_words as words
 from gridgrad.experiments.papers.cited import PRINTED, published
-from gridgrad.experiments.papers.hegde2016 import claims, costs, figures
+from gridgrad.experiments.papers.hegde2016 import claims, costs, figures, fits
 from gridgrad.experiments.papers.hegde2016.times import KERNEL, KERNELS, REPEATS, SIZE, STRIDE, flops_of_image
 from gridgrad.experiments.papers.parts import SHORT, USUAL, PaperPart, run_all
 from gridgrad.nn import device
@@ -233,8 +233,8 @@ def as_markdown(tables):
     """All tables as Markdown."""
     notes = "\n".join(f"- {note}" for note in published("hegde2016").notes)
     text = f"# Hegde and Usmani 2016\n\n{measured_on(tables)}\n\n{notes}\n"
-    text += markdown.table("What the paper claims", claim_rows(tables))
-    return text + "".join(markdown.table(title, tables.get(name, [])) for name, title in TITLES.items())
+    text += titled("What the paper claims", claim_rows(tables))
+    return text + "".join(titled(title, tables.get(name, [])) for name, title in TITLES.items())
 
 
 def claim_rows(tables):

@@ -5,8 +5,8 @@ from textwrap import fill
 import numpy as np
 from matplotlib.ticker import NullFormatter
 
-from gridgrad.experiments.common.fits import FittedLine, Power
 from gridgrad.experiments.common.report import busy_words
+from gridgrad.experiments.papers.hegde2016.fits import FittedLine, Power
 from gridgrad.experiments.plots.style import draw_ranges, plt, save
 
 NO_GPU = "No GPU was measured, as CuPy finds none here: speedups are those of several CPU threads over one."

@@ -10,8 +10,7 @@ says nothing of its ratios.
 
 from statistics import median, quantiles
 
-from gridgrad.experiments.common.markdown import cell
-from gridgrad.experiments.common.tables import counted
+from gridgrad.experiments.common.tables import cell, counted
 from gridgrad.experiments.papers.hegde2016.kept import file
 from gridgrad.experiments.papers.items import Item, ItemRow
 from gridgrad.experiments.papers.other_results import kept

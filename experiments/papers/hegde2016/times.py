@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from gridgrad.experiments.common.timing import times_in_turns
 from gridgrad.experiments.papers.cited import published
 from gridgrad.nn import Context, Conv2d, Linear, Sequential, device
+from gridgrad.parallel.calibration.timing import times_in_turns
 
 KERNELS, KERNEL, STRIDE, SIZE = (published("hegde2016").values[name].value for name in ("kernels", "kernel", "stride", "image"))
 OUTPUTS = (SIZE - KERNEL) // STRIDE + 1  # 54 rows and columns

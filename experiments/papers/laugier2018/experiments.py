@@ -14,13 +14,12 @@ from statistics import median
 
 from gridgrad import datasets
 from gridgrad.experiments import sweep as sweeps
-from gridgrad.experiments.common import byte_formulas
-from gridgrad.experiments.common.markdown import table
 from gridgrad.experiments.common.parallel_schemes import grid_of
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.report import write_text
+from gridgrad.experiments.common.tables import titled
 from gridgrad.experiments.launching.start_ranks import check_ended, mpiexec
-from gridgrad.experiments.papers.laugier2018 import formulas
+from gridgrad.experiments.papers.laugier2018 import byte_formulas, formulas
 from gridgrad.experiments.papers.laugier2018 import predicted as predictions
 from gridgrad.experiments.papers.parts import SHORT, PaperPart
 from gridgrad.experiments.plots import curves, scaling
@@ -221,7 +220,7 @@ def scatter(grid):
 
 TITLES = {
     "volumes": "MB that a rank sends in a step (ethylene, model size 1,024, batch 100, float32): derived by the formulas that "
-    "sections 5 and 6 print, corrected (`experiments/common/byte_formulas.py` says how), and with reduce-scatter in backward",
+    "sections 5 and 6 print, corrected (`papers/laugier2018/byte_formulas.py` says how), and with reduce-scatter in backward",
     "crossover": "Section 7: one scatter is faster than scatter and broadcast for blocks *below* this size (Cori's constants)",
     "printed": "Speedups that the paper prints, on Cori; that of 2-D is over batch parallelism. No number of ranks is printed "
     "for the last two",
@@ -236,4 +235,6 @@ TITLES = {
 def as_markdown(tables):
     """All tables as Markdown."""
     where = f"Measured on {tables['machine']}.\n" if tables.get("machine") else ""
-    return f"# Laugier et al. 2018\n\n{where}" + "".join(table(TITLES[name], tables[name]) for name in tables if name in TITLES)
+    return f"# Laugier et al. 2018\n\n{where}" + "".join(
+        titled(TITLES[name], tables[name]) for name in tables if name in TITLES
+    )

@@ -1,9 +1,8 @@
 """The formulas that Laugier et al. 2018 print, and what follows from them: volumes of sections 5 to 7, the way of section 7."""
 
-from gridgrad.experiments.common import byte_formulas
 from gridgrad.experiments.common.parallel_schemes import grid_of
 from gridgrad.experiments.papers.cited import NOT_PRINTED, Cited, Formula, published
-from gridgrad.experiments.papers.laugier2018 import steps
+from gridgrad.experiments.papers.laugier2018 import byte_formulas, steps
 from gridgrad.parallel.grid.process_grid import parse_grid
 from gridgrad.parallel.plans.fewest_bytes import fewest_bytes
 

@@ -246,8 +246,8 @@ def volumes(tables):
         )  # fmt: skip
     return Item(
         "Sections 5 to 7", "MB that a rank sends in a step: ethylene, model size 1,024, batch 100, float32", "sections 5 to 7",
-        tuple(rows), results=RESULTS, command=COMMAND, model="`experiments/common/byte_formulas.py`",
-        why="As printed, the formulas have P/(P - 1) for (P - 1)/P (`experiments/common/byte_formulas.py` says what else); "
+        tuple(rows), results=RESULTS, command=COMMAND, model="`papers/laugier2018/byte_formulas.py`",
+        why="As printed, the formulas have P/(P - 1) for (P - 1)/P (`papers/laugier2018/byte_formulas.py` says what else); "
         "measured are bytes counted in runs, and predicted is our plan, whose backward is a reduce-scatter.",
         reason="For integrated parallelism the paper prints no formula. Three hidden layers are ours.",
     )  # fmt: skip

@@ -13,18 +13,19 @@ beside them, as .png.
 from dataclasses import replace
 from functools import lru_cache
 
-from gridgrad.experiments.common.markdown import table
 from gridgrad.experiments.common.options import Parser, user_input, writable_beside
 from gridgrad.experiments.common.parallel_schemes import grid_of
-from gridgrad.experiments.common.predicted_cost import cost_on
 from gridgrad.experiments.common.report import write_text
-from gridgrad.experiments.common.tables import terminal
+from gridgrad.experiments.common.tables import terminal, titled
 from gridgrad.experiments.papers.cited import published
 from gridgrad.experiments.papers.laugier2018 import figures as figure
 from gridgrad.experiments.papers.laugier2018 import steps
 from gridgrad.experiments.papers.laugier2018.steps import BATCH_SIZE, HIDDEN, MACHINE, OUTPUTS, RANKS, SHAPE, network
+from gridgrad.parallel.grid.process_grid import parse_grid
 from gridgrad.parallel.job.run import run_launcher
 from gridgrad.parallel.prediction import machine as machines
+from gridgrad.parallel.prediction.cost import cost_of_slowest_rank
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from gridgrad.parallel.prediction.planner import Planner
 
 KNOWN = published("laugier2018")
@@ -100,6 +101,11 @@ def apart(machine):
 def serial(net, batch_size, machine):
     """The Cost of a step on one rank."""
     return cost_on(net, "batch=1", batch_size, machine)
+
+
+def cost_on(net, grid, batch_size, machine, plan="fewest-bytes"):
+    """The Cost of a step of the rank with the most work on a grid, such as batch=2,model=2."""
+    return cost_of_slowest_rank(net, PlacementSpec(parse_grid(grid), plan), batch_size, machine)
 
 
 def predicted():
@@ -213,7 +219,7 @@ def main():
     args = options().parse_args()
     with user_input():
         beside = writable_beside(args.out, ".png", ("tables", "figure"))
-    text = "# Laugier et al. 2018, predicted\n\n" + "".join(table(TITLES[name], rows) for name, rows in tables().items())
+    text = "# Laugier et al. 2018, predicted\n\n" + "".join(titled(TITLES[name], rows) for name, rows in tables().items())
     write_text(args.out, text)
     found = {assumed: {(kind, size): curve(kind, size, assumed) for kind in KINDS for size in SIZES} for assumed in CHOICES}
     figure.draw(found, printed(), beside)

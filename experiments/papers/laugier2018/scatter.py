@@ -15,9 +15,9 @@ from gridgrad.experiments.common import report
 from gridgrad.experiments.common.options import Parser, add_grid, check_writable, process_grid_of, user_input, whole
 from gridgrad.experiments.common.scatter_readers import READERS
 from gridgrad.experiments.common.tables import table
-from gridgrad.experiments.common.timing import median_seconds
 from gridgrad.nn import Linear, Sequential
 from gridgrad.parallel import parallelize
+from gridgrad.parallel.calibration.timing import median_seconds
 from gridgrad.parallel.job.run import on_root, run
 
 FEATURES = 256  # of a sample: 1 KB in float32

@@ -12,7 +12,8 @@ the step is predicted: the part that was measured on two, in the proportion that
 from functools import lru_cache, partial
 from statistics import median
 
-from gridgrad.experiments.common import markdown, published_networks
+from gridgrad.experiments.common import published_networks
+from gridgrad.experiments.common.tables import titled
 from gridgrad.experiments.launching.start_ranks import slots
 from gridgrad.experiments.papers.marques2016 import figures, scaling, volumes
 from gridgrad.experiments.papers.marques2016.appendix import SHORT_STEPS, STEPS, epoch_row, epochs
@@ -308,4 +309,4 @@ def as_markdown(tables):
             f'"{WITH_MASTER}" is the plan `marques`, "{MASTERLESS}" the plan `out`.'
         )
     text = f"# Marques 2016\n\n{where} `-`: not there.\n"
-    return text + "".join(markdown.table(TITLES[name] + ".", tables.get(name, [])) for name in TITLES)
+    return text + "".join(titled(TITLES[name] + ".", tables.get(name, [])) for name in TITLES)

@@ -29,9 +29,8 @@ from pathlib import Path
 from platform import python_version
 
 from gridgrad.experiments.common import report
-from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.options import Parser, check_writable, user_input
-from gridgrad.experiments.common.tables import terminal
+from gridgrad.experiments.common.tables import lines, terminal
 from gridgrad.parallel.job.run import UserError, run_launcher
 
 CALL = "net = parallelize(net)"

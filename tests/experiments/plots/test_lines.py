@@ -81,6 +81,7 @@ def test_runs_of_a_sweep_have_the_columns_of_its_table(tmp_path):
         (["r.json", "--x", "epoch", "--y", "loss", "--where", "way=2d"], "no row has way=2d: there are batch, model"),
         (["r.json", "--x", "epoch", "--y", "loss", "--bars", "loss"], "--bars LOW,HIGH: two columns"),
         (["r.json", "--x", "epoch", "--y", "loss", "--series", "way", "--only", "2d"], "--only: there is no 2d: "),
+        (["r.json", "--x", "epoch", "--y", "loss", "--panel", "times"], "the column times has 0 values"),
         (["bad.json", "--x", "a", "--y", "b"], "bad.json is no table or report that can be drawn"),
         (["bad.csv", "--x", "a", "--y", "b"], "bad.csv is no table or report that can be drawn"),
         (["none.csv", "--x", "a", "--y", "b"], "there is no file none.csv"),

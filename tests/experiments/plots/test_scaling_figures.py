@@ -290,7 +290,9 @@ def test_bad_figures_are_refused(tmp_path, monkeypatch, arguments, message):
 
 
 @pytest.mark.parametrize("name", ["speedup", "breakdown", "scaling_predicted"])
-def test_reports_of_before_are_drawn(name):
-    figure, said = scaling.draw(curves.read([f"results/{name}.jsonl"]), "speedup")
+def test_kept_results_are_drawn(name):
+    lines = curves.read([f"results/{name}.jsonl"])
+    assert {line.name for line in lines} <= {"batch", "model", "2d", "height", "auto"}
+    figure, said = scaling.draw(lines, "speedup")
     made_up.assert_whole(figure)
     assert said == [] and np.isfinite([line.get_ydata() for axes in figure.axes for line in axes.lines if axes.axison][0]).all()

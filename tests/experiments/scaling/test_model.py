@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from gridgrad.experiments.scaling import laws, predicted, terms
+from gridgrad.experiments.scaling import model, predicted
 from gridgrad.experiments.scaling.records import checked
 from gridgrad.experiments.scaling.study import Study
 from gridgrad.experiments.scaling.summary import rows
@@ -18,10 +18,10 @@ WIDE = {"ranks": [1, 2, 4], "nets": ["mlp:64,64,relu", "mlp:256,256,relu", "mlp:
 def test_the_fractions_of_amdahl_and_of_karp_and_flatt_are_those_that_were_put_in():
     speedup = lambda ranks, serial: 1 / (serial + (1 - serial) / ranks)  # noqa: E731
     for serial in (0.0, 0.1, 1.0, 1.7):
-        assert laws.karp_flatt(speedup(8, serial), 8) == pytest.approx(serial)
-        assert laws.amdahl([(1, 1.0), (2, speedup(2, serial)), (8, speedup(8, serial))]) == pytest.approx(serial)
-    assert laws.karp_flatt(1.0, 1) is laws.amdahl([(1, 1.0)]) is None
-    found = laws.fractions(rows(made_up.records(lambda point, n: 0.2 + 0.8 / point.ranks)))
+        assert model.karp_flatt(speedup(8, serial), 8) == pytest.approx(serial)
+        assert model.amdahl([(1, 1.0), (2, speedup(2, serial)), (8, speedup(8, serial))]) == pytest.approx(serial)
+    assert model.karp_flatt(1.0, 1) is model.amdahl([(1, 1.0)]) is None
+    found = model.fractions(rows(made_up.records(lambda point, n: 0.2 + 0.8 / point.ranks)))
     assert [round(line["Amdahl: serial %"], 6) for line in found] == [20, 20]
     assert found[0]["Karp-Flatt, serial % on P ranks"] == "2: 20.0, 4: 20.0"
 
@@ -33,15 +33,15 @@ def test_errors_of_predictions_are_ordered_by_their_part_of_the_step():
         record["communication"] = [{"layer": "gradients", "kind": "all-reduce", "calls": 1, "bytes": 0, "seconds": 0.0015}]
     priced = {"predicted": True, "terms": {"compute": 0.0075, "all-reduce of gradients": 0.0055, "all-gather": 0.001}}
     predictions = [made_up.record(study, point, **priced) for point in study.points]
-    worst, *_, least = [line for line in terms.errors(rows(measured + predictions)) if line["ranks"] == 4]
+    worst, *_, least = [line for line in model.errors(rows(measured + predictions)) if line["ranks"] == 4]
     assert (worst["term"], worst["ms measured"], worst["ms predicted"]) == ("all-reduce of gradients", 1.5, 5.5)
     assert worst["error, % of the step"] == "+40.0" and least["error, % of the step"] == "+0.0"
-    assert terms.errors(rows(measured)) == []
-    computing = [line for line in terms.errors(rows(measured + predictions)) if line["term"] == "compute"]
+    assert model.errors(rows(measured)) == []
+    computing = [line for line in model.errors(rows(measured + predictions)) if line["term"] == "compute"]
     points = [(line["ranks"], line["network"], line["batch"], line["series"]) for line in computing]
     assert len(points) == len(set(points)) == len(study.points)  # one rank is in all series
     crowded = [record | {"oversubscribed": record["P"] == 4} for record in measured]
-    assert {line["ranks"] for line in terms.errors(rows(crowded + predictions))} == {1, 2}
+    assert {line["ranks"] for line in model.errors(rows(crowded + predictions))} == {1, 2}
 
 
 def test_the_terms_of_a_prediction_add_up_to_the_step():
@@ -57,7 +57,7 @@ def test_terms_of_each_machine_and_without_seconds():
     study = Study(measured[0]["sweep"])
     predictions = [made_up.record(study, point, predicted=True, machine=name, terms={"compute": seconds})
                    for name, seconds in (("a machine", 0.01), ("another", 0.02)) for point in study.points]  # fmt: skip
-    found = terms.errors(rows(measured + predictions))
+    found = model.errors(rows(measured + predictions))
     computing = {(line["ranks"], line["machine"]): line["ms predicted"] for line in found if line["term"] == "compute"}
     assert computing == {(ranks, name): ms for ranks in (1, 2) for name, ms in (("a machine", 10), ("another", 20))}
     assert {line["ms measured"] for line in found if line["term"] == "all-reduce"} == {0.0}
@@ -81,10 +81,10 @@ def test_damaged_reports_are_named(entries, words):
 def test_a_law_that_does_not_fit_says_so():
     slower = made_up.records(lambda point, n: point.ranks**2.0, schemes=["batch"])
     faster = made_up.records(lambda point, n: point.ranks**-2.0, schemes=["batch"])
-    [line] = laws.fractions(rows(slower))
+    [line] = model.fractions(rows(slower))
     assert line["Amdahl: serial %"] == "the law does not fit: slower than 1 rank"
     assert line["Karp-Flatt, serial % on P ranks"] == "2: slower than 1 rank, 4: slower than 1 rank"
-    [line] = laws.fractions(rows(faster))
+    [line] = model.fractions(rows(faster))
     assert line["Amdahl: serial %"] == "the law does not fit: more than P times as fast"
     busy = [record | {"load": made_up.BUSY} for record in slower]
-    assert laws.fractions(rows(busy)) == []
+    assert model.fractions(rows(busy)) == []

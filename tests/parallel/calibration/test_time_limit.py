@@ -3,9 +3,8 @@
 import platform
 
 import numpy as np
-import pytest
 
-from gridgrad.experiments.common.timing import in_words, spread
+from gridgrad.experiments.calibrate import variation
 from gridgrad.parallel.calibration import measure, this_machine, timing
 from gridgrad.parallel.calibration.timing import NormalisedTimer, TimeLimit
 from gridgrad.parallel.grid.process_grid import GroupDescription
@@ -51,9 +50,9 @@ def test_the_identifier_of_a_machine(tmp_path, monkeypatch):
 
 
 def test_how_much_times_vary():
-    assert spread([1.0] * 9) == 1.0 and spread([1.0, 3.0]) == pytest.approx(2.8 / 1.2)
-    words = in_words([1.1, 1.2, 5.0])
-    assert "1.20 times" in words and "at worst 5.00 times" in words
+    words = variation(np.array([[1.0, 1.0, 1.0], [1.0, 1.25, 6.0]]))
+    assert "1.20 times" in words and "at worst 3.67 times" in words
+    assert "no time" in variation(np.ones((1, 3)))
 
 
 @mpi(1, 2)
