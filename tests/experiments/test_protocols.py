@@ -77,9 +77,7 @@ def test_a_training_that_diverges_is_reported(small):  # noqa: F811
     assert all("try a lower" in run["diverged"] for run in result["runs"])
     text = (small / "new" / "found.md").read_text()
     assert text.count("| `sync` (diverged) |") == 2 and "`server:asp` diverged: after" in text
-    rising = (
-        "--dataset airfoil --net mlp:8,tanh --samples 200 --batch-size 20 --epochs 1 --lr 1 --schedule constant"
-    )
+    rising = "--dataset airfoil --net mlp:8,tanh --samples 200 --batch-size 20 --epochs 1 --lr 1 --schedule constant"
     *_, last = found(small, *SECONDS, *rising.split(), "--momentum", "0", "--protocols", "sync", "--straggler", "1")
     assert last["runs"][0]["diverged"].startswith("the loss rose from 1.")  # all of it finite
 
