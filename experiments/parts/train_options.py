@@ -11,19 +11,8 @@ from gridgrad.experiments.common.options import (
     whole,
 )
 from gridgrad.experiments.common.scatter_readers import READERS
-from gridgrad.experiments.run_parts import (
-    KEEP,
-    WARM_UP,
-    Augmentation,
-    Checkpoints,
-    Faults,
-    LayerTable,
-    Lines,
-    Rebalancing,
-    Timeline,
-    Times,
-    Validation,
-)
+from gridgrad.experiments.run_changes import KEEP, Augmentation, Checkpoints, Faults, Rebalancing, Validation
+from gridgrad.experiments.run_parts import WARM_UP, LayerTable, Lines, Timeline, Times
 from gridgrad.nn import OPTIMIZERS
 from gridgrad.nn.optimizers import SCHEDULES
 from gridgrad.parallel.checkpoint.saver import MINUTES
