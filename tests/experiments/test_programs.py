@@ -44,7 +44,8 @@ def test_launch_starts_a_job():
 def test_check_says_what_it_finds():
     finished = mpiexec(2, ["-m", "gridgrad", "check", "--ranks", "2"], 60)
     assert finished.status == 0, finished.stderr
-    for words in ("MPI library", "2 found, 2 asked for", "came back right", "sum right", "binding", "\nload "):
+    once = "MPI library", "2 found, 2 asked for", "threads a rank: 1", "ring", "came back right", "all-reduce", "sum right"
+    for words in (*once, "binding", "\nload "):
         assert finished.stdout.count(words) == 1
     assert finished.stdout.endswith("ok\n")
 
