@@ -74,7 +74,6 @@ TARGET = Small(how="print", why="it sets up an environment, or takes minutes")
 STEPS = Small("--steps 2")
 SWEEP = Small("--nets mlp:8,relu --ranks 1,2 --schemes batch --steps 6 --repeats 1", why="whole sweeps take minutes")
 PROTOCOLS = Small("--dataset mnist --net mlp:8,relu --samples 32 --epochs 1 --batch-size 8 --protocols sync,server:asp")
-PROTOCOL_JOBS = Small("--net mlp:8,relu --steps 2 --rounds 1 --straggler 1 --protocols sync", why="jobs take seconds each")
 COMPARED = Small("--nets mlp:8,relu --ranks 1 --schemes batch --steps 6 --repeats 3", why="whole sweeps take minutes")
 PART = Small("--nets mlp:8,relu --ranks 1 --schemes batch --steps 6 --repeats 2", why="whole sweeps take minutes")
 QUEUED = Small(why="there is no batch system here: a shell reads the script")
@@ -352,9 +351,11 @@ SMALL = {
     "--straggler 1 --protocols sync,parallel-sgd,parallel-sgd:shuffle,parallel-sgd:epoch,parallel-sgd:epoch:shuffle": PROTOCOLS,
     "gridgrad study protocols --dataset mnist --net mnist-cnn --samples 12000 --epochs 10 --sorted "
     "--straggler 1 --protocols sync,parallel-sgd,parallel-sgd:shuffle,parallel-sgd:epoch,parallel-sgd:exchange": PROTOCOLS,
-    "gridgrad study protocols --dataset mnist --net mnist-cnn --measure 2 --steps 60": PROTOCOL_JOBS,
-    'sudo MPIEXEC=".venv/bin/gridgrad launch --hosts 2" .venv/bin/gridgrad study protocols '
-    "--dataset mnist --net mnist-cnn --measure 2 --steps 60": PROTOCOL_JOBS,
+    "gridgrad sweep --dataset mnist --nets mnist-cnn --schemes batch --ranks 2 --batch-size 64 "
+    '--vary "protocol=sync;server:bsp;server:asp" --vary "handicap=1=1;1=4" --out protocols.jsonl': Small(
+        how="parse", why="a sweep of six series takes a minute"
+    ),
+    'gridgrad sweep --vary "protocol=sync;server:asp"': Small(how="parse", why="whole sweeps take minutes"),
     # ----- emulated hosts
     "sudo .venv/bin/gridgrad sweep laptops.toml --out laptops.jsonl": Small(how="parse", why="it needs root"),
     "sudo .venv/bin/gridgrad sweep eserol2019-hosts.toml --out eserol.jsonl": Small(how="parse", why="it needs root"),

@@ -153,7 +153,8 @@ def time_and_bytes(grid, step_seconds, read_seconds, peak=None):
     communicate = sum(cost[key] * share[key] for key in keys)
     spent = sum(records[key][2] for records, *_ in everyone for key in records) / len(everyone)
     read = sum(read for *_, read, _ in everyone) / len(everyone)
-    computed = [total - read - sum(seconds for *_, seconds in records.values()) for records, total, read, _ in everyone]
+    # Servers also serve after the last step, which may take longer than a tiny network computes.
+    computed = [max(0.0, total - read - sum(took for *_, took in records.values())) for records, total, read, _ in everyone]
     time = sum(computed) / len(computed), read, communicate, spent - communicate
     table = []
     for key in keys:
