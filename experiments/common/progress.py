@@ -21,8 +21,10 @@ def progress(things, what, shown=True, end=None):
     with tqdm(total=len(things), desc=what, bar_format=BAR, disable=not sys.stderr.isatty()) as bar:
         for done, thing in enumerate(things):
             now = time.monotonic()
-            seconds = (now - start) * (len(things) / done - 1) if end is None and done else max(0.0, (end or now) - now)
-            left = f"{seconds / 60:.1f} minutes left" if done else ""
+            left = ""
+            if done:
+                seconds = (now - start) * (len(things) / done - 1) if end is None else max(0.0, end - now)
+                left = f"{seconds / 60:.1f} minutes left"
             bar.set_postfix_str(left, refresh=False)
             if bar.disable and now - said >= SECONDS:
                 said = now

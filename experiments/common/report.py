@@ -69,7 +69,7 @@ def busy_words(busy):
 def in_words(measured):
     """The rows of the table with which a training ends. measured: what `time_and_bytes` returned, and "samples_per_step"."""
     step, time = measured["seconds_per_step"], measured["time"]
-    spent = sum(time[part] for part in PARTS) if min(time.values()) >= 0 else 0  # below 0 after very few steps
+    spent = sum(time[part] for part in PARTS)
     found = {
         "steps that count": measured["timed_steps"],
         "ms, median (min - max)": spread(step, 1e-3),
