@@ -13,7 +13,7 @@ import numpy as np
 from mpi4py import MPI
 
 from gridgrad.datasets import read_inputs
-from gridgrad.experiments.common.options import Parser, add_device, check_writable, user_input
+from gridgrad.experiments.common.options import Parser, add_device, add_grid, check_writable, user_input
 from gridgrad.experiments.common.report import write_array
 from gridgrad.nn.files.whole_files import write_text
 from gridgrad.nn.zoo import network_names
@@ -24,19 +24,14 @@ from gridgrad.parallel.job.run import UserError, on_root, run
 def options():
     parser = Parser(prog="predict", description="Predict with a network that was trained, for new samples.")
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="the folder of train's --checkpoint, or one checkpoint in it")
-    words = (
-        "the samples: table:FILE with the columns of the training, or the inputs alone; images:FOLDER; or a data set, whose "
-        "test samples are taken"
-    )
-    parser.add_argument("--data", required=True, metavar="NAME", help=words)
-    words = (
-        "FILE.csv gets a line for each sample: values in the units of the training, or its class and how probable that is; "
-        "FILE.npy an array of the values or classes"
-    )
-    parser.add_argument("--out", required=True, metavar="FILE", help=words)
-    parser.add_argument("--data-dir", metavar="DIR", help="folder of the data (default: $GRIDGRAD_DATA, else the user's cache)")
-    parser.add_argument("--net", metavar="NET", help="the network, where the checkpoint can not name it; as for train")
-    parser.add_argument("--grid", help="sizes of the axes (default: batch=RANKS)")
+    add = parser.add_argument
+    add("--data", required=True, metavar="NAME", help="the samples: table:FILE with the columns of the training, or the inputs "
+        "alone; images:FOLDER; or a data set, whose test samples are taken")  # fmt: skip
+    add("--out", required=True, metavar="FILE", help="FILE.csv gets a line for each sample: values in the units of the "
+        "training, or its class and how probable that is; FILE.npy an array of the values or classes")  # fmt: skip
+    add("--data-dir", metavar="DIR", help="folder of the data (default: $GRIDGRAD_DATA, else the user's cache)")
+    add("--net", metavar="NET", help="the network, where the checkpoint can not name it; as for train")
+    add_grid(parser)
     add_device(parser)
     return parser
 
@@ -66,7 +61,7 @@ def main():
 
 
 def text_of(trained, outputs, found, files):
-    """The lines of a CSV file. found: what `predict` gives for these outputs. files: of each sample its path, or nothing."""
+    """The text of a CSV file. found: the meaning of these outputs. files: of each sample [its path], or nothing."""
     if trained.is_classifier:
         heads = ["class", "probability"]
         rows = [[name, f"{share:.6f}"] for name, share in zip(found.tolist(), trained.shares(outputs).max(axis=1).tolist())]

@@ -47,7 +47,7 @@ def options():
 
 
 def check_job(args, ranks):
-    """Raise ValueError for options that a job of so many ranks would refuse before it reads data: see `programs.check_job`."""
+    """Raise ValueError for options that a job of so many ranks would refuse before it reads data."""
     train_setup.complete(args, ranks)
     checked_names(args.device, ranks)
     if args.grid != "auto":
@@ -56,11 +56,8 @@ def check_job(args, ranks):
 
 
 def check_network(args, ranks):
-    """Raise ValueError if the grid, the plan or the shares do not fit the network, which depends on the data.
-
-    Nothing is checked where the data are not on this machine, and no plan that is a partition or that has stages.
-    """
-    with contextlib.suppress(OSError):
+    """Raise ValueError if the grid, the plan or the shares do not fit the network; no plan with stages is checked."""
+    with contextlib.suppress(OSError):  # the data, on which the network depends, may not be on this machine
         data = datasets.load(args.dataset, args.data_dir)
         net = network_names.build(args.net, data.sample_shape, data.outputs, args.seed, args.dtype)
         sizes = {"batch": ranks} if args.grid == "auto" else parse_grid(args.grid)

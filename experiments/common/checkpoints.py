@@ -22,10 +22,9 @@ NOTED += "weight_decay", "clip_norm", "label_smoothing"
 
 
 def prepare(directory, resume):
-    """Make the folder of --checkpoint, and check that one can write into it. OSError or ValueError if not.
+    """Make the folder of --checkpoint. OSError or ValueError if one can not write into it, or it belongs to another training.
 
-    ValueError also if another training has the folder, or if it has checkpoints and this run does not go on from them: it would
-    delete those of another run.
+    It does if it has checkpoints from which this run does not go on: it would delete them.
     """
     begins = same_folder(directory, resume)
     if directory:
@@ -58,10 +57,7 @@ def same_folder(directory, resume):
 
 
 def settings_of(args, net, data, samples, steps, content):
-    """What a later run compares with its own, and what is needed to use the network.
-
-    net: the ParallelSequential. data: the Dataset. samples: to train on. steps: of the run. content: see `content_of`.
-    """
+    """What a later run compares with its own, and what is needed to use the network. samples: to train on."""
     sums = str(net.reduction) if "reduction" in states_of(net) else "exact"
     options = {name: getattr(args, name) for name in (*SAME, *NOTED)}
     of_data = {"content": content, "dataset_options": options_of(args.dataset)}
@@ -81,10 +77,7 @@ def options_of(name):
 
 
 def compared(manifest, now):
-    """Lines about what makes this run another training than that of a checkpoint; UserError if it can not go on from there.
-
-    now: the settings of this run.
-    """
+    """Lines about what makes a run with the settings `now` another training; UserError if it can not go on from there."""
     before, notes = manifest.settings, []
     by_content = "content" in before  # else the name says what the data are
     moved = by_content and before.get("dataset_options") == now.get("dataset_options")

@@ -11,7 +11,7 @@ from gridgrad.nn.files.documents import UNFIT, content_of_file
 
 @contextlib.contextmanager
 def fitting(words):
-    """Around code that uses the content of a file: what it raises for unfit content becomes a ValueError with these words."""
+    """Errors over unfit content of a file become a ValueError with these words."""
     try:
         yield
     except UNFIT as error:
@@ -19,11 +19,9 @@ def fitting(words):
 
 
 def earlier_results(path, entries, program, document=iter):
-    """The results in a file, a list of dicts; an empty list if there is no file.
+    """The results in a file, a list of dicts that have these entries; none if there is no file. ValueError for anything else.
 
-    entries: what each of them must have. program: the name of the one that writes the file. document: what the program makes
-    of all results, see `write_results`; it is tried now, and not only when new results have been measured.
-    ValueError if the file holds anything else, OSError if it can not be written.
+    document: as in `write_results`, tried before anything is measured. OSError if the file can not be written.
     """
     check_writable(path)
     found = content_of_file(path) if Path(path).exists() else []
@@ -40,9 +38,9 @@ def of_other_problems(before, results, problem):
 
 
 def write_results(path, before, result, problem, document):
-    """Write the earlier results with a new one in the place of its problem's, as JSON, and a Markdown document beside it.
+    """Write the earlier results, with a new one in the place of its problem's, as JSON and beside it as Markdown.
 
-    problem: the entries that name the problem. document: a function of all results that yields the lines of the document.
+    problem: the entries that name it. document: a function of all results that yields lines.
     """
     results = [*of_other_problems(before, result, problem), result]
     report.write_text(path, json.dumps(results, indent=1) + "\n")

@@ -91,8 +91,7 @@ class _HelpAction(argparse.Action):
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser whose errors are UserErrors with what may have been meant, and whose help is printed by rank 0 alone.
 
-    prog: the words behind `gridgrad`. short: the names of the options that --help shows, as they are in the result of
-    `parse_args`, for a program with many; by default it shows all.
+    prog: the words behind `gridgrad`. short: the destinations of the options that --help shows; by default all.
     """
 
     def __init__(self, prog, short=(), add_help=True, **keywords):
@@ -205,8 +204,9 @@ def position_list(text):
 def check_startable(ranks):
     """Raise ValueError for a job of more ranks than can be started from here."""
     if ranks > (most := max(MOST_STARTED, MOST_PER_SLOT * slots())):
-        advice = f"at most {most}; explain and sweep --predict start none"
-        raise ValueError(f"{ranks} ranks are too many to start from here: {advice}")
+        raise ValueError(
+            f"{ranks} ranks are too many to start from here: at most {most}; explain and sweep --predict start none"
+        )
 
 
 def number(least=-inf, above=-inf, below=inf):
@@ -251,10 +251,7 @@ def add_data(parser, dataset, net, batch_size):
 
 
 def add_problem(parser, net, shape=None, outputs=None, batch_size=None, several=False):
-    """Add --net, --shape, --outputs and --batch-size, with these defaults, to a program that needs no data set.
-
-    several: --net may be given more than once, and is a list.
-    """
+    """Add --net, which is a list if `several`, --shape, --outputs and --batch-size to a program that needs no data set."""
     add, published = parser.add_argument, "" if shape else " (default: as published, else 32,32,3)"
     if several:
         words = f"{network_names.HELP}; may be given several times (default: {net})"
@@ -372,12 +369,10 @@ def check_room(folder):
 
 
 def writable_beside(path, suffix, words):
-    """The path beside that of --out with another suffix; ValueError or OSError unless both can be written.
-    words: what goes into the two files."""
+    """The path beside that of --out with another suffix, both of which can be written. words: what goes into the two files."""
     beside = Path(path).with_suffix(suffix)
     if beside == Path(path):
-        what, other = words
-        raise ValueError(f"--out {path}: name the file of the {what}; the {other} goes beside it, as {suffix}")
+        raise ValueError(f"--out {path}: name the file of the {words[0]}; the {words[1]} goes beside it, as {suffix}")
     check_writable(path)
     check_writable(beside)
     return beside

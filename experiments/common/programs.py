@@ -117,8 +117,7 @@ def parser_of(name):
 def check_job(words, ranks):
     """Raise ValueError if a program would refuse its options in a job of so many ranks. Nothing is run.
 
-    words: its name, behind "study" that of a study, and its options. They go through the program's own parser and, where it has
-    one, its function `check_job(args, ranks)`; the --grid of a study must be one of so many ranks.
+    words: the program's name, behind "study" that of a study, and its options. The program may have a `check_job(args, ranks)`.
     """
     from gridgrad.parallel.grid.process_grid import check_places, parse_grid
     from gridgrad.parallel.job.run import UserError, one_line
@@ -131,9 +130,8 @@ def check_job(words, ranks):
         elif words[0] == STUDY and isinstance(grid := getattr(args, "grid", None), str):
             check_places(grid, parse_grid(grid), ranks)
     except (UserError, ValueError, OSError) as error:
-        message = one_line(error).replace(
-            "(see --help)", f"(see gridgrad {' '.join(words[: len(words) - len(arguments)])} --help)"
-        )
+        program = " ".join(words[: len(words) - len(arguments)])
+        message = one_line(error).replace("(see --help)", f"(see gridgrad {program} --help)")
         raise ValueError(f"{name}: {message}") from None
 
 
@@ -169,10 +167,7 @@ def description(name):
 
 
 def starts_jobs(words):
-    """Whether a program starts jobs instead of being a rank of one. words: its name, and behind "study" that of a study.
-
-    ValueError if there is no such program.
-    """
+    """Whether a program starts jobs instead of being a rank of one; ValueError if there is none. words: as in `check_job`."""
     name, *rest = words
     if name == STUDY:
         name = rest[0] if rest else ""

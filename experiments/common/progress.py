@@ -12,8 +12,7 @@ BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt} of {total_fmt}, {elapsed}{postf
 def progress(things, what, shown=True, end=None):
     """Iterate over `things`, which have a length, and show the progress on stderr, and how much time is left.
 
-    what: the words for what is done. shown: whether this process shows it. end: when all is over that this is a part of, by the
-    monotonic clock; by default the time left is that for these things alone, judged by those that are done.
+    what: is done, in words. end: by the monotonic clock; by default it is judged by the things that are done.
     """
     if not shown:
         yield from things
@@ -22,15 +21,13 @@ def progress(things, what, shown=True, end=None):
     with tqdm(total=len(things), desc=what, bar_format=BAR, disable=not sys.stderr.isatty()) as bar:
         for done, thing in enumerate(things):
             now = time.monotonic()
-            left = f"{_minutes_left(done / len(things), start, now, end):.1f} minutes left" if done else ""
+            left = ""
+            if done:
+                seconds = (now - start) * (len(things) / done - 1) if end is None else max(0.0, end - now)
+                left = f"{seconds / 60:.1f} minutes left"
             bar.set_postfix_str(left, refresh=False)
             if bar.disable and now - said >= SECONDS:
                 said = now
                 print(f"{what}: {done} of {len(things)}, {(now - start) / 60:.1f} minutes, {left}", file=sys.stderr, flush=True)
             yield thing
             bar.update()
-
-
-def _minutes_left(part, start, now, end):
-    """How many minutes are left, now that so large a part of what began at `start` is done. end: see `progress`."""
-    return (max(0.0, end - now) if end is not None else (now - start) * (1 / part - 1)) / 60

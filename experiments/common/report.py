@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_info
 
 import gridgrad
 from gridgrad.experiments.common.machine_load import QUIET, load_of_process, seen_asleep
-from gridgrad.experiments.common.tables import spread
+from gridgrad.experiments.common.tables import range_of, spread
 from gridgrad.nn import device, network_summary
 from gridgrad.nn.device import to_host
 from gridgrad.nn.files.whole_files import write_text, written_whole
@@ -67,12 +67,9 @@ def busy_words(busy):
 
 
 def in_words(measured):
-    """The rows of the table with which a training ends. measured: what `time_and_bytes` returned, and "samples_per_step".
-
-    The parts of the time are left out where so few steps were timed that what was sent before and behind them takes longer.
-    """
+    """The rows of the table with which a training ends. measured: what `time_and_bytes` returned, and "samples_per_step"."""
     step, time = measured["seconds_per_step"], measured["time"]
-    spent = sum(time[part] for part in PARTS) if min(time.values()) >= 0 else 0
+    spent = sum(time[part] for part in PARTS)
     found = {
         "steps that count": measured["timed_steps"],
         "ms, median (min - max)": spread(step, 1e-3),
@@ -85,10 +82,7 @@ def in_words(measured):
 
 
 def flops_a_sample(net):
-    """Operations of the matrix products of a training step for one sample: three times those of the forward pass.
-
-    net: a serial Sequential.
-    """
+    """Operations of the products of a training step for one sample: three times those of a serial network's forward pass."""
     return 3 * sum(row.flops for row in network_summary.rows(net, net.input_shape))
 
 
@@ -99,10 +93,7 @@ def peak_memory():
 
 
 def digest(net):
-    """A hash of the names, shapes and values of all arrays of `state_dict`, of those on this rank. Collective.
-
-    Of large arrays no more than some rows are gathered at a time, so that they need not fit the memory of one rank.
-    """
+    """A hash of the names, shapes and values of all arrays of `state_dict`, gathered some rows at a time. Collective."""
     sha = hashlib.sha256()
     net.allocate()
     for layer, p in net.parameters + net.buffers:
@@ -142,17 +133,13 @@ def rows_of(p, dim, start, stop):
 
 
 def time_and_bytes(grid, step_seconds, read_seconds, peak=None):
-    """Seconds a step and communication, from what each rank measured over the same steps: a dict on rank 0.
+    """Seconds and bytes of a step, from what each rank measured over the same steps: a dict on rank 0. Collective.
 
-    step_seconds: this rank's seconds of each step. read_seconds: its seconds of loading minibatches in all steps,
-    without communication. A step takes as long as its slowest rank. The rank that comes last to a collective
-    waits for nobody, so what the fastest rank spends in it is its cost ("communicate"), and what another spends
-    beyond that is waiting. These are means over the ranks, also in the table "communication", where a collective that only some
-    ranks take part in counts for these alone; "compute_max" is the computing time of the rank that computes longest. Bytes are
-    those sent by all ranks together in one step; for sums in shared memory, where nothing is sent, they are the bytes that a
-    rank reads from the buffers of other ranks. peak: the most memory this rank has held while it trained; by default, so far.
-    Collective.
+    step_seconds: of each step on this rank. read_seconds: of loading all minibatches. peak: bytes of memory.
     """
+    # A step takes as long as its slowest rank. The rank that comes last to a collective waits for nobody: what the fastest rank
+    # spends in it is its cost, what another spends beyond that is waiting. Both are means over the ranks that take part. Bytes
+    # are those of all ranks; of sums in shared memory, where nothing is sent, those read from other ranks' buffers.
     mine = {key: (r.calls, r.bytes, r.seconds) for key, r in grid.tally.records.items()}
     gathered = grid.gather((mine, list(step_seconds), read_seconds, peak or peak_memory()))
     if gathered is None:
@@ -168,28 +155,17 @@ def time_and_bytes(grid, step_seconds, read_seconds, peak=None):
     read = sum(read for *_, read, _ in everyone) / len(everyone)
     # Servers also serve after the last step, which may take longer than a tiny network computes.
     computed = [max(0.0, total - read - sum(took for *_, took in records.values())) for records, total, read, _ in everyone]
-    table = [
-        {
-            "layer": layer,
-            "kind": kind,
-            "calls": sum(records.get((layer, kind), (0, 0, 0))[0] for records, *_ in everyone) / steps,
-            "bytes": sum(records.get((layer, kind), (0, 0, 0))[1] for records, *_ in everyone) / steps,
-            "seconds": cost[layer, kind] * share[layer, kind] / steps,
-        }
-        for layer, kind in keys
-    ]
+    time = sum(computed) / len(computed), read, communicate, spent - communicate
+    table = []
+    for key in keys:
+        calls, sent = (sum(records[key][place] for records, *_ in everyone if key in records) / steps for place in (0, 1))
+        seconds = cost[key] * share[key] / steps
+        table.append({"layer": key[0], "kind": key[1], "calls": calls, "bytes": sent, "seconds": seconds})
     kinds = sorted({row["kind"] for row in table})
     return {
-        "seconds_per_step": {"median": float(median(slowest)), "min": float(slowest.min()), "max": float(slowest.max())}
-        if len(slowest)
-        else None,
+        "seconds_per_step": range_of(slowest) if len(slowest) else None,
         "timed_steps": round(steps) if len(slowest) else 0,
-        "time": {
-            "compute": sum(computed) / len(computed) / steps,
-            "read": read / steps,
-            "communicate": communicate / steps,
-            "wait": (spent - communicate) / steps,
-        },
+        "time": {part: seconds / steps for part, seconds in zip(PARTS, time)},
         "compute_max": max(computed) / steps,
         "bytes": {kind: sum(row["bytes"] for row in table if row["kind"] == kind) for kind in kinds},
         "communication": table,
@@ -198,16 +174,10 @@ def time_and_bytes(grid, step_seconds, read_seconds, peak=None):
 
 
 def core_speed(grid, step_seconds, reference):
-    """The speed of the cores during the timed steps, and the duration of a step that follows from it: the entry `core` of a
-    report, a dict on rank 0.
+    """Seconds of the reference product on these cores, and a step counted in such products: a dict on rank 0. Collective.
 
-    step_seconds: this rank's seconds of each step. reference: seconds of the reference product of
-    `parallel/calibration/timing.py` on this rank's core, around each step.
-    `reference_seconds` of the entry is the median of the latter over all steps and ranks. `reference_products_per_step` is the
-    duration of a step counted in reference products: the seconds of the slowest rank divided by those of the product on the
-    slowest core, the median over the steps. What slows down a core for a while, such as a neighbour of a virtual machine,
-    slows down both, so that their ratio changes less than the seconds do.
-    None where no step was timed, or ranks took different numbers of steps. Collective.
+    step_seconds: of each step on this rank. reference: of the product around each of them. None where no step was timed, or
+    ranks took different numbers of them. What slows down a core for a while slows down both: their ratio changes less.
     """
     gathered = grid.gather((list(step_seconds), list(reference)))
     if gathered is None:
@@ -223,8 +193,7 @@ def core_speed(grid, step_seconds, reference):
 def slowest_rank(seconds):
     """The seconds of each step, which is as slow as its slowest rank. seconds: a list for each rank.
 
-    Where workers do not take equally many turns, there is only a mean: the seconds of the slowest rank, for as many steps as
-    all ranks together have taken turns for.
+    Where workers take unequally many turns it is a mean: of the slowest rank, over the mean number of turns.
     """
     if len(set(map(len, seconds))) == 1:
         return np.max(np.array(seconds, np.float64), axis=0)
@@ -232,11 +201,7 @@ def slowest_rank(seconds):
 
 
 def memory(net, optimizer, grid):
-    """The largest number of bytes that any rank holds: {"parameters", "gradients", "optimizer_state",
-    "optimizer_state_unsharded"}.
-
-    Where ranks share the memory of their parameters, each rank is counted with its share. Collective over `grid`.
-    """
+    """{array: most bytes that any rank holds}; of parameters in shared memory each rank counts its share. Collective."""
     state = sum(array.nbytes for array in optimizer.state_arrays().values())
     unsharded = len(optimizer.state_names) * net.params.nbytes
     held = grid.max(np.array([net.params.nbytes / net.reduction.sharers, net.grads.nbytes, state, unsharded]))
@@ -244,11 +209,9 @@ def memory(net, optimizer, grid):
 
 
 def overlap(net):
-    """How much of the sums of gradients was hidden, from what each rank measured: a dict, or None where nothing overlaps.
+    """How much of the sums of gradients was hidden: a dict, or None where nothing overlaps. Collective.
 
-    "in_flight": the seconds of a step in which some sum was under way; "exposed": those of them in which the rank could only
-    wait, because backward and the update of other buckets were done; both are means over the ranks. "hidden": the share of
-    "in_flight" that is not "exposed". Collective.
+    "in_flight": mean seconds of a step in which a sum was under way. "exposed": those in which a rank could only wait.
     """
     seconds = net.reduction.seconds_of_step()
     if seconds is None:
@@ -259,7 +222,7 @@ def overlap(net):
 
 
 def losses_of_all(grid, net, protocol, losses):
-    """The mean loss over each global minibatch, in the order of the steps: a list on rank 0, None elsewhere. Collective.
+    """The mean loss over each global minibatch, in the order of the steps: a list on rank 0. Collective.
 
     grid: of all workers. losses: of the turns of this worker.
     """
@@ -278,11 +241,8 @@ def losses_of_all(grid, net, protocol, losses):
 def of_protocol(grid, net, protocol, batch_size):
     """What a report says of the protocol: a dict on rank 0, None elsewhere; empty where there is one worker. Collective.
 
-    effective_batch: samples whose gradients make one update. interval: steps between two exchanges, None if there is one at the
-    end alone. staleness: {updates by others in between: gradients that were applied}; where parameters are spread over several
-    servers, each counts a gradient. turns: minibatches of each worker. protocol_memory: bytes that the protocol itself keeps,
-    on the rank with the most. After a death the lists are those of the first worker alone. What was sent is among the
-    communication of a report, under the layer "protocol".
+    effective_batch: samples of one update. interval: steps between two exchanges, None for one at the end. staleness: {updates
+    by others in between: gradients}. turns: minibatches of each worker. protocol_memory: bytes, on the rank with the most.
     """
     if protocol.workers.size == 1:
         return {}
@@ -313,19 +273,12 @@ def workers_in_words(followed, measured):
 
 
 def confusion_in_words(confusion, names=None):
-    """The rows of a table: for each class how many of its samples were taken for which, and the share that was right.
-
-    confusion: a list of lists of `evaluate`. names: of the classes.
-    """
-    names = names or [str(number) for number in range(len(confusion))]
-    return [
-        {
-            "class \\ taken for": name,
-            **dict(zip(names, counts)),
-            "right, %": round(100 * counts[place] / sum(counts), 2) if any(counts) else None,
-        }
-        for place, (name, counts) in enumerate(zip(names, confusion))
-    ]
+    """The rows of a table: for each class how many of its samples were taken for which, and the share that was right."""
+    names, rows = names or [str(number) for number in range(len(confusion))], []
+    for place, (name, counts) in enumerate(zip(names, confusion)):
+        right = round(100 * counts[place] / sum(counts), 2) if any(counts) else None
+        rows.append({"class \\ taken for": name, **dict(zip(names, counts)), "right, %": right})
+    return rows
 
 
 def write_array(path, array):

@@ -1,9 +1,7 @@
 """Two ways in which rank 0 reads the samples of all ranks and sends them: both methods of Laugier et al. 2018, section 7.
 
-- `ScatterReader`: rank 0 sends each rank what it needs, in one scatter. Model ranks that need the same rows get a copy each.
-  This is method 1.
-- `ScatterBroadcastReader`: rank 0 scatters the blocks of the axis `batch`, one to the first rank of each block, which
-  broadcasts it to the others of that block. This is method 2: two latencies, but fewer bytes from rank 0.
+Method 1 is one scatter, in which ranks that need the same rows get a copy each. Method 2 scatters the blocks of the axis
+`batch` to one rank each, which broadcasts its block to the others: two latencies, but fewer bytes from rank 0.
 
 With a latency of alpha seconds, beta seconds a byte, a grid of n_b x n_m ranks and `data` bytes in one block, method 1 takes
 alpha + n_b n_m data beta and method 2 takes 2 alpha + max(n_b, n_m) data beta. So method 1 is faster for small blocks, while

@@ -6,10 +6,7 @@ from gridgrad.experiments.common.programs import FOLDER
 
 
 def environment(**filters):
-    """A jinja2.Environment for these templates, with further filters. A name that a template lacks is an error.
-
-    In pages of HTML, and there alone, all texts are escaped but those that are Markup.
-    """
+    """A jinja2.Environment for these templates, with further filters; pages of HTML escape all texts that are not Markup."""
     made = Environment(
         loader=FileSystemLoader(FOLDER / "templates"), undefined=StrictUndefined,
         autoescape=lambda name: name.endswith(".html.jinja"),

@@ -16,7 +16,7 @@ from gridgrad.datasets.views import Augmented, Held, Subset
 from gridgrad.experiments.common import checkpoints
 from gridgrad.experiments.common.options import check_writable, shares_of, user_input
 from gridgrad.experiments.common.tables import counted
-from gridgrad.experiments.run_parts import Handicap
+from gridgrad.experiments.run_changes import Handicap
 from gridgrad.nn import LOSSES, OPTIMIZERS, SoftmaxCrossEntropy, network_summary
 from gridgrad.nn.device import NO_TF32
 from gridgrad.nn.files.whole_files import resolved
@@ -58,16 +58,13 @@ NEEDS = {  # option: the one without which it says nothing
 
 
 def default_of(option):
-    """The default of an option of the optimizers, in words for --help."""
+    """The defaults of an option of the optimizers, for --help."""
     values = {name: defaults[option] for name, defaults in DEFAULTS.items() if option in defaults}
     return "default: " + ", ".join(f"{value} for {name}" for name, value in values.items())
 
 
 def complete(args, ranks):
-    """Set the options that were left out to the defaults of the optimizer.
-
-    ValueError for options that contradict each other, or that no job of so many ranks can take.
-    """
+    """Set the options of the optimizer that were left out. ValueError for options that no job of so many ranks can take."""
     defaults = DEFAULTS[args.optimizer]
     for option in {option: None for options in DEFAULTS.values() for option in options}:
         if getattr(args, option) is None:
@@ -85,13 +82,12 @@ def complete(args, ranks):
     check_options(args, ranks)
     slowdowns(args.handicap, ranks)
     protocol_names.parse(args.protocol)
-    check_protocol(args, ranks)
+    if args.protocol != protocol_names.SYNC:
+        check_protocol(args, ranks)
 
 
 def check_protocol(args, ranks):
     """ValueError for options that do not go together with workers that train apart. Their reductions are not measured."""
-    if args.protocol == protocol_names.SYNC:
-        return
     if (args.grid == "auto" and ranks > 1) or "auto" in (args.plan, args.shares) or args.rebalance:
         raise ValueError("--protocol trains workers apart: name the grid, such as --grid batch=4, the plan and the shares, and "
                          "leave --rebalance out")  # fmt: skip
@@ -99,10 +95,9 @@ def check_protocol(args, ranks):
         raise ValueError("--validation needs one network, which only --protocol sync has at all times: leave one of them out")
     if args.reader != "each":
         raise ValueError(f"--reader {args.reader} reads one minibatch for all ranks, but workers have their own: use each")
-    if args.augment and ":shuffle" in args.protocol:
-        raise ValueError("--augment varies samples where they are read, but :shuffle moves them first: leave one of them out")
-    if args.augment and ":exchange" in args.protocol:
-        raise ValueError("--augment varies samples where they are read, but :exchange moves them: leave one of them out")
+    for word in (":shuffle", ":exchange"):
+        if args.augment and word in args.protocol:
+            raise ValueError(f"--augment varies samples where they are read, but {word} moves them: leave one of them out")
     if args.pipeline and args.pipeline.startswith("async"):
         raise ValueError("updates can not overlap within a worker and between workers: use a synchronous --pipeline")
     if args.reduction == "auto":
@@ -110,7 +105,7 @@ def check_protocol(args, ranks):
 
 
 def check_options(args, ranks):
-    """ValueError for options of `train` that say nothing, whatever the network and the data are."""
+    """ValueError for options that say nothing, whatever the network and the data are."""
     for option, (other, words) in NEEDS.items():
         if getattr(args, option) and not getattr(args, other):
             raise ValueError(f"--{option.replace('_', '-')} needs {words}")
@@ -153,10 +148,7 @@ def samples(args, data, image_shape):
 
 
 def held(protocol, part, seed):
-    """The samples that this worker has: where a protocol moves them a Held, else the part itself. Collective.
-
-    Each begins with a stripe. After ShuffleSGD they stay; where halves are exchanged, the Held has others in each epoch.
-    """
+    """The samples that this worker has: where a protocol moves them a Held, else the part itself. Collective."""
     if not (protocol.shuffles or protocol.exchanges):
         return part
     found, whole = Held(part, np.arange(len(part))), tuple(slice(0, length) for length in part.sample_shape)
@@ -169,25 +161,20 @@ def held(protocol, part, seed):
 
 
 def part_of(part, inputs, targets, indices):
-    """A Part of these samples of another one, which are scaled already. indices: their numbers there."""
+    """A Part of samples of another one, which are scaled already. indices: their numbers there."""
     width = part.target_shape
     scales = {} if targets.dtype.kind == "i" else {"y_mean": np.zeros(width), "y_std": np.ones(width)}  # as they are
     return Part(inputs, targets, 0.0, 1.0, **scales, dtype=inputs.dtype)
 
 
 def slowdowns(text, ranks):
-    """For each rank (factor, step): it computes `factor` times as slowly from that training step on.
-
-    text: the value of --handicap. ValueError if it does not fit.
-    """
+    """For each rank (factor, step): it computes `factor` times as slowly from that training step on. text: --handicap."""
     found = {}
     for word in text.split(",") if text else ():
         match = SLOWDOWN.fullmatch(word)
         if not match or int(match[1]) >= ranks or float(match[2]) < 1:
-            raise ValueError(
-                f"--handicap {text}: '{word}' is not RANK=FACTOR or RANK=FACTOR@STEP with a rank below {ranks} and a factor of "
-                "at least 1, such as 0=1.5 or 0=2@100"
-            )
+            raise ValueError(f"--handicap {text}: '{word}' is not RANK=FACTOR or RANK=FACTOR@STEP with a rank below {ranks} "
+                             "and a factor of at least 1, such as 0=1.5 or 0=2@100")  # fmt: skip
         if int(match[1]) in found:
             raise ValueError(f"--handicap {text} names rank {match[1]} twice")
         found[int(match[1])] = float(match[2]), int(match[4] or 0)
@@ -200,11 +187,9 @@ def handicap(args, comm):
 
 
 def balance(args, serial, grid, placing):
-    """The Balance of the ranks where --shares auto or --rebalance needs it, and there are several; else None. Collective.
+    """The Balance of several ranks, of a micro-batch, where --shares auto or --rebalance needs it; else None. Collective.
 
-    With micro-batches it is that of a micro-batch, which all of them have. ValueError if the network does not fit the memory.
-
-    grid: a ProcessGrid. placing: the PlacementSpec for it.
+    placing: the PlacementSpec for this ProcessGrid. ValueError if the network does not fit the memory.
     """
     if grid.size == 1 or args.shares != AUTO and not args.rebalance:
         return None
@@ -229,7 +214,7 @@ def make_loss(args, data):
 
 
 def placement_spec(args, sizes):
-    """(PlacementSpec of the options, what the planner considers beside plans along the axes: see `completed`).
+    """(PlacementSpec of the options, what the planner considers beside plans along the axes).
 
     sizes: of the grid, None if the planner chooses it. ValueError for options that do not go together.
     """
@@ -276,7 +261,7 @@ def load(args, comm):
 def content_of(data, comm):
     """A digest of the numbers in a Dataset, before they are standardised, wherever they lie and in whatever type. Collective.
 
-    It is a hash of the hashes of pieces of fixed sizes. The ranks share them, or rank 0 has all if it alone has the samples.
+    It hashes the hashes of pieces, which the ranks share; rank 0 takes all if it alone has the samples.
     """
     digests, number, parts = {}, 0, (data.train, data.test)
     alone = comm.allreduce(any(isinstance(part.x, Hollow) for part in parts), MPI.LOR)
@@ -312,11 +297,10 @@ def check_memory(args, serial, net, workers=1):
     parameters = kept * net.size * net.dtype.itemsize
     outputs = sample_bytes(serial) * args.batch_size * under_way // (workers * net.grid.size * net.micro_batches)
     if parameters + outputs > memory_of_machine():
-        raise ValueError(
-            f"{net.size} parameters on one rank need {parameters / 2**30:.0f} GiB with what belongs to them, the outputs of "
-            f"the layers {outputs / 2**30:.0f}, and the machine has {memory_of_machine() / 2**30:.0f}: use more ranks, "
-            f"a smaller net, a smaller --batch-size or more --micro-batches"
-        )
+        needed, further, memory = (size / 2**30 for size in (parameters, outputs, memory_of_machine()))
+        raise ValueError(f"{net.size} parameters on one rank need {needed:.0f} GiB with what belongs to them, the outputs of "
+                         f"the layers {further:.0f}, and the machine has {memory:.0f}: use more ranks, a smaller net, a "
+                         "smaller --batch-size or more --micro-batches")  # fmt: skip
 
 
 def evaluation_batch(args, serial):
@@ -336,10 +320,7 @@ def check_grid(sizes, net):
 
 
 def lines(args, data, train, held_out, run, balance):
-    """What is said of a run before it begins, a line each. Collective, and the same loop on all ranks.
-
-    train, held_out: samples of a Dataset. balance: the Balance of the ranks or None.
-    """
+    """What is said of a run before it begins, a line each. Collective: all ranks take all lines."""
     net, grid, memory, devices = run.net, run.grid, run.memory, run.devices or []
     held = f"{len(held_out)} held out, " if held_out else ""
     yield f"{data.name}{' (synthetic)' * data.synthetic}: {len(train)} training samples, {held}{len(data.test)} to test"
@@ -363,10 +344,7 @@ def lines(args, data, train, held_out, run, balance):
 
 
 def notes(args, grid, samples, held):
-    """What is legal but odd, a line each.
-
-    grid: the ProcessGrid. samples: of a global minibatch. held: how many parameters each rank holds, if there is a pipeline.
-    """
+    """What is legal but odd, a line each. held: how many parameters each rank holds, if there is a pipeline."""
     if any(held) and (idle := [rank for rank, size in enumerate(held) if not size]):
         yield f"rank {in_short(idle)} of the pipeline has no layer with weights: name other --cuts, or fewer stages"
     workers = grid.sizes["batch"]

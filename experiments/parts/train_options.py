@@ -11,19 +11,8 @@ from gridgrad.experiments.common.options import (
     whole,
 )
 from gridgrad.experiments.common.scatter_readers import READERS
-from gridgrad.experiments.run_parts import (
-    KEEP,
-    WARM_UP,
-    Augmentation,
-    Checkpoints,
-    Faults,
-    LayerTable,
-    Lines,
-    Rebalancing,
-    Timeline,
-    Times,
-    Validation,
-)
+from gridgrad.experiments.run_changes import KEEP, Augmentation, Checkpoints, Faults, Rebalancing, Validation
+from gridgrad.experiments.run_parts import WARM_UP, LayerTable, Lines, Timeline, Times
 from gridgrad.nn import OPTIMIZERS
 from gridgrad.nn.optimizers import SCHEDULES
 from gridgrad.parallel.checkpoint.saver import MINUTES
@@ -37,7 +26,6 @@ SHORT = (
 
 
 def add_options(parser):
-    """Add them all to a parser."""
     group = lambda title: parser.add_argument_group(title).add_argument  # noqa: E731
     add_data(data := parser.add_argument_group("network and data"), "airfoil", "mlp:128,128,relu", batch_size=128)
     _data(data.add_argument)
@@ -143,10 +131,9 @@ def _reports(add):
 
 
 def parts_of(args, signals, handicap, train, held_out, data, batch, rebalanced):
-    """The parts of a run that the options name, in their order: see RunPart.
+    """The parts of a run that the options name, in their order.
 
-    handicap: of this rank, or None. train, held_out: samples of a Dataset. batch: samples in a forward pass of an evaluation.
-    rebalanced: (the serial network, the Balance of the ranks), the latter None where nothing can be moved.
+    batch: samples in a forward pass of an evaluation. rebalanced: (the serial network, the Balance of the ranks or None).
     """
     keep = {"steps": args.checkpoint_steps, "minutes": args.checkpoint_minutes, "keep": args.keep or KEEP}
     found = [

@@ -241,7 +241,7 @@ def save(
 
 
 def plain_model(net):
-    """What is said of a network that takes samples as they are."""
+    """The model of a network that takes samples as they are."""
     return {
         "net": None, "seed": net.seed, "dtype": str(net.dtype), "sample_shape": [int(size) for size in net.input.sample_shape],
         "outputs": prod(net.output.sample_shape), "loss": "mse", "units": "", "input_names": None, "target_names": None,

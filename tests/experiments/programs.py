@@ -16,8 +16,9 @@ from subprocess import CompletedProcess, TimeoutExpired
 from gridgrad.experiments.common import command
 from gridgrad.experiments.launching.start_ranks import Finished, mpiexec
 
-SHARED = [f"gridgrad.experiments.{name}" for name in ("common.report", "common.train_setup", "common.pipeline_lines")]
-SHARED += ["gridgrad.experiments.plots.style", "scipy.optimize"]
+SHARED = [f"gridgrad.experiments.{name}" for name in ("common.report", "common.train_setup", "plots.style")] + [
+    "scipy.optimize"
+]
 TIME_LIMIT = 300  # seconds
 
 processes = multiprocessing.get_context("forkserver")

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from gridgrad.datasets.part import Part
-from gridgrad.experiments.run_parts import Checkpoints, Run, RunPart, Times
+from gridgrad.experiments.run_changes import Checkpoints
+from gridgrad.experiments.run_parts import Run, RunPart, Times
 from gridgrad.nn import MSE, SGD, Linear, Sequential
 from gridgrad.parallel import READERS, ProcessGrid, parallelize
 from gridgrad.parallel.job.run import UserError

@@ -7,7 +7,8 @@ import pytest
 
 from gridgrad.datasets.part import Part
 from gridgrad.experiments.common.options import shares_of
-from gridgrad.experiments.run_parts import Run, Validation
+from gridgrad.experiments.run_changes import Validation
+from gridgrad.experiments.run_parts import Run
 from gridgrad.nn import MSE, SGD, BatchNorm, Linear, Sequential, Tanh
 from gridgrad.parallel import READERS, ProcessGrid, parallelize
 from gridgrad.parallel.plans.place_network import place

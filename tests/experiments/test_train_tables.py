@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.experiments.programs import job
+from tests.experiments.programs import assert_refused, job
 from tests.experiments.test_train import report_of
 
 
@@ -71,15 +71,11 @@ def test_what_was_taken_for_what_is_printed_once(folder, tmp_path):
     assert json.loads((tmp_path / "r.json").read_text())["dataset"] == f"table:{HOUSES[0]}"
 
 
-@pytest.mark.parametrize(
-    ("ranks", "table", "message"),
-    [
-        (2, "houses.csv,target=cost", "no column cost: there are size, rooms, price, age, floor, garden, or a number"),
-        (1, "flats.csv", "no file flats.csv in"),
-        (1, "shapes.npz", "63 inputs are no sample of the shape 9x7"),
-    ],
-)
-def test_what_does_not_fit_is_one_line(folder, ranks, table, message):
-    finished = job(ranks, "train", *arguments(folder, table, "mlp:4,relu"), "--quiet")
-    assert finished.status == 2 and message in finished.stderr, finished.stderr
-    assert finished.stderr.count("train: error: ") == 1 and "Traceback" not in finished.stderr
+def test_what_does_not_fit_is_refused(folder):
+    messages = {
+        "houses.csv,target=cost": "no column cost: there are size, rooms, price, age, floor, garden, or a number",
+        "flats.csv": "no file flats.csv in",
+        "shapes.npz": "63 inputs are no sample of the shape 9x7",
+    }
+    cases = [(arguments(folder, table, "mlp:4,relu"), message) for table, message in messages.items()]
+    assert_refused(2, "train", cases, ["--grid", "batch=2", "--quiet"])
