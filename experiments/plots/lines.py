@@ -6,7 +6,6 @@ around them: of `{"net": "lenet5", "ways": [{"way": "batch", "history": [{"epoch
 `ranks` and `peak_memory_bytes`.
 """
 
-from functools import partial
 from io import BytesIO
 from itertools import product
 from pathlib import Path
@@ -127,25 +126,21 @@ def draw(table, x, ys, series=(), panel=None, log="", bars=(), labels=(), only=N
     panels = list(table.groupby(panel, sort=False)) if panel else [("", table)]
     if not 0 < len(panels) <= MOST_PANELS:
         raise ValueError(f"the column {panel} has {len(panels)} values, and a figure 1 to {MOST_PANELS} panels")
-    frame, axes_of = looks.frame_of_panels(len(panels), look)
+    figure, axes_of = looks.panels_of(len(panels), look.width)
     names = names_of(table, ys, series)
     if only and (unknown := set(only) - set(names.values())):
         raise ValueError(f"--only: there is no {' and no '.join(sorted(unknown))}: there are {'; '.join(names.values())}")
-    names = {key: name for key, name in names.items() if not only or name in only}
-    styles = looks.styles(names.values())
+    styles = looks.styles(name for name in names.values() if not only or name in only)
     for axes, (title, rows) in zip(axes_of, panels):
         values = []
-        for key, name in names.items():
-            *value, y = key
-            mine = rows[(rows[list(series)].astype(str) == value).all(axis=1)] if series else rows
-            values += draw_line(axes, mine.dropna(subset=[y]), x, y, bars, styles[name])
-        frame.fits.append((axes, partial(fit, axes, rows[x], values, log)))
-        if panel:
-            frame.fits.append((axes, partial(looks.entitle, axes, f"{panel}: {title}", "")))
-        looks.label(frame, axes, *labels or (x, "\n".join(ys)))
-    if len(names) > 1:
-        frame.legend = [(looks.mark(color=one.colour, marker=one.marker), name) for name, one in styles.items()]
-    return looks.finish(frame)
+        for (*value, y), name in names.items():
+            if name in styles:
+                mine = rows[(rows[list(series)].astype(str) == value).all(axis=1)] if series else rows
+                values += draw_line(axes, mine.dropna(subset=[y]), x, y, bars, styles[name])
+        fit(axes, rows[x], values, log)
+        looks.label(axes, *labels or (x, "\n".join(ys)), f"{panel}: {title}" if panel else "")
+    marks = [(looks.mark(color=one.colour, marker=one.marker), name) for name, one in styles.items()]
+    return looks.finish(figure, look, marks if len(names) > 1 else ())
 
 
 def names_of(table, ys, series):
@@ -165,13 +160,13 @@ def draw_line(axes, rows, x, y, bars, style):
     return [*middle, *least.dropna(), *most.dropna()]
 
 
-def fit(axes, x, values, log, inches):
-    """The axes around what is drawn. inches: how wide they are."""
+def fit(axes, x, values, log):
+    """The axes around what is drawn."""
     if "x" in log:
-        looks.ranks_axis(axes, list(x), inches) if x.nunique() <= 20 else axes.set_xscale("log")
+        looks.ranks_axis(axes, list(x)) if x.nunique() <= 20 else axes.set_xscale("log")
     if not values:
         return
     if "y" in log:
-        looks.log_axis(axes, values, 10)
+        looks.log_axis(axes, values)
     elif min(values) >= 0 and min(values) < 0.5 * max(values):
         axes.set_ylim(0, 1.08 * max(values))
