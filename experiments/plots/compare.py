@@ -15,11 +15,11 @@ FURTHEST = 1000.0  # the greatest ratio whose interval is drawn whole
 
 
 def read(one, other, across=None):
-    """(Compared points, {file: its measured records}) of two files, see `compare`. ValueError if they do not compare."""
+    """(Compared points, {file: its measured records}) of two files."""
     found = {}
     for path in (one, other):
         found[path] = [record for record in curves.records_of(path) if not record.get("predicted")]
-        curves.check_environments(path, found[path])
+        curves.check_records(path, found[path])
     if len(found) < 2:
         raise ValueError(f"{one} is named twice: name the files of two studies")
     return compare(*found.values(), across), found
@@ -49,29 +49,26 @@ def words_of(points, found, across=None):
         values = dict.fromkeys(str(record["point"][across]) for record in records if across in record["point"])
         setting = f", {across} {', '.join(values) or 'none'}" if across else ""
         lines.append(f"{letter}: {path}, commit {', '.join(commits)}{setting}")
-    of_points = dict.fromkeys(words for point in points for words in differences(*point.environments))
-    lines.append(f"They were measured with different {'; '.join(of_points)}." if of_points else
-                 "They were measured on the same, with the same code.")  # fmt: skip
-    counts = Counter(point.verdict for point in points)
-    tested = len(points) - counts[FEW] - counts[BUSY]
-    lines += [*apart(first, second, across), f"Of {counted(tested, 'point')}, B is slower in {counts[SLOWER]}, faster in "
-              f"{counts[FASTER]}, and differs by no more than noise in {counts[NOISE]}."]  # fmt: skip
+    of_points = "; ".join(dict.fromkeys(words for point in points for words in differences(*point.environments)))
+    counts, normalised = Counter(point.verdict for point in points), sum(point.is_normalised for point in points)
+    tested = counted(len(points) - counts[FEW] - counts[BUSY], "point")
     mean, above, count = together(points)
-    normalised = sum(point.is_normalised for point in points)
-    more = {
-        f"B / A of {normalised} of them, interval, verdict are normalised to the speed of the cores in each run.": normalised,
-        f"{counted(counts[FEW], 'point')} had fewer than {FEWEST} runs in A or B: measure them more often.": counts[FEW],
-        f"{counted(counts[BUSY], 'point')} had only runs beside other programs in A or B: measure them again.": counts[BUSY],
-        f"All points together: B / A = {mean or 0:.3f}, above 1 in {above} of {count}.": count > 1,
-    }
-    return lines + [line for line, is_so in more.items() if is_so]
+    lines += [
+        f"They were measured with different {of_points}."
+        if of_points
+        else "They were measured on the same, with the same code.",
+        *apart(first, second, across),
+        f"Of {tested}, B is slower in {counts[SLOWER]}, faster in {counts[FASTER]}, and differs by no more than noise in "
+        f"{counts[NOISE]}; of {counts[FEW]} more there are fewer than {FEWEST} runs, of {counts[BUSY]} only runs beside other "
+        f"programs. {normalised} are normalised to the speed of the cores in each run.",
+    ]
+    if count > 1:
+        lines.append(f"All points together: B / A = {mean:.3f}, above 1 in {above} of {count}.")
+    return lines
 
 
 def draw(points, names, words, look=looks.FITTING):
-    """A figure of Compared points, a row for each: the ratio with its interval. names: of A and B. words: of the caption.
-
-    ValueError if none has a ratio.
-    """
+    """A figure of Compared points, a row for each: the ratio with its interval. names: of A and B. words: of the caption."""
     shown = [point for point in points if point.ratio]
     if not shown:
         raise ValueError(f"no point was run {FEWEST} times in both studies: measure them more often")

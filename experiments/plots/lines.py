@@ -19,7 +19,7 @@ MOST_PANELS = 36
 
 
 def read(paths):
-    """The rows of files as a DataFrame; of several files the column `file` says which. ValueError for a file that has none."""
+    """The rows of files as a DataFrame, with the name of the file in the column `file`."""
     import pandas
 
     found = []
@@ -41,7 +41,7 @@ def read(paths):
 
 
 def rows_of_report(path):
-    """The rows of a file of JSON, or of one with a JSON text a line; of a sweep those of its tidy table."""
+    """The rows of a .json or .jsonl file; of a sweep those of its tidy table."""
     if Path(path).suffix.lower() != ".jsonl":
         return list(flat(content_of_file(path), {}))
     content = [one for _, one in contents_of_lines(path)]
@@ -103,12 +103,10 @@ def check_columns(table, names):
 
 
 def draw(table, x, ys, series=(), panel=None, log="", bars=(), labels=(), only=None, look=looks.FITTING):
-    """A figure of columns of a DataFrame.
+    """A figure of columns of a DataFrame: of rows of a line with the same x the median, with a bar over all of them.
 
-    Where several rows of a line have the same x, their median is drawn, with a bar from the least to the greatest. series: the
-    columns that tell lines apart. panel: the column that tells panels apart. log: "x", "y", "x,y" or empty. bars: the columns
-    of the ends of bars, of a single y. labels: of the axes x and y, by default the names of the columns. only: the lines that
-    are drawn, all by default. ValueError for what can not be drawn.
+    series, panel: the columns that tell lines, and panels, apart. log: "x", "y", "x,y" or empty. bars: the columns of the ends
+    of bars. labels: of the axes. only: the names of the lines that are drawn. ValueError for what can not be drawn.
     """
     import pandas
 

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import isclose
 
-from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.plots import style as looks
 from gridgrad.experiments.scaling.statistics import FEWEST
 from gridgrad.experiments.scaling.summary import is_busy_alone, key_alone
@@ -27,18 +26,12 @@ NODE = "#888888"
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of figure. words: what it shows. label: of its axis. base: of a logarithmic axis; None for one from 0 on.
-
-    value: a function of a Row that returns a Median or None. ideal: a function of (Row, ranks): the value on so many ranks with
-    which that Row would scale perfectly. over_one: whether it is over one rank. scalings: which it is of.
-    """
-
-    words: str
+    words: str  # what it shows
     label: str
-    value: Callable
-    ideal: Callable
-    base: int | None = None
-    over_one: bool = True
+    value: Callable  # of a Row: a Median or None
+    ideal: Callable  # of (Row, ranks): the value on so many ranks if that Row scaled perfectly
+    base: int | None = None  # of a logarithmic axis
+    over_one: bool = True  # whether it is over one rank
     scalings: tuple = (STRONG, WEAK)
 
 
@@ -88,7 +81,7 @@ def draw(lines, name, look=looks.FITTING):
             axes.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
     has_ideal = any(line.get_color() == looks.GREY for axes in axes_of for line in axes.lines)
     missing = missing_words(mine, drawn, kind)
-    words = [" ".join(words_of(drawn, kind)), *missing]
+    words = [" ".join(words_of(drawn)), *missing]
     return looks.finish(figure, look, legend_of(drawn, kind, styles, has_ideal), words), missing
 
 
@@ -189,20 +182,14 @@ def legend_of(lines, kind, styles, has_ideal):
     return found + [(handle, label) for is_shown, handle, label in meanings if is_shown]
 
 
-def words_of(drawn, kind):
-    """Sentences of the caption: where the points come from, what the bars are, and what failed."""
+def words_of(drawn):
+    """Sentences of the caption: where the points come from, what they are, and what failed."""
     measured, predicted = ([line for line in drawn if line.is_predicted == which] for which in (False, True))
     if measured:
-        yield where_words(measured)
-        counts = [one.count for line in measured for _, one in points_of(line, kind)]
-        runs = f"{min(counts)} to {max(counts)} runs" if min(counts) < max(counts) else counted(max(counts), "run")
-        medians, bars = ("ratios of medians", "the extreme ratios of") if kind.over_one else ("medians", "")
-        which = "their intervals of 95 % confidence" if min(counts) >= FEWEST else "the least and the greatest"
-        words = " ".join(filter(None, (f"Points are {medians} of {runs}, bars", bars, which)))
-        yield f"{words}." if max(counts) > 1 else "Points are of one run each."
+        yield (f"{where_words(measured)} Points are medians, bars intervals of 95 % confidence or, of fewer than {FEWEST} "
+               "runs, the least and the greatest.")  # fmt: skip
     if predicted:
-        machines = " and ".join(dict.fromkeys(line.origin for line in predicted))
-        yield f"Predicted by the cost model for {machines}{'.' if measured else ': nothing is measured.'}"
+        yield f"Predicted by the cost model for {' and '.join(dict.fromkeys(line.origin for line in predicted))}."
     if failed := {f"{line.name} on {row.ranks} ranks": 0 for line in drawn for row in line.rows
                   if row.failed and not row.seconds}:  # fmt: skip
         yield f"Failed: {'; '.join(failed)}."
@@ -219,12 +206,11 @@ def where_words(lines):
 
 def missing_words(lines, drawn, kind):
     """Sentences about the lines and the points that are not drawn. lines: all of the kinds of scaling that are."""
-    if not kind.over_one:
-        return []
-    unlike = [(line, row) for line in lines for row in line.rows if row.unlike]
-    alone = [line for line in lines if line not in drawn and any(row.seconds for row in line.rows)
-             and line not in [line for line, _ in unlike]]  # fmt: skip
-    names = "; ".join(dict.fromkeys(f"{line.name} of {line.panel.network}" for line in alone))
-    points = "; ".join(dict.fromkeys(f"{line.name} of {line.panel.network} on {row.ranks} ranks" for line, row in unlike))
-    words = {"there is no run on 1 rank": names, UNLIKE.removeprefix("as "): points}
-    return [f"Not drawn, as {why}: {which}." for why, which in words.items() if which]
+    found = {"there is no run on 1 rank": {}, UNLIKE.removeprefix("as "): {}}
+    alone, unlike = found.values()
+    for line in lines if kind.over_one else ():
+        name, rows = f"{line.name} of {line.panel.network}", [row.ranks for row in line.rows if row.unlike]
+        unlike |= {f"{name} on {ranks} ranks": 0 for ranks in rows}
+        if line not in drawn and not rows and any(row.seconds for row in line.rows):
+            alone[name] = 0
+    return [f"Not drawn, as {why}: {'; '.join(which)}." for why, which in found.items() if which]

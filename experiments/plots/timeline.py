@@ -69,10 +69,7 @@ def kind_of(span):
 
 
 def draw(path, steps=None, look=looks.FITTING):
-    """The figure of a trace: a row a rank. steps: (first, last) of those that are drawn; by default the one of median length.
-
-    ValueError for a file that is no trace, or has no such steps.
-    """
+    """The figure of a trace, a row a rank. steps: (first, last), by default those of the step of median length."""
     ranks, spans = read(path)
     known = steps_of(spans)
     lengths = sorted(known, key=lambda number: known[number][1] - known[number][0])
@@ -122,16 +119,12 @@ def varied(ranks):
 
 @dataclass(frozen=True)
 class PipelineSteps:
-    """Some steps of a pipeline. title: what it is. rows: for each rank along the axis `stage` its Events, in order.
-
-    updates: how many updates of each rank are shown: one in a synchronous pipeline. last: the number, from 0, of the last of
-    these; by default that of the step whose time is the median.
-    """
+    """Some steps of a pipeline."""
 
     title: str
-    rows: tuple
-    updates: int = 1
-    last: int | None = None
+    rows: tuple  # for each rank along the axis `stage` its Events, in order
+    updates: int = 1  # of each rank that are shown: one in a synchronous pipeline
+    last: int | None = None  # the number, from 0, of the last of these; None for that of the step of median time
 
     def __post_init__(self):
         if min((sum(event.instruction.op == "U" for event in row) for row in self.rows), default=0) < self.updates:

@@ -176,7 +176,7 @@ def test_predictions_are_dashed_beside_what_was_measured_and_alone(tmp_path):
     ]
     assert words(figure).endswith("Predicted by the cost model for Cori Haswell.")
     figure, [axes] = drawn(tmp_path, "speedup", of_model)
-    assert words(figure) == "Predicted by the cost model for Cori Haswell: nothing is measured."
+    assert words(figure) == "Predicted by the cost model for Cori Haswell."
     assert legend(figure)[:2] == ["batch", "ideal"] and axes.get_title() == f"{PATH_NAME}\nstrong scaling, batch 100"
     assert not any(len(found.get_segments()) for found in axes.collections)  # no bars
 
@@ -213,11 +213,10 @@ def test_a_figure_is_as_high_as_asked_for_and_may_have_no_caption(tmp_path):
 
 def test_failures_and_few_runs_are_said(tmp_path):
     failed = lambda record: {"failed": "no memory", "seconds_per_step": None} if record["P"] == 4 else {}  # noqa: E731
-    figure, [axes] = drawn(tmp_path, "time", made_up.records(failed, schemes=["batch"], repeats=3))
     few = [record for record in made_up.records(failed, schemes=["batch"]) if record["repeat"] < 3]
     figure, [axes] = drawn(tmp_path, "time", few)
     said = words(figure)
-    assert "medians of 3 runs, bars the least and the greatest." in said and "Failed: batch on 4 ranks." in said
+    assert "Failed: batch on 4 ranks." in said
     assert of_colour(axes, "batch").keys() == {1, 2}
     with pytest.raises(ValueError, match="give more --steps"):
         scaling.draw(made_up.lines_of(tmp_path, a=made_up.records(seconds=lambda *_: None)), "time")
