@@ -76,9 +76,11 @@ def draw(lines, name, look=looks.FITTING):
         draw_panel(axes, of_panel, kind, styles)
         looks.label(axes, "ranks", kind.label, panel.network, title_of(of_panel))
     if kind.over_one:  # efficiencies and speedups compare
-        limits = [axes.get_ylim() for axes in axes_of]
+        ends = [end for axes in axes_of for end in axes.get_ylim()]
         for axes in axes_of:
-            axes.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
+            if kind.base:
+                looks.log_axis(axes, ends, kind.base)
+            axes.set_ylim(min(ends), max(ends))
     has_ideal = any(line.get_color() == looks.GREY for axes in axes_of for line in axes.lines)
     missing = missing_words(mine, drawn, kind)
     words = [" ".join(words_of(drawn)), *missing]

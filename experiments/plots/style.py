@@ -41,7 +41,7 @@ GREY = "#777777"
 ROW_INCHES = {1: 2.3, 2: 2.1, 3: 1.95}  # the height of a row of so many panels
 NARROWEST_PANEL, BESIDE = 2.2, 0.7  # inches of a panel, and of what stands beside it
 MARGIN = 1.02  # the least factor between what is drawn and the end of a logarithmic axis, so that its numbers differ
-LETTER = 0.6  # the width of a letter, of its size
+LETTER = 0.55  # the width of a letter, of its size
 PAD = 0.06  # inches around what stands below the panels
 VERSIONS = {"processor": TEXT, "mpi": TEXT, "threads": WHOLE}  # what `measured_on` needs
 LEGEND = {"loc": "lower center", "fontsize": SMALL, "frameon": False, "handlelength": 2.6, "columnspacing": 1.2,
@@ -229,5 +229,5 @@ def log_axis(panel, values, base=10, which="y", count=6):
     margin = max(spread**0.07, MARGIN)
     panel.set(**{f"{which}scale": "log"})
     axis = panel.xaxis if which == "x" else panel.yaxis
-    axis.set(major_locator=locator, major_formatter=StrMethodFormatter("{x:.4g}"), minor_locator=NullLocator())
+    axis.set(major_locator=locator, major_formatter=StrMethodFormatter("{x:.6g}"), minor_locator=NullLocator())
     panel.set(**{f"{which}lim": (least / margin, most * margin)})
