@@ -167,13 +167,8 @@ def test_predictions_are_dashed_beside_what_was_measured_and_alone(tmp_path):
     colour = looks.styles(["batch"])["batch"].colour
     lines = [line for line in axes.lines if line.get_color() == colour and line.get_linestyle() != "None"]
     assert {tuple(line.get_xdata()): line.is_dashed() for line in lines} == {(1, 2, 4): False, (1, 8, 64): True}
-    assert legend(figure) == [
-        "batch",
-        "ideal",
-        "dashed: predicted",
-        "needs more memory than a rank has",
-        "a full node: 2 ranks",
-    ]
+    marks = ["dashed: predicted", "needs more memory than a rank has", "a full node: 2 ranks"]
+    assert legend(figure) == ["batch", "ideal", *marks]
     assert words(figure).endswith("Predicted by the cost model for Cori Haswell.")
     figure, [axes] = drawn(tmp_path, "speedup", of_model)
     assert words(figure) == "Predicted by the cost model for Cori Haswell."
