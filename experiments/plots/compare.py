@@ -59,9 +59,11 @@ def words_of(points, found, across=None):
         else "They were measured on the same, with the same code.",
         *apart(first, second, across),
         f"Of {tested}, B is slower in {counts[SLOWER]}, faster in {counts[FASTER]}, and differs by no more than noise in "
-        f"{counts[NOISE]}; of {counts[FEW]} more there are fewer than {FEWEST} runs, of {counts[BUSY]} only runs beside other "
-        f"programs. {normalised} are normalised to the speed of the cores in each run.",
+        f"{counts[NOISE]}.",
     ]
+    if counts[FEW] or counts[BUSY] or normalised:
+        lines.append(f"Fewer than {FEWEST} runs: {counts[FEW]}; only beside other programs: {counts[BUSY]}; normalised to the "
+                     f"speed of the cores in each run: {normalised}.")  # fmt: skip
     if count > 1:
         lines.append(f"All points together: B / A = {mean:.3f}, above 1 in {above} of {count}.")
     return lines

@@ -50,20 +50,8 @@ def test_a_run_is_traced_and_profiled(small, tmp_path, ranks, grid):  # noqa: F8
 
 
 def test_a_run_that_stops_early_is_traced_as_far_as_it_went(tmp_path):
-    arguments = [
-        "--validation",
-        "0.2",
-        "--patience",
-        "1",
-        "--lr",
-        "0.5",
-        "--batch-size",
-        "400",
-        "--net",
-        "mlp:8,relu",
-        "--grid",
-        "batch=2",
-    ]
+    arguments = ["--validation", 0.2, "--patience", 1, "--lr", 0.5, "--batch-size", 400, "--net", "mlp:8,relu",
+                 "--grid", "batch=2"]  # fmt: skip
     finished = train(2, *arguments, "--trace", tmp_path / "t.json", "--trace-steps", 1000, "--report", tmp_path / "r.json")
     assert finished.status == 0, finished.stderr
     report, timeline = (json.loads((tmp_path / name).read_text()) for name in ("r.json", "t.json"))
