@@ -24,8 +24,10 @@ from gridgrad.parallel.job.run import run_launcher
 FIGURE, PAGE = (".png", ".pdf", ".svg"), ".html"  # what --out may end with
 
 
+# What draws a kind returns (the figure, lines for the terminal).
+
+
 def plot_scaling(args, look):
-    """Speedup, efficiency, weak efficiency or time; returns (a function that draws it, sentences for the terminal)."""
     return scaling.draw(only(curves.read(args.files), args.only), args.kind, look)
 
 
@@ -71,13 +73,6 @@ def only(found, names):
     return [line for line in found if line.name in names]
 
 
-def write_page(path, args):
-    from gridgrad.experiments.scaling import page, records
-
-    title = args.title or f"Scaling study {Path(args.files[0]).stem}"
-    write_text(path, page.render(records.gather(args.files), title, up_to=args.model))
-
-
 def model_words(files, up_to):
     """What `scaling/model.py` says of files, as text."""
     from gridgrad.experiments.scaling import model, records, summary
@@ -103,7 +98,7 @@ def width(text):
 
 
 def steps(text):
-    """An option type: the first and the last of some steps, "7-9", or one, "7"."""
+    """An option type: the first and the last step of "7-9", or of "7"."""
     if not re.fullmatch(r"\d{1,9}(-\d{1,9})?", text):
         raise argparse.ArgumentTypeError(f"must be the number of a step or two, such as 7-9, not '{text}'")
     first, _, last = text.partition("-")
@@ -180,9 +175,13 @@ def main():
             if Path(out).suffix.lower() not in (*FIGURE, *[PAGE] * (args.draw is plot_scaling)):
                 raise ValueError(f"--out {out}: name a {', '.join(FIGURE[:-1])} or {FIGURE[-1]} file")
             check_writable(out)
-        for out in (out for out in outs if Path(out).suffix.lower() == PAGE):
-            write_page(out, args)
-        figures, said = [out for out in outs if Path(out).suffix.lower() != PAGE], []
+        pages, said = [out for out in outs if Path(out).suffix.lower() == PAGE], []
+        figures = [out for out in outs if out not in pages]
+        for out in pages:
+            from gridgrad.experiments.scaling import page, records
+
+            title = args.title or f"Scaling study {first.stem}"
+            write_text(out, page.render(records.gather(args.files), title, up_to=args.model))
         if figures:
             figure, said = args.draw(args, style.Look(args.width, args.height, not args.no_caption))
         for out in figures:

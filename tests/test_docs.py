@@ -201,7 +201,8 @@ SMALL = {
     "--grid stage=2 --pipeline 1f1b --micro-batches 4 --out schedule.png --trace trace.json": Small(),
     "gridgrad sweep pipelined.toml --out results/pipelined.jsonl": Small(how="parse", why="it takes minutes"),
     "gridgrad sweep servers.toml --out servers.jsonl": Small(how="parse", why=LONG),
-    "gridgrad plot lines results/servers.json --x workers --y measured,simulated --where part=limit": Small(),
+    "gridgrad plot lines results/servers.json --x workers --y measured,simulated --where part=limit "
+    '--ylabel "updates a second"': Small(),
     "gridgrad explain --net vgg16 --ranks 4 --batch-size 64 --grid stage=4 --out schedule.png": Small(),
     "gridgrad explain --net vgg16 --batch-size 128 --ranks 16 --grid batch=4,model=4 --export traces": Small(
         "--ranks 4 --grid model=4"
@@ -277,7 +278,7 @@ SMALL = {
     "--out predicted-airfoil.jsonl": Small("--predict 1,2"),
     "gridgrad plot speedup results/speedup.jsonl predicted-airfoil.jsonl --out both.png": Small(),
     "gridgrad plot lines results/crossover.json --x batch_size --y seconds.median --bars seconds.min,seconds.max "
-    "--series grid --log x,y": Small(),
+    '--series grid --log x,y --xlabel "global batch (samples)" --ylabel "seconds a step"': Small(),
     # ----- other tools
     "gridgrad plot speedup results/sweep.jsonl --out results/sweep.html": Small(),
     'gridgrad sweep --dataset airfoil --nets "mlp:64,64,relu" --ranks 1,2,3,4,5,6 --schemes batch,model '

@@ -22,7 +22,6 @@ written and the one before it has arrived.
 """
 
 from collections import defaultdict
-from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -50,55 +49,52 @@ PROFILED = {
 BAR, LEFT, SIDE = 0.56, 1.15, 0.3  # inches of a bar with its surroundings, of what stands left of all bars, beside a panel
 BARS, TABLE = 2.0, 1.0  # inches of the height of bars and of a table
 FEWEST_BARS = 3  # for which there is room in every panel
-HOLLOW = "hollow: more ranks than cores"
+HOLLOW = "//////"  # the hatch of bars of more ranks than cores
 
 
 def draw(lines, layers=False, look=looks.FITTING):
-    """A figure of Lines: a panel for each, with bars and a table. layers: whether all layers are told apart.
-
-    ValueError if a run does not say how its time was spent.
-    """
+    """A figure of Lines: a panel for each, with bars and a table. layers: whether all layers are told apart."""
     shown = [(line, rows) for line in lines if not line.is_predicted and (rows := [row for row in line.rows if row.runs])]
     if not shown:
         raise ValueError("there is no run that was measured: a breakdown shows nothing else")
     for run in (run for _, rows in shown for row in rows for run in row.runs):
         check_says(run, layers)
     inches = BAR * max(FEWEST_BARS, *(len(rows) for _, rows in shown)) + SIDE  # of a panel
-    look = look.as_wide_as(looks.COLUMN if LEFT + inches * len(shown) <= looks.COLUMN else looks.PAGE)
-    columns = min(len(shown), max(1, int((look.width - LEFT) / inches)))
+    width = look.width or (looks.COLUMN if LEFT + inches * len(shown) <= looks.COLUMN else looks.PAGE)
+    columns = min(len(shown), max(1, int((width - LEFT) / inches)))
     blocks = -(-len(shown) // columns)
-    frame = looks.frame(2 * blocks, columns, look, [BARS, TABLE] * blocks)
-    pairs = [pair for i in range(0, 2 * blocks, 2) for pair in zip(*frame.panels[i : i + 2])]
+    figure, panels = looks.frame(2 * blocks, columns, width, [BARS, TABLE] * blocks)
+    pairs = [pair for i in range(0, 2 * blocks, 2) for pair in zip(*panels[i : i + 2])]
     names = layer_names(shown) if layers else ()
+    colours = COLOURS | {REST: "#bbbbbb"} | dict(zip(names, LAYERS))
+    found = {}
     for number, ((line, rows), (bars, table)) in enumerate(zip(shown, pairs)):
-        draw_bars(bars, rows, names)
+        columns_of = parts_of(rows, names)
+        found |= columns_of[0]
+        draw_bars(bars, columns_of, colours, list(map(above_bar, rows)), [row.oversubscribed for row in rows])
         draw_table(table, rows, number % columns == 0)
-        frame.fits.append((bars, partial(looks.entitle, bars, line.panel.network, f"{line.name}, {title_of([line])}")))
-        looks.label(frame, bars, "", "ms a step, mean over ranks")
+        looks.label(bars, "", "ms a step, mean over ranks", line.panel.network, f"{line.name}, {title_of([line])}")
     for axes in (axes for pair in pairs[len(shown) :] for axes in pair):
         axes.set_axis_off()
     of_rows = [row for _, rows in shown for row in rows]
-    found = dict.fromkeys(part for _, rows in shown for of_row in parts_of(rows, names) for part in of_row)
-    frame.legend = [(looks.patch(colour_of(part, names)), part) for part in found]
+    legend = [(looks.patch(colours[part]), part) for part in found]
     if any(row.oversubscribed for row in of_rows):
-        frame.legend.append((looks.patch("white", edgecolor="black", hatch="//////"), HOLLOW))
+        legend.append((looks.patch("white", edgecolor="black", hatch=HOLLOW), "hollow: more ranks than cores"))
     if any(map(is_busy_alone, of_rows)):
-        frame.legend.append((looks.mark(ls="", marker="x", ms=4), "measured on a busy machine"))
+        legend.append((looks.mark(ls="", marker="x", ms=4), "measured on a busy machine"))
     above = "; above the bars speedups over 1 rank" if any(row.speedup and row.ranks > 1 for row in of_rows) else ""
-    frame.words = [f"{where_words([line for line, _ in shown])} Medians of the runs{above}."]
-    return looks.finish(frame)
+    return looks.finish(figure, look, legend, [f"{where_words([line for line, _ in shown])} Medians of the runs{above}."])
 
 
 def check_says(run, layers):
     """ValueError for a run that does not say how its step was spent. layers: whether it must be profiled."""
+    what = f"the run of {run['net']} on {run['grid']}"
     try:
         check(run, PROFILED)
     except ValueError as error:
-        raise ValueError(f"the run of {run['net']} on {run['grid']} does not say how its time was spent ({error}): measure it "
-                         "again, with --anew") from None  # fmt: skip
+        raise ValueError(f"{what} does not say how its time was spent ({error}): measure it again, with --anew") from None
     if layers and not run.get("layers"):
-        raise ValueError(f"the run of {run['net']} on {run['grid']} has no profile: sweep again with --profile, or profile = "
-                         "true in its settings")  # fmt: skip
+        raise ValueError(f"{what} has no profile: sweep again with --profile, or profile = true in its settings")
 
 
 def layer_seconds(run):
@@ -163,32 +159,24 @@ def medians(found):
     return {name: median(one[name] for one in found) for name in found[0]}
 
 
-def colour_of(part, names):
-    return LAYERS[names.index(part)] if part in names else COLOURS.get(part, "#bbbbbb")
+def above_bar(row):
+    """A cross for a point that was measured on a busy machine, and its speedup."""
+    speedup = f"{row.speedup.value:.2f}" if row.speedup and row.ranks > 1 else ""
+    return f"× {speedup}".strip() if is_busy_alone(row) else speedup
 
 
-def draw_bars(axes, rows, names):
-    """Stacked parts, hollow where there are more ranks than cores; above each bar its speedup, a cross on a busy machine."""
+def draw_bars(axes, columns, colours, words, hollow):
+    """Stacked bars. columns: {part: seconds} of each. words: above each. hollow: whether each is."""
     tops = []
-    for place, (row, of_row) in enumerate(zip(rows, parts_of(rows, names))):
-        words = f"{row.speedup.value:.2f}" if row.speedup and row.ranks > 1 else ""
-        words = f"× {words}".strip() if is_busy_alone(row) else words
-        tops.append(draw_stack(axes, place, {part: (1e3 * value, colour_of(part, names)) for part, value in of_row.items()},
-                               words, row.oversubscribed))  # fmt: skip
-    axes.set_xticks([])
-    axes.set_xlim(-0.5, len(rows) - 0.5)
-    axes.set_ylim(0, 1.12 * max(tops))
-
-
-def draw_stack(axes, place, parts, words, hollow=False):
-    """One bar; returns its height. parts: {name: (height, colour)}. words: above it."""
-    bottom = 0.0
-    for height, colour in parts.values():
-        fill = {"facecolor": "white", "hatch": "//////"} if hollow else {"facecolor": colour}
-        axes.bar(place, height, 0.66, bottom, edgecolor=colour, lw=0.6, **fill)
-        bottom += height
-    axes.annotate(words, (place, bottom), (0, 1.5), textcoords="offset points", ha="center", fontsize=looks.SMALL)
-    return bottom
+    for place, (parts, text, is_hollow) in enumerate(zip(columns, words, hollow)):
+        bottom = 0.0
+        for part, seconds in parts.items():
+            fill = {"facecolor": "white", "hatch": HOLLOW} if is_hollow else {"facecolor": colours[part]}
+            axes.bar(place, 1e3 * seconds, 0.66, bottom, edgecolor=colours[part], lw=0.6, **fill)
+            bottom += 1e3 * seconds
+        axes.annotate(text, (place, bottom), (0, 1.5), textcoords="offset points", ha="center", fontsize=looks.SMALL)
+        tops.append(bottom)
+    axes.set(xticks=[], xlim=(-0.5, len(columns) - 0.5), ylim=(0, 1.12 * max(tops)))
 
 
 def draw_table(axes, rows, is_first):
@@ -202,12 +190,12 @@ def draw_table(axes, rows, is_first):
     axes.pcolormesh(*edges, values, cmap="YlGn", vmin=0, vmax=1)  # in SVG these are shapes, where an image would be a link
     axes.invert_yaxis()
     axes.grid(False)
-    for y, row in enumerate(values):
-        for x, value in enumerate(row):
-            colour = "white" if value > 0.7 else "black"
-            axes.text(x, y, f"{value:.2f}", ha="center", va="center", fontsize=looks.SMALL, color=colour)
-    axes.set_xticks(range(len(rows)), [label(row) for row in rows], fontsize=looks.SMALL)
-    axes.set_yticks(range(len(names)), names if is_first else [""] * len(names), fontsize=looks.SMALL)
+    for (y, x), value in np.ndenumerate(values):
+        axes.text(
+            x, y, f"{value:.2f}", ha="center", va="center", fontsize=looks.SMALL, color="white" if value > 0.7 else "black"
+        )
+    axes.set_xticks(range(len(rows)), map(label, rows))
+    axes.set_yticks(range(len(names)), names if is_first else [""] * len(names))
     axes.tick_params(length=0)
 
 
@@ -225,30 +213,24 @@ def draw_traces(paths, look=looks.FITTING):
     found = {Path(path).stem: timeline.read(path) for path in paths}
     means = {name: parts_of_trace(ranks, spans) for name, (ranks, spans) in found.items()}
     said = list(hidden_words({name: spans for name, (_, spans) in found.items()}))
-    frame = looks.frame(1, 1, look.as_wide_as(looks.COLUMN), looks.ROW_INCHES[1])
-    [[axes]] = frame.panels
-    tops = [draw_stack(axes, place, {part: (value, COLOURS[part]) for part, value in of_trace.items()},
-                       f"{sum(of_trace.values()):.3g} ms") for place, of_trace in enumerate(means.values())]  # fmt: skip
-    axes.set_xticks(range(len(means)), list(means), fontsize=looks.SMALL)
-    axes.set_xlim(-0.7, len(means) - 0.3)
-    axes.set_ylim(0, 1.12 * max(tops))
+    figure, [[axes]] = looks.frame(1, 1, look.width or looks.COLUMN, looks.ROW_INCHES[1])
+    totals = [f"{1e3 * sum(of_trace.values()):.3g} ms" for of_trace in means.values()]
+    draw_bars(axes, list(means.values()), COLOURS, totals, [False] * len(means))
+    axes.set_xticks(range(len(means)), list(means))
     axes.set_ylabel("ms a step, mean over ranks")
-    frame.legend = [(looks.patch(COLOURS[part]), part) for part in next(iter(means.values()))]
-    frame.words = ["Means of the steps of each trace.", *said]
-    return looks.finish(frame), said
+    legend = [(looks.patch(COLOURS[part]), part) for part in next(iter(means.values()))]
+    return looks.finish(figure, look, legend, ["Means of the steps of each trace.", *said]), said
 
 
 def parts_of_trace(ranks, spans):
-    """{part: ms} of a step, mean over ranks and steps."""
+    """{part: seconds} of a step, mean over ranks and steps."""
     sums = defaultdict(float)
     for span in spans:
-        sums[span["cat"] if span["cat"] in ("step", "waiting") else timeline.kind_of(span)] += span["dur"] / 1e3
-    steps = len(timeline.steps_of(spans)) * len(ranks)
-    waiting = sums["waiting"] + sums["wait"]
-    communication = sums["communicate"] - sums["waiting"]  # which lies within collectives
-    computation = sums["step"] - sums["read"] - communication - waiting
-    found = {COMPUTE: computation, "reading": sums["read"], "communication": communication, "waiting": waiting}
-    return {part: max(0.0, value) / steps for part, value in found.items()}
+        sums[span["cat"] if span["cat"] in ("step", "waiting") else timeline.kind_of(span)] += span["dur"] / 1e6
+    found = {"reading": sums["read"], "communication": sums["communicate"] - sums["waiting"],  # which lies within collectives
+             "waiting": sums["waiting"] + sums["wait"]}  # fmt: skip
+    found = {COMPUTE: sums["step"] - sum(found.values())} | found
+    return {part: max(0.0, value) / len(timeline.steps_of(spans)) / len(ranks) for part, value in found.items()}
 
 
 def hidden_words(traces):
@@ -270,27 +252,29 @@ def hidden_words(traces):
 
 
 def gradient_steps(spans):
-    """For each step that sums gradients, for each rank a dict, in microseconds: `blocking` in all calls, `exposed` in those
-    after the `end` of backward; `flights` are [(start, bytes)] of buckets."""
-    found = defaultdict(dict)
-    steps = sorted((span["pid"], span["ts"], span["name"]) for span in spans if span["cat"] == "step")
-    for number, (rank, start, name) in enumerate(steps):
-        stop = steps[number + 1][1] if number + 1 < len(steps) and steps[number + 1][0] == rank else float("inf")
-        found[name][rank] = [span for span in spans if span["pid"] == rank and start <= span["ts"] < stop]
-    return [[of_gradients(mine) for mine in of_ranks.values()] for of_ranks in found.values()
-            if any(span["name"].startswith("gradients ") for mine in of_ranks.values() for span in mine)]  # fmt: skip
+    """[[`of_gradients` of a rank in a step, ..] of a step, ..] of the steps that sum gradients."""
+    of_rank, found = defaultdict(list), defaultdict(list)
+    for span in sorted(spans, key=lambda span: (span["ts"], span["cat"] != "step")):
+        if span["cat"] == "step":
+            of_rank[span["pid"]] = []  # the spans that follow belong to this step
+            found[span["name"]].append(of_rank[span["pid"]])
+        of_rank[span["pid"]].append(span)
+    return [[of_gradients(mine) for mine in ranks] for ranks in found.values()
+            if any(span["name"].startswith("gradients ") for mine in ranks for span in mine)]  # fmt: skip
 
 
 def of_gradients(spans):
-    """The dict of `gradient_steps` of a rank in a step."""
+    """Microseconds of a rank in a step: `blocking` in calls, `exposed` in those after the `end` of backward.
+
+    `flights` are [(start, bytes)] of buckets.
+    """
     backward = (" gradients", " input_gradient", " backward")
-    layers = [span for span in spans if span["cat"] == "layer" and span["name"].endswith(backward)]
-    end = max((span["ts"] + span["dur"] for span in layers), default=0)
-    mine = [span for span in spans if span["name"].startswith("gradients ")]
+    ends = (span["ts"] + span["dur"] for span in spans if span["cat"] == "layer" and span["name"].endswith(backward))
+    end, mine = max(ends, default=0), [span for span in spans if span["name"].startswith("gradients ")]
     calls = [span for span in mine if span["cat"] != "flight"]
     flights = sorted((span["ts"], span["args"]["bytes"]) for span in mine if span["cat"] == "flight")
-    exposed = sum(span["dur"] for span in calls if span["ts"] >= end)
-    return {"blocking": sum(span["dur"] for span in calls), "exposed": exposed, "end": end, "flights": flights}
+    blocking, exposed = (sum(span["dur"] for span in calls if span["ts"] >= start) for start in (0, end))
+    return {"blocking": blocking, "exposed": exposed, "end": end, "flights": flights}
 
 
 def least_exposed(flights, end, alone):

@@ -1,6 +1,6 @@
 """Two studies of the same points: a table for the terminal, and a forest plot of the ratios with their intervals."""
 
-from functools import partial
+from collections import Counter
 from statistics import median
 
 from gridgrad.experiments.common.tables import cell, counted, table
@@ -11,16 +11,15 @@ from gridgrad.experiments.scaling.environment import differences
 
 STYLES = {SLOWER: ("#D55E00", "s"), FASTER: ("#0072B2", "o"), NOISE: (looks.GREY, "|")}  # colour and marker of a verdict
 ROW, EDGES = 0.17, 0.55  # inches of the height of a point, and of what stands above and below all points
-NAMES = 0.4  # the share of the width that the names of points may have
 FURTHEST = 1000.0  # the greatest ratio whose interval is drawn whole
 
 
 def read(one, other, across=None):
-    """(Compared points, {file: its measured records}) of two files, see `compare`. ValueError if they do not compare."""
+    """(Compared points, {file: its measured records}) of two files."""
     found = {}
     for path in (one, other):
         found[path] = [record for record in curves.records_of(path) if not record.get("predicted")]
-        curves.check_environments(path, found[path])
+        curves.check_records(path, found[path])
     if len(found) < 2:
         raise ValueError(f"{one} is named twice: name the files of two studies")
     return compare(*found.values(), across), found
@@ -42,8 +41,7 @@ def table_of(points):
 
 
 def words_of(points, found, across=None):
-    """Lines below the table: which file is which, in what they differ, which points are not compared, and how many points have
-    which verdict."""
+    """Lines below the table: which file is which, in what they differ, and how many points have which verdict."""
     (one, first), (other, second) = found.items()
     lines = []
     for letter, path, records in (("A", one, first), ("B", other, second)):
@@ -51,88 +49,71 @@ def words_of(points, found, across=None):
         values = dict.fromkeys(str(record["point"][across]) for record in records if across in record["point"])
         setting = f", {across} {', '.join(values) or 'none'}" if across else ""
         lines.append(f"{letter}: {path}, commit {', '.join(commits)}{setting}")
-    of_points = dict.fromkeys(words for point in points for words in differences(*point.environments))
-    lines.append(f"They were measured with different {'; '.join(of_points)}." if of_points else
-                 "They were measured on the same, with the same code.")  # fmt: skip
-    counts = {word: sum(point.verdict == word for point in points) for word in (SLOWER, FASTER, NOISE, FEW, BUSY)}
-    tested = len(points) - counts[FEW] - counts[BUSY]
-    lines += [*apart(first, second, across), f"Of {counted(tested, 'point')}, B is slower in {counts[SLOWER]}, faster in "
-              f"{counts[FASTER]}, and differs by no more than noise in {counts[NOISE]}."]  # fmt: skip
-    if normalised := sum(point.is_normalised for point in points):
-        lines.append(
-            f"B / A of {normalised} of them, interval and verdict are normalised to the speed of the cores in each run."
-        )
-    if counts[FEW]:
-        lines.append(f"{counted(counts[FEW], 'point')} had fewer than {FEWEST} runs in A or B: measure them more often.")
-    if counts[BUSY]:
-        lines.append(f"{counted(counts[BUSY], 'point')} had only runs beside other programs in A or B: measure them again.")
+    of_points = "; ".join(dict.fromkeys(words for point in points for words in differences(*point.environments)))
+    counts, normalised = Counter(point.verdict for point in points), sum(point.is_normalised for point in points)
+    tested = counted(len(points) - counts[FEW] - counts[BUSY], "point")
     mean, above, count = together(points)
+    lines += [
+        f"They were measured with different {of_points}."
+        if of_points
+        else "They were measured on the same, with the same code.",
+        *apart(first, second, across),
+        f"Of {tested}, B is slower in {counts[SLOWER]}, faster in {counts[FASTER]}, and differs by no more than noise in "
+        f"{counts[NOISE]}.",
+    ]
+    if counts[FEW] or counts[BUSY] or normalised:
+        lines.append(f"Fewer than {FEWEST} runs: {counts[FEW]}; only beside other programs: {counts[BUSY]}; normalised to the "
+                     f"speed of the cores in each run: {normalised}.")  # fmt: skip
     if count > 1:
         lines.append(f"All points together: B / A = {mean:.3f}, above 1 in {above} of {count}.")
     return lines
 
 
 def draw(points, names, words, look=looks.FITTING):
-    """A figure of Compared points, a row for each: the ratio with its interval. names: of A and B. words: of the caption.
-
-    ValueError if none has a ratio.
-    """
+    """A figure of Compared points, a row for each: the ratio with its interval. names: of A and B. words: of the caption."""
     shown = [point for point in points if point.ratio]
     if not shown:
         raise ValueError(f"no point was run {FEWEST} times in both studies: measure them more often")
-    look = look.as_wide_as(looks.PAGE)
-    frame = looks.frame(1, 1, look, EDGES + ROW * len(shown))
-    [[axes]] = frame.panels
+    width = look.width or looks.PAGE
+    figure, [[axes]] = looks.frame(1, 1, width, EDGES + ROW * len(shown))
     ends = [(max(point.ratio.low, 1 / FURTHEST), min(point.ratio.high, FURTHEST)) for point in shown]
     for place, (point, (low, high)) in enumerate(zip(shown, ends)):
         colour, marker = STYLES[point.verdict]
         axes.plot([low, high], [place, place], color=colour, lw=1.2, zorder=2)
         axes.plot(point.ratio.value, place, ls="", color=colour, marker=marker, ms=5, mew=1.2, zorder=3)
     axes.axvline(1, color="black", lw=0.8, zorder=1)
-    axes.set_xscale("log")
-    least, most = min(0.99, *(low for low, _ in ends)), max(1.01, *(high for _, high in ends))
-    frame.fits.append((axes, partial(fit, axes, least, most, names)))
+    inches = width * 0.4  # of the panel, and of the names
+    looks.log_axis(axes, [0.99, 1.01, *(end for both in ends for end in both)], which="x", count=max(2, int(inches / 0.5)))
+    axes.set_xlabel(looks.wrapped(f"time of a step, {names[1]} / {names[0]}", inches, looks.NORMAL))
     axes.set_ylim(len(shown) - 0.4, -0.6)
-    axes.set_yticks(range(len(shown)), names_of(shown, look.width * NAMES), fontsize=looks.SMALL)
+    axes.set_yticks(range(len(shown)), names_of(shown, looks.letters(inches, looks.SMALL)))
     beside = axes.secondary_yaxis("right")
-    numbers = [ratio_words(point.ratio, look.width > looks.COLUMN) for point in shown]
-    beside.set_yticks(range(len(shown)), numbers, fontsize=looks.SMALL)
-    beside.tick_params(length=0)
+    beside.set_yticks(range(len(shown)), [ratio_words(point.ratio, width > looks.COLUMN) for point in shown])
+    beside.tick_params(length=0, labelsize=looks.SMALL)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
     verdicts = {SLOWER: f"{names[1]} is slower", FASTER: f"{names[1]} is faster", NOISE: NOISE}
     used = {point.verdict for point in shown}
-    frame.legend = [(looks.mark(color=colour, marker=marker, ms=5, mew=1.2, lw=1.2), verdicts[word])
-                    for word, (colour, marker) in STYLES.items() if word in used]  # fmt: skip
-    frame.words = ["Ratios of geometric means over the runs, with intervals of 95 % for each point alone; colours are verdicts "
-                   f"that are corrected for {counted(len(shown), 'point')} (Welch, Holm).", *words]  # fmt: skip
-    return looks.finish(frame)
+    legend = [(looks.mark(color=colour, marker=marker, ms=5, mew=1.2, lw=1.2), verdicts[word])
+              for word, (colour, marker) in STYLES.items() if word in used]  # fmt: skip
+    note = ("Ratios of geometric means over the runs, with intervals of 95 % for each point alone; colours are verdicts "
+            f"corrected for {counted(len(shown), 'point')} (Welch, Holm).")  # fmt: skip
+    return looks.finish(figure, look, legend, [note, *words])
 
 
-def fit(axes, least, most, names, inches):
-    """The axis of the ratios, from `least` to `most`, as far as they fit, and what it is of. inches: how wide it is."""
-    axes.set_xlim(*looks.round_values(axes.xaxis, least, most, count=max(2, int(inches / 0.4))))
-    axes.set_xlabel(looks.wrapped(f"time of a step, {names[1]} / {names[0]}", inches, looks.NORMAL))
-
-
-def names_of(points, inches):
-    """A name for each point, with no more than tells them apart; its beginning is left out where it is wider than `inches`."""
+def names_of(points, most):
+    """Names with no more than tells the points apart; without the beginning where they have more than `most` letters."""
     several = {name for name in ("network", "scaling", "batch") if len({getattr(point, name) for point in points} - {""}) > 1}
     found = []
     for point in points:
         words = [point.network] * ("network" in several) + [point.series] * (point.ranks > 1) + [counted(point.ranks, "rank")]
         words += [point.scaling] * ("scaling" in several and bool(point.scaling))
-        shown = name = ", ".join(words + [f"batch {point.batch}"] * ("batch" in several))
-        while looks.width_of(shown, looks.SMALL) > inches:
-            name = name[1:]
-            shown = f"..{name}"
-        found.append(shown)
+        name = ", ".join(words + [f"batch {point.batch}"] * ("batch" in several))
+        found.append(name if len(name) <= most else f"..{name[2 - most :]}")
     return found
 
 
 def ratio_words(ratio, whole):
     """A ratio as text. whole: whether there is room for its interval, too."""
-    if not whole:
-        return f"{ratio.value:.3f}"
     low, high = (f"{end:.3f}" if 0.01 < end < 100 else f"{end:.1e}" for end in (ratio.low, ratio.high))
-    return f"{ratio.value:.3f} ({low}, {high})"
+    return f"{ratio.value:.3f}" + f" ({low}, {high})" * whole

@@ -27,27 +27,19 @@ OF_FIGURES = {  # what figures read of a record beside its times
 
 
 class Panel(NamedTuple):
-    """network: what it is called. scaling: "strong" or "weak". dataset: a name; empty where nothing says it."""
-
     network: str
-    scaling: str
-    dataset: str
+    scaling: str  # "strong" or "weak"
+    dataset: str  # empty where nothing says it
 
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """panel: where it is drawn. name: of the line in the panel. rows: its Rows, by ranks. is_predicted: whether they are.
-
-    origin: the names of the files that it comes from; of a prediction, the name of the machine. settings: {name: value} that
-    all its points share. `batch_size` is that of one rank for weak scaling.
-    """
-
     panel: Panel
     name: str
-    rows: tuple
+    rows: tuple  # Rows, by ranks
     is_predicted: bool
-    origin: str
-    settings: dict
+    origin: str  # the names of its files; of a prediction, of the machine
+    settings: dict  # {name: value} of all its points; for weak scaling `batch_size` is that of one rank
 
     @property
     def measured_on(self):
@@ -59,10 +51,7 @@ class Line:
 
 
 def read(paths):
-    """The Lines in files of `sweep`, in their order, the measured ones first.
-
-    ValueError for a file that is none or is empty, and for a line whose points were measured on different things.
-    """
+    """The Lines in files of `sweep`, in their order, the measured ones first."""
     return of_files({path: records_of(path) for path in dict.fromkeys(map(str, paths))})
 
 
@@ -70,8 +59,7 @@ def of_files(files):
     """The Lines of records, see `read`. files: {name: list of records}."""
     groups = defaultdict(lambda: ({}, []))  # {(machine of a prediction, what was measured on): (files, records)}
     for path, found in files.items():
-        check_forms(path, found)
-        check_environments(path, found)
+        check_records(path, found)
         for record in found:
             machine = str(record.get("machine")) if record.get("predicted") else None
             key = machine, machine or json.dumps(same(record["environment"]), sort_keys=True)
@@ -97,20 +85,17 @@ def records_of(path):
     return found
 
 
-def check_forms(path, found):
-    """Raise ValueError for a record that figures can not read."""
+def check_records(path, found):
+    """ValueError for a record that figures can not read, and for a curve that was measured on different things."""
+    first = {}
     for record in found:
         try:
             check(record, OF_FIGURES | ({"machine": TEXT} if record.get("predicted") else {}))
         except ValueError as error:
             raise ValueError(f"{path}: a report of {record['net']} on {record['grid']} is damaged ({error}): measure it again, "
                              "with --anew") from None  # fmt: skip
-
-
-def check_environments(path, found):
-    """Raise ValueError if the measured runs of a curve of a file were measured on different things."""
-    first = {}
-    for record in (record for record in found if not record.get("predicted") and not record.get("failed")):
+        if record.get("predicted") or record.get("failed"):
+            continue
         for curve in map(tuple, record["curves"]):
             one, other = first.setdefault(curve, record["environment"]), record["environment"]
             if same(one) != same(other):
@@ -119,13 +104,13 @@ def check_environments(path, found):
 
 
 def names_of(paths):
-    """{path: a short name of its own}: the name of the file without its end, or the whole path where two have the same."""
+    """{path: the name of the file without its end, or the whole path where two have the same}."""
     stems = [Path(path).stem for path in paths]
     return {path: stem if stems.count(stem) == 1 else path for path, stem in zip(paths, stems)}
 
 
 def lines_of(found, origin):
-    """The Lines of records that were measured on the same, or predicted for the same machine; names are those of the series."""
+    """The Lines of records of one environment or one machine, called like their series."""
     curves = defaultdict(list)
     for row in rows(found):
         curves[Panel(row.network, row.scaling, row.dataset or ""), row.series].append(row)

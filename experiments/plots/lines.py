@@ -6,7 +6,6 @@ around them: of `{"net": "lenet5", "ways": [{"way": "batch", "history": [{"epoch
 `ranks` and `peak_memory_bytes`.
 """
 
-from functools import partial
 from io import BytesIO
 from itertools import product
 from pathlib import Path
@@ -20,7 +19,7 @@ MOST_PANELS = 36
 
 
 def read(paths):
-    """The rows of files as a DataFrame; of several files the column `file` says which. ValueError for a file that has none."""
+    """The rows of files as a DataFrame, with the name of the file in the column `file`."""
     import pandas
 
     found = []
@@ -42,7 +41,7 @@ def read(paths):
 
 
 def rows_of_report(path):
-    """The rows of a file of JSON, or of one with a JSON text a line; of a sweep those of its tidy table."""
+    """The rows of a .json or .jsonl file; of a sweep those of its tidy table."""
     if Path(path).suffix.lower() != ".jsonl":
         return list(flat(content_of_file(path), {}))
     content = [one for _, one in contents_of_lines(path)]
@@ -104,12 +103,10 @@ def check_columns(table, names):
 
 
 def draw(table, x, ys, series=(), panel=None, log="", bars=(), labels=(), only=None, look=looks.FITTING):
-    """A figure of columns of a DataFrame.
+    """A figure of columns of a DataFrame: of rows of a line with the same x the median, with a bar over all of them.
 
-    Where several rows of a line have the same x, their median is drawn, with a bar from the least to the greatest. series: the
-    columns that tell lines apart. panel: the column that tells panels apart. log: "x", "y", "x,y" or empty. bars: the columns
-    of the ends of bars, of a single y. labels: of the axes x and y, by default the names of the columns. only: the lines that
-    are drawn, all by default. ValueError for what can not be drawn.
+    series, panel: the columns that tell lines, and panels, apart. log: "x", "y", "x,y" or empty. bars: the columns of the ends
+    of bars. labels: of the axes. only: the names of the lines that are drawn. ValueError for what can not be drawn.
     """
     import pandas
 
@@ -127,25 +124,21 @@ def draw(table, x, ys, series=(), panel=None, log="", bars=(), labels=(), only=N
     panels = list(table.groupby(panel, sort=False)) if panel else [("", table)]
     if not 0 < len(panels) <= MOST_PANELS:
         raise ValueError(f"the column {panel} has {len(panels)} values, and a figure 1 to {MOST_PANELS} panels")
-    frame, axes_of = looks.frame_of_panels(len(panels), look)
+    figure, axes_of = looks.panels_of(len(panels), look.width)
     names = names_of(table, ys, series)
     if only and (unknown := set(only) - set(names.values())):
         raise ValueError(f"--only: there is no {' and no '.join(sorted(unknown))}: there are {'; '.join(names.values())}")
-    names = {key: name for key, name in names.items() if not only or name in only}
-    styles = looks.styles(names.values())
+    styles = looks.styles(name for name in names.values() if not only or name in only)
     for axes, (title, rows) in zip(axes_of, panels):
         values = []
-        for key, name in names.items():
-            *value, y = key
-            mine = rows[(rows[list(series)].astype(str) == value).all(axis=1)] if series else rows
-            values += draw_line(axes, mine.dropna(subset=[y]), x, y, bars, styles[name])
-        frame.fits.append((axes, partial(fit, axes, rows[x], values, log)))
-        if panel:
-            frame.fits.append((axes, partial(looks.entitle, axes, f"{panel}: {title}", "")))
-        looks.label(frame, axes, *labels or (x, "\n".join(ys)))
-    if len(names) > 1:
-        frame.legend = [(looks.mark(color=one.colour, marker=one.marker), name) for name, one in styles.items()]
-    return looks.finish(frame)
+        for (*value, y), name in names.items():
+            if name in styles:
+                mine = rows[(rows[list(series)].astype(str) == value).all(axis=1)] if series else rows
+                values += draw_line(axes, mine.dropna(subset=[y]), x, y, bars, styles[name])
+        fit(axes, rows[x], values, log)
+        looks.label(axes, *labels or (x, "\n".join(ys)), f"{panel}: {title}" if panel else "")
+    marks = [(looks.mark(color=one.colour, marker=one.marker), name) for name, one in styles.items()]
+    return looks.finish(figure, look, marks if len(names) > 1 else ())
 
 
 def names_of(table, ys, series):
@@ -165,13 +158,13 @@ def draw_line(axes, rows, x, y, bars, style):
     return [*middle, *least.dropna(), *most.dropna()]
 
 
-def fit(axes, x, values, log, inches):
-    """The axes around what is drawn. inches: how wide they are."""
+def fit(axes, x, values, log):
+    """The axes around what is drawn."""
     if "x" in log:
-        looks.ranks_axis(axes, list(x), inches) if x.nunique() <= 20 else axes.set_xscale("log")
+        looks.ranks_axis(axes, list(x)) if x.nunique() <= 20 else axes.set_xscale("log")
     if not values:
         return
     if "y" in log:
-        looks.log_axis(axes, values, 10)
+        looks.log_axis(axes, values)
     elif min(values) >= 0 and min(values) < 0.5 * max(values):
         axes.set_ylim(0, 1.08 * max(values))

@@ -1,7 +1,5 @@
 """The roofline of one core, of the JSON that `summary --measure` writes: roofs and layers on logarithmic axes."""
 
-from functools import partial
-
 import numpy as np
 
 from gridgrad.experiments.common.report import busy_words
@@ -44,9 +42,8 @@ def roof(intensity, peak, bandwidth):
 
 def draw(result, look=looks.FITTING):
     """A figure of what `read` returns."""
-    look = look.as_wide_as(looks.PAGE)
-    frame = looks.frame(1, 1, look, max(2.6, 0.5 * look.width))
-    [[axes]] = frame.panels
+    width = look.width or looks.PAGE
+    figure, [[axes]] = looks.frame(1, 1, width, max(2.6, 0.5 * width))
     found, peak, levels = result["points"], result["flops_per_second"], result["bandwidths"]
     families = list(dict.fromkeys(point["family"] for point in found))
     colours = {family: looks.COLOURS[number % len(looks.COLOURS)] for number, family in enumerate(families)}
@@ -65,24 +62,16 @@ def draw(result, look=looks.FITTING):
     axes.annotate(f"matrix products, {peak / 1e9:.0f} GFLOP/s", (left, peak / 1e9), (4, 3), textcoords="offset points",
                   fontsize=looks.SMALL)  # fmt: skip
     slowest = min(point["flops"] / point["seconds"]["max"] for point in found)
-    axes.set_xscale("log")
-    looks.log_axis(axes, [0.8 * min(slowest, left * memory) / 1e9, 2 * peak / 1e9], 10)
-    frame.fits.append((axes, partial(fit, axes, left, right)))
-    axes.set(xlabel="arithmetic intensity (FLOP/byte)", ylabel="speed (GFLOP/s)")
+    looks.log_axis(axes, [0.8 * min(slowest, left * memory) / 1e9, 2 * peak / 1e9])
+    looks.log_axis(axes, [left, right], which="x")
+    axes.set(xlim=(left, right), xlabel="arithmetic intensity (FLOP/byte)", ylabel="speed (GFLOP/s)")
     passes = {point["pass"] for point in found}
-    frame.legend = [(looks.mark(ls="", marker="s", color=colour), family) for family, colour in colours.items()]
-    frame.legend += [(looks.mark(ls="", marker=shape), words) for name, (shape, words) in PASSES.items() if name in passes]
+    legend = [(looks.mark(ls="", marker="s", color=colour), family) for family, colour in colours.items()]
+    legend += [(looks.mark(ls="", marker=shape), words) for name, (shape, words) in PASSES.items() if name in passes]
     if any(point["algorithm"] == "Winograd" for point in found):
-        frame.legend.append((looks.mark(ls="", marker="o", mfc="white"), "Winograd's algorithm"))
-    frame.legend += [(looks.mark(ls=style), f"{level['name']}, {level['bytes_per_second'] / 1e9:.0f} GB/s")
+        legend.append((looks.mark(ls="", marker="o", mfc="white"), "Winograd's algorithm"))
+    legend += [(looks.mark(ls=style), f"{level['name']}, {level['bytes_per_second'] / 1e9:.0f} GB/s")
                      for level, style in zip(reversed(levels), LINES)]  # fmt: skip
-    versions = result["versions"]
-    frame.words = [f"One core of {versions['processor']}, {versions['blas']}, float32; medians and ranges of the rounds. "
-                   f"{NOTE}{busy_words(result['busy_cores'] or 0)}"]  # fmt: skip
-    return looks.finish(frame)
-
-
-def fit(axes, left, right, inches):
-    """The axis of the intensity. inches: how wide it is."""
-    looks.round_values(axes.xaxis, left, right, count=max(3, int(inches / 0.5)))
-    axes.set_xlim(left, right)
+    where = f"One core of {result['versions']['processor']}, {result['versions']['blas']}, float32"
+    words = f"{where}; medians and ranges of the rounds. {NOTE}{busy_words(result['busy_cores'] or 0)}"
+    return looks.finish(figure, look, legend, [words])

@@ -10,10 +10,8 @@ run would hide what those ranks already lose, and be over another time for each 
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from math import isclose
 
-from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.plots import style as looks
 from gridgrad.experiments.scaling.statistics import FEWEST
 from gridgrad.experiments.scaling.summary import is_busy_alone, key_alone
@@ -24,23 +22,16 @@ LONG = 10.0  # seconds of a step from which on a figure counts in seconds
 MOST_IDEALS = 4  # ideal lines in a panel: more of them say nothing
 ALIKE = 0.01  # relative difference of ideal lines that are drawn as one: less than a line is wide
 NODE = "#888888"
-MARKS = {"ls": "", "clip_on": False}  # of points: whole also where a line of an axis is
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of figure. words: what it shows. label: of its axis. base: of a logarithmic axis; None for one from 0 on.
-
-    value: a function of a Row that returns a Median or None. ideal: a function of (Row, ranks): the value on so many ranks with
-    which that Row would scale perfectly. over_one: whether it is over one rank. scalings: which it is of.
-    """
-
-    words: str
+    words: str  # what it shows
     label: str
-    value: Callable
-    ideal: Callable
-    base: int | None = None
-    over_one: bool = True
+    value: Callable  # of a Row: a Median or None
+    ideal: Callable  # of (Row, ranks): the value on so many ranks if that Row scaled perfectly
+    base: int | None = None  # of a logarithmic axis
+    over_one: bool = True  # whether it is over one rank
     scalings: tuple = (STRONG, WEAK)
 
 
@@ -71,42 +62,44 @@ def draw(lines, name, look=looks.FITTING):
         raise ValueError(f"there is no run of {' or '.join(kind.scalings)} scaling: {name} shows it alone")
     if name == "time" and max((row.seconds.value for line in mine for row in line.rows if row.seconds), default=0) >= LONG:
         kind = of_time("s", 1.0)
-    drawn = [line for line in mine if points_of(line, kind)]
-    if not drawn:
+    panels = defaultdict(list)
+    for line in (line for line in mine if points_of(line, kind)):
+        panels[line.panel].append(line)
+    if not panels:
         advice = "add 1 to the ranks of the sweep, or draw time, which needs no run on 1 rank" if kind.over_one else (
             "give more --steps to the sweep")  # fmt: skip
         raise ValueError(f"no run has {kind.words}: {advice}")
-    panels = defaultdict(list)
-    for line in drawn:
-        panels[line.panel].append(line)
-    frame, axes_of = looks.frame_of_panels(len(panels), look)
-    styles = looks.styles(line.name for line in drawn)
+    drawn = [line for of_panel in panels.values() for line in of_panel]
+    figure, axes_of = looks.panels_of(len(panels), look.width)
+    styles = looks.styles(line.name for line in mine if line in drawn)
     for axes, (panel, of_panel) in zip(axes_of, panels.items()):
-        draw_panel(frame, axes, of_panel, kind, styles)
-        frame.fits.append((axes, partial(looks.entitle, axes, panel.network, title_of(of_panel))))
-        looks.label(frame, axes, "ranks", kind.label)
-    if kind.over_one:
-        same_axis(axes_of, kind.base)
+        draw_panel(axes, of_panel, kind, styles)
+        looks.label(axes, "ranks", kind.label, panel.network, title_of(of_panel))
+    if kind.over_one:  # efficiencies and speedups compare
+        ends = [end for axes in axes_of for end in axes.get_ylim()]
+        for axes in axes_of:
+            if kind.base:
+                looks.log_axis(axes, ends, kind.base)
+            axes.set_ylim(min(ends), max(ends))
     has_ideal = any(line.get_color() == looks.GREY for axes in axes_of for line in axes.lines)
-    frame.legend = legend_of(drawn, kind, styles, has_ideal)
     missing = missing_words(mine, drawn, kind)
-    frame.words = [" ".join(words_of(drawn, kind)), *missing]
-    return looks.finish(frame), missing
+    words = [" ".join(words_of(drawn)), *missing]
+    return looks.finish(figure, look, legend_of(drawn, kind, styles, has_ideal), words), missing
 
 
-def draw_panel(frame, axes, lines, kind, styles):
+def draw_panel(axes, lines, kind, styles):
     """The lines of a panel with their points, and its ideal lines unless there are too many."""
     everything = {line: points_of(line, kind) for line in lines}
-    ranks = sorted({row.ranks for found in everything.values() for row, _ in found})
+    ranks = {row.ranks for found in everything.values() for row, _ in found}
     values = [end for found in everything.values() for _, one in found for end in (one.low, one.value, one.high)]
     for points in ideal if len(ideal := ideals(lines, kind)) <= MOST_IDEALS else ():
         axes.plot(*zip(*points), color=looks.GREY, lw=0.8, zorder=1)
         values += [value for _, value in points]
     for line, found in everything.items():
-        (draw_predicted if line.is_predicted else draw_measured)(axes, found, styles[line.name])
-    for node in nodes_of(lines, ranks[-1]):
+        draw_line(axes, found, styles[line.name], line.is_predicted)
+    for node in nodes_of(lines, max(ranks)):
         axes.axvline(node, color=NODE, ls=":", lw=0.8, zorder=1)
-    frame.fits.append((axes, partial(looks.ranks_axis, axes, ranks)))
+    looks.ranks_axis(axes, ranks)
     if kind.base:
         looks.log_axis(axes, values, kind.base)
     else:
@@ -142,37 +135,24 @@ def ideals(lines, kind):
     return [[(number, kind.ideal(first, number)) for number in sorted(ranks)] for first, ranks in found]
 
 
-def draw_predicted(axes, found, style):
-    """A predicted line, with marks only where the memory of the machine is too small."""
-    x, y = [row.ranks for row, _ in found], [one.value for _, one in found]
-    axes.plot(x, y, color=style.colour, ls=style.pattern, lw=1.2, zorder=2)
-    short = [(row.ranks, one.value) for row, one in found if not row.fits]
-    if short:
-        axes.plot(*zip(*short), marker="v", ms=3.5, mfc="white", mec=style.colour, mew=0.8, zorder=3, **MARKS)
+def draw_line(axes, found, style, is_predicted):
+    """A dashed line where it is predicted, otherwise with points and bars for the intervals; marks for what is special."""
 
+    def marked(which, **how):
+        if mine := [(row.ranks, one.value) for row, one in found if which(row)]:
+            axes.plot(*zip(*mine), ls="", clip_on=False, **how)  # whole also where a line of an axis is
 
-def draw_measured(axes, found, style):
-    """A measured line: bars for the intervals, hollow points where ranks shared cores, crosses on a busy machine."""
     x, y = [row.ranks for row, _ in found], [one.value for _, one in found]
+    if is_predicted:
+        axes.plot(x, y, color=style.colour, ls=style.pattern, lw=1.2, zorder=2)
+        marked(lambda row: not row.fits, marker="v", ms=3.5, mfc="white", mec=style.colour, mew=0.8, zorder=3)
+        return
     looks.draw_ranges(axes, x, y, [one.low for _, one in found], [one.high for _, one in found], color=style.colour, lw=1.1,
                       elinewidth=0.9, capsize=2, capthick=0.8, zorder=4)  # fmt: skip
-    for hollow in (False, True):
-        mine = [(row.ranks, one.value) for row, one in found if row.oversubscribed == hollow]
-        if mine:
-            fill = "white" if hollow else style.colour
-            axes.plot(*zip(*mine), marker=style.marker, ms=4.5, mfc=fill, mec=style.colour, mew=0.9, zorder=5, **MARKS)
-    busy = [(row.ranks, one.value) for row, one in found if is_busy_alone(row)]
-    if busy:
-        axes.plot(*zip(*busy), marker="x", ms=7, color="black", mew=0.9, zorder=6, **MARKS)
-
-
-def same_axis(panels, base):
-    """Give panels whose values compare, efficiencies and speedups, the same axis."""
-    least, most = min(axes.get_ylim()[0] for axes in panels), max(axes.get_ylim()[1] for axes in panels)
-    for axes in panels:
-        if base:
-            looks.log_axis(axes, [least, most], base)
-        axes.set_ylim(least, most)
+    how = {"marker": style.marker, "ms": 4.5, "mec": style.colour, "mew": 0.9, "zorder": 5}
+    marked(lambda row: not row.oversubscribed, mfc=style.colour, **how)
+    marked(lambda row: row.oversubscribed, mfc="white", **how)
+    marked(is_busy_alone, marker="x", ms=7, color="black", mew=0.9, zorder=6)
 
 
 def title_of(lines):
@@ -204,20 +184,14 @@ def legend_of(lines, kind, styles, has_ideal):
     return found + [(handle, label) for is_shown, handle, label in meanings if is_shown]
 
 
-def words_of(drawn, kind):
-    """Sentences of the caption: where the points come from, what the bars are, and what failed."""
+def words_of(drawn):
+    """Sentences of the caption: where the points come from, what they are, and what failed."""
     measured, predicted = ([line for line in drawn if line.is_predicted == which] for which in (False, True))
     if measured:
-        yield where_words(measured)
-        counts = [one.count for line in measured for _, one in points_of(line, kind)]
-        runs = f"{min(counts)} to {max(counts)} runs" if min(counts) < max(counts) else counted(max(counts), "run")
-        medians, bars = ("ratios of medians", "the extreme ratios of") if kind.over_one else ("medians", "")
-        which = "their intervals of 95 % confidence" if min(counts) >= FEWEST else "the least and the greatest"
-        words = " ".join(filter(None, (f"Points are {medians} of {runs}, bars", bars, which)))
-        yield f"{words}." if max(counts) > 1 else "Points are of one run each."
+        yield (f"{where_words(measured)} Points are medians, bars intervals of 95 % confidence or, of fewer than {FEWEST} "
+               "runs, the least and the greatest.")  # fmt: skip
     if predicted:
-        machines = " and ".join(dict.fromkeys(line.origin for line in predicted))
-        yield f"Predicted by the cost model for {machines}{'.' if measured else ': nothing is measured.'}"
+        yield f"Predicted by the cost model for {' and '.join(dict.fromkeys(line.origin for line in predicted))}."
     if failed := {f"{line.name} on {row.ranks} ranks": 0 for line in drawn for row in line.rows
                   if row.failed and not row.seconds}:  # fmt: skip
         yield f"Failed: {'; '.join(failed)}."
@@ -234,12 +208,11 @@ def where_words(lines):
 
 def missing_words(lines, drawn, kind):
     """Sentences about the lines and the points that are not drawn. lines: all of the kinds of scaling that are."""
-    if not kind.over_one:
-        return []
-    unlike = [(line, row) for line in lines for row in line.rows if row.unlike]
-    alone = [line for line in lines if line not in drawn and any(row.seconds for row in line.rows)
-             and line not in [line for line, _ in unlike]]  # fmt: skip
-    names = "; ".join(dict.fromkeys(f"{line.name} of {line.panel.network}" for line in alone))
-    points = "; ".join(dict.fromkeys(f"{line.name} of {line.panel.network} on {row.ranks} ranks" for line, row in unlike))
-    words = {"there is no run on 1 rank": names, UNLIKE.removeprefix("as "): points}
-    return [f"Not drawn, as {why}: {which}." for why, which in words.items() if which]
+    found = {"there is no run on 1 rank": {}, UNLIKE.removeprefix("as "): {}}
+    alone, unlike = found.values()
+    for line in lines if kind.over_one else ():
+        name, rows = f"{line.name} of {line.panel.network}", [row.ranks for row in line.rows if row.unlike]
+        unlike |= {f"{name} on {ranks} ranks": 0 for ranks in rows}
+        if line not in drawn and not rows and any(row.seconds for row in line.rows):
+            alone[name] = 0
+    return [f"Not drawn, as {why}: {'; '.join(which)}." for why, which in found.items() if which]

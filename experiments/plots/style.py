@@ -6,26 +6,31 @@ and a pattern of its own, for prints without colour. Fonts in PDF files are True
 """
 
 import re
-from dataclasses import dataclass, field, replace
+from collections import defaultdict
+from itertools import count
 from math import ceil, log2
 from pathlib import Path
+from textwrap import TextWrapper
+from typing import NamedTuple
 
 import matplotlib
 
 matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
-from matplotlib.font_manager import FontProperties
-from matplotlib.textpath import text_to_path
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
 from gridgrad.experiments.common.parallel_schemes import AUTO, SCHEMES
 from gridgrad.nn.files.documents import TEXT, WHOLE
 from gridgrad.nn.files.whole_files import written_whole
 
-plt.rcParams.update({"pdf.fonttype": 42, "ps.fonttype": 42, "hatch.linewidth": 0.6})
 COLUMN, PAGE = 3.5, 7.16  # inches: the columns of a paper, and both together (IEEE)
 SMALL, NORMAL, LARGE = 7.0, 7.5, 8.0  # points
+PANEL = {"xtick.labelsize": SMALL, "ytick.labelsize": SMALL, "axes.labelsize": NORMAL,
+         "axes.linewidth": 0.6, "axes.grid": True, "grid.alpha": 0.3, "grid.linewidth": 0.5, "axes.axisbelow": True} | {
+    f"{axis}tick.{which}.{name}": size for axis in "xy" for which in ("major", "minor")
+    for name, size in (("width", 0.6), ("size", 2.5))}  # fmt: skip
+plt.rcParams.update({"pdf.fonttype": 42, "ps.fonttype": 42, "hatch.linewidth": 0.6})
 DPI = 220  # of the pictures of `plot` that are made of pixels
 COLOURS = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"
 MARKERS = "o", "s", "^", "D", "v", "P", "X", "p", "h"
@@ -34,63 +39,40 @@ COMPUTE, COMMUNICATE, WAIT = "#0072B2", "#E69F00", "#F0E442"  # what a rank does
 FIRST = (*SCHEMES, AUTO)  # series that have the same style in all figures
 GREY = "#777777"
 ROW_INCHES = {1: 2.3, 2: 2.1, 3: 1.95}  # the height of a row of so many panels
-NARROWEST_PANEL = 2.2  # inches
+NARROWEST_PANEL, BESIDE = 2.2, 0.7  # inches of a panel, and of what stands beside it
 MARGIN = 1.02  # the least factor between what is drawn and the end of a logarithmic axis, so that its numbers differ
-LINE = 0.13  # inches of a line of a title
+LETTER = 0.55  # the width of a letter, of its size
 PAD = 0.06  # inches around what stands below the panels
 VERSIONS = {"processor": TEXT, "mpi": TEXT, "threads": WHOLE}  # what `measured_on` needs
+LEGEND = {"loc": "lower center", "fontsize": SMALL, "frameon": False, "handlelength": 2.6, "columnspacing": 1.2,
+          "handletextpad": 0.5, "borderpad": 0.2, "labelspacing": 0.35}  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Look:
+class Look(NamedTuple):
     """What a user asks of a figure. width, height: inches, None for those that fit. caption: whether it has one."""
 
     width: float | None = None
     height: float | None = None
     caption: bool = True
 
-    def as_wide_as(self, inches):
-        """This Look with a width: of so many inches, unless it has one."""
-        return self if self.width else replace(self, width=inches)
-
 
 FITTING = Look()
 
 
-@dataclass(frozen=True)
-class Style:
-    """How a line is drawn. colour, marker: of matplotlib. pattern: of dashes, where it is predicted."""
+class Style(NamedTuple):
+    """How a line is drawn. pattern: of its dashes, where it is predicted."""
 
     colour: str
     marker: str
     pattern: tuple
 
 
-@dataclass
-class Frame:
-    """A figure and its panels. panels: rows of them. legend: [(handle, label)]. words: lines of the caption.
-
-    fits: [(panel, function)] of what depends on the inches that a panel turns out to be wide, which the function gets.
-    """
-
-    figure: object
-    panels: list
-    look: Look
-    fits: list = field(default_factory=list)
-    legend: list = field(default_factory=list)
-    words: list = field(default_factory=list)
-
-
 def styles(names):
     """{name: its Style}: those of FIRST have the same in all figures. As many as 60 differ in colour, marker or pattern."""
     found = list(dict.fromkeys(names))
-    numbers = {name: FIRST.index(name) for name in found if name in FIRST}
-    free = [number for number in range(len(FIRST) + len(found)) if number not in numbers.values()]
-    numbers |= dict(zip([name for name in found if name not in FIRST], free))
-    return {
-        name: Style(COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)], PATTERNS[i % len(PATTERNS)])
-        for name, i in ((name, numbers[name]) for name in found)
-    }
+    free = (number for number in count() if number >= len(FIRST) or FIRST[number] not in found)
+    numbers = {name: FIRST.index(name) if name in FIRST else next(free) for name in found}
+    return {name: Style(*(those[i % len(those)] for those in (COLOURS, MARKERS, PATTERNS))) for name, i in numbers.items()}
 
 
 def colours_of(names):
@@ -119,84 +101,84 @@ def draw_ranges(panel, x, middle, least, most, **style):
     panel.errorbar(x, middle, [below, above], **style)
 
 
-def frame(rows, columns, look, height, **how):
-    """A Frame with so many panels. height: of a row of panels in inches, or a list of them. how: what `plt.subplots` takes."""
+def frame(rows, columns, width, height, **how):
+    """(a figure, its rows of panels). height: inches of a row, or a list of them. how: what `plt.subplots` takes."""
     heights = height if isinstance(height, list) else [height] * rows
-    figure, panels = plt.subplots(rows, columns, figsize=(look.width, sum(heights)), layout="constrained", squeeze=False,
-                                  height_ratios=heights, **how)  # fmt: skip
+    with plt.rc_context(PANEL):
+        figure, panels = plt.subplots(rows, columns, figsize=(width, sum(heights)), layout="constrained", squeeze=False,
+                                      height_ratios=heights, **how)  # fmt: skip
     figure.get_layout_engine().set(w_pad=0.03, h_pad=0.03, wspace=0.02, hspace=0.02)
-    for panel in panels.flat:
-        panel.tick_params(which="both", labelsize=SMALL, width=0.6, length=2.5)
-        panel.xaxis.label.set_size(NORMAL)
-        panel.yaxis.label.set_size(NORMAL)
-        panel.yaxis.get_offset_text().set_size(SMALL)
-        for edge in panel.spines.values():
-            edge.set_linewidth(0.6)
-        panel.grid(alpha=0.3, lw=0.5)
-        panel.set_axisbelow(True)
-    return Frame(figure, panels.tolist(), look)
+    return figure, panels.tolist()
 
 
-def frame_of_panels(count, look):
-    """(a Frame with at least so many panels of one kind, the panels): as wide as they need where the Look has no width."""
-    look = look.as_wide_as(COLUMN if count == 1 else PAGE)
-    columns = min(count, max(1, int(look.width / NARROWEST_PANEL)), 3 if count != 4 else 2)
-    found = frame(-(-count // columns), columns, look, ROW_INCHES[columns])
-    panels = [panel for row in found.panels for panel in row]
+def panels_of(count, width):
+    """(a figure, so many panels of one kind): as wide as they need, without a width."""
+    width = width or (COLUMN if count == 1 else PAGE)
+    columns = min(count, max(1, int(width / NARROWEST_PANEL)), 3 if count != 4 else 2)
+    figure, rows = frame(-(-count // columns), columns, width, ROW_INCHES[columns])
+    panels = [panel for row in rows for panel in row]
     for panel in panels[count:]:
         panel.set_axis_off()
-    return found, panels[:count]
+    return figure, panels[:count]
 
 
-def label(frame, axes, x, y):
-    """Name the axes of a panel: the vertical one where the panel is the first of its row."""
-    axes.set_xlabel(x, labelpad=1)
-    if any(axes is row[0] for row in frame.panels):
-        axes.set_ylabel(y)
+def label(panel, x, y, *title):
+    """Name the axes of a panel, the vertical one where the panel is the first of its row, and give it a title of some lines."""
+    panel.set_xlabel(x, labelpad=1)
+    if panel.get_subplotspec().is_first_col():
+        panel.set_ylabel(y)
+    panel.set_title("\n".join(filter(None, title)))
 
 
-def finish(frame):
-    """Fit titles and ticks to the panels, and put legend and caption below them; returns the figure.
+def inches_of(panel):
+    """About how wide a panel is."""
+    return panel.figure.get_figwidth() / panel.get_gridspec().ncols - BESIDE
 
-    It gets as much higher as these need. ValueError where a height that was asked for leaves no room for the panels.
+
+def finish(figure, look, legend=(), words=()):
+    """Put a legend, [(handle, label)], and a caption, lines of words, below the panels; returns the figure.
+
+    It gets as much higher as they and the titles need. ValueError if a height that was asked for leaves no room for panels.
     """
-    figure, look = frame.figure, frame.look
     width, height = figure.get_size_inches()
+    titles = defaultdict(list)  # {row: the lines of the titles of its panels, beside the first}
     figure.draw_without_rendering()  # which says how wide the panels are
-    for panel, fit in frame.fits:
-        fit(panel.get_window_extent().width / figure.dpi)
-    height += LINE * sum(max(0, *(panel.get_title().count("\n") - 1 for panel in row)) for row in frame.panels)
-    words = "\n".join(wrapped(line, width - 2 * PAD, SMALL) for line in frame.words) if look.caption else ""
-    note = figure.text(0, 0, words, fontsize=SMALL, color="#444444", va="bottom", ha="left", linespacing=1.25)
-    legend = legend_of(frame, width) if frame.legend else None
+    for panel in (panel for panel in figure.axes if panel.get_subplotspec()):
+        wide = panel.get_window_extent().width / figure.dpi
+        panel.set_title("\n".join(wrapped(line, wide, LARGE) for line in panel.get_title().split("\n")), fontsize=LARGE)
+        titles[panel.get_subplotspec().rowspan.start].append(panel.get_title().count("\n"))
     inches = lambda artist: artist.get_window_extent(figure.canvas.get_renderer()).height / figure.dpi  # noqa: E731
-    bottom = PAD + (inches(note) if words else 0.0)
-    top = bottom + (inches(legend) + PAD if legend else 0.0)
-    whole = look.height or height + top
-    if whole < top + 0.6 * len(frame.panels):
-        raise ValueError(f"--height {whole:g} leaves no room for the panels: give {top + 0.6 * len(frame.panels):.1f} or more")
+    text = "\n".join(wrapped(line, width - 2 * PAD, SMALL) for line in words) if look.caption else ""
+    note = figure.text(0, 0, text, fontsize=SMALL, color="#444444", va="bottom", linespacing=1.25)
+    top = bottom = PAD + (inches(note) if text else 0.0)
+    if legend:
+        below = legend_of(figure, *zip(*legend))
+        top += inches(below) + PAD
+    whole = look.height or height + top + LARGE / 60 * sum(map(max, titles.values()))
+    least = top + 0.6 * len(titles)
+    if whole < least:
+        raise ValueError(f"--height {whole:g} leaves no room for the panels: give {least:.1f} or more")
     figure.set_size_inches(width, whole)
     note.set_position((PAD / width, PAD / whole))
     if legend:
-        legend.set_bbox_to_anchor((0.5, (bottom + PAD / 2) / whole), transform=figure.transFigure)
+        below.set_bbox_to_anchor((0.5, (bottom + PAD / 2) / whole), transform=figure.transFigure)
     figure.get_layout_engine().set(rect=(0, top / whole, 1, 1 - top / whole))
     figure.draw_without_rendering()
     return figure
 
 
-def legend_of(frame, width):
-    """The legend of a Frame, in as few rows as fit, all of which have about as many entries."""
-    handles, labels = zip(*frame.legend)
+def legend_of(figure, handles, labels):
+    """A legend in as few rows as fit, all of which have about as many entries."""
+    width = figure.get_figwidth()
     labels = [wrapped(label, width - 0.8, SMALL) for label in labels]
-    how = {"loc": "lower center", "fontsize": SMALL, "frameon": False, "handlelength": 2.6, "columnspacing": 1.2,
-           "handletextpad": 0.5, "borderpad": 0.2, "labelspacing": 0.35}  # fmt: skip
     for rows in range(1, len(labels) + 1):
-        legend = frame.figure.legend(handles, labels, ncols=ceil(len(labels) / rows), **how)
+        legend = figure.legend(handles, labels, ncols=ceil(len(labels) / rows), **LEGEND)
         legend.set_in_layout(False)
-        extent = legend.get_window_extent(frame.figure.canvas.get_renderer())
-        if rows == len(labels) or extent.width / frame.figure.dpi <= width - 2 * PAD:
-            return legend
-        legend.remove()
+        if legend.get_window_extent(figure.canvas.get_renderer()).width / figure.dpi <= width - 2 * PAD:
+            break
+        if rows < len(labels):
+            legend.remove()
+    return legend
 
 
 def save(figure, out, dpi=110):
@@ -206,60 +188,37 @@ def save(figure, out, dpi=110):
     plt.close(figure)
 
 
-def width_of(text, size):
-    """The width of one line of text in inches. size: in points."""
-    return text_to_path.get_text_width_height_descent(text, FontProperties(size=size), ismath=False)[0] / 72
+def letters(inches, size):
+    """How many letters of a size, in points, have room."""
+    return max(1, int(inches * 72 / (LETTER * size)))
 
 
 def wrapped(text, inches, size):
-    """A text broken into lines that are at most so wide: behind spaces and commas, and anywhere where a word is too long."""
-    pieces, lines = re.findall(r"[^\s,;]*[,;]?\s*", text), [""]
-    for piece in pieces:
-        for part in piece if width_of(piece.rstrip(), size) > inches else [piece]:
-            if lines[-1] and width_of((lines[-1] + part).rstrip(), size) > inches:
-                lines.append("")
-            lines[-1] += part
-    return "\n".join(line.strip() for line in lines if line.strip())
+    """A text broken into lines that are about so wide: behind spaces and commas, and anywhere where a word is too long."""
+    wrapper = TextWrapper(letters(inches, size), break_on_hyphens=False)
+    wrapper.wordsep_simple_re = re.compile(r"(\s+|(?<=[,;]))")
+    return wrapper.fill(text)
 
 
-def entitle(panel, name, words, inches):
-    """The title of a panel: a name, and below it some words. inches: that it may be wide."""
-    panel.set_title("\n".join(wrapped(text, inches, LARGE) for text in (name, words) if text), fontsize=LARGE, linespacing=1.15)
-
-
-def ranks_axis(panel, ranks, inches):
-    """A logarithmic axis of numbers such as ranks, the last and those before it written as far as there is room.
-
-    inches: how wide the axis is.
-    """
+def ranks_axis(panel, ranks):
+    """A logarithmic axis of numbers such as ranks, the last and those before it written as far as there is room."""
     ranks = sorted(set(ranks))
-    first, last = log2(ranks[0]), log2(ranks[-1])
-    octave = (inches - 0.15) / max(last - first, 1)  # inches for a doubling
-    room, shown = 0.05 + max(width_of(f"{number:.8g}", SMALL) for number in ranks), ranks[-1:]
+    octaves = max(log2(ranks[-1] / ranks[0]), 1)
+    room = 0.08 + max(len(f"{number:.8g}") for number in ranks) * LETTER * SMALL / 72
+    shown = ranks[-1:]
     for number in ranks[-2::-1]:
-        if octave * (log2(shown[-1]) - log2(number)) >= room:
+        if log2(shown[-1] / number) / octaves * (inches_of(panel) - 0.15) >= room:
             shown.append(number)
     panel.set_xscale("log", base=2)
-    panel.xaxis.set_major_locator(FixedLocator(shown[::-1]))
-    panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.8g}"))
-    panel.xaxis.set_minor_locator(FixedLocator(ranks))
-    panel.xaxis.set_minor_formatter("")
-    margin = 2 ** (0.06 * max(last - first, 1))
+    panel.set_xticks(shown[::-1], [f"{number:.8g}" for number in shown[::-1]])
+    panel.set_xticks(ranks, minor=True, labels=[""] * len(ranks))
+    margin = 2 ** (0.06 * octaves)
     panel.set_xlim(ranks[0] / margin, ranks[-1] * margin)
 
 
-def log_axis(panel, values, base):
-    """A logarithmic vertical axis around some values, with few round numbers at it. base: 2 or 10."""
-    panel.set_yscale("log", base=base)
-    panel.set_ylim(*round_values(panel.yaxis, min(values), max(values), base))
-
-
-def round_values(axis, least, most, base=10, count=6):
-    """Write few round numbers at a logarithmic axis. Returns where it should begin and end.
-
-    axis: the `xaxis` or `yaxis` of a panel. least, most: of what is drawn. base: 2 or 10. count: the most numbers at it, where
-    it covers little.
-    """
+def log_axis(panel, values, base=10, which="y", count=6):
+    """A logarithmic axis around some values, with few round numbers at it: at most `count` where it covers little."""
+    least, most = min(values), max(values)
     spread = max(most / least, MARGIN**2)
     if base == 2:
         locator = LogLocator(2.0 ** max(1, ceil(log2(spread) / 7)), numticks=20)
@@ -267,15 +226,8 @@ def round_values(axis, least, most, base=10, count=6):
         locator = MaxNLocator(count, steps=(1, 2, 2.5, 5, 10))
     else:
         locator = LogLocator(10, subs=(1, 2, 5) if spread < 100 else (1,), numticks=8)
-    axis.set_major_locator(locator)
-    axis.set_major_formatter(FuncFormatter(lambda value, _: plain(value)))
-    axis.set_minor_locator(NullLocator())
     margin = max(spread**0.07, MARGIN)
-    return least / margin, most * margin
-
-
-def plain(value):
-    """A number at an axis: without an exponent where that is short."""
-    if value >= 1e5 or value < 1e-3:
-        return f"{value:.3g}".replace("e+0", "e").replace("e-0", "e-").replace("e+", "e")
-    return f"{value:.{3 if value < 0.1 else 4}g}" if value < 1000 else f"{value:.0f}"
+    panel.set(**{f"{which}scale": "log"})
+    axis = panel.xaxis if which == "x" else panel.yaxis
+    axis.set(major_locator=locator, major_formatter=StrMethodFormatter("{x:.6g}"), minor_locator=NullLocator())
+    panel.set(**{f"{which}lim": (least / margin, most * margin)})

@@ -3,7 +3,6 @@
 import re
 from collections import defaultdict
 from dataclasses import dataclass
-from functools import partial
 from statistics import mean
 
 from gridgrad.experiments.plots import style as looks
@@ -70,32 +69,34 @@ def kind_of(span):
 
 
 def draw(path, steps=None, look=looks.FITTING):
-    """The figure of a trace: a row a rank. steps: (first, last) of those that are drawn; by default the one of median length.
-
-    ValueError for a file that is no trace, or has no such steps.
-    """
+    """The figure of a trace, a row a rank. steps: (first, last), by default those of the step of median length."""
     ranks, spans = read(path)
     known = steps_of(spans)
     lengths = sorted(known, key=lambda number: known[number][1] - known[number][0])
-    steps = steps or (lengths[len(lengths) // 2],) * 2
-    if not set(steps) <= known.keys():
+    first, last = steps or (lengths[len(lengths) // 2],) * 2
+    if not {first, last} <= known.keys():
         raise ValueError(f"--steps: the trace has the steps {min(known)} to {max(known)}")
-    begin, end = known[steps[0]][0], known[steps[1]][1]
+    begin, end = known[first][0], known[last][1]
     shown = sorted(ranks)[:MOST_ROWS]
-    look = look.as_wide_as(looks.PAGE)
-    frame = looks.frame(1, 1, look, AXIS + ROW * max(2, len(shown)))
-    [[axes]] = frame.panels
-    used = draw_spans(axes, shown, [span for span in spans if begin <= span["ts"] < end], begin)
+    figure, [[axes]] = looks.frame(1, 1, look.width or looks.PAGE, AXIS + ROW * max(2, len(shown)))
+    boxes = defaultdict(list)
+    for span in (span for span in spans if begin <= span["ts"] < end):
+        box = (span["ts"] - begin) / 1e3, span["dur"] / 1e3
+        boxes[span["pid"], UNDER_WAY if span["cat"] == "flight" else kind_of(span)].append(box)
+    for row, rank in enumerate(shown):
+        for kind, colour in KINDS.items():  # waiting lies on what waits, so it comes last
+            height = (row + 0.24, 0.1) if kind == UNDER_WAY else (row - 0.32, 0.5)
+            axes.broken_barh(boxes[rank, kind], height, facecolor=colour, lw=0)
     places = varied(ranks)
     set_axes(axes, (end - begin) / 1e3, [f"rank {rank}" + f" ({places[rank]})" * bool(places[rank]) for rank in shown])
     axes.set_xlabel("time in milliseconds")
-    frame.legend = [(looks.patch(colour), kind) for kind, colour in KINDS.items() if kind in used]
-    for number in (number for number in known if steps[0] < number <= steps[1]):
+    for number in (number for number in known if first < number <= last):
         axes.axvline((known[number][0] - begin) / 1e3, color="black", lw=0.6, ls=":")
-    which = f"step {steps[0]}" if steps[0] == steps[1] else f"steps {steps[0]} to {steps[1]}"
+    used = {kind for (rank, kind), found in boxes.items() if found and rank in shown}
+    which = f"Step {first}" if first == last else f"Steps {first} to {last}"
     left_out = f"; {len(shown)} of {len(ranks)} ranks" if len(ranks) > len(shown) else ""
-    frame.words = [f"{which.capitalize()}, the clocks of all ranks compared{left_out}."]
-    return looks.finish(frame)
+    return looks.finish(figure, look, [(looks.patch(colour), kind) for kind, colour in KINDS.items() if kind in used],
+                        [f"{which}, the clocks of all ranks compared{left_out}."])  # fmt: skip
 
 
 def set_axes(axes, length, names):
@@ -113,37 +114,20 @@ def varied(ranks):
     return {rank: ", ".join(f"{axis} {place[axis]}" for axis in several if axis in place) for rank, place in places.items()}
 
 
-def draw_spans(axes, ranks, spans, begin):
-    """The boxes of some ranks; returns the kinds that there are."""
-    boxes = defaultdict(list)
-    for span in spans:
-        box = (span["ts"] - begin) / 1e3, span["dur"] / 1e3
-        boxes[span["pid"], UNDER_WAY if span["cat"] == "flight" else kind_of(span)].append(box)
-    for row, rank in enumerate(ranks):
-        for kind, colour in KINDS.items():  # waiting lies on what waits, so it comes last
-            height = (row + 0.24, 0.1) if kind == UNDER_WAY else (row - 0.32, 0.5)
-            axes.broken_barh(boxes[rank, kind], height, facecolor=colour, lw=0)
-    return {kind for (_, kind), found in boxes.items() if found}
-
-
 # ----- the steps of a pipeline, as predicted and as measured
 
 
 @dataclass(frozen=True)
 class PipelineSteps:
-    """Some steps of a pipeline. title: what it is. rows: for each rank along the axis `stage` its Events, in order.
-
-    updates: how many updates of each rank are shown: one in a synchronous pipeline. last: the number, from 0, of the last of
-    these; by default that of the step whose time is the median.
-    """
+    """Some steps of a pipeline."""
 
     title: str
-    rows: tuple
-    updates: int = 1
-    last: int | None = None
+    rows: tuple  # for each rank along the axis `stage` its Events, in order
+    updates: int = 1  # of each rank that are shown: one in a synchronous pipeline
+    last: int | None = None  # the number, from 0, of the last of these; None for that of the step of median time
 
     def __post_init__(self):
-        if min(map(len, self.ends), default=0) < self.updates:
+        if min((sum(event.instruction.op == "U" for event in row) for row in self.rows), default=0) < self.updates:
             raise ValueError(f"{self.title}: it shows less than {self.updates} updates of each rank")
 
     @property
@@ -154,11 +138,9 @@ class PipelineSteps:
     @property
     def shown(self):
         """The number, from 0, of the last update that is shown."""
-        if self.last is not None:
-            return self.last
         count = min(map(len, self.ends))
-        steps = sorted(range(self.updates, count), key=self.seconds)
-        return steps[len(steps) // 2] if steps else count - 1
+        steps = sorted(range(self.updates, count), key=self.seconds) or [count - 1]
+        return steps[len(steps) // 2] if self.last is None else self.last
 
     def seconds(self, update):
         """Seconds of the steps up to an update: since the last rank had ended those before, or since the beginning."""
@@ -168,21 +150,16 @@ class PipelineSteps:
 
     def of_steps(self, row):
         """The Events of a row that belong to the steps that are shown."""
-        ends = [place for place, event in enumerate(row) if event.instruction.op == "U"]
-        last, before = self.shown, self.shown - self.updates
-        return row[ends[before] + 1 if before >= 0 else 0 : ends[last] + 1]
+        ends = [-1, *(place for place, event in enumerate(row) if event.instruction.op == "U")]
+        return row[ends[max(0, self.shown + 1 - self.updates)] + 1 : ends[self.shown + 1] + 1]
 
 
 def predicted(found, updates=1):
     """The PipelineSteps that a PipelinePrediction predicts, in the steady state."""
     count = found.schedule.micro_batches  # the steps that are played have numbers that go on
-
-    def renumbered(event):
-        instruction = event.instruction
-        return event._replace(instruction=instruction._replace(micro_batch=instruction.micro_batch % count))
-
-    rows = tuple(tuple(map(renumbered, row)) for row in found.played.events)
-    return PipelineSteps("predicted", rows, updates, found.counted[1])
+    rows = [[event._replace(instruction=event.instruction._replace(micro_batch=event.instruction.micro_batch % count))
+             for event in row] for row in found.played.events]  # fmt: skip
+    return PipelineSteps("predicted", tuple(map(tuple, rows)), updates, found.counted[1])
 
 
 def measured(path, updates=1):
@@ -208,57 +185,50 @@ def measured(path, updates=1):
 
 def draw_pipelines(runs, title, path):
     """Write a figure with a panel for each PipelineSteps, one above the other with the same scale of time."""
-    frame = looks.frame(len(runs), 1, looks.Look(looks.PAGE), [AXIS + ROW * len(run.rows) for run in runs], sharex=True)
+    figure, panels = looks.frame(len(runs), 1, looks.PAGE, [AXIS + ROW * len(run.rows) for run in runs], sharex=True)
     parts = [[run.of_steps(row) for row in run.rows] for run in runs]
     begins = [min(row[0].start for row in rows) for rows in parts]
     length = max(max(row[-1].stop for row in rows) - begin for rows, begin in zip(parts, begins))
-    for [panel], run, rows, begin in zip(frame.panels, runs, parts, begins):
-        frame.fits.append((panel, partial(draw_run, panel, run, rows, begin, length)))
-        panel.set_title(" ", fontsize=looks.LARGE)  # the room of the one that `draw_run` writes
-    frame.panels[-1][0].set_xlabel("time in milliseconds")
+    for [panel], run, rows, begin in zip(panels, runs, parts, begins):
+        draw_run(panel, run, rows, begin, length)
+    panel.set_xlabel("time in milliseconds")
     ops = {event.instruction.op for run in runs for row in run.rows for event in row}
-    frame.legend = [(looks.patch(OPS[op]), words) for op, words in WORDS.items() if op in ops]
-    frame.legend += [(looks.patch(OTHERS), "of other steps"), (looks.mark(color=MESSAGE, lw=1), "a message, until it is taken")]
+    legend = [(looks.patch(OPS[op]), words) for op, words in WORDS.items() if op in ops]
+    legend += [(looks.patch(OTHERS), "of other steps"), (looks.mark(color=MESSAGE, lw=1), "a message, until it is taken")]
     if any(len({event.instruction.chunk for event in row} - {None}) > 1 for run in runs for row in run.rows):
-        frame.legend.append((looks.patch("white", edgecolor="black", hatch="////"), "a later chunk of the rank"))
-    frame.words = [f"{title}. Numbers in boxes are micro-batches, those at the right the idle share of a step. "
-                   "Bubble: the mean of these."]  # fmt: skip
-    looks.save(looks.finish(frame), path, looks.DPI)
+        legend.append((looks.patch("white", edgecolor="black", hatch="////"), "a later chunk of the rank"))
+    words = (f"{title}. Numbers in boxes are micro-batches, those at the right the idle share of a step. "
+             "Bubble: the mean of these.")  # fmt: skip
+    looks.save(looks.finish(figure, looks.FITTING, legend, [words]), path, looks.DPI)
 
 
-def draw_run(panel, run, rows, begin, length, inches):
-    """One panel. rows: the Events of the steps that are shown. begin: the time that is shown as 0. length: of the axis, in
-    seconds. inches: how wide the panel is."""
+def draw_run(panel, run, rows, begin, length):
+    """One panel. rows: the Events that are shown. begin: the time that is shown as 0. length: of the axis, in seconds."""
     seconds, idle = run.seconds(run.shown) / run.updates, []
+    inch = length / looks.inches_of(panel)  # in seconds
     for rank, (row, every) in enumerate(zip(rows, run.rows)):
         chunks = sorted({event.instruction.chunk for event in row} - {None})
         for event in every:
-            if event.instruction.op in OPS and event.stop > begin and event.start < begin + length:
-                later = event.instruction.chunk not in (None, *chunks[:1])
-                draw_box(panel, rank, event, begin, inches / length, event in row, later)
+            op, chunk, number = event.instruction
+            if op not in OPS or event.stop <= begin or event.start >= begin + length:
+                continue
+            width, start = max(event.stop - event.start, NARROWEST * inch), event.start - begin
+            how = {} if op == "U" else {"lw": 0.4, "hatch": "////" if chunk not in chunks[:1] else None}
+            panel.broken_barh([(start * 1e3, width * 1e3)], (rank - 0.36, 0.72), edgecolor="white", zorder=2,
+                              facecolor=OPS[op] if event in row else OTHERS, **{"lw": 0} | how)  # fmt: skip
+            if op != "U" and len(str(number)) < looks.letters(width / inch, looks.SMALL):
+                panel.text((start + width / 2) * 1e3, rank, number, ha="center", va="center_baseline", fontsize=looks.SMALL,
+                           clip_on=True, zorder=4)  # fmt: skip
         busy = sum(event.stop - event.start for event in row if event.instruction.op in OPS) / run.updates
         idle.append(max(0.0, 1 - busy / seconds))
     draw_messages(panel, rows, begin)
     set_axes(panel, length * 1e3, [f"stage {rank}" for rank in range(len(rows))])
-    title = f"{run.title}: {seconds * 1e3:.4g} ms a step, bubble {mean(idle):.0%}"
-    panel.set_title(looks.wrapped(title, inches, looks.LARGE), fontsize=looks.LARGE)
+    panel.set_title(f"{run.title}: {seconds * 1e3:.4g} ms a step, bubble {mean(idle):.0%}")
     right = panel.secondary_yaxis("right")
     right.set_yticks(range(len(rows)), [f"{share:.0%}" for share in idle], fontsize=looks.SMALL)
     right.tick_params(length=0)
     right.spines[:].set_visible(False)
     panel.spines[["top", "right"]].set_visible(False)
-
-
-def draw_box(panel, rank, event, begin, inches, belongs, later):
-    """One instruction. inches: of a second. belongs: to the steps that are shown. later: whether it is not the first chunk."""
-    op, _, micro_batch = event.instruction
-    width, start = max(event.stop - event.start, NARROWEST / inches), event.start - begin
-    colour, hatch = OPS[op] if belongs else OTHERS, "////" if later and op != "U" else None
-    panel.broken_barh([(start * 1e3, width * 1e3)], (rank - 0.36, 0.72), facecolor=colour, edgecolor="white", hatch=hatch,
-                      lw=0 if op == "U" else 0.4, zorder=2)  # fmt: skip
-    if op != "U" and width * inches > looks.width_of(text := str(micro_batch), looks.SMALL) + 0.03:
-        panel.text((start + width / 2) * 1e3, rank, text, ha="center", va="center_baseline", fontsize=looks.SMALL, clip_on=True,
-                   zorder=4)  # fmt: skip
 
 
 def draw_messages(panel, rows, begin):

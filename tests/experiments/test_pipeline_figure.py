@@ -40,15 +40,8 @@ def test_of_an_asynchronous_pipeline_several_minibatches_are_shown():
 
 
 def span(rank, name, start, stop):
-    return {
-        "name": name,
-        "cat": "instruction",
-        "ph": "X",
-        "pid": rank,
-        "tid": 0,
-        "ts": start * 1e6,
-        "dur": (stop - start) * 1e6,
-    }
+    more = {"name": name, "pid": rank, "ts": start * 1e6, "dur": (stop - start) * 1e6}
+    return {"cat": "instruction", "ph": "X", "tid": 0} | more
 
 
 def write_trace(path, durations):

@@ -167,16 +167,11 @@ def test_predictions_are_dashed_beside_what_was_measured_and_alone(tmp_path):
     colour = looks.styles(["batch"])["batch"].colour
     lines = [line for line in axes.lines if line.get_color() == colour and line.get_linestyle() != "None"]
     assert {tuple(line.get_xdata()): line.is_dashed() for line in lines} == {(1, 2, 4): False, (1, 8, 64): True}
-    assert legend(figure) == [
-        "batch",
-        "ideal",
-        "dashed: predicted",
-        "needs more memory than a rank has",
-        "a full node: 2 ranks",
-    ]
+    marks = ["dashed: predicted", "needs more memory than a rank has", "a full node: 2 ranks"]
+    assert legend(figure) == ["batch", "ideal", *marks]
     assert words(figure).endswith("Predicted by the cost model for Cori Haswell.")
     figure, [axes] = drawn(tmp_path, "speedup", of_model)
-    assert words(figure) == "Predicted by the cost model for Cori Haswell: nothing is measured."
+    assert words(figure) == "Predicted by the cost model for Cori Haswell."
     assert legend(figure)[:2] == ["batch", "ideal"] and axes.get_title() == f"{PATH_NAME}\nstrong scaling, batch 100"
     assert not any(len(found.get_segments()) for found in axes.collections)  # no bars
 
@@ -213,11 +208,10 @@ def test_a_figure_is_as_high_as_asked_for_and_may_have_no_caption(tmp_path):
 
 def test_failures_and_few_runs_are_said(tmp_path):
     failed = lambda record: {"failed": "no memory", "seconds_per_step": None} if record["P"] == 4 else {}  # noqa: E731
-    figure, [axes] = drawn(tmp_path, "time", made_up.records(failed, schemes=["batch"], repeats=3))
     few = [record for record in made_up.records(failed, schemes=["batch"]) if record["repeat"] < 3]
     figure, [axes] = drawn(tmp_path, "time", few)
     said = words(figure)
-    assert "medians of 3 runs, bars the least and the greatest." in said and "Failed: batch on 4 ranks." in said
+    assert "Failed: batch on 4 ranks." in said
     assert of_colour(axes, "batch").keys() == {1, 2}
     with pytest.raises(ValueError, match="give more --steps"):
         scaling.draw(made_up.lines_of(tmp_path, a=made_up.records(seconds=lambda *_: None)), "time")
@@ -230,12 +224,12 @@ def test_many_series_differ_in_colour_or_marker():
 
 
 def test_numbers_of_ranks_that_do_not_fit_are_not_written():
-    _, axes = plt.subplots()
+    _, axes = plt.subplots(figsize=(2.2, 2))
     ranks = [2**n for n in range(15)]
-    looks.ranks_axis(axes, ranks, 1.5)
+    looks.ranks_axis(axes, ranks)
     shown = axes.get_xticks()
     assert set(shown) < set(ranks) and ranks[-1] in shown and 2 < len(shown) < 12
-    looks.ranks_axis(axes, [4], 1.5)
+    looks.ranks_axis(axes, [4])
     assert list(axes.get_xticks()) == [4] and axes.get_xlim()[0] < 4 < axes.get_xlim()[1]
 
 
@@ -255,7 +249,7 @@ def test_logarithmic_axes_have_a_few_round_numbers(least, most, base):
 def test_texts_are_broken_behind_commas_and_where_they_must():
     text = looks.wrapped("mlp:1024,1024,1024,relu", 0.6, 8)
     assert text.replace("\n", "") == "mlp:1024,1024,1024,relu" and all(line.endswith(",") for line in text.split("\n")[:-1])
-    assert all(looks.width_of(line, 8) <= 0.6 for line in looks.wrapped("x" * 40, 0.6, 8).split("\n"))
+    assert max(map(len, looks.wrapped("x" * 40, 0.6, 8).split("\n"))) == looks.letters(0.6, 8)
 
 
 def test_figures_are_written_in_each_form_with_fonts_that_publishers_take(tmp_path):
