@@ -1,24 +1,10 @@
-"""A machine fitted to a study's own points on few ranks, which predicts those on more ranks, with an interval.
+"""A machine fitted to a study's points on few ranks, which predicts those on more ranks, with an interval.
 
-No calibration is needed. The seconds of a step are taken as a sum of terms, each a count that follows from the network, the
-grid and the plan (`parallel/prediction/workload.py`) times a constant of the machine:
-
-| term                     | count in a step of the rank with the most work                           | constant          |
-|--------------------------|--------------------------------------------------------------------------|-------------------|
-| calls                    | operations                                                               | seconds of a call |
-| arithmetic               | floating-point operations                                                | 1 / rate          |
-| memory traffic           | bytes                                                                    | 1 / bandwidth     |
-| rounds in a node/between | messages that follow one another in all collectives (Thakur et al. 2005) | latency alpha     |
-| bytes in a node/between  | bytes sent; between nodes those of all ranks of a node together          | beta              |
-
-The constants are not negative and fit best by the relative error (non-negative least squares, Lawson and Hanson 1974). The
-interval of a prediction is that of fits to resampled points and runs (bootstrap, Efron 1979), widened by the spread of the
-errors with which each point is predicted from all others.
-
-How often the interval holds what is measured is itself measured, in `tests/experiments/scaling/test_fit.py`: in at least 95 of
-100 cases where each step takes these terms times a random factor that spreads by up to 30 %. It says nothing of what only more
-ranks bring, such as a network or a memory that gets crowded. Points with more ranks than cores are left out, because there the
-ranks wait for cores too. On emulated hosts, which share the cores of one machine, what they do beside communicating counts as
+The seconds of a step are a sum of TERMS, each a count of the rank with most work (`parallel/prediction/workload.py`) times a
+constant: operations, flops, bytes of memory; rounds of messages and bytes sent, in a node and between nodes. The constants fit
+best by the relative error and are not negative (Lawson and Hanson 1974). The interval is that of fits to resampled points and
+runs (Efron 1979), widened by the errors with which each point is predicted from all others; it holds 95 of 100 steps of
+machines that the terms describe (tested). More ranks than cores are left out; on emulated hosts what ranks compute counts as
 often as there are ranks to a core.
 """
 
@@ -50,70 +36,55 @@ CROWDED = "more ranks than cores"
 
 
 @dataclass(frozen=True, eq=False)
-class Counted:
-    """A Row with the counts of the terms of its step, an array."""
-
-    row: object
-    counts: np.ndarray
-
-
-@dataclass(frozen=True, eq=False)
 class Fit:
-    """constants: one a term of TERMS, in the seconds of UNITS. samples: those of resampled points, a row each. spread: of the
-    logarithms of the ratios with which the points are predicted, each from all others, the root of the mean square."""
+    """constants: one a term, in UNITS. samples: those of resampled points, a row each. spread: of the logarithms of the ratios
+    with which each point is predicted from all others, the root of the mean square.
+    """
 
     constants: np.ndarray
     samples: np.ndarray
     spread: float
 
     def seconds(self, counts):
-        """(predicted seconds of a step, low, high) of the counts of its terms; see the module's text about the interval."""
+        """(seconds of a step, low, high) of the counts of its terms."""
         low, high = np.percentile(self.samples @ counts, [2.5, 97.5])
         wide = np.exp(1.96 * self.spread)
         return float(self.constants @ counts), float(low / wide), float(high * wide)
 
 
 def machines(rows):
-    """{words: measured Rows with times, each point once} of each machine: what they ran on, with which threads and dtype.
-
-    The words say in what the machines differ; they are empty where there is only one.
-    """
-    found, environments = defaultdict(dict), {}
+    """{words that tell it apart: measured Rows with times, each point once} of each machine, number of threads and dtype."""
+    found, environments, words = defaultdict(dict), {}, defaultdict(list)
     for row in rows:
         if row.seconds and not row.is_predicted:
             place = origin_of(row.runs[0]), row.settings.get("threads"), row.settings.get("dtype") or "float32"
-            environments[place] = row.environment
+            environments[place] = row.environment | ({"threads": place[1]} if place[1] else {})
             found[place].setdefault(key_of(row.runs[0]), row)
-    words = {}
+    several = len({dtype for *_, dtype in found}) > 1
     for place, points in found.items():
-        own = zip(("threads", "dtype"), place[1:], zip(*(other[1:] for other in found)))
-        parts = [difference(environments[place], environments), *(f"{n} {v}" for n, v, of_all in own if len(set(of_all)) > 1)]
-        words[", ".join(filter(None, parts))] = list(points.values())
-    return words
+        parts = difference(environments[place], environments), several and f"dtype {place[2]}"
+        words[", ".join(filter(None, parts))] += points.values()
+    return dict(words)
 
 
 def sorted_out(rows, up_to):
-    """(Counted points on at most `up_to` ranks, those on more, {reason: Rows that are left out}) of the Rows of a machine."""
+    """([(Row, counts)] on at most `up_to` ranks, those on more, {reason: Rows that are left out}) of a machine."""
     known, further, left_out = [], [], defaultdict(list)
-    for row in rows:
+    for row in sorted(rows, key=lambda row: row.ranks > up_to):
         try:
-            point = Counted(row, counts_of(row))
+            counts = counts_of(row)
+            seen = sum(of for _, of in known) if known and row.ranks > up_to else counts
+            if new := [term for term, here, there in zip(TERMS, counts, seen) if here and not there]:
+                raise ValueError(f"the fitted points, on at most {up_to} ranks, have no {' and no '.join(new)}")
         except ValueError as error:
             left_out[str(error)].append(row)
         else:
-            (known if row.ranks <= up_to else further).append(point)
-    seen, predictable = sum(one.counts for one in known), []
-    for one in further if known else ():
-        if new := [term for term, here, there in zip(TERMS, one.counts, seen) if here and not there]:
-            left_out[f"the fitted points, on at most {up_to} ranks, have no {' and no '.join(new)}"].append(one.row)
-        else:
-            predictable.append(one)
-    return known, predictable, dict(left_out)
+            (known if row.ranks <= up_to else further).append((row, counts))
+    return known, further if known else [], dict(left_out)
 
 
 def counts_of(row):
-    """The counts of the terms of a step of a measured Row, an array; see the table above. ValueError, with the reason, for a
-    point that the terms do not describe."""
+    """The counts of the terms of a step of a measured Row; ValueError, with the reason, for what they do not describe."""
     sizes, settings = parse_grid(row.grid), row.settings
     check_described(row, sizes)
     net = network_of(row, row.runs[0])
@@ -143,8 +114,9 @@ def counts_of(row):
 
 
 def network_of(row, run):
-    """The serial network of a Row, which takes no memory until it is used; None where there is none of the samples that the
-    report says: a report of `train` has only their number of features, which must be that of the published shape."""
+    """The serial network of a Row, which takes no memory until it is used; None where the report does not say enough: with a
+    number of features alone, it must be that of the published shape.
+    """
     features, outputs, shape = run.get("features"), run.get("outputs"), run.get("shape")
     if not outputs or not (shape or features):
         return None
@@ -157,7 +129,7 @@ def network_of(row, run):
 
 
 def check_described(row, sizes):
-    """Raise ValueError, with the reason, for a Row whose step has more than the terms. sizes: {axis: ranks} of its grid."""
+    """Raise ValueError, with the reason, for a step that has more than the terms. sizes: of its grid."""
     if row.oversubscribed and not row.settings.get("hosts"):
         raise ValueError(CROWDED)
     if sizes.get(STAGE, 1) > 1:
@@ -169,16 +141,15 @@ def check_described(row, sizes):
 
 
 def fit(known):
-    """The Fit of Counted points. ValueError for fewer than FEWEST."""
+    """The Fit of (Row, counts) pairs; ValueError for fewer than FEWEST."""
     if len(known) < FEWEST:
         raise ValueError(f"{len(known)} points are too few to fit a machine: at least {FEWEST} are needed")
-    counts = np.array([one.counts for one in known])
-    runs = [[value for run in one.row.runs if (value := seconds_of(run))] for one in known]
-    return fit_of(counts, np.array([one.row.seconds.value for one in known]), runs)
+    runs = [[value for run in row.runs if (value := seconds_of(run))] for row, _ in known]
+    return fit_of(np.array([counts for _, counts in known]), np.array([row.seconds.value for row, _ in known]), runs)
 
 
 def fit_of(counts, seconds, runs, seed=0):
-    """The Fit of points. counts: a row of terms a point. seconds: the median of each. runs: a list of the seconds of each."""
+    """The Fit of points. counts: a row of terms a point. seconds: the median of each. runs: the seconds of its runs."""
     rng = np.random.default_rng(seed)
     samples = []
     for _ in range(SAMPLES):
@@ -193,17 +164,17 @@ def fit_of(counts, seconds, runs, seed=0):
 
 
 def constants(counts, seconds):
-    """The constants with which the terms fit the seconds best, by the relative error. counts: a row a point."""
+    """The constants with which the terms fit the seconds best, by the relative error."""
     scaled = counts / seconds[:, None]
     sizes = np.maximum(np.abs(scaled).max(axis=0), 1e-300)  # so that all columns are alike
     return nnls(scaled / sizes, np.ones(len(seconds)))[0] / sizes
 
 
 def forecast(found, further):
-    """Table rows: Counted points beside what a Fit predicts for them."""
+    """Table rows: (Row, counts) pairs beside what a Fit predicts for them."""
     lines = []
-    for one in further:
-        row, (middle, low, high) = one.row, found.seconds(one.counts)
+    for row, counts in further:
+        middle, low, high = found.seconds(counts)
         lines.append({
             "network": row.network, "series": row.series, "scaling": row.scaling, "ranks": row.ranks, "batch": row.batch,
             "ms measured": 1e3 * row.seconds.value, "ms predicted": 1e3 * middle, "from": 1e3 * low, "to": 1e3 * high,

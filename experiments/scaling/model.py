@@ -1,22 +1,14 @@
 """What the points of a sweep say beside its table: what `plot speedup --model` prints, and a page shows.
 
-**Serial fractions.** If every rank does a share f of the step of one rank whole, and the ranks split the rest evenly, the
-speedup on P ranks is 1 / (f + (1 - f) / P) (Amdahl 1967). Solved for f at one measured point this is the experimentally
-determined serial fraction (Karp and Flatt 1990): where it grows with P, so does what takes the time, such as communication.
-
-**Terms of predicted steps.** A term is computing, a kind of collective (sums of gradients apart from the others), or waiting
-for ranks that come later, in seconds of a step, mean over the ranks. A prediction has no waiting of its own; what ranks wait
-for each other on average is in its collectives.
-
-**A fitted machine** (`fit.py`) predicts the points on more ranks than some from the others, with intervals.
+Serial fractions: with a share f of the step that every rank does whole the speedup on P ranks is 1 / (f + (1 - f) / P) (Amdahl
+1967); solved for f at one point it is that of Karp and Flatt (1990), which grows with P where communication does. Terms of a
+predicted step: computing, a kind of collective, or waiting, in seconds, mean over the ranks; a prediction has its waiting in
+the collectives. A fitted machine (`fit.py`) predicts the points on more ranks from those on few.
 """
 
 from collections import defaultdict
 from statistics import median
 
-import numpy as np
-
-from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.scaling.records import key_of
 from gridgrad.experiments.scaling.summary import is_busy_alone, origin_of
 
@@ -25,8 +17,7 @@ MOST = 20  # terms that are shown
 
 
 def tables(rows, up_to):
-    """[(title, a sentence or "", table rows)] of some Rows. up_to: the ranks to which a machine is fitted. ValueError without
-    any."""
+    """[(title, a sentence or "", table rows)] of some Rows; ValueError without any. up_to: ranks that are fitted."""
     from gridgrad.experiments.scaling import fit  # which takes long to import
 
     parts = []
@@ -35,34 +26,48 @@ def tables(rows, up_to):
     if wrong := errors(rows):
         parts.append((f"Terms of predicted steps, the {min(MOST, len(wrong))} worst of {len(wrong)}", "", wrong[:MOST]))
     for words, of_machine in fit.machines(rows).items():
-        parts += fitted(fit, of_machine, up_to, words and f": {words}")
+        known, further, left_out = fit.sorted_out(of_machine, up_to)
+        name = f"at most {up_to} ranks{words and ': '}{words}"
+        constants, refused, predicted = [], "", []
+        try:
+            found = fit.fit(known)
+        except ValueError as error:
+            refused = f"No machine was fitted: {error}."
+        else:
+            used = zip(fit.TERMS, found.constants, fit.UNITS)
+            constants = [{"term": term, "constant": f"{value:.3g} {unit}"} for term, value, unit in used if value]
+            predicted = fit.forecast(found, further)
+        parts.append((f"A machine fitted to the points on {name}", refused, constants))
+        if predicted:
+            error, inside = median(abs(line["error %"]) for line in predicted), sum(line["within"] for line in predicted)
+            words = f"Median error {error:.1f} %, {inside} of {len(predicted)} within their interval."
+            parts.append((f"Predicted from {name}", words, predicted))
+        if left_out:
+            parts.append((f"Left out of the fit to {name}", "", [
+                {"points": len(of), "networks": "; ".join(dict.fromkeys(row.network for row in of)),
+                 "series": "; ".join(dict.fromkeys(row.series for row in of)),
+                 "ranks": ", ".join(map(str, sorted({row.ranks for row in of}))), "why": why} for why, of in left_out.items()
+            ]))  # fmt: skip
     if not parts:
         raise ValueError("nothing can be said of these points: measure several numbers of ranks")
     return parts
 
 
 def karp_flatt(speedup, ranks):
-    """The serial fraction at one point; None on one rank. It is below 0 where the speedup is above the number of ranks."""
+    """The serial fraction at one point; None on one rank. It is below 0 for a speedup above the ranks."""
     return (1 / speedup - 1 / ranks) / (1 - 1 / ranks) if ranks > 1 else None
 
 
 def amdahl(points):
-    """The serial fraction that fits several points best, by least squares of the time over that of one rank; None without any.
-
-    points: (ranks, speedup) pairs.
-    """
-    several = np.array([(ranks, speedup) for ranks, speedup in points if ranks > 1], np.float64).reshape(-1, 2)
-    if not len(several):
-        return None
-    ranks, speedup = several.T
-    factor, rest = 1 - 1 / ranks, 1 / speedup - 1 / ranks
-    return float(factor @ rest / (factor @ factor))
+    """The serial fraction that fits (ranks, speedup) pairs best, by least squares of the time over that of one rank."""
+    several = [(1 - 1 / ranks, 1 / speedup - 1 / ranks) for ranks, speedup in points if ranks > 1]
+    return sum(f * rest for f, rest in several) / sum(f * f for f, _ in several) if several else None
 
 
 def fractions(rows):
     """Table rows: for each measured curve of strong scaling the fraction of Amdahl, and those of Karp and Flatt by ranks.
 
-    Points with more ranks than cores, and those measured on a busy machine, are left out.
+    Points with more ranks than cores, and those on a busy machine, are left out.
     """
     curves = defaultdict(list)
     for row in rows:
@@ -70,19 +75,11 @@ def fractions(rows):
             curves[row.curve].append((row.ranks, row.speedup.value))
     return [
         {"network": curve.network, "series": curve.series,
-         "Amdahl: serial %": refusal(serial, "the law does not fit: ") or 100 * serial,
+         "Amdahl: serial %": 100 * serial if 0 <= serial <= 1 else "the law does not fit",
          "Karp-Flatt, serial % on P ranks": ", ".join(
-             f"{ranks}: {refusal(one) or f'{100 * one:.1f}'}" for ranks, speedup in points
-             if (one := karp_flatt(speedup, ranks)) is not None)}
+             f"{ranks}: {100 * karp_flatt(speedup, ranks):.1f}" for ranks, speedup in points if ranks > 1)}
         for curve, points in curves.items() if (serial := amdahl(points)) is not None
     ]  # fmt: skip
-
-
-def refusal(serial, words=""):
-    """Words for a number that can be no serial fraction, behind others; empty for one that can."""
-    if 0 <= serial <= 1:
-        return ""
-    return f"{words}{'slower than 1 rank' if serial > 1 else 'more than P times as fast'}"
 
 
 # ----- terms of steps
@@ -116,10 +113,9 @@ def by_term(collectives):
 
 
 def errors(rows):
-    """Table rows of all terms of measured points that are predicted too, worst first: by their part of the measured step.
+    """Table rows of all terms of measured points that are predicted too, worst first by their part of the step.
 
-    Each point is there once, whichever series share it, and those with more ranks than cores are not: no model knows how long
-    ranks wait for cores.
+    Points with more ranks than cores are left out: no model knows how long ranks wait for cores.
     """
     predictions = defaultdict(dict)  # {key of a point: {machine: {term: seconds}}}
     for row in rows:
@@ -142,29 +138,3 @@ def errors(rows):
                     "error, % of the step": f"{100 * share:+.1f}",
                 }))  # fmt: skip
     return [cells for _, cells in sorted(found, key=lambda pair: -pair[0])]
-
-
-# ----- a fitted machine
-
-
-def fitted(fit, rows, up_to, words):
-    """The parts about a machine fitted by the module `fit`: constants, predictions, and which points are left out and why."""
-    known, further, left_out = fit.sorted_out(rows, up_to)
-    title = f"A machine fitted to the points on at most {up_to} ranks{words}"
-    try:
-        found = fit.fit(known)
-    except ValueError as error:
-        parts = [(title, f"No machine was fitted: {error}.", [])]
-    else:
-        used = zip(fit.TERMS, found.constants, fit.UNITS)
-        parts = [(title, "", [{"term": term, "constant": f"{value:.3g} {unit}"} for term, value, unit in used if value])]
-        if predicted := fit.forecast(found, further):
-            wrong, inside = [abs(line["error %"]) for line in predicted], sum(line["within"] for line in predicted)
-            said = (f"{counted(len(predicted), 'point')} on more ranks: median error {median(wrong):.1f} %, worst "
-                    f"{max(wrong):.1f} %; {inside} within their interval.")  # fmt: skip
-            parts.append((f"Predicted from at most {up_to} ranks{words}", said, predicted))
-    lines = [{"points": len(of_reason), "networks": "; ".join(dict.fromkeys(row.network for row in of_reason)),
-              "series": "; ".join(dict.fromkeys(row.series for row in of_reason)),
-              "ranks": ", ".join(map(str, sorted({row.ranks for row in of_reason}))), "why": reason}
-             for reason, of_reason in left_out.items()]  # fmt: skip
-    return parts + [(f"Left out of the fit{words}", "", lines)] * bool(lines)
