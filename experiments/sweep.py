@@ -232,7 +232,8 @@ def write_predictions(study, args, found):
     """Write predicted records to --out, and return words about them. found: measured ones, which stay; then --out is locked."""
     reasons = {}
     with user_input():
-        of_data, machine = not args.predict or study.names("dataset"), machines.read(args.machine or "cori-haswell")
+        named = any("dataset" in one for one in (study.given, *study.network, *study.series))
+        of_data, machine = named or not args.predict, machines.read(args.machine or "cori-haswell")
         made = list(predicted.records(study, machine, args.shape, args.outputs, of_data, reasons))
         words = [f"no prediction of {counted(n, 'point')}: {why}" for why, n in Counter(reasons.values()).items()]
         if not made and not found:

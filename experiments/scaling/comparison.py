@@ -23,7 +23,7 @@ from gridgrad.experiments.scaling.summary import is_busy_alone, rows
 
 FASTER, SLOWER, NOISE, FEW, BUSY = "faster", "slower", "no more than noise", "too few runs", "busy machine"
 FEWEST = 3  # runs of a point in each study for a verdict
-SHOWN, MOST_DIFFERENT = 4, 3  # points that are named; settings in which two points are told to differ
+SHOWN = 4  # points, and values of a setting, that are named
 CORE = "processor", "blas", "threads"  # entries of an environment that say what the reference product is computed by
 
 
@@ -96,31 +96,22 @@ def timed(records, across=None):
 def apart(one, other, across=None):
     """Lines about the points that only one of two lists of records has times of; none if both have the same."""
     first, second = timed(one, across), timed(other, across)
-    lines, differing = [], {}
-    if first.keys() != second.keys():
-        lines = [f"{len(first.keys() & second.keys())} of {len(first)} points of A and {len(second)} of B are compared."]
-    for letter, mine, others in (("A", first, second), ("B", second, first)):
-        alone = [of[0] for key, of in mine.items() if key not in others]
-        if names := [f"{row.network} ({row.series}) on {counted(row.ranks, 'rank')}" for row in alone]:
-            more = f"; {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-            lines.append(f"Only {letter} has a time of {'; '.join(names[:SHOWN])}{more}.")
-    left = [of[0] for key, of in second.items() if key not in first]
-    for row in (of[0] for key, of in first.items() if key not in second):
-        nearest = min((differences_of(row, each) for each in left if each.ranks == row.ranks), key=len, default={})
-        for name, (a, b) in nearest.items() if len(nearest) <= MOST_DIFFERENT else ():
-            differing.setdefault(name, {})[f"A: {a}, B: {b}"] = None
-    if differing:
-        words = ", ".join(f"{name} ({'; '.join(list(of)[:SHOWN])})" for name, of in differing.items())
+    if first.keys() == second.keys():
+        return []
+    lines = [f"{len(first.keys() & second.keys())} of {len(first)} points of A and {len(second)} of B are compared."]
+    alone = [[of[0] for key, of in mine.items() if key not in others] for mine, others in ((first, second), (second, first))]
+    for letter, rows_alone in zip("AB", alone):
+        if names := [f"{row.network} ({row.series}) on {counted(row.ranks, 'rank')}" for row in rows_alone]:
+            lines.append(f"Only {letter} has a time of {'; '.join(names[:SHOWN])}{'; ..' * (len(names) > SHOWN)}.")
+    if all(alone):
+        values = lambda rows, name: sorted({str(row.settings.get(name)) for row in rows})[:SHOWN]  # noqa: E731
+        names = dict.fromkeys(name for rows in alone for row in rows for name in row.settings if name != "data_dir")
+        pairs = {name: [values(rows, name) for rows in alone] for name in names}
+        differing = {name: (a, b) for name, (a, b) in pairs.items() if a != b and name != across}
+        words = [f"{name} (A: {', '.join(a)}, B: {', '.join(b)})" for name, (a, b) in differing.items()]
         advice = f": --across {next(iter(differing))} compares them" if len(differing) == 1 and not across else ""
-        lines.append(f"They differ in {words}{advice}.")
+        lines.append(f"They differ in {', '.join(words)}{advice}.")
     return lines
-
-
-def differences_of(row, other):
-    """{setting: (its value in a Row, that in another one)} where they differ."""
-    one, two = row.settings, other.settings
-    names = [name for name in {**one, **two} if name != "data_dir" and one.get(name) != two.get(name)]
-    return {name: (one.get(name), two.get(name)) for name in names}
 
 
 def compared_point(one, other):

@@ -34,7 +34,8 @@ def here():
     """What this process would start runs on: SAME, and what may differ. A processor without a table of kernels gets one now."""
     ensure_measured()
     return {
-        "processor": processor().title, "cores": len(cores()), "slots": slots(), "governor": governor(), "blas": str(blas()),
+        "processor": processor().title, "cores": len(cores()), "slots": slots(),
+        "governor": GOVERNOR.read_text().strip() if GOVERNOR.exists() else None, "blas": str(blas()),
         "threads": os.environ.get("OMP_NUM_THREADS"), "numpy": np.__version__, "kernels": kernels().name,
         "mpi": library_name(), "binding": binding(), "code": code(), "gridgrad": gridgrad.__version__, "commit": commit(),
         "python": platform.python_version(), "host": platform.node(), "may_use": in_short(cores()),
@@ -57,14 +58,6 @@ def same(environment):
 def differences(one, other):
     """Words for each entry of SAME in which two environments differ."""
     return [f"{words} ({one.get(name)}, {other.get(name)})" for name, words in SAME.items() if one.get(name) != other.get(name)]
-
-
-def governor():
-    """How the clock of the cores is set, such as "performance"; None where the system does not say."""
-    try:
-        return GOVERNOR.read_text().strip()
-    except OSError:
-        return None
 
 
 @lru_cache

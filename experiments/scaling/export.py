@@ -117,8 +117,7 @@ def write_trees(path, records):
     if not found:
         raise ValueError("no run says where its time goes: measure some with gridgrad sweep, with more --steps")
     write_text(path, json.dumps(found, indent=1) + "\n")
-    layers = sum(bool(one["graph"][0]["children"][0]["children"]) for one in found)
-    return f"{counted(len(found), 'call tree')} written to {path}, {layers} of them with layers"
+    return f"{counted(len(found), 'call tree')} written to {path}"
 
 
 def trees(records):

@@ -130,14 +130,14 @@ def network_of(row, run):
 
 def check_described(row, sizes):
     """Raise ValueError, with the reason, for a step that has more than the terms. sizes: of its grid."""
-    if row.oversubscribed and not row.settings.get("hosts"):
-        raise ValueError(CROWDED)
-    if sizes.get(STAGE, 1) > 1:
-        raise ValueError("pipelines have idle times that are no term")
-    if row.settings.get("protocol", SYNC) != SYNC:
-        raise ValueError("ranks that are not synchronous wait in other ways")
-    if any(row.settings.get(name) for name in ("shares", "rebalance", "handicap")):
-        raise ValueError("the ranks have unequal shares or speeds")
+    reasons = {
+        CROWDED: row.oversubscribed and not row.settings.get("hosts"),
+        "pipelines have idle times that are no term": sizes.get(STAGE, 1) > 1,
+        "ranks that are not synchronous wait in other ways": row.settings.get("protocol", SYNC) != SYNC,
+        "the ranks have unequal shares or speeds": any(map(row.settings.get, ("shares", "rebalance", "handicap"))),
+    }
+    for reason in (reason for reason, is_so in reasons.items() if is_so):
+        raise ValueError(reason)
 
 
 def fit(known):

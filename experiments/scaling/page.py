@@ -216,7 +216,7 @@ def environments(records):
 
 
 def commands(records):
-    """What repeats each sweep, or a sweep for each machine for which it was predicted: its settings, a command, and a remark."""
+    """What repeats each sweep, once for each machine for which it was predicted: settings, a command, and a remark."""
     import tomli_w
 
     sweeps, found = defaultdict(list), []
@@ -246,7 +246,7 @@ def without_none(value):
 
 
 def options_of_predictions(records):
-    """The options of `sweep` for ranks and samples of predictions for one machine; no shape where samples differ."""
+    """The options of `sweep` for ranks and samples of predictions; none for samples that differ."""
     ranks = records[0]["sweep"].get("ranks")
     ranks = ranks if isinstance(ranks, list) else sorted({record["P"] for record in records})
     shapes, outputs = {tuple(record.get("shape") or ()) for record in records}, {record.get("outputs") for record in records}

@@ -55,15 +55,15 @@ def settled(records, study):
 
 def study_of_record(record):
     """The Study of a record; None for one without settings, or with one that is no longer known."""
-    try:
-        return _study(dumps(record["sweep"])) if record["sweep"] else None
-    except ValueError:
-        return None
+    return _study(dumps(record["sweep"]))
 
 
 @lru_cache
 def _study(given):
-    return Study(loads(given))
+    try:
+        return Study(loads(given)) if loads(given) else None
+    except ValueError:
+        return None
 
 
 def ended_by(records):

@@ -101,15 +101,13 @@ def read(path):
 
 def check_settings(settings):
     """Raise ValueError, which names the setting, for one that is unknown or of a wrong kind."""
-    for name, value in settings.items():
-        if name in STUDY:
-            check(value, FORMS[name][1], f"setting {name}")
-        else:
-            _check_option(name, value, "")
-    for table in TABLES:
-        for name, value in (pair for entry in settings.get(table, []) for pair in entry.items()):
-            if name not in TABLES[table]:
-                _check_option(name, value, f" of a {table}")
+    for name in [name for name in settings if name in STUDY]:
+        check(settings[name], FORMS[name][1], f"setting {name}")
+    places = [("", settings), *((f" of a {table}", entry) for table in TABLES for entry in settings.get(table, []))]
+    for where, entries in places:
+        for name, value in entries.items():
+            if name not in (TABLES[where.split()[-1]] if where else STUDY):
+                _check_option(name, value, where)
 
 
 def identify(settings):
@@ -223,7 +221,9 @@ class Study:
         self.curves = {}
         for (network, series, of), scaling in product(every, dict.fromkeys(self.scaling)):
             for words, chosen in variations(of):
-                points = {ranks: point for ranks in self._ranks(chosen) if (point := point_at(chosen, scaling, ranks))}
+                grid = chosen["grid"]  # without stars it has a number of ranks of its own
+                every_ranks = self.ranks if grid == AUTO or "*" in grid else [prod(parse_grid(grid).values())]
+                points = {ranks: point for ranks in every_ranks if (point := point_at(chosen, scaling, ranks))}
                 if points:
                     self.curves.setdefault(Curve(network, ", ".join([series, *words]), scaling), {}).update(points)
         self.points = list(dict.fromkeys(point for points in self.curves.values() for point in points.values()))
@@ -260,11 +260,11 @@ class Study:
         return {name: value for name, value in options.items() if name != "steps"}
 
     def _networks(self):
-        """(name, options) of each network."""
+        """(name, options) of each network; the name is without the digest of a file of one's own."""
         tables = [{"net": net} for net in self.nets] if "nets" in self.given or not self.network else []
-        plain = lambda net: re.sub(r"(\.py:\w+)@\w+$", r"\1", net)  # noqa: E731 - without the digest of a file of one's own
-        named = [(table.get("name") or plain(table["net"]), table) for table in [*tables, *self.network]]
-        return each_once("networks", [(name, {k: v for k, v in table.items() if k != "name"}) for name, table in named])
+        return each_once("networks", [(table.get("name") or re.sub(r"(\.py:\w+)@\w+$", r"\1", table["net"]),
+                                       {name: value for name, value in table.items() if name != "name"})
+                                      for table in [*tables, *self.network]])  # fmt: skip
 
     def _series(self):
         """(name, options with the template `grid`) of each series."""
@@ -272,11 +272,6 @@ class Study:
         found += [(grid, {"grid": grid}) for grid in dict.fromkeys(self.grids)]
         found += [(one["name"], {k: v for k, v in one.items() if k not in ("name", "why", "baseline")}) for one in self.series]
         return each_once("series", found)
-
-    def _ranks(self, options):
-        """The numbers of ranks of a series; of a grid without stars, its own."""
-        grid = options["grid"]
-        return dict.fromkeys(self.ranks) if grid == AUTO or "*" in grid else [prod(parse_grid(grid).values())]
 
     @property
     def groups(self):
@@ -302,10 +297,6 @@ class Study:
     def is_of(self, record):
         """Whether a run of one of its points was done as it does them."""
         return bool(record.get("turns")) == self.turns and record.get("seed") == self.seed(record["repeat"])
-
-    def names(self, option):
-        """Whether the settings name an option of `train`, at the top or in a network or series."""
-        return any(option in table for table in (self.given, *self.network, *self.series))
 
     def curves_of(self, point):
         """The Curves that a point belongs to."""

@@ -96,15 +96,16 @@ def rows(records):
     groups, predictions, found = defaultdict(list), defaultdict(list), []
     for record in checked(records, {}):
         groups[origin_of(record), key_of(record)].append(record)
-    timed = {place: time_of(of_point) for place, of_point in groups.items()}
+    seconds = {place: list(filter(None, map(seconds_of, counting(of_point)))) for place, of_point in groups.items()}
+    timed = {place: interval_of(values) for place, values in seconds.items() if values}
     for (origin, key), seconds in timed.items():
-        if origin.is_predicted and seconds:
+        if origin.is_predicted:
             predictions[key].append(seconds.value)
     for (origin, key), curves in curves_of(groups).items():
         of_point = groups[origin, key]
         predicted = predictions[key][0] if not origin.is_predicted and len(predictions[key]) == 1 else None
         for network, series, scaling in curves:
-            row = replace(row_of(Curve(network, series, scaling), of_point, timed[origin, key]), predicted=predicted)
+            row = replace(row_of(Curve(network, series, scaling), of_point, timed.get((origin, key))), predicted=predicted)
             alone = origin, key_alone(of_point[0], scaling)
             found.append((origin, with_speedup(row, groups.get(alone, ()), timed.get(alone))))
     found = with_ratios(found)
@@ -161,12 +162,6 @@ def curves_of(groups):
             alone = curves.get((name[0], key_alone(record, scaling)), {})
             alone.setdefault((network, series, scaling))
     return curves
-
-
-def time_of(records):
-    """The Median of the seconds of a step over the runs that count; or None."""
-    seconds = [value for record in counting(records) if (value := seconds_of(record))]
-    return interval_of(seconds) if seconds else None
 
 
 def key_alone(record, scaling):

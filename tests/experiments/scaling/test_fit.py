@@ -81,14 +81,6 @@ def test_ranks_of_emulated_hosts_that_share_cores_compute_in_turns():
         assert np.allclose(other[:3], 2 * one[:3]) and np.allclose(other[3:], one[3:])
 
 
-def test_ranks_on_hosts_of_their_own_send_between_nodes():
-    series = [{"name": "hosts", "grid": "batch=*", "hosts": 4}]
-    measured = [record | OF_DATA for record in made_up.records(series=series, schemes=[])]
-    for row in (row for row in rows(measured) if row.ranks > 1):
-        counts = dict(zip(fit.TERMS, fit.counts_of(row), strict=True))
-        assert counts["rounds in a node"] == counts["bytes in a node"] == 0 < counts["bytes between nodes"]
-
-
 def test_more_ranks_than_cores_are_neither_fitted_nor_predicted_and_are_named():
     found = as_if(CONSTANTS, ranks=[1, 2, 4])
     crowded = [record | {"oversubscribed": True, "seconds_per_step": {"median": 9.0}} if record["P"] == 4 else record
@@ -98,7 +90,7 @@ def test_more_ranks_than_cores_are_neither_fitted_nor_predicted_and_are_named():
     assert list(left_out) == [fit.CROWDED]
     assert fitted(crowded, up_to=4)[0].spread < 1e-6  # of the fit too
     *_, (title, _, [line]) = model.tables(rows(crowded), 2)
-    assert (title, line["points"], line["why"]) == ("Left out of the fit", 6, "more ranks than cores")
+    assert title.startswith("Left out of the fit") and (line["points"], line["why"]) == (6, "more ranks than cores")
 
 
 def test_a_network_of_images_is_fitted_too_and_what_can_not_be_is_left_out_alone():
