@@ -89,7 +89,7 @@ test-part: PICK = --slow --part $(PART)
 test-part: test
 
 say-how-long:
-	@echo "All tests take an hour and a half on two cores; make test takes some minutes."
+	@echo "All tests take an hour and a half on two cores; make test takes about 3 minutes."
 
 check: venv
 	$(PY) -m gridgrad launch $(RANKS) check --ranks $(RANKS)

@@ -1,15 +1,13 @@
 """Readers of published data sets, of folders of images and tables of one's own, and made-up data.
 
-`prepare` runs in one process, `load` in each. `DATASETS` has the names of all of them, with the two functions of each: prepare,
-of a folder; and load, of a folder and the type of the numbers. The functions of names with a beginning, such as
-"table:FILE[,OPTION=..]", want the whole name as well.
+`prepare` runs in one process, `load` in each. `DATASETS` has two functions for each name: one prepares, of a folder and a name;
+one loads, of a folder, the type of the numbers and a name.
 """
 
 import math
 import os
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -25,14 +23,14 @@ from gridgrad.datasets.views import Augmented, hold_out
 Functions = tuple[Callable[..., Any], Callable[..., Dataset]]
 
 DATASETS: dict[str, Functions] = {
-    "airfoil": (lambda directory: None, uci.load_airfoil),
-    "airfoil5": (lambda directory: None, partial(uci.load_airfoil, name="airfoil5")),
+    "airfoil": (lambda directory, name: None, uci.load_airfoil),
+    "airfoil5": (lambda directory, name: None, uci.load_airfoil),
     "mnist": (mnist.prepare, mnist.load),
-    "fashion-mnist": mnist.FASHION,
+    "fashion-mnist": (mnist.prepare, mnist.load),
     "cifar10": (cifar10.prepare, cifar10.load),
     "denoise": (cifar10.prepare_denoise, cifar10.load_denoise),
     "ethylene": (uci.prepare_ethylene, uci.load_ethylene),
-    "ethylene-synthetic": (uci.prepare_synthetic, partial(uci.load_ethylene, name="ethylene-synthetic")),
+    "ethylene-synthetic": (uci.prepare_synthetic, uci.load_ethylene),
     **{kind.NAME: (kind.prepare, kind.load) for kind in (images, table, made_up)},
 }
 
@@ -49,10 +47,8 @@ def prepare(name: str, directory: str | PathLike[str] | None = None) -> None:
 
     Raises
     ------
-    ValueError
-        If there is no such data set, or a file is damaged. The message is one line.
-    OSError
-        If a file is not there and can not be had.
+    ValueError, OSError
+        If there is no such data set, a file is damaged, or one is not there and can not be had. The message is one line.
 
     Examples
     --------
@@ -60,16 +56,16 @@ def prepare(name: str, directory: str | PathLike[str] | None = None) -> None:
     >>> datasets.prepare("airfoil")
     """
     folder = data_directory(directory)
-    _functions(name, folder)[0](folder)
+    _functions(name, folder)[0](folder, name)
 
 
 def load(name: str, directory: str | PathLike[str] | None = None, dtype: DTypeLike = np.float32) -> Dataset:
-    """The data set of a name, for which `prepare` has been called. Of large ones nothing is read before it is asked for.
+    """The data set of a name, for which `prepare` has been called. Large ones are mapped: what is asked for is read.
 
     Parameters
     ----------
     name, directory
-        As for `prepare`.
+        As for `prepare`, which says what is raised.
     dtype : dtype
         Of the inputs, and of the targets in a regression: float32 or float64.
 
@@ -77,11 +73,6 @@ def load(name: str, directory: str | PathLike[str] | None = None, dtype: DTypeLi
     -------
     Dataset
         Its samples to train on, and those for testing.
-
-    Raises
-    ------
-    ValueError, OSError
-        As `prepare` raises them.
 
     Examples
     --------
@@ -91,7 +82,7 @@ def load(name: str, directory: str | PathLike[str] | None = None, dtype: DTypeLi
     (1202, 301, (4,), 1)
     """
     folder = data_directory(directory)
-    return _functions(name, folder)[1](folder, np.dtype(dtype))
+    return _functions(name, folder)[1](folder, np.dtype(dtype), name)
 
 
 def read_inputs(
@@ -101,6 +92,8 @@ def read_inputs(
     dtype: DTypeLike = np.float32,
 ) -> Part:
     """New samples for a network that was trained on other ones. One process calls it before the others do.
+
+    ValueError if they do not fit the network; else what is raised is said by `prepare`.
 
     Parameters
     ----------
@@ -115,15 +108,7 @@ def read_inputs(
     Returns
     -------
     Part
-        All samples, standardised by the moments of the training. Its `y` is None if the file has no targets; `unstandardise`
-        gives outputs of the network in the units of the training. Of images, `x.files` has the paths.
-
-    Raises
-    ------
-    ValueError
-        If the samples do not fit the network, or a file is damaged. The message is one line.
-    OSError
-        If a file is not there.
+        All samples, standardised as in the training. `y` is None if there are no targets. Of images, `x.files` has the paths.
 
     Examples
     --------
@@ -140,7 +125,7 @@ def read_inputs(
     if name.startswith(table.PREFIX):
         x, y = table.new_samples(folder, name, like)
     elif name.startswith(images.PREFIX):
-        x, y = images.Files(folder, name, shape[0]), None
+        x, y = images.new_images(folder, name, shape[0]), None
     else:
         prepare(name, folder)
         data = load(name, folder, dtype)
@@ -148,19 +133,17 @@ def read_inputs(
     if math.prod(x.shape[1:]) != math.prod(shape):
         raise ValueError(f"{name}: samples of the shape {x.shape[1:]}, and the network was trained on {shape}")
     x = x if x.shape[1:] == shape else x.reshape(len(x), *shape)
-    of_training: dict[str, Any] = {
+    moments: dict[str, Any] = {
         key: None if like[key] is None else np.array(like[key]) for key in ("x_mean", "x_std", "y_mean", "y_std")
     }
-    return Part(x, y, dtype=np.dtype(dtype), **of_training)
+    return Part(x, y, dtype=np.dtype(dtype), **moments)
 
 
-def _functions(name: str, folder: Path) -> Functions | list[Any]:
+def _functions(name: str, folder: Path) -> Functions:
     """The functions of a name; ValueError, with what was perhaps meant, if there is no such data set."""
-    for kind in (images, table, made_up):
-        if name.startswith(kind.PREFIX):
-            return [partial(function, name=name) for function in DATASETS[kind.NAME]]
-    if name in DATASETS:
-        return DATASETS[name]
+    key = next((kind.NAME for kind in (images, table, made_up) if name.startswith(kind.PREFIX)), name)
+    if key in DATASETS:
+        return DATASETS[key]
     paths = [os.path.join(place, os.path.expanduser(name.partition(",")[0])) for place in ("", folder)]
     if any(os.path.isfile(path) and path.lower().endswith(tuple(stored.FORMATS)) for path in paths):
         meant = f"did you mean {table.PREFIX}{name}?"

@@ -22,30 +22,19 @@ class Augment:
     flip: bool = True
     seed: int = 0
 
-    def __post_init__(self):
-        if self.shift < 0:
-            raise ValueError(f"augment: the shift must be at least 0 pixels, not {self.shift}")
-
     def inputs(self, part, indices, block, epoch):
-        """`part.inputs(indices, block)` of the images as they are varied in `epoch`; ValueError if they are no images."""
-        if len(part.sample_shape) != 3:
-            raise ValueError(f"augment: samples of the shape {part.sample_shape} are no images of (height, width, channels)")
+        """`part.inputs(indices, block)` of images, (height, width, channels), as they are varied in `epoch`."""
         height, width, _ = part.sample_shape
-        top, bottom, _ = block[0].indices(height)
-        left, right, _ = block[1].indices(width)
-        above = max(top - self.shift, 0)
-        below = max(min(bottom + self.shift, height), above)
-        # All columns, since an image may be mirrored.
+        (top, bottom, _), (left, right, _) = block[0].indices(height), block[1].indices(width)
+        margin, above, below = self.shift, max(top - self.shift, 0), min(bottom + self.shift, height)
+        # All columns, since an image may be mirrored; then zeros wherever a shift may reach beyond the image.
         source = part.inputs(indices, (slice(above, below), slice(0, width), block[2]))
-        out = np.zeros((len(source), max(bottom - top, 0), max(right - left, 0), source.shape[3]), source.dtype)
-        # Of image i, out[i, r, c] is row r + down[i], column c + along[i] of the (mirrored) image, where it has them.
-        down, along, mirrored = self.draws(indices, len(part), epoch)
-        rows = _overlap(down, top, bottom, height)
-        columns = _overlap(along, left, right, width)
-        numbers = zip(*(values.tolist() for values in (down, along, mirrored, *rows, *columns)))
-        for image, target, (dy, dx, mirror, r0, r1, c0, c1) in zip(source, out, numbers):
+        padding = (above - top + margin, bottom + margin - below), (margin, margin)
+        source = np.pad(source, ((0, 0), *padding, (0, 0)))
+        out = np.empty((len(source), bottom - top, right - left, source.shape[3]), source.dtype)
+        for image, target, down, along, mirror in zip(source, out, *self.draws(indices, len(part), epoch)):
             image = image[:, ::-1] if mirror else image
-            target[r0 - top : r1 - top, c0 - left : c1 - left] = image[r0 + dy - above : r1 + dy - above, c0 + dx : c1 + dx]
+            target[:] = image[margin + down :, margin + left + along :][: bottom - top, : right - left]
         return out
 
     def draws(self, indices, samples, epoch):
@@ -59,12 +48,6 @@ class Augment:
 def _epoch(seed, epoch, samples):
     """Three random words of 32 bits for each sample. Drawing those of a whole epoch costs less than 128 single draws."""
     return random_block(seed, "augment", 3, slice(0, samples), slice(None), np.uint32, epoch).astype(np.uint64)
-
-
-def _overlap(shifts, start, stop, size):
-    """For each shift, the range (first, end) of start..stop whose places lie in 0..size after the shift; first <= end."""
-    first = np.clip(-shifts, start, max(start, stop))
-    return first, np.clip(size - shifts, first, np.maximum(first, stop))
 
 
 def parse(text, seed=0):

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gridgrad.datasets import rows
-from gridgrad.datasets.files import download, fingerprint
+from gridgrad.datasets import files, images
 from gridgrad.datasets.part import regression
 from gridgrad.nn.files import limits
 
@@ -32,17 +31,24 @@ CHUNK = 4000  # the quarters that are converted at a time
 
 
 def parse_binary(path, content):
-    """(images, labels) of a file of records."""
+    """(pixels, labels) of a file of records: (n, 3072) by channel and (n,)."""
     if not content or len(content) % (1 + PIXELS):
         raise ValueError(f"{path}: {len(content)} bytes are no whole records of {1 + PIXELS}: truncated; fetch it anew")
     records = np.frombuffer(content, np.uint8).reshape(-1, 1 + PIXELS)
-    return images_and_labels(path, records[:, 1:], records[:, 0])
+    return records[:, 1:], records[:, 0]
 
 
 def parse_pickle(path, content):
-    """(images, labels) of a pickled dict, whose instructions are looked at: none is executed."""
+    """The same of a pickled dict, whose instructions are looked at: none is executed."""
+    found, key = {"data": [], "labels": [], "batch_label": [], "filenames": []}, "batch_label"
     try:
-        found = arguments(content)
+        for count, (instruction, argument, _) in enumerate(pickletools.genops(content)):
+            if count > MOST or instruction.name == "NEWTRUE":  # the latter would say that numbers are in Fortran's order
+                raise ValueError(f"instruction {instruction.name}, the number {count} of them")
+            if isinstance(argument, str) and argument in found:
+                key = argument
+            elif instruction.name.endswith(("STRING", "BININT", "BININT1", "BININT2")):
+                found[key].append(argument)
     except Exception as error:  # whatever is raised for a damaged file
         reason = " ".join(str(error).split())[:120] or type(error).__name__
         raise ValueError(f"{path}: not a pickle as it was published ({reason}); fetch it anew") from None
@@ -50,28 +56,7 @@ def parse_pickle(path, content):
     numbers = bool(labels) and all(isinstance(label, int) and label >= 0 for label in labels)
     if not numbers or "u1" not in texts or len(texts[-1]) != PIXELS * len(labels):
         raise ValueError(f"{path}: no {PIXELS} bytes of 'data' for each of the 'labels'; fetch it anew")
-    pixels = np.frombuffer(texts[-1].encode("latin-1"), np.uint8).reshape(-1, PIXELS)
-    return images_and_labels(path, pixels, np.array(labels))
-
-
-def arguments(content):
-    """{"data" or "labels": the numbers and texts behind this key of a pickled dict}."""
-    found, key = {"data": [], "labels": [], "batch_label": [], "filenames": []}, "batch_label"
-    for count, (instruction, argument, _) in enumerate(pickletools.genops(content)):
-        if count > MOST or instruction.name == "NEWTRUE":  # the latter would say that numbers are in Fortran's order
-            raise ValueError(f"instruction {instruction.name}, the number {count} of them")
-        if isinstance(argument, str) and argument in found:
-            key = argument
-        elif instruction.name.endswith(("STRING", "BININT", "BININT1", "BININT2")):
-            found[key].append(argument)
-    return found
-
-
-def images_and_labels(path, pixels, labels):
-    """(n, 32, 32, 3) and (n,) from pixels (n, 3072) by channel and labels; ValueError for a label above 9."""
-    if labels.max() >= len(CLASSES):
-        raise ValueError(f"{path}: label {labels.max()} is not one of 0 to 9: damaged; fetch it anew")
-    return np.ascontiguousarray(pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)), labels
+    return np.frombuffer(texts[-1].encode("latin-1"), np.uint8).reshape(-1, PIXELS), np.array(labels)
 
 
 @dataclass(frozen=True)
@@ -89,6 +74,13 @@ class Form:
         """Of all files; the last one is for testing."""
         return [*(f"data_batch_{number}{self.ending}" for number in range(1, 6)), f"test_batch{self.ending}"]
 
+    def read(self, path, content):
+        """(images, labels) of a file: (n, 32, 32, 3) and (n,)."""
+        pixels, labels = self.parse(path, content)
+        if labels.max() >= len(CLASSES):
+            raise ValueError(f"{path}: label {labels.max()} is not one of 0 to 9: damaged; fetch it anew")
+        return np.ascontiguousarray(pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)), labels
+
 
 FORMS = [
     Form("cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530", "cifar-10-batches-bin", ".bin", parse_binary),
@@ -96,32 +88,31 @@ FORMS = [
 ]
 
 
-def prepare(directory):
-    """Convert the published files to HDF5, once, and download them if need be; by one process, before the others load."""
-    target = converted(directory)
-    found = locate(directory)
+def prepare(directory, name="cifar10"):
+    """Convert the published files to HDF5, once, and download them if need be."""
+    target, found = converted(directory), locate(directory)
     if found is None:
         if target.exists():
             return
         archive = directory / "cifar10" / FORMS[0].archive
-        download(URL, f"md5:{FORMS[0].checksum}", archive, "CIFAR-10")
+        files.download(URL, f"md5:{FORMS[0].checksum}", archive, "CIFAR-10")
         found = FORMS[0], archive
     form, path = found
     if path.is_dir() and (missing := [name for name in form.names if not (path / name).is_file()]):
         raise OSError(f"CIFAR-10: no file {path / missing[0]}; put it there, or move the folder away, and all are fetched anew")
-    version = fingerprint(path, form.names) if path.is_dir() else fingerprint(path.parent, [path.name])
-    if rows.is_current(target, version):
+    version = files.fingerprint(path, form.names) if path.is_dir() else files.fingerprint(path.parent, [path.name])
+    if files.is_current(target, version):
         return
     # There is no published checksum of a single file: in a folder, lengths and labels are all that can be checked.
-    read = (lambda name: limits.read_limited(path / name, LARGEST)) if path.is_dir() else read_archive(path, form).get
-    *train, test = [form.parse(path / name, read(name)) for name in form.names]
+    content = (lambda name: limits.read_limited(path / name, LARGEST)) if path.is_dir() else read_archive(path, form).get
+    *train, test = [form.read(path / name, content(name)) for name in form.names]
     halves = {half: (sum(len(labels) for _, labels in chunks), chunks) for half, chunks in (("train", train), ("test", [test]))}
-    rows.write_images(target, version, CLASSES, SHAPE, halves)
+    images.write_images(target, version, CLASSES, SHAPE, halves)
 
 
 def load(directory, dtype, name="cifar10"):
     """The Dataset: images of (32, 32, 3) pixels, standardised by channel; labels 0 to 9. Images are mapped, not read."""
-    return rows.load_images(converted(directory), name, SHAPE, dtype)
+    return images.load_images(converted(directory), name, SHAPE, dtype)
 
 
 def converted(directory, name="cifar10"):
@@ -130,12 +121,13 @@ def converted(directory, name="cifar10"):
 
 def locate(directory):
     """(form, path) of the published files, an archive before a folder, since it can be checked; or None."""
-    for form in FORMS:
-        for name in (form.archive, form.folder):
-            for path in (directory / "cifar10" / name, directory / name):
-                if path.exists():
-                    return form, path
-    return None
+    places = [
+        (form, folder / name)
+        for form in FORMS
+        for name in (form.archive, form.folder)
+        for folder in (directory / "cifar10", directory)
+    ]
+    return next((place for place in places if place[1].exists()), None)
 
 
 def read_archive(path, form):
@@ -156,28 +148,27 @@ def read_archive(path, form):
     return contents
 
 
-def prepare_denoise(directory):
-    """Make it of CIFAR-10, once; by one process, before the others load."""
+def prepare_denoise(directory, name="denoise"):
+    """Make it of CIFAR-10, once."""
     prepare(directory)
-    target = converted(directory, "denoise")
-    source = f"{rows.attributes(converted(directory)).get('source')}, noise {NOISE}, side {SIDE}"
-    if rows.is_current(target, source):
+    target = converted(directory, name)
+    source = f"{files.attributes(converted(directory)).get('source')}, noise {NOISE}, side {SIDE}"
+    if files.is_current(target, source):
         return
     data, random = load(directory, np.float32), np.random.default_rng(0)
-    moments = {"x": rows.ChannelMoments(1), "y": rows.ChannelMoments(1)}
-    halves = {"train": data.train, "test": data.test}
+    halves, moments = {"train": data.train, "test": data.test}, {name: images.ChannelMoments(1) for name in "xy"}
     arrays = {f"{half}/{name}": ((4 * len(part), QUARTER), np.uint8) for half, part in halves.items() for name in "xy"}
-    with rows.creating(target, arrays) as file:
+    with files.creating(target, arrays) as file:
         for half, part in halves.items():
             for start in range(0, 4 * len(part), CHUNK):
                 whole = np.rint(part.x[start // 4 : (start + CHUNK) // 4].mean(axis=3)).reshape(-1, 2, SIDE, 2, SIDE)
                 grey = whole.transpose(0, 1, 3, 2, 4).reshape(-1, QUARTER)  # the quarters of each image, one after another
                 noisy = np.clip(np.rint(grey + NOISE * random.standard_normal(grey.shape)), 0, 255)
-                for name, images in (("x", noisy), ("y", grey)):
-                    images = images.astype(np.uint8)
-                    file[f"{half}/{name}"][start : start + len(images)] = images
+                for name, levels in (("x", noisy), ("y", grey)):
+                    levels = levels.astype(np.uint8)
+                    file[f"{half}/{name}"][start : start + len(levels)] = levels
                     if half == "train":
-                        moments[name].add(images[..., np.newaxis])
+                        moments[name].add(levels[..., np.newaxis])
         for name, of_pixels in moments.items():
             file.attrs[f"{name}_mean"], file.attrs[f"{name}_std"] = of_pixels.result()
         file.attrs["source"] = source
@@ -185,7 +176,7 @@ def prepare_denoise(directory):
 
 def load_denoise(directory, dtype, name="denoise"):
     """The Dataset: the 256 noisy grey levels of a quarter to those without noise. Rows are mapped, not read."""
-    path = converted(directory, "denoise")
-    train, test = (rows.map_pair(path, half, *[((QUARTER,), np.uint8)] * 2) for half in ("train", "test"))
-    fitted = rows.vectors(path, dict.fromkeys(("x_mean", "x_std", "y_mean", "y_std"), 1))
+    path = converted(directory, name)
+    train, test = (files.map_pair(path, half, *[((QUARTER,), np.uint8)] * 2) for half in ("train", "test"))
+    fitted = files.vectors(path, dict.fromkeys(("x_mean", "x_std", "y_mean", "y_std"), 1))
     return regression(name, train, test, "grey levels", dtype, fitted=fitted)

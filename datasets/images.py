@@ -1,4 +1,4 @@
-"""Folders of images: FOLDER/train/CLASS/*.jpg (or another of the ENDINGS), and FOLDER/test or FOLDER/val likewise.
+"""Folders of images, FOLDER/train/CLASS/*.jpg (or another of the ENDINGS) and FOLDER/test or FOLDER/val likewise.
 
 Each image is scaled so that its shorter side is SIZE pixels, and the SIZE x SIZE pixels in its middle are kept, in three
 colours. The orientation in EXIF is ignored, as training programs do. What is transparent has the colour that lies there. Of
@@ -18,8 +18,8 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 from tqdm import tqdm
 
-from gridgrad.datasets import rows
-from gridgrad.datasets.files import fingerprint
+from gridgrad.datasets import files
+from gridgrad.datasets.part import Dataset, Made, Part
 from gridgrad.nn.files import limits
 
 PREFIX, SIZE, LARGEST = "images:", 224, 4096
@@ -42,28 +42,45 @@ def parse(name):
 
 
 def prepare(directory, name):
-    """Convert the folder (a path, or one in the data directory) to HDF5, once; by one process, before the others load."""
+    """Convert the folder (a path, or one in the data directory) to HDF5, once."""
     text, size = parse(name)
     folder, target = located(directory, text), converted(directory, name)
     if not folder.is_dir():
         hint = "give one that holds train/CLASS/*.jpg and test/CLASS/*.jpg, or --data-dir"
         raise OSError(f"images: no folder {text} in {os.getcwd()} or {directory}; {hint}")
-    classes, files, note = survey(folder)
-    version = fingerprint(folder, [path for half in files.values() for path, _ in half]) + note
-    if rows.is_current(target, version):
+    classes, found, note = survey(folder)
+    version = files.fingerprint(folder, [path for half in found.values() for path, _ in half]) + note
+    if files.is_current(target, version):
         return
-    with tqdm(total=sum(map(len, files.values())), desc="converting", unit=" images", delay=2, disable=None) as bar:
-        halves = {half: (len(found), chunks(folder, found, size, bar)) for half, found in files.items()}
+    with tqdm(total=sum(map(len, found.values())), desc="converting", unit=" images", delay=2, disable=None) as bar:
+        halves = {half: (len(pairs), chunks(folder, pairs, size, bar)) for half, pairs in found.items()}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # decoders', about what does not matter
             warnings.simplefilter("error", Image.DecompressionBombWarning)  # few bytes, but pixels that fill the memory
-            rows.write_images(target, version, classes, (size, size, 3), halves, note)
+            write_images(target, version, classes, (size, size, 3), halves, note)
 
 
 def load(directory, dtype, name):
     """The Dataset: images of (SIZE, SIZE, 3) pixels, standardised by channel. They are mapped, not read."""
     _, size = parse(name)
-    return rows.load_images(converted(directory, name), name, (size, size, 3), dtype)
+    return load_images(converted(directory, name), name, (size, size, 3), dtype)
+
+
+def new_images(directory, name, size):
+    """The images anywhere in the folder of a name, as an array, (n, size, size, 3): decoded where they are indexed."""
+    folder = located(directory, parse(name)[0])
+    paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in ENDINGS)
+    if not paths:
+        raise OSError(f"images: no images ({', '.join(ENDINGS)}) in {folder}; give the folder that has some")
+
+    def decoded(numbers):
+        found = [read(paths[i], size) for i in numbers]
+        refuse([image for image in found if isinstance(image, str)])
+        return np.array(found, np.uint8)
+
+    images = Made((len(paths), size, size, 3), np.uint8, decoded)
+    images.files = paths
+    return images
 
 
 def located(directory, text):
@@ -80,7 +97,7 @@ def converted(directory, name):
 
 
 def survey(folder):
-    """(classes, files, note): names in order, {"train" or "test": [(path in the folder, label)]}, what is not taken."""
+    """(classes, pairs, note): names in order, {"train" or "test": [(path in the folder, label)]}, what is not taken."""
     (train, others), *tests = (listing(folder, half) for half in ("train", "test", "val"))
     test, more = next((found for found in tests if any(found[0].values())), ({}, []))  # ImageNet has its labels in val alone
     for found, half in ((train, "train"), (test, "test or val")):
@@ -100,12 +117,14 @@ def listing(folder, half):
         shown = (found for found in os.scandir(folder / path) if not found.name.startswith("."))
         return sorted(f"{path}/{found.name}" + "/" * found.is_dir() for found in shown)
 
-    top = entries(half) if (folder / half).is_dir() else []
-    classes, others = {}, [path for path in top if not path.endswith("/")]
-    for path in (path for path in top if path.endswith("/")):
-        found = entries(path[:-1])
-        classes[path.split("/")[1]] = [name for name in found if name.lower().endswith(ENDINGS)]
-        others += [name for name in found if not name.lower().endswith(ENDINGS)]
+    classes, others = {}, []
+    for path in entries(half) if (folder / half).is_dir() else []:
+        if path.endswith("/"):
+            found = entries(path[:-1])
+            classes[path.split("/")[1]] = [name for name in found if name.lower().endswith(ENDINGS)]
+            others += [name for name in found if not name.lower().endswith(ENDINGS)]
+        else:
+            others.append(path)
     return classes, others
 
 
@@ -113,60 +132,34 @@ def left_out(paths):
     """What is not taken, in a line: how many files of which ending, and which folders; "" if there is nothing."""
     folders = [path for path in paths if path.endswith("/")]
     endings = Counter(os.path.splitext(path)[1].lower() or "without ending" for path in paths if not path.endswith("/"))
-    counts, rest = endings.most_common(NAMED), endings.total() - sum(count for _, count in endings.most_common(NAMED))
-    said = [", ".join([f"{count} {ending}" for ending, count in counts] + [f"{rest} others"] * bool(rest)), listed(folders)]
-    whats = "files that are not taken", "folders in classes that are not taken"
-    text = "; ".join(f"{what}: {names}" for what, names in zip(whats, said) if names)
-    return text.encode(errors="backslashreplace").decode()
+    counts = [f"{count} {ending}" for ending, count in endings.most_common(NAMED)]
+    if len(endings) > NAMED:
+        counts.append(f"{sum(count for _, count in endings.most_common()[NAMED:])} others")
+    outer = [f"files that are not taken: {', '.join(counts)}"] if counts else []
+    inner = [f"folders in classes that are not taken: {files.listed(folders, NAMED)}"] if folders else []
+    return "; ".join(outer + inner).encode(errors="backslashreplace").decode()
 
 
-def listed(names):
-    return ", ".join(names[:NAMED]) + ", .." * (len(names) > NAMED)
-
-
-def chunks(folder, files, size, bar):
+def chunks(folder, pairs, size, bar):
     """Yields (images, labels) of (path, label) pairs, in order, decoded by threads; in the end, ValueError for damaged ones."""
     damaged, step = [], max(1, min(CHUNK, limits.BUDGET // (6 * size**2)))  # there are two of each while they are stacked
     with ThreadPoolExecutor(THREADS) as pool:
-        for start in range(0, len(files), step):
-            some = files[start : start + step]
+        for start in range(0, len(pairs), step):
+            some = pairs[start : start + step]
             decoded = pool.map(lambda file: read(folder / file[0], size, THREADS), some)
             decoded = [read(folder / name, size) if image is None else image for image, (name, _) in zip(list(decoded), some)]
             damaged += [image for image in decoded if isinstance(image, str)]
             bar.update(len(some))
             if not damaged:
                 yield np.stack(decoded), [label for _, label in some]
-    check(damaged)
+    refuse(damaged)
 
 
-def check(damaged):
+def refuse(damaged):
     """ValueError that names some of these files, if there are any."""
     if damaged:
         more = f" and {len(damaged) - NAMED} more" * (len(damaged) > NAMED)
         raise ValueError(f"damaged or no images: {', '.join(damaged[:NAMED])}{more}; mend or remove them")
-
-
-class Files:
-    """The images anywhere in the folder of a name such as "images:FOLDER", as an array: decoded where they are indexed."""
-
-    dtype = np.dtype(np.uint8)
-
-    def __init__(self, directory, name, size):
-        folder = located(directory, parse(name)[0])
-        self.files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in ENDINGS)
-        self.shape = (len(self.files), size, size, 3)
-        if not self.files:
-            raise OSError(f"images: no images ({', '.join(ENDINGS)}) in {folder}; give the folder that has some")
-
-    def __len__(self):
-        return len(self.files)
-
-    def __getitem__(self, index):
-        samples, *block = index if isinstance(index, tuple) else (index,)
-        numbers = np.arange(len(self))[samples]
-        found = [read(self.files[i], self.shape[1]) for i in numbers.ravel()]
-        check([image for image in found if isinstance(image, str)])
-        return np.array(found, self.dtype).reshape(*numbers.shape, *self.shape[1:])[(..., *(block or [slice(None)] * 3))]
 
 
 def read(path, size, threads=1):
@@ -202,3 +195,63 @@ def three_colours(image):
         raise ValueError("grey levels of 32 bits, or with white at 0; write it with 8 or 16 bits")
     grey = np.asarray(image) >> (min(tags.get(258, (16,))) - 8)
     return Image.fromarray(grey.astype(np.uint8)).convert("RGB")
+
+
+# ----- their conversion
+
+
+class ChannelMoments:
+    """Mean and deviation of each channel over all pixels, added up in whole numbers: exact, however images are cut."""
+
+    def __init__(self, channels):
+        self.count, self.sums, self.squares = 0, np.zeros(channels, np.int64), np.zeros(channels, np.int64)
+
+    def add(self, images):
+        """images: (n, height, width, channels) of uint8."""
+        self.count += images[..., 0].size
+        for channel in range(images.shape[-1]):
+            values = np.ascontiguousarray(images[..., channel])
+            self.sums[channel] += values.sum(dtype=np.int64)
+            self.squares[channel] += np.square(values, dtype=np.uint32).sum(dtype=np.int64)
+
+    def result(self):
+        """(mean, deviation), the latter 1 where a channel is constant: float64."""
+        spread = [self.count * int(q) - int(s) ** 2 for s, q in zip(self.sums, self.squares)]  # Python's: no overflow
+        return self.sums / self.count, np.array([v**0.5 / self.count if v else 1.0 for v in spread])
+
+
+def write_images(path, source, classes, shape, halves, note=""):
+    """Write all images and labels, a chunk at a time, with the moments of the training images.
+
+    shape: of an image. halves: {"train" or "test": (number of images, iterable of (images, labels))}. note: of the Dataset.
+    """
+    moments = ChannelMoments(shape[-1])
+    arrays = {f"{half}/x": ((count, *shape), np.uint8) for half, (count, _) in halves.items()}
+    arrays |= {f"{half}/y": ((count,), np.int32) for half, (count, _) in halves.items()}
+    with files.creating(path, arrays) as file:
+        for half, (_, chunks) in halves.items():
+            start = 0
+            for images, labels in chunks:
+                stop = start + len(images)
+                file[f"{half}/x"][start:stop], file[f"{half}/y"][start:stop] = images, labels
+                start = stop
+                if half == "train":
+                    moments.add(images)
+        mean, std = moments.result()
+        classes = [os.fsencode(name).decode(errors="backslashreplace") for name in classes]  # of folders, which may be no UTF-8
+        file.attrs.update({"source": source, "classes": classes, "x_mean": mean, "x_std": std, "note": note})
+
+
+def load_images(path, name, shape, dtype):
+    """The Dataset that was written; its images are mapped, and standardised by channel. ValueError if the file is damaged."""
+    classes, note = files.texts(path, "classes"), files.attributes(path).get("note", "")
+    if not isinstance(note, str):
+        raise ValueError(f"{path}: its note is damaged; {files.ANEW}")
+    mean, std = files.vectors(path, {"x_mean": shape[-1], "x_std": shape[-1]})
+    parts = []
+    for half in ("train", "test"):
+        x, y = files.map_pair(path, half, (shape, np.uint8), ((), np.int32))
+        if y.min() < 0 or y.max() >= len(classes):
+            raise ValueError(f"{path}: {half}/y has labels that are none of {len(classes)} classes; {files.ANEW}")
+        parts.append(Part(x, y, mean, std, dtype=dtype))
+    return Dataset(name, *parts, "cross-entropy", len(classes), "", note=note, classes=classes)

@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from gridgrad.datasets.part import Dataset, Part
+from gridgrad.datasets.part import Dataset, Made, Part
 from gridgrad.nn.random import random_block, uniform_block
 
 PREFIX = "random:"
@@ -43,45 +43,25 @@ def prepare(directory, name):
 
 
 def load(directory, dtype, name):
-    """The Dataset: classes for 2 outputs or more, a regression for one. Its arrays are made where they are indexed."""
+    """The Dataset: classes for 2 outputs or more, a regression for one."""
     shape, outputs, samples = parse(name)
-    size, parts = math.prod(shape), []
-    for start, count in ((0, samples), (samples, max(1, samples // TESTED))):
-        if outputs > 1:
-            x = Made((count, *shape), start, lambda some: noise(some, size) + patterns(shape, outputs)[some % outputs])
-            y = Made((count,), start, lambda some: some % outputs)
-            parts.append(Part(x, y, np.float64(0), np.float64(SPREAD * 2**0.5), dtype=dtype))
-        else:
-            x = Made((count, *shape), start, lambda some: noise(some, size))
-            y = Made((count, 1), start, lambda some: noise(some, size) @ weights(size))
-            deviation = np.array([SPREAD * np.linalg.norm(weights(size))])
-            parts.append(Part(x, y, np.float64(0), np.float64(SPREAD), np.zeros(1), deviation, dtype))
+    tests = max(1, samples // TESTED)
+    parts = made(shape, outputs, 0, samples, dtype), made(shape, outputs, samples, tests, dtype)
     classes = [str(number) for number in range(outputs)] if outputs > 1 else None
     return Dataset(name, *parts, "cross-entropy" if classes else "mse", outputs, "", synthetic=True, classes=classes)
 
 
-class Made:
-    """An array whose samples are made by `make`, of their global indices from `start` on, when it is indexed."""
-
-    def __init__(self, shape, start, make):
-        self.shape, self.start, self.make, self.dtype = shape, start, make, make(np.arange(1)).dtype
-
-    def __len__(self):
-        return self.shape[0]
-
-    def __getitem__(self, index):
-        """index: of samples, as in NumPy, or a tuple of one and a slice of each of the dimensions of a sample."""
-        samples, *block = index if isinstance(index, tuple) else (index,)
-        numbers = np.arange(len(self))[samples]
-        made = self.make(self.start + numbers.ravel()).reshape(*numbers.shape, *self.shape[1:])
-        return made[(..., *block)] if block else made
-
-    def __array__(self, dtype=None, copy=None):
-        return np.asarray(self[:], dtype)
-
-    def reshape(self, _, *shape):
-        """The same samples in another shape; the first argument is their number, as in NumPy."""
-        return Made((len(self), *shape), self.start, self.make)
+def made(shape, outputs, start, count, dtype):
+    """The Part of `count` samples from `start` on."""
+    size, zero = math.prod(shape), np.float64(0)
+    if outputs > 1:
+        fields = patterns(shape, outputs)
+        x = Made((count, *shape), np.float32, lambda i: noise(start + i, size) + fields[(start + i) % outputs])
+        y = Made((count,), np.int64, lambda i: (start + i) % outputs)
+        return Part(x, y, zero, np.float64(SPREAD * 2**0.5), dtype=dtype)
+    x = Made((count, *shape), np.float32, lambda i: noise(start + i, size))
+    y = Made((count, 1), np.float64, lambda i: noise(start + i, size) @ weights(size))
+    return Part(x, y, zero, np.float64(SPREAD), np.zeros(1), np.array([SPREAD * np.linalg.norm(weights(size))]), dtype)
 
 
 def noise(samples, size):

@@ -8,7 +8,6 @@ import hashlib
 import math
 import struct
 import zlib
-from functools import partial
 
 import numpy as np
 
@@ -26,64 +25,51 @@ CLASSES = {
 }
 LARGEST = 64 << 20  # bytes of a file, unpacked; those published have 47 million
 LENGTHS = {"train": 60_000, "t10k": 10_000}  # of the published files
-FILES = {  # name: {data set: (MD5 of the published .gz, SHA-256 of its content or None)}
-    "train-images-idx3-ubyte": {
-        "mnist": ("f68b3c2dcbeaaa9fbdd348bbdeb94873", "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"),
-        "fashion-mnist": ("8d4fb7e6c68d591d4c3dfef9ec88bf0d", None),
-    },
-    "train-labels-idx1-ubyte": {
-        "mnist": ("d53e105ee54ea40749a09fcbcd1e9432", "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"),
-        "fashion-mnist": (
-            "25c81989df183df01b3e8a0aad5dffbe",
-            "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
-        ),
-    },
-    "t10k-images-idx3-ubyte": {
-        "mnist": ("9fb629c4189551a2d022fa330f9573f3", "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"),
-        "fashion-mnist": ("bef4ecab320f06d8554ea6380940ec79", None),
-    },
-    "t10k-labels-idx1-ubyte": {
-        "mnist": ("ec29112dd5afa0611ce80d1b7f02629c", "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"),
-        "fashion-mnist": (
-            "bb300cfdad3c16e7a12a480ee83cd310",
-            "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
-        ),
-    },
-}
+FILES = "train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"
+PACKED = {  # MD5 of the published FILES, gzipped
+    "mnist": ("f68b3c2dcbeaaa9fbdd348bbdeb94873", "d53e105ee54ea40749a09fcbcd1e9432",
+              "9fb629c4189551a2d022fa330f9573f3", "ec29112dd5afa0611ce80d1b7f02629c"),
+    "fashion-mnist": ("8d4fb7e6c68d591d4c3dfef9ec88bf0d", "25c81989df183df01b3e8a0aad5dffbe",
+                      "bef4ecab320f06d8554ea6380940ec79", "bb300cfdad3c16e7a12a480ee83cd310"),
+}  # fmt: skip
+PLAIN = {  # SHA-256 of what is in them, as far as it is known
+    "mnist": ("ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+              "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+              "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+              "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"),
+    "fashion-mnist": (None, "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+                      None, "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34"),
+}  # fmt: skip
 
 
-def locate(directory, name, data="mnist"):
+def locate(directory, file, name="mnist"):
     """The file, gzipped or plain, also as some programs unpack it, with a dot in its name; or None."""
-    names = [name + ".gz", name, name.replace("-idx", ".idx"), name.replace("-idx", ".idx") + ".gz"]
-    return find([directory / folder for folder in FOLDERS[data]], names)
+    dotted = file.replace("-idx", ".idx")
+    return find([directory / folder for folder in FOLDERS[name]], [file + ".gz", file, dotted, dotted + ".gz"])
 
 
-def prepare(directory, data="mnist"):
-    """Download what is missing, and check every file; by one process, before the others load."""
-    for name, sums in FILES.items():
-        md5, sha256 = sums[data]
-        if not (path := locate(directory, name, data)):
-            path = directory / data / (name + ".gz")
-            download(SOURCES[data] + path.name, f"md5:{md5}", path, data)
+def prepare(directory, name):
+    """Download what is missing, and check every file."""
+    for file, md5, sha256 in zip(FILES, PACKED[name], PLAIN[name]):
+        if not (path := locate(directory, file, name)):
+            path = directory / name / (file + ".gz")
+            download(SOURCES[name] + path.name, f"md5:{md5}", path, name)
         content = read_bytes(path)
-        if len(parse_idx(path, content)) == LENGTHS[name.partition("-")[0]]:
-            found = hashlib.sha256(content).hexdigest() if sha256 else packed_sum(path) or md5
-            if found not in (sha256, md5):
+        if len(parse_idx(path, content)) == LENGTHS[file.partition("-")[0]]:
+            if sha256:
+                is_published = hashlib.sha256(content).hexdigest() == sha256
+            else:
+                is_published = path.suffix != ".gz" or hashlib.md5(path.read_bytes()).hexdigest() == md5
+            if not is_published:
                 raise ValueError(f"{path}: the checksum differs from that of the published file; fetch it anew")
-    load(directory, np.float32, data)
+    load(directory, np.float32, name)
 
 
-def packed_sum(path):
-    """The MD5 of a gzipped file; None for a plain one."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "md5").hexdigest() if path.suffix == ".gz" else None
-
-
-def load(directory, dtype, name="mnist"):
+def load(directory, dtype, name):
     """The Dataset: images of (28, 28, 1) pixels, standardised by the moments of all training pixels; labels 0 to 9."""
     parts, moments = [], None
     for half in LENGTHS:
-        x_path, y_path = (locate(directory, f"{half}-{kind}", name) for kind in ("images-idx3-ubyte", "labels-idx1-ubyte"))
+        x_path, y_path = (locate(directory, file, name) for file in FILES if file.startswith(half))
         if x_path is None or y_path is None:
             raise OSError(f"{name}: no files {half}-* in {directory}; put them there, on every node")
         images, labels = (parse_idx(path, read_bytes(path)) for path in (x_path, y_path))
@@ -101,9 +87,6 @@ def load(directory, dtype, name="mnist"):
     return Dataset(name, *parts, "cross-entropy", len(CLASSES[name]), "", classes=CLASSES[name])
 
 
-FASHION = partial(prepare, data="fashion-mnist"), partial(load, name="fashion-mnist")
-
-
 def read_bytes(path):
     """The content of a file, unzipped if its name ends in .gz; ValueError if it is empty, damaged or too large."""
     if path.stat().st_size == 0:
@@ -119,7 +102,7 @@ def read_bytes(path):
 
 
 def parse_idx(path, content):
-    """The bytes of an IDX file: two zeros, the type (8), the number of dimensions, their sizes, the data."""
+    """The array in an IDX file: two zeros, the type (8), the number of dimensions, their sizes, the data."""
     if len(content) < 4 or content[:3] != b"\0\0\x08" or not 1 <= content[3] <= 3:
         raise ValueError(f"{path}: wrong magic number {content[:4].hex()}: not an IDX file of unsigned bytes")
     start = 4 + 4 * content[3]

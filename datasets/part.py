@@ -33,8 +33,7 @@ class Part:
     y : array
         (samples,) integer labels, or (samples, outputs) values.
     x_mean, x_std : array
-        Over the *training* samples; inputs become (x - x_mean) / x_std. They broadcast with a sample: one number for all, one
-        for each channel, or one for each feature.
+        Of the *training* samples; inputs become (x - x_mean) / x_std. A number for all, or one for each channel or feature.
     y_mean, y_std : array, optional
         Of each output over the training samples, for regression; labels are left alone.
     dtype : dtype
@@ -96,7 +95,7 @@ class Part:
         return outputs if self.y_mean is None or self.y_std is None else outputs * self.y_std + self.y_mean
 
     def outline(self) -> "Part":
-        """The description of samples that another rank reads: everything but the numbers."""
+        """The description of samples that another rank reads: everything except the numbers."""
         x, y = (cast(np.ndarray, Hollow(array.shape)) for array in (self.x, self.y))
         return replace(self, x=x, y=y)
 
@@ -134,40 +133,6 @@ class Part:
     def target_scale(self) -> np.ndarray | None:
         """The size of one standardised unit of each output; None for labels."""
         return self.y_std
-
-
-class Samples:
-    """Some rows and columns of a mapped array, as an array of samples: indexing reads what is asked for, and little more.
-
-    columns: the numbers, in a row, of those of a sample, which has this shape. chosen: of the rows, or None for all.
-    """
-
-    def __init__(self, array, columns, shape, chosen=None):
-        self.array, self.columns, self.chosen = array.reshape(len(array), -1), columns, chosen
-        self.shape, self.dtype = (len(array if chosen is None else chosen), *shape), array.dtype
-
-    def __len__(self):
-        return self.shape[0]
-
-    def __getitem__(self, index):
-        """index: of samples, as in NumPy, or a tuple of one and a slice of each of the dimensions of a sample."""
-        samples, *block = index if isinstance(index, tuple) else (index,)
-        wanted = self.columns.reshape(self.shape[1:])[tuple(block)]
-        first, last = (wanted.min(), wanted.max() + 1) if wanted.size else (0, 0)
-        read = self.array[samples if self.chosen is None else self.chosen[samples], first:last]
-        in_a_row = wanted.size == last - first and (np.diff(wanted.ravel()) == 1).all()
-        return read.reshape(*read.shape[:-1], *wanted.shape) if in_a_row else read[..., wanted - first]
-
-    def __array__(self, dtype=None, copy=None):
-        """All samples, as NumPy asks for them."""
-        found = self[:]
-        if copy is False and not np.may_share_memory(found, self.array):
-            raise ValueError("these samples are some of a larger array: they can not be had without a copy")
-        return np.array(found, dtype, copy=copy)
-
-    def reshape(self, _, *shape):
-        """The same samples in another shape; the first argument is their number, as in NumPy."""
-        return Samples(self.array, self.columns, shape, self.chosen)
 
 
 @dataclass
@@ -234,14 +199,66 @@ class Dataset:
         return replace(self, train=self.train.outline(), test=self.test.outline())
 
     def description(self) -> dict[str, Any]:
-        """What is kept with a trained network, so that `read_inputs` reads new samples for it: names, shape, moments.
-
-        It is made of text, numbers and lists. Take it before the data set is reshaped.
-        """
+        """What is kept with a trained network for `read_inputs`: text, numbers and lists. Take it before reshaping."""
         names = "name", "loss", "outputs", "units", "classes", "input_names", "target_names"
         moments = {name: getattr(self.train, name) for name in ("x_mean", "x_std", "y_mean", "y_std")}
         found = {name: value if value is None else np.asarray(value, np.float64).tolist() for name, value in moments.items()}
         return {name: getattr(self, name) for name in names} | {"sample_shape": list(self.sample_shape)} | found
+
+
+class Samples:
+    """Some rows and columns of a mapped array, as an array of samples: indexing reads what is asked for, and little more.
+
+    columns: the numbers, in a row, of those of a sample, which has this shape. chosen: of the rows, or None for all.
+    """
+
+    def __init__(self, array, columns, shape, chosen=None):
+        self.array, self.columns, self.chosen = array.reshape(len(array), -1), columns, chosen
+        self.shape, self.dtype = (len(array if chosen is None else chosen), *shape), array.dtype
+
+    def __len__(self):
+        return self.shape[0]
+
+    def __getitem__(self, index):
+        """index: of samples, as in NumPy, or a tuple of one and a slice of each of the dimensions of a sample."""
+        samples, *block = index if isinstance(index, tuple) else (index,)
+        wanted = self.columns.reshape(self.shape[1:])[tuple(block)]
+        first, last = (wanted.min(), wanted.max() + 1) if wanted.size else (0, 0)
+        read = self.array[samples if self.chosen is None else self.chosen[samples], first:last]
+        in_a_row = wanted.size == last - first and (np.diff(wanted.ravel()) == 1).all()
+        return read.reshape(*read.shape[:-1], *wanted.shape) if in_a_row else read[..., wanted - first]
+
+    def __array__(self, dtype=None, copy=None):
+        found = self[:]
+        if copy is False and not np.may_share_memory(found, self.array):
+            raise ValueError("these samples are some of a larger array: they can not be had without a copy")
+        return np.array(found, dtype, copy=copy)
+
+    def reshape(self, _, *shape):
+        """The same samples in another shape; the first argument is their number, as in NumPy."""
+        return Samples(self.array, self.columns, shape, self.chosen)
+
+
+class Made:
+    """An array whose samples are made when it is indexed: `make` gives those of some numbers, in any shape."""
+
+    def __init__(self, shape, dtype, make):
+        self.shape, self.dtype, self.make = shape, np.dtype(dtype), make
+
+    def __len__(self):
+        return self.shape[0]
+
+    def __getitem__(self, index):
+        """index: as for Samples."""
+        samples, *block = index if isinstance(index, tuple) else (index,)
+        numbers = np.arange(len(self))[samples]
+        return self.make(numbers.ravel()).reshape(*numbers.shape, *self.shape[1:])[(..., *block)]
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self[:], dtype)
+
+    def reshape(self, _, *shape):
+        return Made((len(self), *shape), self.dtype, self.make)
 
 
 def moments(x):
@@ -253,6 +270,6 @@ def moments(x):
 
 def regression(name, train, test, units, dtype, synthetic=False, fitted=None):
     """A Dataset of (x, y) pairs of arrays. fitted: (x_mean, x_std, y_mean, y_std), by default those of the training pair."""
-    x_mean, x_std, y_mean, y_std = fitted or (*moments(train[0]), *moments(train[1]))
-    parts = [Part(x, y, x_mean, x_std, y_mean, y_std, dtype) for x, y in (train, test)]
+    fitted = fitted or (*moments(train[0]), *moments(train[1]))
+    parts = [Part(x, y, *fitted, dtype) for x, y in (train, test)]
     return Dataset(name, *parts, "mse", train[1].shape[1], units, synthetic)

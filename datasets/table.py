@@ -10,17 +10,16 @@ import os
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
 
-from gridgrad.datasets import rows, stored
-from gridgrad.datasets.files import find, fingerprint
-from gridgrad.datasets.part import Dataset, Part, Samples, regression
-from gridgrad.datasets.text import is_name, is_word, number
+from gridgrad.datasets import files, stored
+from gridgrad.datasets.part import Dataset, Part, Samples
+from gridgrad.datasets.stored import is_name, is_word, number
 from gridgrad.nn.files import limits
 from gridgrad.nn.random import permutation
 
@@ -79,15 +78,15 @@ def options(text):
         option, _, value = word.partition("=")
         if option not in OPTIONS or option in found or not value:
             raise ValueError(f"'{word}' is unknown, empty or said twice: the options are {', '.join(OPTIONS)}")
-        found[option] = value
         if value not in WORDS.get(option, [value]):
             raise ValueError(f"{option} must be {' or '.join(WORDS[option])}, not '{value}'")
+        found[option] = value
         if option == "test" and (share := number(value)) is not None:
             if not 0 < share < 1:
                 raise ValueError(f"test must be a share above 0 and below 1, an array or a file, not {value}")
             found[option] = share
         if option == "seed":
-            if not (value.isascii() and value.isdigit() and len(value) < 19):
+            if not re.fullmatch("[0-9]{1,18}", value, re.ASCII):
                 raise ValueError(f"seed must be a whole number of at least 0, not '{value}'")
             found[option] = int(value)
         if option == "shape":
@@ -108,7 +107,7 @@ def options(text):
 
 @dataclass(frozen=True)
 class Columns:
-    """Some columns, by number, of a stored array, which has a name of its own: the place.
+    """Some columns, by number, of a stored array, whose rows are converted to the HDF5 dataset `place`.
 
     words: tells what is the name of a class, if it is a column with such names; else None.
     """
@@ -122,22 +121,16 @@ class Columns:
     def names(self):
         return [self.array.columns and self.array.columns[i] or str(i) for i in self.chosen]
 
-    def in_words(self, number=None):
-        """Where they are, or the one of this number among them."""
-        names = self.names if number is None else [self.names[number]]
-        which = f", column{'s' * (len(names) > 1)} {listed(names)}" if self.array.row_shape else ""
-        return f"{self.array.where}{which}"
+    def in_words(self, names=None):
+        """Where they are, or those of these names."""
+        names = names or self.names
+        return self.array.where + f", column{'s' * (len(names) > 1)} {files.listed(names, SHOWN)}" * bool(self.array.row_shape)
 
 
 def of_targets(array, place, chosen, any_word):
     """The Columns with the targets. any_word: names of classes need not begin with a letter, such as "<=50K"."""
-    words, text = is_word if any_word else is_name, array.text
-    worded = len(chosen) == 1 and (array.is_of_words or text and text.has_words(chosen[0], words))
-    return Columns(array, place, chosen, words if worded else None)
-
-
-def listed(names):
-    return ", ".join(names[:SHOWN]) + ", .." * (len(names) > SHOWN)
+    words = is_word if any_word else is_name
+    return Columns(array, place, chosen, words if len(chosen) == 1 and array.has_words(chosen[0], words) else None)
 
 
 class Finder:
@@ -150,7 +143,7 @@ class Finder:
         """(path, arrays) of a file, in the current folder before the data directory; OSError if it is in neither."""
         path = None
         with suppress(OSError, ValueError):  # a name that is too long, or holds a zero byte
-            path = find(self.folders, [os.path.expanduser(name)])
+            path = files.find(self.folders, [os.path.expanduser(name)])
         if path is None:
             there = " or ".join(map(str, self.folders))
             raise OSError(f"table: no file {name} in {there}; give the path of one, or --data-dir")
@@ -160,16 +153,13 @@ class Finder:
 
     def array(self, option, name, path, arrays):
         """The array of this name among `arrays`, of the file at `path`, or in a file of this name; None: the only one."""
-        there = f"there are {', '.join(arrays) or 'none'}"
-        if name is None and len(arrays) != 1:
-            raise ValueError(f"{path}: say which array has the inputs, with x=: {there}")
+        wanted = "say which array has the inputs, with x=:"
         if name is not None and name not in arrays:
             if "" not in arrays and not Path(name).suffix:
-                raise ValueError(f"{path}: no array '{name}' for {option}: {there}")
-            path, arrays = self.file(name)
-            if len(arrays) != 1:
-                raise ValueError(f"{path}: for {option} it must hold one array, and there are {', '.join(arrays) or 'none'}")
-            name = None
+                raise ValueError(f"{path}: no array '{name}' for {option}: there are {', '.join(arrays) or 'none'}")
+            (path, arrays), name, wanted = self.file(name), None, f"for {option} it must hold one array, and"
+        if name is None and len(arrays) != 1:
+            raise ValueError(f"{path}: {wanted} there are {', '.join(arrays) or 'none'}")
         found, most = arrays[next(iter(arrays)) if name is None else name], limits.BUDGET // 8
         if not (stored.are_numbers(found.dtype) or option == "y" and found.is_of_words and found.width == 1):
             kind = "words" if found.is_of_words else found.dtype
@@ -181,13 +171,13 @@ class Finder:
 
     def half(self, half, path, arrays, x, y):
         """(inputs, targets), the Columns of the samples to train on or to test. x, y: names of two arrays, or None."""
-        inputs, request = self.array("x", x, path, arrays), self.request
-        targets = inputs if y is None else self.array("y", y, path, arrays)
-        if y is None and (len(inputs.row_shape) != 1 or inputs.width < 2):
+        inputs, request, apart = self.array("x", x, path, arrays), self.request, y is not None
+        if not apart and (len(inputs.row_shape) != 1 or inputs.width < 2):
             raise ValueError(f"{inputs.where}: rows of the shape {inputs.row_shape} have no column for a target; say y=")
-        chosen = named("target", inputs, request.target or "-1") if y is None else np.arange(targets.width)
-        x = Columns(inputs, f"{half}/x", of_inputs(inputs, request, chosen if y is None else ()))
-        return x, of_targets(targets, f"{half}/{'x' if y is None else 'y'}", chosen, request.kind == "labels")
+        targets = self.array("y", y, path, arrays) if apart else inputs
+        chosen = np.arange(targets.width) if apart else named("target", inputs, request.target or "-1")
+        x = Columns(inputs, f"{half}/x", of_inputs(inputs, request, () if apart else chosen))
+        return x, of_targets(targets, f"{half}/{'y' if apart else 'x'}", chosen, request.kind == "labels")
 
 
 def resolve(request, directory):
@@ -216,7 +206,7 @@ def resolve(request, directory):
 
 
 def of_inputs(array, request, targets):
-    """The numbers of the columns that are inputs, which increase: those that are named, by default all but the targets."""
+    """The numbers of the columns that are inputs, which increase: those that are named, by default all except the targets."""
     option, names = ("inputs", request.inputs) if request.inputs else ("drop", request.drop)
     found = named(option, array, names) if names else np.array([], int)
     if len(both := np.intersect1d(found, targets)):
@@ -272,33 +262,32 @@ def prepare(directory, name):
     """
     request = parse(name)
     halves, paths = resolve(request, directory)
-    targets = halves["train"][1]
-    names = partial(class_names, targets, request.kind) if targets.words else lambda: None
+    names = partial(class_names, halves["train"][1], request.kind)
     return request, halves, converted(directory, name, halves, paths, names, partial(survey, request))
 
 
 def converted(directory, key, halves, paths, find_names, examine):
     """The path of the HDF5 file with the arrays that can not be mapped where they lie, and what `examine` finds in all arrays.
 
-    key: tells this from other ways to read the files at `paths`. find_names: gives the names of classes that are words.
+    key: tells this from other ways to read the files at `paths`. find_names: gives the names of classes, if they are words.
     """
     digest = hashlib.sha256(os.fsencode(" ".join(map(str, [READING, *paths, key])))).hexdigest()[:16]
     short = re.sub("[^\\w.-]", "_", paths[0].stem, flags=re.ASCII)[:100]  # file systems have a limit, and not all take any byte
-    target, version = directory / "tables" / f"{short}-{digest}.h5", fingerprint("", paths)
-    if rows.is_current(target, version):
+    target, version = directory / "tables" / f"{short}-{digest}.h5", files.fingerprint("", paths)
+    if files.is_current(target, version):
         return target
     counts = {place: array.count() for place, array in placed(halves).items()}
     for inputs, *targets in halves.values():
-        found, others = counts[inputs.place], [counts[columns.place] for columns in targets]
-        if others and others[0] != found:
-            there = f"{others[0]} targets in {targets[0].array.where}"
-            raise ValueError(f"{inputs.array.where}: {found} inputs, but {there}")
-        if not found:
+        count = counts[inputs.place]
+        if targets and counts[targets[0].place] != count:
+            there = f"{counts[targets[0].place]} targets in {targets[0].array.where}"
+            raise ValueError(f"{inputs.array.where}: {count} inputs, but {there}")
+        if not count:
             raise ValueError(f"{inputs.array.where}: it has no rows, and so no samples")
     names = find_names()
     others = {place: array for place, array in placed(halves).items() if array.map is None}
-    outline = {place: ((counts[place], *array.row_shape), array.converted_type) for place, array in others.items()}
-    with rows.creating(target, outline) as file:
+    outline = {place: ((counts[place], *array.row_shape), array.numbers) for place, array in others.items()}
+    with files.creating(target, outline) as file:
         for place, array in others.items():
             used = [columns for half in halves.values() for columns in half if columns.place == place]
             convert(array, file[place], used, names)
@@ -324,13 +313,12 @@ def divide(request, samples, where):
 
 
 def class_names(targets, kind):
-    """The different words in a column, in alphabetical order. ValueError if they are not to be classes."""
+    """The different words in a column, in alphabetical order, or None if it has none. ValueError if they are no classes."""
+    if not targets.words:
+        return None
     if kind == "values":
         raise ValueError(f"{targets.in_words()}: it holds words, which are no values: leave kind= out, or say another target=")
-    if targets.array.text:
-        found = targets.array.text.words(targets.chosen[0], targets.words, MOST_CLASSES)
-    else:
-        found = sorted({word for block in targets.array.blocks() for word in stored.words_in(block)})
+    found = targets.array.words(targets.chosen[0], targets.words, MOST_CLASSES)
     if len(found) > MOST_CLASSES:
         raise ValueError(f"{targets.in_words()}: there are more than {MOST_CLASSES} different words: say another target=")
     return found
@@ -341,12 +329,7 @@ def convert(array, target, used, names):
     needed, numbers = {int(i) for columns in used for i in columns.chosen}, {name: i for i, name in enumerate(names or ())}
     labels, done = {int(columns.chosen[0]): numbers for columns in used if columns.words}, 0
     with tqdm(total=len(target), desc="converting", unit=" rows", delay=2, disable=None) as bar:
-        for block in array.text.blocks(needed, labels) if array.text else array.blocks():
-            if array.is_of_words:
-                words = stored.words_in(block)
-                if others := sorted(set(words) - numbers.keys()):
-                    raise ValueError(f"{array.where}: '{others[0]}' is none of the classes to train on")
-                block = np.array([numbers[word] for word in words]).reshape(block.shape)
+        for block in array.blocks(needed, labels):
             target[done : done + len(block)] = block[: len(target) - done]
             done += len(block)
             bar.update(len(block))
@@ -359,22 +342,23 @@ def survey(request, halves, names, arrays):
     (inputs, targets), tests = halves["train"], halves["test"]
     shape, samples = sample_shape(request.shape, inputs), len(arrays["train/x"])
     chosen = divide(request, samples, inputs.array.where)["train"]
-    x_mean, x_std, _ = look(inputs, arrays, chosen, shape[-1])
-    y_mean, y_std, labels = look(targets, arrays, chosen)
-    classes = labels.classes(targets, request.kind, samples, names)
+    x_mean, x_std, *_ = look(inputs, arrays, chosen, shape[-1])
+    y_mean, y_std, *labels = look(targets, arrays, chosen)
+    classes = count_classes(targets, *labels, request.kind, samples, names)
     if tests is not halves["train"]:
-        *_, others = [look(columns, arrays)[2] for columns in tests]
-        others.check_below(classes, tests[1])
+        look(tests[0], arrays)
+        check_labels(tests[1], look(tests[1], arrays)[2], classes)
     found = {"x_mean": x_mean, "x_std": x_std, "y_mean": y_mean, "y_std": y_std, "classes": classes}
     return found | ({"class_names": names} if names else {})
 
 
 def look(columns, arrays, chosen=None, channels=None):
-    """(mean, deviation, Labels) of some columns. ValueError for a number that is not finite or too large.
+    """(mean, deviation, different numbers, a fraction among them or None) of some columns; the last two only of a single one.
 
-    chosen: the samples that the first two are of, which increase; None for all. channels: their length.
+    chosen: the samples that the first two are of, which increase; None for all. channels: their length. ValueError for a number
+    that is not finite or too large.
     """
-    labels, start, count, channels = Labels(), 0, 0, channels or len(columns.chosen)
+    numbers, fraction, start, count, channels = np.empty(0), None, 0, 0, channels or len(columns.chosen)
     mean, squares, least, most = (np.full(channels, value) for value in (0.0, 0.0, np.inf, -np.inf))
     for block in stored.slices(arrays[columns.place]):
         values = block.reshape(len(block), -1)[:, columns.chosen].astype(np.float64)
@@ -382,10 +366,13 @@ def look(columns, arrays, chosen=None, channels=None):
         if not good.all():
             i, j = np.argwhere(~good)[0]
             what = f"{values[i, j]:g}, too large a number" if np.isfinite(values[i, j]) else "a NaN or an infinite value"
-            where = f"{columns.in_words(j)}: row {start + i}"
+            where = f"{columns.in_words([columns.names[j]])}: row {start + i}"
             raise ValueError(f"{where} holds {what}; remove or mend that row (the first one is row 0)")
         if values.shape[1] == 1:
-            labels.add(values)
+            if fraction is None and len(numbers) <= MOST_CLASSES:
+                numbers = np.union1d(numbers, values)
+            if len(fractions := values[values != np.floor(values)]):
+                fraction = fractions[0]
         if chosen is not None:
             first, last = np.searchsorted(chosen, (start, start + len(block)))
             values = values[chosen[first:last] - start]
@@ -396,109 +383,94 @@ def look(columns, arrays, chosen=None, channels=None):
             squares += ((values - here) ** 2).sum(axis=0) + (here - mean) ** 2 * (count * len(values) / total)
             mean, count = mean + (here - mean) * (len(values) / total), total
             least, most = np.minimum(least, values.min(axis=0)), np.maximum(most, values.max(axis=0))
-    return mean, np.where(least < most, np.sqrt(squares / max(count, 1)), 1.0), labels  # 1 where a column is constant
+    return mean, np.where(least < most, np.sqrt(squares / max(count, 1)), 1.0), numbers, fraction  # 1 if constant
 
 
-class Labels:
-    """Which whole numbers a column has, as long as all of them are whole, and few enough to be labels."""
+def count_classes(targets, numbers, fraction, kind, samples, names):
+    """The number of classes, or 0 if the targets are values: labels are 0 to K-1, with two samples or more on average.
 
-    def __init__(self):
-        self.found, self.has_fractions, self.why_not = np.empty(0), False, None
+    kind: as the user says, or None. names: of the classes if they are words.
+    """
+    count, where, several = len(numbers), targets.in_words(), len(targets.chosen) > 1
+    if several and kind == "labels":
+        raise ValueError(f"{where}: labels are one column; choose it with target=")
+    if several or kind == "values" or kind is None and fraction is not None:
+        return 0
+    if 1 < count <= MOST_CLASSES and np.array_equal(numbers, np.arange(count)) and (kind or 2 * count <= samples):
+        return count
+    if names:
+        few = f"{len(names)} different words for {samples} samples"
+        raise ValueError(f"{where}: {few} are no classes: say kind=labels if they are, or another target=")
+    if fraction is not None:
+        reason = f"{fraction:g} is no whole number"
+    elif count > MOST_CLASSES:
+        reason = f"there are more than {MOST_CLASSES} different numbers"
+    else:
+        reason = f"there are {count} different ones from {numbers[0]:g} to {numbers[-1]:g}"
+    if kind == "labels":
+        raise ValueError(f"{where}: labels are the numbers 0 to K-1, all of which occur, but {reason}; number them so")
+    raise ValueError(f"{where}: whole numbers that are no labels 0 to K-1 with several samples each: {reason}; say "
+                     "kind=values for a regression, or number the classes from 0 and say kind=labels")  # fmt: skip
 
-    def add(self, values):
-        fractions = values[values != np.floor(values)]
-        if not self.why_not:
-            self.found = np.union1d(self.found, values)
-            if len(self.found) > MOST_CLASSES:
-                self.why_not = f"there are more than {MOST_CLASSES} different numbers"
-        if len(fractions):
-            self.has_fractions, self.why_not = True, f"{fractions[0]:g} is no whole number"
 
-    def classes(self, targets, kind, samples, names):
-        """The number of classes, or 0 if the targets are values: labels are 0 to K-1, with two samples or more on average.
-
-        kind: as the user says, or None. names: of the classes if they are words.
-        """
-        count, where, several = len(self.found), targets.in_words(), len(targets.chosen) > 1
-        if several and kind == "labels":
-            raise ValueError(f"{where}: labels are one column; choose it with target=")
-        if several or kind == "values" or kind is None and self.has_fractions:
-            return 0
-        if not self.why_not and count > 1 and np.array_equal(self.found, np.arange(count)) and (kind or 2 * count <= samples):
-            return count
-        if names:
-            few = f"{len(names)} different words for {samples} samples"
-            raise ValueError(f"{where}: {few} are no classes: say kind=labels if they are, or another target=")
-        reason = self.why_not or f"there are {count} different ones from {self.found[0]:g} to {self.found[-1]:g}"
-        if kind == "labels":
-            raise ValueError(f"{where}: labels are the numbers 0 to K-1, all of which occur, but {reason}; number them so")
-        raise ValueError(f"{where}: whole numbers that are no labels 0 to K-1 with several samples each: {reason}; say "
-                         "kind=values for a regression, or number the classes from 0 and say kind=labels")  # fmt: skip
-
-    def check_below(self, classes, targets):
-        """ValueError if there are other numbers than the labels of so many classes."""
-        if classes and len(others := np.setdiff1d(self.found, np.arange(classes))):
-            raise ValueError(f"{targets.in_words()}: {others[0]:g} is none of the labels 0 to {classes - 1} to train on")
+def check_labels(targets, numbers, classes):
+    """ValueError if there are other numbers than the labels of so many classes."""
+    if classes and len(others := np.setdiff1d(numbers, np.arange(classes))):
+        raise ValueError(f"{targets.in_words()}: {others[0]:g} is none of the labels 0 to {classes - 1} to train on")
 
 
 # ----- the data set
 
 
 def load(directory, dtype, name):
-    """The Dataset. Arrays are mapped, not read; what has not been prepared is prepared."""
+    """The Dataset. Arrays are mapped, not read; what nobody has prepared is prepared."""
     request, halves, path = prepare(directory, name)
-    (inputs, targets), known = halves["train"], rows.attributes(path)
+    (inputs, targets), known = halves["train"], files.attributes(path)
     classes = known.get("classes")
     if not isinstance(classes, np.integer) or not 0 <= classes <= MOST_CLASSES:
         raise ValueError(f"{path}: the number of classes is missing or damaged; delete the file, and it is made anew")
-    names = rows.texts(path, "class_names", int(classes)) if "class_names" in known else None
+    names = files.texts(path, "class_names", int(classes)) if "class_names" in known else None
+    note = said(request, halves, classes, names)
     shape, outputs = sample_shape(request.shape, inputs), targets.chosen.shape
-    fitted = rows.vectors(path, {"x_mean": shape[-1], "x_std": shape[-1], "y_mean": outputs[0], "y_std": outputs[0]})
+    fitted = files.vectors(path, {"x_mean": shape[-1], "x_std": shape[-1], "y_mean": outputs[0], "y_std": outputs[0]})
     for mean, std, columns in ((*fitted[:2], inputs), (*fitted[2:], targets)):
-        check_deviations(mean, std, dtype, columns)
-    maps = mapped(path, halves)
-    chosen, pairs = divide(request, len(maps["train/x"]), inputs.array.where), []
+        near = (std < np.maximum(LEAST, CLOSE * np.finfo(dtype).eps * np.abs(mean))) & (std != 1)  # which is that of a constant
+        if near.any():
+            how = f"deviate by {std[near][0]:.3g} from their mean {mean[near][0]:.6g}, too little for {dtype}"
+            raise ValueError(f"{columns.array.where}: the numbers of a column {how}; subtract an offset or scale them")
+    maps, parts = mapped(path, halves), []
+    chosen = divide(request, len(maps["train/x"]), inputs.array.where)
     for half, (x, y) in halves.items():
-        y_shape = () if classes else outputs
-        pairs.append((Samples(maps[x.place], x.chosen, shape, chosen[half]),
-                      Samples(maps[y.place], y.chosen, y_shape, chosen[half])))  # fmt: skip
-    if classes:
-        parts = (Part(x, y, *fitted[:2], dtype=dtype) for x, y in pairs)
-        data = Dataset(name, *parts, "cross-entropy", int(classes), "", classes=names or [str(i) for i in range(classes)])
-    else:
-        data = regression(name, *pairs, "in units of the table", dtype, fitted=fitted)
-    input_names, target_names = (columns.names if len(columns.array.row_shape) < 2 else None for columns in (inputs, targets))
-    return replace(data, note=said(request, halves, classes, names), input_names=input_names, target_names=target_names)
+        x = Samples(maps[x.place], x.chosen, shape, chosen[half])
+        y = Samples(maps[y.place], y.chosen, () if classes else outputs, chosen[half])
+        parts.append(Part(x, y, *fitted[: 2 if classes else 4], dtype=dtype))
+    kind = ("cross-entropy", int(classes), "") if classes else ("mse", *outputs, "in units of the table")
+    column_names = (columns.names if len(columns.array.row_shape) < 2 else None for columns in (inputs, targets))
+    names = names or [str(i) for i in range(classes)] or None
+    return Dataset(name, *parts, *kind, False, note, names, *column_names)
 
 
 def mapped(path, halves):
     """{place: map of its rows}, where they lie or in the converted file."""
     return {
-        place: array.map if array.map is not None else rows.map_rows(path, place, array.row_shape, array.converted_type)
+        place: array.map if array.map is not None else files.map_rows(path, place, array.row_shape, array.numbers)
         for place, array in placed(halves).items()
     }
-
-
-def check_deviations(mean, std, dtype, columns):
-    """ValueError for numbers of the Columns `columns` that lie so close together that a type could not tell them apart."""
-    near = (std < np.maximum(LEAST, CLOSE * np.finfo(dtype).eps * np.abs(mean))) & (std != 1)  # which is that of a constant
-    if near.any():
-        how = f"deviate by {std[near][0]:.3g} from their mean {mean[near][0]:.6g}, too little for {dtype}"
-        raise ValueError(f"{columns.array.where}: the numbers of a column {how}; subtract an offset or scale them")
 
 
 def said(request, halves, classes, names):
     """A line that says what was taken for what."""
     inputs, targets = halves["train"]
-    kind = f"{classes} labels" if classes else "values"
-    guessed = f" ({listed(names)})" if names else " (say kind=values if they are values)" * bool(classes and not request.kind)
-    scaled = f"inputs {'are' if classes else 'and targets are'} standardised by the mean and deviation of the training samples"
-    guesses = [array.text.note for array in placed(halves).values() if array.text and array.text.note]
+    kind, scaled = (f"{classes} labels", "inputs") if classes else ("values", "inputs and targets")
+    if classes and (names or not request.kind):
+        kind += f" ({files.listed(names, SHOWN) if names else 'say kind=values if they are values'})"
+    scaled += " are standardised by the mean and deviation of the training samples"
+    guesses = [array.note for array in placed(halves).values() if array.note]
     columns = inputs.array.columns
     unnamed = [i for i in inputs.chosen if columns and re.match("Unnamed: [0-9]|$", columns[i])]  # as pandas writes an index
     indices = [f"column {i}, counted from 0, has no name and is an input (add drop={i} if it only numbers the rows)"
                for i in unnamed[:SHOWN]]  # fmt: skip
-    return "; ".join([f"targets: {targets.in_words()}, taken as {kind}{guessed}", scaled, *dict.fromkeys(guesses), *indices])
+    return "; ".join([f"targets: {targets.in_words()}, taken as {kind}", scaled, *dict.fromkeys(guesses), *indices])
 
 
 def new_samples(directory, name, like):
@@ -525,8 +497,7 @@ def new_samples(directory, name, like):
 
     def examine(halves, names, arrays):
         for columns in half:
-            *_, labels = look(columns, arrays)
-            labels.check_below(len(names or ()) if columns is targets else 0, columns)
+            check_labels(columns, look(columns, arrays)[2], len(names or ()) if columns is targets else 0)
         return {}
 
     key = f"new {name} {of_x} {of_y} {like['classes']}"

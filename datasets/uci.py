@@ -15,10 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from gridgrad.datasets import rows
-from gridgrad.datasets.files import download, find, fingerprint
+from gridgrad.datasets import files
 from gridgrad.datasets.part import moments, regression
-from gridgrad.datasets.text import read_table
+from gridgrad.datasets.stored import read_table
 from gridgrad.nn.files import limits
 from gridgrad.nn.files.whole_files import written_whole
 
@@ -31,9 +30,9 @@ URL = "https://archive.ics.uci.edu/static/public/322/gas+sensor+array+under+dyna
 CHECKSUM = "sha1:12dd9c43e621d56b53f2f8894dddd6e410283d47"  # UCI publishes none: as users of its archive have recorded it
 
 
-def load_airfoil(directory, dtype, name="airfoil"):
+def load_airfoil(directory, dtype, name):
     """The Dataset; a file of the published name in the data directory is preferred to the project's own."""
-    path = find([directory], [AIRFOIL]) or Path(__file__).parent / AIRFOIL
+    path = files.find([directory], [AIRFOIL]) or Path(__file__).parent / AIRFOIL
     table = read_table(path, columns=6, most=ROWS + 1)
     if len(table) != ROWS:
         raise ValueError(f"{path}: {len(table)} rows, expected {ROWS}: the file is truncated or not the published one")
@@ -43,20 +42,20 @@ def load_airfoil(directory, dtype, name="airfoil"):
     return regression(name, (x[:cut], y[:cut]), (x[cut:], y[cut:]), "dB", dtype)
 
 
-def prepare_ethylene(directory):
-    """Convert the published text to HDF5, once, and download it if need be; by one process, before the others load."""
-    text, target = find([directory / "ethylene", directory], [ETHYLENE]), converted(directory, "ethylene")
+def prepare_ethylene(directory, name):
+    """Convert the published text to HDF5, once, and download it if need be."""
+    text, target = files.find([directory / "ethylene", directory], [ETHYLENE]), converted(directory, name)
     if text is None:
         if target.exists():
             return
         archive = directory / "ethylene" / "ethylene.zip"
         if not archive.exists():
-            download(URL, CHECKSUM, archive, "ethylene (or use --dataset ethylene-synthetic)")
+            files.download(URL, CHECKSUM, archive, "ethylene (or use --dataset ethylene-synthetic)")
         text = archive.parent / ETHYLENE
         with written_whole(text) as beside, open(beside, "wb") as file:
             file.writelines(unpacked(archive))
-    version = fingerprint(text.parent, [ETHYLENE])
-    if rows.is_current(target, version):
+    version = files.fingerprint(text.parent, [ETHYLENE])
+    if files.is_current(target, version):
         return
     table = read_table(text, COLUMNS, skip=1, most=SAMPLES)
     if len(table) < 10:
@@ -81,18 +80,18 @@ def unpacked(archive):
         raise ValueError(f"{archive}: damaged, or without {ETHYLENE} ({error}); delete it, and it is fetched anew") from None
 
 
-def prepare_synthetic(directory):
-    """Make the synthetic samples, once; by one process, before the others load."""
-    target = converted(directory, "ethylene-synthetic")
+def prepare_synthetic(directory, name):
+    """Make the synthetic samples, once."""
+    target = converted(directory, name)
     if not target.exists():
         write(target, *synthetic(SAMPLES), "synthetic")
 
 
-def load_ethylene(directory, dtype, name="ethylene"):
+def load_ethylene(directory, dtype, name):
     """The Dataset: 16 sensors to the concentrations of methane and ethylene (ppm). Rows are mapped, not read."""
     path = converted(directory, name)
-    train, test = (rows.map_pair(path, half, ((SENSORS,), np.float32), ((GASES,), np.float32)) for half in ("train", "test"))
-    fitted = rows.vectors(path, {"x_mean": SENSORS, "x_std": SENSORS, "y_mean": GASES, "y_std": GASES})
+    train, test = (files.map_pair(path, half, ((SENSORS,), np.float32), ((GASES,), np.float32)) for half in ("train", "test"))
+    fitted = files.vectors(path, {"x_mean": SENSORS, "x_std": SENSORS, "y_mean": GASES, "y_std": GASES})
     return regression(name, train, test, "ppm", dtype, name == "ethylene-synthetic", fitted)
 
 
@@ -105,7 +104,7 @@ def write(path, x, y, source):
     test = np.arange(len(x)) % 10 == 9
     fitted = dict(zip(("x_mean", "x_std", "y_mean", "y_std"), (*moments(x[~test]), *moments(y[~test]))))
     arrays = {"train/x": x[~test], "train/y": y[~test], "test/x": x[test], "test/y": y[test]}
-    rows.write(path, {name: array.astype(np.float32) for name, array in arrays.items()}, {"source": source} | fitted)
+    files.write(path, {name: array.astype(np.float32) for name, array in arrays.items()}, {"source": source} | fitted)
 
 
 def synthetic(samples, seed=0):

@@ -20,13 +20,17 @@ class View:
     def __len__(self) -> int:
         return len(self.part)
 
+    def within(self, indices: np.ndarray) -> np.ndarray:
+        """The indices of these samples in `part`."""
+        return indices
+
     def inputs(self, indices: np.ndarray, block: tuple[slice, ...]) -> np.ndarray:
         """See `Part.inputs`."""
-        return self.part.inputs(indices, block)
+        return self.part.inputs(self.within(indices), block)
 
     def targets(self, indices: np.ndarray) -> np.ndarray:
         """See `Part.targets`."""
-        return self.part.targets(indices)
+        return self.part.targets(self.within(indices))
 
     sample_shape, features, input_type = (
         property(attrgetter(f"part.{it}")) for it in ("sample_shape", "features", "input_type")
@@ -47,11 +51,8 @@ class Subset(View):
     def __len__(self) -> int:
         return len(self.chosen)
 
-    def inputs(self, indices: np.ndarray, block: tuple[slice, ...]) -> np.ndarray:
-        return self.part.inputs(self.chosen[indices], block)
-
-    def targets(self, indices: np.ndarray) -> np.ndarray:
-        return self.part.targets(self.chosen[indices])
+    def within(self, indices: np.ndarray) -> np.ndarray:
+        return self.chosen[indices]
 
     def reshaped(self, sample_shape: Sequence[int]) -> "Subset":
         return Subset(self.part.reshaped(sample_shape), self.chosen)
@@ -64,11 +65,8 @@ class Held(View):
         super().__init__(part)
         self.indices = indices
 
-    def inputs(self, indices: np.ndarray, block: tuple[slice, ...]) -> np.ndarray:
-        return self.part.inputs(np.searchsorted(self.indices, indices), block)
-
-    def targets(self, indices: np.ndarray) -> np.ndarray:
-        return self.part.targets(np.searchsorted(self.indices, indices))
+    def within(self, indices: np.ndarray) -> np.ndarray:
+        return np.searchsorted(self.indices, indices)
 
 
 class Reconstruction(View):
@@ -90,12 +88,7 @@ class Augmented(View):
     augment : Augment
         What `gridgrad.datasets.augment.parse` makes of a text such as "shift=4,flip".
     image_shape : tuple of int
-        (height, width, channels) of an image.
-
-    Raises
-    ------
-    ValueError
-        If `image_shape` is no shape of images.
+        (height, width, channels) of an image; ValueError if it is no such shape.
 
     Examples
     --------
@@ -130,7 +123,7 @@ def hold_out(part: Part | Subset, fraction: float, seed: int) -> tuple[Subset, S
     part : Part
         The samples to train on, or what this function has returned.
     fraction : float
-        The share of them that is held out.
+        The share of them that is held out; ValueError if either half would be empty.
     seed : int
         Draws them, and nothing else does.
 
@@ -138,11 +131,6 @@ def hold_out(part: Part | Subset, fraction: float, seed: int) -> tuple[Subset, S
     -------
     training, validation : Subset
         All samples of `part`, in its order, which are taken from it like those of a Part.
-
-    Raises
-    ------
-    ValueError
-        If either would be empty.
 
     Examples
     --------

@@ -20,13 +20,15 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
+from statistics import median
+from textwrap import wrap
 
 import numpy as np
 
 from gridgrad.experiments.benchmarks.cases import MEMORY, PYDTNN, SERIAL, SHAPES, SUMS, TWO_RANKS
-from gridgrad.experiments.benchmarks.report import median_of, row, table
 from gridgrad.experiments.benchmarks.rounds import (
     AGAIN,
+    CLOCKS,
     OutOfTime,
     add_comparison,
     in_minutes,
@@ -36,9 +38,10 @@ from gridgrad.experiments.benchmarks.rounds import (
     shares,
 )
 from gridgrad.experiments.common import report
+from gridgrad.experiments.common.machine_load import QUIET
 from gridgrad.experiments.common.options import Parser, check_writable, user_input
 from gridgrad.experiments.common.programs import as_module
-from gridgrad.experiments.common.tables import terminal
+from gridgrad.experiments.common.tables import counted, range_of, terminal
 from gridgrad.experiments.launching.start_ranks import mpiexec, printed_json, slots
 from gridgrad.parallel.job.run import UserError, one_line, run_launcher
 
@@ -51,6 +54,27 @@ CALM = 0.92  # a rank whose core is below this share of the highest rate must ha
 TOLD = 0.9  # the part of its time that a program is told: it is ended at the end of the whole
 QUICK_ROUNDS, QUICK_MINUTES = 3, 3.0
 PYTHON = Path(".venv-pydtnn/bin/python")  # that `make peers` sets up: PyDTNN needs Python 3.13 and is under the GPL
+MARKS = {  # of a row, with the words for them
+    "left_out": ("round", "left out in which others computed"),
+    "marked": ("comparison", "left out beside which others computed"),
+    "dropped": ("round", "dropped in which a rank had to share its core"),
+}
+PAGE = """\
+# Training steps against PyTorch and PyDTNN
+
+Written by `make bench`. Ratios of time, below 1 is faster: the median over the rounds and their spread. Serial
+comparisons count the time that the processor worked (CPU time), others the time that passed; one thread a rank.
+{about}
+| what | CPU time | wall time | bound | |
+|---|---|---|---|---|
+"""
+PAGE_OF_MEMORY = """
+Peak memory of two training steps, above what the process held before the network was made: the interpreter and
+the libraries, loaded and warmed up, do not count.
+
+| what | gridgrad, MiB | PyTorch, MiB | ratio | bound | |
+|---|---|---|---|---|---|
+"""
 
 
 def serial_rows(args, cases, end):
@@ -84,12 +108,9 @@ def rank_rows(args, cases, end):
 
 
 def two_rank_ratios(case, rounds, steps, end):
-    """{what: ratios of time of our 2 ranks to it, a round each; "about": marks}.
-
-    "2 ranks with nothing to say" train with half of the batch each: what these two cores can do. Rounds in which a core was
-    slower, for what no counter here shows, are made again as well, up to three times `rounds` in all; if there are still too
-    few, the fastest ones count.
-    """
+    """{what: ratios of time of our 2 ranks to it, a round each; "about": marks}. "2 ranks with nothing to say" have half of the
+    batch each: what these cores can do. Rounds in which a core was slower, for what no counter shows, are made again, up to
+    three times `rounds` in all; if there are still too few, the fastest count."""
     sides = {
         "1 rank": partial(job, 1, "ranks", case, steps, end),
         "2 ranks with nothing to say": partial(job, 2, "ranks", case, steps, end, "--apart"),
@@ -105,10 +126,8 @@ def two_rank_ratios(case, rounds, steps, end):
 
 
 def job(ranks, program, case, steps, end, *more):
-    """[CPU seconds, seconds, core seconds] of a step in a job of `ranks.py`, or of `torch_peer.py`, which prints seconds alone.
-
-    OutOfTime if it has not ended by the moment `end`.
-    """
+    """[CPU seconds, seconds, core seconds] of a step in a job of `ranks.py` or, with seconds alone, of `torch_peer.py`.
+    OutOfTime if it has not ended by the moment `end`."""
     what = ["steps"] if program == "ranks" else []
     words = [*as_module(f"benchmarks.{program}"), *what, "--case", case.name, "--times", str(steps), *more]
     finished = mpiexec(ranks, words, timeout=seconds_until(end))
@@ -131,10 +150,10 @@ def sum_rows(args, cases, end):
 
 
 def pydtnn_rows(args, cases, end, python):
-    rows = {}
-    for case, case_end in zip(cases, shares(end, [1] * len(cases))):
-        rows[f"serial / PyDTNN: {case.name}"] = row(pydtnn_ratios(case, python, args.rounds, STEPS, case_end), case.bound)
-    return rows
+    return {
+        f"serial / PyDTNN: {case.name}": row(pydtnn_ratios(case, python, args.rounds, STEPS, case_end), case.bound)
+        for case, case_end in zip(cases, shares(end, [1] * len(cases)))
+    }
 
 
 def pydtnn_ratios(case, python, rounds, steps, end):
@@ -195,6 +214,88 @@ def printed(args, what, end, env=None, only=None):
     return {name: found for line in output.split(b"\n")[:-1] for name, found in json.loads(line).items()}
 
 
+# ----- rows and the page
+
+
+def median_of(found, cases):
+    """{"cpu", "wall": round by round, the median ratio of all these cases}; None if one is missing. Cases beside which others
+    computed do not count; "marked" says how many these are."""
+    if not all(case.name in found for case in cases):
+        return None
+    quiet = [found[case.name] for case in cases if not found[case.name].get("busy")]
+    medians = {clock: [median(values) for values in zip(*(one[clock] for one in quiet))] for clock in CLOCKS}
+    return medians | {"marked": len(cases) - len(quiet)}
+
+
+def row(ratios, bound):
+    """A row of the table of times. ratios: {"cpu", "wall": one a round} and marks, or None if they are missing. bound: of the
+    median of the first clock; None where nothing is promised."""
+    ratios = ratios or {}
+    times = {clock: ratios[clock] for clock in CLOCKS if ratios.get(clock)}
+    marks = {name: ratios[name] for name in ("busy", *MARKS) if ratios.get(name)}
+    rounds = max(map(len, times.values()), default=0)
+    return {clock: range_of(values) for clock, values in times.items()} | {"bound": bound, "rounds": rounds} | marks
+
+
+def table(results):
+    """The results as Markdown."""
+    text = PAGE.format(about="\n".join(about(results)) + "\n")
+    text += "".join(time_line(name, found, results["rounds"]) for name, found in results["ratios"].items())
+    memory = "".join(memory_line(*item) for item in results["memory"].items())
+    return text + (PAGE_OF_MEMORY + memory if memory else "")
+
+
+def about(results):
+    """The lines of what was compared and where."""
+    versions, limits, busy = results["versions"], results["limits"], results["busy_cores"]
+    yield (f"{versions['processor']}, {results['slots']} cores, NumPy {versions['numpy']} ({versions['blas']}), "
+           f"PyTorch {results['torch']}, {versions['mpi']}.")  # fmt: skip
+    if limits:
+        for name, side in (("gridgrad", limits["ours"]), ("PyTorch", limits["peer"])):
+            yield f"Large float32 products by {name}: {side['flops'] / 1e9:.0f} GFLOP/s on one thread ({side['blas']})."
+        yield f"Copying a large array reads and writes {limits['copy'] / 1e9:.1f} GB/s."
+    yield "PyTorch is run as its users run it; at its best, glibc's malloc is told to keep the pages of large arrays, "\
+          "and images\nhave their channels first or last, whichever is faster."  # fmt: skip
+    pydtnn = results["pydtnn"]
+    yield f"PyDTNN {pydtnn}, in the faster of its layouts." if pydtnn else "PyDTNN: skipped, needs Python 3.13."
+    if busy is None:
+        yield "Whether the machine was idle before the run is not known."
+    else:
+        yield f"Before the run {busy:.2f} cores were busy: the machine was {'idle' if busy <= QUIET else '**not idle**'}."
+    if results["left_out"]:
+        yield from wrap(f"A quick run of {results['rounds']} rounds, without: {'; '.join(results['left_out'])}.", 124)
+
+
+def time_line(name, found, rounds):
+    """The line of a `row` in a run of so many rounds."""
+    spreads = [found.get(clock) for clock in CLOCKS]
+    cells = [f"{of['median']:.3f} ({of['min']:.3f} to {of['max']:.3f})" if of else "-" for of in spreads]
+    first = next((of["median"] for of in spreads if of), None)
+    words = [f"**not judged**: {found['busy']}" if found.get("busy") else verdict(first, found["bound"])]
+    if 0 < found["rounds"] < rounds:
+        words.append(f"{found['rounds']} of {rounds} rounds in the time")
+    words += [f"{counted(found[mark], thing)} {why}" for mark, (thing, why) in MARKS.items() if found.get(mark)]
+    return f"| {name} | {' | '.join(cells)} | {number(found['bound'])} | {', '.join(filter(None, words))} |\n"
+
+
+def memory_line(name, found):
+    sides = [found.get(side) for side in ("ours", "peer")]
+    ratio = None if None in sides else sides[0] / sides[1]
+    cells = ["-" if side is None else f"{side / 2**20:.0f}" for side in sides] + [number(ratio), number(found["bound"])]
+    return f"| {name} | {' | '.join(cells)} | {verdict(ratio, found['bound'])} |\n"
+
+
+def number(ratio):
+    return "-" if ratio is None else f"{ratio:.3f}"
+
+
+def verdict(ratio, bound):
+    """Whether a ratio, None if there is none, is within its bound, None if nothing is promised."""
+    if ratio is None:
+        return "**missing**: not measured in the time"
+    return "" if bound is None else "within" if ratio <= bound else "**above**"
+
+
 def options():
     parser = Parser(prog="bench", description="Compare training steps with PyTorch's and PyDTNN's.")
     add_comparison(parser)
@@ -219,34 +320,29 @@ def main():
     except ImportError:
         raise UserError("PyTorch is not installed here: run `make bench`, which installs it") from None
     python = args.pydtnn or (PYTHON if PYTHON.exists() else None)
-    parts = [  # the name, what is compared, its share of the time in minutes of a whole run, and what measures it
-        ("serial", SERIAL, 7.5, serial_rows),
-        ("conv", SHAPES, 2.5, conv_rows),
-        ("rank", TWO_RANKS, 4.0, rank_rows),
-        ("sum", SUMS, 0.3, sum_rows),
-        ("pydtnn", PYDTNN if python else [], 1.0, partial(pydtnn_rows, python=python)),
-        ("memory", MEMORY, 1.2, memory_rows),
-    ]
-    cases = [case for _, of_part, *_ in parts for case in of_part]
+    parts = {  # {name: (what is compared, its share of the time in minutes of a whole run, what measures it)}
+        "serial": (SERIAL, 7.5, serial_rows),
+        "conv": (SHAPES, 2.5, conv_rows),
+        "rank": (TWO_RANKS, 4.0, rank_rows),
+        "sum": (SUMS, 0.3, sum_rows),
+        "pydtnn": (PYDTNN if python else [], 1.0, partial(pydtnn_rows, python=python)),
+        "memory": (MEMORY, 1.2, memory_rows),
+    }
+    cases = [case for of_part, *_ in parts.values() for case in of_part]
     chosen = selected(cases, args)
     results = {
-        "versions": report.versions(),
-        "torch": torch.__version__,
-        "pydtnn": pydtnn_version(python) if python else None,
-        "slots": slots(),
-        "busy_cores": report.busy_cores(),
-        "rounds": args.rounds,
+        "versions": report.versions(), "torch": torch.__version__, "pydtnn": pydtnn_version(python) if python else None,
+        "slots": slots(), "busy_cores": report.busy_cores(), "rounds": args.rounds,
         "left_out": sorted({case.name for case in cases if args.quick and case.large and args.only in case.name}),
-        "limits": printed(args, "limits", end) or None,
-        "ratios": {},
-        "memory": {},
-    }
-    parts = [(name, found, *rest) for name, of_part, *rest in parts if (found := [case for case in of_part if case in chosen])]
-    ends = shares(end, [weight for *_, weight, _ in parts])
-    for number, ((name, of_part, _, measure), part_end) in enumerate(zip(parts, ends), 1):
+        "limits": printed(args, "limits", end) or None, "ratios": {}, "memory": {},
+    }  # fmt: skip
+    found = {name: [case for case in of_part if case in chosen] for name, (of_part, *_) in parts.items()}
+    found = {name: of_part for name, of_part in found.items() if of_part}
+    ends = shares(end, [parts[name][1] for name in found])
+    for i, ((name, of_part), part_end) in enumerate(zip(found.items(), ends), 1):
         left = max(0.0, end - time.monotonic()) / 60
-        print(f"part {number} of {len(parts)}, {name}: {left:.1f} minutes are left", file=sys.stderr, flush=True)
-        results["memory" if name == "memory" else "ratios"] |= measure(args, of_part, part_end)
+        print(f"part {i} of {len(found)}, {name}: {left:.1f} minutes are left", file=sys.stderr, flush=True)
+        results["memory" if name == "memory" else "ratios"] |= parts[name][2](args, of_part, part_end)
     report.write_json(Path(args.out) / "bench.json", results)
     text = table(results)
     report.write_text(Path(args.out) / "bench.md", text)

@@ -23,10 +23,7 @@ from gridgrad.experiments.launching.start_ranks import cores
 from gridgrad.parallel.job.run import UserError, check_size, in_short, library_name, promised_ranks, run, start_line
 
 RING_BYTES = 1 << 20
-THREAD_LEVELS = {
-    MPI.THREAD_SINGLE: "single", MPI.THREAD_FUNNELED: "funneled", MPI.THREAD_SERIALIZED: "serialized",
-    MPI.THREAD_MULTIPLE: "multiple",
-}  # fmt: skip
+LEVELS = "SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE"  # of threads in MPI
 SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 SHOWN = 8  # ranks of a node whose cores are printed one by one
 BIND = "srun --cpu-bind=cores, mpiexec -bind-to core (MPICH) or mpiexec --bind-to core (Open MPI)"
@@ -63,14 +60,18 @@ def all_reduce(comm):
     return min(seconds)
 
 
-def problems(asked, found, nodes, environ=os.environ):
-    """What is wrong, a line each, the worst first.
+@dataclass(frozen=True)
+class BoundRank:
+    rank: int
+    cores: frozenset  # that it may use
+    threads: int  # of BLAS
+    asked: int | None = None  # threads, by OMP_NUM_THREADS
 
-    asked: ranks of --ranks or None. found: what MPI sees. nodes: {name: (its ranks as BoundRank, its {core: physical core})}.
-    environ: where the launcher says how many ranks it started.
-    """
-    wrong = []
-    promised = promised_ranks(environ)[0]
+
+def problems(asked, found, nodes, environ=os.environ):
+    """What is wrong, a line each, the worst first. asked: ranks of --ranks or None. found: what MPI sees. nodes: {name: (its
+    ranks as BoundRank, its {core: physical core})}. environ: where the launcher says how many ranks it started."""
+    wrong, promised = [], promised_ranks(environ)[0]
     if found < promised and found == 1:
         wrong.append(
             f"N singletons: the launcher started {promised} ranks but each sees itself alone, so each would train the whole "
@@ -83,17 +84,7 @@ def problems(asked, found, nodes, environ=os.environ):
             wrong.append(str(error))
     elif asked is not None and asked != found:
         wrong.append(f"{asked} ranks were asked for but {found} started: {start_line(asked)}")
-    for host, (ranks, core_of) in nodes.items():
-        wrong += binding_problems(host, ranks, core_of)
-    return wrong
-
-
-@dataclass(frozen=True)
-class BoundRank:
-    rank: int
-    cores: frozenset  # that it may use
-    threads: int  # of BLAS
-    asked: int | None = None  # threads, by OMP_NUM_THREADS
+    return wrong + [line for host, (ranks, core_of) in nodes.items() for line in binding_problems(host, ranks, core_of)]
 
 
 def physical(cores, siblings=SIBLINGS):
@@ -116,11 +107,9 @@ def binding(ranks):
 
 
 def binding_problems(host, ranks, core_of):
-    """Yield what is wrong with the ranks of one node, the worst first. core_of: the node's {core: its physical core}.
-
-    Ranks that are not bound are no problem as long as all their threads have cores. Nor are more ranks than cores, which are
-    a way to try grids, as long as each rank has one thread.
-    """
+    """Yield what is wrong with the ranks of one node, the worst first. core_of: the node's {core: its physical core}. Ranks
+    that are not bound are no problem as long as all their threads have cores. Nor are more ranks than cores, which are a way to
+    try grids, as long as each rank has one thread."""
     most = max(rank.threads for rank in ranks)
     if most > 1 and sum(rank.threads for rank in ranks) > len(core_of):
         yield (f"{len(ranks)} ranks x {most} BLAS threads on the {len(core_of)} cores of {host}: BLAS threads spin, and steps "
@@ -165,19 +154,17 @@ def advice(ranks, machine):
 def gather_nodes(comm):
     """{name: (its ranks as BoundRank, its {core: physical core})} of all nodes of a job. Collective."""
     own, words = cores(), os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
-    asked = int(words) if words.isdecimal() else None
-    placed = BoundRank(comm.rank, frozenset(own), report.blas_threads(), asked)
+    placed = BoundRank(comm.rank, frozenset(own), report.blas_threads(), int(words) if words.isdecimal() else None)
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
     # A launcher may bind each rank to a core of its own: the node's cores are those of all its ranks together.
     here = node.allgather((placed, physical(own)))
-    first = (MPI.Get_processor_name(), here) if node.rank == 0 else None
+    found = [one for one in comm.allgather((MPI.Get_processor_name(), here) if node.rank == 0 else None) if one]
     node.Free()
-    found = [entry for entry in comm.allgather(first) if entry]
-    nodes = {}
-    for i, (host, here) in enumerate(found):
-        core_of = {core: first for _, of in here for core, first in of.items()}
-        nodes[f"{host} (node {i})" if len(found) > 1 else host] = [rank for rank, _ in here], core_of
-    return nodes
+    return {
+        f"{host} (node {i})" if len(found) > 1 else host:
+            ([rank for rank, _ in here], {core: first for _, of in here for core, first in of.items()})
+        for i, (host, here) in enumerate(found)
+    }  # fmt: skip
 
 
 def load_line(load):
@@ -188,8 +175,7 @@ def load_line(load):
 
 def options():
     parser = Parser(prog="check", description="Check that MPI, BLAS and the launcher fit together.")
-    words = "the number of ranks that should be found; default: what the launcher says"
-    parser.add_argument("--ranks", type=whole(1), help=words)
+    parser.add_argument("--ranks", type=whole(1), help="ranks that should be found (default: what the launcher says)")
     return parser
 
 
@@ -206,7 +192,10 @@ def main():
     nodes = gather_nodes(comm)
     wrong = problems(args.ranks, comm.size, nodes)
     threads = max(rank.threads for ranks, _ in nodes.values() for rank in ranks)
-    standard, level = ".".join(map(str, MPI.Get_version())), THREAD_LEVELS[MPI.Query_thread()]
+    standard, level = (
+        ".".join(map(str, MPI.Get_version())),
+        next(word.lower() for word in LEVELS if getattr(MPI, f"THREAD_{word}") == MPI.Query_thread()),
+    )
     launcher = f"{name}={promised}" if name else "no launcher"
     lines = [
         ("MPI library", f"{library_name()}, MPI {standard}, threads {level}, mpi4py {mpi4py.__version__}"),

@@ -16,10 +16,10 @@ from pathlib import Path
 from tqdm import tqdm
 
 from gridgrad.experiments.common import report as report_files
-from gridgrad.experiments.common.meaning import check_grid
 from gridgrad.experiments.common.options import (
     Parser,
     add_problem,
+    check_room,
     check_writable,
     number,
     number_list,
@@ -28,21 +28,25 @@ from gridgrad.experiments.common.options import (
     user_input,
     whole,
     whole_list,
-    writable_beside,
 )
 from gridgrad.experiments.common.parallel_schemes import MOST_RANKS
 from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.common.tables import cell, counted, table
-from gridgrad.experiments.parts import explain_export, explain_map
-from gridgrad.experiments.parts.explain_layers import layer_rows
-from gridgrad.experiments.parts.explain_plan import (
+from gridgrad.experiments.common.train_setup import check_grid
+from gridgrad.experiments.export import graphs, simgrid
+from gridgrad.experiments.export.actions import step_actions
+from gridgrad.experiments.parts import explain_map
+from gridgrad.experiments.parts.explain_report import (
     axes_in_words,
     chunk_rows,
+    layer_rows,
+    of_layers,
     of_pipeline,
     pipeline_in_words,
     plan_in_words,
     why_lost,
 )
+from gridgrad.nn.files.whole_files import folder_written_whole, resolved
 from gridgrad.parallel.choose.shares import predicted_shares
 from gridgrad.parallel.grid.process_grid import AXES, BATCH, MODEL, STAGE, check_places, parse_grid
 from gridgrad.parallel.job.run import run_launcher
@@ -80,53 +84,39 @@ def options():
     add("--gpus", type=whole(1), metavar="K", help="GPUs of a node, each a rank with its own memory")
     add("--machine", metavar="NAME", help=f"{machine.HELP}: {', '.join(machine.names())} (default: {CPUS}, with --gpus {GPUS})")
     add("--flops", type=number(above=0), metavar="GFLOPS", help="Gflop/s of a rank in float32, in place of the machine's")
-    add("--latency", type=number(above=0), metavar="US", help="microseconds of a message between nodes, in place of the "
-        "machine's")  # fmt: skip
-    add("--bandwidth", type=number(above=0), metavar="GBIT", help="Gbit/s that a node sends, in place of the machine's; all "
-        "three without --machine describe a cluster")  # fmt: skip
-    add("--memory", type=number(above=0), metavar="GIB", help="memory that a rank may use (default: its share of the memory "
-        "of a node)")  # fmt: skip
+    add("--latency", type=number(above=0), metavar="US", help="microseconds of a message between nodes")
+    add("--bandwidth", type=number(above=0), metavar="GBIT", help="Gbit/s that a node sends; these three describe a cluster")
+    add("--memory", type=number(above=0), metavar="GIB", help="memory that a rank may use (default: its share of a node's)")
     add = parser.add_argument_group("what is priced").add_argument
     add("--grid", help="plan for this grid alone, such as batch=4,model=2")
-    add("--shares", metavar="W,W,..", help="how unevenly the ranks of an axis share the work: numbers by axis, such as "
-        "model=3:2,batch=2:1, or one for each rank of the one axis that has several (default: equal shares)")  # fmt: skip
-    add("--speeds", type=number_list, metavar="W,W,..", help="speeds of the ranks, such as 3,2,1.5,1, where 1 is that of the "
-        "machine file: print how they would share each axis of --grid")  # fmt: skip
+    add("--shares", metavar="W,W,..", help="uneven shares of the ranks by axis, such as model=3:2,batch=2:1, or of one axis")
+    add("--speeds", type=number_list, metavar="W,W,..", help="print how ranks of these speeds would share each axis of --grid")
     add("--plan", help="price this plan alone (default: what the planner chooses); see gridgrad help plan")
-    add("--pipeline", metavar="NAME", help="price pipelines of this schedule alone (default: what the planner chooses); see "
-        "gridgrad help pipeline")  # fmt: skip
-    add("--micro-batches", type=whole(1), metavar="M", help="parts into which a pipeline cuts a minibatch (default: what the "
-        "planner chooses)")  # fmt: skip
-    add("--cuts", type=position_list, metavar="N,N,..", help="positions of the layers with which new chunks of a pipeline "
-        "begin (default: what the planner chooses)")  # fmt: skip
+    add("--pipeline", metavar="NAME", help="price this schedule alone (default: the fastest); see gridgrad help pipeline")
+    add("--micro-batches", type=whole(1), metavar="M", help="parts of a minibatch in a pipeline (default: the fastest)")
+    add("--cuts", type=position_list, metavar="N,N,..", help="positions of the layers with which chunks of a pipeline begin")
     add = parser.add_argument_group("files").add_argument
     add("--out", action="append", default=[], metavar="FILE", help="also write all numbers to FILE.json, the schedule of a "
         "pipeline to FILE.csv, which --pipeline can read, or its drawing to FILE.png, .pdf, .svg; may be repeated")  # fmt: skip
     add("--trace", metavar="FILE.json", help="draw the steps below it that are in this timeline, which train --trace wrote")
     add("--export", metavar="FOLDER", help="write a step of this plan for another simulator to this folder, new or empty")
-    add("--format", default="simgrid", choices=tuple(explain_export.FORMATS), help="of --export: time-independent traces of "
-        "SimGrid with a platform file; a schedule in GOAL, of LogGOPSim and ATLAHS; or execution traces of Chakra, which "
-        "ASTRA-sim reads")  # fmt: skip
-    add("--map", metavar="FILE.png", help="instead draw which of one rank, batch, model and 2-D is the fastest for each of "
-        "--widths and --batch-sizes; --net has W in place of a width; the numbers go beside it, as .json")  # fmt: skip
-    add("--widths", type=whole_list, default=[2**k for k in range(5, 14)], metavar="N,N,..", help="of --map")
+    add("--format", default="simgrid", choices=tuple(FORMATS), help="of --export: of SimGrid, LogGOPSim or ASTRA-sim")
+    add("--map", metavar="FILE.png", help="instead draw which of one rank, batch, model and 2-D is the fastest; --net has W")
+    add("--widths", type=whole_list, default=[2**k for k in range(5, 14)], metavar="N,N,..", help="in place of W, of --map")
     add("--batch-sizes", type=whole_list, default=[2**k for k in range(3, 17)], metavar="B,B,..", help="of --map")
     return parser
 
 
 def machine_of(args):
-    """The Machine that the options describe; `args.ranks` is completed. ValueError for what does not fit.
-
-    A machine of three numbers has a byte of memory traffic a second for INTENSITY operations, calls of CALL seconds, messages
-    of NEAR seconds and the memory's bandwidth within a node, and MEMORY bytes a rank.
-    """
-    given = {name: getattr(args, name) for name in UNITS if getattr(args, name)}
-    per_node = args.gpus or args.ranks_per_node
+    """The Machine that the options describe; `args.ranks` is completed. ValueError for what does not fit. A machine of three
+    numbers has a byte of memory traffic a second for INTENSITY operations, calls of CALL seconds, messages of NEAR seconds and
+    the memory's bandwidth within a node, and MEMORY bytes a rank."""
+    given, per_node = {name: getattr(args, name) for name in UNITS if getattr(args, name)}, args.gpus or args.ranks_per_node
     if args.gpus and args.ranks_per_node or args.ranks and args.nodes:
         raise ValueError("--gpus is --ranks-per-node, and --nodes stands in place of --ranks: give one of the two")
-    if 0 < len(given) < len(UNITS) and not args.machine and not args.gpus:
-        raise ValueError("--flops, --latency and --bandwidth describe a cluster together: give all three, or a --machine")
     if args.machine or len(given) < len(UNITS):
+        if given and not args.machine and not args.gpus:
+            raise ValueError("--flops, --latency and --bandwidth describe a cluster together: give all three, or a --machine")
         found = machine.read(args.machine or (GPUS if args.gpus else CPUS))
     else:
         near, traffic, ranks = {"alpha": NEAR, "beta": 1e-15}, 1e9 * args.flops / INTENSITY, per_node or 1
@@ -134,29 +124,29 @@ def machine_of(args):
             "a cluster", "three numbers", {"bandwidth": traffic, "call": CALL},
             {"ranks": ranks, "bandwidth": ranks * traffic, "memory": ranks * MEMORY}, {"node": near, "network": near},
         )  # fmt: skip
-    core, network, tables, collectives = dict(found.core), dict(found.links["network"]), found.tables, found.collectives
-    if args.flops:
-        core, tables = core | {"flops": 1e9 * args.flops}, {}
-    if args.latency or args.bandwidth:
-        network |= {"alpha": 1e-6 * args.latency} if args.latency else {}
-        network |= {"beta": 8e-9 / args.bandwidth} if args.bandwidth else {}
-        collectives = {}
     per_node = per_node or found.node["ranks"]
-    node = found.node | {"ranks": per_node}
-    if args.gpus:  # each has a memory of its own
-        node |= {name: found.node[name] * per_node / found.node["ranks"] for name in ("bandwidth", "memory")}
     args.ranks = args.ranks or (args.nodes * per_node if args.nodes else 2)
     if args.ranks > MOST_RANKS:
         raise ValueError(f"{args.nodes} nodes of {per_node} ranks are too many: at most {MOST_RANKS} ranks")
+    core, network, node = dict(found.core), dict(found.links["network"]), found.node | {"ranks": per_node}
+    if args.flops:
+        core["flops"] = 1e9 * args.flops
+    if args.latency:
+        network["alpha"] = 1e-6 * args.latency
+    if args.bandwidth:
+        network["beta"] = 8e-9 / args.bandwidth
+    if args.gpus:  # each has a memory of its own
+        node |= {name: found.node[name] * per_node / found.node["ranks"] for name in ("bandwidth", "memory")}
     name = " with ".join(filter(None, (found.name, ", ".join(f"{of:g} {UNITS[one]}" for one, of in given.items()))))
-    links = found.links | {"network": network}
-    return replace(found, name=name, core=core, node=node, links=links, tables=tables, collectives=collectives)
+    return replace(
+        found, name=name, core=core, node=node, links=found.links | {"network": network},
+        tables={} if args.flops else found.tables, collectives={} if args.latency or args.bandwidth else found.collectives,
+    )  # fmt: skip
 
 
 def planner(args, on):
     """The Planner that the options name, for the Machine `on`. ValueError for what does not fit."""
-    net = published(args.net, args.shape, args.outputs, args.dtype)
-    grid = parse_grid(args.grid) if args.grid else None
+    net, grid = published(args.net, args.shape, args.outputs, args.dtype), parse_grid(args.grid) if args.grid else None
     if grid:
         check_places(args.grid, grid, args.ranks)
         check_grid(grid, net)
@@ -169,11 +159,10 @@ def planner(args, on):
     partitioned = args.plan and is_partition(args.plan)
     if partitioned and not grid:
         raise ValueError(f"--plan {args.plan} is for a grid that is named: add --grid, such as --grid model={args.ranks}")
-    speeds = shares and shares.get(MODEL)
-    partition = partial(owners_of_plan, args.plan if partitioned else HYPERGRAPH, net, speeds=speeds)
+    owners = partial(owners_of_plan, args.plan if partitioned else HYPERGRAPH, net, speeds=shares and shares.get(MODEL))
     memory = args.memory and args.memory * 2**30
     asked = PlacementSpec(grid, HYPERGRAPH if partitioned else args.plan, shares, None, pipelines, memory)
-    return Planner(net, args.ranks, args.batch_size, on, asked, partition)
+    return Planner(net, args.ranks, args.batch_size, on, asked, owners)
 
 
 def pure_grids(search, candidates):
@@ -214,25 +203,21 @@ def result(chosen, others, pure, args):
 def report(chosen, others, found, args):
     """The lines that are printed. chosen, others: Candidates. found: their `result`."""
     cost, one = chosen.cost, found["one_rank"]
-    yield f"{args.net}, batch {args.batch_size}, on {counted(args.ranks, 'rank')} of {cost.machine.name}: predicted"
     words, _, pipeline = plan_in_words(chosen).partition("; ")
+    yield f"{args.net}, batch {args.batch_size}, on {counted(args.ranks, 'rank')} of {cost.machine.name}: predicted"
     yield f"grid {chosen.grid}, plan {words}" + (f", shares {args.shares}" if args.shares else "")
     yield from filter(None, [pipeline])
     yield from axes_in_words(chosen.sizes, cost)
-    overlapped = "" if chosen.played or cost.grid.size == 1 else (
-        f"; at best {milliseconds(cost.overlapped_seconds)} with --reduction overlap, which sums gradients during backward"
-    )  # fmt: skip
-    yield f"\nstep         {milliseconds(chosen.seconds)}{overlapped}"
+    yield f"\nstep         {milliseconds(chosen.seconds)}"
+    if not chosen.played and cost.grid.size > 1:
+        yield f"overlapped   {milliseconds(cost.overlapped_seconds)} at best, with --reduction overlap"
     for axis, pure in found["pure"].items():
-        times = pure and f"{milliseconds(pure['seconds'])}, {pure['seconds'] / chosen.seconds:.3g} times as long"
-        yield f"pure {axis}   {times or 'no plan fits the memory'}"
-    yield f"speedup      {cell(found['speedup'])} over one rank, which takes {milliseconds(one['seconds'])}: "\
-          f"an efficiency of {found['efficiency']:.0%}"  # fmt: skip
-    yield f"memory       {found['memory'] / 2**30:.3g} GiB a rank for the arrays of a step; one rank alone needs "\
-          f"{one['memory'] / 2**30:.3g}"  # fmt: skip
-    grids = len({candidate.grid for candidate in (chosen, *others)})
-    where = f"any of the {grids} grids" if grids > 1 else "this grid"
-    yield f"lower bound  {milliseconds(found['lower_bound'])} with any plan on {where}: a gap of {found['gap']:.1%}\n"
+        yield f"pure {axis}   {milliseconds(pure['seconds']) if pure else 'no plan fits the memory'}"
+    yield f"one rank     {milliseconds(one['seconds'])}, {one['memory'] / 2**30:.3g} GiB"
+    yield f"speedup      {cell(found['speedup'])}, an efficiency of {found['efficiency']:.0%}"
+    yield f"memory       {found['memory'] / 2**30:.3g} GiB a rank for the arrays of a step"
+    grids = counted(len({candidate.grid for candidate in (chosen, *others)}), "grid")
+    yield f"lower bound  {milliseconds(found['lower_bound'])} with any plan on {grids}: a gap of {found['gap']:.1%}\n"
     yield from of_pipeline(chosen.pipelined, cost.net) if chosen.pipelined else of_layers(chosen, found["layers"])
     yield ""
     if rows := found["others"][:RUNNERS_UP]:
@@ -243,7 +228,7 @@ def report(chosen, others, found, args):
     if args.out:
         yield f"written: {', '.join(args.out)}"
     if args.export:
-        yield explain_export.in_words(args.format, args.export)
+        yield f"a step was written to {args.export}: {FORMATS[args.format][2].format(args.export)}"
     yield f"options of train: {' '.join(options_of_train(chosen, args))}"
 
 
@@ -260,35 +245,6 @@ def options_of_train(chosen, args):
         yield from ("--shares", args.shares)
     for name, value in chosen.pipelining.items():
         yield from (f"--{name.replace('_', '-')}", ",".join(map(str, value)) if name == "cuts" else str(value))
-
-
-def of_layers(chosen, rows):
-    """The lines about the step of a Candidate, layer by layer. rows: those of `layer_rows`."""
-    known = chosen.cost.is_even
-    shown = [
-        {
-            "layer": row["layer"], "": ", ".join(dict.fromkeys(row["kinds"])), "placement": row["placement"],
-            "GFLOP": row["flops"] / 1e9, "MB sent": row["bytes"] / 1e6,
-            "MB at least": row["bound_bytes"] / 1e6 if known else None, "ms": row["seconds"] * 1e3,
-        }
-        for row in rows
-    ]  # fmt: skip
-    sums = {name: sum(row[name] for row in shown) for name in ("GFLOP", "MB sent", *["MB at least"] * known)}
-    total = {"layer": "a step", "": "", "placement": ""} | sums | {"ms": chosen.seconds * 1e3}
-    yield table([*shown, dict.fromkeys(shown[0]) | total])
-    yield "A layer with weights stands for what follows it, too. What is sent at least: by any placement with even shares."
-    yield "MB of a layer include the sum of its gradients, whose time stands in the row of all gradients."
-    if not chosen.played:
-        yield "FLOP, bytes sent and times are those of the rank with the most work. The time of a step counts the sums of "\
-              "gradients\nin full, as if they began after backward (--reduction plain)."  # fmt: skip
-        return
-    yield "FLOP, bytes sent and times are those of the rank that computes the most.\n"
-    yield table([
-        {"rank along model": place, "ms computing": rank.busy * 1e3, "ms waiting": rank.waiting * 1e3,
-         "ms communicating": rank.communicating * 1e3, "MB sent": rank.bytes / 1e6, "messages": rank.messages}
-        for place, rank in enumerate(chosen.step.ranks)
-    ])  # fmt: skip
-    yield "In a step the ranks wait for each other. The memory is that of the rank that needs the most."
 
 
 def unequal(chosen, args):
@@ -339,14 +295,41 @@ def write_schedule(chosen, files, args):
         report_files.write_text(files["csv"], schedule_names.to_csv(found.schedule))
 
 
-def write_map(args, on):
-    """Draw the map of --map, write its numbers, and print them."""
-    numbers = writable_beside(args.map, ".json", ("figure", "numbers"))
-    found = explain_map.scan(args, on)
-    explain_map.draw(found, args.net, args.map)
-    report_files.write_json(numbers, found, indent=None)
-    print(f"The global batches at which a scheme is predicted to be the fastest on {args.ranks} ranks of {on.name}:")
-    print(f"{explain_map.in_words(found)}\nfigure written to {args.map}, numbers to {numbers}")
+# ----- --export: a training step of the plan that is chosen, for other simulators
+
+FORMATS = {  # {name: (what writes a folder of actions and a machine, a file that is in each such folder, what to do next)}
+    "simgrid": (simgrid.write, simgrid.PLATFORM, f"`sh {{}}/{simgrid.SCRIPT}` replays it with SimGrid's smpirun"),
+    "goal": (
+        graphs.write_goal, graphs.SCHEDULE,
+        f"`txt2bin -i {{0}}/{graphs.SCHEDULE} -o {{0}}/step.bin` makes the file that LogGOPSim reads",
+    ),
+    "chakra": (
+        graphs.write_chakra, graphs.GROUPS,
+        f"`chakra_jsonizer --input_filename {{0}}/{graphs.TRACE.format(0)} --output_filename rank0.json` writes what rank 0 "
+        f"does as JSON, and ASTRA-sim reads {{0}}/step with {{0}}/{graphs.GROUPS}",
+    ),
+}  # fmt: skip
+
+
+def check_export(folder, name):
+    """Raise ValueError unless a folder is new or empty, or where a package is missing; OSError if it can not be written."""
+    if name == "chakra":
+        graphs.package()
+    path = resolved(folder)
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise ValueError(f"--export {folder}: there is something already; name a new folder, or an empty one")
+    if path == Path.cwd():  # which would be another one afterwards
+        raise ValueError(f"--export {folder}: it is the folder where you are; name a new one in it")
+    check_room(path.parent)
+
+
+def write_export(chosen, shares, name, folder):
+    """Write the step of a Candidate to a folder, which appears whole or not at all. ValueError if the format lacks it."""
+    cost, pipelines = chosen.cost, Pipelines(**chosen.pipelining) if chosen.pipelining else None
+    asked = PlacementSpec(chosen.sizes, cost.placed.plan, shares, chosen.owners, pipelines)
+    actions, (write, anchor, _) = step_actions(cost.net, asked, cost.batch_size, cost.machine), FORMATS[name]
+    with folder_written_whole(folder, anchor) as beside:
+        write(beside, actions, cost.machine)
 
 
 def main():
@@ -354,10 +337,10 @@ def main():
     with user_input():
         on = machine_of(args)
         if args.map:
-            return write_map(args, on)
+            return explain_map.write(args, on)
         files = files_of(args)
         if args.export:
-            explain_export.check(args.export, args.format)
+            check_export(args.export, args.format)
         search = planner(args, on)
         with tqdm(total=search.steps, desc="planning, at most", unit=" steps", delay=2, leave=False, disable=None) as bar:
             chosen, others = search.best(RUNNERS_UP, bar.update)
@@ -366,7 +349,7 @@ def main():
         if files.keys() & {"csv", "draw"}:
             write_schedule(chosen, files, args)
         if args.export:
-            explain_export.write(chosen, search.shares, args.format, args.export)
+            write_export(chosen, search.shares, args.format, args.export)
     found = result(chosen, others, pure, args)
     if "json" in files:
         report_files.write_json(files["json"], found)

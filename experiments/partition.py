@@ -6,11 +6,14 @@
 The owners that it writes are executed by `gridgrad train --plan owners.h5`. See `parallel/partitioning`.
 """
 
+import re
+from array import array
 from collections import Counter
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 from tqdm import tqdm
 
 from gridgrad.experiments.common.options import (
@@ -27,11 +30,9 @@ from gridgrad.experiments.common.options import (
 from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.common.tables import counted, lines, table
-from gridgrad.experiments.parts.partition_files import SCHEMES, read_parts, write_hypergraph
-from gridgrad.experiments.parts.partition_nodes import between_nodes, map_to_nodes
 from gridgrad.nn.arguments import did_you_mean
 from gridgrad.nn.files.documents import AT_LEAST_0, TEXT, check, content_of
-from gridgrad.nn.files.limits import read_limited
+from gridgrad.nn.files.limits import longest_text, read_limited
 from gridgrad.nn.files.whole_files import written_whole
 from gridgrad.nn.network_summary import aligned
 from gridgrad.parallel.job.run import run_launcher
@@ -45,6 +46,8 @@ METHODS = (DEFAULT, *naive.METHODS)
 RANKS, MOST_RANKS = [2, 4, 8, 16], 4096  # the ranks of a table
 NEURON_BLOCKS = 64  # the most of a dense layer that are vertices of the hypergraph in which methods look for a partition
 NETS = "alexnet", "resnet18", "resnet20", "googlenet"
+NEURON_BLOCKS = 64  # the most of a dense layer that are vertices of the hypergraph in which methods look for a partition
+PATOH, HMETIS = ".patoh", ".hgr"  # endings of hypergraph files: PaToH's (Eserol 2019, Figure 3.5) and hMETIS' formats
 TABLE = """# Partitions of published networks
 
 Written by `gridgrad partition --table`. What all ranks together send in a training step of {} samples,
@@ -53,36 +56,30 @@ rank sends that sends the most. A fine grain divides the convolutions alone.
 
 {}
 """
-
 SHORT = ("net", "shape", "outputs", "batch_size", "ranks", "method", "speeds", "ranks_per_node", "compare", "out")
 
 
 def options():
-    parser = Parser(prog="partition", description="Divide the filters of a network among ranks so that little has to be sent.",
-                    short=SHORT)  # fmt: skip
+    parser = Parser(
+        prog="partition", short=SHORT, description="Divide the filters of a network among ranks so that little has to be sent."
+    )
     add = parser.add_argument
     add_problem(parser, "vgg16", batch_size=32)
     add("--dtype", default="float32", choices=("float32", "float64"), help="type of all arrays")
     add("--ranks", type=whole_list, metavar="P", help="number of ranks, of --table several (default: 4, of --table 2,4,8,16)")
-    add("--grain", default="coarse", choices=GRAINS, help="coarse: a filter or neuron is at one rank; fine: the channels of a "
-        "filter may be at several ranks")  # fmt: skip
-    add("--method", default=DEFAULT, help=f"how the work is divided: {', '.join(METHODS)}, or a FILE in which another program "
-        "has written a number for each vertex of the hypergraph of --out")  # fmt: skip
-    add("--objective", default="volume", choices=tuple(OBJECTIVES), help="what --method hypergraph minimises; largest: of a "
-        "rank")  # fmt: skip
-    add("--epsilon", type=number(least=0), default=0.1, metavar="E", help="the part of its share by which a rank may be too "
-        "large")  # fmt: skip
-    add("--profile", metavar="REPORT.json", help="weigh the filters by the seconds of their layers in this report of train "
-        "--profile (default: by operations)")  # fmt: skip
+    add("--grain", default="coarse", choices=GRAINS, help="fine: the channels of a filter may be at several ranks")
+    add("--method", default=DEFAULT, help=f"{', '.join(METHODS)}, or a FILE in which another program has written a number for "
+        "each vertex of the hypergraph of --out")  # fmt: skip
+    add("--objective", default="volume", choices=tuple(OBJECTIVES), help="of --method hypergraph; largest: of a rank")
+    add("--epsilon", type=number(least=0), default=0.1, metavar="E", help="part of its share by which a rank may be too large")
+    add("--profile", metavar="REPORT.json", help="weigh filters by the seconds in this report of train --profile")
     add("--speeds", type=number_list, metavar="W,W,..", help="shares of the ranks, one number each (default: equal ones)")
     add("--seed", type=whole(0, 2**31 - 1), default=0, help="of random choices")
-    add("--ranks-per-node", type=whole(1), metavar="K", help="ranks on a node of the cluster: parts that exchange much are put "
-        "on the same node")  # fmt: skip
+    add("--ranks-per-node", type=whole(1), metavar="K", help="put parts that exchange much on the same node, of so many ranks")
     add("--compare", action="store_true", help="print all methods, and what data parallelism sends")
     add("--out", action="append", default=[], metavar="FILE", help=f"write owners to FILE{SUFFIX}, for train --plan, or the "
-        "hypergraph to FILE.patoh (PaToH) or FILE.hgr (hMETIS); may be repeated")  # fmt: skip
-    add("--table", metavar="FILE.md", help="instead write a table of what partitions of --nets send in both grains, beside "
-        "horizontal ones and data parallelism")  # fmt: skip
+        f"hypergraph to FILE{PATOH} (PaToH) or FILE{HMETIS} (hMETIS); may be repeated")  # fmt: skip
+    add("--table", metavar="FILE.md", help="instead write a table of what partitions of --nets send, in both grains")
     add("--nets", nargs="+", type=network, default=NETS, metavar="NET", help="of --table")
     return parser
 
@@ -104,10 +101,8 @@ def profiled(path, net):
 
 
 def divided(method, model, net, seconds, args):
-    """(the NetworkHypergraph that a method divides, the part of each vertex).
-
-    model: with NEURON_BLOCKS. seconds: of the layers, from --profile, or None.
-    """
+    """(the NetworkHypergraph that a method divides, the part of each vertex). model: with NEURON_BLOCKS. seconds: of the
+    layers, from --profile, or None."""
     if method == DEFAULT:
         owners = partition(net, args.ranks, args.grain, args.speeds, epsilon=args.epsilon, objective=args.objective,
                            seed=args.seed, seconds=seconds, neuron_blocks=NEURON_BLOCKS)  # fmt: skip
@@ -125,64 +120,141 @@ def divided(method, model, net, seconds, args):
     return model, parts
 
 
-def row(method, model, parts, found, args, itemsize):
-    """The cells of the table for a partition. found: its Measures."""
-    step = 2 * args.batch_size * itemsize / 2**20  # MiB of an element of a sample, forward and backward
-    cells = [method, f"{found.work.max():.3f}", f"{found.work.min():.3f}", f"{found.volume * step:.4g}",
-             "" if found.star is None else f"{found.star * step:.4g}", f"{found.largest_array * step:.4g}",
-             str(2 * found.messages), f"{found.most_moved * step:.4g}"]  # fmt: skip
-    if args.ranks_per_node:
-        moved = model.hypergraph.traffic(parts, args.ranks).sum(axis=0)
-        cells.append(f"{between_nodes(moved, range(args.ranks), args.ranks_per_node) * step:.4g}")
-    return cells
-
-
 def report(net, chosen, partitions, args):
     """The lines that are printed. chosen: a method. partitions: {method: (its NetworkHypergraph, the part of each vertex)}."""
-    graph = partitions[chosen][0].hypergraph
+    graph, rows, most = partitions[chosen][0].hypergraph, [], 0.0
     yield f"{args.net}, batch {args.batch_size}, on {counted(args.ranks, 'rank')}, {args.grain} grain: "\
           f"{graph.vertices:,} vertices, {graph.nets:,} nets, {len(graph.pins):,} pins"  # fmt: skip
-    heads = ["method", "max work", "min work", "MiB sent", "by roots", "largest array", "messages", "most of a rank"]
-    heads += ["between nodes"] if args.ranks_per_node else []
-    measures = {method: measure(model, parts, args.ranks, args.speeds) for method, (model, parts) in partitions.items()}
-    rows = [row(method, *partitions[method], found, args, net.dtype.itemsize) for method, found in measures.items()]
+    step = 2 * args.batch_size * net.dtype.itemsize / 2**20  # MiB of an element of a sample, forward and backward
+    for method, (model, parts) in partitions.items():
+        found = measure(model, parts, args.ranks, args.speeds)
+        most = found.work.max() if method == chosen == DEFAULT else most
+        rows.append({
+            "method": method, "max work": f"{found.work.max():.3f}", "min work": f"{found.work.min():.3f}",
+            "MiB sent": f"{found.volume * step:.4g}", "by roots": "" if found.star is None else f"{found.star * step:.4g}",
+            "largest array": f"{found.largest_array * step:.4g}", "messages": str(2 * found.messages),
+            "most of a rank": f"{found.most_moved * step:.4g}",
+        })  # fmt: skip
+        if args.ranks_per_node:
+            moved = model.hypergraph.traffic(parts, args.ranks).sum(axis=0)
+            rows[-1]["between nodes"] = f"{between_nodes(moved, range(args.ranks), args.ranks_per_node) * step:.4g}"
     if args.compare:
         reduced = 2 * (args.ranks - 1) * net.size * net.dtype.itemsize / 2**20
-        rows.append(["data parallel", "1.000", "1.000", f"{reduced:.4g}", *[""] * (len(heads) - 4)])
-    yield aligned([heads, *rows], "<" + ">" * (len(heads) - 1))
+        rows.append(dict.fromkeys(rows[0], "") | {"method": "data parallel", "max work": "1.000", "min work": "1.000"})
+        rows[-1]["MiB sent"] = f"{reduced:.4g}"
+    yield aligned([list(rows[0]), *(list(row.values()) for row in rows)], "<" + ">" * (len(rows[0]) - 1))
     yield "Work is in shares of a rank. MiB and messages are those of a training step, forward and backward, of all ranks."
-    if chosen == DEFAULT and (most := measures[chosen].work.max()) > 1 + args.epsilon + 1e-9:
-        yield f"note: a rank has {most:.3g} times its share, more than --epsilon {args.epsilon:g} allows: a vertex, which can "\
-              "not be divided, may have as much"  # fmt: skip
+    if most > 1 + args.epsilon + 1e-9:
+        yield f"note: a rank has {most:.3g} times its share, more than --epsilon {args.epsilon:g} allows: as much as one vertex"
     if args.compare and DEFAULT not in partitions:
         yield f"There is no row {DEFAULT}, because Mt-KaHyPar is not installed: pip install mtkahypar"
 
 
-def table_rows(nets, ranks, batch_size):
-    """Yield a dict for each network, grain and number of ranks."""
-    for name, grain in product(nets, GRAINS):
-        net = published(name)
-        step = 2 * batch_size * net.dtype.itemsize / 2**20  # MiB of an element of a sample, forward and backward
-        simple, model = of_network(net), of_network(net, grain, None, None)
-        for number_of in ranks:
-            found = measure(model, model.parts(partition(net, number_of, grain)), number_of)
-            even = measure(simple, naive.horizontal(simple, number_of), number_of)
-            yield {
-                "network": name, "grain": grain, "ranks": number_of, "max/avg": float(found.work.max()),
-                "MiB": found.volume * step, "messages": 2 * found.messages, "most of a rank": found.most_moved * step,
-                "MiB, horizontal": even.volume * step,
-                "MiB, data parallel": 2 * (number_of - 1) * net.size * net.dtype.itemsize / 2**20,
-            }  # fmt: skip
-
-
 def write_table(args):
-    """Write the table of --table, and print it."""
+    """Write the table of --table, a row for each network, grain and number of ranks, and print it."""
     check_writable(args.table)
-    ranks = args.ranks or RANKS
-    total, rows = len(args.nets) * len(GRAINS) * len(ranks), table_rows(args.nets, ranks, args.batch_size)
-    found = list(tqdm(rows, total=total, unit=" partitions", delay=2, disable=None))
-    write_text(args.table, TABLE.format(args.batch_size, lines(found)))
-    print(f"{table(found)}\nwritten to {args.table}")
+    rows = []
+    for name, grain in tqdm(list(product(args.nets, GRAINS)), unit=" networks", delay=2, disable=None):
+        net = published(name)
+        step = 2 * args.batch_size * net.dtype.itemsize / 2**20  # MiB of an element of a sample, forward and backward
+        simple, model = of_network(net), of_network(net, grain, None, None)
+        for ranks in args.ranks or RANKS:
+            found = measure(model, model.parts(partition(net, ranks, grain)), ranks)
+            rows.append({
+                "network": name, "grain": grain, "ranks": ranks, "max/avg": float(found.work.max()),
+                "MiB": found.volume * step, "messages": 2 * found.messages, "most of a rank": found.most_moved * step,
+                "MiB, horizontal": measure(simple, naive.horizontal(simple, ranks), ranks).volume * step,
+                "MiB, data parallel": 2 * (ranks - 1) * net.size * net.dtype.itemsize / 2**20,
+            })  # fmt: skip
+    write_text(args.table, TABLE.format(args.batch_size, lines(rows)))
+    print(f"{table(rows)}\nwritten to {args.table}")
+
+
+# ----- files of other partitioners
+
+
+def write_hypergraph(graph, path):
+    """Write a Hypergraph: its sizes, a line for each net with its cost and its vertices, the owner first, then the weights. The
+    formats have no groups of nets, and no nets in which all others send to the first vertex."""
+    patoh = Path(path).suffix == PATOH
+    base, between = (0, " ") if patoh else (1, "\n")  # PaToH has the weights in one line, hMETIS one a line
+    with written_whole(path) as beside, open(beside, "w", encoding="utf-8") as file:
+        sizes = f"0 {graph.vertices} {graph.nets} {len(graph.pins)} 3" if patoh else f"{graph.nets} {graph.vertices} 11"
+        file.write(f"{sizes}\n")
+        for start, stop, cost, root in zip(graph.offsets[:-1], graph.offsets[1:], graph.costs, graph.roots):
+            pins = graph.pins[start:stop]
+            file.write(" ".join(map(str, [cost, root + base, *(pins[pins != root] + base).tolist()])) + "\n")
+        file.writelines(f"{weight}{between}" for weight in graph.weights.tolist())
+        file.write("\n" if patoh else "")
+
+
+def read_parts(path, vertices):
+    """The part of each of so many vertices, int64 (vertices,), from a file. ValueError, with the line, for a bad one."""
+    parts = array("q")
+    for number_, line in enumerate(read_limited(path, longest_text()).splitlines(), 1):
+        for word in () if line.startswith(b"%") else line.split():
+            if not re.fullmatch(rb"[0-9]{1,9}", word):
+                raise ValueError(
+                    f"{path}, line {number_}: '{word[:20].decode(errors='replace')}' is no part, which is 0 or more"
+                )
+            parts.append(int(word))
+    if len(parts) != vertices:
+        raise ValueError(f"{path}: there are {len(parts)} numbers, but the hypergraph has {vertices} vertices")
+    return np.array(parts, np.int64)
+
+
+# ----- parts onto ranks, so that little travels between the nodes of a cluster: which part is which rank changes nothing else
+
+
+def between_nodes(moved, rank_of_part, ranks_per_node):
+    """How much of `moved` travels between nodes. moved: an array (parts, parts), what each part sends to each other one.
+    rank_of_part: the rank of each part (parts,). Consecutive ranks are on the same node."""
+    node = np.asarray(rank_of_part) // ranks_per_node
+    return moved[node[:, None] != node].sum()
+
+
+def map_to_nodes(moved, ranks_per_node, speeds=None):
+    """The rank of each part, int64 (parts,), for which little travels between nodes. Part p gets a rank of the speed of rank p.
+    Nodes are filled one after another with parts that exchange most with those there, and then parts of two nodes change places
+    as long as that helps. It never is worse than part p on rank p."""
+    parts = len(moved)
+    speeds = np.ones(parts) if speeds is None else np.asarray(speeds, float)
+    both = moved + moved.T
+    starts = [np.arange(parts)]
+    if (speeds == speeds[0]).all():
+        starts.append(_filled(both, ranks_per_node))
+    found = [_swapped(both, ranks, ranks_per_node, speeds) for ranks in starts]
+    return min(found, key=lambda ranks: between_nodes(moved, ranks, ranks_per_node))
+
+
+def _filled(both, ranks_per_node):
+    """Ranks are given out in order: each to the part that exchanges most with the parts on the node so far."""
+    parts = len(both)
+    rank_of_part, free = np.full(parts, -1), np.ones(parts, bool)
+    near = np.zeros(parts)
+    for rank in range(parts):
+        if rank % ranks_per_node == 0:
+            near = both[free].sum(axis=0) * 1e-9  # of the first on a node: with those that are not placed yet
+        part = int(np.where(free, near, -1).argmax())
+        rank_of_part[part], free[part] = rank, False
+        near = near + both[part]
+    return rank_of_part
+
+
+def _swapped(both, rank_of_part, ranks_per_node, speeds):
+    """Two parts change ranks, those that help most, until no two are left that help."""
+    rank_of_part = rank_of_part.copy()
+    parts = np.arange(len(both))
+    while True:
+        node = rank_of_part // ranks_per_node
+        with_node = both @ (node[:, None] == np.arange(node.max() + 1))  # what each part exchanges with each node
+        gain = with_node[:, node] - with_node[parts, node][:, None]  # [i, j]: of part i at the node of part j
+        gain = gain + gain.T - 2 * both
+        gain[(node[:, None] == node) | (speeds[rank_of_part][:, None] != speeds[rank_of_part])] = 0
+        first, second = np.unravel_index(gain.argmax(), gain.shape)
+        if gain[first, second] <= 0:
+            return rank_of_part
+        rank_of_part[[first, second]] = rank_of_part[[second, first]]
 
 
 def main():
@@ -201,7 +273,7 @@ def main():
             meant = did_you_mean(args.method, METHODS)
             raise ValueError(f"--method {args.method}: there is no such method or file{meant}: use {', '.join(METHODS)}")
         for path in args.out:
-            if not path.endswith((SUFFIX, *SCHEMES)):
+            if not path.endswith((SUFFIX, PATOH, HMETIS)):
                 raise ValueError(f"--out {path}: the name must end in {SUFFIX} (owners), .patoh (PaToH) or .hgr (hMETIS)")
             check_writable(path)
         owners = [path for path in args.out if path.endswith(SUFFIX)]
@@ -210,8 +282,7 @@ def main():
         seconds = profiled(args.profile, args.net) if args.profile else None
         model = of_network(net, args.grain, None, NEURON_BLOCKS, seconds)
         for path in hypergraphs:
-            with written_whole(path) as beside:
-                write_hypergraph(model.hypergraph, beside, path)
+            write_hypergraph(model.hypergraph, path)
         chosen = args.method
         partitions = {chosen: divided(chosen, model, net, seconds, args)}
         for method in METHODS if args.compare else ():

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from mpi4py import MPI
 
-from gridgrad.experiments.common.options import Parser, check_writable, user_input, whole
+from gridgrad.experiments.common.options import Parser, among, check_writable, user_input, whole
 from gridgrad.experiments.common.programs import check_job, module, parser_of, starts_jobs, words_of
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.launching.start_ranks import find_mpiexec
@@ -35,9 +35,10 @@ GO_ON = "train", "sweep", "supervise"  # programs of gridgrad that save what the
 LAUNCHERS = "pmi2", "pmix", "srun", "mpiexec"
 OF_SITES = "partition", "account", "qos", "constraint", "mem"  # options that a site may have a value for
 OF_QUEUES = "time", *OF_SITES, "gpus", "directive"  # options of batch systems
-OF_SLURM = {  # options that only Slurm has, and what to do under PBS
-    "qos": "leave it out, or name a queue of PBS with --partition",
-}
+SHORT = (
+    "site", "system", "kind", "out", "dry_run", "nodes", "ranks_per_node", "cores", "time", "partition", "account", "gpus",
+    "parts",
+)  # fmt: skip
 OF_KINDS = {"warn": ("requeue", 300), "restarts": ("requeue", 20), "parts": ("array", 4)}  # option: its kind and default
 CLOCK = re.compile(r"(\d{1,7}):([0-5]?\d):([0-5]?\d)", re.ASCII)  # hours, minutes, seconds
 DAYS = re.compile(r"(\d{1,5})-([01]?\d|2[0-3])(?::([0-5]?\d))?(?::([0-5]?\d))?", re.ASCII)
@@ -84,67 +85,46 @@ class Options(Parser):
         return found, rest
 
 
-SHORT = (
-    "site", "system", "kind", "out", "dry_run", "nodes", "ranks_per_node", "cores", "time", "partition", "account", "gpus",
-    "parts",
-)  # fmt: skip # what --help shows without `all`
-
-
 def options():
     parser = Options(prog="slurm", description="Write a job script for Slurm, PBS or a plain mpirun.",
                     usage="%(prog)s [OPTIONS] PROGRAM [ITS OPTIONS]", short=SHORT)  # fmt: skip
     add = parser.add_argument
     add("program", nargs="*", metavar="PROGRAM", help="what is run, and its options: a program of gridgrad, such as train "
         "--dataset mnist, a file, such as mine.py, or a module")  # fmt: skip
-    add("--site", metavar="NAME", help="what is known of a computing centre: its launcher, modules, partition, cores and GPUs "
-        f"of a node; one of {', '.join(slurm_script.site_names())}, or a file of your own such as mine.toml. "
-        "What the other options say comes first")  # fmt: skip
+    add("--site", metavar="NAME", help="a computing centre whose launcher, modules, cores and GPUs are known, one of "
+        f"{', '.join(slurm_script.site_names())}, or a file such as mine.toml; other options come first")  # fmt: skip
     add("--system", choices=SYSTEMS, help="who starts the job (default: that of the site, else slurm)")
-    add("--kind", choices=KINDS, default="single", help="single: one job; array: a sweep, divided among the tasks of an array; "
-        "requeue: a job that saves what it needs, goes back into the queue and goes on, until it is done")  # fmt: skip
+    add("--kind", choices=KINDS, default="single", help="array: a sweep, divided among the tasks of an array; requeue: a job "
+        "that saves what it needs, goes back into the queue and goes on, until it is done")  # fmt: skip
     add("--out", metavar="FILE", help="the script (default: print it)")
-    add("--dry-run", action="store_true", help="print a table of what the job asks for and how many node-hours it may use, and "
-        "write nothing")  # fmt: skip
+    add("--dry-run", action="store_true", help="print what the job asks for and how many node-hours it may use, write nothing")
     add("--folder", metavar="DIR", help="folder in which the job runs (default: that of the site, else this one)")
     add("--name", type=of(PLAIN), help="name of the job and of its log (default: that of the program)")
     add("--nodes", type=whole(1), default=1, help="number of nodes")
     add("--ranks-per-node", type=whole(1), default=1, metavar="N", help="ranks of a node")
     add("--cores", type=whole(1), default=1, metavar="N", help="cores of a rank, on each of which runs one of its BLAS threads")
-    add("--time", type=time_limit, metavar="LIMIT", help="time limit: hours:minutes:seconds, days-hours:minutes:seconds or "
-        "whole minutes (default: 1:00:00)")  # fmt: skip
+    add("--time", type=time_limit, metavar="LIMIT", help="hours:minutes:seconds, days-hours:minutes:seconds or whole minutes "
+        "(default: 1:00:00)")  # fmt: skip
     add("--partition", type=of(PLAIN), metavar="NAME", help="partition, or queue of PBS (default: the system's)")
     add("--account", type=of(PLAIN), metavar="NAME", help="account that is charged (default: the user's)")
     add("--qos", type=of(PLAIN), metavar="NAME", help="quality of service, of Slurm only (default: the user's)")
-    add("--gpus", type=whole(1), metavar="N", help="GPUs of a node (default: where train or a sweep has device gpu, one for "
-        "each rank that uses one, at most those of the site; with hybrid those of the site; else none)")  # fmt: skip
-    add("--constraint", type=of(PLAIN), metavar="NAME", help="a feature that nodes must have; for PBS a resource, "
-        "such as system=polaris")  # fmt: skip
+    add("--gpus", type=whole(1), metavar="N", help="GPUs of a node (default: one for each rank that train or a sweep gives one "
+        "by --device, at most those of the site; with hybrid those of the site)")  # fmt: skip
+    add("--constraint", type=of(PLAIN), metavar="NAME", help="a feature that nodes must have, of PBS such as system=polaris")
     add("--mem", type=of(MEMORY), metavar="SIZE", help=f"memory of a node: {MEMORY.words} (default: the system's)")
-    add("--directive", type=of(DIRECTIVE), action="append", metavar="OPTION", help="a further option of sbatch or "
-        "qsub, such as --exclusive; may be given several times")  # fmt: skip
-    add("--setup", type=of(LINE), action="append", metavar="LINE", help="a line to run first, such as "
-        "'module load gcc'; may be given several times")  # fmt: skip
-    add("--mpi", choices=LAUNCHERS, help="how ranks are started: by srun --mpi=pmi2 (MPICH) or --mpi=pmix (Open MPI), by "
-        "srun alone, where it is set up for the system's library, or by mpiexec (default: under Slurm as the library needs it; "
-        "elsewhere, and for programs that start jobs themselves, mpiexec)")  # fmt: skip
+    add("--directive", type=of(DIRECTIVE), action="append", metavar="OPTION", help="an option of sbatch or qsub, such as "
+        "--exclusive; may be given several times")  # fmt: skip
+    add("--setup", type=of(LINE), action="append", metavar="LINE", help="a line to run first, such as 'module load gcc'; may "
+        "be given several times")  # fmt: skip
+    add("--mpi", choices=LAUNCHERS, help="how ranks are started: srun --mpi=pmi2 (MPICH) or --mpi=pmix (Open MPI), srun alone, "
+        "or mpiexec (default: what fits the library under Slurm, else, and for programs that start jobs, mpiexec)")  # fmt: skip
     add("--library", choices=("mpich", "openmpi"), help="the MPI library (default: that of this Python)")
     add("--warn", type=whole(1), metavar="SECONDS", help="with requeue: how long before the time limit a job saves what it "
-        f"needs; long enough for a step and a checkpoint (default: {OF_KINDS['warn'][1]})")  # fmt: skip
-    add("--restarts", type=whole(0), metavar="N", help="with requeue: how often the job starts again at most; on plain mpirun, "
-        f"how often in a row without a newer checkpoint (default: {OF_KINDS['restarts'][1]})")  # fmt: skip
+        f"needs, enough for a step and a checkpoint (default: {OF_KINDS['warn'][1]})")  # fmt: skip
+    add("--restarts", type=whole(0), metavar="N", help="with requeue: starts again at most; on plain mpirun in a row without a "
+        f"newer checkpoint (default: {OF_KINDS['restarts'][1]})")  # fmt: skip
     add("--parts", type=whole(1), metavar="N", help=f"with array: tasks of the array (default: {OF_KINDS['parts'][1]})")
     return parser
-
-
-def option_of(arguments, name):
-    """What stands behind an option in the arguments of a program, the last time that it is there; or None."""
-    found = None
-    for i, word in enumerate(arguments):
-        if word == name and i + 1 < len(arguments):
-            found = arguments[i + 1]
-        elif word.startswith(f"{name}="):
-            found = word.partition("=")[2]
-    return found
 
 
 def site_of(args):
@@ -156,12 +136,9 @@ def site_of(args):
         raise ValueError(f"--{given[0]}: the site says how ranks are started: leave it out, or give --site a file of your own")
     if given := [name for name in OF_QUEUES if getattr(args, name) and site.system == "mpirun"]:
         raise ValueError(f"--{given[0]} is for batch systems, and --system mpirun is none: leave it out")
-    if site.system == "pbs":
-        for name, advice in OF_SLURM.items():
-            if getattr(args, name):
-                raise ValueError(f"--{name} is Slurm's: {advice}")
-        if args.mem == "0":
-            raise ValueError("--mem 0 is Slurm's: leave it out, or say how much")
+    if site.system == "pbs" and (args.qos or args.mem == "0"):
+        raise ValueError("--qos is Slurm's: leave it out, or name a queue of PBS with --partition" if args.qos else
+                         "--mem 0 is Slurm's: leave it out, or say how much")  # fmt: skip
     if args.site is None and site.system != "slurm":
         site = replace(site, directives=())  # those are sbatch's
     return site
@@ -191,7 +168,8 @@ def gpus_wanted(args, program, site):
         points = module(name).study_of(parser_of(name).parse_args(arguments)).points
         runs = {(point.settings.get("device") or "cpu", point.ranks) for point in points}
     else:
-        runs = {(option_of(arguments, "--device") or "cpu", args.nodes * args.ranks_per_node)}
+        given, _ = among([word for word in arguments if word != "--"], "device")  # supervise has it behind --
+        runs = {(given.device or "cpu", args.nodes * args.ranks_per_node)}
     return max(gpus_used(device, ranks, args.ranks_per_node, site) for device, ranks in runs)
 
 
@@ -255,14 +233,14 @@ def job_of(args):
     site = completed(site, args, gpus)
     if args.mpi not in (None, "mpiexec") and site.system != "slurm":
         raise ValueError(f"--mpi {args.mpi} is for srun, which --system {site.system} does not have: use --mpi mpiexec")
-    gather = gather_command(arguments, args.parts, site.python) if args.kind == "array" else ""
+    folder, python = args.folder or (None if site.folder else os.getcwd()), site.python or sys.executable
+    gather = gather_command(arguments, args.parts, python) if args.kind == "array" else ""
     if args.kind == "requeue" and site.system == "mpirun":
         words, arguments, serial = words_of("supervise"), supervised(arguments, args), True
     library = args.library or ("openmpi" if MPI.get_vendor()[0] == "Open MPI" else "mpich")
     fitting = "mpiexec" if serial or site.system != "slurm" else {"openmpi": "pmix", "mpich": "pmi2"}[library]
     if site.launcher:
         fitting = "srun" if site.launcher[0] == "srun" else "mpiexec"
-    folder, python = args.folder or (None if site.folder else os.getcwd()), site.python or sys.executable
     if words[-1].endswith(".py") and folder != os.getcwd():
         words[-1] = str(Path(name).absolute())  # the job runs elsewhere
     return BatchJob(
@@ -274,30 +252,28 @@ def job_of(args):
     )  # fmt: skip
 
 
-def gather_command(arguments, parts, python=None):
-    """The command that puts the files of all parts of a sweep together. python: of the site; None for this one."""
-    out = Path(option_of(arguments, "--out") or "results/sweep.jsonl")
+def gather_command(arguments, parts, python):
+    """The command that puts the files of all parts of a sweep together."""
+    out = Path(among(arguments, "out")[0].out or "results/sweep.jsonl")
     files = f"{shlex.quote(str(out.with_suffix('')))}-*-of-{parts}{shlex.quote(out.suffix) if out.suffix else ''}"
-    return f"{shlex.join([python or sys.executable, *words_of('sweep'), '--out', str(out), '--gather'])} {files}"
+    return f"{shlex.join([python, *words_of('sweep'), '--out', str(out), '--gather'])} {files}"
 
 
 def resume_words(arguments):
     """The options that let `train` go on from its own checkpoints, as far as its arguments lack them."""
-    folder, resumed = option_of(arguments, "--checkpoint"), option_of(arguments, "--resume")
-    if folder is None:
+    given, _ = among(arguments, "checkpoint", "resume")
+    if given.checkpoint is None:
         raise ValueError("a job that is requeued goes on from a checkpoint: add --checkpoint DIR behind train")
-    if resumed not in (None, folder):
-        raise ValueError(f"--resume {resumed} would always go on from there: leave it out, to go on from --checkpoint {folder}")
-    return [] if resumed else ["--resume", folder]
+    if given.resume not in (None, given.checkpoint):
+        raise ValueError(f"--resume {given.resume} would always go on from there: leave it out, to go on from --checkpoint "
+                         f"{given.checkpoint}")  # fmt: skip
+    return [] if given.resume else ["--resume", given.checkpoint]
 
 
 def supervised(arguments, args):
     """The options of `supervise` that start `train` with these arguments, and start it again."""
-    known = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    known.add_argument("--grid")  # it may change from start to start, so that it is an option of supervise
-    known.add_argument("--resume")  # supervise adds it
-    taken, rest = known.parse_known_args(arguments)
-    grid = ["--grid", taken.grid] if taken.grid else []
+    given, rest = among(arguments, "grid", "resume")  # both are options of supervise or added by it
+    grid = ["--grid", given.grid] if given.grid else []
     return ["--ranks", str(args.nodes * args.ranks_per_node), *grid, "--retries", str(args.restarts), "--", "train", *rest]
 
 

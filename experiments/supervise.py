@@ -5,14 +5,13 @@
 Where the job has several nodes, those that do not answer are left out of the next start, and the grid is chosen for the ranks
 that are left. Everything that follows from how a job has ended:
 
-| the job ends with                            | supervise                                                              |
-|----------------------------------------------|------------------------------------------------------------------------|
-| status 0, and training is complete           | ends with 0                                                            |
-| status 2: bad input, or no room for the last | ends with 2: the same command would fail again                         |
-| checkpoint                                   |                                                                        |
-| status 75: stopped early, with a checkpoint  | ends with 75: start the same command again, in another allocation      |
-| any other status, after SIGTERM or SIGUSR1   | ends with 75                                                           |
-| anything else                                | waits, and starts the job again; after too many times, with that status |
+| the job ends with                               | supervise                                                              |
+|-------------------------------------------------|------------------------------------------------------------------------|
+| status 0, and training is complete              | ends with 0                                                            |
+| status 2: bad input, or no room for checkpoints | ends with 2: the same command would fail again                         |
+| status 75: stopped early, with a checkpoint     | ends with 75: start the same command again, in another allocation      |
+| any other status, after SIGTERM or SIGUSR1      | ends with 75                                                           |
+| anything else                                   | waits, and starts the job again; after too many times, with that status |
 """
 
 import argparse
@@ -26,7 +25,7 @@ from pathlib import Path
 
 from gridgrad.experiments.common import programs
 from gridgrad.experiments.common.checkpoints import COMPLETE
-from gridgrad.experiments.common.options import Parser, check_startable, number, user_input, whole
+from gridgrad.experiments.common.options import Parser, among, check_startable, number, user_input, whole
 from gridgrad.experiments.common.programs import as_module, check_enough
 from gridgrad.experiments.common.tables import counted, table
 from gridgrad.experiments.launching import start_ranks
@@ -44,19 +43,14 @@ TRAIN, AUTO = "train", "auto"
 def options():
     parser = Parser(prog="supervise", description="Start a training again from its last checkpoint until it is complete.")
     add = parser.add_argument
-    add("--ranks", type=whole(1), metavar="N", help="number of ranks (default: as many as the first grid has, else one for "
-        "each slot of the nodes)")  # fmt: skip
-    add("--grid", action="append", metavar="GRID", help="sizes of the axes, as for train. It may be given several times: the "
-        "first one that fits on the ranks that are left is used and, if none does, the first one with a shorter axis batch "
-        "(default: batch=RANKS)")  # fmt: skip
-    add("--retries", type=whole(0), default=10, metavar="N", help="how often the job is started again without a newer "
-        "checkpoint between; each newer one begins the count anew")  # fmt: skip
+    add("--ranks", type=whole(1), metavar="N", help="number of ranks (default: that of the first grid, else all slots)")
+    add("--grid", action="append", metavar="GRID", help="sizes of the axes, as for train; of several the first fitting on the "
+        "ranks that are left, else the first with a shorter axis batch (default: batch=RANKS)")  # fmt: skip
+    add("--retries", type=whole(0), default=10, metavar="N", help="starts again without a newer checkpoint between, at most")
     add("--wait", type=number(least=0), default=1.0, metavar="S", help="seconds between a failure and the next start, doubled "
         f"for each further one without a newer checkpoint, up to {LONGEST:g}")  # fmt: skip
-    add("--halt", metavar="FILE", help="start nothing as long as this file exists, but end with status "
-        f"{HALTED}; a job that runs is not stopped")  # fmt: skip
-    add("--nodes", metavar="FILE", help="the nodes: a line NAME:SLOTS for each (default: those of the Slurm allocation, else "
-        "this machine alone)")  # fmt: skip
+    add("--halt", metavar="FILE", help=f"start nothing as long as this file exists, but end with status {HALTED}")
+    add("--nodes", metavar="FILE", help="a line NAME:SLOTS for each node (default: Slurm's allocation, else this machine)")
     add("--ask", metavar="COMMAND", help="the command, with {node} in it, that succeeds if a node answers (default: "
         f"`{SSH}`, or within Slurm `{SRUN}`)")  # fmt: skip
     add("program", nargs="?", metavar="train", help="the program, which is train; put -- in front of it")
@@ -66,10 +60,7 @@ def options():
 
 def checkpoint_of(arguments):
     """The folder that options of train name for checkpoints. ValueError for options that do not suit."""
-    parser = Parser(prog="supervise", add_help=False)
-    for name in ("--checkpoint", "--resume", "--grid"):
-        parser.add_argument(name)
-    known, _ = parser.parse_known_args(arguments)
+    known, _ = among(arguments, "checkpoint", "resume", "grid")
     if not known.checkpoint:
         raise ValueError("the training can not go on without checkpoints: give train the option --checkpoint DIR")
     if known.resume is not None:
@@ -90,15 +81,15 @@ def fitting(grids, ranks):
         if sizes == AUTO:
             return AUTO, ranks
         if prod(sizes.values()) <= ranks:
-            return in_words(sizes), prod(sizes.values())
+            return text_of(sizes), prod(sizes.values())
     for sizes in grids:
         others = prod(size for axis, size in sizes.items() if axis != "batch")
         if others <= ranks:
-            return in_words(sizes | {"batch": ranks // others}), ranks // others * others
+            return text_of(sizes | {"batch": ranks // others}), ranks // others * others
     return None
 
 
-def in_words(sizes):
+def text_of(sizes):
     return ",".join(f"{axis}={size}" for axis, size in sizes.items())
 
 
@@ -138,34 +129,32 @@ class Supervisor:
 
     def run(self):
         """Start the training until it is complete or must not be started any more; returns the status to exit with."""
+        failures, best = 0, newest_step(self.folder)
         try:
-            return self._until_it_ends()
+            while not self.jobs.signalled:
+                if self.halt and self.halt.exists():
+                    say(f"{self.halt} exists, so nothing is started: delete it and start the same command again to go on")
+                    return HALTED
+                status = self._start()
+                if status in (0, 2, CHECKPOINTED):
+                    return status
+                if self.jobs.signalled:
+                    break
+                step = newest_step(self.folder)
+                failures, best = 1 if step > best else failures + 1, max(step, best)
+                if failures > self.retries:
+                    say(f"status {status}, and no newer checkpoint after {self.retries} starts again: giving up")
+                    return status
+                seconds = min(self.wait * 2 ** (failures - 1), LONGEST)
+                last = f"step {step} is the last in a checkpoint" if step >= 0 else "there is no checkpoint yet"
+                say(f"the job ended with status {status}; {last}; start again in {seconds:g} s ({failures} of {self.retries})")
+                self.jobs.pause(seconds)
+            received = self.jobs.signalled
+            say(f"ended by {signal.Signals(received).name}: start the same command again to go on")
+            return CHECKPOINTED if received in (signal.SIGTERM, signal.SIGUSR1) else 128 + received
         finally:
             if self.starts:
                 print(table(self.starts), file=sys.stderr, flush=True)
-
-    def _until_it_ends(self):
-        failures, best = 0, newest_step(self.folder)
-        while True:
-            if self.halt and self.halt.exists():
-                say(f"{self.halt} exists, so nothing is started: delete it and start the same command again to go on")
-                return HALTED
-            status = self._start()
-            if status in (0, 2, CHECKPOINTED):
-                return status
-            if self.jobs.signalled:
-                return self._after_signal()
-            step = newest_step(self.folder)
-            failures, best = 1 if step > best else failures + 1, max(step, best)
-            if failures > self.retries:
-                say(f"status {status}, and no newer checkpoint after {self.retries} starts again: giving up")
-                return status
-            seconds = min(self.wait * 2 ** (failures - 1), LONGEST)
-            reached = f"step {step} is the last in a checkpoint" if step >= 0 else "there is no checkpoint yet"
-            say(f"the job ended with status {status}; {reached}; start again in {seconds:g} s ({failures} of {self.retries})")
-            self.jobs.pause(seconds)
-            if self.jobs.signalled:
-                return self._after_signal()
 
     def _wait_for_lock(self):
         """Wait until the job before has left the folder. A file server may take a while to see that a node is gone."""
@@ -176,12 +165,6 @@ class Supervisor:
                 return
             except (OSError, ValueError):
                 self.jobs.pause(1)
-
-    def _after_signal(self):
-        """The status to exit with after a signal, if the job has neither completed nor refused its input."""
-        number = self.jobs.signalled
-        say(f"ended by {signal.Signals(number).name}: start the same command again to go on")
-        return CHECKPOINTED if number in (signal.SIGTERM, signal.SIGUSR1) else 128 + number
 
     def _start(self):
         """Run the job once, on the nodes that answer; returns its status, 1 if too few are left."""
@@ -211,8 +194,8 @@ class Supervisor:
         return status
 
 
-def training_of(args):
-    """(folder of the checkpoints, grids, ranks or None) that the options name. ValueError for options that do not suit."""
+def training_of(args, slots=None):
+    """(folder of the checkpoints, grids, ranks or None) of the options, which must suit `slots` ranks where these are known."""
     if args.program is None:
         raise ValueError("name the training behind --, such as supervise --ranks 4 -- train --checkpoint DIR")
     if args.program != TRAIN:
@@ -223,37 +206,31 @@ def training_of(args):
     ranks = args.ranks or (prod(grids[0].values()) if grids and grids[0] != AUTO else None)
     if ranks and not args.nodes:
         check_startable(ranks)
+    if grids and (ranks or slots) and fitting(grids, ranks or slots) is None:
+        words = counted(ranks or slots, "rank")
+        raise ValueError(f"none of the grids fits on {words}: name one that does with --grid, or more ranks")
     return folder, grids, ranks
-
-
-def check_fitting(grids, ranks):
-    """Raise ValueError if there are grids and none of them fits on so many ranks."""
-    if grids and fitting(grids, ranks) is None:
-        raise ValueError(f"none of the grids fits on {counted(ranks, 'rank')}: name one that does with --grid, or more ranks")
 
 
 def check_job(args, ranks):
     """Raise ValueError for a training that does not suit a job of so many ranks: see `programs.check_job`."""
-    folder, grids, wanted = training_of(args)
+    folder, _, wanted = training_of(args, ranks)
     check_enough(wanted or 1, ranks, "the training")
-    check_fitting(grids, wanted or ranks)
     programs.check_job([TRAIN, *args.arguments, "--resume", str(folder)], wanted or ranks)
 
 
 def supervisor(args):
     """The Supervisor that the options ask for. OSError or ValueError for options that do not suit."""
-    folder, grids, ranks = training_of(args)
     nodes = start_ranks.nodes_in(args.nodes) if args.nodes else start_ranks.nodes_of_allocation()
-    ask = args.ask or (SSH if args.nodes else SRUN)
+    slots = sum(nodes.values())
+    folder, grids, ranks = training_of(args, slots)
     if ranks is None and not nodes:
         raise ValueError("how many ranks? Give --ranks N, or --grid with the sizes of its axes")
-    slots = sum(nodes.values())
     if nodes and ranks and ranks > slots:
         raise ValueError(f"{ranks} ranks do not fit in the {slots} slots of the nodes: ask for fewer, or name more nodes")
-    check_fitting(grids, ranks or slots)
     find_mpiexec()
     command = [sys.executable, *as_module(TRAIN), *args.arguments, "--resume", str(folder)]
-    halt = Path(args.halt) if args.halt else None
+    halt, ask = args.halt and Path(args.halt), args.ask or (SSH if args.nodes else SRUN)
     return Supervisor(command, folder, grids, ranks, nodes, ask, args.retries, args.wait, halt)
 
 

@@ -207,8 +207,9 @@ class Layer:
             context.run(self, "gradients", dy)
         return context.run(self, "input_gradient", dy)
 
-    def has_own_output(self, before: "Layer | None") -> bool:
-        """Whether the output is an array of its own, for a prediction of memory. before: the layer in front of it, if any."""
+    def has_own_output(self, before: "Layer | None") -> int:
+        """How many arrays of the size of the output it keeps, mostly that alone, for a prediction of memory.
+        before: the layer in front of it, if any, whose output it may overwrite."""
         return True
 
     def check_trained(self, stored: object) -> None:
@@ -267,6 +268,10 @@ class FlatParameters:
 
     def ready(self, where: slice) -> None:
         """Return when the gradients of the slice `where`, which lies in one of `owned`, are final."""
+
+    def total(self, squares: Sequence[tuple[slice, float]]) -> float:
+        """The sum of numbers of slices of the `owned` ones, over all processes; what several own counts once. Collective."""
+        return sum(value for _, value in squares)
 
     def updated(self, where: slice) -> None:
         """Called when the optimizer has written the parameters of the slice `where`."""

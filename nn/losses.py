@@ -5,9 +5,12 @@ the global loss is the sum of the ranks' values.
 """
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
+from gridgrad.nn.arguments import fraction
 from gridgrad.nn.context import Context
 from gridgrad.nn.device import Array, xp
 
@@ -31,6 +34,11 @@ class SoftmaxCrossEntropy(Loss):
 
     It takes outputs y of shape (n, classes) and labels of shape (n,), whole numbers in [0, classes).
 
+    Parameters
+    ----------
+    smoothing : float
+        In [0, 1): a label counts 1 - smoothing, and all classes share the rest evenly (Szegedy et al. 2016, section 7).
+
     Examples
     --------
     >>> import numpy as np
@@ -39,6 +47,9 @@ class SoftmaxCrossEntropy(Loss):
     >>> round(SoftmaxCrossEntropy().forward(y, labels, Context(batch_size=1)), 3)  # log 4
     1.386
     """
+
+    def __init__(self, smoothing: float = 0.0) -> None:
+        self.smoothing = fraction(smoothing, "SoftmaxCrossEntropy: smoothing")
 
     def forward(self, y: Array, target: Array, context: Context) -> float:
         kept = context[self]
@@ -51,12 +62,17 @@ class SoftmaxCrossEntropy(Loss):
         total = exponentials.sum(axis=1, keepdims=True)
         kept.probabilities = xp.divide(exponentials, total, out=exponentials)
         own = shifted[xp.arange(len(y)), target] - xp.log(total[:, 0])
+        if self.smoothing:
+            rest = shifted.mean(axis=1) - xp.log(total[:, 0])
+            own = own * own.dtype.type(1 - self.smoothing) + rest * own.dtype.type(self.smoothing)
         return -own.sum(dtype=np.float64).item() / context.minibatch_size
 
     def backward(self, context: Context) -> Array:
         kept = context[self]
         dy = kept.probabilities
-        dy[xp.arange(len(dy)), kept.labels] -= 1
+        if self.smoothing:
+            dy -= dy.dtype.type(self.smoothing / dy.shape[1])
+        dy[xp.arange(len(dy)), kept.labels] -= dy.dtype.type(1 - self.smoothing)
         return xp.multiply(dy, dy.dtype.type(1 / context.minibatch_size), out=dy)
 
 
@@ -136,3 +152,13 @@ class EarlyStopping:
     def stop(self) -> bool:
         """Whether there has been no improvement for `patience` epochs."""
         return self.epochs - self.best_epoch >= self.patience
+
+    def state(self) -> dict[str, Any]:
+        """{name: number or None}, as JSON holds it: with what was given, all that the next value is compared with."""
+        best = self.best if math.isfinite(self.best) else None
+        return {"epochs": self.epochs, "best": best, "best_epoch": self.best_epoch}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state` returned."""
+        self.epochs, self.best_epoch = int(state["epochs"]), int(state["best_epoch"])
+        self.best = math.inf if state["best"] is None else float(state["best"])

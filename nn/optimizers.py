@@ -10,6 +10,8 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 
+import numpy as np
+
 from gridgrad.nn.arguments import fraction, penalty_weight
 from gridgrad.nn.device import Array, to_device, xp
 from gridgrad.nn.kernels.kernel_table import kernels
@@ -27,8 +29,13 @@ class Optimizer:
     name = "optimizer"  # the name under which observers report it
     state_names: tuple[str, ...] = ()  # of the arrays of state, which have the size of the parameters and start as zeros
 
-    def __init__(self, net: Sequential, lr: float | Schedule, l2: float = 0.0, l1: float = 0.0) -> None:
+    def __init__(
+        self, net: Sequential, lr: float | Schedule, l2: float = 0.0, l1: float = 0.0, clip_norm: float | None = None
+    ) -> None:
         self.net, self.l2, self.l1 = net, penalty_weight(l2, "l2"), penalty_weight(l1, "l1")
+        if clip_norm is not None and not 0 < clip_norm < math.inf:
+            raise ValueError(f"clip_norm must be above 0 and finite, not {clip_norm}")
+        self.clip_norm = clip_norm
         self.lr: Schedule = lr if callable(lr) else constant(lr)
         self.updates, self.last_lr = 0, self.rate()  # how many so far, and the learning rate of the last one
         net.allocate()
@@ -61,8 +68,12 @@ class Optimizer:
         self.updates += 1
         constants = list(map(self._number, self.constants(lr)))
         self.last_lr = lr
+        factor = 1.0 if self.clip_norm is None else self._clipping()
         for where, p, g, state in reversed(self.chunks):  # the gradients of the last layers are final first
-            self.flat.ready(where)
+            if self.clip_norm is None:
+                self.flat.ready(where)
+            elif factor < 1:
+                xp.multiply(g, self._number(factor), out=g)
             if self.l1 or self.l2:
                 self._add_penalties(p, g)
             self.update(p, g, state, constants)
@@ -108,6 +119,14 @@ class Optimizer:
             own[...] = to_device(arrays[name])
         self.updates, self.last_lr = int(numbers["updates"]), float(numbers["last_lr"])
 
+    def _clipping(self):
+        """The factor by which all gradients are multiplied, so that their norm is at most `clip_norm`: as in PyTorch."""
+        squares = []
+        for where, _, g, _ in reversed(self.chunks):
+            self.flat.ready(where)
+            squares.append((where, float(xp.square(g, dtype=np.float64).sum())))
+        return min(1.0, self.clip_norm / (math.sqrt(self.flat.total(squares)) + 1e-6))
+
     def _add_penalties(self, p, g):
         """Add the gradient of the penalties, l1 sign(p) + l2 p, to g."""
         scratch = self.scratch[: len(p)]
@@ -142,6 +161,9 @@ class SGD(Optimizer):
     l2, l1 : float
         The weights of the penalties l2/2 |p|^2 and l1 |p| on all parameters. They add to the gradient, but not to the loss that
         is reported.
+    clip_norm : float, optional
+        The largest norm of the gradient of the loss over all parameters, on however many ranks; a longer one is shortened
+        before penalties are added.
 
     Examples
     --------
@@ -165,13 +187,14 @@ class SGD(Optimizer):
         nesterov: bool = False,
         l2: float = 0.0,
         l1: float = 0.0,
+        clip_norm: float | None = None,
     ) -> None:
         self.momentum, self.nesterov = fraction(momentum, "momentum"), nesterov
         if nesterov and momentum == 0:
             raise ValueError("nesterov needs a momentum above 0")
         if not momentum:
             self.state_names = ()
-        super().__init__(net, lr, l2, l1)
+        super().__init__(net, lr, l2, l1, clip_norm)
         self.velocity_lr = self.last_lr or 1.0
 
     def constants(self, lr: float) -> Sequence[float]:
@@ -205,7 +228,7 @@ class SGD(Optimizer):
 
 
 class Adam(Optimizer):
-    """Adam (Kingma and Ba, ICLR 2015) or, if `decoupled`, AdamW (Loshchilov and Hutter, ICLR 2019).
+    """Adam (Kingma and Ba, ICLR 2015).
 
     m <- beta1 m + (1 - beta1) g;  v <- beta2 v + (1 - beta2) g^2;
     p <- p - lr m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps),  t = 1, 2, ...
@@ -220,10 +243,8 @@ class Adam(Optimizer):
         beta1 and beta2, each in [0, 1).
     eps : float
         Above 0.
-    l2, l1
+    l2, l1, clip_norm
         As in SGD.
-    decoupled : bool
-        Whether l2 shrinks the parameters directly, p <- (1 - lr l2) p, instead of being part of g.
 
     Examples
     --------
@@ -233,6 +254,7 @@ class Adam(Optimizer):
     """
 
     state_names = ("gradients", "squares")
+    decay = 0.0  # of the parameters themselves, times lr
 
     def __init__(
         self,
@@ -242,13 +264,11 @@ class Adam(Optimizer):
         eps: float = 1e-8,
         l2: float = 0.0,
         l1: float = 0.0,
-        decoupled: bool = False,
+        clip_norm: float | None = None,
     ) -> None:
         _check(eps, beta1=betas[0], beta2=betas[1])
-        super().__init__(net, lr, l2, l1)
-        self.betas, self.eps, self.decay = betas, eps, 0.0
-        if decoupled:
-            self.decay, self.l2 = l2, 0.0
+        super().__init__(net, lr, l2, l1, clip_norm)
+        self.betas, self.eps = betas, eps
 
     def constants(self, lr: float) -> Sequence[float]:
         beta1, beta2 = self.betas
@@ -267,6 +287,40 @@ class Adam(Optimizer):
         _descend(p, gradients, squares, lr, eps, g)
 
 
+class AdamW(Adam):
+    """AdamW (Loshchilov and Hutter, ICLR 2019): Adam, whose parameters also shrink directly, p <- (1 - lr weight_decay) p.
+
+    Parameters
+    ----------
+    net, lr, betas, eps
+        As in Adam.
+    weight_decay : float
+        At least 0.
+    l2, l1, clip_norm
+        As in SGD.
+
+    Examples
+    --------
+    >>> from gridgrad.nn import AdamW, Linear, Sequential
+    >>> AdamW(Sequential([Linear(3, 1)]), weight_decay=0.1).decay
+    0.1
+    """
+
+    def __init__(
+        self,
+        net: Sequential,
+        lr: float | Schedule = 0.001,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+        l2: float = 0.0,
+        l1: float = 0.0,
+        clip_norm: float | None = None,
+    ) -> None:
+        super().__init__(net, lr, betas, eps, l2, l1, clip_norm)
+        self.decay = penalty_weight(weight_decay, "weight_decay")
+
+
 class Adagrad(Optimizer):
     """Adagrad (Duchi, Hazan and Singer, JMLR 2011).
 
@@ -278,7 +332,7 @@ class Adagrad(Optimizer):
         As in SGD.
     eps : float
         Above 0.
-    l2, l1
+    l2, l1, clip_norm
         As in SGD.
 
     Examples
@@ -291,10 +345,16 @@ class Adagrad(Optimizer):
     state_names = ("squares",)
 
     def __init__(
-        self, net: Sequential, lr: float | Schedule = 0.01, eps: float = 1e-10, l2: float = 0.0, l1: float = 0.0
+        self,
+        net: Sequential,
+        lr: float | Schedule = 0.01,
+        eps: float = 1e-10,
+        l2: float = 0.0,
+        l1: float = 0.0,
+        clip_norm: float | None = None,
     ) -> None:
         _check(eps)
-        super().__init__(net, lr, l2, l1)
+        super().__init__(net, lr, l2, l1, clip_norm)
         self.eps = eps
 
     def constants(self, lr: float) -> Sequence[float]:
@@ -323,7 +383,7 @@ class Adadelta(Optimizer):
         In [0, 1).
     eps : float
         Above 0.
-    l2, l1
+    l2, l1, clip_norm
         As in SGD.
 
     Examples
@@ -336,10 +396,17 @@ class Adadelta(Optimizer):
     state_names = ("squares", "changes")
 
     def __init__(
-        self, net: Sequential, lr: float | Schedule = 1.0, rho: float = 0.9, eps: float = 1e-6, l2: float = 0.0, l1: float = 0.0
+        self,
+        net: Sequential,
+        lr: float | Schedule = 1.0,
+        rho: float = 0.9,
+        eps: float = 1e-6,
+        l2: float = 0.0,
+        l1: float = 0.0,
+        clip_norm: float | None = None,
     ) -> None:
         _check(eps, rho=rho)
-        super().__init__(net, lr, l2, l1)
+        super().__init__(net, lr, l2, l1, clip_norm)
         self.rho, self.eps = rho, eps
 
     def constants(self, lr: float) -> Sequence[float]:
@@ -384,20 +451,58 @@ def _check(eps, **decays):
         fraction(value, name)
 
 
-OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam, "adagrad": Adagrad, "adadelta": Adadelta}
+OPTIMIZERS: dict[str, type[Optimizer]] = {
+    "sgd": SGD, "adam": Adam, "adamw": AdamW, "adagrad": Adagrad, "adadelta": Adadelta,
+}  # fmt: skip
 
 
 # ----- learning rates: functions that raise ValueError for a rate that is not finite and above 0, and for values out of range
 
 
 def constant(lr: float) -> Schedule:
-    """The same learning rate at every step."""
+    """A schedule: the same learning rate at every step.
+
+    Parameters
+    ----------
+    lr : float
+        The rate.
+
+    Returns
+    -------
+    A function from the step, counted from 0, to the rate.
+
+    Examples
+    --------
+    >>> from gridgrad.nn import constant
+    >>> constant(0.1)(7)
+    0.1
+    """
     _check_rate(lr)
     return lambda step: lr
 
 
-def stepwise(lr, every, factor):
-    """Start with lr, and multiply it by `factor` after every `every` steps."""
+def stepwise(lr: float, every: int, factor: float) -> Schedule:
+    """A schedule that is multiplied by a factor now and then.
+
+    Parameters
+    ----------
+    lr : float
+        The rate at first.
+    every : int
+        Steps between two changes.
+    factor : float
+        Above 0.
+
+    Returns
+    -------
+    A function from the step, counted from 0, to the rate.
+
+    Examples
+    --------
+    >>> from gridgrad.nn import stepwise
+    >>> [stepwise(1.0, every=2, factor=0.5)(step) for step in range(5)]
+    [1.0, 1.0, 0.5, 0.5, 0.25]
+    """
     _check_rate(lr)
     if every < 1 or not 0 < factor < math.inf:
         raise ValueError(f"schedule: step:{every}:{factor} needs at least 1 step and a finite factor above 0")
@@ -411,14 +516,50 @@ def stepwise(lr, every, factor):
     return rate
 
 
-def cosine(lr, steps):
-    """Half a period of a cosine, from lr at step 0 to 0 at step `steps`; 0 after that (Loshchilov and Hutter, ICLR 2017)."""
+def cosine(lr: float, steps: int) -> Schedule:
+    """A schedule: half a period of a cosine, and 0 after that (Loshchilov and Hutter, ICLR 2017).
+
+    Parameters
+    ----------
+    lr : float
+        The rate at step 0.
+    steps : int
+        The step at which it is 0.
+
+    Returns
+    -------
+    A function from the step, counted from 0, to the rate.
+
+    Examples
+    --------
+    >>> from gridgrad.nn import cosine
+    >>> [round(cosine(1.0, steps=4)(step), 3) for step in range(6)]
+    [1.0, 0.854, 0.5, 0.146, 0.0, 0.0]
+    """
     _check_rate(lr)
     return lambda step: lr * 0.5 * (1 + math.cos(math.pi * min(step / max(steps, 1), 1)))
 
 
-def warmup(schedule, steps):
-    """`schedule` times a factor that rises linearly to 1 in the first `steps` steps (Goyal et al. 2017, section 2.2)."""
+def warmup(schedule: Schedule, steps: int) -> Schedule:
+    """A schedule times a factor that rises linearly to 1 (Goyal et al. 2017, section 2.2).
+
+    Parameters
+    ----------
+    schedule : function
+        From a step to a rate.
+    steps : int
+        Of the warm-up.
+
+    Returns
+    -------
+    A function from the step, counted from 0, to the rate.
+
+    Examples
+    --------
+    >>> from gridgrad.nn import constant, warmup
+    >>> [warmup(constant(1.0), steps=3)(step) for step in range(5)]
+    [0.25, 0.5, 0.75, 1.0, 1.0]
+    """
     if steps < 0:
         raise ValueError(f"warm-up: the number of steps must be at least 0, not {steps}")
     return lambda step: schedule(step) * min((step + 1) / (steps + 1), 1)
@@ -429,8 +570,28 @@ def _check_rate(lr):
         raise ValueError(f"the learning rate must be above 0 and finite, not {lr!r}")
 
 
-def parse_schedule(text, lr, total_steps):
-    """The schedule of an option (SCHEDULES); cosines reach 0 at `total_steps`. ValueError says what is accepted."""
+def parse_schedule(text: str, lr: float, total_steps: int) -> Schedule:
+    """The schedule that a text names, as --schedule takes it.
+
+    Parameters
+    ----------
+    text : str
+        "cosine", "constant" or "step:EVERY:FACTOR", with ",warmup:STEPS" behind it if wanted; else ValueError.
+    lr : float
+        The rate with which it begins.
+    total_steps : int
+        Where a cosine reaches 0.
+
+    Returns
+    -------
+    A function from the step, counted from 0, to the rate.
+
+    Examples
+    --------
+    >>> from gridgrad.nn import parse_schedule
+    >>> [parse_schedule("step:2:0.1,warmup:1", 1.0, total_steps=9)(step) for step in range(3)]
+    [0.5, 1.0, 0.1]
+    """
     unknown = ValueError(f"unknown schedule '{text}': use {SCHEDULES}")
 
     def number(kind, word):

@@ -13,6 +13,7 @@ Beside functions and classes it has these values:
 
 from gridgrad.parallel.checkpoint.script import resumable_steps
 from gridgrad.parallel.choose.parallelize import parallelize
+from gridgrad.parallel.choose.trained import TrainedNetwork, load, save
 from gridgrad.parallel.faults.watchdog import Watchdog
 from gridgrad.parallel.grid.devices import use_device
 from gridgrad.parallel.grid.process_grid import ProcessGrid, parse_grid
@@ -52,6 +53,7 @@ __all__ = [
     "H",
     "Instruction",
     "Layout",
+    "load",
     "minibatch_indices",
     "N",
     "parallelize",
@@ -74,12 +76,14 @@ __all__ = [
     "Replicate",
     "resumable_steps",
     "Route",
+    "save",
     "Schedule",
     "schedule_to_csv",
     "Shard",
     "simulate_schedule",
     "Trace",
     "train_step",
+    "TrainedNetwork",
     "Unsound",
     "use_device",
     "W",

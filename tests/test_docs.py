@@ -74,7 +74,6 @@ TARGET = Small(how="print", why="it sets up an environment, or takes minutes")
 STEPS = Small("--steps 2")
 SWEEP = Small("--nets mlp:8,relu --ranks 1,2 --schemes batch --steps 6 --repeats 1", why="whole sweeps take minutes")
 PROTOCOLS = Small("--dataset mnist --net mlp:8,relu --samples 32 --epochs 1 --batch-size 8 --protocols sync,server:asp")
-PROTOCOL_JOBS = Small("--net mlp:8,relu --steps 2 --rounds 1 --straggler 1 --protocols sync", why="jobs take seconds each")
 COMPARED = Small("--nets mlp:8,relu --ranks 1 --schemes batch --steps 6 --repeats 3", why="whole sweeps take minutes")
 PART = Small("--nets mlp:8,relu --ranks 1 --schemes batch --steps 6 --repeats 2", why="whole sweeps take minutes")
 QUEUED = Small(why="there is no batch system here: a shell reads the script")
@@ -103,6 +102,9 @@ SMALL = {
     "gridgrad NAME": Small(how="help", why="NAME stands for all programs and studies: those that no other command starts"),
     "gridgrad train": STEPS,
     "gridgrad train --dataset airfoil --net mlp:128,128,tanh --epochs 50": Small("--epochs 1"),
+    "gridgrad train --dataset airfoil --net mlp:64,tanh --validation 0.1 --patience 5 --epochs 30 "
+    "--checkpoint runs/airfoil": Small("--epochs 1"),
+    "gridgrad predict runs/airfoil --data airfoil --out predictions.csv": Small(),
     "mpiexec -n 2 gridgrad train --dataset airfoil --net mlp:128,128,tanh --grid model=2": Small("--epochs 1"),
     "gridgrad launch 4 train --dataset airfoil --net mlp:128,128,tanh --grid batch=2,model=2": Small("--epochs 1"),
     "gridgrad check": Small(),
@@ -349,9 +351,11 @@ SMALL = {
     "--straggler 1 --protocols sync,parallel-sgd,parallel-sgd:shuffle,parallel-sgd:epoch,parallel-sgd:epoch:shuffle": PROTOCOLS,
     "gridgrad study protocols --dataset mnist --net mnist-cnn --samples 12000 --epochs 10 --sorted "
     "--straggler 1 --protocols sync,parallel-sgd,parallel-sgd:shuffle,parallel-sgd:epoch,parallel-sgd:exchange": PROTOCOLS,
-    "gridgrad study protocols --dataset mnist --net mnist-cnn --measure 2 --steps 60": PROTOCOL_JOBS,
-    'sudo MPIEXEC=".venv/bin/gridgrad launch --hosts 2" .venv/bin/gridgrad study protocols '
-    "--dataset mnist --net mnist-cnn --measure 2 --steps 60": PROTOCOL_JOBS,
+    "gridgrad sweep --dataset mnist --nets mnist-cnn --schemes batch --ranks 2 --batch-size 64 "
+    '--vary "protocol=sync;server:bsp;server:asp" --vary "handicap=1=1;1=4" --out protocols.jsonl': Small(
+        how="parse", why="a sweep of six series takes a minute"
+    ),
+    'gridgrad sweep --vary "protocol=sync;server:asp"': Small(how="parse", why="whole sweeps take minutes"),
     # ----- emulated hosts
     "sudo .venv/bin/gridgrad sweep laptops.toml --out laptops.jsonl": Small(how="parse", why="it needs root"),
     "sudo .venv/bin/gridgrad sweep eserol2019-hosts.toml --out eserol.jsonl": Small(how="parse", why="it needs root"),
@@ -456,6 +460,7 @@ NEEDS = {  # of these commands the first reads what the second writes
     "gridgrad plot speedup results/speedup.jsonl predicted-airfoil.jsonl --out both.png": "--out predicted-airfoil.jsonl",
     "gridgrad sweep predictions.toml --machine machine.json --out predictions.jsonl": "--out machine.json",
     "gridgrad explain --net vgg16 --ranks 64 --machine machine.json": "--out machine.json",
+    "gridgrad predict runs/airfoil --data airfoil --out predictions.csv": "--epochs 30 --checkpoint runs/airfoil",
 }
 
 

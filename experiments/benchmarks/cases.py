@@ -13,23 +13,18 @@ MEMORY_BOUND = 1.1
 
 @dataclass
 class StepCase:
-    """A comparison of training steps, or of inference.
-
-    net: as `network_names.build` takes it, or a function of shape and outputs that makes layers. bound: the ratio to stay
-    under; best_bound: the one where PyTorch is at its best; None: nothing is promised. work: "sgd" and "adam" for a training
-    step, "inference" for a forward pass. large: it takes seconds, and so is no part of a quick run.
-    """
+    """A comparison of training steps, or of inference."""
 
     name: str
-    net: str | Callable
+    net: str | Callable  # as `network_names.build` takes it, or a function of shape and outputs that makes layers
     shape: int | tuple
     outputs: int
     batch_size: int
     loss: str = "cross-entropy"
-    bound: float | None = 1.0
-    best_bound: float | None = 1.0
-    work: str = "sgd"
-    large: bool = False
+    bound: float | None = 1.0  # the ratio to stay under; None where nothing is promised
+    best_bound: float | None = 1.0  # the one where PyTorch is at its best
+    work: str = "sgd"  # or "adam", for a training step; "inference" for a forward pass
+    large: bool = False  # it takes seconds, and so is no part of a quick run
 
     def network(self):
         """The Sequential of this case. It takes no memory yet."""
@@ -126,22 +121,16 @@ SERIAL = [
 
 MEMORY = [
     StepCase(f"memory of {net}, batch {batch_size}", net, shape, outputs, batch_size, bound=MEMORY_BOUND, large=large)
-    for net, shape, outputs, batch_size, large in (
-        ("lenet5", MNIST, 10, 64, False),
-        ("mnist-cnn", MNIST, 10, 64, False),
+    for nets, shape, outputs, batch_size, large in (
+        ("lenet5 mnist-cnn", MNIST, 10, 64, False),
         ("cifar-cnn", CIFAR, 10, 64, False),
         ("resnet20", CIFAR, 10, 32, False),
-        ("mlp2", 1024, 10, 128, False),
-        ("mlp3", 1024, 10, 128, False),
-        ("marques-50-500", CIFAR, 10, 64, True),
-        ("marques-150-800", CIFAR, 10, 64, True),
-        ("marques-300-1000", CIFAR, 10, 16, True),
-        ("marques-500-1500", CIFAR, 10, 16, True),
-        ("resnet18", IMAGENET, 1000, 8, True),
-        ("googlenet", IMAGENET, 1000, 8, True),
-        ("alexnet", IMAGENET, 1000, 8, True),
-        ("vgg16", IMAGENET, 1000, 8, True),
+        ("mlp2 mlp3", 1024, 10, 128, False),
+        ("marques-50-500 marques-150-800", CIFAR, 10, 64, True),
+        ("marques-300-1000 marques-500-1500", CIFAR, 10, 16, True),
+        ("resnet18 googlenet alexnet vgg16", IMAGENET, 1000, 8, True),
     )
+    for net in nets.split()
 ]
 
 SHAPES = [

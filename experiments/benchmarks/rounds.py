@@ -41,11 +41,9 @@ def shares(end, weights):
 
 
 def quiet_rounds(sides, wanted, most, end=math.inf, load_of=load_of_process, calm=len):
-    """([what the sides return in a round, an array], marks) until `wanted` rounds count, at most `most` and at least one.
-
-    None begins that would end after the moment `end`, or once a job is OutOfTime. load_of: makes the MachineLoad of what this
-    process has seen; one that waits for its jobs has seen theirs. calm: says how many of these rounds count.
-    """
+    """([what the sides return in a round, an array], marks) until `wanted` rounds count, at most `most` and at least one. None
+    begins that would end after the moment `end`, or once a job is OutOfTime. load_of: makes the MachineLoad of what this
+    process has seen; one that waits for its jobs has seen theirs. calm: says how many of these rounds count."""
     found, quiet = [], []
     for _ in range(most):
         start, watch = time.monotonic(), Watch()
@@ -64,10 +62,8 @@ def quiet_rounds(sides, wanted, most, end=math.inf, load_of=load_of_process, cal
 
 
 def ratios(sides, rounds, seconds, end=math.inf):
-    """{"cpu", "wall": our time over theirs, round by round} and marks. sides: (ours, theirs, ..), which do a step each.
-
-    Of each side the median of some steps counts, about `seconds` of them, and the fastest of theirs.
-    """
+    """{"cpu", "wall": our time over theirs, round by round} and marks. sides: (ours, theirs, ..), which do a step each. Of each
+    side the median of some steps counts, about `seconds` of them, and the fastest of theirs."""
     trials = [partial(step_seconds, step, max(1, round(seconds / step_seconds(step, 1)[1]))) for step in sides]
     found, marks = quiet_rounds(trials, rounds, AGAIN * rounds, end)
     return {clock: [float(turn[0, i] / turn[1:, i].min()) for turn in found] for i, clock in enumerate(CLOCKS)} | marks

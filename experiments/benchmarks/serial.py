@@ -53,10 +53,8 @@ def compared(cases, sides, args):
 
 
 def serial_steps(case, best=False):
-    """(ours, theirs, ..): functions that do the work of a StepCase once each, on equal networks and data, after a check.
-
-    best: two of theirs where there are images, with channels first and with channels last.
-    """
+    """(ours, theirs, ..): functions that do the work of a StepCase once each, on equal networks and data, after a check. best:
+    two of theirs where there are images, with channels first and with channels last."""
     import torch
 
     from gridgrad.experiments.benchmarks import torch_peer
@@ -119,10 +117,8 @@ def without_dropout(net, models):
 
 
 def conv_steps(shape):
-    """(ours, theirs, theirs): functions that go forward and backward through a Shape, on the same images, after a check.
-
-    Each returns its output, the gradients of weight and bias and, unless it is a first layer, that of the input.
-    """
+    """(ours, theirs, theirs): functions that go forward and backward through a Shape, on the same images, after a check. Each
+    returns its output, the gradients of weight and bias and, unless it is a first layer, that of the input."""
     import torch
 
     from gridgrad.experiments.benchmarks import torch_peer
@@ -187,10 +183,8 @@ def train(case, by_pytorch):
 
 
 def held(field):
-    """The bytes that this process holds ("VmRSS") or has held at the most ("VmHWM"), as Linux counts them.
-
-    `resource.getrusage` may count the program that started this one; it is for other systems.
-    """
+    """The bytes that this process holds ("VmRSS") or has held at the most ("VmHWM"), as Linux counts them. `resource.getrusage`
+    may count the program that started this one; it is for other systems."""
     try:
         with open("/proc/self/status") as file:
             return next(1024 * int(line.split()[1]) for line in file if line.startswith(f"{field}:"))

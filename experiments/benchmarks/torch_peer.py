@@ -54,10 +54,8 @@ LocalResponseNorm = type("LocalResponseNorm", (OrFeatures, torch.nn.LocalRespons
 
 
 def windowed(make, layer, outside=0.0):
-    """The module with the window of one of our layers. make: a function of kernel, stride and padding.
-
-    PyTorch pads both sides by the same. Where ours does not, another call pads the module's input, with the value `outside`.
-    """
+    """The module with the window of one of our layers. make: a function of kernel, stride and padding. PyTorch pads both sides
+    by the same. Where ours does not, another call pads the module's input, with the value `outside`."""
     window = layer.window
     (top, bottom), (left, right) = window.padding
     if (top, left) == (bottom, right):
@@ -77,6 +75,7 @@ MODULES = {
     "Flatten": lambda layer: torch.nn.Flatten(),
     "Dropout": lambda layer: torch.nn.Dropout(layer.p),
     "ReLU": lambda layer: torch.nn.ReLU(),
+    "GELU": lambda layer: torch.nn.GELU(approximate="tanh"),
     "LeakyReLU": lambda layer: torch.nn.LeakyReLU(layer.negative_slope),
     "Tanh": lambda layer: torch.nn.Tanh(),
     "Sigmoid": lambda layer: torch.nn.Sigmoid(),

@@ -13,6 +13,7 @@ import platform
 import re
 import resource
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from math import sqrt
 from pathlib import Path
@@ -56,17 +57,12 @@ def counters_now():
     waits = [re.match(r"\d+ (\d+) ", text_of(path)) for path in PROC.glob("self/task/*/schedstat")]
     clock, governor = (text_of(folder / name).strip() for name in ("scaling_cur_freq", "scaling_governor"))
     return Counters(
-        time.monotonic(),
-        time.process_time() + children.ru_utime + children.ru_stime,
-        above(),
-        cores,
-        seconds_in(PROC / "pressure/cpu", r"^some .*total=(?P<usec>\d+)"),
-        1e-9 * sum(int(found[1]) for found in waits if found) if any(waits) else None,  # a thread may have ended
-        usage.ru_nivcsw,
-        throttled_seconds(),
-        int(clock) / 1e3 if clock.isdecimal() and int(clock) else None,
-        governor or None,
-    )
+        seconds=time.monotonic(), own=time.process_time() + children.ru_utime + children.ru_stime, above=above(), cores=cores,
+        queued=seconds_in(PROC / "pressure/cpu", r"^some .*total=(?P<usec>\d+)"),
+        waited=1e-9 * sum(int(found[1]) for found in waits if found) if any(waits) else None,  # a thread may have ended
+        preempted=usage.ru_nivcsw, throttled=throttled_seconds(),
+        mhz=int(clock) / 1e3 if clock.isdecimal() and int(clock) else None, governor=governor or None,
+    )  # fmt: skip
 
 
 def text_of(path):
@@ -78,10 +74,8 @@ def text_of(path):
 
 
 def core_seconds():
-    """{core: (seconds not busy, seconds stolen)} of the cores that this process may use; empty where that is not known.
-
-    Nobody knows for whom interrupts are: they often are this job's messages, so they are no work of others.
-    """
+    """{core: (seconds not busy, seconds stolen)} of the cores that this process may use; empty where that is not known. Nobody
+    knows for whom interrupts are: they often are this job's messages, so they are no work of others."""
     if not hasattr(os, "sched_getaffinity"):
         return {}
     mine, times = os.sched_getaffinity(0), psutil.cpu_times(percpu=True)
@@ -94,11 +88,9 @@ def core_seconds():
 def above():
     """{process: CPU seconds} of the parent of this process, its parent, and so on, where they are to be seen."""
     found = {}
-    try:
+    with suppress(psutil.Error):  # one has ended meanwhile
         for process in psutil.Process().parents():
             found[process.pid] = sum(process.cpu_times()[:2])
-    except psutil.Error:  # it has ended meanwhile
-        pass
     return found
 
 
@@ -160,9 +152,7 @@ def seen_asleep(seconds=1.0):
 @dataclass(frozen=True)
 class MachineLoad:
     """How busy the machine of a job was: the entries of a report and their forms, without the verdict, which follows from them.
-
-    Of `queued` to `throttled` the greatest of all nodes or ranks is told, null where the system does not say.
-    """
+    Of `queued` to `throttled` the greatest of all nodes or ranks is told, null where the system does not say."""
 
     seconds: AT_LEAST_0  # that were watched, the most of a rank
     nodes: WHOLE  # of the job
@@ -180,23 +170,21 @@ class MachineLoad:
     governor: Optional(TEXT)  # who sets it
 
     @property
+    def withheld(self):
+        """How many cores a limit of the cgroup withheld, mean over the time."""
+        return (self.throttled or 0.0) / max(self.seconds, 1e-9)
+
+    @property
     def taken(self):
         """How many cores were taken, or withheld by a limit, mean over the time."""
-        return self.others + self.stolen + self._withheld
+        return self.others + self.stolen + self.withheld
 
     @property
     def allowed(self):
-        """The most cores that may be taken from a quiet machine.
-
-        The counters of cores are whole ticks, so that of a short time less is known: the difference of two rounded numbers
-        deviates by a tick / sqrt(6), and that of the sum of all cores by sqrt(cores) times as much.
-        """
+        """The most cores that may be taken from a quiet machine. The counters of cores are whole ticks: the difference of two
+        rounded numbers deviates by a tick / sqrt(6), and that of the sum of all cores by sqrt(cores) times as much, so that of
+        a short time less is known."""
         return max(QUIET, min(EACH * self.cores, LIMIT)) + ROUNDED * TICK * sqrt(self.cores / 6) / max(self.seconds, 1e-9)
-
-    @property
-    def verdict(self):
-        """None if the machine was quiet; else words for people why times that were measured meanwhile do not count."""
-        return f"{self.words}: not comparable" if self.taken > self.allowed else None
 
     @property
     def words(self):
@@ -204,14 +192,15 @@ class MachineLoad:
         told = [f"{round(self.others, 2):.2g} were taken by others"]
         if self.stolen >= QUIET / 2:
             told.append(f"{self.stolen:.2g} by the host of this virtual machine")
-        if self._withheld >= QUIET / 2:
-            told.append(f"{self._withheld:.2g} withheld by the limit of the cgroup")
+        if self.withheld >= QUIET / 2:
+            told.append(f"{self.withheld:.2g} withheld by the limit of the cgroup")
         where = f" of {self.host}" if self.nodes > 1 else ""
         return f"of {self.cores} core{'s' * (self.cores > 1)}{where} {', '.join(told)}"
 
     @property
-    def _withheld(self):
-        return (self.throttled or 0.0) / max(self.seconds, 1e-9)
+    def verdict(self):
+        """None if the machine was quiet; else words for people why times that were measured meanwhile do not count."""
+        return f"{self.words}: not comparable" if self.taken > self.allowed else None
 
     def entry(self):
         """The entry `load` of a report, see LOAD."""
@@ -222,10 +211,8 @@ LOAD = {**MachineLoad.__annotations__, "verdict": Optional(TEXT)}  # null if the
 
 
 def load_of_job(comm, seen):
-    """The MachineLoad of all ranks of a job, that of the worst node; None if a rank knows nothing. Collective.
-
-    seen: the Counters of a Watch of this rank, or None.
-    """
+    """The MachineLoad of all ranks of a job, that of the worst node; None if a rank knows nothing. Collective. seen: the
+    Counters of a Watch of this rank, or None."""
     machines = comm.allgather(seen and seen.machine)
     if None in machines:
         return None
@@ -241,17 +228,26 @@ def load_of_process(seen):
 
 
 def load_of_node(ranks):
-    """The MachineLoad of one node. ranks: the Counters of all ranks there.
+    """The MachineLoad of one node. ranks: the Counters of all ranks there. Ranks may start and end their watches at different
+    moments: rates are added, and of what several ranks have watched, a core or a process that started them, the mean of the
+    rates counts."""
 
-    Ranks may start and end their watches at different moments: rates are added, and of what several ranks have watched, a core
-    or a process that started them, the mean of the rates counts.
-    """
-    busy = [{core: max(0.0, of.seconds - sum(counted)) for core, counted in of.cores.items()} for of in ranks]
-    stolen = [{core: taken for core, (_, taken) in of.cores.items()} for of in ranks]
-    ours = sum(rate(of.own, of) for of in ranks) + sum_of_means(ranks, [of.above for of in ranks])
+    def rate(seconds, of):
+        return seconds / max(of.seconds, 1e-9)
+
+    def sum_of_means(watched):  # {thing: seconds} of each rank
+        rates = {}
+        for of, things in zip(ranks, watched, strict=True):
+            for thing, seconds in things.items():
+                rates.setdefault(thing, []).append(rate(seconds, of))
+        return sum(sum(found) / len(found) for found in rates.values())
+
+    busy = sum_of_means([{core: max(0.0, of.seconds - sum(two)) for core, two in of.cores.items()} for of in ranks])
+    ours = sum(rate(of.own, of) for of in ranks) + sum_of_means([of.above for of in ranks])
     return MachineLoad(
         nodes=1, host=ranks[0].host, cores=len({core for of in ranks for core in of.cores}), ranks=len(ranks),
-        ours=ours, others=max(0.0, sum_of_means(ranks, busy) - ours), stolen=sum_of_means(ranks, stolen),
+        ours=ours, others=max(0.0, busy - ours),
+        stolen=sum_of_means([{core: taken for core, (_, taken) in of.cores.items()} for of in ranks]),
         queued=most(of.queued and rate(of.queued, of) for of in ranks),
         governor=next((of.governor for of in ranks if of.governor), None), **extremes(ranks),
     )  # fmt: skip
@@ -265,23 +261,8 @@ def load_of_nodes(loads):
 
 def extremes(found):
     """The entries of which that of the rank or node counts where it is the most or, of the clock, the least."""
-    clocks = [one.mhz for one in found if one.mhz is not None]
     greatest = {name: most(getattr(one, name) for one in found) for name in ("seconds", "waited", "preempted", "throttled")}
-    return greatest | {"mhz": min(clocks, default=None)}
-
-
-def sum_of_means(ranks, seconds):
-    """The sum of rates over all things that ranks have watched, of each its mean. seconds: {thing: seconds} of each rank."""
-    rates = {}
-    for of, watched in zip(ranks, seconds, strict=True):
-        for thing, count in watched.items():
-            rates.setdefault(thing, []).append(rate(count, of))
-    return sum(sum(found) / len(found) for found in rates.values())
-
-
-def rate(seconds, of):
-    """Seconds as a share of the time of some Counters."""
-    return seconds / max(of.seconds, 1e-9)
+    return greatest | {"mhz": min((one.mhz for one in found if one.mhz is not None), default=None)}
 
 
 def most(values):

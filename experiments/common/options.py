@@ -45,6 +45,9 @@ GONE = {  # {(program, or * for all, option or choice that it had): what to use 
     ("plot", "predictions"): "gridgrad plot lines FILE.json --x predicted --y measured draws them",
     ("reproduce", "--long"): "--full measures everything",
     ("reproduce", "--short"): "it is the default",
+    ("study protocols", "--measure"): 'gridgrad sweep --vary "protocol=sync;server:asp" times jobs',
+    ("study protocols", "--steps"): "--epochs and --samples say how long a training is",
+    ("study protocols", "--rounds"): "gridgrad sweep --repeats N repeats jobs",
     ("slurm", "--reservation"): "--directive --reservation=NAME",
     ("train", "--debug-collectives"): "--watchdog SECONDS says in which collective of which layer each rank is",
     ("train", "--simulate"): "gridgrad explain --machine NAME predicts a step, and --export writes it for a simulator",
@@ -166,6 +169,14 @@ def parsers(parser):
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             yield from {id(inner): inner for inner in action.choices.values()}.values()
+
+
+def among(arguments, *names):
+    """(a Namespace of these options of a program, None where they are not given; its other arguments)."""
+    parser = Parser(prog="", add_help=False)
+    for name in names:
+        parser.add_argument(f"--{name}")
+    return parser.parse_known_args(arguments)
 
 
 def whole(least, most=2**63 - 1):

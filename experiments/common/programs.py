@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 FRONT = (
-    "train", "sweep", "plot", "explain", "calibrate", "check", "launch",
+    "train", "predict", "sweep", "plot", "explain", "calibrate", "check", "launch",
     "slurm", "supervise", "checkpoints", "summary", "partition", "bench", "reproduce",
 )  # fmt: skip
 STUDY = "study"

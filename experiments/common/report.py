@@ -1,11 +1,13 @@
 """The report of a run: the versions and the machine, and how the time was spent and what was sent."""
 
 import hashlib
+import io
 import json
 import math
 import platform
 import resource
 import sys
+from collections import Counter, defaultdict
 from statistics import median  # not NumPy's: that imports numpy.ma, 40 ms in every program
 from types import SimpleNamespace
 
@@ -17,10 +19,11 @@ from gridgrad.experiments.common.machine_load import QUIET, load_of_process, see
 from gridgrad.experiments.common.tables import spread
 from gridgrad.nn import device, network_summary
 from gridgrad.nn.device import to_host
-from gridgrad.nn.files.whole_files import write_text
+from gridgrad.nn.files.whole_files import write_text, written_whole
 from gridgrad.nn.kernels.kernel_table import kernels
 from gridgrad.nn.kernels.processor import blas, processor
 from gridgrad.parallel.job.run import library_name
+from gridgrad.parallel.protocols.protocol import BETWEEN_WORKERS
 
 ROWS = 1 << 23  # bytes of an array that are gathered at a time
 PARTS = "compute", "read", "communicate", "wait"  # of the time of a step, in the order in which figures stack them
@@ -63,18 +66,17 @@ def busy_words(busy):
     return f" Other programs kept {busy:.1f} cores busy." if busy and busy > QUIET else ""
 
 
-def in_words(measured, samples):
-    """The rows of the table with which a training ends.
+def in_words(measured):
+    """The rows of the table with which a training ends. measured: what `time_and_bytes` returned, and "samples_per_step".
 
-    measured: what `time_and_bytes` returned. samples: of a step. The parts of the time are left out where so few
-    steps were timed that what was sent before and behind them takes longer.
+    The parts of the time are left out where so few steps were timed that what was sent before and behind them takes longer.
     """
     step, time = measured["seconds_per_step"], measured["time"]
     spent = sum(time[part] for part in PARTS) if min(time.values()) >= 0 else 0
     found = {
         "steps that count": measured["timed_steps"],
         "ms, median (min - max)": spread(step, 1e-3),
-        "samples a second": samples / step["median"],
+        "samples a second": measured["samples_per_step"] / step["median"],
         **{f"{part}, % of the time": round(100 * time[part] / spent) if spent else None for part in PARTS},
         "MB sent by all ranks": sum(measured["bytes"].values()) / 1e6,
         "MiB of memory, most of a rank": measured["peak_memory"] / 2**20,
@@ -164,7 +166,8 @@ def time_and_bytes(grid, step_seconds, read_seconds, peak=None):
     communicate = sum(cost[key] * share[key] for key in keys)
     spent = sum(records[key][2] for records, *_ in everyone for key in records) / len(everyone)
     read = sum(read for *_, read, _ in everyone) / len(everyone)
-    computed = [total - read - sum(seconds for *_, seconds in records.values()) for records, total, read, _ in everyone]
+    # Servers also serve after the last step, which may take longer than a tiny network computes.
+    computed = [max(0.0, total - read - sum(took for *_, took in records.values())) for records, total, read, _ in everyone]
     table = [
         {
             "layer": layer,
@@ -253,6 +256,84 @@ def overlap(net):
     in_flight, exposed = net.grid.mean(np.array(seconds, np.float64))
     hidden = 1 - exposed / in_flight if in_flight else 0.0
     return {"in_flight": float(in_flight), "exposed": float(exposed), "hidden": float(hidden)}
+
+
+def losses_of_all(grid, net, protocol, losses):
+    """The mean loss over each global minibatch, in the order of the steps: a list on rank 0, None elsewhere. Collective.
+
+    grid: of all workers. losses: of the turns of this worker.
+    """
+    mine = list(zip(protocol.taken, losses, strict=True)) if net.grid.rank == 0 else []
+    workers = grid.gather(mine)
+    if workers is None:
+        return None
+    sums, weights = defaultdict(float), defaultdict(float)
+    for turns in workers:
+        for (step, weight), loss in turns:
+            sums[step] += weight * loss
+            weights[step] += weight
+    return [sums[step] / weights[step] for step in sorted(sums)]
+
+
+def of_protocol(grid, net, protocol, batch_size):
+    """What a report says of the protocol: a dict on rank 0, None elsewhere; empty where there is one worker. Collective.
+
+    effective_batch: samples whose gradients make one update. interval: steps between two exchanges, None if there is one at the
+    end alone. staleness: {updates by others in between: gradients that were applied}; where parameters are spread over several
+    servers, each counts a gradient. turns: minibatches of each worker. protocol_memory: bytes that the protocol itself keeps,
+    on the rank with the most. After a death the lists are those of the first worker alone. What was sent is among the
+    communication of a report, under the layer "protocol".
+    """
+    if protocol.workers.size == 1:
+        return {}
+    kept = sum(array.nbytes for array in protocol.own_arrays().values())
+    ranks = grid.gather((net.grid.rank, len(protocol.taken), protocol.staleness, kept))
+    if ranks is None:
+        return None
+    return {
+        "workers": protocol.workers.size,
+        "effective_batch": protocol.effective_batch(batch_size),
+        "interval": protocol.interval,
+        "staleness": dict(sorted(sum((stale for _, _, stale, _ in ranks), Counter()).items())),
+        "turns": [turns for rank, turns, *_ in ranks if rank == 0],
+        "lost_workers": protocol.lost,
+        "protocol_memory": max(kept for *_, kept in ranks),
+    }
+
+
+def workers_in_words(followed, measured):
+    """A line about what `of_protocol` and `time_and_bytes` returned."""
+    interval = {None: "once", 1: "in every turn"}.get(followed["interval"], f"every {followed['interval']} turns")
+    staleness = followed["staleness"]
+    gradients = sum(staleness.values())
+    mean = f", staleness {sum(k * n for k, n in staleness.items()) / gradients:.2f} updates on average" if gradients else ""
+    sent = sum(row["bytes"] for row in measured["communication"] if row["layer"] == BETWEEN_WORKERS)
+    batch = followed["effective_batch"]
+    return f"effective batch {batch:g}, exchange {interval}{mean}, {sent:.0f} bytes a step between workers"
+
+
+def confusion_in_words(confusion, names=None):
+    """The rows of a table: for each class how many of its samples were taken for which, and the share that was right.
+
+    confusion: a list of lists of `evaluate`. names: of the classes.
+    """
+    names = names or [str(number) for number in range(len(confusion))]
+    return [
+        {
+            "class \\ taken for": name,
+            **dict(zip(names, counts)),
+            "right, %": round(100 * counts[place] / sum(counts), 2) if any(counts) else None,
+        }
+        for place, (name, counts) in enumerate(zip(names, confusion))
+    ]
+
+
+def write_array(path, array):
+    """Write a NumPy file; it appears whole or not at all."""
+    content = io.BytesIO()  # NumPy does not say why it can not write to a file
+    np.save(content, array, allow_pickle=False)
+    with written_whole(path) as beside:
+        beside.write_bytes(content.getbuffer())
 
 
 def write_json(path, content, indent=1):

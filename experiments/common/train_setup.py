@@ -1,4 +1,4 @@
-"""What `train` does before it builds its network: complete and check the options, check the files, and load the data."""
+"""What `train` does before its first step: complete and check the options, check files, load data, place the network."""
 
 import hashlib
 import math
@@ -10,22 +10,27 @@ import numpy as np
 from mpi4py import MPI
 
 from gridgrad import datasets
+from gridgrad.datasets import augment, hold_out
 from gridgrad.datasets.part import Hollow, Part
-from gridgrad.datasets.views import Held, Subset
-from gridgrad.experiments.common.meaning import check_options
+from gridgrad.datasets.views import Augmented, Held, Subset
+from gridgrad.experiments.common import checkpoints
 from gridgrad.experiments.common.options import check_writable, shares_of, user_input
-from gridgrad.nn import OPTIMIZERS, network_summary
+from gridgrad.experiments.common.tables import counted
+from gridgrad.experiments.run_parts import Handicap
+from gridgrad.nn import LOSSES, OPTIMIZERS, SoftmaxCrossEntropy, network_summary
+from gridgrad.nn.device import NO_TF32
 from gridgrad.nn.files.whole_files import resolved
 from gridgrad.nn.optimizers import parse_schedule
 from gridgrad.parallel.calibration.this_machine import machine_of_job, memory_of_machine, memory_of_rank
 from gridgrad.parallel.choose.parallelize import ALTERNATIVES, PARTITIONS
+from gridgrad.parallel.choose.reductions import check_name
 from gridgrad.parallel.choose.shares import measured_shares
-from gridgrad.parallel.job.run import on_root
+from gridgrad.parallel.job.run import in_short, on_root
 from gridgrad.parallel.job.waiting import meet
 from gridgrad.parallel.partitioning.good_partition import is_partition
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines
 from gridgrad.parallel.prediction.placement_spec import AUTO, PlacementSpec, open_plan
-from gridgrad.parallel.protocols.protocol_names import SYNC
+from gridgrad.parallel.protocols import protocol_names
 from gridgrad.parallel.training.distribute import distribute
 
 EVALUATION_BYTES = 1 << 30
@@ -36,8 +41,19 @@ SLOWDOWN = re.compile(r"([0-9]{1,9})=([0-9]{1,9}(\.[0-9]{1,9})?)(?:@([0-9]{1,9})
 DEFAULTS = {
     "sgd": {"lr": 0.02, "momentum": 0.9, "nesterov": False},
     "adam": {"lr": 0.001},
+    "adamw": {"lr": 0.001, "weight_decay": 0.01},
     "adagrad": {"lr": 0.01},
     "adadelta": {"lr": 1.0},
+}
+
+
+NEEDS = {  # option: the one without which it says nothing
+    "trace_steps": ("trace", "--trace FILE.json, the timeline that has so many steps"),
+    "keep": ("checkpoint", "--checkpoint DIR, the folder of the checkpoints that it keeps"),
+    "checkpoint_steps": ("checkpoint", "--checkpoint DIR, the folder to write into"),
+    "checkpoint_minutes": ("checkpoint", "--checkpoint DIR, the folder to write into"),
+    "core_speed": ("report", "--report FILE.json, into which it goes"),
+    "patience": ("validation", "--validation FRACTION, the share of the training samples that is held out"),
 }
 
 
@@ -50,24 +66,31 @@ def default_of(option):
 def complete(args, ranks):
     """Set the options that were left out to the defaults of the optimizer.
 
-    ValueError for options that contradict each other.
+    ValueError for options that contradict each other, or that no job of so many ranks can take.
     """
     defaults = DEFAULTS[args.optimizer]
     for option in {option: None for options in DEFAULTS.values() for option in options}:
         if getattr(args, option) is None:
             setattr(args, option, defaults.get(option))
         elif option not in defaults:
-            raise ValueError(f"--{option} is no option of {args.optimizer}: leave it out, or use another --optimizer")
+            raise ValueError(f"--{option.replace('_', '-')} is no option of {args.optimizer}: leave it out, or use another "
+                             "--optimizer")  # fmt: skip
     if args.memory and "auto" not in (args.grid, args.plan):
         raise ValueError("--memory is for the planner: use it with --grid auto or --plan auto")
     if args.shares == "auto" and args.memory and args.grid != "auto":
         raise ValueError("--shares auto does not look at --memory, which is for the planner: leave one of them out")
+    for option in ("checkpoint", "resume"):
+        if getattr(args, option) == "":
+            raise ValueError(f"--{option} is empty: give the name of a folder")
     check_options(args, ranks)
+    slowdowns(args.handicap, ranks)
+    protocol_names.parse(args.protocol)
+    check_protocol(args, ranks)
 
 
 def check_protocol(args, ranks):
     """ValueError for options that do not go together with workers that train apart. Their reductions are not measured."""
-    if args.protocol == SYNC:
+    if args.protocol == protocol_names.SYNC:
         return
     if (args.grid == "auto" and ranks > 1) or "auto" in (args.plan, args.shares) or args.rebalance:
         raise ValueError("--protocol trains workers apart: name the grid, such as --grid batch=4, the plan and the shares, and "
@@ -86,17 +109,56 @@ def check_protocol(args, ranks):
         args.reduction = "plain"
 
 
+def check_options(args, ranks):
+    """ValueError for options of `train` that say nothing, whatever the network and the data are."""
+    for option, (other, words) in NEEDS.items():
+        if getattr(args, option) and not getattr(args, other):
+            raise ValueError(f"--{option.replace('_', '-')} needs {words}")
+    partitioned = args.plan and is_partition(args.plan)  # whose parts may be a pipeline without stages
+    planned = args.grid == "auto" and ranks > 1  # by the planner, which may choose stages
+    if args.pipeline and not planned and "stage" not in args.grid and not partitioned:
+        raise ValueError(f"--pipeline {args.pipeline} is for a grid with stages: add stage=2 to --grid, or leave it out")
+    if args.plan and args.plan.endswith(".h5") and not Path(args.plan).is_file():
+        raise ValueError(f"--plan {args.plan}: no such file; gridgrad partition writes files of owners")
+    check_name(args.reduction)
+    if args.tf32 and args.device == "cpu":
+        raise ValueError(NO_TF32)
+    if args.predictions and not args.predictions.endswith(".npy"):
+        raise ValueError(f"--predictions {args.predictions}: the name of a NumPy file must end in .npy")
+    if args.augment is not None:
+        augment.parse(args.augment, args.seed)
+    if args.clip_norm and args.protocol.startswith(("server", "downpour")):
+        raise ValueError("--clip-norm needs all gradients of a step together, which servers never have: use another --protocol")
+    if args.clip_norm and args.pipeline and args.pipeline.startswith("async"):
+        raise ValueError("--clip-norm needs all gradients of a step together: use a synchronous --pipeline")
+    if args.micro_batches and args.micro_batches > args.batch_size:
+        raise ValueError(f"--micro-batches {args.micro_batches} are more than the {args.batch_size} samples of --batch-size: "
+                         "name at most as many")  # fmt: skip
+
+
 def sorted_by_label(part):
     """The samples of a Part, or of a view of one, in the order of their labels, or of their first target."""
     labels = part.targets(np.arange(len(part))).reshape(len(part), -1)[:, 0]
     return Subset(part, np.argsort(labels, kind="stable"))
 
 
-def held(protocol, part, seed):
-    """The samples that this worker has where a protocol moves them, a Held; each begins with a stripe of them. Collective.
+def samples(args, data, image_shape):
+    """(the samples to train on, those that are held out or None) of a Dataset whose images had this shape."""
+    train, held_out = hold_out(data.train, args.validation, args.seed) if args.validation else (data.train, None)
+    if args.sorted:
+        train = sorted_by_label(train)
+    if args.augment is not None:
+        train = Augmented(train, augment.parse(args.augment, args.seed), image_shape)
+    return train, held_out
 
-    After ShuffleSGD they stay; where halves are exchanged, the Held has others in each epoch.
+
+def held(protocol, part, seed):
+    """The samples that this worker has: where a protocol moves them a Held, else the part itself. Collective.
+
+    Each begins with a stripe. After ShuffleSGD they stay; where halves are exchanged, the Held has others in each epoch.
     """
+    if not (protocol.shuffles or protocol.exchanges):
+        return part
     found, whole = Held(part, np.arange(len(part))), tuple(slice(0, length) for length in part.sample_shape)
 
     def moved(*samples):
@@ -132,35 +194,38 @@ def slowdowns(text, ranks):
     return [found.get(rank, (1.0, 0)) for rank in range(ranks)]
 
 
-def balance(args, serial, grid, placing, handicap):
+def handicap(args, comm):
+    """The Handicap of this rank, or None."""
+    return Handicap(*slowdowns(args.handicap, comm.size)[comm.rank]) if args.handicap else None
+
+
+def balance(args, serial, grid, placing):
     """The Balance of the ranks where --shares auto or --rebalance needs it, and there are several; else None. Collective.
 
     With micro-batches it is that of a micro-batch, which all of them have. ValueError if the network does not fit the memory.
 
-    grid: a ProcessGrid. placing: the PlacementSpec for it. handicap: the Handicap of this rank or None.
+    grid: a ProcessGrid. placing: the PlacementSpec for it.
     """
     if grid.size == 1 or args.shares != AUTO and not args.rebalance:
         return None
     samples = -(-args.batch_size // (args.micro_batches or 1))
     check_memory(args, serial, distribute(serial, grid, placing.plan))
     placing = replace(placing, memory=memory_of_rank(grid.comm))
-    return measured_shares(serial, grid, placing, samples, machine_of_job(grid.comm), handicap)
-
-
-def in_words(proposal):
-    """A line about an entry of the log of a Rebalancer."""
-    slowness = ", ".join(f"{factor:.2f}" for factor in proposal["slowness"])
-    changes = [f"{name}: {shares} -> {proposal['proposed'][name]}" for name, shares in proposal["shares"].items()]
-    did = f"adopted in {proposal['took']:.3g} s" if proposal["adopted"] else "not adopted"
-    line = f"step {proposal['step']}: slowness of the ranks {slowness}; {'; '.join(changes)}: {did}, {proposal['reason']}"
-    return "\n".join([line, *(proposal["left_out"] if proposal["adopted"] else ())])
+    return measured_shares(serial, grid, placing, samples, machine_of_job(grid.comm), handicap(args, grid.comm))
 
 
 def make_optimizer(args, net, steps):
     """The optimizer that the completed options name. steps: of the whole run, for its schedule."""
     schedule = parse_schedule(args.schedule, args.lr, steps)
     own = {option: getattr(args, option) for option in DEFAULTS[args.optimizer] if option != "lr"}
-    return OPTIMIZERS[args.optimizer](net, schedule, l2=args.l2, l1=args.l1, **own)
+    return OPTIMIZERS[args.optimizer](net, schedule, l2=args.l2, l1=args.l1, clip_norm=args.clip_norm, **own)
+
+
+def make_loss(args, data):
+    """The loss that is minimised on a Dataset. ValueError for an option that it does not have."""
+    if args.label_smoothing is not None and data.loss != "cross-entropy":
+        raise ValueError(f"--label-smoothing is for classes, and {data.name} has values: leave it out")
+    return SoftmaxCrossEntropy(args.label_smoothing or 0.0) if data.loss == "cross-entropy" else LOSSES[data.loss]()
 
 
 def placement_spec(args, sizes):
@@ -194,6 +259,7 @@ def prepare(args):
             if option == "trace" and Path(path).suffix == ".otf2":
                 raise ValueError(f"--trace {path}: OTF2 archives are gone; name a .json file and open it at ui.perfetto.dev")
             check_writable(path)
+    checkpoints.prepare(args.checkpoint, args.resume)
     datasets.prepare(args.dataset, args.data_dir)
 
 
@@ -261,3 +327,61 @@ def evaluation_batch(args, serial):
 def sample_bytes(net):
     """Bytes of the outputs of all layers for one sample."""
     return sum(row.elements for row in network_summary.rows(net, net.input_shape)) * net.dtype.itemsize
+
+
+def check_grid(sizes, net):
+    """ValueError for a grid, {axis: ranks}, that splits the images of a network, a Sequential, which takes none."""
+    if sizes.get("height", 1) > 1 and len(net.input_shape or ()) != 3:
+        raise ValueError("the axis height splits images, but the network takes none: use the axes batch and model")
+
+
+def lines(args, data, train, held_out, run, balance):
+    """What is said of a run before it begins, a line each. Collective, and the same loop on all ranks.
+
+    train, held_out: samples of a Dataset. balance: the Balance of the ranks or None.
+    """
+    net, grid, memory, devices = run.net, run.grid, run.memory, run.devices or []
+    held = f"{len(held_out)} held out, " if held_out else ""
+    yield f"{data.name}{' (synthetic)' * data.synthetic}: {len(train)} training samples, {held}{len(data.test)} to test"
+    if data.note:
+        yield data.note
+    yield f"{args.net} on {grid} ({counted(grid.size, 'rank')}), this rank holds {net.size} parameters:\n{net}"
+    if args.shares == AUTO:
+        yield "\n".join(balance.lines()) if balance else "one rank shares nothing"
+    if set(devices) - {"cpu"}:
+        several = (f"{name} on {devices.count(name)} of {len(devices)} ranks" for name in dict.fromkeys(devices))
+        yield f"devices: {', '.join(several)}"
+    if net.pipeline:
+        yield f"pipeline {net.pipeline}, {net.micro_batches} micro-batches a step"
+    for note in notes(args, grid, args.batch_size, grid.comm.allgather(net.size) if net.pipeline else []):
+        yield f"note: {note}"
+    state, unsharded = (memory[name] / 2**20 for name in ("optimizer_state", "optimizer_state_unsharded"))
+    less = f" instead of {unsharded:.2f}" if state < unsharded else ""
+    yield f"reduction {net.reduction}; the optimizer's state takes {state:.2f} MiB a rank{less}"
+    if run.workers.size > 1:
+        yield f"protocol {args.protocol}, {run.workers.size} workers"
+
+
+def notes(args, grid, samples, held):
+    """What is legal but odd, a line each.
+
+    grid: the ProcessGrid. samples: of a global minibatch. held: how many parameters each rank holds, if there is a pipeline.
+    """
+    if any(held) and (idle := [rank for rank, size in enumerate(held) if not size]):
+        yield f"rank {in_short(idle)} of the pipeline has no layer with weights: name other --cuts, or fewer stages"
+    workers = grid.sizes["batch"]
+    if workers > samples:
+        yield f"{workers - samples} of the {workers} ranks along the axis batch have no sample of the {samples} in a minibatch"
+    if args.protocol != protocol_names.SYNC and workers == 1:
+        yield f"--protocol {args.protocol} has one worker, because the axis batch has one rank: nothing is exchanged"
+    if args.plan not in (None, "auto") and 1 == grid.sizes["model"] < grid.size:
+        yield f"--plan {args.plan} changes nothing: it places weights along the axis model, which has one rank"
+    if grid.size == 1:
+        given = {
+            "--shares": args.shares, "--rebalance": args.rebalance, "--reduce-dtype": args.reduce_dtype != "same",
+            "--update": args.update == "sharded", "--check-replicas": args.check_replicas, "--watchdog": args.watchdog,
+            "--plan": args.plan not in (None, "auto"), "--reduction": args.reduction not in ("auto", "plain"),
+            "--reader": args.reader != "each",
+        }  # fmt: skip
+        if changes_nothing := [option for option, value in given.items() if value]:
+            yield f"{', '.join(changes_nothing)}: of no effect on one rank"

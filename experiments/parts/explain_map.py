@@ -10,8 +10,10 @@ from math import inf, isfinite, log2, prod
 
 from tqdm import tqdm
 
+from gridgrad.experiments.common.options import writable_beside
 from gridgrad.experiments.common.parallel_schemes import scheme_of
 from gridgrad.experiments.common.published_networks import published
+from gridgrad.experiments.common.report import write_json
 from gridgrad.experiments.common.tables import rounded, table
 from gridgrad.parallel.grid.process_grid import BATCH, MODEL
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
@@ -57,16 +59,20 @@ def point(net, ranks, batch_size, machine):
             "seconds": {name: rounded(one) if isfinite(one) else None for name, one in seconds.items()}}  # fmt: skip
 
 
-def in_words(found):
-    """The table that is printed: for each width the batches at which each scheme is the fastest."""
-    rows = []
+def write(args, machine):
+    """Draw the map of --map, write its numbers beside it, and print for which batches each scheme is the fastest."""
+    numbers = writable_beside(args.map, ".json", ("figure", "numbers"))
+    found, rows = scan(args, machine), []
+    draw(found, args.net, args.map)
+    write_json(numbers, found, indent=None)
     for width, of_scheme in found["winners"].items():
         speedups = [p["speedup"] for p in found["points"] if p["width"] == width and p["speedup"]]
         ends = {NAMES[name]: " - ".join(map(str, dict.fromkeys((sizes[0], sizes[-1])))) if sizes else None
                 for name, sizes in of_scheme.items()}  # fmt: skip
         gain = f"{min(speedups):.3g} - {max(speedups):.3g}" if speedups else None
         rows.append({"width": width, **ends, "speedup over 1 rank": gain})
-    return table(rows)
+    print(f"The global batches at which a scheme is predicted to be the fastest on {args.ranks} ranks of {machine.name}:")
+    print(f"{table(rows)}\nfigure written to {args.map}, numbers to {numbers}")
 
 
 def draw(found, net, out):

@@ -93,13 +93,12 @@ def read_site(name):
     """The Site of a name in `site_names()`, or of the path of a file. ValueError or OSError, in one line, if there is none."""
     path = SITES / f"{name}.toml" if name in site_names() else Path(name)
     if path.suffix != ".toml":
-        raise ValueError(
-            f"there is no site {name}: use one of {', '.join(site_names())}, or a file of your own such as mine.toml"
-        )
+        words = f"use one of {', '.join(site_names())}, or a file of your own such as mine.toml"
+        raise ValueError(f"there is no site {name}: {words}")
     content = documents.content_of_toml_file(path)
+    gpu = content.get("gpu", {})
     known(content, [*FORMS, "gpu"], path)
     documents.check(content, FORMS | {name: FORMS[name].form for name in NEEDED}, path.name)
-    gpu = content.get("gpu", {})
     documents.check(gpu, FORMS, f"{path.name}.gpu")
     known(gpu, [name for name in FORMS if name not in NEEDED], f"{path}, [gpu]")
     for name in (*content.get("variables", ()), *gpu.get("variables", ())):
@@ -180,10 +179,8 @@ class BatchJob:
         return BLANK.sub(value, text)
 
     def launcher(self, each=False):
-        """The words that start all ranks, each on cores of its own.
-
-        each: for each of the jobs of a program that starts jobs itself, which says how many ranks it has.
-        """
+        """The words that start all ranks, each on cores of its own. each: for each of the jobs of a program that starts jobs
+        itself, which says how many ranks it has."""
         count = [] if each else ["-n", str(self.ranks)]
         if self.site.launcher:
             first, *rest = map(self.filled, self.site.launcher)

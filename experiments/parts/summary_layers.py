@@ -36,27 +36,19 @@ TIMES_NEARER = 8  # how much larger these arrays are, at most, than the nearer c
 
 LEGEND = """\
 ms           median over the steps, without the layers within: a pooling in a convolution, the layers in branches
-% of step    share of the total
-GFLOP/s      multiplications and additions of the matrix products, as a direct convolution needs them: the backward pass has
-             twice those of the forward pass, or once where nobody needs the gradient of the input
+GFLOP/s      of the matrix products, as a direct convolution needs them
 % of GEMM    share of the rate of a large matrix product; above 100 where Winograd's algorithm computes less than is counted
-MB           bytes moved at least. Forward: input, parameters and output. Backward: the gradient of the output; the input of a
-             layer with parameters, the output of an activation; the gradients of the parameters; and where it is computed,
-             the gradient of the input, for which parameters are read again. A branching layer moves what it joins or sums and
-             the result; the loss, its input or the gradient of it; the optimizer, five arrays as large as the parameters.
+MB           bytes moved at least; the optimizer moves five arrays as large as the parameters
 % of memory  share of the rate of memory, reads and writes counted; above 100 where arrays stay in the cache
-FLOP/byte    the arithmetic intensity
-% of roof    share of the speed that these two limits allow at that intensity
+% of roof    share of the speed that these two limits allow at the arithmetic intensity FLOP/byte
 rest         what lies between the passes, such as checks of the minibatch"""
 
 
 @dataclass
 class PassTime:
-    """One pass of a layer, of the loss or of the optimizer in a training step; or the rest of the step.
-
-    seconds: the median over the steps, without the passes nested in this one. flops: of its matrix products on a minibatch.
-    bytes: those that it moves at least. Both are 0 where nothing is counted.
-    """
+    """One pass of a layer, of the loss or of the optimizer in a training step; or the rest of the step. seconds: the median
+    over the steps, without the passes nested in this one. flops: of its matrix products on a minibatch. bytes: those that it
+    moves at least. Both are 0 where nothing is counted."""
 
     name: str
     layer: str
@@ -83,9 +75,7 @@ class StepTimes(SpanObserver):
 
 def measured(nets, batch_size, steps=None):
     """(the limits of this core and the points of the layers, as `plot roofline` takes them; {net: [PassTime]} of whole steps).
-
-    nets: {name: a serial Sequential}. steps: how many to time, by default as many as take `SECONDS`.
-    """
+    nets: {name: a serial Sequential}. steps: how many to time, by default as many as take `SECONDS`."""
     busy = report.busy_cores()
     if words := report.busy_words(busy):
         print(f"warning:{words} All rates will be too low.", file=sys.stderr)
@@ -102,19 +92,15 @@ def measured(nets, batch_size, steps=None):
 
 
 def bandwidths():
-    """The rates of the caches and of memory: dicts, the nearest first."""
+    """The rates of reading and of copying in the caches and in memory: dicts, the nearest first."""
     sizes, found = core_limits.caches(), []
-    for level, cache in enumerate(sizes, 1):
-        most = TIMES_NEARER * sizes[level - 2] if level > 1 else cache
-        found.append(bandwidth(f"L{level} cache", int(min(SHARE_OF_CACHE * cache, most)), cache))
-    return [*found, bandwidth("memory", 2 * core_limits.COPIED, None)]
-
-
-def bandwidth(name, size, cache):
-    """The rates of reading and of copying arrays of together `size` bytes. cache: its bytes, None for memory."""
-    reading, copying = core_limits.read_bandwidth(size, RATE_SECONDS), core_limits.copy_bandwidth(RATE_SECONDS, size)
-    rate = {"bytes_per_second": max(reading, copying), "reading": reading, "copying": copying}
-    return {"name": name, "cache_bytes": cache, "array_bytes": size} | rate
+    for level, cache in enumerate([*sizes, None]):
+        most = TIMES_NEARER * sizes[level - 1] if cache and level else cache
+        size = int(min(SHARE_OF_CACHE * cache, most)) if cache else 2 * core_limits.COPIED
+        reading, copying = core_limits.read_bandwidth(size, RATE_SECONDS), core_limits.copy_bandwidth(RATE_SECONDS, size)
+        about = {"name": f"L{level + 1} cache" if cache else "memory", "cache_bytes": cache, "array_bytes": size}
+        found.append(about | {"bytes_per_second": max(reading, copying), "reading": reading, "copying": copying})
+    return found
 
 
 def step_times(net, batch_size, steps=None):
@@ -148,24 +134,22 @@ def pass_times(net, batch_size, steps, wholes):
 
 
 def layer_points(name, net, batch_size, steps):
-    """The points of a roofline: dicts of each pass of each Linear and Conv2d.
-
-    All passes with one product move arrays of the same sizes: the forward pass x, w and y, the gradient of the weights x, dy
-    and dw, that of the input dy, w and dx. Each counts once. A layer that computes both gradients at once has two products.
-    """
+    """The points of a roofline: dicts of each pass of each Linear and Conv2d. All passes with one product move arrays of the
+    same sizes: the forward pass x, w and y, the gradient of the weights x, dy and dw, that of the input dy, w and dx. Each
+    counts once. A layer that computes both gradients at once has two products."""
     found = []
     for layer, before, after in shapes(net.layers, net.input_shape):
-        if isinstance(layer, Linear | Conv2d):
-            about = {"layer": f"{name}, {layer.name} {layer.description}", "family": f"{name}, batch {batch_size}"}
-            about |= {"batch_size": batch_size, "algorithm": algorithm(layer, (batch_size, *after))}
-            for phase in METHODS:
-                if (layer.name, phase) in steps[0]:
-                    work = PRODUCTS[phase] * network_summary.flops(layer, after) * batch_size
-                    arrays = moved(layer, before, after, batch_size, ["backward" if phase == "backward" else "forward"])
-                    size = arrays * net.dtype.itemsize
-                    seconds = range_of([step[layer.name, phase] for step in steps])
-                    counts = {"flops": work, "bytes": size, "intensity": work / size}
-                    found.append(about | counts | {"pass": phase, "seconds": seconds})
+        for phase in METHODS if isinstance(layer, Linear | Conv2d) else ():
+            if (layer.name, phase) in steps[0]:
+                flops = PRODUCTS[phase] * network_summary.flops(layer, after) * batch_size
+                arrays = moved(layer, before, after, batch_size, ["backward" if phase == "backward" else "forward"])
+                size = arrays * net.dtype.itemsize
+                found.append({
+                    "layer": f"{name}, {layer.name} {layer.description}", "family": f"{name}, batch {batch_size}",
+                    "batch_size": batch_size, "algorithm": algorithm(layer, (batch_size, *after)), "flops": flops,
+                    "bytes": size, "intensity": flops / size, "pass": phase,
+                    "seconds": range_of([step[layer.name, phase] for step in steps]),
+                })  # fmt: skip
     return found
 
 
@@ -177,29 +161,19 @@ def algorithm(layer, shape):
 
 
 def moved(layer, before, after, batch_size, phases):
-    """How many elements a layer has to move between memory and processor at least in one pass over a minibatch: see LEGEND.
-
-    before, after: the shapes of an input and an output sample. phases: those of the pass, see `nn/observer.py`. What else
-    layers store for the backward pass, such as the bits of a max-pooling, is left out.
-    """
+    """The elements that a layer moves between memory and processor at least in a pass over a minibatch. Backward: the gradient
+    of the output; the input of a layer with parameters, the output of an activation; the gradients of the parameters; and the
+    gradient of the input where it is computed, for which parameters are read again."""
     x, y = batch_size * prod(before), batch_size * prod(after)
     parameters = sum(p.size for p in layer.parameters)
-    forward = "forward" in phases
     if layer.children:
-        joined = batch_size * sum(prod(output_shape(branch, before)) for branch in layer.children)
-        if forward:
-            return joined + y
+        if "forward" in phases:
+            return y + batch_size * sum(prod(output_shape(branch, before)) for branch in layer.children)
         return 0 if phases == ["gradients"] else (len(layer.children) + 1) * x
-    if forward:
+    if "forward" in phases:
         return x + parameters + y
-    elements = y + parameters
-    if parameters:
-        elements += x
-    elif isinstance(layer, Activation):
-        elements += y
-    if "input_gradient" in phases or "backward" in phases:
-        elements += x + parameters
-    return elements
+    elements = y + parameters + (x if parameters else y if isinstance(layer, Activation) else 0)
+    return elements + (x + parameters if {"input_gradient", "backward"} & set(phases) else 0)
 
 
 def table(rows, limits):
@@ -208,14 +182,13 @@ def table(rows, limits):
     seconds, flops, nbytes = (sum(getattr(row, name) for row in rows) for name in ("seconds", "flops", "bytes"))
     lines = [("layer", "", "pass", "ms", "% of step", "GFLOP/s", "% of GEMM", "MB", "% of memory", "FLOP/byte", "% of roof")]
     for row in [*rows, PassTime("total", "", "", seconds, flops, nbytes)]:
-        rate, share, products, memory, of_roof = row.flops / row.seconds, row.seconds / seconds, ("", ""), ("", ""), ("", "")
+        rate, products, memory, of_roof = row.flops / row.seconds, ("", ""), ("", ""), ("", "")
         if row.flops:
-            products = f"{rate / 1e9:.1f}", f"{rate / peak:.1%}"
-            intensity = row.flops / row.bytes
+            intensity, products = row.flops / row.bytes, (f"{rate / 1e9:.1f}", f"{rate / peak:.1%}")
             of_roof = f"{intensity:.3g}", f"{rate / min(peak, bandwidth * intensity):.1%}"
         if row.bytes:
             memory = f"{row.bytes / 1e6:.2f}", f"{row.bytes / row.seconds / bandwidth:.1%}"
-        times = f"{row.seconds * 1e3:.3f}", f"{share:.1%}"
+        times = f"{row.seconds * 1e3:.3f}", f"{row.seconds / seconds:.1%}"
         lines.append((row.name, row.layer, row.pass_, *times, *products, *memory, *of_roof))
     return network_summary.aligned(lines, "<<<>>>>>>>>")
 

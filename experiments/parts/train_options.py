@@ -1,7 +1,6 @@
-"""The options of `train`, in the groups of its --help."""
+"""The options of `train`, in the groups of its --help, and the list of what they add to a run."""
 
 from gridgrad.experiments.common import train_setup
-from gridgrad.experiments.common.checkpoints import add_checkpoints
 from gridgrad.experiments.common.options import (
     add_data,
     add_device,
@@ -12,13 +11,25 @@ from gridgrad.experiments.common.options import (
     whole,
 )
 from gridgrad.experiments.common.scatter_readers import READERS
-from gridgrad.experiments.parts import train_faults
+from gridgrad.experiments.run_parts import (
+    KEEP,
+    WARM_UP,
+    Augmentation,
+    Checkpoints,
+    Faults,
+    LayerTable,
+    Lines,
+    Rebalancing,
+    Timeline,
+    Times,
+    Validation,
+)
 from gridgrad.nn import OPTIMIZERS
 from gridgrad.nn.optimizers import SCHEDULES
+from gridgrad.parallel.checkpoint.saver import MINUTES
 from gridgrad.parallel.observe.trace import STEPS
 from gridgrad.parallel.protocols import protocol_names as protocols
 
-WARM_UP = 5  # steps before timing begins
 SHORT = (
     "dataset", "net", "batch_size", "epochs", "steps", "lr", "grid", "plan", "pipeline", "protocol", "device",
     "checkpoint", "resume", "report", "trace",
@@ -39,8 +50,8 @@ def add_options(parser):
     protocol("--sorted", action="store_true", help="take the training samples in the order of their labels, class after class; "
         "it matters to --protocol parallel-sgd")  # fmt: skip
     _unequal(group("ranks of unequal speed"))
-    add_checkpoints(parser.add_argument_group("checkpoints"))
-    train_faults.add_faults(parser.add_argument_group("faults"))
+    _checkpoints(group("checkpoints"))
+    _faults(group("faults"))
     _reports(group("reports"))
 
 
@@ -71,6 +82,12 @@ def _training(group):
     add("--nesterov", action="store_true", default=None, help="use Nesterov's form of momentum (sgd only)")
     add("--l2", type=number(least=0), default=0.0, help="weight of the penalty l2/2 |p|^2 on the parameters p")
     add("--l1", type=number(least=0), default=0.0, help="weight of the penalty l1 |p| on the parameters p")
+    add("--weight-decay", type=number(least=0), help="how fast adamw shrinks parameters "
+        f"({train_setup.default_of('weight_decay')})")  # fmt: skip
+    add("--clip-norm", type=number(above=0), metavar="NORM", help="shorten the gradient of all parameters together to this "
+        "norm where it is longer")  # fmt: skip
+    add("--label-smoothing", type=number(least=0, below=1), metavar="SHARE", help="share of each label that counts for all "
+        "classes alike; validation and test are without it")  # fmt: skip
     add("--schedule", default="cosine", help=f"schedule of the learning rate: {SCHEDULES}")
     add("--patience", type=whole(1), metavar="N", help="stop after N epochs in which the validation loss does not improve, "
         "and go back to the best weights")  # fmt: skip
@@ -90,14 +107,58 @@ def _unequal(add):
         "training step STEP on, by default from the start")  # fmt: skip
 
 
+def _checkpoints(add):
+    add("--checkpoint", metavar="DIR", help="write checkpoints into this folder, which all nodes share: at the end, and when "
+        "SIGTERM or SIGUSR1 ends the run, with status 75")  # fmt: skip
+    add("--checkpoint-steps", type=whole(1), metavar="N", help="write one every N steps")
+    add("--checkpoint-minutes", type=number(above=0), metavar="M",
+        help=f"write one every M minutes (default: {MINUTES:g}, without --checkpoint-steps)")  # fmt: skip
+    add("--keep", type=whole(1), metavar="K", help="keep the last K checkpoints, and with --validation the one with the lowest "
+        f"loss at the last validation before it (default: {KEEP})")  # fmt: skip
+    add("--resume", metavar="DIR", help="go on from the newest whole checkpoint in this folder, on any grid; begin if it "
+        "is the folder of --checkpoint and has none yet")  # fmt: skip
+
+
+def _faults(add):
+    add("--watchdog", type=number(above=0), metavar="SECONDS", help="end the job when a rank has waited so long in one "
+        "collective or receive once the network is on the grid, and say where all ranks are; give more than the ranks ever "
+        "wait for the slowest one (default: ranks wait for ever)")  # fmt: skip
+    add("--check-replicas", type=whole(1), metavar="N", help="compare checksums of the parameters, the buffers and the "
+        "optimizer's state every N steps on ranks that hold the same, and end the job if they differ")  # fmt: skip
+    add("--check-finite", action="store_true", help="look for NaN and infinity in every pass of every layer, and name the "
+        "first; slow (default: look where one comes from when a loss is not finite)")  # fmt: skip
+
+
 def _reports(add):
     add("--report", metavar="FILE.json", help="write the settings, versions, losses, times and bytes to this file")
     add("--predictions", metavar="FILE.npy", help="write the outputs for the test samples to this file, in the units of the "
         "data")  # fmt: skip
-    add("--profile", action="store_true", help="add the seconds that each layer takes to the report")
+    add("--profile", action="store_true", help="print a table of the milliseconds of each layer, and add them to the report")
     add("--core-speed", action="store_true", help="measure between the steps how fast the cores are, and add it to the report. "
         "`sweep` does so in all its runs, so that `plot compare` tells a slower program from a slower machine")  # fmt: skip
     add("--trace", metavar="FILE.json", help="write a timeline of all ranks, for ui.perfetto.dev")
     add("--trace-steps", type=whole(1), metavar="N", help="number of steps that the timeline shows, after the first "
         f"{WARM_UP} (default: {STEPS})")  # fmt: skip
     add("--quiet", action="store_true", help="print nothing but errors and warnings")
+
+
+def parts_of(args, signals, handicap, train, held_out, data, batch, rebalanced):
+    """The parts of a run that the options name, in their order: see RunPart.
+
+    handicap: of this rank, or None. train, held_out: samples of a Dataset. batch: samples in a forward pass of an evaluation.
+    rebalanced: (the serial network, the Balance of the ranks), the latter None where nothing can be moved.
+    """
+    keep = {"steps": args.checkpoint_steps, "minutes": args.checkpoint_minutes, "keep": args.keep or KEEP}
+    found = [
+        handicap,
+        Checkpoints(args.checkpoint, args.resume, **keep, signals=signals),
+        Lines(not args.quiet),
+        args.rebalance and rebalanced[1] and Rebalancing(args.rebalance, *rebalanced),
+        held_out and Validation(held_out, data.loss, batch, args.patience, READERS[args.reader]),
+        args.augment and Augmentation(train),
+        Faults(args.watchdog, args.check_replicas, args.check_finite),
+        args.profile and LayerTable(),
+        args.trace and Timeline(args.trace, args.trace_steps or STEPS),
+        Times(args.core_speed),
+    ]
+    return [part for part in found if part]

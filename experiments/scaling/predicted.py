@@ -7,7 +7,7 @@ the step (sums of gradients run after backward); `terms`: seconds by term, see `
 where the planner chose; `fits`: whether the rank has this memory.
 """
 
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from tqdm import tqdm
 
@@ -22,8 +22,18 @@ from gridgrad.experiments.scaling.model import terms_of_cost
 from gridgrad.experiments.scaling.records import tags
 from gridgrad.nn import Conv2d
 from gridgrad.parallel.choose.shares import predicted_shares
-from gridgrad.parallel.grid.process_grid import HEIGHT, STAGE, GridDescription, checked_sizes, parse_grid, places, written
-from gridgrad.parallel.partitioning.good_partition import is_partition
+from gridgrad.parallel.grid.process_grid import (
+    HEIGHT,
+    MODEL,
+    STAGE,
+    GridDescription,
+    checked_sizes,
+    parse_grid,
+    places,
+    written,
+)
+from gridgrad.parallel.partitioning.good_partition import is_partition, owners_of_plan
+from gridgrad.parallel.plans.hypergraph import HYPERGRAPH
 from gridgrad.parallel.plans.plans import FEWEST_BYTES
 from gridgrad.parallel.prediction.cost import Cost, StepPrediction, cost_of_slowest_rank
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines
@@ -72,8 +82,6 @@ def check_known(point, machine):
         value = settings.get(name)
         if value not in (None, False, 0, *known):
             raise NotPredicted(f"the cost model does not know --{name.replace('_', '-')} {value}")
-    if settings.get("plan") and is_partition(settings["plan"]):
-        raise NotPredicted(f"the cost model does not know --plan {settings['plan']} without its partition")
     if "hosts" in job and machine.node["ranks"] != -(-point.ranks // job["hosts"]):
         raise NotPredicted(f"{machine.name} has {machine.node['ranks']} ranks a node, unlike the hosts")
     if "rate" in job and not 0.5 <= network["beta"] * job["rate"] * 1e6 / 8 <= 2:
@@ -89,6 +97,11 @@ def predicted_step(net, point, machine):
     memory = settings.get("memory") and settings["memory"] * 2**30
     sizes = None if grid == AUTO else parse_grid(grid)
     several = sizes is not None and sizes.get(STAGE, 1) > 1
+    partitioned = sizes is not None and bool(plan) and is_partition(plan)
+    if partitioned and (sizes.get(MODEL, 1) == 1 or sizes.get(HEIGHT, 1) > 1):
+        raise NotPredicted("a partition is of several ranks along the axis model alone")
+    if partitioned and (other := next((name for name in ("pipeline", "handicap") if settings.get(name)), None)):
+        raise NotPredicted(f"the cost model does not know --{other} of a partition")
     if sizes and sizes.get(HEIGHT, 1) > 1 and not any(isinstance(layer, Conv2d) for layer in net.leaves()):
         raise NotPredicted("without images to cut, height would be batch under another name")
     if not several and (settings.get("micro_batches") or 1) > 1:
@@ -115,9 +128,10 @@ def predicted_step(net, point, machine):
     shares = shares_of(settings["shares"], sizes) if settings.get("shares") else None
     cuts = settings.get("cuts") and tuple(map(int, str(settings["cuts"]).split(",")))
     pipelines = Pipelines(settings.get("pipeline"), settings.get("micro_batches"), cuts) if several else None
-    if sizes is None or several or shares or plan is None:
-        asked = PlacementSpec(sizes, plan, shares, pipelines=pipelines, memory=memory)
-        chosen, _ = Planner(net, ranks, batch_size, machine, asked).best(shown=0)
+    if sizes is None or several or shares or plan is None or partitioned:
+        owners = partial(owners_of_plan, plan if partitioned else HYPERGRAPH, net, speeds=(shares or {}).get(MODEL))
+        asked = PlacementSpec(sizes, HYPERGRAPH if partitioned else plan, shares, pipelines=pipelines, memory=memory)
+        chosen, _ = Planner(net, ranks, batch_size, machine, asked, owners).best(shown=0)
         if chosen.pipelined and slow:
             raise NotPredicted("the cost model does not know --handicap in a pipeline")
         grid, plan, cost, step, of_terms = written(checked_sizes(chosen.sizes)), chosen.plan, chosen.cost, chosen.step, None

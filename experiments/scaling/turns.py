@@ -16,7 +16,7 @@ from pathlib import Path
 from mpi4py import MPI
 
 from gridgrad.experiments import train
-from gridgrad.experiments.parts.train_options import WARM_UP
+from gridgrad.experiments.run_parts import WARM_UP
 from gridgrad.nn.measured import in_turns
 from gridgrad.parallel.job.run import on_root, run
 from gridgrad.parallel.protocols.protocol_names import SYNC

@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import time
+from bisect import bisect_left
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -31,18 +32,8 @@ from gridgrad.datasets import Part, hold_out
 from gridgrad.datasets.views import Reconstruction
 from gridgrad.experiments.common import options as common
 from gridgrad.experiments.common import report
-from gridgrad.experiments.common.options import (
-    Parser,
-    add_data,
-    check_writable,
-    number,
-    of_parallelize,
-    user_input,
-    whole,
-    whole_list,
-)
+from gridgrad.experiments.common.options import Parser, add_data, check_writable, number, user_input, whole, whole_list
 from gridgrad.experiments.common.programs import as_module
-from gridgrad.experiments.common.tables import table
 from gridgrad.nn import MSE, SGD, Dropout, Linear, Sequential, Sigmoid, SoftmaxCrossEntropy, TiedAutoencoder
 from gridgrad.nn.device import to_device
 from gridgrad.nn.optimizers import cosine
@@ -75,10 +66,10 @@ def encoders(widths):
 
 @dataclass
 class Stack:
-    """A stacked autoencoder. Its methods are collective, and call `after_epoch` with the number of each epoch and its loss.
+    """A stacked autoencoder. Its methods are collective, and call after_epoch(number of the epoch, its loss).
 
-    widths: units from the input to the last hidden layer. settings: the options. placed: makes a network on the grid, without
-    memory, of a serial one. state: what the encoders have learned, on rank 0.
+    widths: from the input to the last hidden layer. settings: the options. placed: puts a serial network on the grid, without
+    memory. state: what the encoders have learned, on rank 0.
     """
 
     widths: list
@@ -88,7 +79,7 @@ class Stack:
     state: dict = field(default_factory=dict)
 
     def autoencoder(self, position, corruption=0.0):
-        """The serial autoencoder of the hidden layer at a position, from 0. corruption: how likely an input is set to 0."""
+        """The serial autoencoder of the hidden layer at a position, from 0. corruption: see the option."""
         inputs, hidden = self.widths[position : position + 2]
         layers = [Dropout(corruption), TiedAutoencoder(inputs, hidden), Sigmoid()]
         return Sequential(layers, (self.settings.seed + position) % 2**64, self.settings.dtype, (inputs,))
@@ -99,7 +90,7 @@ class Stack:
         return self.placed(Sequential(layers, self.settings.seed, self.settings.dtype, (self.widths[0],)))
 
     def classifier(self):
-        """The serial network that is fine-tuned: all encoders, and a layer of as many outputs as there are classes."""
+        """The serial network that is fine-tuned: all encoders, and a layer with an output for each class."""
         layers = [*encoders(self.widths), Linear(self.widths[-1], self.classes)]
         return Sequential(layers, self.settings.seed, self.settings.dtype, (self.widths[0],))
 
@@ -161,11 +152,10 @@ def error_of(net, part, batch_size):
 
 
 class EncodedReader:
-    """The minibatches of a network that is to reproduce what an encoder on the same grid says of the samples.
+    """The minibatches of a network that reproduces the outputs of an encoder on the same grid. reader: that of the encoder.
 
-    The samples are encoded anew for each minibatch, so that no rank stores them all. The encodings are moved from where the
-    encoder leaves them to where the network takes them, as between two layers; the targets lie where the encoder leaves them.
-    reader: that of the encoder. ValueError if the network's outputs lie elsewhere.
+    The samples are encoded anew for each minibatch, so that no rank stores them all. ValueError if the network's outputs lie
+    elsewhere than the encoder's, which are its targets.
     """
 
     def __init__(self, net, encoder, reader):
@@ -196,19 +186,18 @@ class EnergyMeter:
     """
 
     def __init__(self, folder=COUNTERS):
-        self.joules, self.reason, self.zones = 0.0, None, {}
+        self.joules, self.zones, self.reason = 0.0, {}, f"this machine shows no counters (RAPL) in {folder}"
         try:
             for zone in sorted(Path(folder).glob("intel-rapl:*")):
                 name = (zone / "name").read_text().strip()
                 if name.startswith("package") or name == "dram":  # others are parts of these, or their sums
                     self.zones[zone] = int((zone / "max_energy_range_uj").read_text())
             self.last = {zone: count(zone) for zone in self.zones}
+            self.reason = None if self.zones else self.reason
         except PermissionError:
             self.reason = f"the counters in {folder} are for root alone"
         except (OSError, ValueError) as error:
             self.reason = f"{folder} can not be read: {error}"
-        else:
-            self.reason = None if self.zones else f"this machine shows no counters (RAPL) in {folder}"
 
     def read(self):
         """The joules since the meter was made; None where they can not be measured."""
@@ -231,8 +220,7 @@ class Phases:
         self.grid, self.meter, self.say, self.rows, self.reason = grid, meter, say, [], "--energy was not given"
         if meter:
             self.reason = next(filter(None, grid.comm.allgather(meter.reason)), None)
-            said = f"energy is not measured: {self.reason}" if self.reason else "energy: that of all work on the processors"
-            say(said)
+            say(f"energy is not measured: {self.reason}" if self.reason else "energy: that of all work on the processors")
 
     @contextmanager
     def phase(self, name):
@@ -250,7 +238,7 @@ class Phases:
             return sum(dict(self.grid.comm.allgather((platform.node(), self.meter.read()))).values())  # a machine counts once
 
     def keep_count(self):
-        """Read the counters, which has to happen now and then in a long phase."""
+        """Read the counters, now and then in a long phase."""
         if self.meter:
             self.meter.read()
 
@@ -267,21 +255,18 @@ class Phases:
 def largest_width(nbytes, settings, say):
     """The largest first hidden width that fits `nbytes` bytes, by doubling and halving. UserError if not even STEP fits."""
 
-    def tried(units):
+    def too_large(units):
         fit = fits(units * STEP, nbytes, settings)
         say(f"first hidden layer of {units * STEP}: {'fits' if fit else 'does not fit'}")
-        return fit
+        return not fit
 
-    if not tried(1):
+    if too_large(1):
         raise UserError(f"not even a first hidden layer of {STEP} fits {nbytes / 2**30:.3g} GiB, of which Python takes a part: "
                         "give more to --largest-width, or a smaller --batch-size")  # fmt: skip
-    good, bad = 1, 2
-    while tried(bad):
-        good, bad = bad, 2 * bad
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        good, bad = (middle, bad) if tried(middle) else (good, middle)
-    return good * STEP
+    good = 1
+    while not too_large(2 * good):
+        good *= 2
+    return STEP * (good + bisect_left(range(good + 1, 2 * good), True, key=too_large))
 
 
 def fits(width, nbytes, settings):
@@ -323,13 +308,13 @@ def made_up(inputs, classes, settings, steps):
 
 def search(args, comm, widths, classes, say):
     """Find the largest first hidden layer that fits --largest-width, and say it."""
+    nbytes, there_is = int(args.largest_width * 2**30), memory_of_machine()
     if comm.size > 1:
         raise UserError("--largest-width is for one process: run it without mpiexec")
     if sys.platform != "linux":
         raise UserError("--largest-width needs Linux: other systems do not keep a process to its limit of memory")
-    nbytes = int(args.largest_width * 2**30)
-    if nbytes > memory_of_machine():
-        raise UserError(f"--largest-width {args.largest_width:g}: the machine has {memory_of_machine() / 2**30:.1f} GiB")
+    if nbytes > there_is:
+        raise UserError(f"--largest-width {args.largest_width:g}: the machine has {there_is / 2**30:.1f} GiB")
     settings = {"inputs": widths[0], "widths": widths[2:], "classes": classes, "pretrain_epochs": min(args.pretrain_epochs, 1)}
     settings |= {name: getattr(args, name) for name in ("batch_size", "momentum", "dtype", "corruption")}
     width = largest_width(nbytes, settings, say)
@@ -354,7 +339,7 @@ def options():
     common.add_grid(parser)
     add("--plan", help="placement of the weights along the axis model: fewest-bytes, replicate, or by kind of layer, such as "
         "conv=out,linear=in,autoencoder=hidden (default: fewest-bytes)")  # fmt: skip
-    add("--shares", metavar="W,W,..", help=of_parallelize("shares"))
+    add("--shares", metavar="W,W,..", help=common.of_parallelize("shares"))
     common.add_reduction(parser)
     add("--pretrain-epochs", type=whole(0), default=10, metavar="E", help="passes over the training data for each autoencoder; "
         "0: no pre-training")  # fmt: skip
@@ -376,13 +361,18 @@ def options():
     return parser
 
 
-def pixels(data):
-    """The data set with its images as rows of numbers from 0 to 1, which a sigmoid can reproduce. ValueError for others."""
+def read(args):
+    """(data set, Part to train on, Part held out or None). Images are rows of numbers from 0 to 1, as a sigmoid gives them."""
+    data = datasets.load(args.dataset, args.data_dir, args.dtype)
     if data.loss != "cross-entropy" or data.train.x.dtype != np.uint8:
         raise ValueError(f"--dataset {data.name}: its samples are no images in classes: use one such as mnist")
     data = data.reshaped((data.features,))
     parts = {name: replace(getattr(data, name), x_mean=np.zeros(()), x_std=np.full((), 255.0)) for name in ("train", "test")}
-    return replace(data, **parts)
+    data = replace(data, **parts)
+    train, held_out = hold_out(data.train, args.validation, args.seed) if args.validation else (data.train, None)
+    if args.batch_size > len(train):
+        raise ValueError(f"--batch-size {args.batch_size} is larger than the data: {len(train)} training samples")
+    return data, train, held_out
 
 
 def prepare(args):
@@ -403,10 +393,7 @@ def main():
         grid = common.process_grid_of(args, comm)
     on_root(comm, lambda: prepare(args))
     with user_input():
-        data = pixels(datasets.load(args.dataset, args.data_dir, args.dtype))
-        train, held_out = hold_out(data.train, args.validation, args.seed) if args.validation else (data.train, None)
-        if args.batch_size > len(train):
-            raise ValueError(f"--batch-size {args.batch_size} is larger than the data: {len(train)} training samples")
+        data, train, held_out = read(args)
     widths = [data.features, *args.widths]
     if args.largest_width:
         return search(args, comm, widths, data.outputs, say)
@@ -448,9 +435,6 @@ def main():
     }  # fmt: skip
     if args.report:
         on_root(comm, lambda: report.write_json(args.report, result))
-    say(table([{"phase": row["phase"], "s": row["seconds"], "J": row["joules"]} for row in phases.rows]))
-    last = {f"{name.replace('_', ' ')}, %": error for name, error in errors.items()}
-    say(f"\n{table([last | {'MiB in a rank, at most': memory / 2**20}])}")
     grid.free()
 
 

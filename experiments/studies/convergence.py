@@ -3,22 +3,11 @@
     gridgrad launch 2 study convergence
     gridgrad plot lines results/convergence.json --x epoch --y test_accuracy --series way
 
-This is the comparison of Figure 5.2 of Eserol (2019): pipelines of model parallelism, in which each minibatch has an update of
-its own although others are under way, beside batch parallelism and one rank alone.
-
-| way        | grid    | what a step is                                                                               |
-|------------|---------|----------------------------------------------------------------------------------------------|
-| serial     | 1 rank  | rank 0 trains, and the others sleep                                                          |
-| batch      | batch=N | each rank has a part of the minibatch, and the gradients are summed                          |
-| 1f1b       | stage=N | micro-batches pass through stages of whole layers; one update                                |
-| async      | stage=N | minibatches overlap; the backward pass uses the weights of its forward pass                  |
-| nostash    | stage=N | the same, but the backward pass uses the newest weights                                      |
-| hypergraph | model=N | minibatches overlap; the filters are divided by a hypergraph partition, the thesis' own way  |
-
-All ways begin with the same weights and see the same minibatches, with the same learning rate. They take turns, each of a part
-of an epoch, so that a drift of the machine's speed affects all of them alike. The clock runs in training steps alone, those
-included with which a pipeline runs empty before the accuracies are computed. A way ends when its accuracy on a fixed subset of
-the training images is at least the target. Adds the results to those in a JSON file, with a table beside it.
+This is the comparison of Figure 5.2 of Eserol (2019), with minibatches that overlap: each has an update of its own although
+others are under way. `WAYS` has what each way is. All begin with the same weights and see the same minibatches, with the same
+learning rate, and take turns, each of a part of an epoch, so that a drift of the machine's speed affects all alike. The clock
+runs in training steps alone, also in those with which a pipeline runs empty before the accuracies are computed. A way ends when
+its accuracy on a fixed subset of the training images is at least the target. Adds the results to those in a JSON file.
 """
 
 import time
@@ -45,24 +34,28 @@ from gridgrad.parallel.training.steps import Diverged
 GAIN = 6**0.5  # of the weights of He et al. (2015) over those of `nn`
 PROBLEM = "dataset", "net", "ranks", "batch_size", "samples", "lr"  # what names a problem in the results
 WAYS = {  # {way: (axis of the grid with all ranks, pipeline, plan)}; {} is the number of minibatches under way
-    "serial": (None, None, None),
-    "batch": ("batch", None, None),
-    "1f1b": ("stage", "1f1b", None),
-    "async": ("stage", "async:{}", None),
-    "nostash": ("stage", "async:{}:nostash", None),
-    "hypergraph": ("model", "async:{}", "hypergraph"),
+    "serial": (None, None, None),  # rank 0 trains, and the others sleep
+    "batch": ("batch", None, None),  # each rank has a part of the minibatch, and the gradients are summed
+    "1f1b": ("stage", "1f1b", None),  # micro-batches pass through stages of whole layers; one update
+    "async": ("stage", "async:{}", None),  # minibatches overlap; the backward pass uses the weights of its forward pass
+    "nostash": ("stage", "async:{}:nostash", None),  # the same with the newest weights
+    "hypergraph": ("model", "async:{}", "hypergraph"),  # the filters are divided by a partition, the way of the thesis
 }
 SEEN = (
     "epoch {epoch:.2f}, {seconds:.1f} s, loss {training_loss:.4f}, accuracy {training_accuracy:.2f} % in training, "
     "{test_accuracy:.2f} % in the test"
 )
+TEXT = """# Convergence of several ways to train
+
+Written by `gridgrad study convergence`. The ways take turns, and the clock runs in training steps alone. Accuracies
+are those at which the target was reached, else the last ones. Behind the median of a step is its range over the
+turns. Updates in between are those of a rank between forward and backward of a minibatch, the mean for each rank."""
 
 
 class ConvergenceTraining:
-    """The training of a network in one way. Its methods are collective.
+    """The training of a network in one way. Its methods are collective. comm: of the ranks that train.
 
-    args: the options. serial: the network. data: the Dataset. comm: of the ranks that train. history: a dict for each
-    evaluation. over: whether the target is reached or the training has diverged.
+    history: a dict for each evaluation. over: whether the target is reached or the training has diverged.
     """
 
     def __init__(self, way, args, serial, data, comm):
@@ -76,40 +69,31 @@ class ConvergenceTraining:
         seen = np.sort(permutation(args.seed, 0, args.samples, "evaluated")[: args.evaluated])
         self.parts = {"training_accuracy": Subset(data.train, seen), "test_accuracy": data.test}
         self.test_batch = train_setup.evaluation_batch(args, serial)
-        self.step, self.seconds, self.step_seconds, self.history, self.diverged = 0, 0.0, [], [], None
+        self.per_epoch = steps_per_epoch(args.samples, args.batch_size)
+        self.step, self.seconds, self.step_seconds, self.history, self.diverged, self.over = 0, 0.0, [], [], None, False
 
     def advance(self, until):
         """Train until a step, and evaluate."""
-        first, net, each = self.step, self.net, READERS["each"]
+        args, net, each, losses = self.args, self.net, READERS["each"], []
+        reader = MicroBatchReader(each(net, self.data.train))
         try:
-            losses, seconds = self.train(until)
+            self.grid.comm.Barrier()
+            start = time.perf_counter()
+            for step in range(self.step, until):
+                indices, _ = minibatch_indices(args.samples, args.batch_size, args.seed, step)
+                losses += self.trainer.step(reader.parts(indices, net.micro_batches), len(indices))
+            losses += self.trainer.flush()
+            seconds = float(self.grid.max(np.array([time.perf_counter() - start]))[0])
             accuracies = {name: evaluate(net, part, self.data.loss, each(net, part), self.test_batch)["accuracy"]
                           for name, part in self.parts.items()}  # fmt: skip
         except Diverged as error:
-            self.diverged = str(error)
+            self.diverged, self.over = str(error), True
             return
         self.seconds += seconds
-        self.step_seconds.append(seconds / (until - first))
-        epoch = until / steps_per_epoch(self.args.samples, self.args.batch_size)
-        mean = sum(losses) / len(losses)
-        self.history.append({"epoch": epoch, "seconds": self.seconds, "training_loss": mean, **accuracies})
-
-    def train(self, until):
-        """(the losses of the steps until `until`, the seconds that they took)."""
-        losses, args, net = [], self.args, self.net
-        reader = MicroBatchReader(READERS["each"](net, self.data.train))
-        self.grid.comm.Barrier()
-        start = time.perf_counter()
-        for step in range(self.step, until):
-            indices, _ = minibatch_indices(args.samples, args.batch_size, args.seed, step)
-            losses += self.trainer.step(reader.parts(indices, net.micro_batches), len(indices))
-        losses += self.trainer.flush()
-        self.step = until
-        return losses, float(self.grid.max(np.array([time.perf_counter() - start]))[0])
-
-    @property
-    def over(self):
-        return self.diverged is not None or reached(self.history, self.args.target) is not None
+        self.step_seconds.append(seconds / (until - self.step))
+        self.step, epoch, loss = until, until / self.per_epoch, sum(losses) / len(losses)
+        self.history.append({"epoch": epoch, "seconds": self.seconds, "training_loss": loss, **accuracies})
+        self.over = reached(self.history, args.target) is not None
 
     def result(self):
         """What the results have of this way: a dict on rank 0."""
@@ -128,16 +112,6 @@ def reached(history, target):
     return next((row for row in history if row["training_accuracy"] >= target), None)
 
 
-def turn(comm, training, until):
-    """Let a training advance; returns (its last line of the history or why it has diverged, whether it is over), on all ranks.
-
-    training: None on a rank that has no part in it. Such a rank sleeps meanwhile, and leaves its core to the others.
-    """
-    if training:
-        training.advance(until)
-    return broadcast(comm, training and (training.diverged or SEEN.format(**training.history[-1]), training.over))
-
-
 def cells(result):
     """The ways of a result as dicts of what is in the cells of the table."""
     target = result["settings"]["target"]
@@ -153,21 +127,18 @@ def cells(result):
             "ms a step": step and f"{1e3 * step['median']:.1f} ({1e3 * step['min']:.1f} - {1e3 * step['max']:.1f})",
             "training accuracy": at and f"{at['training_accuracy']:.2f} %",
             "test accuracy": at and f"{at['test_accuracy']:.2f} %",
-            "updates in between": way["staleness"] and ", ".join(map(mean, way["staleness"])),
+            "updates in between": way["staleness"] and ", ".join(f"{mean(counts):.2f}" for counts in way["staleness"]),
         }
 
 
-def mean(staleness):
-    """The mean of a rank's counter of updates, as text."""
-    return f"{sum(int(updates) * count for updates, count in staleness.items()) / sum(staleness.values()):.2f}"
+def mean(counts):
+    """The mean of numbers that are counted. counts: {number as text: count}."""
+    return sum(int(number) * count for number, count in counts.items()) / sum(counts.values())
 
 
 def document(results):
     """All results of a file as Markdown."""
-    yield "# Convergence of several ways to train\n"
-    yield "Written by `gridgrad study convergence`. The ways take turns, and the clock runs in training steps alone. Accuracies"
-    yield "are those at which the target was reached, else the last ones. Behind the median of a step is its range over the"
-    yield "turns. Updates in between are those of a rank between forward and backward of a minibatch, the mean for each rank."
+    yield TEXT
     for one in results:
         settings = one["settings"]
         yield (
@@ -198,17 +169,6 @@ def options():
     return parser
 
 
-def with_he_weights(net):
-    """The network itself, in memory, with weights as large as He et al. (2015) have them for layers with ReLU.
-
-    With the smaller ones of `nn` one like VGG16 without normalisation hardly begins to learn in the first epoch.
-    """
-    for _, parameter in net.parameters:
-        if parameter.name == "weight":
-            parameter.value *= GAIN
-    return net
-
-
 def ways_of(text, ranks):
     """The names of the ways in the value of --ways. ValueError for others, and for ways that one rank can not go."""
     if text is None:
@@ -221,16 +181,25 @@ def ways_of(text, ranks):
     return names
 
 
-def check(args, data):
-    """Complete the options; ValueError if they do not fit the data."""
+def network(args, data, ranks):
+    """(the serial network, the data in its shape); completes the options. ValueError if they do not fit the data.
+
+    Networks such as VGG16 get the weights of He et al. (2015), which are larger than those of `nn`: without normalisation they
+    hardly begin to learn in the first epoch otherwise.
+    """
     if data.loss != "cross-entropy":
         raise ValueError(f"--dataset {args.dataset} has no classes, and so no accuracy: use another one, such as cifar10")
-    args.samples = args.samples or len(data.train)
+    args.samples, args.in_flight = args.samples or len(data.train), args.in_flight or ranks
     args.evaluated = min(args.evaluated, args.samples)
     if args.samples > len(data.train):
         raise ValueError(f"--samples {args.samples}: there are only {len(data.train)} training images")
     if args.batch_size > args.samples:
         raise ValueError(f"--batch-size {args.batch_size}: there are only {args.samples} training images")
+    serial = network_names.build(args.net, data.sample_shape, data.outputs, args.seed)
+    for _, parameter in serial.parameters if args.net.startswith(network_names.VGG) else ():
+        if parameter.name == "weight":
+            parameter.value *= GAIN
+    return serial, data.reshaped(serial.input_shape)
 
 
 def prepare(args):
@@ -246,13 +215,7 @@ def main():
     before = on_root(comm, lambda: prepare(args))
     with user_input():
         going = ways_of(args.ways, comm.size)
-        data = datasets.load(args.dataset, args.data_dir)
-        check(args, data)
-        args.in_flight = args.in_flight or comm.size
-        serial = network_names.build(args.net, data.sample_shape, data.outputs, args.seed)
-        if args.net.startswith(network_names.VGG):
-            serial = with_he_weights(serial)
-        data = data.reshaped(serial.input_shape)
+        serial, data = network(args, datasets.load(args.dataset, args.data_dir), comm.size)
         trainings = {name: ConvergenceTraining(name, args, serial, data, comm if WAYS[name][0] else MPI.COMM_SELF)
                      if WAYS[name][0] or comm.rank == 0 else None for name in going}  # fmt: skip
 
@@ -260,7 +223,12 @@ def main():
     interval, steps = max(1, round(args.every * per_epoch)), args.epochs * per_epoch
     for until in (*range(interval, steps, interval), steps):
         for name in list(going):
-            line, over = turn(comm, trainings[name], until)
+            if training := trainings[name]:
+                training.advance(until)
+            said = training and (training.diverged or SEEN.format(**training.history[-1]), training.over)
+            line, over = broadcast(
+                comm, said
+            )  # a rank without a part in it sleeps meanwhile, and leaves its core to the others
             if over:
                 going.remove(name)
             if comm.rank == 0:

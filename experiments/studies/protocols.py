@@ -2,25 +2,16 @@
 
     gridgrad study protocols --dataset mnist --net mnist-cnn --samples 12000
     gridgrad plot lines results/protocols.json --x seconds --y score --series protocol --panel straggler
-    gridgrad study protocols --dataset mnist --net mnist-cnn --measure 2
 
-All protocols begin with the same weights and get equally many samples, with the same learning rate and momentum.
-
-Their workers train in virtual time: what a protocol makes of the network is computed, in this process, and how long it takes
-follows from measured seconds of a minibatch and of an update, and from links of a chosen rate and delay: see
-`parallel/protocols/simulated_workers.py`. So any number of workers can be compared on one core, and the straggler is exactly
-as slow as it should be. With --measure, jobs of `train` are timed instead, all of them once before any is repeated.
-
-Adds the results to those in a JSON file, with tables beside it.
+All protocols begin with the same weights and get equally many samples, with the same learning rate and momentum. Their workers
+train in virtual time (`parallel/protocols/simulated_workers.py`): what a protocol makes of the network is computed, and how
+long it takes follows from measured seconds of a minibatch and of an update, and from links of a chosen rate and delay. So one
+core is enough for any number of workers. `gridgrad sweep --vary "protocol=sync;server:asp"` times jobs.
 """
 
-import json
-import os
-import tempfile
 from collections import Counter
 from functools import partial
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 from mpi4py import MPI
@@ -30,10 +21,7 @@ from gridgrad.datasets.views import Subset
 from gridgrad.experiments.common import report, train_setup
 from gridgrad.experiments.common.kept_results import earlier_results, write_results
 from gridgrad.experiments.common.options import Parser, add_data, number, number_list, user_input, whole
-from gridgrad.experiments.common.programs import as_module
-from gridgrad.experiments.common.progress import progress
-from gridgrad.experiments.common.tables import counted, lines, range_of, terminal
-from gridgrad.experiments.launching.start_ranks import check_ended, mpiexec
+from gridgrad.experiments.common.tables import counted, lines, terminal
 from gridgrad.experiments.plots.style import measured_on
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.device import xp
@@ -63,9 +51,6 @@ POWER_SGD = "powersgd:"  # the reduction of this name stands among the protocols
 ROUNDS = 15  # timings of a minibatch and of an update
 LAST, ROSE = 10, 2  # a training has diverged if the mean loss of so many last steps is so many times the first one
 SCORES, UNITS = {"cross-entropy": "accuracy", "mse": "mse"}, {"accuracy": " %", "mse": ""}
-TIMEOUT = 1800  # seconds that a job may take
-SETTINGS = "dataset", "data_dir", "net", "batch_size", "steps", "schedule", "seed"  # options that `train` has too
-NOT_FINITE = "finite"  # a word of every message that a training has diverged
 TEXT = """# Update protocols
 
 Written by `gridgrad study protocols`. `sync` trains synchronously, with an all-reduce of the gradients in each step, and so
@@ -83,7 +68,7 @@ serve, and is tested on some of the test samples; the test at the end is on all 
 """
 
 
-# ----- synchronous SGD as a protocol of simulated workers; in a job all ranks are one worker, whose network sums
+# ----- synchronous SGD as a protocol of simulated workers
 
 
 def maker(text):
@@ -140,17 +125,6 @@ class LowRank(AllReduced):
 # ----- trainings in virtual time: the numbers are trained in earnest, by workers that a Simulation lets take turns
 
 
-def rates(args, text):
-    """{"lr", "momentum"} of the SGD of a protocol: those of the options, except for Downpour.
-
-    Its workers take plain steps between two fetches: servers and workers have no momentum, and the learning rate
-    lr / (1 - momentum), with which steps are as long on average.
-    """
-    if text.startswith("downpour"):
-        return {"lr": args.lr / (1 - args.momentum), "momentum": 0.0}
-    return {"lr": args.lr, "momentum": args.momentum}
-
-
 class ProtocolProblem:
     """What all protocols train. serial: the network. data: its Dataset. args: the options."""
 
@@ -166,9 +140,11 @@ class ProtocolProblem:
         self.share = -(-args.batch_size // args.workers)
 
     def optimizer(self, text, updated):
-        """A new optimizer for a protocol, of a network or of what a server keeps."""
-        chosen = rates(self.args, text)
-        return SGD(updated, parse_schedule(self.args.schedule, chosen["lr"], self.steps), chosen["momentum"])
+        """A new SGD for a protocol, of a network or of what a server keeps; Downpour's is plain, see TEXT."""
+        lr, momentum = self.args.lr, self.args.momentum
+        if text.startswith("downpour"):
+            lr, momentum = lr / (1 - momentum), 0.0
+        return SGD(updated, parse_schedule(self.args.schedule, lr, self.steps), momentum)
 
     def measure(self):
         """{"compute": seconds of an even share of a minibatch with its update, "update": of an update alone}, medians."""
@@ -181,87 +157,75 @@ class ProtocolProblem:
             actions = {"compute": lambda: trainer.step(micro_batches, self.share), "update": optimizer.step}
             return {name: float(np.median(seconds)) for name, seconds in times_in_turns(actions, ROUNDS).items()}
 
-    def simulation(self, seconds, straggler):
-        """The Simulation of the workers. seconds: what `measure` returned. straggler: the factor of the last worker, or 1."""
-        args = self.args
-        return Simulation(
-            args.workers, latency=1e-6 * args.delay, byte_seconds=8e-6 / args.rate, straggler={args.workers - 1: straggler},
-            serve_seconds=seconds["update"] / (self.serial.size * self.serial.dtype.itemsize), seed=args.seed,
-        )  # fmt: skip
 
-
-class Probe:
-    """A network of its own, with which the state of a training is evaluated."""
-
-    def __init__(self, problem, grid):
-        self.problem, self.net = problem, distribute(problem.serial, grid)
-        self.net.allocate()
-        self.batch = train_setup.evaluation_batch(problem.args, problem.serial)
-
-    def score(self, part):
-        """The accuracy in percent, or the mean squared error, for the samples of a Part. Raises Diverged."""
-        reader = READERS["each"](self.net, part)
-        return evaluate(self.net, part, self.problem.data.loss, reader, self.batch)[self.problem.score]
-
-    def take(self, protocols, nets):
-        """Take the parameters that stand for all workers: those that servers serve, else the mean of the workers."""
-        if isinstance(protocols[0], ParameterServer):
-            first = protocols[0].counted
-            packed = first.pack(self.net.params)
-            for server in protocols[0].parts:
-                spread(protocols[server].shard.params, protocols[0].parts[server], packed)
-            first.unpack(packed, self.net.params)
-        else:
-            self.net.params[...] = sum(net.params for net in nets) / len(nets)
-        for buffer, *others in zip(*([b.value for _, b in net.buffers] for net in (self.net, *nets))):
-            buffer[...] = sum(others) / len(others)
+def take(net, protocols, nets):
+    """Give a network the parameters that stand for all workers: those that servers serve, else the mean of the workers."""
+    if isinstance(protocols[0], ParameterServer):
+        first = protocols[0].counted
+        packed = first.pack(net.params)
+        for server, part in protocols[0].parts.items():
+            spread(protocols[server].shard.params, part, packed)
+        first.unpack(packed, net.params)
+    else:
+        net.params[...] = sum(worker.params for worker in nets) / len(nets)
+    for buffer, *others in zip(*([b.value for _, b in one.buffers] for one in (net, *nets))):
+        buffer[...] = sum(others) / len(others)
 
 
 def trained(problem, text, seconds, straggler):
-    """Train with the protocol of this name; returns what is recorded of it: a dict.
+    """What is recorded of a training with the protocol of this name, a dict. straggler: the factor of the last worker, or 1.
 
     history: rows of {"seconds": virtual, "samples" so far, "epoch", "score": of some test samples, "training_loss": the mean
     since the row before}; the last row is after the protocol's `finish`. score: of all test samples, then.
     """
-    args, history, protocols, optimizer = problem.args, [], [None] * problem.args.workers, partial(problem.optimizer, text)
-    turns, trained_on = [], 0  # (samples, loss) of the turns that have ended
-    simulation, make = problem.simulation(seconds, straggler), maker(text)
+    args, data, history, protocols = problem.args, problem.data, [], [None] * problem.args.workers
+    turns, trained_on, make = [], 0, maker(text)  # turns: (samples, loss) of those that have ended
+    server_byte = seconds["update"] / (problem.serial.size * problem.serial.dtype.itemsize)
+    simulation = Simulation(args.workers, latency=1e-6 * args.delay, byte_seconds=8e-6 / args.rate, seed=args.seed,
+                            straggler={args.workers - 1: straggler}, serve_seconds=server_byte)  # fmt: skip
+    apart = max(1, round(args.every * args.samples / args.batch_size)) * args.batch_size
 
     def noted(net, workers, make_optimizer):
         protocols[workers.rank] = protocol = make(net, workers, make_optimizer)
         return protocol
 
-    def evaluate_at(now, samples):
-        score = probe.score(problem.seen)
-        history.append({"seconds": now, "samples": samples, "epoch": samples / args.samples, "score": score})
+    def score(part):
+        batch = train_setup.evaluation_batch(args, problem.serial)
+        return evaluate(tested, part, data.loss, READERS["each"](tested, part), batch)[problem.score]
+
+    def add_row(now):
+        epoch = trained_on / args.samples
+        history.append({"seconds": now, "samples": trained_on, "epoch": epoch, "score": score(problem.seen)})
 
     def note(workers, turn, loss, nets):
         nonlocal trained_on
         turns.append((turn.samples, loss))
         before, trained_on = trained_on, trained_on + turn.samples
         if trained_on // apart > before // apart:
-            probe.take(protocols, nets)
-            evaluate_at(workers.now(), trained_on)
+            take(tested, protocols, nets)
+            add_row(workers.now())
 
-    apart = max(1, round(args.every * args.samples / args.batch_size)) * args.batch_size
-    loss, computing = LOSSES[problem.data.loss](), lambda samples: seconds["compute"] * samples / problem.share
-    task = Task(problem.serial, optimizer, loss, problem.x, problem.y, args.batch_size, problem.steps, args.seed)
+    task = Task(problem.serial, partial(problem.optimizer, text), LOSSES[data.loss](), problem.x, problem.y, args.batch_size,
+                problem.steps, args.seed)  # fmt: skip
     found = {"protocol": text, "straggler": straggler, "diverged": None, "history": history}
     with ProcessGrid(MPI.COMM_SELF) as grid:
-        probe = Probe(problem, grid)
+        tested = distribute(problem.serial, grid)
+        tested.allocate()
         try:
-            _, states = train(simulation, task, noted, computing, note)
-            probe.net.load_state_dict(states[0])
-            evaluate_at(simulation.time, trained_on)
-            score = probe.score(problem.data.test)
+            _, states = train(simulation, task, noted, lambda samples: seconds["compute"] * samples / problem.share, note)
+            tested.load_state_dict(states[0])
+            add_row(simulation.time)
+            final = score(data.test)
         except Diverged as error:
             return found | {"diverged": f"after {simulation.time:.3g} s: {error}"}
     add_losses(history, turns)
-    if message := rose([loss for _, loss in turns]):
-        return found | {"diverged": message}
+    first, last = turns[0][1], float(np.mean([loss for _, loss in turns[-LAST:]]))
+    if last > ROSE * first:
+        return found | {"diverged": f"the loss rose from {first:.3g} to {last:.3g}"}
+    stale = sum((protocol.staleness for protocol in protocols), Counter())
+    mean = sum(updates * count for updates, count in stale.items()) / max(1, stale.total())
     return found | communication(simulation, problem.steps) | {
-        "score": score, "seconds": simulation.time,
-        "staleness": staleness(sum((protocol.staleness for protocol in protocols), Counter())),
+        "score": final, "seconds": simulation.time, "staleness": {"mean": mean, "max": max(stale)} if stale else None,
         "turns": [len(protocol.taken) for protocol in protocols], "interval": protocols[0].interval,
         "effective_batch": protocols[0].effective_batch(args.batch_size),
     }  # fmt: skip
@@ -269,21 +233,13 @@ def trained(problem, text, seconds, straggler):
 
 def add_losses(history, turns):
     """Add to each row the mean loss of the samples since the row before. turns: (samples, loss) of each, in their order."""
-    turns = iter(turns)
-    samples = 0
+    turns, samples = iter(turns), 0
     for row in history:
         loss = weight = 0.0
         while samples < row["samples"]:
             more, mean = next(turns)
-            samples += more
-            loss, weight = loss + mean * more, weight + more
+            samples, loss, weight = samples + more, loss + mean * more, weight + more
         row["training_loss"] = loss / weight if weight else None
-
-
-def rose(losses):
-    """Why a training has diverged although all its losses are finite: a message; None if it has not."""
-    first, last = losses[0], float(np.mean(losses[-LAST:]))
-    return f"the loss rose from {first:.3g} to {last:.3g}" if last > ROSE * first else None
 
 
 def communication(simulation, steps):
@@ -296,75 +252,9 @@ def communication(simulation, steps):
     return {name: total[name] / steps for name in ("bytes", "messages")}
 
 
-def staleness(counter):
-    """{"mean", "max"} of a Counter of gradients by staleness; None if it is empty."""
-    if not counter:
-        return None
-    return {"mean": sum(k * n for k, n in counter.items()) / sum(counter.values()), "max": max(counter)}
-
-
 def reached(history, target, score):
     """The first row of a history whose score is as good as the target, or None. score: a value of SCORES."""
-    good = (lambda row: row["score"] <= target) if score == "mse" else (lambda row: row["score"] >= target)
-    return next(filter(good, history), None)
-
-
-# ----- jobs of `train`
-
-
-def timed(args):
-    """Time jobs with all protocols, without and with a handicap of the last rank, in turns; yields what is recorded of each.
-
-    {"seconds", "score"} of its jobs, each as {"median", "min", "max"}, and "bytes", "staleness" and "turns" of the last one.
-    diverged: the message of a job that did, after which the protocol has no more jobs. UserError if a job fails.
-    """
-    cases = list(product(args.protocols, dict.fromkeys((1.0, args.straggler))))
-    reports, diverged = {case: [] for case in cases}, {}
-    for _, case in progress(list(product(range(args.rounds), cases)), "jobs"):
-        if case not in diverged:
-            found = job(args, *case)
-            if isinstance(found, str):
-                diverged[case] = found
-            else:
-                reports[case].append(found)
-    for (text, factor), found in reports.items():
-        one = {"protocol": text, "straggler": factor, "diverged": diverged.get((text, factor))}
-        yield one if one["diverged"] else one | recorded(found)
-
-
-def job(args, text, factor):
-    """The report of a job with a protocol, or the message with which it says that the training has diverged."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "report.json"
-        chosen = ("--protocol", "sync", "--reduction", text) if text.startswith(POWER_SGD) else ("--protocol", text)
-        arguments = [*as_module("train"), "--quiet", "--report", str(path), *chosen, "--grid", f"batch={args.measure}"]
-        settings = {name: getattr(args, name) for name in SETTINGS} | rates(args, text)
-        for name, value in settings.items():
-            if value is not None:
-                arguments += [f"--{name.replace('_', '-')}", str(value)]
-        if args.sorted:
-            arguments.append("--sorted")
-        if factor > 1:
-            arguments += ["--handicap", f"{args.measure - 1}={factor:g}"]
-        with user_input():
-            finished = mpiexec(args.measure, arguments, TIMEOUT)
-        if finished.status == 2 and (said := [line for line in finished.stderr.splitlines() if NOT_FINITE in line]):
-            return said[0].partition("error: ")[2]
-        check_ended(finished, f"the job with {text}")
-        report = json.loads(path.read_text())
-        return rose(report["loss"]) or report
-
-
-def recorded(reports):
-    """What is recorded of the jobs of a protocol."""
-    last = reports[-1]
-    return {
-        "seconds": range_of([report["seconds_per_step"]["median"] for report in reports]),
-        "score": range_of([report.get("test_accuracy", report["test_loss"]) for report in reports]),
-        "bytes": sum(row["bytes"] for row in last["communication"]),
-        "staleness": staleness({int(updates): count for updates, count in last.get("staleness", {}).items()}),
-        "turns": last.get("turns", [last["steps"]] * last["P"]), "versions": last["versions"],
-    }  # fmt: skip
+    return next((row for row in history if (row["score"] <= target if score == "mse" else row["score"] >= target)), None)
 
 
 # ----- tables
@@ -378,9 +268,21 @@ def document(results):
 
 
 def tables(result):
-    """A result as Markdown, without the words that all results have in common."""
-    yield f"## {title(result)}\n"
-    yield conditions(result) + "\n"
+    """A result as Markdown, without the words that all results have in common. Those of jobs are kept from earlier."""
+    settings, seconds = result["settings"], result.get("seconds")
+    made_up, order = " (made up)" * bool(result["synthetic"]), ", sorted by label" * bool(result["sorted"])
+    length = f"{result['steps']} steps on" if seconds is None else f"{result['epochs']} epochs of {result['samples']}"
+    if seconds is None:
+        time, how = "jobs", f"Jobs ({result['time']}) in {counted(settings['rounds'], 'round')}: the median, and the range."
+    else:
+        time = "virtual time"
+        how = (f"Virtual time: {1e3 * seconds['compute']:.3g} ms for a minibatch of {result['share']} samples, "
+               f"{1e6 * seconds['update']:.3g} us for an update of {result['parameters']} parameters, {settings['rate']:g} "
+               f"Mbit/s and {settings['delay']:g} us. {settings['evaluated']} samples are tested on the way.")  # fmt: skip
+    workers = f"{result['workers']} workers in {time}"
+    yield f"## {result['net']}, {length} samples of {result['dataset']}{made_up}{order}, {workers}\n"
+    yield (f"Global batch {result['batch_size']}, learning rate {result['lr']:g} ({result['schedule']}), momentum "
+           f"{result['momentum']:g}; {measured_on(result['versions'])}. {how}\n")  # fmt: skip
     for factor in dict.fromkeys(one["straggler"] for one in result["runs"]):
         yield f"The last worker computes {factor:g} times as slowly:\n" if factor > 1 else "All workers are equally fast:\n"
         of_factor = [one for one in result["runs"] if one["straggler"] == factor]
@@ -388,46 +290,25 @@ def tables(result):
         yield from (f"`{one['protocol']}` diverged: {one['diverged']}\n" for one in of_factor if one["diverged"])
 
 
-def title(result):
-    """What was trained, in words."""
-    made_up, order = " (made up)" * bool(result["synthetic"]), ", sorted by label" * bool(result["sorted"])
-    length = f"{result['steps']} steps on" if result["epochs"] is None else f"{result['epochs']} epochs of {result['samples']}"
-    how = "virtual time" if result["time"] == "virtual" else "jobs"
-    return f"{result['net']}, {length} samples of {result['dataset']}{made_up}{order}, {result['workers']} workers in {how}"
-
-
-def conditions(result):
-    """A sentence about how."""
-    settings, seconds = result["settings"], result.get("seconds")
-    how = (f"Global batch {result['batch_size']}, learning rate {result['lr']:g} ({result['schedule']}), momentum "
-           f"{result['momentum']:g}; {measured_on(result['versions'])}.")  # fmt: skip
-    if result["time"] != "virtual":
-        return f"{how} Jobs ({result['time']}) in {counted(settings['rounds'], 'round')}: the median, and the range."
-    return (
-        f"{how} Virtual time: {1e3 * seconds['compute']:.3g} ms for a minibatch of {result['share']} samples, "
-        f"{1e6 * seconds['update']:.3g} us for an update of {result['parameters']} parameters, {settings['rate']:g} Mbit/s and "
-        f"{settings['delay']:g} us. {settings['evaluated']} samples are tested on the way."
-    )
-
-
 def row(run, result):
     """A training as a dict of what is in the cells of its row."""
-    target, score = result["settings"]["target"], result["score"]
+    target, score, virtual = result["settings"]["target"], result["score"], result["time"] == "virtual"
     done, stale = run["diverged"] is None, run.get("staleness")
+    scored = "{:.2f} %".format if score == "accuracy" else "{:.4f}".format
     cells = {"protocol": f"`{run['protocol']}`" + " (diverged)" * (not done)}
-    if result["time"] == "virtual":
-        if target is not None:
-            at, goal = reached(run["history"], target, score), f"{target:g}{UNITS[score]}"
-            cells |= {f"epochs to {goal}": at and f"{at['epoch']:.2f}", f"seconds to {goal}": at and f"{at['seconds']:.3g}"}
+    if virtual and target is not None:
+        at, goal = reached(run["history"], target, score), f"{target:g}{UNITS[score]}"
+        cells |= {f"epochs to {goal}": at and f"{at['epoch']:.2f}", f"seconds to {goal}": at and f"{at['seconds']:.3g}"}
+    if virtual:
         sync = next((one for one in result["runs"] if (one["protocol"], one["straggler"]) == ("sync", run["straggler"])), {})
         cells |= {
-            "seconds": done and f"{run['seconds']:.3g}", f"test {score}": done and scored(run["score"], score),
+            "seconds": done and f"{run['seconds']:.3g}", f"test {score}": done and scored(run["score"]),
             "sync by it": done and sync.get("seconds") and f"{sync['seconds'] / run['seconds']:.2f}",
             "messages a step": done and f"{run['messages']:.3g}", "effective batch": done and f"{run['effective_batch']:g}",
         }  # fmt: skip
     else:
         cells |= {"ms a step": done and ranged(run["seconds"], lambda seconds: f"{1e3 * seconds:.1f}"),
-                  f"test {score}": done and ranged(run["score"], lambda value: scored(value, score))}  # fmt: skip
+                  f"test {score}": done and ranged(run["score"], scored)}  # fmt: skip
     cells |= {
         "kB a step": done and f"{run['bytes'] / 1e3:.4g}",
         "staleness": stale and f"{stale['mean']:.2f}, at most {stale['max']}",
@@ -437,13 +318,8 @@ def row(run, result):
 
 
 def ranged(of, text):
-    """A median with its range as text."""
-    return f"{text(of['median'])} ({text(of['min'])} - {text(of['max'])})"
-
-
-def scored(value, score):
-    """A score as text."""
-    return f"{value:.2f} %" if score == "accuracy" else f"{value:.4f}"
+    """A median with its range. text: makes the text of a value."""
+    return "{} ({} - {})".format(*(text(of[name]) for name in ("median", "min", "max")))
 
 
 # ----- the program
@@ -461,8 +337,6 @@ def options():
     add("--momentum", type=number(least=0, below=1), default=0.9, help="momentum; Downpour has none")
     add("--schedule", default="cosine", help=f"schedule of the learning rate: {SCHEDULES}")
     add("--sorted", action="store_true", help="sort the training samples by their label, or by their first target")
-    add("--out", default="results/protocols.json", metavar="FILE.json", help="file of the results, to which these are added")
-    add = parser.add_argument_group("virtual time").add_argument
     add("--workers", type=whole(1), default=4, metavar="W", help="number of workers")
     add("--samples", type=whole(1), metavar="S", help="use only so many training samples, the first ones (default: all)")
     add("--epochs", type=whole(1), default=3, help="passes over the training samples")
@@ -474,15 +348,12 @@ def options():
     add("--delay", type=number(least=0), default=50.0, metavar="US", help="microseconds from worker to worker, one way")
     add("--seconds", type=number_list, metavar="S,S", help="seconds of a worker's minibatch and of an update, as an earlier "
         "result has them (default: measured at first)")  # fmt: skip
-    add = parser.add_argument_group("jobs").add_argument
-    add("--measure", type=whole(2), metavar="RANKS", help="time jobs of so many ranks, each a worker")
-    add("--steps", type=whole(1), default=200, metavar="S", help="global minibatches of a job")
-    add("--rounds", type=whole(1), default=3, help="rounds, in each of which every job runs once")
+    add("--out", default="results/protocols.json", metavar="FILE.json", help="file of the results, to which these are added")
     return parser
 
 
 def prepared(args):
-    """(the options, earlier results in the file). UserError if the options do not go together."""
+    """(what all protocols train, earlier results in the file). UserError if the options do not go together."""
     with user_input():
         args.protocols = list(dict.fromkeys(args.protocols.split(",")))
         for text in args.protocols:
@@ -492,66 +363,41 @@ def prepared(args):
             raise ValueError("--seconds takes two numbers, the seconds of a worker's minibatch and of an update")
         before = earlier_results(args.out, (*PROBLEM, "runs"), "protocols", document)
         datasets.prepare(args.dataset, args.data_dir)
-    return args, before
-
-
-def simulate(args):
-    """Train with all protocols in virtual time; returns what the result has beside the settings."""
-    np.seterr(all="ignore")  # a loss that is not finite is found and named
-    with user_input():
         data = datasets.load(args.dataset, args.data_dir)
-        args.samples = args.samples or len(data.train)
-        args.evaluated = min(args.evaluated, len(data.test))
+        args.samples, args.evaluated = args.samples or len(data.train), min(args.evaluated, len(data.test))
         if args.samples > len(data.train):
             raise ValueError(f"--samples {args.samples}: there are only {len(data.train)} training samples")
         if args.batch_size > args.samples:
             raise ValueError(f"--batch-size {args.batch_size}: there are only {args.samples} training samples")
         serial = network_names.build(args.net, data.sample_shape, data.outputs, args.seed)
-        problem = ProtocolProblem(args, serial, data.reshaped(serial.input_shape))
+        return ProtocolProblem(args, serial, data.reshaped(serial.input_shape)), before
+
+
+def simulate(args):
+    """Train with all protocols in virtual time, and write the result, with the settings, beside the earlier ones."""
+    np.seterr(all="ignore")  # a loss that is not finite is found and named
+    problem, before = prepared(args)
     seconds = dict(zip(("compute", "update"), args.seconds)) if args.seconds else problem.measure()
-    runs = []
-    for text in args.protocols:
-        for factor in dict.fromkeys((1.0, args.straggler)):
-            with user_input():
-                runs.append(trained(problem, text, seconds, factor))
-            said = "diverged" if runs[-1]["diverged"] else f"{runs[-1]['seconds']:.3g} s, test {runs[-1]['score']:.4g}"
-            print(f"{text}, straggler {factor:g}: {said}", flush=True)
-    return {
-        "time": "virtual", "dataset": data.name, "synthetic": data.synthetic, "workers": args.workers, "samples": args.samples,
-        "epochs": args.epochs, "score": problem.score, "seconds": seconds, "share": problem.share, "parameters": serial.size,
-        "versions": report.versions(), "runs": runs,
-    }  # fmt: skip
-
-
-def measure(args):
-    """Time jobs with all protocols; returns what the result has beside the settings."""
-    with user_input():
-        data = datasets.load(args.dataset, args.data_dir).outline()
-    launcher = os.environ.get("MPIEXEC")
-    runs = list(timed(args))
-    return {
-        "time": f"started by {launcher}" if launcher else "on this machine", "dataset": data.name, "synthetic": data.synthetic,
-        "workers": args.measure, "samples": None, "epochs": None, "steps": args.steps, "score": SCORES[data.loss],
-        "versions": next((run["versions"] for run in runs if "versions" in run), report.versions()), "runs": runs,
-    }  # fmt: skip
-
-
-def keep(args, before, found):
-    """Write what `simulate` or `measure` found, with the settings, beside the earlier results."""
-    settings = vars(args)
+    runs, data = [], problem.data
+    for text, factor in product(args.protocols, dict.fromkeys((1.0, args.straggler))):
+        with user_input():
+            runs.append(trained(problem, text, seconds, factor))
+        said = "diverged" if runs[-1]["diverged"] else f"{runs[-1]['seconds']:.3g} s, test {runs[-1]['score']:.4g}"
+        print(f"{text}, straggler {factor:g}: {said}", flush=True)
     names = "net", "batch_size", "lr", "momentum", "schedule", "sorted", "straggler"
-    result = {name: settings[name] for name in names} | found | {"settings": settings}
+    result = {name: getattr(args, name) for name in names} | {
+        "time": "virtual", "dataset": data.name, "synthetic": data.synthetic, "workers": args.workers, "samples": args.samples,
+        "epochs": args.epochs, "score": problem.score, "seconds": seconds, "share": problem.share,
+        "parameters": problem.serial.size, "versions": report.versions(), "runs": runs, "settings": vars(args),
+    }  # fmt: skip
     write_results(args.out, before, result, PROBLEM, document)
     print(terminal("\n".join(tables(result))))
     print(f"results added to {args.out}, and the tables beside it")
 
 
 def main():
-    args, before = prepared(options().parse_args())
-    if args.measure:
-        keep(args, before, measure(args))
-    else:
-        run(lambda: keep(args, before, simulate(args)))  # grids of one rank need MPI, too
+    args = options().parse_args()
+    run(lambda: simulate(args))  # grids of one rank need MPI, too
 
 
 if __name__ == "__main__":

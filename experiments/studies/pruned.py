@@ -2,11 +2,8 @@
 
     gridgrad study pruned --out results/pruned.h5
 
-Most weights of a pruned network are zero, so that a neuron needs few of the activations of the layer in front, but ranks with
-many consecutive or random neurons need nearly all of them. A partition of the hypergraph of the network puts neurons that need
-the same activations to the same rank. The penalty on the weights in the first training makes them differ in size: what can be
-pruned becomes small.
-
+A neuron of a pruned network needs few activations of the layer in front, but ranks with many consecutive or random neurons need
+nearly all of them. A partition of the hypergraph of the network puts neurons that need the same activations to the same rank.
 Writes the pruned network to the file of --out, for `--net pruned:FILE` of `train`, and the tables beside it (.md).
 """
 
@@ -61,26 +58,17 @@ def score(net, data):
 
 
 def trained_and_pruned(net, data, args):
-    """(the pruned network, {state of a network: its score}). net: a new one, which is trained."""
-    scores = {}
+    """(the pruned network, {state of a network: its score}). net: a new one, which is trained.
+
+    The penalty of the first training makes the weights differ in size, so that what can be pruned becomes small.
+    """
     train(net, data, args.steps, args, args.l1)
-    scores["trained"] = score(net, data)
-    pruned = pruning.prune(net, args.zeros, layer_by_layer=True)
+    scores, pruned = {"trained": score(net, data)}, pruning.prune(net, args.zeros, layer_by_layer=True)
     scores["pruned"] = score(pruned, data)
-    train(pruned, data, args.further, args)
-    scores["pruned, and trained further"] = score(pruned, data)
-    train(net, data, args.further, args)
-    scores["not pruned, but trained further"] = score(net, data)
+    for name, one in (("pruned, and", pruned), ("not pruned, but", net)):
+        train(one, data, args.further, args)
+        scores[f"{name} trained further"] = score(one, data)
     return pruned, scores
-
-
-def comparison(net, args):
-    """The rows of the table of partitions."""
-    model, rows = of_network(net), []
-    for ranks in args.ranks:
-        for name, parts in partitions(model, ranks, args.epsilon, args.seed).items():
-            rows.append({"ranks": ranks, "partition": name} | measures(net, model, parts, ranks, args.batch_size))
-    return rows
 
 
 def document(args, data, net, scores, rows):
@@ -179,7 +167,11 @@ def main():
             raise ValueError(f"--batch-size {args.batch_size} is larger than the data: {len(data.train)} training samples")
         pruned, scores = trained_and_pruned(net, data, args)
         pruning.write(args.out, pruned, args.net)
-        text = document(args, data, pruned, scores, comparison(pruned, args))
+        model = of_network(pruned)
+        rows = [{"ranks": ranks, "partition": name} | measures(pruned, model, parts, ranks, args.batch_size)
+                for ranks in args.ranks
+                for name, parts in partitions(model, ranks, args.epsilon, args.seed).items()]  # fmt: skip
+        text = document(args, data, pruned, scores, rows)
         report.write_text(tables, text)
     print(f"{terminal(text)}\nnetwork written to {args.out}, tables to {tables}")
 

@@ -4,9 +4,9 @@ They avoid slow operations of NumPy: `np.where`, boolean indexing and `copyto(wh
 pass over the array, and `np.maximum` with the scalar 0 takes three times as long as with an array of zeros.
 """
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
-from math import prod
 
 import numpy as np
 
@@ -26,7 +26,7 @@ class Activation(Layer):
     is_monotone = True
     passes_buffer = False
 
-    def has_own_output(self, before: Layer | None) -> bool:
+    def has_own_output(self, before: Layer | None) -> int:
         return before is None or not before.output_may_be_overwritten
 
     def forward(self, x: Array, context: Context) -> Array:
@@ -150,6 +150,55 @@ class Sigmoid(Activation):
         xp.subtract(y, out, out=out)
 
 
+class GELU(Activation):
+    """The activation function x Phi(x), with tanh in the place of the normal distribution Phi (Hendrycks and Gimpel 2016).
+
+    0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), as PyTorch's GELU(approximate="tanh"). It is not monotone.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gridgrad.nn import GELU, Sequential
+    >>> Sequential([GELU()]).predict(np.array([[-9.0, 0.0, 9.0]], np.float32)).round(3)
+    array([[-0.,  0.,  9.]], dtype=float32)
+    """
+
+    is_monotone = False  # so it stays in front of a max-pooling, and keeps its slope, which does not follow from its output
+
+    def has_own_output(self, before: Layer | None) -> int:
+        return 1 + super().has_own_output(before)
+
+    def forward(self, x: Array, context: Context) -> Array:
+        kept = context[self]
+        y = x if self.in_place else kept.workspace("y", x.shape, x.dtype)
+        kept.slopes = kept.workspace("slopes", x.shape, x.dtype)
+        number, scale = x.dtype.type, math.sqrt(2 / math.pi)
+        for x_piece, y_piece, slope in flat_pieces(x, y, kept.slopes, progress=context.progress):
+            square, half = (scratch(name, x_piece.shape, x.dtype) for name in ("square", "half"))
+            xp.multiply(x_piece, x_piece, out=square)
+            xp.multiply(square, number(0.044715 * scale), out=slope)
+            xp.add(slope, number(scale), out=slope)
+            xp.multiply(slope, x_piece, out=slope)
+            xp.tanh(slope, out=half)  # y = x (1 + tanh(u)) / 2, and dy/dx = (1 + tanh(u)) / 2 + x / 2 (1 - tanh(u)^2) du/dx
+            xp.multiply(square, number(3 * 0.044715 * scale), out=square)
+            xp.add(square, number(scale), out=square)
+            xp.multiply(square, x_piece, out=square)
+            xp.multiply(half, half, out=slope)
+            xp.subtract(number(1), slope, out=slope)
+            xp.multiply(slope, square, out=slope)
+            xp.add(half, number(1), out=half)
+            xp.add(slope, half, out=slope)
+            xp.multiply(slope, number(0.5), out=slope)
+            xp.multiply(x_piece, half, out=y_piece)
+            xp.multiply(y_piece, number(0.5), out=y_piece)
+        return y
+
+    def input_gradient(self, dy: Array, context: Context) -> Array:
+        for slope, dy_piece in flat_pieces(context[self].slopes, dy, progress=context.progress):
+            xp.multiply(dy_piece, slope, out=dy_piece)
+        return dy
+
+
 class Dropout(Layer):
     """In training, set each activation to zero with probability p, and scale the others by 1 / (1 - p) to keep the mean.
 
@@ -192,7 +241,7 @@ class Dropout(Layer):
             kept.mask = None
             return x
         shape = self.shape or x.shape[1:]
-        rows, features = self.rows(context.batch_size), slice(0, prod(shape))
+        rows, features = self.rows(context.batch_size), slice(0, math.prod(shape))
         rows = slice(context.first + rows.start, context.first + rows.stop)
         threshold = min(round(self.p * 2**16), 2**16 - 1)
         bits = random_block(context.seed, f"dropout {self.name}", features.stop, rows, features, np.uint16, context.step)

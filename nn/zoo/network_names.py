@@ -35,7 +35,7 @@ import numpy as np
 
 from gridgrad.nn.arguments import did_you_mean
 from gridgrad.nn.layer import Layer
-from gridgrad.nn.layers.activations import Dropout, LeakyReLU, ReLU, Sigmoid, Tanh
+from gridgrad.nn.layers.activations import GELU, Dropout, LeakyReLU, ReLU, Sigmoid, Tanh
 from gridgrad.nn.layers.branches import Concat, Flatten, Residual
 from gridgrad.nn.layers.conv import Conv2d
 from gridgrad.nn.layers.linear import Linear
@@ -212,7 +212,7 @@ FLAT = "mlp2", "mlp3"  # those that take features instead of images
 
 # ----- the network that a text describes
 
-ACTIVATIONS = {"relu": ReLU, "leakyrelu": LeakyReLU, "tanh": Tanh, "sigmoid": Sigmoid}
+ACTIVATIONS = {"relu": ReLU, "leakyrelu": LeakyReLU, "tanh": Tanh, "sigmoid": Sigmoid, "gelu": GELU}
 MLP = "mlp:WIDTH,WIDTH,..,ACTIVATION[,dropout=P]"
 SEE = "see gridgrad help net"
 HELP = f"network: a name such as mnist-cnn, mlp:512,512,relu or FILE.py:FUNCTION; {SEE}"
@@ -387,5 +387,5 @@ def _number(kind, word, spec):
             raise ValueError
         return kind(word)
     except ValueError:
-        meant = did_you_mean(word, ACTIVATIONS)
-        raise ValueError(f"net '{spec}': '{word}' is neither a number nor an activation{meant}: {SEE}") from None
+        kinds = "no whole number" if spec.startswith(VGG) else "neither a number nor an activation"
+        raise ValueError(f"net '{spec}': '{word}' is {kinds}{did_you_mean(word, ACTIVATIONS)}: {SEE}") from None

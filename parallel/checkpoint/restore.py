@@ -18,10 +18,13 @@ from gridgrad.parallel.job.waiting import meet
 CHECKED, READ = "the files of a checkpoint, which are checked", "the files of a checkpoint, which are read"
 
 
-def newest(comm, directory, say=lambda line: None):
+def newest(comm, directory, say=lambda line: None, best=False):
     """The newest Checkpoint in a folder that is whole; None if the folder has no checkpoints. Collective over all ranks.
-    say: is told which are passed over, on each rank. UserError if none of those there can be used, or read."""
+    say: is told which are passed over, on each rank. best: take the one with the lowest value first, if any has one.
+    UserError if none of those there can be used, or read."""
     manifests, passed_over = comm.bcast(on_root(comm, lambda: found_in(directory)))
+    if best:
+        manifests.sort(key=lambda manifest: (manifest.value is None, manifest.value))
     for words in passed_over.values():
         say(f"passed over: {words}")
     for manifest in manifests:

@@ -90,9 +90,9 @@ class Workload:
             outer, self.name = self.name, layer.name
             self.starts.append(len(self.works))
             self.passed.append(prod(self.shape) if layer.passes_buffer and not self.first else 0)
-            has_output = layer.has_own_output(self.before)
+            outputs = layer.has_own_output(self.before)
             self.add(layer)
-            self.keep(prod(self.shape) if has_output else 0)
+            self.keep(prod(self.shape) * outputs)
             self.postponed += prod(self.shape) if layer.parameters else 0
             if self.first and has_parameters(layer):
                 self.first = False

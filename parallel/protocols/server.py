@@ -51,6 +51,9 @@ class ServerShard(FlatParameters):
         """How many global minibatches have been applied: there the optimizer evaluates its schedule."""
         return self.turns // self.workers
 
+    def total(self, squares):
+        raise ValueError("clip_norm needs all gradients of a step together, which no server has: use another protocol")
+
     def allocate(self):
         """Nothing to do: the optimizer asks every network for it."""
 

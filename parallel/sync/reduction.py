@@ -23,6 +23,7 @@ Sharded updates are the first stage of ZeRO (Rajbhandari et al. 2020, section 5.
 of the memory and the update 1/P of the time. Both updates send the same number of bytes.
 """
 
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -45,6 +46,7 @@ UPDATES = WHOLE, SHARDED = "whole", "sharded"  # what of its parameters a rank u
 REDUCE_DTYPES = "same", "float16"  # the types in which gradients are sent; parameters are sent in their own
 GRADIENTS = "gradients"  # the name under which the tally counts their sums
 PARAMETERS = "parameters"  # and the all-gathers of updated parameters
+NORM = "norm"  # and the sum of squares of a gradient that is clipped
 
 
 class Bucket:
@@ -175,6 +177,23 @@ class Reduction(FlatParameters):
         held = Shard(0, Partition.even(size(where), group.size)) if shard else Replicate()
         in_float16 = self.float16_gradients and group.size > 1
         return Bucket(group, where, self, held, Float16Sum if in_float16 else move_of(Partial(), held))
+
+    @cached_property
+    def _shared_by(self):
+        """[(slice of a run, how many ranks update each element of it)]. Collective."""
+        found = []
+        for group, where in self.copies:
+            own = sum(size(common(where, owned)) for owned in self.owned)
+            found.append((where, group.comm.allreduce(own) / max(1, size(where)) if group.size > 1 else 1.0))
+        return found
+
+    def total(self, squares: Sequence[tuple[slice, float]]) -> float:
+        """The sum of numbers of slices of the `owned` ones, over all ranks; what several own counts once. Collective."""
+        found = np.zeros(1)
+        for part, value in squares:
+            found += value / next(times for where, times in self._shared_by if size(common(where, part)))
+        self.net.grid.world.all_reduce(found, NORM)
+        return float(found[0])
 
     @property
     def owned(self) -> list[slice]:

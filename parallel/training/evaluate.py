@@ -11,8 +11,12 @@ from gridgrad.parallel.training.minibatch_readers import Reader
 from gridgrad.parallel.training.network import ParallelSequential
 from gridgrad.parallel.training.steps import Diverged
 
+MOST_CLASSES = 20  # of a confusion matrix
 
-def evaluate(net: ParallelSequential, part: Any, loss_name: str, reader: Reader, batch_size: int) -> dict[str, Any]:
+
+def evaluate(
+    net: ParallelSequential, part: Any, loss_name: str, reader: Reader, batch_size: int, classes: int = 0
+) -> dict[str, Any]:
     """Evaluate a network on all samples of a part of a data set. Collective.
 
     All ranks raise Diverged if an output is not finite.
@@ -29,10 +33,13 @@ def evaluate(net: ParallelSequential, part: Any, loss_name: str, reader: Reader,
         A reader of these samples for the network, see READERS.
     batch_size : int
         The samples in one global forward pass.
+    classes : int
+        How many classes there are, for a confusion matrix; 0 for none.
 
     Returns
     -------
-    The same dict on every rank: for classes "loss" and "accuracy", otherwise "loss", "mse" and "rmse". loss: the mean over all
+    The same dict on every rank: for classes "loss" and "accuracy", otherwise "loss", "mse" and "rmse"; "confusion" if there are
+    at most 20 `classes`: for each class how many of its samples were taken for each class. loss: the mean over all
     samples of the loss that training minimises, without weight penalties. accuracy: in percent. mse: the mean over samples and
     outputs, in units of the standardised targets. rmse: a list with one number for each output, in the units of the data set.
 
@@ -49,24 +56,31 @@ def evaluate(net: ParallelSequential, part: Any, loss_name: str, reader: Reader,
     (['loss', 'mse', 'rmse'], 1)
     >>> net.grid.free()
     """
-    classes = loss_name == "cross-entropy"
+    classifies = loss_name == "cross-entropy"
+    confusion = np.zeros((classes, classes), np.int64) if classifies and 0 < classes <= MOST_CLASSES else None
     cross_entropy, whole = SoftmaxCrossEntropy(), Context(batch_size=len(part))
-    sums = np.zeros(2 if classes else part.target_width, np.float64)
+    sums = np.zeros(2 if classifies else part.target_width, np.float64)
     finite = True
     for outputs, y, _ in _forward_passes(net, part, reader, batch_size):
         y, finite = to_device(y), finite and bool(xp.isfinite(outputs).all())
         if not net.is_counted or not len(outputs):
             continue
-        if classes:
-            sums[0] += int(xp.count_nonzero(outputs.argmax(axis=1) == y))
+        if classifies:
+            taken = outputs.argmax(axis=1)
+            sums[0] += int(xp.count_nonzero(taken == y))
+            if confusion is not None:
+                np.add.at(confusion, (to_host(y), to_host(taken)), 1)
             sums[1] += cross_entropy.forward(outputs, y, whole)
         else:
             sums += to_host(xp.square(outputs - y, dtype=np.float64).sum(axis=0))
     if not net.grid.min(np.array([int(finite)]))[0]:
         raise Diverged(f"step {net.step}: outputs in an evaluation are not finite; try a lower --lr")
     net.grid.world.all_reduce(sums, "evaluation")
-    if classes:
-        return {"loss": float(sums[1]), "accuracy": 100 * float(sums[0]) / len(part)}
+    if classifies:
+        if confusion is not None:
+            net.grid.world.all_reduce(confusion, "evaluation")
+        matrix = {} if confusion is None else {"confusion": confusion.tolist()}
+        return {"loss": float(sums[1]), "accuracy": 100 * float(sums[0]) / len(part)} | matrix
     squares = sums / len(part)
     mse = float(squares.mean())
     return {"loss": mse, "mse": mse, "rmse": [float(v) for v in np.sqrt(squares) * part.target_scale]}

@@ -128,6 +128,8 @@ class Trainer:
 
     def __init__(self, net: "ParallelSequential", loss: Any, optimizer: Any, context: Context | None = None) -> None:
         net.check_own(optimizer)
+        if net.named and net.named.in_flight and getattr(optimizer, "clip_norm", None):
+            raise ValueError("the ranks of an asynchronous pipeline update at different times: leave clip_norm out")
         self.net, self.loss, self.optimizer, self.context = net, loss, optimizer, context
         net.loss = loss
         self.in_flight = net.named and net.named.in_flight  # minibatches at a time, of an asynchronous pipeline

@@ -87,11 +87,6 @@ def test_the_type_is_that_of_the_part_and_its_samples_stay():
     assert Augment().inputs(samples, np.arange(0), FULL, 0).shape == (0, HEIGHT, WIDTH, 3)
 
 
-def test_samples_that_are_no_images_are_refused():
-    with pytest.raises(ValueError, match=r"samples of the shape \(189,\) are no images"):
-        Augment().inputs(part().reshaped((189,)), np.arange(3), (slice(0, 189),), 0)
-
-
 def test_the_variations_of_an_epoch_are_drawn_at_once(monkeypatch):
     """As long as 128 single draws would take a minibatch."""
     drawn, random_block = [], augment.random_block
@@ -108,24 +103,15 @@ def test_the_text_of_the_command_line():
     assert parse("flip") == Augment(0, True) and parse("shift=12") == Augment(12, False)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "'' is unknown"),
-        ("rotate", "'rotate' is unknown or said twice: use shift=PIXELS"),
-        ("flip,flip", "said twice"),
-        ("shift=1,shift=2", "said twice"),
-        ("flip=1", "'flip=1' is unknown"),
-        ("shift", "whole number of pixels, not ''"),
-        ("shift=-1", "whole number of pixels, not '-1'"),
-        ("shift=2.5", "not '2.5'"),
-        ("shift=²", "not '²'"),
-        ("shift=1234567", "not '1234567'"),
-        ("flip,", "'' is unknown"),
-    ],
-)
-def test_bad_texts_are_refused(text, message):
-    with pytest.raises(ValueError, match=f"augment '{text}': .*{message}"):
-        parse(text)
-    with pytest.raises(ValueError, match="at least 0 pixels"):
-        Augment(-1)
+BAD = [
+    ("", "'' is unknown"), ("rotate", "'rotate' is unknown or said twice: use shift=PIXELS"), ("flip,flip", "said twice"),
+    ("shift=1,shift=2", "said twice"), ("flip=1", "'flip=1' is unknown"), ("shift", "whole number of pixels, not ''"),
+    ("shift=-1", "whole number of pixels, not '-1'"), ("shift=2.5", "not '2.5'"), ("shift=²", "not '²'"),
+    ("shift=1234567", "not '1234567'"), ("flip,", "'' is unknown"),
+]  # fmt: skip
+
+
+def test_bad_texts_are_refused():
+    for text, message in BAD:
+        with pytest.raises(ValueError, match=f"augment '{text}': .*{message}"):
+            parse(text)

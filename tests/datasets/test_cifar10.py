@@ -3,7 +3,6 @@ import gzip
 import hashlib
 import io
 import os
-import pickle
 import struct
 import tarfile
 from itertools import product
@@ -13,7 +12,8 @@ import numpy as np
 import pytest
 
 from gridgrad import datasets
-from gridgrad.datasets import cifar10, rows
+from gridgrad.datasets import cifar10
+from gridgrad.datasets.images import ChannelMoments
 
 BINARY, PYTHON = cifar10.FORMS
 COUNTS = {"data_batch_1": 7, "data_batch_2": 3, "data_batch_3": 4, "data_batch_4": 1, "data_batch_5": 5, "test_batch": 6}
@@ -107,14 +107,6 @@ def test_both_forms_are_converted_packed_or_not(tmp_path, monkeypatch, form, pac
     assert np.array_equal(data.train.inputs(np.array([3]), (slice(4, 9), slice(0, 32), slice(1, 3))), x[3:4, 4:9, :, 1:3])
 
 
-def test_nothing_but_the_conversion_is_written(tmp_path, monkeypatch):
-    put(tmp_path, BINARY, True, monkeypatch)
-    datasets.prepare("cifar10", tmp_path)
-    assert sorted(p.name for p in (tmp_path / "cifar10").iterdir()) == ["cifar-10-binary.tar.gz", "cifar10.h5"]
-    with h5py.File(cifar10.converted(tmp_path)) as file:
-        assert file["train/x"].chunks is None and file["train/x"].compression is None and file["train/x"].dtype == np.uint8
-
-
 def test_it_is_converted_once_and_anew_when_the_source_changes(tmp_path, small):
     target = cifar10.converted(tmp_path)
     datasets.prepare("cifar10", tmp_path)
@@ -140,15 +132,12 @@ DAMAGE = [
     (BINARY, "data_batch_2.bin", lambda b: b[:-1], "9218 bytes are no whole records of 3073"),
     (BINARY, "test_batch.bin", lambda b: b"\x0a" + b[1:], "label 10 is not one of 0 to 9"),
     (PYTHON, "data_batch_5", lambda b: b[:1000], "not a pickle as it was published"),
-    (PYTHON, "data_batch_5", lambda b: b"", "not a pickle as it was published"),
     (PYTHON, "data_batch_5", lambda b: b"\x80\x02]q\x01.", "no 3072 bytes of 'data' for each of the 'labels'"),
     (PYTHON, "data_batch_5", lambda b: b.replace(b"labels", b"fables"), "for each of the 'labels'"),
-    (PYTHON, "data_batch_5", lambda b: b.replace(b"]q\x05(K", b"]q\x05(U\x00K"), "for each of the 'labels'"),
     (PYTHON, "data_batch_5", lambda b: b.replace(b"]q\x05(K", b"]q\x05(K\x01K"), "for each of the 'labels'"),
     (PYTHON, "data_batch_5", lambda b: b.replace(b"]q\x05(K", b"]q\x05(\x88K"), "instruction NEWTRUE"),
     (PYTHON, "test_batch", lambda b: published(np.zeros((1, 3072), np.uint8), [10]), "label 10"),
     (PYTHON, "test_batch", lambda b: published(np.zeros((1, 3071), np.uint8), [1]), "for each of the 'labels'"),
-    (PYTHON, "test_batch", lambda b: published(np.zeros((0, 3072), np.uint8), []), "for each of the 'labels'"),
     (PYTHON, "test_batch", lambda b: published(np.zeros((1, 3072), np.uint8), [1], b"O8"), "for each of the 'labels'"),
     (PYTHON, "data_batch_1", lambda b: b"cos\nsystem\n(S'touch ran'\ntR.", "for each of the 'labels'"),
 ]
@@ -166,49 +155,12 @@ def test_damage_is_named(tmp_path, monkeypatch):
         path.write_bytes(content)
 
 
-class Calls:
-    """Pickles as a call that makes a folder."""
-
-    def __reduce__(self):
-        return os.mkdir, ("ran",)
-
-
-def test_no_instruction_of_a_pickle_is_executed(tmp_path, monkeypatch):
-    """Every byte of a file changed in turn, and pickles that would make a folder: ValueError or images, and nothing else."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cifar10, "PIXELS", 6)
-    monkeypatch.setattr(cifar10, "images_and_labels", lambda path, pixels, labels: (pixels, labels))
-    pixels = np.arange(24, dtype=np.uint8).reshape(4, 6)
-    good = published(pixels, (6, 9, 0, 3))
-    assert np.array_equal(cifar10.parse_pickle("file", good)[0], pixels)
-    assert np.array_equal(pickle.loads(good, encoding="latin1")["data"], pixels), "it is what Python reads, too"
-    cases = [good[:length] for length in range(len(good))]
-    cases += [good[:at] + bytes([good[at] ^ flip]) + good[at + 1 :] for at in range(len(good)) for flip in (1, 32, 128, 255)]
-    cases += [pickle.dumps({"data": Calls(), "labels": [1]}, protocol) for protocol in range(6)]
-    for content in cases:
-        try:
-            found, labels = cifar10.parse_pickle("file", content)
-            assert found.shape == (len(labels), 6)
-        except ValueError as error:
-            assert "\n" not in str(error)
-    with pytest.raises(ValueError, match="the number 200001 of them"):
-        cifar10.parse_pickle("file", b"\x80\x02" + b"]" * 300_000 + b".")
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_file_that_is_missing_or_too_large_is_named(tmp_path, small, monkeypatch):
     monkeypatch.setattr(cifar10, "LARGEST", 3 * 3073)
     with pytest.raises(ValueError, match="data_batch_1.bin: it has more than 9219 bytes"):
         datasets.prepare("cifar10", tmp_path)
     (small / "data_batch_3.bin").unlink()
     with pytest.raises(OSError, match="CIFAR-10: no file .*data_batch_3.bin; put it there"):
-        datasets.prepare("cifar10", tmp_path)
-
-
-def test_an_archive_of_another_checksum_is_refused(tmp_path):
-    contents = files(BINARY, made_up())
-    pack(tmp_path / "cifar10" / BINARY.archive, [(f"{BINARY.folder}/{n}", c) for n, c in contents.items()])
-    with pytest.raises(ValueError, match="cifar-10-binary.tar.gz: the checksum differs"):
         datasets.prepare("cifar10", tmp_path)
 
 
@@ -246,7 +198,10 @@ def test_only_the_wanted_names_leave_an_archive(tmp_path, monkeypatch, change, m
 
 
 def test_a_damaged_archive_is_named(tmp_path, monkeypatch):
-    path = put(tmp_path, BINARY, True, monkeypatch)
+    with monkeypatch.context() as changed:
+        path = put(tmp_path, BINARY, True, changed)
+    with pytest.raises(ValueError, match="cifar-10-binary.tar.gz: the checksum differs"):
+        datasets.prepare("cifar10", tmp_path)
     for content in (path.read_bytes()[:2000], b"", b"no archive", gzip.compress(b"no tar" * 999)):
         path.write_bytes(content)
         accept(monkeypatch, path)
@@ -255,39 +210,22 @@ def test_a_damaged_archive_is_named(tmp_path, monkeypatch):
         assert "\n" not in str(error.value)
 
 
-def test_without_the_files_it_says_where_to_put_them(tmp_path, monkeypatch):
-    monkeypatch.setattr(cifar10, "URL", "http://127.0.0.1:9/none.tar.gz")  # nobody listens there
-    with pytest.raises(OSError, match="CIFAR-10: no file .*/cifar10/cifar-10-binary.tar.gz.*put it there"):
-        datasets.prepare("cifar10", tmp_path)
-
-
 def test_a_damaged_conversion_is_refused(tmp_path, small):
-    def change(path, **arrays):
-        with h5py.File(path, "a") as file:
-            for name, array in arrays.items():
-                place = name.replace("_", "/", 1) if name[0] == "t" else None
-                if place:
-                    del file[place]
-                    file[place] = array
-                else:
-                    file.attrs[name] = array
-
     datasets.prepare("cifar10", tmp_path)
     path = cifar10.converted(tmp_path)
     content = path.read_bytes()
-    for damage, message in (
-        ({"test_y": np.full(6, 10, np.int32)}, "labels that are none of 10 classes"),
-        ({"test_y": np.full(6, -1, np.int32)}, "labels that are none of 10 classes"),
-        ({"test_y": np.zeros(5, np.int32)}, "6 inputs but 5 targets"),
-        ({"train_x": np.zeros((20, 3, 32, 32), np.uint8)}, "not contiguous rows of 32x32x3 uint8"),
-        ({"x_std": np.zeros(3)}, "x_std is missing or damaged"),
-        ({"x_mean": np.zeros(4)}, "x_mean is missing or damaged"),
-        ({"classes": 3}, "classes is missing or damaged"),
-        ({}, "damaged or not HDF5"),
+    for name, value, message in (
+        ("test/y", np.full(6, 10, np.int32), "labels that are none of 10 classes"),
+        ("test/y", np.full(6, -1, np.int32), "labels that are none of 10 classes"),
+        ("test/y", np.zeros(5, np.int32), "6 inputs but 5 targets"),
+        ("classes", 3, "classes is missing or damaged"),
+        ("note", 3, "its note is damaged"),
     ):
         path.write_bytes(content)
-        change(path, **damage)
-        path.write_bytes(path.read_bytes() if damage else content[:5000])
+        with h5py.File(path, "a") as file:
+            place = file if name in file else file.attrs
+            del place[name]
+            place[name] = value
         with pytest.raises(ValueError, match=message):
             datasets.load("cifar10", tmp_path)
 
@@ -297,7 +235,7 @@ def test_moments_are_exact_however_images_are_cut():
     images[..., 2] = 7
     results = []
     for cuts in ([], [1, 9], [15]):
-        moments = rows.ChannelMoments(3)
+        moments = ChannelMoments(3)
         for piece in np.split(images, cuts):
             moments.add(piece)
         results.append(np.array(moments.result()))

@@ -87,15 +87,6 @@ def test_new_images_are_decoded_like_those_of_the_training(folder):
         datasets.read_inputs("images:none", data, folder)
 
 
-def test_chunks_give_what_one_would(folder, monkeypatch):
-    whole = load(folder)
-    x, mean = np.array(whole.train.x), whole.train.x_mean
-    converted(folder).unlink()
-    monkeypatch.setattr(images, "CHUNK", 5)
-    cut = load(folder)
-    assert np.array_equal(cut.train.x, x) and np.array_equal(cut.train.x_mean, mean)
-
-
 def test_the_shorter_side_is_scaled_and_the_middle_kept(tmp_path):
     """Vertical stripes of 20 pixels, in an image three times as wide as high."""
     stripes = np.zeros((20, 60, 3), np.uint8)
@@ -108,20 +99,6 @@ def test_the_shorter_side_is_scaled_and_the_middle_kept(tmp_path):
     for x in (data.train.x, data.test.x):
         assert (x[:, 1:-1, 1:-1] == 255).all() and (x > 200).all()  # at the edge of the middle a little of the rest shines in
     assert load(tmp_path, "images:s").sample_shape == (224, 224, 3)
-
-
-@pytest.mark.parametrize("mode", ["L", "RGBA", "CMYK", "1", "LA"])
-def test_every_mode_becomes_three_colours(tmp_path, mode):
-    for half in ("train", "test"):
-        paint(tmp_path / "m" / half / "grey" / f"a.{'jpg' if mode == 'CMYK' else 'png'}", (255, 255, 255), mode=mode)
-    assert abs(load(tmp_path, "images:m,size=4").train.x.astype(int) - 255).max() < 3
-
-
-def test_a_folder_elsewhere_is_converted_into_the_data_directory(folder, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("data")
-    data = load(directory, f"images:{folder}/paint,size=8")
-    assert len(data.train) == 12 and len(list(directory.iterdir())) == 1
-    assert not list(folder.glob("*.h5"))
 
 
 def test_it_is_converted_once_and_anew_when_the_folder_changes(folder):
@@ -174,26 +151,19 @@ def test_other_endings_are_taken_and_what_is_not_is_said(tmp_path):
     assert load(tmp_path, "images:m,size=4").note == words
 
 
-@pytest.mark.parametrize(
-    ("array", "name", "value"),
-    [
-        (np.uint16, "a.png", 78),
-        (np.uint16, "a.tif", 78),
-        (">u2", "a.tif", 78),
-        (np.int32, "a.tif", "grey levels of 32 bits, or with white at 0; write it with 8 or 16 bits"),
-        (np.float32, "a.tif", "grey levels of 32 bits"),
-    ],
-)
-def test_grey_levels_of_more_than_8_bits_keep_their_values_or_are_refused(tmp_path, array, name, value):
+def grey(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(content).save(path)
+
+
+def test_grey_levels_of_32_bits_are_refused(tmp_path):
     for half in ("train", "test"):
-        path = tmp_path / "m" / half / "a" / name
-        path.parent.mkdir(parents=True)
-        Image.fromarray(np.full((6, 6), 20000, array)).save(path)
-    if isinstance(value, str):
-        with pytest.raises(ValueError, match=f"{name} .*{value}"):
+        grey(tmp_path / "m" / half / "a" / "0.tif", np.full((6, 6), 20000, ">u2"))
+    assert np.unique(load(tmp_path, "images:m,size=4").train.x).tolist() == [78]
+    for kind in (np.int32, np.float32):
+        grey(tmp_path / "m" / "train" / "a" / "0.tif", np.full((6, 6), 20000, kind))
+        with pytest.raises(ValueError, match="0.tif .*grey levels of 32 bits, or with white at 0; write it with 8 or 16 bits"):
             load(tmp_path, "images:m,size=4")
-    else:
-        assert np.unique(load(tmp_path, "images:m,size=4").train.x).tolist() == [value]
 
 
 def test_grey_levels_of_a_16_bit_pgm_keep_their_values(tmp_path):
@@ -236,29 +206,9 @@ def test_only_ordinary_files_are_read(folder, put):
         load(folder)
 
 
-def png(width, height):
-    """The head of a PNG that promises so many pixels, and has next to none."""
-
-    def chunk(kind, content):
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
-    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
-    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(b"\0" * 99)) + chunk(b"IEND", b"")
-
-
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [
-        (b"", "of none of the formats"),
-        (b"no image at all", "of none of the formats"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n", "of none of the formats"),
-        (lambda b: b[:-200], "[Tt]runcated"),
-        (png(30, 20), "truncated"),
-        (png(9_500, 9_500), "decompression bomb"),
-        (png(50_000, 50_000), "decompression bomb"),
-        (png(0, 9), "of none of the formats|cannot|not|tile"),
-    ],
-    ids=["empty", "text", "PostScript", "cut short", "without pixels", "many pixels", "very many pixels", "none wide"],
+    [(b"", "of none of the formats"), (b"no image at all", "of none of the formats"), (lambda b: b[:-200], "[Tt]runcated")],
 )
 def test_a_damaged_image_is_named(folder, content, reason):
     path = folder / "paint" / "train" / "red" / "3.JPEG"
@@ -277,15 +227,15 @@ def test_all_damaged_images_are_named_at_once(folder, monkeypatch):
         datasets.prepare("images:paint,size=8", folder)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda root: (root / "train").rename(root / "training"), "no images train/CLASS/"),
-        (lambda root: (root / "test").rename(root / "testing"), "no images test or val/CLASS/"),
-        (lambda root: (root / "train" / "empty").mkdir(), "no images of the class empty in train"),
-        (lambda root: paint(root / "test" / "green" / "a.png"), "no images of the class green in train"),
-    ],
-)
+CHANGES = [
+    (lambda root: (root / "train").rename(root / "training"), "no images train/CLASS/"),
+    (lambda root: (root / "test").rename(root / "testing"), "no images test or val/CLASS/"),
+    (lambda root: (root / "train" / "empty").mkdir(), "no images of the class empty in train"),
+    (lambda root: paint(root / "test" / "green" / "a.png"), "no images of the class green in train"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), CHANGES)
 def test_what_is_wrong_with_a_folder_is_said(folder, change, message):
     change(folder / "paint")
     with pytest.raises(ValueError, match=message) as error:
@@ -299,29 +249,19 @@ def test_labels_of_val_stand_in_for_a_test_folder_without_classes(folder):
     assert len(load(folder).test) == 3
 
 
-def test_without_the_folder_it_says_so(tmp_path):
-    with pytest.raises(OSError, match="images: no folder flowers in .* or .*; give one that holds train/CLASS"):
-        datasets.prepare("images:flowers", tmp_path)
+NAMES = [
+    ("images:", "names no folder: use images:FOLDER"), ("images:,size=3", "names no folder"), ("images:a,size=0", "not '0'"),
+    ("images:a,size=", "size must be a whole number of at least 1"), ("images:a,size=9999", "at most 4096"),
+    ("images:a,size=" + "9" * 5000, "at most 4096"), ("images:a,size=²", "not '²'"),
+    ("images", "unknown data set 'images': use one of .*images:FOLDER"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("images:", "names no folder: use images:FOLDER"),
-        ("images:,size=3", "names no folder"),
-        ("images:a,size=", "size must be a whole number of at least 1"),
-        ("images:a,size=0", "not '0'"),
-        ("images:a,size=-3", "not '-3'"),
-        ("images:a,size=9999", "at most 4096"),
-        ("images:a,size=" + "9" * 5000, "at most 4096"),
-        ("images:a,size=²", "not '²'"),
-        ("images", "unknown data set 'images': use one of .*images:FOLDER"),
-    ],
-)
-def test_bad_names_are_refused(tmp_path, name, message):
-    for function in (datasets.prepare, datasets.load):
-        with pytest.raises(ValueError, match=message):
-            function(name, tmp_path)
+def test_bad_names_are_refused(tmp_path):
+    for name, message in NAMES:
+        for function in (datasets.prepare, datasets.load):
+            with pytest.raises(ValueError, match=message):
+                function(name, tmp_path)
 
 
 def test_names_are_parsed():
@@ -331,10 +271,3 @@ def test_names_are_parsed():
     assert name.startswith("b-64-") and name != images.converted(Path("d"), "images:/c/b,size=64").name
     for folder in ("ü" * 120, "\udcff" * 200, "a/../%2F/", "/"):
         assert "/" not in (name := images.converted(Path("d"), f"images:{folder}").name) and len(name.encode()) < 200
-
-
-def test_a_conversion_of_another_size_is_refused(folder):
-    load(folder)
-    converted(folder).rename(converted(folder, "images:paint,size=9"))
-    with pytest.raises(ValueError, match="not contiguous rows of 9x9x3 uint8"):
-        datasets.load("images:paint,size=9", folder)

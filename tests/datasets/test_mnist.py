@@ -38,19 +38,14 @@ DAMAGE = [
     (IMAGES, lambda b: b"", "is empty"),
     (IMAGES, lambda b: b[: len(b) // 2], "truncated or damaged gzip"),
     (IMAGES, lambda b: b[:60] + bytes([b[60] ^ 255]) + b[61:], "truncated or damaged"),
-    (IMAGES, lambda b: b"not gzip at all", "damaged gzip"),
     (IMAGES, lambda b: b + b"not gzip", "damaged gzip"),
-    (IMAGES, lambda b: b + b[:-1], "damaged gzip"),
     (IMAGES, lambda b: b * 2, "promises .*truncated or damaged"),
     (IMAGES, lambda b: gzip.compress(bytes(1 << 25)) * 3, "larger than any published file"),
     (IMAGES, lambda b: gzip.compress(b"\0\0\x0d\x03" + b"\0" * 12), "wrong magic number"),
     (IMAGES, lambda b: gzip.compress(idx(np.zeros((0, 28, 28)))), "not images and their labels"),
     (IMAGES, lambda b: gzip.compress(idx(np.zeros((10, 20, 20)))), "unlike those to train on"),
-    (LABELS, lambda b: b"", "is empty"),
     (LABELS, lambda b: b[:-3], "truncated or damaged"),
     (LABELS, lambda b: b[:6], "truncated within its header"),
-    (LABELS, lambda b: b + b"\0", "truncated or damaged"),
-    (LABELS, lambda b: b"\0\0\x08\x02" + b[4:], "header|promises"),
     (LABELS, lambda b: b[:-1] + b"\x0a", "label 10"),
 ]
 
@@ -66,32 +61,17 @@ def test_damage_is_named(small):
         path.write_bytes(content)
 
 
-def test_zeros_between_and_behind_what_is_packed_are_passed_over(small):
-    for name in (IMAGES, "train-images-idx3-ubyte.gz"):
-        path = small / "mnist" / name
-        content = gzip.decompress(path.read_bytes())
-        parts = gzip.compress(content[:100]), gzip.compress(b""), gzip.compress(content[100:])
-        path.write_bytes(bytes(40_000).join([*parts, b""]))
-    datasets.prepare("mnist", small)
-    assert len(datasets.load("mnist", small).test) == 10
-
-
-def test_published_size_with_other_content_is_a_wrong_checksum(small, monkeypatch):
-    monkeypatch.setitem(mnist.LENGTHS, "train", 20)
-    with pytest.raises(ValueError, match="train-images.*checksum differs"):
-        datasets.prepare("mnist", small)
-
-
 def test_fashion_mnist_has_the_same_format_and_a_folder_of_its_own(small, monkeypatch):
+    with monkeypatch.context() as changed:
+        changed.setitem(mnist.LENGTHS, "train", 20)
+        with pytest.raises(ValueError, match="train-images.*checksum differs"):
+            datasets.prepare("mnist", small)
     for path in [*(small / "mnist").iterdir()]:
         path.rename(path.with_name(path.name.replace("-idx", ".idx")))  # as some programs unpack it
     (small / "mnist").rename(small / "fashion-mnist")
     datasets.prepare("fashion-mnist", small)
     data = datasets.load("fashion-mnist", small)
     assert (len(data.train), data.classes[9], data.outputs) == (20, "ankle boot", 10)
-    monkeypatch.setattr(mnist, "SOURCES", dict.fromkeys(mnist.SOURCES, "http://127.0.0.1:9/"))  # nobody listens there
-    with pytest.raises(OSError, match="mnist: no file .*/mnist/train-images-idx3-ubyte.gz, and the download from"):
-        datasets.prepare("mnist", small)
     monkeypatch.setitem(mnist.LENGTHS, "train", 20)
     with pytest.raises(ValueError, match="train-images.idx3-ubyte.gz: the checksum differs"):
         datasets.prepare("fashion-mnist", small)

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from gridgrad.experiments import bench
+from gridgrad.experiments.bench import median_of, row, table
 from gridgrad.experiments.benchmarks import cases, rounds, serial
 from gridgrad.experiments.benchmarks.cases import PYDTNN, SHAPES, TWO_RANKS, Shape, StepCase
-from gridgrad.experiments.benchmarks.report import median_of, row, table
 from gridgrad.experiments.benchmarks.rounds import OutOfTime, in_minutes, ratios
 from gridgrad.experiments.common.tables import terminal
 from gridgrad.nn.zoo import network_names

@@ -5,7 +5,6 @@ import json
 import matplotlib.pyplot as plt
 import pytest
 
-from gridgrad.experiments.parts.train_profile import watched
 from gridgrad.experiments.plots import breakdown, curves, style, timeline
 from gridgrad.experiments.scaling import study as settings
 from gridgrad.experiments.scaling.study import Study
@@ -80,42 +79,9 @@ def test_what_can_not_be_watched_is_refused():
         (["--trace", "t.otf2"], "OTF2 archives are gone; name a .json file"),
         (["--trace", "x.json", "--report", "./x.json"], "--report and --trace are the same file"),
         (["--trace", "x.json", "--trace-steps", "0"], "whole number of at least 1"),
-        (["--profile"], "--profile needs --report"),
         (["--core-speed"], "--core-speed needs --report"),
     ]
     assert_refused(2, "train", bad, ["--quiet", "--steps", 2])
-
-
-class Watcher:
-    steps = 2
-
-    def __init__(self, name, log):
-        self.name, self.log = name, log
-
-    def __enter__(self):
-        self.log.append(f"{self.name} on")
-
-    def __exit__(self, kind, *_):
-        self.log.append(f"{self.name} off")
-
-
-@pytest.mark.parametrize(
-    ("steps", "stop", "seen"),
-    [
-        (5, None, [0, 1, "profile on", "trace on", 2, 3, "trace off", 4, "profile off"]),
-        (3, None, [0, 1, "profile on", "trace on", 2, "trace off", "profile off"]),
-        (5, 2, [0, 1, "profile on", "trace on", 2, "trace off", "profile off"]),
-        (5, 4, [0, 1, "profile on", "trace on", 2, 3, "trace off", 4, "profile off"]),
-    ],
-)
-def test_some_steps_are_watched(steps, stop, seen):
-    log = []
-    for step in watched(iter(range(steps)), 2, Watcher("profile", log), Watcher("trace", log)):
-        log.append(step)
-        if step == stop:
-            break
-    assert log == seen
-    assert list(watched(iter(range(steps)), 2)) == list(range(steps))
 
 
 # ----- the figure

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from gridgrad.experiments import explain
 from gridgrad.experiments.export import graphs, simgrid
 from gridgrad.experiments.export.actions import Collective, Compute, Send, step_actions
 from gridgrad.experiments.export.messages import rounds
-from gridgrad.experiments.parts import explain_export
 from gridgrad.nn.files.whole_files import NotWritten
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.grid.collectives import COLLECTIVES
@@ -34,7 +34,7 @@ try:
 except ValueError:
     CHAKRA = None
 NEEDS_CHAKRA = pytest.mark.skipif(CHAKRA is None, reason=f"the package mlc-chakra is not installed here: {graphs.INSTALL}")
-FORMATS = [pytest.param(name, marks=NEEDS_CHAKRA if name == "chakra" else ()) for name in explain_export.FORMATS]
+FORMATS = [pytest.param(name, marks=NEEDS_CHAKRA if name == "chakra" else ()) for name in explain.FORMATS]
 CASES = 120  # of random networks, of which each has 1 to 8 ranks
 
 
@@ -246,44 +246,44 @@ def test_explain_writes_both_formats_into_new_folders(tmp_path):
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_an_interrupted_export_leaves_nothing_and_can_be_written_again(name, tmp_path, monkeypatch):
-    folder, format_of = tmp_path / "step", explain_export.FORMATS[name]
+    folder, (write, anchor, said) = tmp_path / "step", explain.FORMATS[name]
     chosen, _ = Planner(network_names.build("mlp:8,8,relu", (4,), 2), 2, 8, CORI).best()
 
     def half(there, *arguments):
-        format_of(there, *arguments)
+        write(there, *arguments)
         assert list(there.iterdir()) and not folder.exists()
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(explain_export.FORMATS, name, half)
+    monkeypatch.setitem(explain.FORMATS, name, (half, anchor, said))
     with pytest.raises(KeyboardInterrupt):
-        explain_export.write(chosen, None, name, folder)
+        explain.write_export(chosen, None, name, folder)
     assert list(tmp_path.iterdir()) == []
     monkeypatch.undo()
     folder.mkdir()  # an empty one is as good as none
-    explain_export.check(folder, name)
-    explain_export.write(chosen, None, name, folder)
-    assert (folder / explain_export.ANCHORS[name]).is_file() and list(tmp_path.iterdir()) == [folder]
+    explain.check_export(folder, name)
+    explain.write_export(chosen, None, name, folder)
+    assert (folder / anchor).is_file() and list(tmp_path.iterdir()) == [folder]
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_full_disk_is_said_of_the_folder_that_was_named(name, tmp_path):
     chosen, _ = Planner(network_names.build("mlp:8,8,relu", (4,), 2), 2, 8, CORI).best()
     with files_end_at(100), pytest.raises(NotWritten, match=f"can not write {tmp_path}/step: File too large"):
-        explain_export.write(chosen, None, name, tmp_path / "step")
+        explain.write_export(chosen, None, name, tmp_path / "step")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_package_that_is_not_installed_is_named_before_anything_is_planned(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "chakra.schema.protobuf", None)
     with pytest.raises(ValueError, match=r"^--format chakra: .* pip install --no-deps mlc-chakra protobuf$") as raised:
-        explain_export.check(tmp_path / "step", "chakra")
+        explain.check_export(tmp_path / "step", "chakra")
     assert "\n" not in str(raised.value)
 
 
 def test_the_folder_where_one_is_can_not_be_replaced(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="--export .: it is the folder where you are"):
-        explain_export.check(".", "goal")
+        explain.check_export(".", "goal")
 
 
 @NEEDS_SIMGRID

@@ -11,7 +11,6 @@ from gridgrad.experiments.common.options import user_input
 from gridgrad.experiments.launching.start_ranks import nodes_in
 from gridgrad.experiments.papers.marques2016 import runs
 from gridgrad.experiments.parts import slurm_script
-from gridgrad.experiments.parts.partition_files import read_hypergraph, read_parts
 from gridgrad.experiments.plots import lines, timeline
 from gridgrad.experiments.scaling import records
 from gridgrad.experiments.scaling import study as settings
@@ -36,8 +35,7 @@ READERS = {
     "a.jsonl": [records.read, runs.read],
     "a.toml": [settings.read, slurm_script.read_site],
     "nodes": [nodes_in],
-    "a.hgr": [read_hypergraph],
-    "parts": [partial(read_parts, vertices=3)],
+    "parts": [partial(partition.read_parts, vertices=3)],
     "a.csv": [lambda path: schedule_names.parse(str(path))],
 }
 ALL = [(name, read) for name, readers in READERS.items() for read in readers]
@@ -68,15 +66,3 @@ def test_a_file_that_would_fill_the_memory_is_refused(tmp_path, name, read, monk
     with open(path, "wb") as file:
         file.truncate(1 << 40)  # takes no room on the disk
     assert "more than" in refused(read, path) or name == "a.csv"
-
-
-def test_the_weights_of_a_hypergraph_may_be_one_long_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(limits, "BUDGET", 64 * 20)  # a line of 20 characters
-    path, weights = tmp_path / "a.patoh", [*range(1, 101)]
-    path.write_text("0 100 1 2 1\n0 1\n" + " ".join(map(str, weights)) + "\n")
-    assert read_hypergraph(path).weights.tolist() == weights
-    path.write_text(" ".join(map(str, weights)))
-    assert read_parts(path, 100).tolist() == weights
-    path.write_text("0 100 1 30 0\n" + " ".join(map(str, range(30))) + "\n")
-    with pytest.raises(ValueError, match="a.patoh, line 2: it has more than 20 bytes"):
-        read_hypergraph(path)

@@ -3,7 +3,7 @@
 import pytest
 
 from gridgrad.experiments.common.published_networks import published
-from gridgrad.experiments.parts.explain_layers import layer_rows, least_sum
+from gridgrad.experiments.parts.explain_report import layer_rows, least_sum
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.cost import Cost, slowest_rank
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines

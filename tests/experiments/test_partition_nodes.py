@@ -5,7 +5,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from gridgrad.experiments.parts.partition_nodes import between_nodes, map_to_nodes
+from gridgrad.experiments.partition import between_nodes, map_to_nodes
 
 
 def random_traffic(parts, seed):

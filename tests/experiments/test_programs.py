@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gridgrad.experiments.benchmarks.report import table
+from gridgrad.experiments.bench import table
 from gridgrad.experiments.check import BoundRank, load_line, problems
 from gridgrad.experiments.launching.start_ranks import mpiexec
 from tests.experiments.common.made_up_load import BUSY, QUIET

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from gridgrad.experiments.common.tables import terminal
-from gridgrad.experiments.studies.pruned import measures, partitions
+from gridgrad.experiments.studies.pruned import main, measures, partitions
 from gridgrad.nn import Sequential, SparseLinear
 from gridgrad.nn.zoo import network_names
+from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.partitioning.network_hypergraph import of_network
 from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)
 from tests.experiments.programs import job, program
@@ -56,21 +57,15 @@ def test_groups_that_know_nothing_of_each_other_are_found():
         assert other["MB a step"] == pytest.approx(2 * 10 * 4 * other["activations"] / 1e6)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
+def test_what_does_not_fit_is_said(tmp_path, small, monkeypatch):  # noqa: F811
+    for arguments, words in (
         (("--zeros", "1"), "must be a number at least 0 and below 1"),
         (("--net", "lenet5"), "takes images"),
         (("--batch-size", "5000"), "--batch-size 5000 is larger than the data"),
         (("--out", "/proc/no/pruned.h5"), "can not write"),
-    ],
-)
-def test_what_does_not_fit_is_said_in_one_line(tmp_path, arguments, words):
-    finished = program("study", "pruned", *SMALL, "--out", tmp_path / "pruned.h5", *arguments)
-    assert finished.returncode == 2 and words in finished.stderr
-    assert len(finished.stderr.strip().splitlines()) == 1, finished.stderr
-
-
-def test_only_perceptrons_are_pruned(small):  # noqa: F811
-    finished = program("study", "pruned", "--dataset", "mnist", "--data-dir", small, "--net", "lenet5", "--out", small / "p.h5")
-    assert finished.returncode == 2 and "lenet5 is none: use mlp:WIDTH" in finished.stderr
+        (("--dataset", "mnist", "--data-dir", small, "--net", "lenet5"), "lenet5 is none: use mlp:WIDTH"),
+    ):
+        line = ["pruned", *SMALL, "--out", tmp_path / "pruned.h5", *arguments]
+        monkeypatch.setattr("sys.argv", [str(word) for word in line])
+        with pytest.raises(UserError, match=words):
+            main()

@@ -1,7 +1,6 @@
 """The program `train` that goes on from checkpoints: its reports equal those of runs that were not interrupted."""
 
 import json
-from argparse import Namespace
 
 import h5py
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 from gridgrad.datasets.part import Dataset, Part, Samples
 from gridgrad.experiments.common import train_setup
 from gridgrad.experiments.common.checkpoints import COMPLETE, options_of
-from gridgrad.experiments.train import say_files
 from gridgrad.parallel.checkpoint.manifest import digest
 from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)
 from tests.experiments.programs import assert_refused, job, program
@@ -209,14 +207,6 @@ def test_the_best_weights_are_in_the_last_checkpoint_and_a_run_goes_on_from_its_
     again = runs.train(1, *options, "--patience", 1, resume="stopped")
     assert again["resumed"] < stopped["steps"] and "passed over, since damaged" in again["stderr"] and not again["stdout"]
     assert_same_run(again, stopped, 0)
-
-
-def test_files_that_were_not_written_are_not_named():
-    args, heard = Namespace(report="r.json", predictions=None, trace=None, checkpoint="ck"), []
-    say_files(args, heard.append, "the disk is full")
-    say_files(args, heard.append, None)
-    assert heard == ["written: report r.json",
-                     "written: report r.json, checkpoint ck; to go on: --resume ck and more steps"]  # fmt: skip
 
 
 def data_of(x, y, classes=True):

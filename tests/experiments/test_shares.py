@@ -7,9 +7,9 @@ import pytest
 
 from gridgrad.datasets.part import Part
 from gridgrad.experiments.common.options import shares_of
-from gridgrad.experiments.parts.train_validation import Validation
+from gridgrad.experiments.run_parts import Run, Validation
 from gridgrad.nn import MSE, SGD, BatchNorm, Linear, Sequential, Tanh
-from gridgrad.parallel import ProcessGrid, parallelize
+from gridgrad.parallel import READERS, ProcessGrid, parallelize
 from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.training.relocation import relocate
 from tests.experiments.programs import assert_refused, job, program
@@ -91,8 +91,10 @@ def test_early_stopping_keeps_its_weights_where_shares_change(comm):
     held_out = Part(x, y, 0.0, 1.0, y_mean=np.zeros(3), y_std=np.ones(3), dtype=np.float64)
     with ProcessGrid(comm, model=comm.size) as grid:
         net = parallelize(make(), grid, "out,in", shares={"model": (1,) * comm.size})
-        optimizer, validation = SGD(net, 0.1, momentum=0.9), Validation(net, held_out, "mse", "each", 4, patience=2)
-        net.observe(validation)
+        optimizer, validation = SGD(net, 0.1, momentum=0.9), Validation(held_out, "mse", 4, patience=2)
+        run = Run(net, MSE(), optimizer, READERS["each"](net, held_out), 2, 2, [validation])
+        run.moves = True
+        run.begin()
         net.learn(x, y, MSE(), optimizer)
         validation.see()
         best = net.state_dict(everywhere=True)

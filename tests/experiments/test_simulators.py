@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from gridgrad.experiments.studies.simulators import CAUSES, Point, cause, collective, compared, document, grids, prediction
+from gridgrad.experiments.studies.simulators import TEXT, Point, cause, collective, compared, document, grids, prediction
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
@@ -39,20 +39,18 @@ def row(simulated, as_messages=None, alone=1.0, longest=1.0):
     ],
 )
 def test_the_cause_is_what_makes_the_two_agree(found, expected):
-    assert cause(found) == expected and expected in ("", *CAUSES)
+    assert cause(found) == expected and (not expected or f"**{expected}**" in TEXT)
 
 
-def test_the_document_has_all_steps_and_a_reason_for_each_difference():
+def test_the_document_has_the_parts_that_there_are():
     steps = [row(1.02), row(2.0, as_messages=1.0), row(0.97)]
     alone = [{"machine": "m", "kind": "all-gather", "ranks": 16, "bytes": 65536, "predicted": 1.0, "simulated": 3.0,
               "as_messages": 1.1}]  # fmt: skip
     text = "\n".join(document({"steps": steps, "collectives": alone, "measured": [row(1.2, 1.0) | {"measured": 1.1}]}))
-    assert "3 steps on 2 to 2 ranks: the median difference is 3.0 %, the worst 100.0 %. It is above" in text
-    assert f"- **an algorithm**, 1 step: {CAUSES['an algorithm']}" in " ".join(text.split()) and "**open**" not in text
-    assert all(len(line) <= 128 for line in text.splitlines() if not line.startswith("|"))
+    assert "| m | 3 | 3.0 % | 100.0 % | 1 |" in text and "| +100.0 % | an algorithm |" in text
     assert "| m | all-gather | 16 | 64 | 1000 | +200.0 % | +10.0 % |" in text
-    assert "- m: SMPI was off by 9.1 % in the median of 1 step, at worst by 9.1 %" in text
-    assert "Steps" not in "\n".join(document({"steps": [], "collectives": [], "measured": []}))
+    assert "| SMPI | m | 1 | 9.1 % | 9.1 % | 0 |" in text
+    assert "## " not in "\n".join(document({"steps": [], "collectives": [], "measured": []}))
 
 
 def test_the_grids_of_a_network_are_those_that_fit_it():

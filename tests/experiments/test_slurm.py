@@ -105,7 +105,8 @@ def test_every_program_has_a_parser(name):
     ],
 )
 def test_gpus_are_asked_for_where_ranks_use_them(device, nodes, ranks, gpus):
-    for program in (("train", "--device", device), ("train", "--device", "cpu", f"--device={device}")):
+    supervised = "supervise", "--", "train", "--checkpoint", "c", "--device", device
+    for program in (("train", "--device", device), ("train", "--device", "cpu", f"--device={device}"), supervised):
         text = written("--nodes", nodes, "--ranks-per-node", ranks, program=program)
         assert (f"#SBATCH --gpus-per-node={gpus}\n" in text) == bool(gpus) and "--gpus-per-node=0" not in text
         assert "#SBATCH --gpus-per-node=7\n" in written(

@@ -11,7 +11,7 @@ import pytest
 
 from gridgrad.experiments import summary
 from gridgrad.experiments.common import core_limits
-from gridgrad.experiments.parts import summary_kernels, summary_layers
+from gridgrad.experiments.parts import summary_layers
 from gridgrad.experiments.parts.summary_layers import PassTime, layer_points, pass_times, step_times, table
 from gridgrad.nn import SGD, Concat, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequential, SoftmaxCrossEntropy, Tanh
 from gridgrad.nn.device import xp
@@ -297,7 +297,7 @@ def test_what_a_shipped_table_chooses_was_hardly_slower_than_the_plain_call():
     shipped = SHIPPED[RECORDS["generation"]]
     assert len(RECORDS["products"]) > 60
     for row in RECORDS["products"]:
-        chosen, seconds = summary_kernels.choice(product_of(row), shipped), row["seconds"]
+        chosen, seconds = summary.choice(product_of(row), shipped), row["seconds"]
         assert chosen in seconds, f"{row} lacks {chosen}: measure its network again with gridgrad summary --measure kernels"
         assert seconds[chosen] <= 1.1 * seconds["plain"], f"{chosen}: {row}"
 
@@ -305,11 +305,11 @@ def test_what_a_shipped_table_chooses_was_hardly_slower_than_the_plain_call():
 @pytest.mark.skipif(not xp.is_cpu, reason="tables are for CPUs")
 def test_the_products_of_a_network():
     use(PLAIN)
-    products = summary_kernels.products(network_names.build("mlp:200,relu", 100, 10), 64)
+    products = summary.products(network_names.build("mlp:200,relu", 100, 10), 64)
     forward = {("tiles", 64, 100, 200)}
     assert {(p.orientation, p.m, p.k, p.n) for p in products} == forward | {("tiles_left_transposed", 100, 64, 200)}
     product = next(p for p in products if p.orientation == "tiles")
-    assert list(summary_kernels.ways(product, PLAIN)) == ["plain"]
-    assert list(summary_kernels.ways(TimedProduct("tiles", 64, 100, 128), PLAIN)) == ["plain", "64x64", "64x32"]
-    convolution = summary_kernels.products(network_names.build("lenet5", (28, 28, 1), 10), 8)
+    assert list(summary.ways(product, PLAIN)) == ["plain"]
+    assert list(summary.ways(TimedProduct("tiles", 64, 100, 128), PLAIN)) == ["plain", "64x64", "64x32"]
+    convolution = summary.products(network_names.build("lenet5", (28, 28, 1), 10), 8)
     assert any(isinstance(p, ProductOverRows) for p in convolution)

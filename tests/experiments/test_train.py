@@ -120,7 +120,7 @@ def test_every_reduction_trains_the_same(tmp_path):
         pytest.param("adam", 0.001, "float32", 1e-3, marks=pytest.mark.long),
         *(
             pytest.param(optimizer, lr, *numbers, marks=pytest.mark.long)
-            for optimizer, lr in (("adagrad", 0.01), ("adadelta", 1.0))
+            for optimizer, lr in (("adamw", 0.001), ("adagrad", 0.01), ("adadelta", 1.0))
             for numbers in (("float64", 1e-9), ("float32", 1e-3))
         ),
     ],
@@ -254,6 +254,7 @@ def test_validation_alone_changes_nothing_but_the_samples(tmp_path):
     [
         ["--nesterov"],
         ["--schedule", "step:5:0.5,warmup:3"],
+        ["--clip-norm", "0.05", "--net", "mlp:11,31,gelu"],
         pytest.param(["--l1", "1e-3", "--l2", "1e-3"], marks=pytest.mark.long),
         pytest.param(["--momentum", "0"], marks=pytest.mark.long),
     ],
@@ -299,6 +300,10 @@ BAD = [  # what each of them finds out alone
     (["--momentum", "1"], "at least 0 and below 1"),
     (["--momentum", "0", "--nesterov"], "nesterov needs a momentum"),
     (["--optimizer", "newton"], "invalid choice"),
+    (["--weight-decay", "0.1"], "--weight-decay is no option of sgd"),
+    (["--clip-norm", "0"], "must be a number above 0"),
+    (["--clip-norm", "1", "--protocol", "server:bsp"], "which servers never have: use another --protocol"),
+    (["--label-smoothing", "0.1"], "--label-smoothing is for classes, and airfoil has values"),
     (["--optimizer", "adam", "--momentum", "0.9"], "--momentum is no option of adam"),
     (["--optimizer", "adagrad", "--nesterov"], "--nesterov is no option of adagrad"),
     (["--validation", "1"], "must be a number above 0 and below 1, not '1'"),

@@ -18,7 +18,7 @@ import numpy as np
 from hypothesis import strategies as st
 from mpi4py import MPI
 
-from gridgrad.experiments.common.checkpoints import Progress
+from gridgrad.experiments.run_parts import Progress
 from gridgrad.nn import SGD
 from gridgrad.nn.optimizers import constant
 from gridgrad.nn.zoo import network_names

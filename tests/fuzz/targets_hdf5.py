@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 
 from gridgrad import datasets
-from gridgrad.datasets import cifar10, images, rows, uci
+from gridgrad.datasets import cifar10, files, images, uci
 from gridgrad.nn.zoo import network_names, pruning
 from gridgrad.parallel.partitioning import naive
 from gridgrad.parallel.partitioning.good_partition import read_owners, write_owners
@@ -51,14 +51,14 @@ def write_images(path, size=32):
         half: (count, [(random.integers(0, 256, (count, size, size, 3), np.uint8), np.arange(count) % 10)])
         for half, count in (("train", 11), ("test", 4))
     }
-    rows.write_images(path, "made up", [f"class {number}" for number in range(10)], (size, size, 3), halves)
+    images.write_images(path, "made up", [f"class {number}" for number in range(10)], (size, size, 3), halves)
 
 
 def write_quarters(path):
     random, arrays = np.random.default_rng(0), {}
     for half, count in (("train", 12), ("test", 8)):
         arrays |= {f"{half}/{name}": random.integers(0, 256, (count, cifar10.QUARTER), np.uint8) for name in "xy"}
-    rows.write(path, arrays, {"source": "x"} | {name: np.array([50.0]) for name in ("x_mean", "x_std", "y_mean", "y_std")})
+    files.write(path, arrays, {"source": "x"} | {name: np.array([50.0]) for name in ("x_mean", "x_std", "y_mean", "y_std")})
 
 
 def network():

@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 
 from gridgrad import datasets
-from gridgrad.datasets import rows, table
+from gridgrad.datasets import files, table
 from tests.fuzz.damage import damaged, damaged_argument, damaged_text
 from tests.fuzz.damage_hdf5 import damaged_hdf5
 from tests.fuzz.target import Target
@@ -112,7 +112,7 @@ def read_converted(path):
     """A converted file, as ranks read it after another process has prepared it."""
     target = table.prepare(path.parent, NAMES[0])[2]
     target.write_bytes(path.read_bytes())
-    with mock.patch.object(rows, "is_current", return_value=True):
+    with mock.patch.object(files, "is_current", return_value=True):
         used(datasets.load(NAMES[0], path.parent))
 
 

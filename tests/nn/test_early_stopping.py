@@ -1,3 +1,4 @@
+import json
 import math
 
 import pytest
@@ -30,6 +31,17 @@ def watch(values, *arguments):
 )
 def test_stops_once_patience_runs_out(values, arguments, expected):
     assert watch(values, *arguments) == expected
+
+
+def test_it_goes_on_from_its_state():
+    values = [3, 2.5, 2.7, 2.6, 2.9]
+    for cut in range(len(values)):
+        first, second, whole = EarlyStopping(2), EarlyStopping(2), EarlyStopping(2)
+        for value in values[:cut]:
+            first.see(value)
+        second.restore(json.loads(json.dumps(first.state())))
+        assert [second.see(value) for value in values[cut:]] == [whole.see(value) for value in values][cut:]
+        assert vars(second) == vars(whole)
 
 
 @pytest.mark.parametrize("arguments", [(0,), (-1,), (1, -0.1), (1, math.nan), (1, math.inf)])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from gridgrad.nn import (
+    GELU,
     MSE,
     BatchNorm,
     Context,
@@ -26,6 +27,7 @@ LAYERS = [
     lambda: [Linear(7, 5)],
     lambda: [ReLU()],
     lambda: [LeakyReLU(0.1)],
+    lambda: [GELU()],
     lambda: [Tanh()],
     lambda: [Sigmoid()],
     lambda: [Dropout(0.4)],

@@ -20,7 +20,7 @@ def test_a_published_network_may_have_another_dropout():
             build(wrong, (32, 32, 3), 10)
 
 
-BAD = ["", "mlp", "mlp:", "mlp:64", "mlp:64,gelu", "mlp:0,relu", "mlp:-3,relu", "mlp:6.5,relu", "mlp:relu,64", "vgg99"]
+BAD = ["", "mlp", "mlp:", "mlp:64", "mlp:64,swish", "mlp:0,relu", "mlp:-3,relu", "mlp:6.5,relu", "mlp:relu,64", "vgg99"]
 
 
 @pytest.mark.parametrize("spec", [*BAD, "mlp:1_0,relu", "mlp:\u0663,relu", "mlp:8,relu,dropout=2", "mlp:8,relu,dropout=x"])

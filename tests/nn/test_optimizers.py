@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gridgrad.nn import OPTIMIZERS, SGD, Adadelta, Adagrad, Adam, Linear, Sequential
+from gridgrad.nn import OPTIMIZERS, SGD, Adadelta, Adagrad, Adam, AdamW, Linear, Sequential
 from gridgrad.nn.device import to_device, to_host, xp
 from gridgrad.nn.kernels.kernel_table import kernels, use
 from gridgrad.nn.optimizers import Optimizer, constant, cosine, parse_schedule, stepwise
@@ -145,13 +145,25 @@ def test_the_base_is_abstract():
         *((kind, {"l2": -1}) for kind in (Adam, Adagrad, Adadelta)),
         (Adam, {"betas": (1, 0.9)}),
         (Adam, {"betas": (0.9, -0.1)}),
-        (Adam, {"l2": -1, "decoupled": True}),
+        (AdamW, {"weight_decay": -1}),
+        (Adam, {"clip_norm": 0}),
         (Adadelta, {"rho": 1}),
     ],
 )
 def test_values_out_of_range_are_refused_by_all(kind, options):
     with pytest.raises(ValueError, match="must be"):
         kind(Sequential([Linear(3, 2)]), **options)
+
+
+def test_a_long_gradient_is_shortened_before_penalties_are_added():
+    """A step with plain SGD shows the gradient; one that is short enough stays to the last bit."""
+    net = Sequential([Linear(3, 2)], seed=1, dtype=np.float64)
+    start, gradient = to_host(net.params).copy(), np.arange(1.0, 9.0)
+    for clip, length in ((2.0, 2.0), (100.0, np.linalg.norm(gradient))):
+        net.params[...], net.grads[...] = to_device(start), to_device(gradient)
+        SGD(net, 1.0, l2=0.5, clip_norm=clip).step()
+        moved = start - to_host(net.params) - 0.5 * start
+        assert np.allclose(moved, gradient * length / np.linalg.norm(gradient), rtol=1e-6)
 
 
 def test_schedules():

@@ -59,7 +59,7 @@ def change(name, value):
         (change("outputs", -4), "are missing"),
         (change("features", 1 << 20), "0.weight must be 9x1048576 floating-point numbers"),
         (change("features", 1 << 50), "samples of 1125899906842624 numbers .* are too large"),
-        (change("net", "mlp:9,gelu"), "no pruned network .*gelu"),
+        (change("net", "mlp:9,swish"), "no pruned network .*swish"),
         (change("net", "pruned:again.h5"), "names another file"),
         (change("net", "mlp:9,9,relu"), "2.weight must be 9x9 floating-point numbers"),
         (change("0.weight", None), "0.weight"),

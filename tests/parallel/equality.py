@@ -29,10 +29,10 @@ def on_cpus(comm):
 def serial(net, optimizer, loss, batches, micro_batches=1):
     """The losses and the state after a step on each (x, y) by the plain Sequential, with no parallel code involved.
 
-    optimizer: a function of a network. loss: its name. micro_batches: into how many parts each minibatch is cut; their
-    gradients are added here.
+    optimizer: a function of a network. loss: a Loss or its name. micro_batches: into how many parts each minibatch is cut;
+    their gradients are added here.
     """
-    optimizer, loss, losses = optimizer(net), LOSSES[loss](), []
+    optimizer, loss, losses = optimizer(net), LOSSES[loss]() if isinstance(loss, str) else loss, []
     context = Context()
     for x, y in batches:
         total, gradients = 0.0, 0.0

@@ -11,7 +11,7 @@ from unittest import mock
 
 import numpy as np
 
-from gridgrad.nn import LOSSES, BatchNorm
+from gridgrad.nn import BatchNorm
 from gridgrad.nn.device import to_device
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.faults.checks import ReplicaCheck
@@ -53,14 +53,14 @@ def serial(case, nudge=0.0):
     net.params[...] *= 1 + nudge * to_device(case.rng.choice((-1, 1), net.params.size))
     batches = case.batches()
     parts = case.micro_batches if any(isinstance(layer, BatchNorm) for layer in net.leaves()) else 1  # it sees them
-    return *equality.serial(net, case.make_optimizer, case.loss, batches, parts), net.predict(batches[0][0])
+    return *equality.serial(net, case.make_optimizer, case.make_loss(), batches, parts), net.predict(batches[0][0])
 
 
 def parallel(case, grid):
     """The same on a grid, at the end of which all copies are equal. Collective."""
     net = placed(case, grid)
     optimizer = case.make_optimizer(net)
-    trainer, losses = net.trainer(LOSSES[case.loss](), optimizer), []
+    trainer, losses = net.trainer(case.make_loss(), optimizer), []
     for x, y in case.batches():
         losses += trainer.step(parts_of(net, x, y, case.micro_batches), len(x))
     losses += trainer.flush()

@@ -8,6 +8,7 @@ network, also one from which something has been taken away.
 import numpy as np
 
 from gridgrad.nn import (
+    GELU,
     AvgPool2d,
     BatchNorm,
     Concat,
@@ -30,7 +31,7 @@ from gridgrad.nn.zoo.network_names import inception, residual_block
 
 BRANCHING = "Residual", "Concat"
 OF_THE_ZOO = {"Inception", "ResidualBlock"}  # branches of given layers, of images; see `wider.py`
-ACTIVATIONS = {"ReLU": ReLU, "LeakyReLU": LeakyReLU, "Tanh": Tanh, "Sigmoid": Sigmoid}
+ACTIVATIONS = {"ReLU": ReLU, "LeakyReLU": LeakyReLU, "Tanh": Tanh, "Sigmoid": Sigmoid, "GELU": GELU}
 DEEPEST = 2  # branches in branches
 OUTPUTS = 3  # of the layer that is put behind a network that has no weights
 

@@ -6,7 +6,6 @@ from functools import partial
 
 import pytest
 
-from gridgrad.nn import LOSSES
 from gridgrad.nn.device import as_input
 from gridgrad.parallel import parallelize
 from gridgrad.parallel.grid.process_grid import STAGE, GridDescription
@@ -16,6 +15,7 @@ from gridgrad.parallel.prediction.pipeline_cost import Pipelines, partition_step
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from tests.parallel.equality import block
 from tests.parallel.pipelines import parts_of
+from tests.random_networks.case import unclipped
 from tests.random_networks.checks import grid_of
 
 MACHINE = read("cori-haswell")
@@ -27,7 +27,8 @@ MORE, LESS, BESIDE = 1.3, 0.6, 1024  # what activations may take of the memory t
 
 
 def are_as_predicted(case, comm):
-    """Bytes and calls of a training step."""
+    """Bytes and calls of a training step, without the norm of a gradient that is clipped."""
+    case = unclipped(case)
     if not case.pipeline:
         sends_what_is_predicted(case, comm)
     elif case.grid.get(STAGE, 1) > 1:
@@ -57,7 +58,7 @@ def sends_what_is_predicted(case, comm):
         x, y = case.batch(case.rng, LARGE * len(x))
         inputs, targets = block(net, x, y)
         mine = as_input(inputs, net.dtype), targets
-        net.trainer(LOSSES[case.loss](), case.make_optimizer(net)).step([(*mine, len(x))], len(x))
+        net.trainer(case.make_loss(), case.make_optimizer(net)).step([(*mine, len(x))], len(x))
         is_stored = any(array is mine[0] for kept in net.context.values() for array in kept.arrays())
         activations = net.context.nbytes + (0 if is_stored else mine[0].nbytes)
         predicted = sum(cost(batch_size=len(x)).memory_of[what] for what in ("activations", "gradients of activations"))
@@ -66,7 +67,7 @@ def sends_what_is_predicted(case, comm):
 
 def counts_of_step(case, net, parts, samples):
     """{(layer, kind, "bytes" or "calls"): count} of this rank in a training step, the second one, when all is in place."""
-    trainer = net.trainer(LOSSES[case.loss](), case.make_optimizer(net))
+    trainer = net.trainer(case.make_loss(), case.make_optimizer(net))
     for _ in range(2):
         net.grid.comm.Barrier()
         net.grid.tally.clear()

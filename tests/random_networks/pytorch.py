@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import linear
 
 from gridgrad.experiments.benchmarks import torch_peer
-from gridgrad.nn import LOSSES, OPTIMIZERS, BatchNorm, Context, Dropout, Linear, Sequential
+from gridgrad.nn import OPTIMIZERS, BatchNorm, Context, Dropout, Linear, Sequential
 from gridgrad.nn.device import to_device, to_host
 from gridgrad.nn.optimizers import parse_schedule
 from gridgrad.nn.sequence import shapes
@@ -19,7 +19,10 @@ from tests.random_networks.checks import NUDGE, TOLERANCE, within_rounding
 
 UPDATES = 30
 COSINE = 25  # updates after which a cosine is 0, so that some follow
-PEERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adagrad": torch.optim.Adagrad, "adadelta": torch.optim.Adadelta}
+PEERS = {
+    "sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "adagrad": torch.optim.Adagrad,
+    "adadelta": torch.optim.Adadelta,
+}  # fmt: skip
 
 
 class SparseLinear(torch.nn.Linear):
@@ -84,7 +87,7 @@ def distance(found, expected):
 
 def our_steps(case, nudge=0.0):
     """nudge: by how much, relatively, the parameters are changed before."""
-    net, loss, context, found = case.network(), LOSSES[case.loss](), Context(), []
+    net, loss, context, found = case.network(), case.make_loss(), Context(), []
     net.load_state_dict(case.state())
     net.params[...] *= 1 + nudge * to_device(case.rng.choice((-1, 1), net.params.size))
     optimizer = case.make_optimizer(net)
@@ -120,7 +123,7 @@ def their_steps(case):
     optimizer = peer_of(case, parameters.values())
     name, options = case.optimizer
     lrs = rates(case.lr, RATES[name], BEFORE + 2 * STEPS)
-    loss = torch_peer.LOSSES[case.loss]()
+    loss = torch.nn.CrossEntropyLoss(label_smoothing=case.smoothing) if case.loss == "cross-entropy" else torch.nn.MSELoss()
     for x, y in case.batches():
         passes, ends = {}, {}
         model.train()
@@ -224,14 +227,15 @@ def updates_equal_pytorchs(case):
 def peer_of(case, parameters):
     """PyTorch's optimizer of a Case, for some of its parameters."""
     name, options = case.optimizer
-    options = dict(options)
-    kind = torch.optim.AdamW if options.pop("decoupled", False) else PEERS[name]
-    options.pop("l1", None)  # see `update`
-    return kind(parameters, lr=RATES[name], weight_decay=options.pop("l2", 0.0), **options)
+    options = {option: value for option, value in options.items() if option not in ("l1", "clip_norm")}  # see `update`
+    decay = options.pop("l2", 0.0) or options.pop("weight_decay", 0.01 if name == "adamw" else 0.0)
+    return PEERS[name](parameters, lr=RATES[name], weight_decay=decay, **options)
 
 
 def update(peer, lr, options):
     """One step of PyTorch's optimizer with a learning rate. It knows no L1 penalty, whose gradient is added here."""
+    if options.get("clip_norm"):
+        torch.nn.utils.clip_grad_norm_([p for group in peer.param_groups for p in group["params"]], options["clip_norm"])
     for group in peer.param_groups:
         group["lr"] = lr
         for p in group["params"]:

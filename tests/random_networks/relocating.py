@@ -3,7 +3,6 @@
 import random
 from dataclasses import replace
 
-from gridgrad.nn import LOSSES
 from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.training.relocation import relocate
 from tests.parallel.equality import on_first
@@ -22,7 +21,7 @@ def moves_after_every_step(case, comm):
         optimizer, losses = case.make_optimizer(net), []
         for x, y in case.batches():
             mine = parts_of(net, x, y, case.micro_batches)
-            losses.append(net.trainer(LOSSES[case.loss](), optimizer).complete_step(mine, len(x)))
+            losses.append(net.trainer(case.make_loss(), optimizer).complete_step(mine, len(x)))
             now = replace(case, shares=random_shares(rng, case.grid), seed=rng.randrange(10**6))  # other owners too
             relocate(net, optimizer, place(now.network(), grid, now.plan_text(), **now.placing()[1]))
         found = losses, net.state_dict(everywhere=True), outputs_of(net, case)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gridgrad.nn import LOSSES, Context
+from gridgrad.nn import Context
 from gridgrad.nn.device import to_device, to_host
 from tests.memory import fresh_memory
 
@@ -16,7 +16,7 @@ TOLERANCE = 1e-6  # of a difference, relative to the derivative and the loss, at
 def gradients_equal_differences(case):
     """The gradients of the loss of a Case with respect to each array of parameters, and to the input."""
     net, x, y = prepared(case)
-    context, loss = Context(), LOSSES[case.loss]()
+    context, loss = Context(), case.make_loss()
 
     def value():
         return loss.forward(net.forward(x, context), y, context)

@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from gridgrad.nn import LOSSES, SGD
+from gridgrad.nn import SGD
 from tests.parallel.equality import on_first
 from tests.parallel.stale_gradients import largest_difference, train_noting
 from tests.random_networks.case import random_case
@@ -43,9 +43,9 @@ def gradients_are_of_the_weights_used(case, comm):
     """Train with the pipeline of a Case; then the first rank compares all gradients. Collective."""
     with grid_of(case, comm) as grid:
         net, batches = placed(case, grid), case.batches()
-        trainer = net.trainer(LOSSES[case.loss](), SGD(net, RATE))
+        trainer = net.trainer(case.make_loss(), SGD(net, RATE))
         noted = comm.allgather(train_noting(net, trainer, batches))
-    compare = partial(on_first, comm, largest_difference, case.network, LOSSES[case.loss](), batches, noted)
+    compare = partial(on_first, comm, largest_difference, case.network, case.make_loss(), batches, noted)
     difference = compare(0.0)
     assert np.isfinite(difference), f"{case!r} diverges"
     within_rounding(difference, lambda: [compare(NUDGE), compare(-NUDGE)], case)

@@ -88,14 +88,15 @@ PAIRS = {  # what runs as one layer with the one before it: see `fuse` in `nn/se
 
 def any_optimizer(rng):
     """A name and options, any of which may be left out."""
-    name = rng.choice(("sgd", "adam", "adagrad", "adadelta"))
-    options = {"l2": rng.choice((1e-4, 0.02)), "l1": rng.choice((1e-4, 0.01))}
+    name = rng.choice(("sgd", "adam", "adamw", "adagrad", "adadelta"))
+    options = {"weight_decay" if name == "adamw" else "l2": rng.choice((1e-4, 0.02)), "l1": rng.choice((1e-4, 0.01))}
+    options |= {"clip_norm": rng.choice((0.01, 1.0, 100.0))}
     if name == "sgd":
         options |= {"momentum": rng.choice((0.3, 0.9, 0.99)), "nesterov": True}
     else:
         options |= {"eps": rng.choice((1e-8, 1e-3, 0.1))}
-    if name == "adam":
-        options |= {"betas": (rng.choice((0.0, 0.8, 0.99)), rng.choice((0.0, 0.9, 0.9999))), "decoupled": True}
+    if name.startswith("adam"):
+        options |= {"betas": (rng.choice((0.0, 0.8, 0.99)), rng.choice((0.0, 0.9, 0.9999)))}
     if name == "adadelta":
         options |= {"rho": rng.choice((0.0, 0.7, 0.99))}
     options = {option: value for option, value in options.items() if rng.random() < 0.5}

@@ -17,7 +17,7 @@ from mpi4py import MPI
 
 from gridgrad import datasets
 from gridgrad.experiments.common.options import Parser, add_grid, number, process_grid_of, user_input, whole
-from gridgrad.experiments.common.workers_report import losses_of_all
+from gridgrad.experiments.common.report import losses_of_all
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.kernels.processor import processor
 from gridgrad.nn.zoo import network_names

@@ -2,26 +2,17 @@
 
     gridgrad study usability
 
-| program                                        | what it adds, and to which serial program                           |
-|------------------------------------------------|---------------------------------------------------------------------|
-| `automatic`, `data`, `model`, `2d`             | our one call and its import, to `serial.py`; three name their grid  |
-| `by_hand_data`, `by_hand_model`, `by_hand_2d`  | mpi4py, to `serial.py`                                              |
-| `ddp`                                          | DistributedDataParallel, to `torch_serial.py`                       |
-
-The programs are beside this one; each prints the same losses on any number of ranks. Everything follows from their sources;
-nothing is run. Writes FILE.json and, beside it, FILE.md. It is counted as Grabaskas (2018, TorchAD-NN) counts. The thesis
-(section 3.3.1) calls operators "keywords and symbols used to define a function", function calls among them, and operands "any
-variable or number". Its Tables 4.9 to 4.12 give both for each added line of Lua, from which these rules follow:
+The programs are beside this one, and each prints the same losses on any number of ranks: `automatic`, `data`, `model` and `2d`
+(our one call and its import; three name their grid) and `by_hand_data`, `by_hand_model`, `by_hand_2d` (mpi4py) are `serial.py`
+made parallel, `ddp` is `torch_serial.py` with DistributedDataParallel. Nothing is run. It is counted as Grabaskas (2018,
+TorchAD-NN) counts, whose Tables 4.9 to 4.12 give operators and operands of each added line of Lua:
 
 - operators: keywords, `self` too; symbols, the dot and the comma too; a pair of brackets; a pair of quotes; the name of a
   function where it is called (or defined);
 - operands: all other names; numbers; True, False and None; the words within quotes, whose symbols are operators.
 
-The unit is the statement: what is added are the statements that the serial program has not, or has not in this order.
-A changed statement is added as a whole; comments, docstrings and indentation do not count.
-
-radon's `HalsteadVisitor` knows only arithmetic, comparisons and their operands: a program of calls, attributes and
-assignments, such as the one call, is of effort 0 to it.
+The unit is the statement: what is added are the statements that the serial program has not, or not in this order, each as a
+whole; comments, docstrings and indentation do not count. radon counts arithmetic and comparisons alone, no calls.
 """
 
 import ast
@@ -29,9 +20,10 @@ import io
 import keyword
 import re
 import tokenize
-from dataclasses import asdict, dataclass
+from collections import namedtuple
 from difflib import SequenceMatcher
 from importlib.metadata import version
+from importlib.util import find_spec
 from math import log2
 from pathlib import Path
 from platform import python_version
@@ -50,6 +42,16 @@ PAIRS = {"(": ")", "[": "]", "{": "}"}
 QUOTES = "\"'"
 SKIPPED = (tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 BLOCKS = ("body", "orelse", "handlers", "finalbody")
+EASIER = {  # {one call: the programs that it is compared with}: the same parallelism by hand, or by PyTorch
+    "automatic": ("ddp",), "data": ("by_hand_data", "ddp"), "model": ("by_hand_model",), "2d": ("by_hand_2d",),
+}  # fmt: skip # and `automatic` with the easiest by hand
+Halstead = namedtuple("Halstead", "n1 n2 N1 N2 volume difficulty effort time")
+TEXT = """# What making a training parallel costs its author
+
+Written by `gridgrad study usability`: Halstead's measures of the statements that each program of
+`experiments/studies/usability` adds to its serial program, counted as Grabaskas 2018 counts; effort in elementary
+discriminations, time at 18 of them a second. radon: the effort by radon, which counts no calls.
+"""
 
 
 def source(name):
@@ -59,8 +61,7 @@ def source(name):
 
 def one_call(grid=None):
     """The program with our one call, on a grid such as "batch=4" or on that of the planner."""
-    call = f'net = parallelize(net, "{grid}")' if grid else CALL
-    return source("automatic").replace(f"\n{CALL}\n", f"\n{call}\n")
+    return source("automatic").replace(CALL, f'net = parallelize(net, "{grid}")' if grid else CALL)
 
 
 def programs():
@@ -72,38 +73,24 @@ def programs():
 
 def measures(text, chosen):
     """Lines (statements) and Halstead's measures of some statements of a program, as a dict."""
-    found = measure(chosen)
-    derived = {name: getattr(found, name) for name in ("volume", "difficulty", "effort", "time")}
-    return {"lines": len(chosen), **asdict(found), **derived, "radon_effort": radon_effort(text, chosen)}
+    return {"lines": len(chosen), **measure(chosen)._asdict(), "radon_effort": radon_effort(text, chosen)}
 
 
 def results():
-    """{program: measures of what it adds, "serial", "whole": measures of all of it, "less_effort_than": {program: percent}}.
-
-    Each one call is compared with the same parallelism by hand or by PyTorch, `automatic` with the easiest by hand.
-    """
+    """{program: measures of what it adds, "serial", "whole": measures of all of it, "less_effort_than": {program: percent}}."""
     rows = {}
     for name, (text, serial) in programs().items():
         mine = measures(text, added(text, source(serial)))
         rows[name] = {"serial": serial, **mine, "whole": measures(text, statements(text))}
     easiest = min(BY_HAND, key=lambda name: rows[name]["effort"])
-    compared = {
-        "automatic": (easiest, "ddp"),
-        "data": ("by_hand_data", "ddp"),
-        "model": ("by_hand_model",),
-        "2d": ("by_hand_2d",),
-    }
-    for name, others in compared.items():
+    for name, others in (EASIER | {"automatic": (easiest, *EASIER["automatic"])}).items():
         rows[name]["less_effort_than"] = {other: 100 * (1 - rows[name]["effort"] / rows[other]["effort"]) for other in others}
     return rows
 
 
 def document(rows, serial):
     """The results as Markdown. serial: {program: measures of all of it} of the two that the others add to."""
-    yield "# What making a training parallel costs its author\n"
-    yield "Written by `gridgrad study usability`: Halstead's measures of the statements that each program of"
-    yield "`experiments/studies/usability` adds to its serial program, counted as Grabaskas 2018 counts; effort in elementary"
-    yield "discriminations, time at 18 of them a second. radon: the effort by radon, which counts no calls.\n"
+    yield TEXT
     yield lines([
         {"program": f"`{name}`", "added to": f"`{row['serial']}`", **{of: row[of] for of in ("lines", "n1", "n2", "N1", "N2")},
          "volume": f"{row['volume']:.0f}", "difficulty": f"{row['difficulty']:.1f}", "effort": f"{row['effort']:,.0f}",
@@ -121,33 +108,14 @@ def document(rows, serial):
 # ----- Halstead's measures
 
 
-@dataclass(frozen=True)
-class Halstead:
+def halstead(n1, n2, N1, N2):
     """Table 3.7 of the thesis. n1, n2: distinct operators and operands; N1, N2: all of them.
 
     effort: in elementary mental discriminations; time: in seconds, at 18 discriminations a second.
     """
-
-    n1: int
-    n2: int
-    N1: int
-    N2: int
-
-    @property
-    def volume(self):
-        return (self.N1 + self.N2) * log2(self.n1 + self.n2) if self.n1 + self.n2 else 0.0
-
-    @property
-    def difficulty(self):
-        return self.n1 / 2 * self.N2 / self.n2 if self.n2 else 0.0
-
-    @property
-    def effort(self):
-        return self.volume * self.difficulty
-
-    @property
-    def time(self):
-        return self.effort / 18
+    volume = (N1 + N2) * log2(n1 + n2) if n1 + n2 else 0.0
+    difficulty = n1 / 2 * N2 / n2 if n2 else 0.0
+    return Halstead(n1, n2, N1, N2, volume, difficulty, volume * difficulty, volume * difficulty / 18)
 
 
 def statements(source):
@@ -175,7 +143,7 @@ def measure(statements, keywords=KEYWORDS):
     symbols = [symbol for _, tokens in statements for symbol in classified(tokens, keywords)]
     operators = [text for is_operator, text in symbols if is_operator]
     operands = [text for is_operator, text in symbols if not is_operator]
-    return Halstead(len(set(operators)), len(set(operands)), len(operators), len(operands))
+    return halstead(len(set(operators)), len(set(operands)), len(operators), len(operands))
 
 
 def classified(tokens, keywords):
@@ -211,8 +179,8 @@ def radon_effort(source, statements):
 
 def options():
     parser = Parser(prog="study usability", description="What does making a training parallel cost its author?")
-    parser.add_argument("--json", default="results/usability.json", metavar="FILE", help="the file to write; the table goes to "
-                        "the same name in .md")  # fmt: skip
+    words = "the file to write; the table goes to the same name in .md"
+    parser.add_argument("--json", default="results/usability.json", metavar="FILE", help=words)
     return parser
 
 
@@ -222,10 +190,8 @@ def main():
         raise UserError(f"--json {path}: give a name that ends in .json; the table goes to the same name in .md")
     with user_input():
         check_writable(path)
-    try:
-        import radon  # noqa: F401 (only whether it is here)
-    except ImportError:
-        raise UserError("radon is not installed here: pip install radon") from None
+    if find_spec("radon") is None:
+        raise UserError("radon is not installed here: pip install radon")
     rows, serial = results(), {name: measures(text, statements(text)) for name in SERIAL for text in [source(name)]}
     versions = {"python": python_version(), "radon": version("radon")}
     report.write_json(path, {"programs": rows, "serial": serial, "versions": versions})

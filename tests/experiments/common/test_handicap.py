@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gridgrad.experiments.common.handicap import Handicap
+from gridgrad.experiments.run_parts import Handicap
 from gridgrad.nn import SGD, Linear, Residual, Sequential, SoftmaxCrossEntropy
 from gridgrad.nn.layer import Layer
 from gridgrad.parallel.observe.span_observer import SpanObserver

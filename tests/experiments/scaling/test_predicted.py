@@ -48,6 +48,12 @@ def test_a_handicap_makes_a_slower_rank():
     assert steps(grids=["stage=4"]) and not steps(grids=["stage=4"], handicap="0=2")
 
 
+def test_partitions_are_predicted():
+    small = {"nets": ["lenet5"], "dataset": "random:28x28x1,10", "grids": ["model=4"], "batch_size": 64}
+    found = steps(**small, plan=["hypergraph", "hypergraph:fine"])
+    assert found["batch=1,model=4", None] > 0 and not steps(**small, plan="hypergraph", pipeline="async:2")
+
+
 @pytest.mark.parametrize("grid", ["batch=2,model=1", "batch=1,model=2"])
 def test_on_ranks_of_unequal_speed_shares_by_speed_are_predicted_to_be_faster_than_even_ones(grid):
     given = {"ranks": [2], "grids": [grid], "handicap": "0=2", "shares": ["1,1", "auto"]}

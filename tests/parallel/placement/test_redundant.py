@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gridgrad.experiments.parts.explain_layers import layer_rows
+from gridgrad.experiments.parts.explain_report import layer_rows
 from gridgrad.nn import MSE, SGD, Linear, Sequential, Tanh, TiedAutoencoder
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import ProcessGrid, parallelize, train_step

@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from gridgrad.experiments.parts.explain_plan import why_lost
+from gridgrad.experiments.parts.explain_report import why_lost
 from gridgrad.nn import SGD, Concat, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequential, SoftmaxCrossEntropy
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import parallelize

@@ -5,7 +5,7 @@ from math import exp
 import numpy as np
 import pytest
 
-from gridgrad.experiments.parts.explain_plan import why_lost
+from gridgrad.experiments.parts.explain_report import why_lost
 from gridgrad.nn import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.choose.reductions import fastest
