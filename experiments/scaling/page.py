@@ -17,7 +17,7 @@ from gridgrad.experiments.common.tables import cell, counted
 from gridgrad.experiments.common.templates import environment
 from gridgrad.experiments.scaling import model
 from gridgrad.experiments.scaling.environment import SAME, same
-from gridgrad.experiments.scaling.records import is_busy, key_of
+from gridgrad.experiments.scaling.records import checked, is_busy, key_of
 from gridgrad.experiments.scaling.runs import study_of_record
 from gridgrad.experiments.scaling.study import Point
 from gridgrad.experiments.scaling.summary import is_busy_alone, origin_of
@@ -51,7 +51,7 @@ def render(records, title, figures=None, up_to=None):
     """
     if not records:
         raise ValueError("there are no runs: measure some with gridgrad sweep")
-    found = rows_of(records)
+    found = rows_of(checked(records))
     drawn = {name: partial(figure_of, kind) for name, kind in FIGURES.items()} if figures is None else figures
     stories = dict.fromkeys(line for study in map(study_of_record, records) if study for line in study.story)
     return environment().get_template("study.html.jinja").render(

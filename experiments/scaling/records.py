@@ -86,11 +86,11 @@ def read(path):
     return records
 
 
-def checked(records):
+def checked(records, form=REPORTED):
     """The records; ValueError for one of which the report is damaged."""
     for record in records:
         try:
-            check(record, MEASURED | REPORTED)
+            check(record, MEASURED | form)
         except ValueError as error:
             raise ValueError(f"a report of {record['net']} on {record['grid']} is damaged ({error}): measure it again, with "
                              "--anew") from None  # fmt: skip

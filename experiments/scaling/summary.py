@@ -94,7 +94,7 @@ def is_busy_alone(row):
 def rows(records):
     """The Rows of some records, in their order: those of a network together. ValueError for a record that is damaged."""
     groups, predictions, found = defaultdict(list), defaultdict(list), []
-    for record in checked(records):
+    for record in checked(records, {}):
         groups[origin_of(record), key_of(record)].append(record)
     seconds = {place: list(filter(None, map(seconds_of, counting(of_point)))) for place, of_point in groups.items()}
     timed = {place: interval_of(values) for place, values in seconds.items() if values}

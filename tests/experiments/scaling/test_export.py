@@ -60,11 +60,6 @@ def test_times_without_children_add_up_to_the_step():
         assert len({tuple(node["metrics"]) for node in nodes(step)}) == 1
 
 
-def test_runs_without_times_have_no_tree():
-    first, *others = profiled(schemes=["batch"])
-    assert len(export.trees([first | {"time": None}, first | {"layers": None}, *others])) == len(others) + 1
-
-
 @pytest.mark.skipif(not installed("hatchet"), reason="Hatchet is not installed: pip install llnl-hatchet")
 def test_hatchet_reads_the_trees():
     from hatchet import GraphFrame

@@ -124,18 +124,6 @@ def test_no_speedup_is_told_of_runs_in_unlike_conditions(disturbed):
     assert ("No speedup of" in text) == (len(disturbed) < 3)
 
 
-def test_points_on_different_machines_are_rows_of_their_own():
-    found = study()
-    elsewhere = [one | {"machine": "another"} if one.get("predicted") else
-                 one | {"environment": made_up.ENVIRONMENT | {"mpi": "a library 2.0"}} for one in found]  # fmt: skip
-    read = Read(page.render(found + elsewhere, "A study", {}))
-    assert {one["series"] for one in read.cells("measured")} == {
-        f"{series} (MPI library a library {version}.0)" for series in ("batch", "model") for version in "12"}  # fmt: skip
-    assert [(one["machine"], one["ranks"]) for one in read.cells("planner")] == [
-        ("a machine", "2"), ("a machine", "4"), ("another", "2"), ("another", "4")]  # fmt: skip
-    assert [(one["what"], one["runs"]) for one in read.cells("left-out")] == [("busy", "1"), ("failed", "1")] * 2
-
-
 def test_nothing_of_a_record_is_taken_for_markup():
     records = study(network=[{"net": "mlp:8,relu", "name": EVIL}])
     for record in records:
