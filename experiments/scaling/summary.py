@@ -9,7 +9,7 @@ the names of its series say which.
 """
 
 import json
-from collections import defaultdict
+from collections import defaultdict, namedtuple
 from dataclasses import dataclass, field, replace
 from statistics import median
 
@@ -27,6 +27,8 @@ from gridgrad.experiments.scaling.records import (
 )
 from gridgrad.experiments.scaling.statistics import Median, interval_of
 from gridgrad.experiments.scaling.study import ALONE, Curve, point_at
+
+Origin = namedtuple("Origin", "is_predicted name")  # name: the machine of predictions, or the entries of SAME, a text
 
 
 @dataclass(frozen=True)
@@ -117,14 +119,6 @@ def rows(records):
     ])  # fmt: skip # not the serial point of a series that has no other, where another series has it too
     order = {row.curve: number for number, row in reversed(list(enumerate(found)))}
     return sorted(found, key=lambda row: (row.is_predicted, order[row.curve], row.ranks))
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where records are from that compare: name is the machine of predictions, or the entries of SAME as a text."""
-
-    is_predicted: bool
-    name: str
 
 
 def origin_of(record):
