@@ -2,30 +2,19 @@
 
     gridgrad sweep experiments/settings/speedup.toml --out results/speedup.jsonl
     gridgrad sweep --ranks 1,2,4,8 --schemes batch,model,2d --nets mlp:512,512,relu --out FILE
-    gridgrad sweep --grids "batch=4;stage=2,batch=2" --nets mlp:512,512,relu --out FILE
-    gridgrad sweep --schemes batch --vary "reduction=plain;overlap" --weak --minutes 30 --out FILE
+    gridgrad sweep --grids "batch=4;stage=2,batch=2" --vary "reduction=plain;overlap" --weak --minutes 30 --out FILE
 
-On one machine, or inside an allocation: each run is an mpiexec of its own. Everything is checked before the first run. The runs
-come in a random order, all points once before any is repeated, and a point is repeated until the confidence interval of its
-median is narrow enough, or a limit is reached (`experiments/scaling/runs.py`). A run that fails, or takes too long, is a row
-with its reason, and the sweep goes on.
-
-FILE has every run that is done, at once. A sweep that was interrupted goes on when it is started again, and one with more ranks
-or networks adds to FILE. What FILE has of other settings, other code or another machine does not compare: it goes to
-FILE.others, from where it comes back when the sweep is again as it was.
-
-Several jobs may share a sweep: `--part 2/4` does every fourth point, from the second on, and writes FILE-2-of-4. Then
-`--gather FILE FILE ..` puts the runs of all parts into one file.
-
-With `--machine NAME` the same points are predicted beside the runs; with `--predict 1,2,..,16384` nothing runs
-(`experiments/scaling/predicted.py`). A FILE.jsonl in place of the settings is shown again: its table, and what --csv and
---export ask for.
+Each run is an mpiexec of its own; all are checked before the first. FILE has every run that is done, at once: the same command
+goes on where it stopped, and one with more ranks or networks adds to it. What does not compare goes to FILE.others. `--part
+2/4` does every fourth point and writes FILE-2-of-4; `--gather FILE FILE ..` puts parts together. `--machine NAME` predicts the
+same points, `--predict 1,2,..,16384` runs nothing. A FILE.jsonl in place of the settings is shown again.
 """
 
 import argparse
 import signal
 import sys
 import time
+from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -48,17 +37,18 @@ GOES_ON = "what is done is kept, and the same command line goes on from here"
 
 
 def sweep(study, out, timeout=TIMEOUT, part=(1, 1), anew=False):
-    """Do the runs of one part of a Study that `out` does not have yet; see the module's text.
+    """Do the runs of one part of a Study that `out` does not have yet; it must be locked.
 
-    part: (I, N), every N-th point from the I-th on; with turns every N-th job. anew: also repeat, and replace, what `out` has.
-    Returns (runs that were done now, all runs of the part). Nothing else may write `out` meanwhile: see `locked`.
+    part: (I, N), every N-th point, or job with turns, from the I-th on. anew: also repeat what `out` has.
+    Returns (runs that were done now, all runs of the part).
     """
     groups, file = study.groups[part[0] - 1 :: part[1]], runs.StudyFile(out, study, environment.here(), anew)
     deadline = time.monotonic() + 60 * study.minutes if study.minutes else float("inf")
     done, before = file.runs, len(file.runs)
     longest = lambda point: max((one["took"] for one in runs.by_point(done).get(point.key, [])), default=0)  # noqa: E731
     fits = lambda group: time.monotonic() + sum(map(longest, group)) <= deadline  # noqa: E731
-    with Progress(before, before + runs.fewest_left(groups, study, done), deadline) as progress:
+    progress = Progress(before, before + runs.fewest_left(groups, study, done), deadline)
+    with progress.bar:
         for group in runs.rounds(groups, study, done, fits):
             repeat = runs.next_repeat(group, study, done)
             for point, record in zip(group, runs.records_of(group, repeat, timeout, study.seed(repeat), study.turns)):
@@ -69,10 +59,7 @@ def sweep(study, out, timeout=TIMEOUT, part=(1, 1), anew=False):
 
 
 class Progress:
-    """Says on stderr which run of how many is done, and how many minutes are left: a bar on a terminal, in a log some lines.
-
-    done, total: runs so far, and as many as are known to be needed. deadline: when no run is started any more.
-    """
+    """Says on stderr which run of how many is done, and how long the rest takes: a bar on a terminal, in a log some lines."""
 
     def __init__(self, done, total, deadline):
         self.before, self.start, self.deadline = done, time.monotonic(), deadline
@@ -90,36 +77,22 @@ class Progress:
             self.said = now
             print(f"sweep: run {done} of {total}, {words}", file=sys.stderr, flush=True)
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        self.bar.close()
-
 
 def gather(files, out):
-    """Put the records of several sweeps, or of the parts of one, into one file. Returns words about what it holds.
-
-    ValueError if they disagree. A run is missing if the settings of a sweep have it, and none of the files.
-    """
+    """Put the records of several sweeps, or of the parts of one, into one file. Returns words about it; ValueError if they
+    disagree. A run is missing if the settings of a sweep have it, and none of the files."""
     found = records.gather(files)
     held = {records.identity(record) for record in found}
     if any(records.identity(record) not in held for record in records.read(out)):
         raise ValueError(f"--out {out} has runs that none of these files has: name it among them, or give another --out")
     write_text(out, records.lines(found))
-    missing = missing_runs([record for record in found if not record.get("predicted")])
-    count, point = sum(missing.values()), next(iter(missing), None)
-    words = f"; {count} {'is' if count == 1 else 'are'} missing, such as {point}" if count else ""
-    return f"{counted(len(found), 'run')} written to {out}{words}"
-
-
-def missing_runs(measured):
-    """{Point: runs that are missing} of the studies that some records are of; what an earlier version wrote misses nothing."""
-    done, missing = runs.by_point(measured), {}
+    measured, missing = [record for record in found if not record.get("predicted")], {}
+    done = runs.by_point(measured)
     for study in filter(None, {runs.study_of_record(record): None for record in measured}):
-        for point in study.points:
-            missing[point] = study.repeats - len(done.get(point.key, []))
-    return {point: count for point, count in missing.items() if count > 0}
+        missing |= {point: study.repeats - len(done.get(point.key, [])) for point in study.points}
+    missing = {point: count for point, count in missing.items() if count > 0}
+    words = f"; {counted(sum(missing.values()), 'run')} missing, such as {next(iter(missing))}" if missing else ""
+    return f"{counted(len(found), 'run')} written to {out}{words}"
 
 
 def part_of(text):
@@ -132,7 +105,7 @@ def part_of(text):
 
 
 def variation(text):
-    """An option type: "NAME=VALUE;VALUE" as (name, value, or list of several values)."""
+    """An option type: "NAME=VALUE;VALUE" as (name, value, or list of several values): numbers, truths or texts."""
     name, equals, values = text.partition("=")
     if not equals or not values:
         raise argparse.ArgumentTypeError(f"must be NAME=VALUE;VALUE, such as batch-size=64;256, not '{text}'")
@@ -141,7 +114,6 @@ def variation(text):
 
 
 def value_of(text):
-    """The number, truth or text that a text is."""
     for kind in (int, float):
         try:
             return kind(text)
@@ -249,7 +221,7 @@ def study_of(args):
 
 
 def check_job(args, ranks):
-    """Raise ValueError for settings that are wrong, or need more ranks than a job has: see `programs.check_job`."""
+    """Raise ValueError for settings that are wrong, or need more ranks than a job has."""
     study = study_of(args)
     if args.predict is None and not args.gather:
         largest = max(study.points, key=lambda point: point.ranks)
@@ -257,22 +229,20 @@ def check_job(args, ranks):
 
 
 def write_predictions(study, args, found):
-    """Write predicted records to --out, and return words about them.
-
-    found: what was measured of the same points, which stays in the file; with them the file is locked already.
-    """
+    """Write predicted records to --out, and return words about them. found: measured ones, which stay; then --out is locked."""
     reasons = {}
     with user_input():
-        of_data, machine = not args.predict or study.names("dataset"), machines.read(args.machine or "cori-haswell")
+        named = any("dataset" in one for one in (study.given, *study.network, *study.series))
+        of_data, machine = named or not args.predict, machines.read(args.machine or "cori-haswell")
         made = list(predicted.records(study, machine, args.shape, args.outputs, of_data, reasons))
-        missing = predicted.reasons_in_words(reasons)
+        words = [f"no prediction of {counted(n, 'point')}: {why}" for why, n in Counter(reasons.values()).items()]
         if not made and not found:
-            raise ValueError(f"there is nothing to predict: {missing}")
+            raise ValueError("; ".join(words))
         with runs.locked(args.out) if args.predict else nullcontext():
             if args.predict and any(not record.get("predicted") for record in records.read(args.out)):
                 raise ValueError(f"--out {args.out} has runs that were measured: give predictions a file of their own")
             write_text(args.out, records.lines([*found, *made]))
-    return "\n".join(filter(None, [missing, f"{counted(len(made), 'prediction')} written to {args.out}"]))
+    return "\n".join([*words, f"{counted(len(made), 'prediction')} written to {args.out}"])
 
 
 def main():
@@ -284,15 +254,13 @@ def main():
         if args.csv:
             check_writable(args.csv)
         if args.settings and args.settings.endswith(".jsonl"):
-            args.out = args.settings
-            finish(args, args.out, f"{counted(len(records.gather([args.out])), 'run')} in {args.out}", with_page=False)
-            return
+            words = f"{counted(len(records.gather([args.settings])), 'run')} in {args.settings}"
+            return finish(args, args.settings, words, with_page=False)
         if args.gather:
             check_writable(out)
             with runs.locked(out):
                 words = gather(args.gather, out)
-            finish(args, out, f"{words}; next: gridgrad plot speedup {out}")
-            return
+            return finish(args, out, f"{words}; next: gridgrad plot speedup {out}")
         wanted = study_of(args)
         machine = machines.read(args.machine) if args.machine else None
         check_writable(out)
@@ -300,15 +268,12 @@ def main():
         if not args.predict:
             wanted.check()
         if args.dry_run:
-            print(table.estimate(wanted, machine or machines.read("cori-haswell")))
-            return
+            return print(table.estimate(wanted, machine or machines.read("cori-haswell")))
     if args.predict:
-        words = write_predictions(wanted, args, [])
         following = f"; next: gridgrad plot speedup {out}" if 1 in args.predict else ""  # it draws speedups
-        finish(args, out, f"{words}{following}")
-        return
+        return finish(args, out, f"{write_predictions(wanted, args, [])}{following}")
     if args.part[1] > 1:
-        out = str(records.part_name(out, args.part))
+        out = args.out = str(records.part_name(out, args.part))
     signal.signal(signal.SIGUSR1, stop)
     with runs.locked(out):
         try:
@@ -318,7 +283,6 @@ def main():
             raise
         words = ""
         if machine:
-            args.out = out
             words = f"{write_predictions(wanted, args, [one for one in records.read(out) if not one.get('predicted')])}\n"
     earlier = f", {count - now} of which were there already" if now < count else ""
     following = f"plot speedup {out}" if args.part[1] == 1 else "sweep --gather with the files of all parts"

@@ -1,26 +1,12 @@
 """Two studies of the same points, point by point: before and after a change, on two machines, with two MPI libraries.
 
-Every run is a job of its own, and the runs of a study come in a random order, so the median steps of the runs of a point are
-taken as independent values. They vary by factors, so their logarithms are compared: the ratio is that of the geometric means,
-with the interval and the test of Welch (1947), which lets the two studies be noisy in different ways.
+Steps vary by factors, so logarithms are compared, by the test of Welch (1947) of independent runs. How often a point ran
+depends on what was measured: so the degrees of freedom are those of the repeats that were planned (Stein 1945), which keeps the
+level where noise is normal. The verdicts are corrected for many points (Holm 1979); the intervals are of 95 % each alone.
 
-*How often a point was measured depends on what was measured*: a study stops where the spread of the runs has become small by
-chance, too. Judged by the variance of all runs, of 100 pairs of equal studies with a noise of 4 % ten would differ. So the
-mean is that of all runs, and the degrees of freedom are those of the first ones, as many as a study does of every point (Stein
-1945). That holds for normal noise. Where later runs are far slower than the first, the variance of all is greater, and counts.
-
-*Many points are compared at once*, so the probabilities are those of Holm (1979): of all studies whose points are all equal,
-one in 20 has a point with another verdict than "no more than noise". The intervals are of 95 % for each point alone, and so may
-exclude 1 where the verdict does not.
-
-*The machine is not the same at every moment.* Heat slows down its cores, and so do neighbours on the host of a virtual machine,
-which no counter shows. Each run therefore measured between its steps how long the reference product of
-`parallel/calibration/timing.py` took, and steps are compared in such products. Where runs have no such number, or ranks share
-cores, or the processor, the BLAS or its threads differ, they are compared in seconds. What makes the whole core slower is not
-found so, be it a lower clock or a thread of the program's own: the ratio of the seconds says that, and stands beside the other.
-
-Runs that others disturbed do not count. What changes the machine for the whole of one study, no test can tell from a change of
-the program. So the two should be measured by turns, a run of each: docs/figures.md says how.
+A core is not always as fast. Each run measured how long a reference product took between its steps, and steps are compared in
+such products where all runs have them, on the same processor and BLAS; else in seconds. What slows a whole study down no test
+can tell from a change of the program: measure the two by turns, as docs/figures.md says.
 """
 
 from dataclasses import dataclass, field, replace
@@ -37,16 +23,13 @@ from gridgrad.experiments.scaling.summary import is_busy_alone, rows
 
 FASTER, SLOWER, NOISE, FEW, BUSY = "faster", "slower", "no more than noise", "too few runs", "busy machine"
 FEWEST = 3  # runs of a point in each study for a verdict
-SHOWN, MOST_DIFFERENT = 4, 3  # points that are named; settings in which two points are told to differ
+SHOWN = 4  # points, and values of a setting, that are named
 CORE = "processor", "blas", "threads"  # entries of an environment that say what the reference product is computed by
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times as long one thing takes as another. value: of geometric means. low, high: an interval of CONFIDENCE.
-
-    chance: the probability of so different means of equal things.
-    """
+    """How many times as long B takes, of geometric means, with its interval; chance: of so different means of equals."""
 
     value: float
     low: float
@@ -56,11 +39,9 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Compared:
-    """A point of two studies. network, series, scaling, grid, ranks, batch: of it. seconds: of the runs of both, two tuples.
+    """A point of two studies. series: all of them. seconds: of the runs of both, two tuples. ratio: None for too few runs.
 
-    ratio: a Ratio of the second to the first; None where there are too few runs. is_normalised: whether it is one of reference
-    products, and not of seconds. chance: that of the ratio, corrected for the number of points. verdict: FASTER, SLOWER, NOISE,
-    FEW, or BUSY where all runs of a study were disturbed. environments: what both were measured on.
+    is_normalised: the ratio is of reference products. chance: corrected for the number of points. verdict: one of those above.
     """
 
     network: str
@@ -78,7 +59,7 @@ class Compared:
 
     @property
     def measured(self):
-        """The ratio of the geometric means of the seconds, as measured."""
+        """The ratio of the geometric means of the seconds."""
         mean, mean_other = (fmean(map(log, of)) for of in self.seconds)
         return capped(mean_other - mean)
 
@@ -86,8 +67,7 @@ class Compared:
 def compare(one, other, across=None):
     """The Compared points that two lists of records of measured runs share, in their order.
 
-    across: the name of a setting in which the points of the two may differ, or None. ValueError for a record that is damaged,
-    if they share none, and for a setting that none has, or several points of a study differ in.
+    across: a setting in which the points may differ, or None. ValueError if they share none, or across is wrong.
     """
     if across and not any(across in record["point"] for record in (*one, *other)):
         known = dict.fromkeys(name for record in (*one, *other) for name in record["point"])
@@ -101,7 +81,7 @@ def compare(one, other, across=None):
 
 
 def timed(records, across=None):
-    """{key of a point: its Rows} of the points that have times. across: a setting that the keys leave out."""
+    """{key of a point without the setting `across`: its Rows} of the points that have times."""
     found = {}
     for row in rows([record for record in records if not record.get("predicted")]):
         if row.seconds:
@@ -114,42 +94,28 @@ def timed(records, across=None):
 
 
 def apart(one, other, across=None):
-    """Sentences about the points that only one of two lists of records has times of; none if both have the same."""
+    """Lines about the points that only one of two lists of records has times of; none if both have the same."""
     first, second = timed(one, across), timed(other, across)
     if first.keys() == second.keys():
         return []
-    shared, lines, differing = first.keys() & second.keys(), [], {}
-    lines.append(f"Only {len(shared)} of the {counted(len(first), 'point')} of A and of the {len(second)} of B are compared, "
-                 "and nothing here is said of the others.")  # fmt: skip
-    for letter, mine, others in (("A", first, second), ("B", second, first)):
-        alone = [of[0] for key, of in mine.items() if key not in others]
-        names = [f"{row.network} ({row.series}) on {counted(row.ranks, 'rank')}" for row in alone]
-        if names:
-            more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-            lines.append(f"Only {letter} has a time of {counted(len(names), 'point')}: {'; '.join(names[:SHOWN])}{more}.")
-    left = [of[0] for key, of in second.items() if key not in first]
-    for row in (of[0] for key, of in first.items() if key not in second):
-        nearest = min((differences_of(row, each) for each in left if each.ranks == row.ranks), key=len, default={})
-        if len(nearest) <= MOST_DIFFERENT:
-            for name, values in nearest.items():
-                differing.setdefault(name, {})[values] = None
-    if differing:
-        pairs = {name: "; ".join(f"A: {a}, B: {b}" for a, b in list(of)[:SHOWN]) for name, of in differing.items()}
-        words = [f"{name} ({text})" for name, text in pairs.items()]
-        advice = f": --across {name} compares them" if len(differing) == 1 and not across else ""
+    lines = [f"{len(first.keys() & second.keys())} of {len(first)} points of A and {len(second)} of B are compared."]
+    alone = [[of[0] for key, of in mine.items() if key not in others] for mine, others in ((first, second), (second, first))]
+    for letter, rows_alone in zip("AB", alone):
+        if names := [f"{row.network} ({row.series}) on {counted(row.ranks, 'rank')}" for row in rows_alone]:
+            lines.append(f"Only {letter} has a time of {'; '.join(names[:SHOWN])}{'; ..' * (len(names) > SHOWN)}.")
+    if all(alone):
+        values = lambda rows, name: sorted({str(row.settings.get(name)) for row in rows})[:SHOWN]  # noqa: E731
+        names = dict.fromkeys(name for rows in alone for row in rows for name in row.settings if name != "data_dir")
+        pairs = {name: [values(rows, name) for rows in alone] for name in names}
+        differing = {name: (a, b) for name, (a, b) in pairs.items() if a != b and name != across}
+        words = [f"{name} (A: {', '.join(a)}, B: {', '.join(b)})" for name, (a, b) in differing.items()]
+        advice = f": --across {next(iter(differing))} compares them" if len(differing) == 1 and not across else ""
         lines.append(f"They differ in {', '.join(words)}{advice}.")
     return lines
 
 
-def differences_of(row, other):
-    """{setting: (its value in a Row, that in another one)} of the settings in which two Rows differ."""
-    one, two = row.settings, other.settings
-    names = [name for name in {**one, **two} if name != "data_dir" and one.get(name) != two.get(name)]
-    return {name: (one.get(name), two.get(name)) for name in names}
-
-
 def compared_point(one, other):
-    """A Compared point, without what depends on the others. one, other: its Rows, the same point in several curves."""
+    """A Compared point without its verdict. one, other: its Rows, the same point in several curves."""
     row, runs = one[0], tuple([run for run in of[0].runs if seconds_of(run)] for of in (one, other))
     seconds = tuple(tuple(map(seconds_of, of)) for of in runs)
     normalised = normalised_steps(*runs)
@@ -164,30 +130,23 @@ def compared_point(one, other):
 
 
 def normalised_steps(*studies):
-    """The reference products of a step in the runs of a point in several studies, a list of each; None if they do not compare.
-
-    studies: lists of records of runs that were timed.
-    """
+    """The reference products of a step in the runs of a point, a list of each study; None if they do not compare."""
     runs = [run for of in studies for run in of]
-    if any(run.get("oversubscribed") or not run.get("core") for run in runs):
-        return None
-    if len({tuple(run["environment"].get(name) for name in CORE) for run in runs}) > 1:
+    kinds = {tuple(run["environment"].get(name) for name in CORE) for run in runs}
+    if len(kinds) > 1 or any(run.get("oversubscribed") or not run.get("core") for run in runs):
         return None
     return [[run["core"]["reference_products_per_step"] for run in of] for of in studies]
 
 
 def planned(runs):
-    """How many of the runs of a point that were timed its study would have done whatever they took."""
+    """How many of the timed runs of a point its study would have done whatever they took."""
     repeats = runs[0]["sweep"].get("repeats")
     repeats = repeats if type(repeats) is int else STUDY["repeats"]
     return min(len(runs), max(2, repeats))
 
 
 def ratio_of(one, other, planned_one, planned_other):
-    """The Ratio of the values of `other` to those of `one`, each in the order in which they were measured.
-
-    one, other: positive numbers. planned_one, planned_other: of how many first ones the degrees of freedom are, 2 or more.
-    """
+    """The Ratio of the values of `other` to those of `one`, in the order of measuring, of which so many were planned."""
     mean, square, freedom = moments(one, planned_one)
     mean_other, square_other, freedom_other = moments(other, planned_other)
     difference, spread = mean_other - mean, sqrt(square + square_other)
@@ -200,7 +159,7 @@ def ratio_of(one, other, planned_one, planned_other):
 
 
 def moments(values, planned):
-    """(mean of the logarithms, the variance of that mean, the degrees of freedom of the variance); see the module's text."""
+    """(mean of the logarithms, the variance of that mean, its degrees of freedom)."""
     logarithms = list(map(log, values))
     spread = max(variance(logarithms[:planned]), variance(logarithms))
     return fmean(logarithms), spread / len(logarithms), planned - 1
@@ -212,7 +171,7 @@ def capped(logarithm):
 
 
 def corrected(chances):
-    """The probabilities of Holm (1979) for several tests, in the same order."""
+    """The probabilities of Holm (1979) for several tests."""
     found, least = [0.0] * len(chances), 0.0
     for number, index in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
         least = max(least, min(1.0, (len(chances) - number) * chances[index]))
@@ -222,18 +181,14 @@ def corrected(chances):
 
 def judged(points):
     """The Compared points with their verdicts."""
-    chances = iter(corrected([point.ratio.chance for point in points if point.ratio]))
-    found = []
-    for point in points:
-        if point.ratio:
-            chance = next(chances)
-            sure = SLOWER if point.ratio.value > 1 else FASTER
-            point = replace(point, chance=chance, verdict=NOISE if chance > 1 - CONFIDENCE else sure)
-        found.append(point)
-    return found
+    found = iter(corrected([point.ratio.chance for point in points if point.ratio]))
+    chances = [next(found) if point.ratio else None for point in points]
+    sure = lambda point: SLOWER if point.ratio.value > 1 else FASTER  # noqa: E731
+    return [replace(point, chance=chance, verdict=NOISE if chance > 1 - CONFIDENCE else sure(point)) if point.ratio else point
+            for point, chance in zip(points, chances)]  # fmt: skip
 
 
 def together(points):
-    """(the geometric mean of the ratios of several points, how many lie above 1, how many there are)."""
+    """(the geometric mean of the ratios of points, how many lie above 1, how many there are)."""
     ratios = [point.ratio.value for point in points if point.ratio]
     return geometric_mean(ratios) if ratios else None, sum(ratio > 1 for ratio in ratios), len(ratios)

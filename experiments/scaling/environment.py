@@ -31,37 +31,20 @@ GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 
 
 def here():
-    """What this process would start runs on, a dict: SAME, and what else one wants to know later, which may differ.
-
-    A processor without a table of kernels gets one now, as the first run would.
-    """
+    """What this process would start runs on: SAME, and what may differ. A processor without a table of kernels gets one now."""
     ensure_measured()
     return {
-        "processor": processor().title,
-        "cores": len(cores()),
-        "slots": slots(),
-        "governor": governor(),
-        "blas": str(blas()),
-        "threads": os.environ.get("OMP_NUM_THREADS"),
-        "numpy": np.__version__,
-        "kernels": kernels().name,
-        "mpi": library_name(),
-        "binding": binding(),
-        "code": code(),
-        "gridgrad": gridgrad.__version__,
-        "commit": commit(),
-        "python": platform.python_version(),
-        "host": platform.node(),
-        "may_use": in_short(cores()),
+        "processor": processor().title, "cores": len(cores()), "slots": slots(),
+        "governor": GOVERNOR.read_text().strip() if GOVERNOR.exists() else None, "blas": str(blas()),
+        "threads": os.environ.get("OMP_NUM_THREADS"), "numpy": np.__version__, "kernels": kernels().name,
+        "mpi": library_name(), "binding": binding(), "code": code(), "gridgrad": gridgrad.__version__, "commit": commit(),
+        "python": platform.python_version(), "host": platform.node(), "may_use": in_short(cores()),
         "job": os.environ.get("SLURM_JOB_ID") or os.environ.get("PBS_JOBID"),
-    }
+    }  # fmt: skip
 
 
 def binding():
-    """What binds ranks to cores, in words; None where nothing is said.
-
-    Of Slurm's variable only the kind counts: behind it stand the cores of this job, of which another job has others.
-    """
+    """The variables that bind ranks to cores, or None. Of Slurm's only the kind: behind it stand the cores of this job."""
     found = {name: os.environ[name].partition(":")[0] if name == "SLURM_CPU_BIND" else os.environ[name]
              for name in BINDING if name in os.environ}  # fmt: skip
     return " ".join(f"{name}={value}" for name, value in found.items())[:LONGEST] or None
@@ -77,17 +60,9 @@ def differences(one, other):
     return [f"{words} ({one.get(name)}, {other.get(name)})" for name, words in SAME.items() if one.get(name) != other.get(name)]
 
 
-def governor():
-    """How the clock of the cores is set, such as "performance"; None where the system does not say."""
-    try:
-        return GOVERNOR.read_text().strip()
-    except OSError:
-        return None
-
-
 @lru_cache
 def code():
-    """A digest of all code: runs with the same one ran the same program, whatever the state of a repository was."""
+    """A digest of all code: runs with the same one ran the same program."""
     sha = hashlib.sha256()
     for folder in FOLDERS:
         for path in sorted((PACKAGE / folder).rglob("*.py")):
@@ -98,7 +73,7 @@ def code():
 
 @lru_cache
 def commit():
-    """The commit of the repository that the code is in, and whether its files were changed since; None where there is none."""
+    """The commit of the repository that has this code, and whether files were changed since; None without a repository."""
     ask = lambda *words: subprocess.run(  # noqa: E731
         ["git", "-C", str(PACKAGE), *words], capture_output=True, text=True, timeout=30, check=True
     ).stdout.strip()

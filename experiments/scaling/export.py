@@ -1,28 +1,12 @@
 """The runs of a study for other tools: a curve as a file of Extra-P, and all runs as call trees for Hatchet and Thicket.
 
-The text format of Extra-P has a line PARAMETER p, a line POINTS with the numbers of ranks, and for each METRIC of each REGION a
-line DATA with the values of all runs of a point, for each point. Regions and metrics:
+A file of Extra-P has the values of all runs of each point, `time` in seconds of a step and `bytes` by all ranks in a step, by
+region: `step`, below it `compute` (with reading), `communicate` and `wait`; below `communicate`, `gradients` (their sums) and
+`activations` (other arrays of the network).
 
-| region                        | time, in seconds of a step                | bytes, sent by all ranks in a step |
-|-------------------------------|-------------------------------------------|------------------------------------|
-| `step`                        | median over the steps of a run            |                                    |
-| `step->compute`               | computing and reading                     |                                    |
-| `step->communicate`           | in collectives while all others are there | all                                |
-| `..->communicate->gradients`  | of which sums of gradients                | of sums of gradients               |
-| `..->communicate->activations`| of which other arrays of the network      | of other arrays of the network     |
-| `step->wait`                  | for ranks that come later                 |                                    |
-
-The trees are a list of {"metadata", "graph"} in JSON, one a run: `graph` is what `hatchet.GraphFrame.from_literal` and
-`thicket.Thicket.from_literal` take. Under the step stand its parts, under computing the layers with their passes, under
-communicating the arrays that are sent, by layer and kind of collective. Every node of every tree has the metrics
-
-| metric       | what it says                                                                       |
-|--------------|------------------------------------------------------------------------------------|
-| `time (inc)` | seconds of a step, mean over the ranks, with those of its children                 |
-| `time`       | the same without its children; of a part, what no layer and no collective has      |
-| `bytes`      | sent by all ranks in a step, in this node alone                                    |
-| `calls`      | collectives and messages that a rank takes part in, in a step, in this node alone  |
-
+The trees are a list of {"metadata", "graph"} in JSON, one a run. Under the step stand its parts, under computing the layers
+with their passes, under communicating the arrays that are sent, by layer and kind of collective. Each node has `time (inc)`
+(seconds of a step, mean over the ranks), `time` (without its children), `bytes` by all ranks and `calls` of a rank in itself.
 """
 
 import json
@@ -47,10 +31,7 @@ PASSES = {"forward": "forward", "gradients": "gradients of parameters", "input_g
 
 
 def write(kind, path, records):
-    """Write records to a file, or for Extra-P to a folder with a file a curve, and return words about it. kind: of KINDS.
-
-    ValueError if the records have nothing of it.
-    """
+    """Write records to a file, or for Extra-P into a folder, and return words about it; ValueError if there is nothing."""
     return KINDS[kind](path, checked(records))
 
 
@@ -79,8 +60,8 @@ def curves_of(found):
 
 
 def file_names(curves):
-    """The names of the files of curves. Names that would be the same are numbered."""
-    taken = {}  # in small letters, as there are systems to which letters of both cases are the same
+    """The names of the files of curves; names that would be the same, also but for case, are numbered."""
+    taken = {}  # {name in small letters: name}
     for curve, is_predicted in curves:
         words = f"{curve.network} {curve.series} {curve.scaling}{' predicted' if is_predicted else ''}"
         stem = re.sub(r"[^A-Za-z0-9]+", "-", words).strip("-")
@@ -90,7 +71,7 @@ def file_names(curves):
 
 
 def curve_text(rows):
-    """The text of the file of a curve: what all its runs say, and what is not 0 everywhere. rows: its Rows with times."""
+    """The text of the file of a curve: what all its runs say, and is not 0 everywhere."""
     runs = [[values_of(run) for run in row.runs] for row in rows]
     lines = ["PARAMETER p", f"POINTS {' '.join(str(row.ranks) for row in rows)}"]
     for place in PLACES:
@@ -103,10 +84,7 @@ def curve_text(rows):
 
 
 def values_of(run):
-    """{(region, metric): value} of a run, measured or predicted, as far as it says.
-
-    Of a prediction they are those of the rank that bounds the step, its bytes times the ranks.
-    """
+    """{(region, metric): value} of a run; of a prediction those of the rank that bounds the step, its bytes times the ranks."""
     found, time, parts = {(STEP, "time"): seconds_of(run)}, run.get("time"), run.get("parts")
     if run.get("predicted"):
         if parts:
@@ -139,8 +117,7 @@ def write_trees(path, records):
     if not found:
         raise ValueError("no run says where its time goes: measure some with gridgrad sweep, with more --steps")
     write_text(path, json.dumps(found, indent=1) + "\n")
-    layers = sum(bool(one["graph"][0]["children"][0]["children"]) for one in found)
-    return f"{counted(len(found), 'call tree')} written to {path}, {layers} of them with layers"
+    return f"{counted(len(found), 'call tree')} written to {path}"
 
 
 def trees(records):
@@ -169,7 +146,7 @@ def tree(record):
 
 
 def node(name, kind, children, inclusive, bytes=0.0, calls=0.0):
-    """A node. inclusive: its seconds with those of its children, which may be a little more than it, by rounding."""
+    """A node. inclusive: its seconds; those of its children may be a little more, by rounding."""
     own = max(0.0, inclusive - sum(child["metrics"]["time (inc)"] for child in children))
     return {
         "frame": {"name": name, "type": kind},
@@ -178,7 +155,7 @@ def node(name, kind, children, inclusive, bytes=0.0, calls=0.0):
 
 
 def layers(record):
-    """The nodes of the layers of a run that was profiled, with their passes; none of another run."""
+    """The nodes of the layers of a run, with their passes; none of a run without a profile."""
     found = []
     for one in record.get("layers") or []:
         passes = [node(PASSES[name], "pass", [], one[name]) for name in METHODS if one.get(name)]
@@ -187,7 +164,7 @@ def layers(record):
 
 
 def collectives(record):
-    """The nodes of what is sent, with the kinds of collectives: of layers, of gradients, of the loss."""
+    """The nodes of what is sent, by layer and kind of collective."""
     by_layer = {}
     for one in record.get("communication") or []:
         by_layer.setdefault(one["layer"], []).append(one)

@@ -1,7 +1,6 @@
-"""The page of a study as HTML: one file that opens from the disk, without anything beside it and without a network.
+"""The page of a study as HTML: one file that needs nothing beside it, and no network.
 
-What comes from the records is escaped: the template escapes all that is not marked as safe, and the figures are written by
-matplotlib, which escapes texts, and in which nothing is marked as a link.
+What comes from the records is escaped: by the template, which escapes all that is not marked as safe, and by matplotlib.
 """
 
 import json
@@ -31,16 +30,17 @@ FIGURES = {"Speedup": "speedup", "Parallel efficiency": "efficiency", "Weak scal
 COLUMNS = {"MB sent a step": ("sent_by_all_ranks_bytes", 1e6), "MiB of a rank": ("peak_memory_bytes", 2**20)}
 MOST_BARS = 5  # that a column has room for
 CLOSED = 40  # rows from which on a table of points is closed at first
-MEASURED = (
-    "A time is the median of the runs, each of which has its own median step; +- is half of the 95 % confidence interval of "
-    "this median. Speedup and efficiency are in samples a second, over the run on one rank."
-)
-LEFT_OUT = "Points without a time, and runs that did not count because other programs used the machine."
-PLANNER = "What is predicted to be the fastest on so many ranks, beside what was measured to be."
-PREDICTED = "By the cost model, for the machine that is named, without a run."
+NOTES = {  # {title of a table: what stands above it}
+    "Measured": "Medians over the runs, each with its own median step; +- is half of their 95 % confidence interval. Speedup "
+                "and efficiency are in samples a second, over the run on one rank.",
+    "Failed, and on a busy machine": "Points without a time, and runs that did not count.",
+    "What the planner would choose": "The fastest that is predicted, beside the fastest that was measured.",
+    "Predicted": "By the cost model, for the machine that is named, without a run.",
+}  # fmt: skip
 ALIKE = "data", "scaling"  # columns that the top of the page says too
-SURE = 0.9  # the confidence of the ratio of two medians with intervals of 95 %, below which no interval is printed
+SURE = 0.9  # the confidence of the ratio of two medians with intervals of 95 %
 SETTINGS, RUNS, MACHINE = "study.toml", "study.jsonl", "machine.json"
+NO_SETTINGS = "Some runs do not say the settings of their sweep: no command repeats them."
 
 
 def render(records, title, figures=None, up_to=None):
@@ -53,8 +53,9 @@ def render(records, title, figures=None, up_to=None):
         raise ValueError("there are no runs: measure some with gridgrad sweep")
     found = rows_of(checked(records))
     drawn = {name: partial(figure_of, kind) for name, kind in FIGURES.items()} if figures is None else figures
+    stories = dict.fromkeys(line for study in map(study_of_record, records) if study for line in study.story)
     return environment().get_template("study.html.jinja").render(
-        title=title, about=about(records, found), best=[*stories(records), *best(found)],
+        title=title, about=about(records, found), best=[*stories, *best(found)],
         notes=notes(found), tables=tables(records, found, up_to),
         figures=[drawn_figure(name, draw, records, number) for number, (name, draw) in enumerate(drawn.items())],
         environments=environments(records), commands=commands(records), runs=of_points(records), CLOSED=CLOSED,
@@ -62,42 +63,32 @@ def render(records, title, figures=None, up_to=None):
 
 
 def about(records, found):
-    """What the page is of, in a sentence."""
-    predicted, ranks = sum(bool(record.get("predicted")) for record in records), [row.ranks for row in found]
+    """What the page is of, in a line."""
+    predicted, ranks = sum(bool(record.get("predicted")) for record in records), sorted({row.ranks for row in found})
     numbers = {"network": len({row.network for row in found}), "run": len(records) - predicted, "prediction": predicted}
-    of_data = ", ".join(dict.fromkeys(str(row.dataset) for row in found))
     counts = ", ".join(counted(number, what) for what, number in numbers.items() if number)
-    return f"{counts} on {' to '.join(dict.fromkeys(map(str, (min(ranks), max(ranks)))))} ranks; data: {of_data}."
+    return f"{counts}; ranks: {', '.join(map(str, ranks))}; data: {', '.join({str(row.dataset): 0 for row in found})}"
 
 
 def best(found):
-    """A sentence for each network and scaling: the largest speedup that was measured, with a core for each rank if possible,
-    and not on a busy machine."""
+    """The largest speedup that was measured of each network and scaling, with a core for each rank if possible, and not on a
+    busy machine."""
     curves = defaultdict(list)
     for row in found:
         if row.speedup and row.ranks > 1 and not row.is_predicted and not is_busy_alone(row):
             curves[f"{row.network}, {row.scaling} scaling"].append(row)
-    lines = []
-    for name, rows in curves.items():
-        row = max(rows, key=lambda row: (not row.oversubscribed, row.speedup.value))
-        speedup, percent = row.speedup, 100 * SURE
-        interval = f" ({speedup.low:.3g} to {speedup.high:.3g}, {percent:.0f} % sure)" if speedup.confidence >= SURE else ""
-        lines.append(f"{name}: {speedup.value:.3g} times{interval} the samples a second of one rank on {row.ranks} ranks, with "
-                     f"{row.series} ({row.grid}); efficiency {100 * row.efficiency.value:.0f} %"
-                     f"{', oversubscribed' if row.oversubscribed else ''}.")  # fmt: skip
-    return lines
+    most = {name: max(rows, key=lambda row: (not row.oversubscribed, row.speedup.value)) for name, rows in curves.items()}
+    interval = lambda ratio: f" ({ratio.low:.3g} to {ratio.high:.3g})" if ratio.confidence >= SURE else ""  # noqa: E731
+    return [f"{name}: speedup {row.speedup.value:.3g}{interval(row.speedup)} on {row.ranks} ranks ({row.series}, {row.grid}), "
+            f"efficiency {100 * row.efficiency.value:.0f} %{', oversubscribed' * row.oversubscribed}"
+            for name, row in most.items()]  # fmt: skip
 
 
 # ----- figures
 
 
-def stories(records):
-    """What the settings of the studies say of them and of their series."""
-    return dict.fromkeys(line for study in map(study_of_record, records) if study for line in study.story)
-
-
 def figure_of(kind, records):
-    """The matplotlib Figure of an entry of FIGURES. ValueError where the records have nothing of it."""
+    """The matplotlib Figure of an entry of FIGURES; ValueError where the records have nothing of it."""
     from gridgrad.experiments.plots import breakdown, curves, lines, scaling, style  # which take long to import
 
     column = style.Look(style.COLUMN)  # panels below one another, which a phone shows, too
@@ -117,7 +108,7 @@ def figure_of(kind, records):
 
 
 def drawn_figure(title, draw, records, number):
-    """What the template needs of a function of a figure: its markup, or the reason why there is none. number: on the page."""
+    """What the template needs of a function of a figure: its markup, or the reason why there is none."""
     from gridgrad.experiments.plots import style
 
     try:
@@ -140,21 +131,15 @@ def drawn_figure(title, draw, records, number):
 
 def tables(records, found, up_to=None):
     """The tables that have lines, dicts of `page_table`. found: the Rows of the records."""
-    measured = [point(row) for row in found if not row.is_predicted and row.value]
-    predicted = [point(row) | {"machine": machine_of(row)} for row in found if row.is_predicted]
-    every = [("measured", "Measured", MEASURED, measured),
-             ("left-out", "Failed, and on a busy machine", LEFT_OUT, left_out(records)),
-             ("planner", "What the planner would choose", PLANNER, planner(found)),
-             ("predicted", "Predicted", PREDICTED, predicted)]  # fmt: skip
+    every = [[point(row) for row in found if not row.is_predicted and row.value], left_out(records), planner(found),
+             [point(row) | {"machine": machine_of(row)} for row in found if row.is_predicted]]  # fmt: skip
     of_model = model.tables(found, up_to) if up_to else ()
-    return [page_table(*one) for one in every if one[-1]] + [page_table(f"model-{n}", *one) for n, one in enumerate(of_model)]
+    own = [page_table(*one) for one in zip(("measured", "left-out", "planner", "predicted"), NOTES, NOTES.values(), every)]
+    return [*(one for one in own if one["lines"]), *(page_table(f"model-{n}", *one) for n, one in enumerate(of_model))]
 
 
 def page_table(id, title, note, rows):
-    """A table of rows, dicts: its anchor, what stands above it, headings and lines of texts.
-
-    Without the columns that have no content, and those of ALIKE that have the same in all rows.
-    """
+    """A table of dicts as the template needs it, without columns that are empty, and those of ALIKE that are all the same."""
     names = dict.fromkeys(name for row in rows for name in row)
     different = {name: {str(row.get(name)) for row in rows} for name in names}
     heads = [name for name, values in different.items() if values != {"None"} and (name not in ALIKE or len(values) > 1)]
@@ -163,7 +148,7 @@ def page_table(id, title, note, rows):
 
 
 def point(row):
-    """The cells of a Row of a point: those of the table for the terminal, and what it has no room for."""
+    """The cells of a Row of a point: those of the table for the terminal, and what that has no room for."""
     cells = cells_of(row)
     more = {"MB sent a step": None if row.bytes is None else row.bytes / 1e6,
             "MiB, most of a rank": row.memory and row.memory / 2**20, "remark": cells.pop("remark")}  # fmt: skip
@@ -172,17 +157,15 @@ def point(row):
 
 def left_out(records):
     """A row for each point and reason for which runs failed or did not count."""
-    found = {}
+    found = defaultdict(list)
     for record in records:
-        what = "failed" if record.get("failed") else "busy" if is_busy(record) else None
-        if what:
-            place = origin_of(record), key_of(record), what, record.get("failed") or ""
-            found.setdefault(place, []).append(record)
+        if record.get("failed") or is_busy(record):
+            found[origin_of(record), key_of(record), record.get("failed")].append(record)
     return [
         {"network": one["curves"][0][0] if one["curves"] else one["net"],
          "series": "; ".join(dict.fromkeys(curve[1] for curve in one["curves"])), "grid": one["grid"], "ranks": one["P"],
-         "what": what, "runs": len(these), "reason": reason or one["load"]["verdict"]}
-        for (_, _, what, reason), these in found.items() for one in these[:1]
+         "what": "failed" if failed else "busy", "runs": len(these), "reason": failed or one["load"]["verdict"]}
+        for (*_, failed), these in found.items() for one in these[:1]
     ]  # fmt: skip
 
 
@@ -192,8 +175,8 @@ def machine_of(row):
 
 
 def planner(found):
-    """A row for each machine, network, scaling and number of ranks above 1 that has predictions: the planner's choice; where
-    the planner was not asked, the fastest series of those that were predicted."""
+    """A row for each machine, network, scaling and number of ranks above 1 that has predictions: the planner's choice, or the
+    fastest series of those that were predicted."""
     predicted, timed = defaultdict(list), defaultdict(list)
     for row in (row for row in found if row.ranks > 1 and row.seconds):
         place = row.network, row.scaling, row.ranks
@@ -233,32 +216,26 @@ def environments(records):
 
 
 def commands(records):
-    """What repeats each sweep, or a sweep for each machine for which it was predicted: a dict of its settings, the command that
-    takes them, and a remark."""
-    sweeps = {}
-    for record in records:
-        sweeps.setdefault(json.dumps(record["sweep"], sort_keys=True), []).append(record)
-    titles = lambda found: dict.fromkeys(str(one.get("machine")) for one in found if one.get("predicted"))  # noqa: E731
-    return [repeat(of_sweep, title) for of_sweep in sweeps.values() for title in titles(of_sweep) or [None]]
-
-
-def repeat(records, title):
-    """The entry of `commands` of the records of a sweep. title: the name of a machine for which it is predicted, or None."""
+    """What repeats each sweep, once for each machine for which it was predicted: settings, a command, and a remark."""
     import tomli_w
 
-    settings, words, remark = records[0]["sweep"], ["gridgrad", "sweep", SETTINGS, "--out", RUNS], ""
-    if not settings:
-        what = f"{'predictions' if title else 'runs'} of {', '.join(dict.fromkeys(record['net'] for record in records))}"
-        remark = f"The {what} do not say the settings of their sweep, as those of earlier versions: no command repeats all."
-        return {"settings": None, "command": None, "remark": remark}
-    if all(record.get("predicted") for record in records):
-        words += options_of_predictions([record for record in records if str(record.get("machine")) == title])
-    if title:
-        file = next((name for name in machines.names() if machines.read(name).name == title), None)
-        words += ["--machine", file or MACHINE]
-        if not file:
-            remark = f"{MACHINE} stands for the file of the machine '{title}', which calibrate wrote: it is not kept here."
-    return {"settings": tomli_w.dumps(without_none(settings)), "command": shlex.join(words), "remark": remark}
+    sweeps, found = defaultdict(list), []
+    for record in records:
+        machine = str(record.get("machine")) if record.get("predicted") else None
+        sweeps[json.dumps(record["sweep"], sort_keys=True)].append((machine, record))
+    for pairs in sweeps.values():
+        settings, titles = pairs[0][1]["sweep"], dict.fromkeys(machine for machine, _ in pairs if machine)
+        for title in titles or [None]:
+            words, remark = ["gridgrad", "sweep", SETTINGS, "--out", RUNS], ""
+            if all(machine for machine, _ in pairs):
+                words += options_of_predictions([record for machine, record in pairs if machine == title])
+            if title:
+                file = next((name for name in machines.names() if machines.read(name).name == title), None)
+                words += ["--machine", file or MACHINE]
+                remark = "" if file else f"{MACHINE} stands for the file of '{title}', which calibrate wrote."
+            command = {"settings": tomli_w.dumps(without_none(settings)), "command": shlex.join(words), "remark": remark}
+            found.append(command if settings else {"settings": None, "command": None, "remark": NO_SETTINGS})
+    return found
 
 
 def without_none(value):
@@ -269,38 +246,26 @@ def without_none(value):
 
 
 def options_of_predictions(records):
-    """The options of `sweep` that say for how many ranks and which samples records of one sweep and machine are predicted.
-
-    Where the samples of the networks differ they are as published, and need no option.
-    """
+    """The options of `sweep` for ranks and samples of predictions; none for samples that differ."""
     ranks = records[0]["sweep"].get("ranks")
     ranks = ranks if isinstance(ranks, list) else sorted({record["P"] for record in records})
-    words = ["--predict", ",".join(map(str, ranks))]
-    shapes = {tuple(record["shape"]) if isinstance(record.get("shape"), list) else None for record in records}
-    outputs = {record.get("outputs") for record in records}
-    if len(shapes) == 1 and (shape := shapes.pop()):
-        words += ["--shape", ",".join(map(str, shape))]
-    if len(outputs) == 1 and (one := outputs.pop()):
-        words += ["--outputs", str(one)]
-    return words
+    shapes, outputs = {tuple(record.get("shape") or ()) for record in records}, {record.get("outputs") for record in records}
+    values = {"predict": ranks, "shape": shapes.pop() if len(shapes) == 1 else (),
+              "outputs": [*filter(None, outputs)] if len(outputs) == 1 else ()}  # fmt: skip
+    return [word for name, of in values.items() if of for word in (f"--{name}", ",".join(map(str, of)))]
 
 
 def of_points(records):
-    """The command line of a single run of each point that was measured."""
-    points = [Point(record["P"], record["point"]) for record in records if not record.get("predicted")]
-    return [command_of_point(point) for point in {point.key: point for point in points}.values()]
-
-
-def command_of_point(point):
-    """The command line of one run of a Point: under the launcher of emulated hosts where it has some."""
-    try:
-        words = ["gridgrad", "train", *point.words]
-    except KeyError:  # of a report of an earlier version, which does not say all
-        return f"# {point.settings.get('net')} on {point.settings.get('grid')}: the report does not have all options"
-    job = dict(point.job)
-    threads = job.pop("threads", None)
-    variable = f"OMP_NUM_THREADS={threads} " if threads else ""
-    if "hosts" in job:
-        options = [word for name, value in job.items() for word in (f"--{name}", f"{value:g}")]
-        return variable + shlex.join(["gridgrad", "launch", *options, str(point.ranks), *words[1:]])
-    return variable + shlex.join([*(["mpiexec", "-n", str(point.ranks)] if point.ranks > 1 else []), *words])
+    """The command line of a single run of each point that was measured: under `launch` where it has emulated hosts."""
+    found = {}
+    for record in records:
+        point = Point(record["P"], record["point"])
+        if record.get("predicted") or point.key in found or not {"net", "grid"} <= point.settings.keys():
+            continue
+        words, job = ["gridgrad", "train", *point.words], point.job
+        if point.hosts:
+            words = ["gridgrad", "launch", *point.hosts, str(point.ranks), *words[1:]]
+        elif point.ranks > 1:
+            words = ["mpiexec", "-n", str(point.ranks), *words]
+        found[point.key] = (f"OMP_NUM_THREADS={job['threads']} " if job.get("threads") else "") + shlex.join(words)
+    return list(found.values())

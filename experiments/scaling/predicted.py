@@ -1,22 +1,12 @@
 """The records of a study, predicted by the cost model for a machine: on any number of ranks, and no job is started.
 
     gridgrad sweep --predict 1,4,16,64,256 --machine cori-haswell --nets vgg16 --batch-size 256 --out FILE
-    gridgrad sweep --predict 1,4,16,64,256 --machine cori-haswell --nets vgg16 --batch-size 1 --weak --out FILE
 
-A record is as `records.py` says, with
-
-| entry                         | what it says                                                                       |
-|-------------------------------|------------------------------------------------------------------------------------|
-| `predicted`, `machine`        | true; the machine whose constants are used                                         |
-| `ranks_per_node`, `shape`     | of this machine; of a sample                                                       |
-| `seconds_per_step`, `parts`   | seconds of the rank that bounds the step; sums of gradients run after backward     |
-| `terms`                       | seconds by term, see `model.py`; null for pipelines, --handicap, and where the     |
-|                               | planner chose                                                                      |
-| `rank_bytes`, `peak_memory`   | bytes that it sends in a step, and bytes of memory that it needs                   |
-| `fits`                        | whether it has them                                                                |
+A record is as `records.py` says. `seconds_per_step`, `parts`, `rank_bytes` and `peak_memory` are those of the rank that bounds
+the step (sums of gradients run after backward); `terms`: seconds by term, see `model.py`, null for pipelines, --handicap, and
+where the planner chose; `fits`: whether the rank has this memory.
 """
 
-from collections import Counter
 from functools import lru_cache, partial
 
 from tqdm import tqdm
@@ -26,7 +16,7 @@ from gridgrad.experiments.common.options import shares_of
 from gridgrad.experiments.common.parallel_schemes import AUTO
 from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.common.report import flops_a_sample
-from gridgrad.experiments.common.tables import counted, rounded
+from gridgrad.experiments.common.tables import rounded
 from gridgrad.experiments.common.train_setup import slowdowns
 from gridgrad.experiments.scaling.model import terms_of_cost
 from gridgrad.experiments.scaling.records import tags
@@ -60,23 +50,20 @@ KNOWN = {  # {setting that changes the time of a step: its values, beside none, 
 
 
 class NotPredicted(ValueError):
-    """The cost model does not know how a point runs; the message says why, as the end of "no prediction: .."."""
+    """The cost model does not know how a point runs; the message says why."""
 
 
 def records(study, machine, shape=None, outputs=None, of_data=False, reasons=None):
-    """The predicted records of a study, one after another.
+    """The predicted records of a study, one after another. reasons: gets {Point: why} of those without a record, or None.
 
-    machine: a Machine. shape, outputs: of a sample; by default those of the data of each point where `of_data` is true, else as
-    published for the network. reasons: a dict that gets {Point: why} of the points without a record: those that the cost model
-    does not know (`check_known`), and those that fit no memory.
+    shape, outputs: of a sample; by default of the data of each point where `of_data`, else as published for the network.
     """
     for point in tqdm(study.points, unit=" predictions", delay=2, disable=None):
         settings = point.settings
         try:
             check_known(point, machine)
-            known = (None, None)
-            if of_data and not (shape and outputs):
-                known = shape_of(settings["dataset"], settings.get("data_dir"))
+            ask = of_data and not (shape and outputs)
+            known = shape_of(settings["dataset"], settings.get("data_dir")) if ask else (None, None)
             net = published(settings["net"], shape or known[0], outputs or known[1], settings["dtype"])
             found = predicted_step(net, point, machine)
         except (NotPredicted, NoRoom) as error:
@@ -86,17 +73,8 @@ def records(study, machine, shape=None, outputs=None, of_data=False, reasons=Non
             yield record(point, net, machine, *found) | tags(study, point)
 
 
-def reasons_in_words(reasons):
-    """A sentence about points without a prediction, empty if there are none. reasons: {Point: why}."""
-    if not reasons:
-        return ""
-    words = ", ".join(f"{why} ({count})" for why, count in Counter(reasons.values()).items())
-    return f"no prediction of {counted(len(reasons), 'point')}: {words}"
-
-
 def check_known(point, machine):
-    """Raise NotPredicted unless the cost model knows how a point runs, and a Machine has its hosts: as many ranks on a node as
-    on each of them, and a network like theirs."""
+    """Raise NotPredicted unless the cost model knows how a point runs, and a Machine has its hosts and their network."""
     settings, job, network = point.settings, point.job, machine.links["network"]
     if "program" in job:
         raise NotPredicted("the cost model does not know what a script does")
@@ -113,10 +91,7 @@ def check_known(point, machine):
 
 
 def predicted_step(net, point, machine):
-    """(grid, plan, both as texts, StepPrediction, {term: seconds} or None) of a point. NotPredicted or NoRoom if there is none.
-
-    net: a serial Sequential.
-    """
+    """(grid, plan, both texts, StepPrediction, {term: seconds} or None) of a point; NotPredicted or NoRoom if there is none."""
     settings, ranks, grid = point.settings, point.ranks, point.settings["grid"]
     plan, batch_size = settings.get("plan"), settings["batch_size"]
     memory = settings.get("memory") and settings["memory"] * 2**30
@@ -151,7 +126,8 @@ def predicted_step(net, point, machine):
         cost = Cost(net, first, plan, batch_size, machine, shares, owners)
         return written(full), in_words(cost.placed.plan), slowed(cost, factors, shares, owners), None
     shares = shares_of(settings["shares"], sizes) if settings.get("shares") else None
-    pipelines = Pipelines(settings.get("pipeline"), settings.get("micro_batches"), cuts_of(settings)) if several else None
+    cuts = settings.get("cuts") and tuple(map(int, str(settings["cuts"]).split(",")))
+    pipelines = Pipelines(settings.get("pipeline"), settings.get("micro_batches"), cuts) if several else None
     if sizes is None or several or shares or plan is None or partitioned:
         owners = partial(owners_of_plan, plan if partitioned else HYPERGRAPH, net, speeds=(shares or {}).get(MODEL))
         asked = PlacementSpec(sizes, HYPERGRAPH if partitioned else plan, shares, pipelines=pipelines, memory=memory)
@@ -168,8 +144,7 @@ def predicted_step(net, point, machine):
 def slowed(cost, factors, shares, owners=None):
     """The StepPrediction where ranks compute more slowly: that of the rank that then takes the longest, for which all wait.
 
-    cost: the Cost of the rank with the most work; of any rank where there are owners. factors: see `slowdowns`. shares, owners:
-    as for `parallelize`.
+    cost: the Cost of the rank with most work, or of any where there are owners. factors: see `slowdowns`.
     """
     at = places(cost.grid.sizes)
     costs = {at.index(cost.grid.coordinates): cost}
@@ -190,14 +165,8 @@ def in_words(plan):
     return plan[0] if len(set(plan)) == 1 else ",".join(plan)
 
 
-def cuts_of(settings):
-    """The positions of --cuts, or None."""
-    cuts = settings.get("cuts")
-    return cuts and tuple(map(int, str(cuts).split(",")))
-
-
 def record(point, net, machine, grid, plan, step, of_terms):
-    """The record of a point, without the entries about its study. The last four: what `predicted_step` returns."""
+    """The record of a point, without the entries about its study. The last four: of `predicted_step`."""
     outputs = [layer.outputs for layer in net.leaves() if hasattr(layer, "outputs")][-1]
     return {
         "predicted": True, "machine": machine.name, "ranks_per_node": machine.node["ranks"], "net": point.settings["net"],
@@ -221,7 +190,7 @@ def shape_of(dataset, data_dir):
 
 
 def steps_of(point):
-    """How many steps a run of a point has. Where it has epochs its data are read."""
+    """How many steps a run of a point has; where it has epochs its data are read."""
     settings = point.settings
     if not settings.get("epochs"):
         return settings["steps"]

@@ -1,20 +1,16 @@
 """The file of a study: a line of JSON for each run, measured, failed or predicted.
 
-| entry                                   | what it says                                                                   |
-|-----------------------------------------|--------------------------------------------------------------------------------|
-| `net`, `dataset`, `P`, `grid`           | what ran                                                                       |
-| `point`                                 | all settings of the run                                                        |
-| `curves`                                | [[network, series, scaling]]: the curves that it belongs to                    |
-| `sweep`                                 | the settings of the whole study                                                |
-| `repeat`, `took`                        | its number among the runs of the point; seconds with start and end             |
-| `seed`, `turns`                         | where the repeats have seeds of their own; whether series took turns in a job  |
-| `environment`                           | what it ran on: `environment.py`                                               |
-| `slots`, `oversubscribed`               | ranks that can have a core; whether there were more                            |
-| `failed`                                | the reason, in place of all below                                              |
-| `seconds_per_step`, `time`, `bytes`, .. | the report of `train`; `load`: how busy the machine was; `core`: how fast      |
-| `predicted`                             | true: not measured but predicted, for `machine`                                |
+| entry                                   | what it says                                                              |
+|-----------------------------------------|---------------------------------------------------------------------------|
+| `net`, `dataset`, `P`, `grid`, `point`  | what ran; all settings of the run                                         |
+| `curves`, `sweep`                       | [[network, series, scaling]] that it belongs to; settings of the study    |
+| `repeat`, `took`, `seed`, `turns`       | its number among the runs of the point; seconds of the job; how it ran    |
+| `environment`, `slots`, `oversubscribed`| what it ran on; ranks that can have a core there; whether there were more |
+| `failed`                                | the reason, in place of all below                                         |
+| `seconds_per_step`, `time`, `load`, ..  | the report of `train`                                                     |
+| `predicted`, `machine`                  | true: not measured but predicted, for this machine: `predicted.py`        |
 
-Where a job was killed or a disk was full a file may end in half a line, which counts as not written.
+Half a line at the end, as of a job that was killed, counts as not written.
 """
 
 import io
@@ -50,7 +46,6 @@ RECORD = {  # what `key_of` needs, and what tells curves apart
     "net": TEXT, "P": WHOLE, "grid": TEXT, "point": Each(Optional(PLAIN)), "curves": [[TEXT]], "repeat": COUNT, "sweep": {},
     "environment": {}, "seed": Optional(COUNT), "failed": Optional(REASON), "load": Optional({"verdict": Optional(REASON)}),
 }  # fmt: skip
-REMEDY = "give another file"
 PLAN = Kind("a text or a list of texts", lambda value: all(isinstance(one, str) for one in value)
             if isinstance(value, list) else isinstance(value, str))  # fmt: skip
 COLLECTIVE = {"layer": TEXT, "kind": TEXT, "calls": AT_LEAST_0, "bytes": AT_LEAST_0, "seconds": Optional(AT_LEAST_0)}
@@ -72,10 +67,7 @@ REPORTED = {  # what exports, fits and comparisons of terms read beside it
 
 
 def read(path):
-    """The records in a file, in their order; none if there is no such file.
-
-    ValueError, which names the file and the line, if a line that is not the last one is no record.
-    """
+    """The records in a file, none if there is no file. ValueError with the line for what is no record, if it is not the end."""
     path, records = Path(path), []
     with open(path, "rb", opener=limits.ordinary) if path.exists() else nullcontext(io.BytesIO()) as file:
         for number, line in enumerate(limits.lines_of(file, path), 1):
@@ -84,13 +76,12 @@ def read(path):
             try:
                 record = content_of(line)
                 check(record, RECORD)
-                for curve in record["curves"]:
-                    if len(curve) != 3:
-                        raise ValueError("a curve must be [network, series, scaling]")
+                if any(len(curve) != 3 for curve in record["curves"]):
+                    raise ValueError("a curve must be [network, series, scaling]")
             except ValueError as error:
-                if not line.endswith(b"\n") and line.startswith(b"{"):  # half a line at the end
+                if not line.endswith(b"\n") and line.startswith(b"{"):
                     break
-                raise ValueError(f"{path}, line {number}, is no report of a sweep ({error}): {REMEDY}") from None
+                raise ValueError(f"{path}, line {number}, is no report of a sweep ({error}): give another file") from None
             records.append(record)
     return records
 
@@ -110,12 +101,12 @@ def checked(records, form=REPORTED):
 
 
 def is_busy(record):
-    """Whether a run was measured beside other programs that took so much of the machine that its times do not compare."""
+    """Whether other programs took so much of the machine that the times do not compare."""
     return bool(verdict_of(record))
 
 
 def seconds_of(record):
-    """The median seconds of a step of a run; None if the run failed, or had too few steps to time."""
+    """The median seconds of a step of a run; None if it failed, or had too few steps."""
     return (record.get("seconds_per_step") or {}).get("median")
 
 
@@ -125,7 +116,7 @@ def metric_of(record):
 
 
 def value_of(record, metric):
-    """What a run, measured or predicted, says of a metric, in its own unit; None where it says nothing."""
+    """What a run, measured or predicted, says of a metric; None where it says nothing."""
     if metric == "seconds":
         return seconds_of(record)
     if metric == "bytes":
@@ -135,8 +126,7 @@ def value_of(record, metric):
 
 
 def counts(record):
-    """Whether a run that did not fail counts: where times are compared, one beside other programs does not, and is repeated.
-    With seeds no run is repeated, so that all count."""
+    """Whether a run that did not fail counts: not if it was disturbed where times are compared. With seeds all do."""
     return metric_of(record) != "seconds" or record.get("seed") is not None or not is_busy(record)
 
 
@@ -155,17 +145,14 @@ def key_of(record):
 
 
 def identity(record):
-    """What two records share if they are of the same run: point, number, kind and what it was measured on, or predicted for."""
+    """What two records share if they are of the same run."""
     curves = record["curves"] if record.get("predicted") else None  # which files of before have one by one
     how = curves, record.get("machine"), record.get("seed"), record.get("turns")
     return key_of(record), record["repeat"], json.dumps([same(record["environment"]), *how])
 
 
 def of_study(records, study, environment):
-    """(measured records of a study on a machine like this one, predicted ones of its points, all others), each run once.
-
-    The curves of the first two are set anew. environment: what `environment.here` returned.
-    """
+    """(measured records of a study on an environment, predicted ones, all others), each once; the first two with new curves."""
     points = {point.key: point for point in study.points}
     measured, predicted, others = [], [], []
     for record in {identity(record): record for record in records}.values():
@@ -186,13 +173,13 @@ def tags(study, point):
 
 
 def part_name(path, part):
-    """The file of one part of a study: `results/s-2-of-4.jsonl` for `results/s.jsonl` and the part (2, 4)."""
+    """The file of one part: `s-2-of-4.jsonl` for `s.jsonl` and (2, 4)."""
     path = Path(path)
     return path.with_name(f"{path.stem}-{part[0]}-of-{part[1]}{path.suffix}")
 
 
 def gather(paths):
-    """The records of several files, each run once; ValueError if two files disagree about a run, or all are empty."""
+    """The records of several files, each run once; ValueError if two files disagree, or all are empty."""
     found = {}
     for path in paths:
         if not Path(path).exists():
@@ -213,6 +200,6 @@ def lines(records):
 
 
 def baseline_of(record, series):
-    """The name of the series with which a series of a record's study is compared, or None."""
+    """The name of the baseline of a series of a record's study, or None."""
     own = next((one for one in record["sweep"].get("series", ()) if one.get("name") == series), {})
     return own.get("baseline", record["sweep"].get("baseline"))

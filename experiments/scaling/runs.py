@@ -1,13 +1,11 @@
-"""The runs of a study: which comes next, when a point was measured often enough, the job of a run, and the file of all of them.
+"""The runs of a study: which comes next, when a point was measured often enough, the job of a run, and the file of all.
 
-The points that are not settled run once each, in a random order, then again: a drift of the machine's speed affects all of them
-alike. A point is settled as soon as the interval of its median is narrow enough, if it was repeated as often as the study wants
-at least, or when it was repeated as often as the study allows at most. Runs beside other programs that took much of the
-machine are done again and do not count, a limited number of times. A point whose run fails is not tried again.
+All points that are not settled run once, in a random order, then again: a drift of the machine affects all alike. A point is
+settled once the interval of its median is narrow, after `repeats` at least and `most_repeats` at most. Runs on a busy machine
+do not count and are repeated, as often again. A point that fails is not tried again.
 
-What the file has of other settings, other code or another machine does not compare with the study. It lies in FILE.others, from
-where it comes back when the sweep is again as it was. However the sweep ends, each run is in one of the two files, or for a
-moment in both, which counts once.
+Runs of other settings, code or machines do not compare: they go to FILE.others, from where they come back when the sweep is as
+it was. However a sweep ends, each run is in one of the two files, or for a moment in both, which counts once.
 """
 
 import json
@@ -37,7 +35,7 @@ LATER = "time"  # of a point that needs more runs, for which there was no time
 
 
 def settled(records, study):
-    """Why a point needs no further run, one of the words above; None if it does. records: of its runs, tagged for the study."""
+    """Why a point needs no further run, one of the words above; None if it does. records: of its runs."""
     if any(record.get("failed") for record in records):
         return FAILED
     good = [value_of(record, study.metric) for record in records if counts(record)]
@@ -56,20 +54,20 @@ def settled(records, study):
 
 
 def study_of_record(record):
-    """The Study that a record was measured for; None for what an earlier version wrote, or without its settings."""
-    try:
-        return _study(dumps(record["sweep"])) if record["sweep"] else None
-    except ValueError:  # a setting that is no longer known
-        return None
+    """The Study of a record; None for one without settings, or with one that is no longer known."""
+    return _study(dumps(record["sweep"]))
 
 
 @lru_cache
 def _study(given):
-    return Study(loads(given))
+    try:
+        return Study(loads(given)) if loads(given) else None
+    except ValueError:
+        return None
 
 
 def ended_by(records):
-    """Why a point was not repeated more often, in words; None where nothing says so. records: of its runs."""
+    """Why a point was not repeated more often; None where its records do not say."""
     study = study_of_record(records[0])
     return study and (settled(records, study) or LATER)
 
@@ -83,9 +81,9 @@ def by_point(records):
 
 
 def rounds(groups, study, done, fits=lambda group: True):
-    """The groups of points to run, one after another, until all are settled. done: a list of records, to which the caller adds.
+    """The groups of points to run, one by one, until all are settled. done: records, to which the caller adds.
 
-    fits: a function of a group, whether there is time for another run of it. Once there is none there must never be any again.
+    fits: a function of a group, whether there is time for it; once there is none it stays so.
     """
     number = 0
 
@@ -101,18 +99,16 @@ def rounds(groups, study, done, fits=lambda group: True):
 
 def fewest_left(groups, study, done):
     """How many runs are still to be done at least."""
-    found = by_point(done)
-    missing = 0
+    found, missing = by_point(done), 0
     for group in groups:
         of_points = [found.get(point.key, []) for point in group]
-        least = [max(1, study.repeats - sum(map(counts, records)))
-                 for records in of_points if not settled(records, study)]  # fmt: skip
+        least = [max(1, study.repeats - sum(map(counts, of))) for of in of_points if not settled(of, study)]
         missing += max(least, default=0) * len(group)
     return missing
 
 
 def next_repeat(group, study, done):
-    """The number of the next run of a group of points: with seeds the first that one of them lacks, else one that is free."""
+    """The number of the next run of a group: with seeds the first that a point lacks, else one that is free."""
     found = by_point(done)
     numbers = [{record["repeat"] for record in found.get(point.key, [])} for point in group]
     if study.seeds:
@@ -123,15 +119,12 @@ def next_repeat(group, study, done):
 # ----- jobs
 
 SHOWN = 300  # characters of a reason
-GIBBERISH = "no message"
 
 
 def records_of(group, repeat, timeout, seed=None, turns=False):
-    """The records of one run of each point of a group, in one job, without their lists of losses.
+    """The records of one run of each point of a group, in one job, without their losses. timeout: seconds for each point.
 
-    repeat: the number of the run among those of a point. timeout: seconds that each may take. seed: of the run, in place of
-    that of its point. turns: whether the points take turns. Runs that fail are records too, with the reason in `failed`.
-    OSError if no job can be started.
+    A run that fails is a record with the reason in `failed`. OSError if no job can be started.
     """
     start = time.monotonic()
     try:
@@ -140,7 +133,7 @@ def records_of(group, repeat, timeout, seed=None, turns=False):
         reports = [{"net": point.settings["net"], "dataset": point.settings["dataset"], "P": point.ranks,
                     "grid": point.settings["grid"], "failed": one_line(error)[:SHOWN]} for point in group]  # fmt: skip
     how = {"seed": seed} if seed is not None else {}
-    if turns:  # of the memory of a rank, in which all of them are, nobody knows which part is whose
+    if turns:  # a rank has the memory of all of them together
         how |= {"turns": True, "peak_memory": None}
     how |= {"took": round((time.monotonic() - start) / len(group), 3), "loss": None, "environment": environment.here()}
     return [
@@ -180,18 +173,15 @@ def reason(stderr):
         return errors[-1].strip()
     if any(word in line.lower() for line in lines for word in ("killed", "signal 9", "signal: 9", "out of memory", "oom")):
         return "a rank was killed, as the system does where memory is full"
-    return GIBBERISH
+    return "no message"
 
 
 def how_to_start(point):
     """The arguments of `mpiexec` for the settings of JOB of a point: threads a rank, and emulated hosts."""
-    job = dict(point.job)
-    job.pop("program", None)
-    threads = job.pop("threads", None)
+    threads = point.job.get("threads")
     how = {"env": {"OMP_NUM_THREADS": str(threads)}} if threads else {}
-    if "hosts" in job:
-        options = [word for name, value in job.items() for word in (f"--{name}", f"{value:g}")]
-        how["launcher"] = [sys.executable, *as_module("launch"), *options]
+    if point.hosts:
+        how["launcher"] = [sys.executable, *as_module("launch"), *point.hosts]
     return how
 
 
@@ -199,12 +189,9 @@ def how_to_start(point):
 
 
 class StudyFile:
-    """The records of a Study in a file. path: of the file. environment: what `environment.here` returned.
+    """The records of a Study in a file. anew: whether runs that are there are measured again, each kept until its new one is.
 
-    anew: whether runs that are there already are measured again. Each is kept until the new run with its number is there.
-
-    runs: the records that count, in the order in which they were measured. Points that failed, or of which all runs that were
-    allowed were beside other programs, are tried again.
+    runs: the records that count, in the order of measuring. Points that failed or were always disturbed are tried again.
     """
 
     def __init__(self, path, study, environment, anew=False):
@@ -216,14 +203,12 @@ class StudyFile:
         again = {key for key, records_of in by_point(mine).items() if anew or settled(records_of, study) == BUSY}
         self.replaced = [record for record in mine if key_of(record) in again]
         self.runs = [record for record in mine if key_of(record) not in again]
+        if beside or others:  # without any, what may be at FILE.others is somebody else's
+            self._write_others(others + of_study(beside, study, environment)[0])  # none is only in memory in between
         if here or beside:
-            back, _, _ = of_study(beside, study, environment)
-            is_ours = beside or others  # else what may be at FILE.others has no records, and is somebody else's
-            if is_ours:
-                self._write_others(others + back)  # none of these is only in memory while the other file is written
             self._write()
-            if is_ours:
-                self._write_others(others)
+        if beside or others:
+            self._write_others(others)
 
     def add(self, record):
         """Add a run that is done, in place of one with its number."""
@@ -232,7 +217,7 @@ class StudyFile:
         self._write()
 
     def end(self):
-        """Drop old runs of points that have been measured anew."""
+        """Drop old runs of points that were measured anew."""
         done = by_point(self.runs)
         self.replaced = [record for record in self.replaced if not settled(done.get(key_of(record), []), self.study)]
         self._write()  # also without runs, as where a sweep has more parts than points
@@ -253,7 +238,7 @@ class StudyFile:
 
 @contextmanager
 def locked(path):
-    """Within it no other sweep writes the file `path`: see Lock. UserError if another one does so already."""
+    """Within it no other sweep writes a file; UserError if one does already."""
     with user_input():
         lock = Lock(f"{resolved(path)}.lock", f"another sweep writes {path}", "wait for its end, or give another --out")
     if lock.note:

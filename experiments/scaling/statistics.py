@@ -1,9 +1,7 @@
 """The median of repeated measurements, or their mean, and how far it can be trusted.
 
-Between the k-th smallest and the k-th largest of n independent values lies the median of what they are drawn from with the
-probability 1 - 2 P(B < k), where B counts heads in n throws of a coin (David and Nagaraja, Order Statistics, 2003, section
-7.1; for measurements of parallel programs Hoefler and Belli 2015, section 3.1.3). So few values say little: even the whole
-range of 5 holds the median in 93.75 of 100 cases only, that of 6 in 96.9.
+The median of what n values are drawn from lies between the k-th smallest and the k-th largest of them with the probability
+1 - 2 P(B < k), where B counts heads in n throws of a coin (David and Nagaraja 2003, section 7.1; Hoefler and Belli 2015).
 """
 
 from dataclasses import dataclass
@@ -17,11 +15,7 @@ OF_TRAINING = "accuracy", "loss"  # metrics of a whole training, of which the me
 
 @dataclass(frozen=True)
 class Median:
-    """A median, or mean, and its interval.
-
-    value, low, high: in one unit. count: how many values it is of. confidence: the probability that the interval holds what is
-    measured; it is CONFIDENCE or more if there are enough values, and below that of their whole range.
-    """
+    """A median, or mean, with its interval; confidence: that of the interval, below CONFIDENCE where there are few values."""
 
     value: float
     low: float
@@ -36,18 +30,18 @@ class Median:
 
     @property
     def half_width(self):
-        """How far the interval reaches to that side on which it reaches further, relative to the value."""
+        """How far the interval reaches to its wider side, relative to the value."""
         reach = max(self.high - self.value, self.value - self.low)
         return reach / self.value if reach else 0.0
 
     def over(self, other):
-        """This median divided by another one, an independent one; the interval is between the extreme ratios."""
+        """The ratio to another, independent one; its interval is between the extreme ratios."""
         confidence = max(0.0, self.confidence + other.confidence - 1)
         count = min(self.count, other.count)
         return Median(self.value / other.value, self.low / other.high, self.high / other.low, count, confidence)
 
     def times(self, factor):
-        """This median in another unit: `factor` above 0."""
+        """This median in another unit."""
         return Median(self.value * factor, self.low * factor, self.high * factor, self.count, self.confidence)
 
 

@@ -2,19 +2,15 @@
 
     nets = ["mlp:512,512,relu"]
     ranks = [1, 2, 4, 8]
-    scaling = ["strong", "weak"]
 
     [[series]]
     name = "2-D"
     grid = "batch=*,model=2"
 
-A *series* is one way to run a network on more and more ranks: a grid with stars, which take the ranks that are left, and any
-options of `train`. A *curve* is a series of one network, for strong or for weak scaling. A *point* is what one run of `train`
-is; several curves may share it, such as that on one rank, which is the serial run in all of them.
-
-A setting is one of STUDY, which say what is to be measured and how often; one of JOB, which say how a run is started; or any
-option of `train` that says how it trains, with _ in place of -. A list in place of one value of the last two kinds measures
-all of them, as curves of their own.
+A *series* is one way to run a network on more and more ranks: a grid whose stars take the ranks that are left, and options of
+`train`. A *curve* is a series of one network, for strong or weak scaling. A *point* is what one run of `train` is; the run on
+one rank is shared by all curves. Settings are those of STUDY, of JOB, or any option of `train`, with _ in place of -. A list in
+place of one value of the last two kinds measures all of them, as curves of their own.
 """
 
 import re
@@ -63,11 +59,10 @@ ALONE = {  # what says how ranks work together: a run on one rank has none of it
 }  # fmt: skip
 
 POSITIVE = Kind("a number above 0", lambda value: is_number(value) and value > 0)
-METRIC = Kind(f"one of {', '.join(METRICS)}", lambda value: isinstance(value, str) and value in METRICS)
-RANKS = Kind(
-    f"a list of whole numbers of at least 1, or {CORES}",
-    lambda value: value == CORES or isinstance(value, list) and all(WHOLE.accepts(one) for one in value),
-)
+MINUTES = Kind(f"a number above 0 and at most {MOST_MINUTES:g}", lambda value: is_number(value) and 0 < value <= MOST_MINUTES)
+METRIC = Kind(f"one of {', '.join(METRICS)}", tuple(METRICS).__contains__)
+RANKS = Kind(f"a list of whole numbers of at least 1, or {CORES}",
+             lambda value: value == CORES or isinstance(value, list) and all(map(WHOLE.accepts, value)))  # fmt: skip
 REPEATS = Kind(f"a whole number from 1 to {MOST_REPEATS}", lambda value: type(value) is int and 1 <= value <= MOST_REPEATS)
 SCHEME = Kind(f"one of {', '.join((*SCHEMES, AUTO))}", (*SCHEMES, AUTO).__contains__)
 TABLES = {
@@ -79,7 +74,7 @@ FORMS = {  # {setting of a study: (what it is where nothing is said, its form)}
     "schemes": (["batch", "model", "2d"], [SCHEME]), "grids": ([], [TEXT]), "series": ([], [TABLES["series"]]),
     "scaling": (["strong"], [Kind("strong or weak", SCALINGS.__contains__)]), "metric": ("seconds", METRIC),
     "baseline": (None, Optional(TEXT)), "seeds": ([], [COUNT]), "turns": (False, TRUTH), "about": (None, Optional(TEXT)),
-    "repeats": (6, REPEATS), "most_repeats": (12, REPEATS), "interval": (3.0, POSITIVE), "minutes": (None, Optional(POSITIVE)),
+    "repeats": (6, REPEATS), "most_repeats": (12, REPEATS), "interval": (3.0, POSITIVE), "minutes": (None, Optional(MINUTES)),
 }  # fmt: skip
 STUDY = {name: default for name, (default, _) in FORMS.items()}
 
@@ -105,23 +100,14 @@ def read(path):
 
 
 def check_settings(settings):
-    """Raise ValueError, which names the setting, for one that is unknown or has a wrong kind of value.
-
-    Whether `train` takes the values of its own options only `Study.check` says, which asks it.
-    """
-    own = of_train()
-    for name, value in settings.items():
-        if name in STUDY:
-            check(value, FORMS[name][1], f"setting {name}")
-        else:
-            _check_option(name, value, own, "")
-    for table in ("network", "series"):
-        for entry in settings.get(table, []):
-            for name, value in entry.items():
-                if name not in TABLES[table]:
-                    _check_option(name, value, own, f" of a {table}")
-    if settings.get("minutes") is not None and settings["minutes"] > MOST_MINUTES:
-        raise ValueError(f"setting minutes = {settings['minutes']:g}: at most {MOST_MINUTES:g}")
+    """Raise ValueError, which names the setting, for one that is unknown or of a wrong kind."""
+    for name in [name for name in settings if name in STUDY]:
+        check(settings[name], FORMS[name][1], f"setting {name}")
+    places = [("", settings), *((f" of a {table}", entry) for table in TABLES for entry in settings.get(table, []))]
+    for where, entries in places:
+        for name, value in entries.items():
+            if name not in (TABLES[where.split()[-1]] if where else STUDY):
+                _check_option(name, value, where)
 
 
 def identify(settings):
@@ -133,11 +119,12 @@ def identify(settings):
         entry["net"] = identified(entry["net"])
 
 
-def _check_option(name, value, own, where):
+def _check_option(name, value, where):
+    own = of_train()
     if name not in own and name not in JOB:
-        known = [*STUDY, *JOB, *own]
-        raise ValueError(f"unknown setting {name}{where}{suggestion(name, known)}: there are {', '.join(STUDY)}, "
-                         f"{', '.join(JOB)}, and options of train such as {', '.join(OF_TRAIN)}")  # fmt: skip
+        meant = suggestion(name, [*STUDY, *JOB, *own])
+        raise ValueError(f"unknown setting {name}{where}{meant}: there are {', '.join([*STUDY, *JOB])}, and options of train "
+                         f"such as {', '.join(OF_TRAIN)}")  # fmt: skip
     for one in value if isinstance(value, list) else [value]:
         check(one, PLAIN, f"setting {name}")
         if name == "program":
@@ -156,7 +143,7 @@ def _check_option(name, value, own, where):
 
 @dataclass(frozen=True, order=True)
 class Curve:
-    """network: what it is called. series: what its way to run is called. scaling: "strong" or "weak"."""
+    """A series of a network; scaling: strong or weak."""
 
     network: str
     series: str
@@ -168,10 +155,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Point:
-    """ranks: how many. settings: {name: value} of options of `train` and of JOB.
-
-    key: a text that two points share if the same was run, wherever its data were.
-    """
+    """A run of `train`. settings: {option of `train`, or of JOB: value}. key: shared by equal runs, wherever their data are."""
 
     ranks: int
     settings: dict = field(compare=False)
@@ -199,12 +183,17 @@ class Point:
         """{name: value} of the settings of JOB that it has."""
         return {name: self.settings[name] for name in JOB if name in self.settings}
 
+    @property
+    def hosts(self):
+        """The options of `launch` for emulated hosts; none without."""
+        own = [name for name in ("hosts", "rate", "delay") if name in self.settings and "hosts" in self.settings]
+        return [word for name in own for word in (f"--{name}", f"{self.settings[name]:g}")]
+
 
 class Study:
-    """A study. settings: those that are given, by name; the others are as in STUDY and OF_TRAIN.
+    """A study. settings: by name; those that are not given are as in STUDY and OF_TRAIN. ValueError if they are wrong.
 
-    curves: {Curve: {ranks: Point}}. points: all of them, each once, in the order of the settings. ValueError for settings that
-    are wrong, and for a study without points.
+    curves: {Curve: {ranks: Point}}. points: all of them, each once, in the order of the settings.
     """
 
     def __init__(self, settings):
@@ -232,7 +221,9 @@ class Study:
         self.curves = {}
         for (network, series, of), scaling in product(every, dict.fromkeys(self.scaling)):
             for words, chosen in variations(of):
-                points = {ranks: point for ranks in self._ranks(chosen) if (point := point_at(chosen, scaling, ranks))}
+                grid = chosen["grid"]  # without stars it has a number of ranks of its own
+                every_ranks = self.ranks if grid == AUTO or "*" in grid else [prod(parse_grid(grid).values())]
+                points = {ranks: point for ranks in every_ranks if (point := point_at(chosen, scaling, ranks))}
                 if points:
                     self.curves.setdefault(Curve(network, ", ".join([series, *words]), scaling), {}).update(points)
         self.points = list(dict.fromkeys(point for points in self.curves.values() for point in points.values()))
@@ -259,7 +250,7 @@ class Study:
             raise ValueError("series that take turns share the memory of a rank: leave turns out where metric is memory")
 
     def _without_steps(self, options, near):
-        """The options of a series of a network, without the default of steps where it has epochs. near: its own ones."""
+        """Options of a series without the default of steps where it has epochs. near: its own ones."""
         if options.get("epochs") is None:
             return options
         if self.metric not in OF_TRAINING:
@@ -269,27 +260,22 @@ class Study:
         return {name: value for name, value in options.items() if name != "steps"}
 
     def _networks(self):
-        """(name, options) of each network."""
+        """(name, options) of each network; the name is without the digest of a file of one's own."""
         tables = [{"net": net} for net in self.nets] if "nets" in self.given or not self.network else []
-        plain = lambda net: re.sub(r"(\.py:\w+)@\w+$", r"\1", net)  # noqa: E731 - without the digest of a file of one's own
-        named = [(table.get("name") or plain(table["net"]), table) for table in [*tables, *self.network]]
-        return each_once("networks", [(name, {k: v for k, v in table.items() if k != "name"}) for name, table in named])
+        return each_once("networks", [(table.get("name") or re.sub(r"(\.py:\w+)@\w+$", r"\1", table["net"]),
+                                       {name: value for name, value in table.items() if name != "name"})
+                                      for table in [*tables, *self.network]])  # fmt: skip
 
     def _series(self):
-        """(name, options with the template "grid") of each series."""
+        """(name, options with the template `grid`) of each series."""
         found = [(name, {"grid": AUTO if name == AUTO else SCHEMES[name]}) for name in dict.fromkeys(self.schemes)]
         found += [(grid, {"grid": grid}) for grid in dict.fromkeys(self.grids)]
         found += [(one["name"], {k: v for k, v in one.items() if k not in ("name", "why", "baseline")}) for one in self.series]
         return each_once("series", found)
 
-    def _ranks(self, options):
-        """The numbers of ranks of a series; of a grid without stars, its own."""
-        grid = options["grid"]
-        return dict.fromkeys(self.ranks) if grid == AUTO or "*" in grid else [prod(parse_grid(grid).values())]
-
     @property
     def groups(self):
-        """The points that a job runs, a list of tuples: each alone, or with `turns` all of a network on one number of ranks."""
+        """The points of each job: one, or with `turns` all of a network on as many ranks."""
         if not self.turns:
             return [(point,) for point in self.points]
         found = {}
@@ -312,22 +298,13 @@ class Study:
         """Whether a run of one of its points was done as it does them."""
         return bool(record.get("turns")) == self.turns and record.get("seed") == self.seed(record["repeat"])
 
-    def names(self, option):
-        """Whether the settings name an option of `train`, at the top or in a network or series."""
-        return any(option in table for table in (self.given, *self.network, *self.series))
-
     def curves_of(self, point):
         """The Curves that a point belongs to."""
         return [curve for curve, points in self.curves.items() if points.get(point.ranks) == point]
 
     def check_options(self):
         """Raise ValueError unless `train` takes all options. Data are not looked for."""
-        parser = parser_of("train")
-        for point in self.points:
-            try:
-                parser.parse_args(point.words)
-            except UserError as error:
-                raise ValueError(f"{point}: {error}") from None
+        self._check_each(lambda point: parser_of("train").parse_args(point.words))
 
     def check(self):
         """Raise ValueError or OSError unless each point could be run: networks, data, grids and options. Nothing is run."""
@@ -336,15 +313,15 @@ class Study:
         check_startable(max(point.ranks for point in self.points))
         if any("hosts" in point.settings for point in self.points):
             hosts.check()
+        self._check_each(lambda point: script_of(point) if "program" in point.job else check_job(
+            ["train", *point.words, "--report", "report.json"], point.ranks))  # fmt: skip # which a profile needs
+
+    def _check_each(self, check):
         for point in self.points:
             try:
-                if "program" in point.job:
-                    script_of(point)
-                else:
-                    check_job(["train", *point.words, "--report", "report.json"], point.ranks)  # which a profile needs
-            except ValueError as error:
-                message = str(error).removeprefix("train: ")
-                raise ValueError(f"{point}: {message}") from None
+                check(point)
+            except (ValueError, UserError) as error:
+                raise ValueError(f"{point}: {str(error).removeprefix('train: ')}") from None
 
 
 def script_of(point):
@@ -357,7 +334,7 @@ def script_of(point):
 
 
 def each_once(what, named):
-    """`named`, a list of (name, options). ValueError if two have the same name. what: they are, for the message."""
+    """`named`, a list of (name, options); ValueError if a name is there twice."""
     names = [name for name, _ in named]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(f"two {what} are called {twice}: give each a name of its own")
@@ -365,7 +342,7 @@ def each_once(what, named):
 
 
 def variations(options):
-    """(words, options) for each choice of one value of every option that is a list. words: of what was chosen."""
+    """(words, options) for each choice of one value of every option that is a list."""
     lists = {name: value for name, value in options.items() if isinstance(value, list)}
     for values in product(*lists.values()):
         chosen = dict(zip(lists, values))
@@ -373,10 +350,7 @@ def variations(options):
 
 
 def point_at(options, scaling, ranks):
-    """The Point of a series on a number of ranks; None where its grid does not divide them.
-
-    For weak scaling `batch_size` is that of one rank.
-    """
+    """The Point of a series; None where its grid does not divide the ranks. For weak scaling batch_size is that of a rank."""
     grid = grid_at(options["grid"], ranks)
     if grid is None:
         return None

@@ -14,7 +14,7 @@ START = 2.0  # seconds that the start and the end of a job take here, of an esti
 
 
 def text(records):
-    """The table of the records of a study, and below it what else one should know. ValueError for a record that is damaged."""
+    """The table of the records of a study, and lines below it. ValueError for a record that is damaged."""
     found = rows(records)
     shown = [row for row in found if row.value or row.failed]
     if not all(row.is_predicted for row in shown):
@@ -28,7 +28,7 @@ def text(records):
 
 
 def of_cells(rows):
-    """The text of a table. rows: dicts, not all of which have all keys; columns without content are left out."""
+    """The text of a table. rows: dicts; columns without content are left out."""
     names = dict.fromkeys(name for row in rows for name in row)
     shown = [name for name in names if any(row.get(name) is not None for row in rows)]
     return table([{name: row.get(name) for name in shown} for row in rows])
@@ -60,7 +60,7 @@ def cells_of(row):
 
 
 def remark(row):
-    """What one should know about the time of a row; None where there is nothing."""
+    """What one should know about the time of a row; or None."""
     if row.failed:
         return f"failed: {row.failed}"
     words = []
@@ -74,16 +74,14 @@ def remark(row):
 
 
 def notes(found):
-    """Sentences below the table."""
-    lines = []
-    if few := [row for row in found if row.value and not row.is_predicted and not row.value.sure and row.metric != "bytes"]:
+    """Lines below the table."""
+    lines, timed = [], [row for row in found if row.seconds and row.metric == "seconds"]
+    few = [row for row in found if row.value and not row.is_predicted and not row.value.sure and row.metric != "bytes"]
+    if few:
         least = 2 if few[0].metric in OF_TRAINING else FEWEST
         lines.append(f"{counted(len(few), 'point')} had fewer than {least} runs that count, too few for an interval of 95 %.")
-    timed = [row for row in found if row.seconds and row.metric == "seconds"]
     if crowded := sorted({row.ranks for row in timed if row.oversubscribed}):
-        count = next(row.slots for row in timed if row.oversubscribed)
-        lines.append(f"{', '.join(map(str, crowded))} ranks are more than the {count} cores here: oversubscribed, their times "
-                     "say little about speed.")  # fmt: skip
+        lines.append(f"{', '.join(map(str, crowded))} ranks are more than the cores here: their times say little about speed.")
     if unlike := sum(row.unlike for row in timed):
         lines.append(f"No speedup of {counted(unlike, 'point')}, {UNLIKE}: start the sweep again when nothing else runs.")
     if missing := sorted({row.network for row in timed if not row.speedup and not row.unlike}):
@@ -92,31 +90,24 @@ def notes(found):
 
 
 def estimate(study, machine):
-    """What a Study will cost: its points as a table, with the node-hours that they are predicted to take, and the sum.
-
-    machine: a Machine for which the seconds of a step are predicted.
-    """
+    """The points of a Study as a table, with the node-hours that they are predicted to take on a Machine, and the sum."""
     of_node, reasons = -(-slots() // nodes()), {}
     made = predicted.records(study, machine, of_data=True, reasons=reasons)
-    predictions = {key_of(one): one["seconds_per_step"]["median"] for one in made}
-    lines, least, unknown = [], 0.0, 0
+    steps, lines = {key_of(one): one["seconds_per_step"]["median"] for one in made}, []
     for point in study.points:
-        step = predictions.get(point.key)
-        hours = -(-point.ranks // of_node) * study.repeats / 3600
-        cost = None if step is None else hours * (START + predicted.steps_of(point) * step)
-        least, unknown = least + (cost or 0.0), unknown + (cost is None)
+        step, hours = steps.get(point.key), -(-point.ranks // of_node) * study.repeats / 3600
         lines.append({
             "network": point.settings["net"], "grid": point.settings["grid"], "ranks": point.ranks,
             "batch": point.settings["batch_size"], "series": "; ".join(curve.series for curve in study.curves_of(point)),
-            "runs at least": study.repeats, "ms a step, predicted": step and 1e3 * step, "node-hours": cost,
-            "no prediction, as": reasons.get(point),
+            "runs at least": study.repeats, "ms a step, predicted": step and 1e3 * step,
+            "node-hours": step and hours * (START + predicted.steps_of(point) * step), "no prediction, as": reasons.get(point),
         })  # fmt: skip
-    most = least * study.most_repeats / study.repeats
-    hours = f"{least:.2g} to {most:.2g} node-hours on nodes of {counted(of_node, 'core')} (predicted for {machine.name})"
-    if unknown == len(lines):
-        hours = "of which none has a prediction"
-    elif unknown:
-        hours += f" and {counted(unknown, 'point')} without a prediction"
-    runs = f"{len(lines) * study.repeats} to {len(lines) * study.most_repeats} runs"
-    last = f"{counted(len(lines), 'point')}, {runs}, {hours}; nothing was run"
-    return "\n".join([*study.story, of_cells(lines), last])
+    least, count = sum(line["node-hours"] or 0 for line in lines), len(lines)
+    last = [counted(count, "point"), f"{count * study.repeats} to {count * study.most_repeats} runs"]
+    if steps:
+        most = least * study.most_repeats / study.repeats
+        of = f"nodes of {counted(of_node, 'core')} (predicted for {machine.name})"
+        last.append(f"{least:.2g} to {most:.2g} node-hours on {of}")
+    if reasons:
+        last.append(f"{counted(len(reasons), 'point')} without a prediction")
+    return "\n".join([*study.story, of_cells(lines), f"{', '.join(last)}; nothing was run"])

@@ -1,9 +1,7 @@
 """The runs of a study as a tidy table, for pandas, R or a spreadsheet: a row a point of a curve and repeat, units in the names.
 
-A run that belongs to several curves has a row in each of them. Where a run says nothing the cell is empty.
-
-Behind the columns that all tables have stands one for each other option of a run, such as `lr` or `rate_mbit_per_s`, in the
-order of the alphabet.
+Where a run says nothing the cell is empty. Behind the columns that all tables have stands one for each other option of a run,
+such as `lr` or `rate_mbit_per_s`.
 """
 
 from collections import defaultdict
@@ -29,10 +27,9 @@ TRUTHS = "predicted", "busy", "oversubscribed", "profile", "turns"
 
 
 def types(rows):
-    """{column: its type in the words of pandas}, for `pandas.read_csv(FILE, dtype=..)`; all of them may be missing.
+    """{column: its type in the words of pandas}, for `pandas.read_csv(FILE, dtype=.., float_precision="round_trip")`.
 
-    rows: of `table`. Without it pandas guesses from the cells, and takes a column without any content for one of numbers. It
-    reads the last digits of numbers only with `float_precision="round_trip"`.
+    rows: of `table`. All may be missing; without the types pandas takes an empty column for one of numbers.
     """
     kinds = {"string": TEXTS, "Int64": WHOLES, "boolean": TRUTHS}
     known = {name: kind for kind, names in kinds.items() for name in names}
@@ -57,10 +54,7 @@ def table(records):
 
 
 def others_of(records):
-    """{option that has no column else: its value in each record or None}, the options sorted.
-
-    An option has values of one type, so that a column has one: where they differ, as `4` and `auto`, all are texts.
-    """
+    """{option that has no column else: its value in each record or None}, sorted; numbers, truths or, where mixed, texts."""
     names = {name for record in records for name, value in record["point"].items() if value is not None}
     found = {}
     for name in sorted(names - {*OF_TRAIN, *VARIED, *TEXTS, *WHOLES, *TRUTHS}):
@@ -98,7 +92,7 @@ def row_of(record, network, series, scaling, baselines):
 
 
 def text(records):
-    """The table as CSV. Texts that a spreadsheet would take for a formula get an apostrophe in front."""
+    """The table as CSV."""
     import pandas  # which takes long to import
 
     rows = [{name: harmless(value) for name, value in row.items()} for row in table(records)]
@@ -106,7 +100,7 @@ def text(records):
 
 
 def harmless(value):
-    """A cell that no spreadsheet runs, and no terminal obeys."""
+    """A cell that no spreadsheet runs as a formula, and no terminal obeys."""
     if not isinstance(value, str):
         return value
     return "'" * value.startswith(("=", "+", "-", "@")) + printable(value)

@@ -1,11 +1,10 @@
-"""A job in which several trainings take turns, so that what else slows the machine down slows all of them down alike.
+"""A job in which several trainings take turns, so that what slows the machine down slows all of them down alike.
 
     mpiexec -n 4 python -m gridgrad.experiments.scaling.turns FILE.json
 
-FILE has {"trainings": the words of `train` for each of them, "first": the number of the one that begins}; only the first rank
-reads it. A turn is a few steps, and each round begins with another training. The first turn is the warm-up of `train`, with the
-network that it builds; the last one ends with the test and the report. Workers of a protocol other than sync do not step
-together, so that such a training takes its turn as a whole.
+FILE has {"trainings": [words of `train`, ..], "first": the number of the one that begins}. A turn is a few steps, and each
+round begins with another training. The first turn is the warm-up of `train`; the last ends with test and report. Workers of a
+protocol other than sync do not step together: such a training is one turn.
 """
 
 import json

@@ -16,6 +16,7 @@ from gridgrad.experiments.scaling.summary import rows
 from tests.experiments.programs import program
 from tests.experiments.scaling import made_up_studies as made_up
 
+MACHINE = "ethernet-1g"
 EVIL = '<script>alert("x")</script>'
 
 
@@ -102,9 +103,12 @@ def test_the_page_says_what_was_measured_what_failed_and_what_the_planner_would_
         (p, f"batch={p}", "in,out", "all grids") for p in "24"]  # fmt: skip
     assert planner[1]["measured fastest"].startswith("batch=1,model=4 (model)")  # its slowest run does not count
     text = " ".join(read.text)
-    assert "1 network, 31 runs, 7 predictions on 1 to 8 ranks; data: airfoil." in " ".join(text.split())
-    assert "a library 1.0" in text and "c0de" in text and "2.01 times (1.92 to 2.1, 90 % sure)" in text
+    assert all(words in text for words in ("1 network, 31 runs, 7 predictions", "a library 1.0", "c0de", "2.01 (1.92 to 2.1)"))
     assert len(read.cells("predicted")) == len(rows([one for one in study() if one.get("predicted")]))
+    records = [one for one in study() if one["point"]["grid"] != "auto"]
+    assert {one["of"] for one in Read(page.render(records, "A study", {})).cells("planner")} == {"the series here"}
+    with pytest.raises(ValueError, match="there are no runs"):
+        page.render([], "A study")
 
 
 @pytest.mark.parametrize("disturbed", [[1], [2, 4], [1, 2, 4]])
@@ -118,32 +122,6 @@ def test_no_speedup_is_told_of_runs_in_unlike_conditions(disturbed):
         (one.get("speedup", "") in ("", "-")) == (len(disturbed) < 3) for one in read.cells("measured") if one["ranks"] != "1"
     )
     assert ("No speedup of" in text) == (len(disturbed) < 3)
-
-
-def test_without_the_planner_the_fastest_series_stands_there():
-    records = [one for one in study() if one["point"]["grid"] != "auto"]
-    planner = Read(page.render(records, "A study")).cells("planner")
-    assert [one["of"] for one in planner] == ["the series here"] * 2
-
-
-def test_points_on_different_machines_are_rows_of_their_own():
-    found = study()
-    elsewhere = [one | {"machine": "another"} if one.get("predicted") else
-                 one | {"environment": made_up.ENVIRONMENT | {"mpi": "a library 2.0"}} for one in found]  # fmt: skip
-    read = Read(page.render(found + elsewhere, "A study", {}))
-    assert {one["series"] for one in read.cells("measured")} == {
-        f"{series} (MPI library a library {version}.0)" for series in ("batch", "model") for version in "12"}  # fmt: skip
-    assert [(one["machine"], one["ranks"]) for one in read.cells("planner")] == [
-        ("a machine", "2"), ("a machine", "4"), ("another", "2"), ("another", "4")]  # fmt: skip
-    assert [(one["what"], one["runs"]) for one in read.cells("left-out")] == [("busy", "1"), ("failed", "1")] * 2
-
-
-def test_a_study_of_which_nothing_ran_is_a_page_of_reasons():
-    failed = {"time": None, "bytes": None, "seconds_per_step": None, "failed": "no memory"}
-    read = Read(page.render([one | failed for one in made_up.records(repeats=1)], "A study", {"Speedup": speedup}))
-    assert "measured" not in read.tables and len(read.cells("left-out")) == 5
-    with pytest.raises(ValueError, match="there are no runs"):
-        page.render([], "A study")
 
 
 def test_nothing_of_a_record_is_taken_for_markup():
@@ -177,22 +155,10 @@ def test_the_page_needs_nothing_beside_it():
     assert text == page.render(study(), "A study", {"Speedup": speedup, "Again": speedup})  # the same bytes
 
 
-def test_no_figure_has_an_image_which_the_page_would_not_show():
-    text = page.render(study(), "A study")
-    assert "Where the time goes" in text and text.count("<svg") >= 5 and "<image" not in text
-
-
 def test_a_figure_that_can_not_be_drawn_is_a_reason():
     records = [one for one in study() if one["P"] > 1 and not one.get("predicted")]
     text = page.render(records, "A study", {"Speedup": speedup})
     assert "<svg" not in text and "Speedup is not drawn: there is no run on 1 rank to compare with" in text
-
-
-def test_a_damaged_prediction_is_named():
-    found = study()
-    next(one for one in found if one.get("predicted"))["outputs"] = [1]
-    with pytest.raises(ValueError, match=r"is damaged \(outputs must be a whole number of at least 1, not a list\)"):
-        page.render(found, "A study", {})
 
 
 def test_boxes_that_scroll_can_be_reached_with_the_keyboard_and_have_names():
@@ -221,25 +187,15 @@ def test_the_settings_on_the_page_are_those_of_the_study(settings):
     assert (repeat["command"], repeat["remark"]) == ("gridgrad sweep study.toml --out study.jsonl", "")
 
 
-def test_settings_of_any_kind_are_read_back():
-    settings = {"a b": "\n\x7f\\", "": [1, 2.5, True, "x"], "minutes": float("inf"), "none": None, "t": [{"x": {"y": 1}}]}
-    [repeat] = page.commands([{"sweep": settings}])
-    assert tomllib.loads(repeat["settings"]) == {name: value for name, value in settings.items() if name != "none"}
-
-
 def test_commands_of_predictions_and_of_single_runs():
-    records = study()
-    of = [one for one in records if one.get("predicted")]
+    of = [one for one in study() if one.get("predicted")]
     [repeat] = page.commands(of)
     assert repeat["command"] == "gridgrad sweep study.toml --out study.jsonl --predict 1,2,4 --machine machine.json"
-    assert (
-        repeat["remark"]
-        == "machine.json stands for the file of the machine 'a machine', which calibrate wrote: it is not kept here."
-    )
-    [repeat] = page.commands([one | {"sweep": {}} for one in of])
-    assert repeat["settings"] is repeat["command"] is None and "do not say the settings of their sweep" in repeat["remark"]
+    assert "machine.json stands for the file of 'a machine'" in repeat["remark"]
+    known = [one | {"machine": name} for name in ("Cori Haswell", "1 Gbit Ethernet cluster") for one in of]
+    assert [one["command"].split()[-1] for one in page.commands(known)] == ["cori-haswell", "ethernet-1g"]
     page_text = page.render([one | {"sweep": {}} for one in of], "A study", {})
-    assert repeat["remark"] in Read(page_text).text and "study.toml" not in page_text
+    assert page.NO_SETTINGS in Read(page_text).text and "study.toml" not in page_text
     runs = page.of_points(made_up.records(schemes=["batch"], threads=2, steps=7))
     assert runs[0].startswith("OMP_NUM_THREADS=2 gridgrad train --net ") and "--steps 7" in runs[0]
     assert runs[2].startswith("OMP_NUM_THREADS=2 mpiexec -n 4 gridgrad train --net ") and "--grid batch=4,model=1" in runs[2]
@@ -250,18 +206,7 @@ def test_commands_of_predictions_and_of_single_runs():
 @pytest.mark.parametrize(
     "options",
     [
-        [
-            "--nets",
-            "mlp:8,relu;mlp:16,relu",
-            "--shape",
-            7,
-            "--outputs",
-            3,
-            "--schemes",
-            "batch,auto",
-            "--machine",
-            "ethernet-1g",
-        ],
+        ["--nets", "mlp:8,relu;mlp:16,relu", "--shape", 7, "--outputs", 3, "--schemes", "batch,auto", "--machine", MACHINE],
         ["--nets", "lenet5;mlp:8,relu", "--grids", "batch=*;batch=8", "--weak"],
         ["--nets", "mlp:8,relu", "--dataset", "airfoil", "--vary", "batch-size=20;40"],
     ],
@@ -275,16 +220,6 @@ def test_the_command_of_predictions_predicts_the_same(tmp_path, monkeypatch, opt
     assert program(*shlex.split(repeat["command"])[1:]).returncode == 0 and repeat["remark"] == ""
     without = lambda path: [one | {"sweep": None} for one in read_records(path)]  # noqa: E731
     assert without("study.jsonl") == without("first.jsonl")
-
-
-def test_predictions_for_several_machines_have_a_command_each():
-    of = [one | {"machine": name} for name in ("Cori Haswell", "1 Gbit Ethernet cluster") for one in study()
-          if one.get("predicted")]  # fmt: skip
-    found = [repeat["command"].partition("--machine ")[2] for repeat in page.commands(of)]
-    assert found == ["cori-haswell", "ethernet-1g"]
-    measured = [one | {"machine": {"processor": "x"}} for one in made_up.records()]  # as earlier versions have it
-    [repeat] = page.commands(measured)
-    assert "--machine" not in repeat["command"]
 
 
 def test_the_program_writes_the_page_and_what_the_points_say(tmp_path):

@@ -66,10 +66,8 @@ def test_points_without_a_prediction_are_named_with_the_reason():
     reasons = {}
     study = Study({"nets": ["mlp:8,relu"], "ranks": [4], "schemes": ["batch", "height"], "reduction": ["plain", "overlap"]})
     assert len(list(predicted.records(study, CORI, reasons=reasons))) == 1
-    words = predicted.reasons_in_words(reasons)
-    assert words.startswith("no prediction of 3 points: ") and "--reduction overlap (2)" in words and "without images" in words
+    assert ["overlap" in why or "without images" in why for why in reasons.values()] == [True] * 3
     assert "--reduction overlap" in table.estimate(study, CORI)
-    assert predicted.reasons_in_words({}) == ""
 
 
 def test_emulated_hosts_are_predicted_for_machines_with_as_many_ranks_a_node():
@@ -99,7 +97,6 @@ def test_an_estimate_counts_nodes_of_the_allocation_and_says_what_it_does_not_kn
     least, most = (float(last.split(", ")[2].split(" node-hours")[0].split(" to ")[i]) for i in range(2))
     assert last.startswith("1 point, 6 to 60 runs") and most == pytest.approx(10 * least, rel=0.05)
     assert least == pytest.approx(nodes * 6 * 2 / 3600, rel=0.2) and f"nodes of {8 // nodes} cores" in last
-    assert "of which none has a prediction" in table.estimate(Study(given | {"threads": 2}), CORI)
     series = [{"name": "two threads", "grid": "batch=*", "threads": 2}]
-    some = table.estimate(Study(given | {"series": series, "schemes": ["batch"]}), CORI)
-    assert "and 1 point without a prediction" in some
+    for more in ({"threads": 2}, {"series": series, "schemes": ["batch"]}):
+        assert "1 point without a prediction" in table.estimate(Study(given | more), CORI)

@@ -1,5 +1,6 @@
 """Which points a study has, for which settings, and what is refused before anything runs."""
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -15,24 +16,13 @@ from tests.docs.pages import BLOCK
 ROOT = Path(__file__).resolve().parents[3]
 
 
-@pytest.mark.parametrize(
-    ("template", "ranks", "grid"),
-    [
-        ("batch=*", 6, "batch=6,model=1"),
-        ("batch=*,model=2", 6, "batch=3,model=2"),
-        ("batch=*,model=2", 7, None),
-        ("batch=*,model=*", 8, "batch=4,model=2"),
-        ("batch=*,model=*", 7, None),
-        ("model=*,batch=*", 8, "batch=2,model=4"),
-        ("stage=*,batch=2", 6, "stage=3,batch=2,model=1"),
-        ("batch=*,model=*", 1, "batch=1,model=1"),
-        ("batch=2,model=2", 4, "batch=2,model=2"),
-        ("batch=2,model=2", 8, None),
-        ("height=*", 3, "batch=1,height=3,model=1"),
-        ("auto", 4, "auto"),
-        ("auto", 1, "batch=1,model=1"),
-    ],
-)
+@pytest.mark.parametrize(("template", "ranks", "grid"), [
+    ("batch=*", 6, "batch=6,model=1"), ("batch=*,model=2", 6, "batch=3,model=2"), ("batch=*,model=2", 7, None),
+    ("batch=*,model=*", 8, "batch=4,model=2"), ("batch=*,model=*", 7, None), ("model=*,batch=*", 8, "batch=2,model=4"),
+    ("stage=*,batch=2", 6, "stage=3,batch=2,model=1"), ("batch=*,model=*", 1, "batch=1,model=1"),
+    ("batch=2,model=2", 4, "batch=2,model=2"), ("batch=2,model=2", 8, None), ("height=*", 3, "batch=1,height=3,model=1"),
+    ("auto", 4, "auto"), ("auto", 1, "batch=1,model=1"),
+])  # fmt: skip
 def test_stars_take_the_ranks_that_are_left(template, ranks, grid):
     assert grid_at(template, ranks) == grid
 
@@ -112,37 +102,26 @@ def test_repeats_below_six_are_exact_and_above_six_bounded():
     assert repeats(repeats=3, most_repeats=9) == (3, 9)
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"batchsize": 3}, "unknown setting batchsize (did you mean batch_size?)"),
+def test_settings_are_checked():
+    axes = {"grids": ["batch=*,model=*,height=*"], "ranks": [2]}
+    for given, message in (
+        ({"batchsize": 3}, "unknown setting batchsize (did you mean batch_size?)"), ({"checkpoint": "x"}, "unknown setting"),
         ({"ranks": 4}, "setting ranks must be a list of whole numbers of at least 1, or cores, not 4"),
-        ({"ranks": [0]}, "setting ranks must be a list of whole numbers of at least 1, or cores, not a list"),
-        ({"ranks": "all"}, "or cores, not 'all'"),
+        ({"ranks": [0]}, "or cores, not a list"), ({"ranks": "all"}, "or cores, not 'all'"),
         ({"repeats": "x"}, "setting repeats must be a whole number from 1 to 10000, not 'x'"),
         ({"schemes": ["rows"]}, "setting schemes[0] must be one of batch, model, 2d, height, auto, not 'rows'"),
-        ({"grids": ["rows=2"]}, "grid 'rows=2'"),
-        ({"grids": ["batch=*,model=*,height=*"], "ranks": [2]}, "at most two axes can be *"),
-        ({"nets": []}, "nothing to run"),
+        ({"grids": ["rows=2"]}, "grid 'rows=2'"), (axes, "at most two axes can be *"), ({"nets": []}, "nothing to run"),
         ({"series": [{"grid": "batch=*"}]}, "setting series[0] has no entry name"),
         ({"series": [{"name": "a", "grid": "batch=*", "micro_batch": 2}]}, "unknown setting micro_batch of a series"),
-        ({"checkpoint": "x"}, "unknown setting checkpoint"),
-        ({"hosts": 0}, "setting hosts = 0: expected a whole number above 0"),
-        ({"hosts": 1.5}, "setting hosts = 1.5: expected a whole number above 0"),
-        ({"rate": 0}, "setting rate = 0: expected a number above 0"),
-        ({"profile": 0}, "setting profile must be true or false"),
+        ({"hosts": 0}, "setting hosts = 0: expected a whole number above 0"), ({"hosts": 1.5}, "expected a whole number"),
+        ({"rate": 0}, "setting rate = 0: expected a number above 0"), ({"profile": 0}, "setting profile must be true or false"),
         ({"nets": ["mlp:8"], "network": [{"net": "mlp:8"}]}, "two networks are called mlp:8: give each a name of its own"),
         ({"series": [{"name": "batch", "grid": "batch=*"}], "schemes": ["batch"]}, "two series are called batch"),
-        ({"dtype": []}, "setting dtype is an empty list"),
-        ({"dtype": {"a": 1}}, "setting dtype must be a text, a number, true or false"),
-        ({"minutes": -1}, "setting minutes must be a number above 0"),
-        ({"scaling": ["soft"]}, "setting scaling[0] must be strong or weak"),
-    ],
-)
-def test_settings_are_checked(given, message):
-    with pytest.raises(ValueError) as error:
-        Study(given)
-    assert message in str(error.value)
+        ({"dtype": []}, "setting dtype is an empty list"), ({"dtype": {"a": 1}}, "setting dtype must be a text, a number"),
+        ({"minutes": -1}, "setting minutes must be a number above 0"), ({"scaling": ["soft"]}, "must be strong or weak"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=re.escape(message)):
+            Study(given)
 
 
 def test_options_that_train_does_not_take_are_refused_without_data():
@@ -151,27 +130,30 @@ def test_options_that_train_does_not_take_are_refused_without_data():
         study.check_options()
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
+def test_all_points_are_checked_before_the_first_runs():
+    for given, message in (
         ({"nets": ["mlp:8,relu", "vgg99"]}, "vgg99 on batch=1,model=1: argument --net: unknown net 'vgg99'"),
-        ({"schemes": ["height"]}, "the axis height splits images"),
-        ({"dtype": "float16"}, "invalid choice: 'float16'"),
-        ({"dataset": "iris"}, "iris"),
-        ({"series": [{"name": "a", "grid": "batch=*", "pipeline": "sometimes"}]}, "sometimes"),
+        ({"schemes": ["height"]}, "the axis height splits images"), ({"dtype": "float16"}, "invalid choice: 'float16'"),
+        ({"dataset": "iris"}, "iris"), ({"series": [{"name": "a", "grid": "batch=*", "pipeline": "sometimes"}]}, "sometimes"),
         ({"batch_size": 0}, "must be a whole number of at least 1, not '0'"),
-    ],
-)
-def test_all_points_are_checked_before_the_first_runs(given, message):
-    study = Study({"nets": ["mlp:8,relu"], "ranks": [1, 2]} | given)
-    with pytest.raises((ValueError, OSError)) as error:
-        study.check()
-    assert message in str(error.value)
+    ):  # fmt: skip
+        with pytest.raises((ValueError, OSError), match=re.escape(message)):
+            Study({"nets": ["mlp:8,relu"], "ranks": [1, 2]} | given).check()
 
 
 @pytest.mark.parametrize("path", sorted(study.FILES.glob("*.toml")), ids=lambda path: path.name)
 def test_the_settings_that_come_with_gridgrad_are_good(path):
-    assert Study(study.read(path)).points
+    found = Study(study.read(path))
+    found.check_options()
+    assert found.points and len(path.read_text().splitlines()) <= 45
+
+
+def test_a_rank_alone_may_be_slow_and_is_compared_with_all():
+    found = Study(study.read("laptops.toml"))
+    (alone,) = {point.key: point for point in found.points if point.ranks == 1 and "50-500" in point.settings["net"]}.values()
+    assert alone.settings["handicap"] == "0=1.604" and found.baseline == "alone"
+    args = options().parse_args(["--schemes", "batch", "--ranks", "1,2", "--vary", "handicap=0=2"])
+    assert "handicap" not in study_of(args).points[0].settings  # as the one rank of all series
 
 
 def test_the_settings_in_the_documents_are_studies_that_train_takes():
