@@ -212,7 +212,7 @@ def report(chosen, others, found, args):
     if not chosen.played and cost.grid.size > 1:
         yield f"overlapped   {milliseconds(cost.overlapped_seconds)} at best, with --reduction overlap"
     for axis, pure in found["pure"].items():
-        yield f"pure {axis}   {milliseconds(pure['seconds']) if pure else 'no plan fits the memory'}"
+        yield f"pure {axis}   {milliseconds(pure['seconds']) + ', plan ' + pure['plan'] if pure else 'no plan fits the memory'}"
     yield f"one rank     {milliseconds(one['seconds'])}, {one['memory'] / 2**30:.3g} GiB"
     yield f"speedup      {cell(found['speedup'])}, an efficiency of {found['efficiency']:.0%}"
     yield f"memory       {found['memory'] / 2**30:.3g} GiB a rank for the arrays of a step"

@@ -27,7 +27,7 @@ from gridgrad.parallel.choose.parallelize import completed
 from gridgrad.parallel.choose.reductions import named_reduction
 from gridgrad.parallel.grid.devices import checked_names
 from gridgrad.parallel.grid.process_grid import GridDescription, check_places
-from gridgrad.parallel.job.run import UserError, end_after_death, on_root
+from gridgrad.parallel.job.run import end_after_death, on_root
 from gridgrad.parallel.job.run import run as run_job
 from gridgrad.parallel.partitioning.good_partition import is_partition
 from gridgrad.parallel.plans.place_network import place
@@ -62,6 +62,7 @@ def check_network(args, ranks):
         net = network_names.build(args.net, data.sample_shape, data.outputs, args.seed, args.dtype)
         sizes = {"batch": ranks} if args.grid == "auto" else parse_grid(args.grid)
         train_setup.check_grid(sizes, net)
+        train_setup.check_batch(args, len(data.train) - round(len(data.train) * (args.validation or 0)))
         shares = shares_of(args.shares, None if args.grid == "auto" else sizes) if args.shares not in (None, "auto") else None
         if args.plan not in (None, "auto") and not is_partition(args.plan) and sizes.get("stage", 1) == 1:
             place(net, GridDescription(sizes), args.plan, shares, None)
@@ -98,9 +99,7 @@ def training(args):
         original, data = data, data.reshaped(serial.input_shape)
         train, held_out = train_setup.samples(args, data, original.sample_shape)
         loss = train_setup.make_loss(args, data)
-    if args.batch_size > len(train):
-        raise UserError(f"--batch-size {args.batch_size} is larger than the data: {len(train)} training samples; give at most "
-                        "as many")  # fmt: skip
+        train_setup.check_batch(args, len(train))
     per_epoch = steps_per_epoch(len(train), args.batch_size)
     steps = args.steps or (args.epochs or 10) * per_epoch
 

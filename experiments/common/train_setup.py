@@ -313,6 +313,13 @@ def sample_bytes(net):
     return sum(row.elements for row in network_summary.rows(net, net.input_shape)) * net.dtype.itemsize
 
 
+def check_batch(args, samples):
+    """ValueError for a minibatch that is larger than the samples to train on."""
+    if args.batch_size > samples:
+        raise ValueError(f"--batch-size {args.batch_size} is larger than the data: {samples} training samples; give at most as "
+                         "many")  # fmt: skip
+
+
 def check_grid(sizes, net):
     """ValueError for a grid, {axis: ranks}, that splits the images of a network, a Sequential, which takes none."""
     if sizes.get("height", 1) > 1 and len(net.input_shape or ()) != 3:

@@ -191,7 +191,10 @@ def load(
     if not isinstance(net, Sequential):
         assert model is not None
         if net is None and (model["net"] is None or ".py:" in model["net"]):
-            raise ValueError(f"{manifest.folder} has a network that code of one's own has built: give it, as net=..")
+            raise ValueError(
+                f"{manifest.folder} has a network that your own code has built: give it again, by --net FILE.py:FUNCTION, or in "
+                "a script as net=.."
+            )
         sizes = model["sample_shape"], model["outputs"], model["seed"], model["dtype"]
         net = net(model) if net else network_names.build(model["net"], *sizes)
     parallel = parallelize(net, grid or {"batch": comm.size}, reduction="plain")

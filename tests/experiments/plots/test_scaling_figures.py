@@ -202,7 +202,7 @@ def test_figures_of_any_width_are_legible_and_nothing_is_cut_off(tmp_path, width
 def test_a_figure_is_as_high_as_asked_for_and_may_have_no_caption(tmp_path):
     figure, _ = drawn(tmp_path, "time", look=looks.Look(height=2.0, caption=False))
     assert figure.get_figheight() == 2 and words(figure) == ""
-    with pytest.raises(ValueError, match="--height 1 leaves no room for the panels: give 1.* or more"):
+    with pytest.raises(ValueError, match="--height 1 leaves no room for the panels: give 2.* or more"):
         drawn(tmp_path, "time", look=looks.Look(looks.COLUMN, 1.0))
 
 
