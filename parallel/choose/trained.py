@@ -192,8 +192,8 @@ def load(
         assert model is not None
         if net is None and (model["net"] is None or ".py:" in model["net"]):
             raise ValueError(
-                f"{manifest.folder} has a network that your own code has built: give it again, by --net FILE.py:FUNCTION, or in "
-                "a script as net=.."
+                f"{manifest.folder} has a network that your own code has built: give it again, by --net FILE.py:FUNCTION or "
+                "in a script as net=.."
             )
         sizes = model["sample_shape"], model["outputs"], model["seed"], model["dtype"]
         net = net(model) if net else network_names.build(model["net"], *sizes)
