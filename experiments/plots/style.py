@@ -156,7 +156,7 @@ def finish(figure, look, legend=(), words=()):
         top += inches(below) + PAD
     whole = look.height or height + top + LARGE / 60 * sum(map(max, titles.values()))
     least = top + 1.3 * len(titles) + LARGE / 60 * sum(map(max, titles.values()))  # with titles and the words at the axes
-    if whole < least:
+    if look.height and whole < least:
         raise ValueError(f"--height {whole:g} leaves no room for the panels: give {least:.1f} or more")
     figure.set_size_inches(width, whole)
     note.set_position((PAD / width, PAD / whole))
