@@ -222,6 +222,7 @@ def updates_equal_pytorchs(case):
         found, expected = to_host(net.params), theirs.detach().numpy()
         largest = np.maximum(largest, np.abs(expected))
         assert (np.abs(found - expected) <= TOLERANCE * largest).all(), (step, case)
+        net.params[:] = to_device(expected)  # Adam with a beta of 0 divides rounding by gradients, which a penalty sees again
 
 
 def peer_of(case, parameters):
