@@ -213,7 +213,6 @@ LINES = """
 2 | train --report /proc/none/r.json | can not write to /proc/none
 2 | train --report | expected one argument
 2 | train --report a.json --trace a.json | are the same file
-2 | train --profile | --profile needs --report
 2 | train --trace-steps 5 | --trace-steps needs --trace
 2 | train --trace /proc/none/t.json | can not write
 2 | train --debug-collectives | --debug-collectives is gone

@@ -56,7 +56,7 @@ def test_what_differs_between_the_studies_is_said_in_a_table_and_below_it(files)
     ]
     assert rows[13].startswith("Of 10 points, B is slower in 4, faster in 0, and differs by no more than noise in 6")
     assert rows[14].startswith("All points together: B / A = 1.07") and "above 1 in 4 of 10" in rows[14]
-    out = files[1].replace(".jsonl", "-compare.png")
+    out = files[0].replace(".jsonl", "-compare.png")
     assert rows[15:] == [f"{out} written"] and is_figure(out)
 
 
