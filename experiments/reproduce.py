@@ -100,7 +100,7 @@ def check_job(args, ranks):
 def one_paper(args):
     """Measure one paper, or take what was measured, and write its tables and figures."""
     out = Path(f"results/{args.paper}" if args.out is None else args.out)
-    paper = PAPERS[args.paper].experiments
+    paper = PAPERS[args.paper].module
     with user_input():
         for path in (out / "tables.md", *([] if args.json is None else [args.json])):
             check_writable(path)
@@ -172,7 +172,7 @@ def measured(form, args, state, seconds):
     parts, failures, start = {}, {}, time.monotonic()
     for name, paper in PAPERS.items():  # which also prepares their data
         try:
-            parts[name] = paper.experiments.to_measure(form, args.ranks, args.data_dir)
+            parts[name] = paper.module.to_measure(form, args.ranks, args.data_dir)
         except Exception as error:  # whatever it is, other papers can go on
             parts[name], failures[name] = [], one_line(error)
     found = run_resumable(parts, state, seconds and seconds - (time.monotonic() - start))

@@ -1,21 +1,22 @@
-"""The papers whose experiments are repeated: a folder each, with a module of the same name for each part of it."""
+"""The papers whose experiments are repeated, by name."""
 
 from importlib import import_module
-from types import ModuleType
-from typing import NamedTuple
+
+from gridgrad.experiments.papers.cited import published
+from gridgrad.experiments.papers.paper import FOLDER, paper
+
+NAMES = "laugier2018", "grabaskas2018", "hegde2016", "marques2016", "eserol2019"
 
 
-class Paper(NamedTuple):
-    """The modules of a paper: its experiments, its tables and figures as items, and what is found of its claims."""
+class FolderPaper:
+    """A paper of a folder of modules."""
 
-    experiments: ModuleType
-    items: ModuleType
-    claims: ModuleType
-
-
-def of_folder(name):
-    """The Paper in a folder."""
-    return Paper(*(import_module(f"gridgrad.experiments.papers.{name}.{part}") for part in Paper._fields))
+    def __init__(self, name):
+        parts = (import_module(f"gridgrad.experiments.papers.{name}.{part}") for part in ("experiments", "items", "claims"))
+        self.module, items, claims = parts
+        self.known = published(name)
+        self.items, self.claims, self.where = items.items, claims.claims, items.measured_on
+        self.title, self.about, self.described = items.TITLE, items.ABOUT, items.DESCRIBED
 
 
-PAPERS = {name: of_folder(name) for name in ("laugier2018", "grabaskas2018", "hegde2016", "marques2016", "eserol2019")}
+PAPERS = {name: paper(name) if (FOLDER / f"{name}.toml").exists() else FolderPaper(name) for name in NAMES}

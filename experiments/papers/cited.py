@@ -127,8 +127,12 @@ def published(paper):
 
 
 def of_text(text):
-    """The Published in a text of TOML. ValueError if a number or a claim has no place, or a row not one value a column."""
-    content = tomllib.loads(text)
+    """The Published in a text of TOML. ValueError as of `of_content`."""
+    return of_content(tomllib.loads(text))
+
+
+def of_content(content):
+    """The Published in the content of a file. ValueError for a number or claim without a place, or a row of another length."""
     tables = {name: table_of(name, **table) for name, table in content.pop("tables", {}).items()}
     values, claims = content.pop("values", {}), content.pop("claims", {})
     notes = tuple(content.pop("notes", ()))

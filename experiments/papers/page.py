@@ -55,22 +55,22 @@ def section_of(name, found, out, whole):
 
     found: what its parts found. whole: whether these were all parts of the experiments.
     """
-    paper, of_items, of_claims = PAPERS[name]
+    paper = PAPERS[name]
     failures = list(found.failures)
-    before = paper.tables(attempt(lambda: kept_of(name), failures) or {})
-    now, fresh = {}, attempt(lambda: paper.gathered(found.results, out / name), failures) if found.results else None
+    before = paper.module.tables(attempt(lambda: kept_of(name), failures) or {})
+    now, fresh = {}, attempt(lambda: paper.module.gathered(found.results, out / name), failures) if found.results else None
     if fresh:
-        now = attempt(lambda: paper.tables(fresh), failures) or {}
+        now = attempt(lambda: paper.module.tables(fresh), failures) or {}
     drawn = bool(now) and not failures and not found.left_out and (whole or name in SHORT_IS_WHOLE)
-    if drawn and hasattr(paper, "draw"):
-        attempt(lambda: paper.draw(now, out / name), failures)
-    old = attempt(lambda: (of_items.items(before), of_claims.claims(before)), failures) or ([], [])
-    new = (now and attempt(lambda: (of_items.items(now), of_claims.claims(now)), failures)) or ([], [])
+    if drawn and hasattr(paper.module, "draw"):
+        attempt(lambda: paper.module.draw(now, out / name), failures)
+    old = attempt(lambda: (paper.items(before), paper.claims(before)), failures) or ([], [])
+    new = (now and attempt(lambda: (paper.items(now), paper.claims(now)), failures)) or ([], [])
     items, claims = paired(new[0], old[0]), with_now(old[1], new[1])
     return Section(
-        name, of_items.TITLE, of_items.ABOUT, of_items.DESCRIBED,
+        name, paper.title, paper.about, paper.described,
         tuple(with_figures(item, out / name, drawn) for item in items), tuple(claims),
-        of_items.measured_on(now), of_items.measured_on(before), tuple(failures), len(found.left_out),
+        paper.where(now), paper.where(before), tuple(failures), len(found.left_out),
     )  # fmt: skip
 
 

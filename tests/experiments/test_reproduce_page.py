@@ -7,12 +7,13 @@ import sys
 import time
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from gridgrad.experiments import reproduce
 from gridgrad.experiments.papers import page, page_html, page_words
-from gridgrad.experiments.papers.all_papers import PAPERS, Paper
+from gridgrad.experiments.papers.all_papers import PAPERS
 from gridgrad.experiments.papers.cited import DERIVED, PRINTED, READ, Cited
 from gridgrad.experiments.papers.claims import DIFFERS, VERDICTS, Claim, Finding
 from gridgrad.experiments.papers.items import (
@@ -335,9 +336,12 @@ def test_every_number_has_a_mark_and_an_origin(written):
     "name", [pytest.param(name, marks=pytest.mark.long if name == "eserol2019" else ()) for name in PAPERS]
 )
 def test_every_item_has_a_number_of_the_paper_or_a_reason(name):
-    paper, items, of_claims = PAPERS[name]
-    for tables in (paper.tables(), paper.tables(json.loads((Path("results") / name / "tables.json").read_text()))):
-        found = items.items(tables)
+    paper = PAPERS[name]
+    for tables in (
+        paper.module.tables(),
+        paper.module.tables(json.loads((Path("results") / name / "tables.json").read_text())),
+    ):
+        found = paper.items(tables)
         assert len({item.name for item in found}) == len(found) > 5
         for item in found:
             assert item.reason or all(row.cited is not None for row in item.rows) and item.rows, item.name
@@ -345,7 +349,7 @@ def test_every_item_has_a_number_of_the_paper_or_a_reason(name):
             assert item.status == MISSING or item.why and (item.command or item.results) or item.model, item.name
             labels = [row.label for row in item.rows]
             assert len(set(labels)) == len(labels), f"{item.name}: two rows have one label"
-        claims = of_claims.claims(tables)
+        claims = paper.claims(tables)
         assert claims and all(claim.verdict in VERDICTS for claim in claims)
 
 
@@ -366,7 +370,7 @@ class Small:
 
 
 def test_a_paper_without_data_does_not_stop_the_others(tmp_path, monkeypatch):
-    monkeypatch.setattr(reproduce, "PAPERS", {"first": Paper(NoData, None, None), "second": Paper(Small, None, None)})
+    monkeypatch.setattr(reproduce, "PAPERS", {"first": SimpleNamespace(module=NoData), "second": SimpleNamespace(module=Small)})
     seen = []
 
     def write(papers, found, out, form):

@@ -1,0 +1,261 @@
+"""A paper as data: what it prints, its tables and figures, and its claims are in NAME.toml; what is run for it is in NAME.py.
+
+    title, about, described, notes                            texts; `measured_on` is an expression
+    [values.batch]            a number of the text            value, place
+    [tables."5.1"]            rows of a table                 place, columns, rows
+    [[items]]                 a table or figure, here         name, title, source, [[items.rows]], why, command, ..
+    [claims.order]            a sentence of the paper         says, place, main, let, holds, numbers, reason
+
+Texts are f-strings, what decides is an expression, see `expressions.py`. Both may use
+
+    v("batch"), t("5.1", "speedup", 2)    a number of the text; of the row of a table whose first columns are these
+    printed("5.1")                        the rows of a table of the paper
+    rows("split", ranks=2)                the rows of a table of ours with these values; MissingError without any
+    col("split", "speedup", ranks=2)      a column of them
+    kept("results/bench.json", "rows")    what the results of another program hold under these keys
+    min max sum len abs round all any sorted zip range int float str, median mean, near span listed every above alike
+
+and what `NAME.names(tables)` returns. A claim whose expressions ask for what is not there is open, with `missing` or the reason
+why; one with `open` is open; `contradiction = true` says that two passages contradict each other. `let` names expressions that
+are computed first. `holds` may be None: not known.
+
+A row of an item: `each` (an expression, a list of dicts whose columns are names in the row, beside `row`), `label`, `remark`
+(texts), `measured`, `predicted`, `printed` (expressions; the last one is a single t(..) or v(..)), or `derived`, an expression
+over such, with `formula`, its words.
+"""
+
+import tomllib
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+from statistics import mean, median
+
+from gridgrad.experiments.papers import other_results
+from gridgrad.experiments.papers.cited import NOT_PRINTED, Formula, of_content
+from gridgrad.experiments.papers.claims import FOLLOWS, contradictory, found, judged, undecided
+from gridgrad.experiments.papers.expressions import Expression, MissingError
+from gridgrad.experiments.papers.items import KEPT, MEASURED, PREDICTED, Item, ItemRow, value_of
+
+FOLDER = Path(__file__).parent
+KINDS = {"measured": MEASURED, "kept": KEPT, "predicted": PREDICTED, "derived": FOLLOWS}
+TEXTS = "label", "remark"  # of a row
+OF_CLAIM = {"holds": False, "numbers": True, "reason": True, "open": True, "missing": True, "kind": False}  # is it a text?
+OF_ITEM = {"title": True, "why": True, "reason": True, "model": True, "results": True, "processor": False, "figures": False}
+
+
+class Paper:
+    """All that is said of a paper. module: NAME.py. The rest of what it has is as in the file."""
+
+    def __init__(self, name, text, module):
+        content = tomllib.loads(text)
+        self.name, self.module = name, module
+        self.title, self.about, self.described = (content.pop(key, "") for key in ("title", "about", "described"))
+        self.measured_on = Expression(content.pop("measured_on", "''"), f"{name}: measured_on")
+        self.item_data, claims = content.pop("items", []), content.get("claims", {})
+        self.claim_data = {key: {word: one.pop(word) for word in (*OF_CLAIM, "let", "contradiction") if word in one}
+                           for key, one in claims.items()}  # fmt: skip
+        self.known = of_content(content)
+        self._expressions = {}
+
+    def items(self, tables):
+        """All Items. tables: of `NAME.tables`."""
+        names = self.names(tables)
+        return [self._item(dict(one), names) for one in self.item_data]
+
+    def claims(self, tables):
+        """All Claims with what is found of them."""
+        names = self.names(tables)
+        return judged(self.known, {key: self._finding(key, one, names) for key, one in self.claim_data.items()})
+
+    def where(self, tables):
+        """On which machine was measured; empty if nowhere."""
+        return self.measured_on(self.names(tables))
+
+    def names(self, tables):
+        """{name: what it is in expressions}."""
+        of_ours = Ours(tables, f"nothing of this was measured: `gridgrad reproduce {self.name}` does it")
+        return {
+            **FUNCTIONS, **self.module.names(tables), "printed": lambda name: self.known.tables[name].lines(),
+            "v": lambda key: self.known.values[key].value, "t": lambda *key: number_of(self._cited(*key)),
+            "rows": of_ours.rows, "col": of_ours.column, "tables": tables,
+        }  # fmt: skip
+
+    def _cited(self, table, column, *key):
+        return self.known.tables[table].cited(column, *key)
+
+    def _computed(self, text, where, names, is_text=False):
+        """The value of an expression or a text, which is read once."""
+        if (text, is_text) not in self._expressions:
+            self._expressions[text, is_text] = Expression(text, f"{self.name}, {where}", is_text)
+        return self._expressions[text, is_text](names)
+
+    def _finding(self, key, claim, names):
+        """The Finding of a claim."""
+        names, where = dict(names), f"claim '{key}'"
+        said = lambda word: self._computed(claim[word], where, names, OF_CLAIM[word]) if word in claim else ""  # noqa: E731
+        kind = KINDS.get(claim.get("kind", "measured"))
+        if kind is None:
+            raise ValueError(f"{self.name}, {where}: the kind is one of {', '.join(KINDS)}")
+        try:
+            for word, text in claim.get("let", {}).items():
+                names[word] = self._computed(text, where, names)
+            if claim.get("contradiction"):
+                return contradictory(said("numbers"), said("reason"))
+            if "open" in claim:
+                return undecided(said("open"), said("numbers"), kind if "numbers" in claim else FOLLOWS)
+            holds = self._computed(claim["holds"], where, names)
+            if holds is None:
+                return undecided(said("reason"), said("numbers"), kind)
+            return found(bool(holds), said("numbers"), said("reason"), kind)
+        except MissingError as error:
+            return undecided(said("missing") or str(error))
+
+    def _item(self, item, names):
+        """The Item of a table of the file."""
+        where = f"item '{item['name']}'"
+        rows = [row for spec in item.pop("rows", ()) for row in self._rows(spec, where, names)]
+        for word, is_text in OF_ITEM.items():
+            if isinstance(item.get(word), str):
+                item[word] = self._maybe(item[word], where, names, is_text) or ""
+        item["figures"] = tuple(item.get("figures", ()))
+        return Item(rows=tuple(rows), **item)
+
+    def _rows(self, spec, where, names):
+        """The ItemRows that an entry of `rows` stands for."""
+        try:
+            lines = self._computed(spec["each"], where, names) if "each" in spec else [{}]
+        except MissingError:
+            return
+        for line in lines:
+            inner = {**names, **line, "row": line}
+            ours = {word: self._maybe(spec[word], where, inner, word in TEXTS)
+                    for word in (*TEXTS, "measured", "predicted") if word in spec}  # fmt: skip
+            remark, cited = ours.pop("remark", None) or "", self._of_paper(spec, where, inner)
+            yield ItemRow(cited=cited, remark=remark, **{word: value_of(one) for word, one in ours.items()})
+
+    def _maybe(self, text, where, names, is_text=False):
+        try:
+            return self._computed(text, where, names, is_text)
+        except MissingError:
+            return None
+
+    def _of_paper(self, spec, where, names):
+        """The Cited of a row; None where the paper says nothing."""
+        if "printed" in spec:
+            return self._computed(spec["printed"], where, {**names, "v": self.known.values.__getitem__, "t": self._cited})
+        if "derived" not in spec:
+            return None
+        used = []
+
+        def noted(cited):
+            used.append(cited)
+            return number_of(cited)
+
+        own = {"v": lambda key: noted(self.known.values[key]), "t": lambda *key: noted(self._cited(*key))}
+        try:
+            value = self._computed(spec["derived"], where, names | own)
+        except MissingError:
+            return None
+        return Formula(spec["formula"], lambda *_: value, spec.get("place", ""))(*used) if value is not None else None
+
+
+class Ours:
+    """The tables of a paper, as expressions ask for them. missing: why something is not there."""
+
+    def __init__(self, tables, missing):
+        self.tables, self.missing = tables, missing
+
+    def rows(self, table, **values):
+        """The rows with these values; MissingError without any."""
+        rows = self.tables.get(table) or ()
+        found = [row for row in rows if all(row.get(name) == value for name, value in values.items())]
+        if not found:
+            raise MissingError(self.missing)
+        return found
+
+    def column(self, table, column, **values):
+        """The values of a column in these rows, without those that are None; MissingError without any."""
+        found = [row[column] for row in self.rows(table, **values) if row.get(column) is not None]
+        if not found:
+            raise MissingError(self.missing)
+        return found
+
+
+def number_of(cited):
+    """The number of a Cited; MissingError where the paper prints none."""
+    if cited is None:
+        raise MissingError("the paper prints no such number")
+    return cited.value
+
+
+def kept(path, *keys):
+    """What a file of JSON holds under these keys; MissingError where it has nothing there."""
+    found, why = other_results.kept(path, lambda content: down(content, keys))
+    if why:
+        raise MissingError(why)
+    return found
+
+
+def down(content, keys):
+    for key in keys:
+        content = content[key]
+    return content
+
+
+# ----- what all papers' expressions have
+
+
+def near(one, other, most=0.1):
+    """Whether numbers differ by less than the part `most` of the second."""
+    return abs(one - other) <= most * abs(other)
+
+
+def span(values, form=".3g"):
+    """The least and the most of some numbers, in words."""
+    low, high = format(min(values), form), format(max(values), form)
+    return low if low == high else f"{low} to {high}"
+
+
+def listed(values, form=".3g"):
+    return ", ".join(format(value, form) for value in values)
+
+
+def every(answers):
+    """Whether all of some answers are True: False where one is, None where one is unknown."""
+    answers = list(answers)
+    return False if False in answers else None if None in answers else True
+
+
+def above(one, other, by=1.0):
+    """Whether a number is greater than another by more than a factor: True, False, or None where their ranges overlap.
+
+    one, other: their ranges, (least, most).
+    """
+    return True if one[0] > by * other[1] else False if by * one[1] < other[0] else None
+
+
+def alike(ranges, most, as_difference=False):
+    """Whether numbers of several cases are about the same: True, False, or None where the rounds of one case differ as much.
+
+    ranges: (least, most) of each. most: by how much they may differ, relative, or `as_difference`.
+    """
+    apart = (lambda a, b: a - b) if as_difference else (lambda a, b: a / b - 1)
+    if apart(max(high for _, high in ranges), min(low for low, _ in ranges)) < most:
+        return True
+    return False if any(a[0] > b[1] and apart(a[0], b[1]) >= most for a in ranges for b in ranges) else None
+
+
+FUNCTIONS = {
+    "min": min, "max": max, "sum": sum, "len": len, "abs": abs, "round": round, "all": all, "any": any, "sorted": sorted,
+    "zip": zip, "range": range, "int": int, "float": float, "str": str, "set": set, "median": median, "mean": mean,
+    "near": near, "span": span, "listed": listed, "every": every, "above": above, "alike": alike, "kept": kept,
+    "join": lambda words, between=", ": between.join(words), "last": lambda values: values[-1],
+    "NOT_PRINTED": NOT_PRINTED,
+}  # fmt: skip
+
+
+@lru_cache
+def paper(name):
+    """The Paper of NAME.toml and NAME.py."""
+    module = import_module(f"gridgrad.experiments.papers.{name}")
+    return Paper(name, (FOLDER / f"{name}.toml").read_text(encoding="utf-8"), module)
