@@ -4,12 +4,11 @@
     gridgrad reproduce all --full
     gridgrad reproduce laugier2018
 
-For one paper: writes tables (Markdown and JSON) and figures under results/PAPER. `--tables-only` starts no job: it takes the
-measurements that an earlier run left in tables.json, and computes everything else again. Only sweeps draw the figures of
-laugier2018.
+For one paper: writes its tables (JSON), figures and a summary under results/PAPER. `--tables-only` starts no job: it takes the
+measurements that an earlier run left in tables.json, and computes everything else again.
 
 For all: measures a part of each paper again, in less than 15 minutes, or with `--full` all of it, in hours, and writes one page
-with the claims of the papers, and what is printed in them, measured and predicted: index.html, reproduce.md and items.json
+with the claims of the papers, and what is printed in them, measured and predicted: index.html, summary.md and items.json
 under results/reproduce. What is kept in results/PAPER stands beside it, whether it was measured again or not. Each part that is
 done is kept in a folder `state` beside the page, so that a run that was interrupted goes on where it was; remove that
 folder to measure everything anew. A part that fails does not keep others from running: the page says what is missing, and the
@@ -24,8 +23,8 @@ from gridgrad.experiments.common.kept_results import fitting
 from gridgrad.experiments.common.options import Parser, check_writable, number, user_input, whole_list
 from gridgrad.experiments.common.programs import check_enough
 from gridgrad.experiments.common.report import write_text
-from gridgrad.experiments.common.tables import table, terminal
-from gridgrad.experiments.papers import page
+from gridgrad.experiments.common.tables import table
+from gridgrad.experiments.papers import page, page_text
 from gridgrad.experiments.papers.all_papers import PAPERS
 from gridgrad.experiments.papers.claims import VERDICTS
 from gridgrad.experiments.papers.items import STATUSES
@@ -35,7 +34,7 @@ from gridgrad.parallel.job.run import UserError, one_line, run_launcher
 
 ALL = "all"
 WITHOUT_RANKS = "hegde2016", "eserol2019"
-KEPT = "tables.json"  # the tables of one paper
+KEPT, SUMMARY = "tables.json", "summary.md"  # of one paper
 FULL = "measure everything, which takes hours: all papers in full; of one paper every line of grabaskas2018, more rounds of "
 FULL += "marques2016, all partitions of eserol2019 again"
 MINUTES, RESERVE = 15.0, 1.0  # of a short form; of these, to write the page
@@ -98,42 +97,27 @@ def check_job(args, ranks):
 
 
 def one_paper(args):
-    """Measure one paper, or take what was measured, and write its tables and figures."""
-    out = Path(f"results/{args.paper}" if args.out is None else args.out)
-    paper = PAPERS[args.paper].module
+    """Measure one paper, or take what was measured; write its tables, its figures and a summary."""
+    name, module = args.paper, PAPERS[args.paper].module
+    out = Path(f"results/{name}" if args.out is None else args.out)
     with user_input():
-        for path in (out / "tables.md", *([] if args.json is None else [args.json])):
+        for path in (out / SUMMARY, *([] if args.json is None else [args.json])):
             check_writable(path)
         if args.tables_only:
-            write_again(paper, out, args.json)
-            return
-    write(paper, paper.experiments(out, args.ranks, args.data_dir, args.full), out, args.json)
-
-
-def write(paper, measured, out, also=None):
-    """Print and write all tables, and draw the figures. measured: what they are computed from. also: one more JSON file."""
-    tables = paper.tables(measured)
-    text, content = paper.as_markdown(tables), json.dumps(tables, indent=1) + "\n"
-    print(terminal(text))
-    results = [(out / "tables.md", text), (out / KEPT, content)] if measured else []
-    for path, written in [*results, *([] if also is None else [(also, content)])]:
+            measured = content_of_file(out / KEPT) if (out / KEPT).exists() else {}
+            with fitting(f"{out / KEPT} holds no tables of an earlier run: remove it, or leave out --tables-only"):
+                tables = module.tables(measured)
+    if not args.tables_only:
+        measured = module.experiments(out, args.ranks, args.data_dir, args.full)
+        tables = module.tables(measured)
+    content = json.dumps(tables, indent=1) + "\n"
+    text = page_text.markdown(page.of_one(name, tables, "kept" if args.tables_only else LONG))
+    print(text)
+    results = [(out / SUMMARY, text), (out / KEPT, content)] if measured else []
+    for path, written in [*results, *([] if args.json is None else [(args.json, content)])]:
         write_text(path, written)
-    if measured and hasattr(paper, "draw"):
-        paper.draw(tables, out)  # last, so that a figure that fails costs no measurement
-
-
-def write_again(paper, out, also=None):
-    """`write` what an earlier run has measured, or without one what needs no measurement.
-
-    ValueError, which names the file, if it holds anything else.
-    """
-    kept = out / KEPT
-    if not kept.exists():
-        write(paper, {}, out, also)
-        return
-    measured = content_of_file(kept)
-    with fitting(f"{kept} holds no tables of an earlier run: remove it, or leave out --tables-only"):
-        write(paper, measured, out, also)
+    if measured and hasattr(module, "draw"):
+        module.draw(tables, out)  # last, so that a figure that fails costs no measurement
 
 
 def everything(args):
@@ -147,7 +131,8 @@ def everything(args):
         form = LONG if args.full else SHORT
         minutes = args.minutes or (None if args.full else MINUTES)
         found = measured(form, args, out / "state" / form, minutes and 60 * max(0.0, minutes - RESERVE))
-    written = page.write(PAPERS, found, out, form)
+    written = page.made(PAPERS, found, out, form)
+    page.write(written, out)
     if args.json is not None:
         write_text(args.json, (out / "items.json").read_text())
     rows = [
@@ -157,7 +142,7 @@ def everything(args):
         for section in written.sections
     ]  # fmt: skip
     print(table(rows))
-    print(f"page written to {out / 'index.html'} and {out / 'reproduce.md'}")
+    print(f"page written to {out / 'index.html'}, its summary to {out / 'summary.md'}")
     failed = {section.paper: section.failures for section in written.sections if section.failures}
     if failed:
         first = next(iter(failed.values()))[0]

@@ -14,7 +14,7 @@ class FolderPaper:
     def __init__(self, name):
         parts = (import_module(f"gridgrad.experiments.papers.{name}.{part}") for part in ("experiments", "items", "claims"))
         self.module, items, claims = parts
-        self.known = published(name)
+        self.known, self.minutes = published(name), None
         self.items, self.claims, self.where = items.items, claims.claims, items.measured_on
         self.title, self.about, self.described = items.TITLE, items.ABOUT, items.DESCRIBED
 

@@ -74,6 +74,11 @@ class Claim:
         return decided.pop() if len(decided) == 1 else OPEN
 
     @property
+    def is_disputed(self):
+        """Whether what was measured now contradicts what was measured earlier."""
+        return self.now is not None and self.verdict == OPEN != self.finding.verdict
+
+    @property
     def findings(self):
         """[(its mark, Finding)] of both, without one that has no numbers where the other has."""
         both = [(KEPT if self.finding.kind == MEASURED else self.finding.kind, self.finding)]

@@ -1,4 +1,14 @@
-"""The page of all papers: its sections, one a paper, from what was measured now and what is kept in `results`."""
+"""The page of all papers: its sections, one a paper, from what was measured now and what is kept in `results`.
+
+`items.json` has all that is on it, for other programs:
+
+    {"form", "date", "sections": [
+        {"paper", "title", "about", "described", "processors", "failures", "left out",
+         "items": [{"name", "title", "status", "values": [{"label", "kind", "value", "place", ..}, ..], ..}, ..],
+         "claims": [{"name", "says", "place", "main", "verdict",
+                     "findings": [{"kind", "verdict", "numbers", "reason"}, ..]}, ..],
+         "contradictions": [the same of passages of the paper that contradict each other]}, ..]}
+"""
 
 import json
 import shutil
@@ -7,11 +17,11 @@ from datetime import date
 from pathlib import Path
 
 from gridgrad.experiments.common.report import write_json, write_text
-from gridgrad.experiments.papers import page_html, page_json, page_markdown
+from gridgrad.experiments.papers import page_text
 from gridgrad.experiments.papers.all_papers import PAPERS
-from gridgrad.experiments.papers.claims import with_now
+from gridgrad.experiments.papers.claims import CONTRADICTORY, with_now
 from gridgrad.experiments.papers.item_figure import draw_item
-from gridgrad.experiments.papers.items import KEPT, MEASURED, paired
+from gridgrad.experiments.papers.items import KEPT, MEASURED, PREDICTED, paired
 from gridgrad.experiments.papers.parts import Found
 from gridgrad.nn.files.whole_files import written_whole
 from gridgrad.parallel.job.run import one_line
@@ -26,7 +36,7 @@ class Section:
 
     about: what the paper did, in a sentence. described: which of its tables and figures hold no results. here: where it was
     measured now, in words; kept: where the kept results were. failures: a line for each thing that failed. left_out: how many
-    parts there was no time for.
+    parts there was no time for. minutes: that its experiments take.
     """
 
     paper: str
@@ -39,6 +49,7 @@ class Section:
     kept: str = ""
     failures: tuple = ()
     left_out: int = 0
+    minutes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -55,8 +66,7 @@ def section_of(name, found, out, whole):
 
     found: what its parts found. whole: whether these were all parts of the experiments.
     """
-    paper = PAPERS[name]
-    failures = list(found.failures)
+    paper, failures = PAPERS[name], list(found.failures)
     before = paper.module.tables(attempt(lambda: kept_of(name), failures) or {})
     now, fresh = {}, attempt(lambda: paper.module.gathered(found.results, out / name), failures) if found.results else None
     if fresh:
@@ -68,9 +78,8 @@ def section_of(name, found, out, whole):
     new = (now and attempt(lambda: (paper.items(now), paper.claims(now)), failures)) or ([], [])
     items, claims = paired(new[0], old[0]), with_now(old[1], new[1])
     return Section(
-        name, paper.title, paper.about, paper.described,
-        tuple(with_figures(item, out / name, drawn) for item in items), tuple(claims),
-        paper.where(now), paper.where(before), tuple(failures), len(found.left_out),
+        name, paper.title, paper.about, paper.described, tuple(with_figures(item, out / name, drawn) for item in items),
+        tuple(claims), paper.where(now), paper.where(before), tuple(failures), len(found.left_out), paper.minutes,
     )  # fmt: skip
 
 
@@ -114,14 +123,79 @@ def with_figures(item, folder, drawn):
     return replace(item, figures=tuple(found))
 
 
-def write(papers, found, out, form):
-    """Write index.html, reproduce.md and items.json into the folder `out`, figures beside them; returns the Page.
+def made(papers, found, out, form):
+    """The Page, whose figures go to the folder `out`.
 
     papers: their names. found: {paper: Found}. form: how much was measured: "short", "long", or "kept" for nothing.
     """
     sections = tuple(section_of(name, found.get(name, Found()), out, form == "long") for name in papers)
-    page = Page(sections, form, date.today().isoformat())
-    write_json(out / "items.json", page_json.content(page))
-    write_text(out / "reproduce.md", page_markdown.render(page))
-    write_text(out / "index.html", page_html.render(page))  # the last one: what it links to is there
-    return page
+    return Page(sections, form, date.today().isoformat())
+
+
+def of_one(name, tables, form):
+    """The Page of one paper, from its tables alone."""
+    paper = PAPERS[name]
+    shown = paper.title, paper.about, paper.described, tuple(paper.items(tables)), tuple(paper.claims(tables))
+    return Page((Section(name, *shown, here=paper.where(tables), minutes=paper.minutes),), form, date.today().isoformat())
+
+
+def write(page, out):
+    """Write index.html, summary.md and items.json into the folder `out`."""
+    write_json(out / "items.json", content(page))
+    write_text(out / "summary.md", page_text.markdown(page))
+    write_text(out / "index.html", page_text.html(page))  # the last one: what it links to is there
+
+
+# ----- items.json
+
+
+def content(page):
+    """All that is on a Page, as what JSON knows."""
+    return {"form": page.form, "date": page.date, "sections": [of_section(section) for section in page.sections]}
+
+
+def of_section(section):
+    claims = {claim.name: (claim.verdict == CONTRADICTORY, of_claim(claim)) for claim in section.claims}
+    return {
+        "paper": section.paper, "title": section.title, "about": section.about, "described": section.described,
+        "processors": {MEASURED: section.here, KEPT: section.kept}, "failures": list(section.failures),
+        "left out": section.left_out, "items": [of_item(item, section) for item in section.items],
+        "claims": [claim for contradicts, claim in claims.values() if not contradicts],
+        "contradictions": [claim for contradicts, claim in claims.values() if contradicts],
+    }  # fmt: skip
+
+
+def of_item(item, section):
+    where = {MEASURED: section.here, KEPT: item.processor or section.kept}
+    return {
+        "name": item.name, "title": item.title, "source": item.source, "status": item.status, "reason": item.reason,
+        "why": item.why, "results": item.results, "model": item.model, "command": item.command,
+        "processors": {kind: place for kind, place in where.items() if kind in item.kinds},
+        "figures": [{"file": file} | ({"kind": kind} if kind else {}) for file, kind in item.figures],
+        "values": [value for row in item.rows for value in of_row(row)],
+    }  # fmt: skip
+
+
+def of_row(row):
+    """The values of a row, one of each kind. What is of the paper names its place, what is derived its formula as well."""
+    measured = row.measured is not None or row.kept is not None
+    more = {MEASURED: {"remark": row.remark}, KEPT: {"remark": row.kept_remark}}
+    more[PREDICTED] = {} if measured else {"remark": row.remark or row.kept_remark}
+    if row.cited is not None:
+        formula = row.cited.formula.words if row.cited.formula else ""
+        more[row.cited.kind] = {"place": row.cited.place, "uncertainty": row.cited.uncertainty, "formula": formula}
+    for kind, value in row.values.items():
+        yield {"label": row.label, "kind": kind, "value": value} | {name: said for name, said in more[kind].items() if said}
+
+
+def of_claim(claim):
+    findings = [
+        {"kind": kind, "verdict": verdict(one), "numbers": one.numbers, "reason": one.reason} for kind, one in claim.findings
+    ]
+    found = {"name": claim.name, "says": claim.says, "place": claim.place, "main": claim.main}
+    return found | {"verdict": verdict(claim), "findings": findings}
+
+
+def verdict(one):
+    """That of a claim or a finding, without the word "here": what is in the file was all found here."""
+    return one.verdict.removesuffix(" here")

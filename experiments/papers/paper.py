@@ -1,6 +1,6 @@
 """A paper as data: what it prints, its tables and figures, and its claims are in NAME.toml; what is run for it is in NAME.py.
 
-    title, about, described, notes                            texts; `measured_on` is an expression
+    title, about, described, notes, minutes                   of the paper; `measured_on` is an expression
     [values.batch]            a number of the text            value, place
     [tables."5.1"]            rows of a table                 place, columns, rows
     [[items]]                 a table or figure, here         name, title, source, [[items.rows]], why, command, ..
@@ -50,6 +50,7 @@ class Paper:
         content = tomllib.loads(text)
         self.name, self.module = name, module
         self.title, self.about, self.described = (content.pop(key, "") for key in ("title", "about", "described"))
+        self.minutes = content.pop("minutes", None)
         self.measured_on = Expression(content.pop("measured_on", "''"), f"{name}: measured_on")
         self.item_data, claims = content.pop("items", []), content.get("claims", {})
         self.claim_data = {key: {word: one.pop(word) for word in (*OF_CLAIM, "let", "contradiction") if word in one}
