@@ -62,11 +62,8 @@ from gridgrad.parallel.prediction.planner import BATCH_SIZE, NoRoom, Planner
 RUNNERS_UP = 5  # that are printed
 KINDS = {".json": "json", ".csv": "csv", ".png": "draw", ".pdf": "draw", ".svg": "draw"}  # of the files of --out
 CPUS, GPUS = "cori-haswell", "perlmutter-a100"  # the machines where none is named
-INTENSITY, CALL, NEAR, MEMORY = 10, 5e-6, 1e-6, 16 * 2**30  # of a machine of three numbers: see `machine_of`
-UNITS = {"flops": "Gflop/s", "latency": "us", "bandwidth": "Gbit/s"}
 SHORT = (
-    "net", "batch_size", "ranks", "nodes", "gpus", "machine", "flops", "latency", "bandwidth", "memory", "grid", "plan", "out",
-    "map",
+    "net", "batch_size", "ranks", "nodes", "gpus", "machine", "memory", "grid", "plan", "out", "map",
 )  # fmt: skip
 
 
@@ -83,9 +80,6 @@ def options():
     add("--ranks-per-node", type=whole(1), metavar="K", help="ranks of a node (default: those of the machine)")
     add("--gpus", type=whole(1), metavar="K", help="GPUs of a node, each a rank with its own memory")
     add("--machine", metavar="NAME", help=f"{machine.HELP}: {', '.join(machine.names())} (default: {CPUS}, with --gpus {GPUS})")
-    add("--flops", type=number(above=0), metavar="GFLOPS", help="Gflop/s of a rank in float32, in place of the machine's")
-    add("--latency", type=number(above=0), metavar="US", help="microseconds of a message between nodes")
-    add("--bandwidth", type=number(above=0), metavar="GBIT", help="Gbit/s that a node sends; these three describe a cluster")
     add("--memory", type=number(above=0), metavar="GIB", help="memory that a rank may use (default: its share of a node's)")
     add = parser.add_argument_group("what is priced").add_argument
     add("--grid", help="plan for this grid alone, such as batch=4,model=2")
@@ -108,40 +102,15 @@ def options():
 
 
 def machine_of(args):
-    """The Machine that the options describe; `args.ranks` is completed. ValueError for what does not fit. A machine of three
-    numbers has a byte of memory traffic a second for INTENSITY operations, calls of CALL seconds, messages of NEAR seconds and
-    the memory's bandwidth within a node, and MEMORY bytes a rank."""
-    given, per_node = {name: getattr(args, name) for name in UNITS if getattr(args, name)}, args.gpus or args.ranks_per_node
+    """The Machine that the options describe; `args.ranks` is completed. ValueError for what does not fit."""
     if args.gpus and args.ranks_per_node or args.ranks and args.nodes:
         raise ValueError("--gpus is --ranks-per-node, and --nodes stands in place of --ranks: give one of the two")
-    if args.machine or len(given) < len(UNITS):
-        if given and not args.machine and not args.gpus:
-            raise ValueError("--flops, --latency and --bandwidth describe a cluster together: give all three, or a --machine")
-        found = machine.read(args.machine or (GPUS if args.gpus else CPUS))
-    else:
-        near, traffic, ranks = {"alpha": NEAR, "beta": 1e-15}, 1e9 * args.flops / INTENSITY, per_node or 1
-        found = machine.Machine(
-            "a cluster", "three numbers", {"bandwidth": traffic, "call": CALL},
-            {"ranks": ranks, "bandwidth": ranks * traffic, "memory": ranks * MEMORY}, {"node": near, "network": near},
-        )  # fmt: skip
-    per_node = per_node or found.node["ranks"]
+    found = machine.read(args.machine or (GPUS if args.gpus else CPUS))
+    per_node = args.gpus or args.ranks_per_node or found.node["ranks"]
     args.ranks = args.ranks or (args.nodes * per_node if args.nodes else 2)
     if args.ranks > MOST_RANKS:
         raise ValueError(f"{args.nodes} nodes of {per_node} ranks are too many: at most {MOST_RANKS} ranks")
-    core, network, node = dict(found.core), dict(found.links["network"]), found.node | {"ranks": per_node}
-    if args.flops:
-        core["flops"] = 1e9 * args.flops
-    if args.latency:
-        network["alpha"] = 1e-6 * args.latency
-    if args.bandwidth:
-        network["beta"] = 8e-9 / args.bandwidth
-    if args.gpus:  # each has a memory of its own
-        node |= {name: found.node[name] * per_node / found.node["ranks"] for name in ("bandwidth", "memory")}
-    name = " with ".join(filter(None, (found.name, ", ".join(f"{of:g} {UNITS[one]}" for one, of in given.items()))))
-    return replace(
-        found, name=name, core=core, node=node, links=found.links | {"network": network},
-        tables={} if args.flops else found.tables, collectives={} if args.latency or args.bandwidth else found.collectives,
-    )  # fmt: skip
+    return replace(found, node=machine.node_of(found, per_node, bool(args.gpus)))
 
 
 def planner(args, on):

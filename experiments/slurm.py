@@ -165,12 +165,21 @@ def gpus_wanted(args, program, site):
         return args.gpus or 0
     name, *arguments = program
     if name == "sweep":
-        points = module(name).study_of(parser_of(name).parse_args(arguments)).points
-        runs = {(point.settings.get("device") or "cpu", point.ranks) for point in points}
+        runs = {(point.settings.get("device") or "cpu", point.ranks) for point in points_of(arguments)}
     else:
         given, _ = among([word for word in arguments if word != "--"], "device")  # supervise has it behind --
         runs = {(given.device or "cpu", args.nodes * args.ranks_per_node)}
     return max(gpus_used(device, ranks, args.ranks_per_node, site) for device, ranks in runs)
+
+
+def points_of(arguments):
+    """The points of a sweep with these arguments."""
+    return module("sweep").study_of(parser_of("sweep").parse_args(arguments)).points
+
+
+def largest_run(program):
+    """The most ranks of a run of a sweep; None for another program. program: its name, and its options."""
+    return max(point.ranks for point in points_of(program[1:])) if program[:1] == ["sweep"] else None
 
 
 def gpus_used(device, ranks, each, site):
@@ -291,6 +300,10 @@ def main():
         print(f"{slurm_script.table(job)}\n\nThis would {where}, {text.count(chr(10))} lines, to start with "
               f"{SYSTEMS[job.system]}. Nothing was written.")  # fmt: skip
         return
+    asked = args.nodes * args.ranks_per_node
+    if (most := largest_run(args.program)) and 2 * most <= asked:
+        words = f"the largest run has {most} ranks, and the job asks for {asked}: fewer would do"
+        print(f"slurm: note: {words}", file=sys.stderr)
     if args.site and job.site.account and not args.account:
         words = f"the account is {job.site.account}, of the site's file: name yours with --account"
         print(f"slurm: note: {words}", file=sys.stderr)

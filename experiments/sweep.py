@@ -28,7 +28,7 @@ from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.scaling import environment, export, predicted, records, runs, table, tidy
 from gridgrad.experiments.scaling import study as settings
 from gridgrad.experiments.scaling.study import Study
-from gridgrad.parallel.job.run import CHECKPOINTED, run_launcher
+from gridgrad.parallel.job.run import CHECKPOINTED, UserError, run_launcher
 from gridgrad.parallel.prediction import machine as machines
 
 TIMEOUT = 600  # seconds that a run may take
@@ -287,6 +287,8 @@ def main():
     earlier = f", {count - now} of which were there already" if now < count else ""
     following = f"plot speedup {out}" if args.part[1] == 1 else "sweep --gather with the files of all parts"
     finish(args, out, f"{words}{counted(count, 'run')} written to {out}{earlier}; next: gridgrad {following}")
+    if failed := [record["failed"] for record in records.read(out) if record.get("failed")]:
+        raise UserError(f"{counted(len(failed), 'point')} failed, as the table says; the first: {failed[0]}")
 
 
 def finish(args, out, words, with_page=True):

@@ -314,10 +314,12 @@ SMALL = {
     "gridgrad explain --map results/thresholds.png --net mlp:W,W,W,relu --shape 16 --outputs 2 --ranks 32": Small(
         "--widths 32,64 --batch-sizes 8,16"
     ),
-    "gridgrad explain --net vgg16 --batch-size 4096 --nodes 64 --ranks-per-node 32 --flops 60 --latency 1.5 "
-    "--bandwidth 100": Small(),
+    "gridgrad explain --net vgg16 --batch-size 4096 --nodes 64 --machine flops=60,latency=1.5,bandwidth=100,ranks=32": Small(),
+    "gridgrad sweep --predict 1,64,1024 --nets vgg16 --batch-size 4096 --machine cori-haswell:latency=2 --out a.jsonl": (
+        Small("--predict 1,4 --nets mlp:16,relu")
+    ),
     "gridgrad explain --net vgg16 --batch-size 4096 --nodes 256 --gpus 4": Small(),
-    "gridgrad explain --net vgg16 --batch-size 4096 --nodes 64 --gpus 8 --bandwidth 1600": Small(),
+    "gridgrad explain --net vgg16 --batch-size 4096 --nodes 64 --gpus 8 --machine perlmutter-a100:bandwidth=1600": Small(),
     "gridgrad explain --net vgg16 --ranks 64 --machine machine.json": Small(),
     "gridgrad partition --table results/partitions.md": Small("--nets lenet5 --ranks 2"),
     "gridgrad summary --net vgg16 --batch-size 8": Small(),

@@ -21,7 +21,7 @@ import numpy as np
 
 from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.scaling.records import key_of, seconds_of
-from gridgrad.experiments.scaling.summary import difference, is_busy_alone, origin_of
+from gridgrad.experiments.scaling.summary import difference, is_busy_alone, origin_of, steady
 from gridgrad.nn.files.documents import is_number
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.process_grid import STAGE, parse_grid
@@ -45,7 +45,9 @@ def tables(rows, up_to):
     """[(title, a sentence or "", table rows)] of some Rows; ValueError without any. up_to: ranks that are fitted."""
     parts = []
     if serial := fractions(rows):
-        parts.append(("Serial fractions of strong scaling", "", serial))
+        busy = [f"{row.network}, {row.series} on {row.ranks}" for row in rows if of_strong(row) and is_busy_alone(row)]
+        words = f"Left out, as other programs disturbed all their runs: {'; '.join(busy)} ranks." if busy else ""
+        parts.append(("Serial fractions of strong scaling", words, serial))
     if wrong := errors(rows):
         parts.append((f"Terms of predicted steps, the {min(MOST, len(wrong))} worst of {len(wrong)}", "", wrong[:MOST]))
     for words, of_machine in machines(rows).items():
@@ -87,6 +89,11 @@ def amdahl(points):
     return sum(f * rest for f, rest in several) / sum(f * f for f, _ in several) if several else None
 
 
+def of_strong(row):
+    """Whether a Row is a measured point of strong scaling on no more ranks than cores."""
+    return row.scaling == "strong" and not row.is_predicted and not row.oversubscribed and row.ranks > 1
+
+
 def fractions(rows):
     """Table rows: for each measured curve of strong scaling the fraction of Amdahl, and those of Karp and Flatt by ranks.
 
@@ -94,13 +101,13 @@ def fractions(rows):
     """
     curves = defaultdict(list)
     for row in rows:
-        if row.speedup and row.scaling == "strong" and not row.is_predicted and not (row.oversubscribed or is_busy_alone(row)):
+        if row.speedup and of_strong(row) and not is_busy_alone(row):
             curves[row.curve].append((row.ranks, row.speedup.value))
     return [
         {"network": curve.network, "series": curve.series,
          "Amdahl: serial %": 100 * serial if 0 <= serial <= 1 else "the law does not fit",
          "Karp-Flatt, serial % on P ranks": ", ".join(
-             f"{ranks}: {100 * karp_flatt(speedup, ranks):.1f}" for ranks, speedup in points if ranks > 1)}
+             f"{ranks}: {100 * karp_flatt(speedup, ranks):.1f}" for ranks, speedup in points)}
         for curve, points in curves.items() if (serial := amdahl(points)) is not None
     ]  # fmt: skip
 
@@ -114,7 +121,8 @@ def terms_of_row(row):
         return {}
     found = defaultdict(list)
     for run in row.runs:
-        rows = ((one["layer"], one["kind"], one.get("seconds") or 0.0) for one in run.get("communication") or ())
+        factor = steady(run)
+        rows = ((one["layer"], one["kind"], factor * (one.get("seconds") or 0.0)) for one in run.get("communication") or ())
         for term, seconds in by_term(rows).items():
             found[term].append(seconds)
     own = {COMPUTE: row.parts["compute"] + row.parts["read"], WAIT: row.parts["wait"]}

@@ -4,10 +4,11 @@
 
 A record is as `records.py` says. `seconds_per_step`, `parts`, `rank_bytes` and `peak_memory` are those of the rank that bounds
 the step (sums of gradients run after backward); `terms`: seconds by term, see `model.py`, null for pipelines, --handicap, and
-where the planner chose; `fits`: whether the rank has this memory.
+where the planner chose; `fits`: whether the rank has this memory; `idle`: ranks with nothing to compute.
 """
 
 from functools import lru_cache, partial
+from math import prod
 
 from tqdm import tqdm
 
@@ -23,6 +24,7 @@ from gridgrad.experiments.scaling.records import tags
 from gridgrad.nn import Conv2d
 from gridgrad.parallel.choose.shares import predicted_shares
 from gridgrad.parallel.grid.process_grid import (
+    BATCH,
     HEIGHT,
     MODEL,
     STAGE,
@@ -177,8 +179,19 @@ def record(point, net, machine, grid, plan, step, of_terms):
         "parts": {part: rounded(seconds) for part, seconds in step.parts.items()},
         "terms": of_terms and {term: rounded(seconds) for term, seconds in of_terms.items()},
         "rank_bytes": step.bounding.bytes, "peak_memory": step.memory, "flops_a_sample": flops_a_sample(net),
-        "fits": step.memory <= machine.memory(point.ranks),
+        "fits": step.memory <= machine.memory(point.ranks), "idle": idle_ranks(net, grid, point.settings["batch_size"]),
     }  # fmt: skip
+
+
+def idle_ranks(net, grid, batch_size):
+    """The ranks of a grid that have nothing to compute, as an axis has more places than there is to divide.
+
+    net: a Sequential. grid: a text.
+    """
+    most = {BATCH: batch_size, MODEL: max((getattr(layer, "outputs", 1) for layer in net.leaves()), default=1)}
+    most |= {HEIGHT: net.input_shape[0]} if len(net.input_shape) == 3 else {}
+    sizes = parse_grid(grid)
+    return prod(sizes.values()) - prod(min(size, most.get(axis, size)) for axis, size in sizes.items())
 
 
 @lru_cache

@@ -58,6 +58,8 @@ ALONE = {  # what says how ranks work together: a run on one rank has none of it
     "handicap", "reader", "hosts", "rate", "delay", "memory",
 }  # fmt: skip
 
+OWN_FILE = re.compile(r"(?P<kind>table:)?(?P<file>[^:]+\.\w+)(?P<function>:\w+)?")  # mine.py, mine.py:net, table:mine.csv
+
 POSITIVE = Kind("a number above 0", lambda value: is_number(value) and value > 0)
 MINUTES = Kind(f"a number above 0 and at most {MOST_MINUTES:g}", lambda value: is_number(value) and 0 < value <= MOST_MINUTES)
 METRIC = Kind(f"one of {', '.join(METRICS)}", tuple(METRICS).__contains__)
@@ -90,13 +92,25 @@ def of_train():
 
 
 def read(path):
-    """The settings of a TOML file, or of the one of this name that comes with gridgrad; ValueError if it is none."""
+    """The settings of a TOML file, or of the one of this name that comes with gridgrad; ValueError if it is none. Scripts,
+    networks and tables of one's own that they name are sought beside it, and then in the working folder."""
     if not Path(path).exists() and (FILES / Path(path).name).is_file():
         path = FILES / Path(path).name
     try:
-        return documents.content_of_toml_file(path)
+        return beside(documents.content_of_toml_file(path), Path(path).parent)
     except ValueError as error:
         raise ValueError(f"{error}; see {FILES}/speedup.toml") from None
+
+
+def beside(value, folder):
+    """What a file of settings holds, with the files that its texts name where they are in its folder."""
+    if isinstance(value, dict):
+        return {name: beside(one, folder) for name, one in value.items()}
+    if isinstance(value, list):
+        return [beside(one, folder) for one in value]
+    if isinstance(value, str) and (named := OWN_FILE.fullmatch(value)) and (folder / named["file"]).is_file():
+        return f"{named['kind'] or ''}{folder / named['file']}{named['function'] or ''}"
+    return value
 
 
 def check_settings(settings):

@@ -170,20 +170,26 @@ def row_of(curve, records, seconds):
     runs = counting(records)
     one = (runs or records)[0]
     middle = lambda values: median(found) if (found := [v for v in values if v is not None]) else None  # noqa: E731
-    times = [run["time"] for run in runs if run.get("time")]
+    timed = [run for run in runs if run.get("time")]
     batch = (one.get("settings") or {}).get("batch_size") or one["point"].get("batch_size") or 1
     metric = metric_of(one)
     values = [value for run in runs if (value := value_of(run, metric)) is not None]
     return Row(
         curve.network, curve.series, curve.scaling, one["net"], one.get("dataset"), one["grid"], one["P"], batch, one["point"],
         one["environment"], one.get("slots"), bool(one.get("oversubscribed")), seconds,
-        parts={part: median(time.get(part, 0.0) for time in times) for part in PARTS} if times else {},
+        parts={part: median(steady(run) * run["time"].get(part, 0.0) for run in timed) for part in PARTS} if timed else {},
         bytes=middle(sum(run["bytes"].values()) if run.get("bytes") is not None else None for run in runs),
         calls=middle(map(calls_of, runs)), memory=middle(run.get("peak_memory") for run in runs),
         is_predicted=bool(one.get("predicted")), fits=one.get("fits", True), busy=sum(map(is_busy, records)),
         failed=next((record["failed"] for record in records if record.get("failed")), None), runs=tuple(runs),
         metric=metric, value=interval_of(values, metric) if values else None, baseline=baseline_of(one, curve.series),
     )  # fmt: skip
+
+
+def steady(run):
+    """The median step of a run over its mean step: a factor on its parts, which are means, so that they sum to the median."""
+    mean = sum(run["time"].get(part, 0.0) for part in PARTS)
+    return seconds / mean if mean and (seconds := seconds_of(run)) else 1.0
 
 
 def with_ratios(found):

@@ -68,6 +68,8 @@ def remark(row):
         words.append("busy machine" if is_busy_alone(row) else f"{counted(row.busy, 'busy run')} left out")
     if row.oversubscribed:
         words.append("oversubscribed")
+    if row.is_predicted and (idle := row.runs[0].get("idle")):
+        words.append(f"{idle} of the ranks have nothing to compute")
     if not row.fits:
         words.append("needs more memory than a rank has")
     return ", ".join(words) or None

@@ -24,7 +24,7 @@ rank sends (Thakur et al. 2005; Gholami et al. 2018).
 import math
 import re
 from bisect import bisect_right
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from itertools import product
 from math import prod
@@ -166,7 +166,9 @@ def input_gradients(tables):
     return found
 
 
-HELP = "a file that calibrate wrote, or one of those that come with the project"
+HELP = "a file that calibrate wrote, one of those that come with the project, or numbers, see gridgrad help machine"
+NUMBERS = {"flops": "Gflop/s", "latency": "us", "bandwidth": "Gbit/s", "ranks": "ranks a node"}  # and their units
+INTENSITY, CALL, NEAR, MEMORY = 10, 5e-6, 1e-6, 16 * 2**30  # of a machine of numbers alone: see `of_numbers`
 
 
 def names():
@@ -175,7 +177,11 @@ def names():
 
 
 def read(name):
-    """The Machine of a shipped name or of a file. ValueError if there is no such file or it is no machine file."""
+    """The Machine of a shipped name, of a file, or of either with other numbers, such as cori-haswell:latency=2, or of numbers
+    alone, such as flops=60,latency=1.5,bandwidth=100. ValueError if there is no such file, or it is no machine file."""
+    if "=" in name and not Path(name).is_file():
+        base, _, text = name.rpartition(":")
+        return with_numbers(read(base), numbers_of(text)) if base else of_numbers(numbers_of(text))
     path = SHIPPED / f"{name}.json" if name in names() else Path(name)
     if not path.is_file():
         raise ValueError(f"machine '{name}': no such file; use one that the program calibrate wrote, or {', '.join(names())}")
@@ -183,6 +189,58 @@ def read(name):
         return checked(content_of(read_limited(path)))
     except ValueError as error:
         raise ValueError(f"machine '{name}' is no machine file ({error}): make one with the program calibrate") from None
+
+
+def numbers_of(text):
+    """{name of NUMBERS: value} of a text such as flops=60,latency=1.5."""
+    found = {}
+    for word in text.split(","):
+        name, _, value = word.partition("=")
+        try:
+            found[name.strip()] = float(value)
+        except ValueError:
+            value = None
+        if name.strip() not in NUMBERS or not value or not 0 < found[name.strip()] < math.inf:
+            words = ", ".join(f"{one} ({unit})" for one, unit in NUMBERS.items())
+            raise ValueError(f"machine '{text}': '{word}' is none of {words}, each with = and a number above 0")
+    return found
+
+
+def of_numbers(given):
+    """A Machine of flops, latency and bandwidth, with a byte of memory traffic a second for INTENSITY operations, calls of CALL
+    seconds, messages of NEAR seconds and the memory's bandwidth within a node, and MEMORY bytes a rank."""
+    if missing := [name for name in ("flops", "latency", "bandwidth") if name not in given]:
+        raise ValueError(
+            f"numbers that describe a machine: {missing[0]} is missing, or a name before them, such as cori-haswell:"
+        )
+    traffic, near = 1e9 * given["flops"] / INTENSITY, {"alpha": NEAR, "beta": 1e-15}
+    core, node = {"bandwidth": traffic, "call": CALL}, {"ranks": 1, "bandwidth": traffic, "memory": MEMORY}
+    return with_numbers(Machine("a cluster", "numbers", core, node, {"node": near, "network": near}), given)
+
+
+def with_numbers(machine, given):
+    """The Machine with these numbers in place of its own, and without the tables that they contradict."""
+    core, network, node = dict(machine.core), dict(machine.links["network"]), machine.node
+    if "flops" in given:
+        core["flops"] = 1e9 * given["flops"]
+    if "latency" in given:
+        network["alpha"] = 1e-6 * given["latency"]
+    if "bandwidth" in given:
+        network["beta"] = 8e-9 / given["bandwidth"]
+    if "ranks" in given:
+        node = node_of(machine, int(given["ranks"]), machine.source == "numbers")
+    name = ", ".join(f"{value:g} {NUMBERS[one]}" for one, value in given.items())
+    return replace(
+        machine, name=f"{machine.name} with {name}", core=core, node=node, links=machine.links | {"network": network},
+        tables={} if "flops" in given else machine.tables,
+        collectives={} if {"latency", "bandwidth"} & given.keys() else machine.collectives,
+    )  # fmt: skip
+
+
+def node_of(machine, ranks, has_own_memory):
+    """The entry `node` of a Machine with so many ranks a node, each with a memory of its own or all with what there is."""
+    scale = ranks / machine.node["ranks"] if has_own_memory else 1
+    return {"ranks": ranks} | {name: machine.node[name] * scale for name in ("bandwidth", "memory")}
 
 
 POSITIVE = Kind("a finite number above 1e-18", lambda value: is_number(value) and value > 1e-18)

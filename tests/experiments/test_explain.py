@@ -63,7 +63,8 @@ def test_what_an_axis_does_is_said_in_words():
         (("--net", "lenet5", "--ranks", 4, "--plan", "up"), "unknown choice 'up'"),
         (("--net", "lenet6"), "unknown net 'lenet6'"),
         (("--net", "lenet5", "--memory", 0), "--memory: must be a number above 0"),
-        (("--net", "lenet5", "--flops", 50), "give all three, or a --machine"),
+        (("--net", "lenet5", "--machine", "flops=50"), "latency is missing"),
+        (("--net", "lenet5", "--machine", "cori-haswell:speed=2"), "'speed=2' is none of flops (Gflop/s)"),
         (("--net", "lenet5", "--gpus", 4, "--ranks-per-node", 4), "give one of the two"),
         (("--net", "lenet5", "--nodes", 2**20), "1048576 nodes of 32 ranks are too many"),
     ],
@@ -84,18 +85,21 @@ def test_a_cluster_is_named_by_its_nodes_and_by_three_numbers(tmp_path):
 
     gpus = found("--nodes", 8, "--gpus", 2)
     assert (gpus["ranks"], gpus["machine"]) == (16, "Perlmutter A100")
-    assert found("--nodes", 8, "--gpus", 2, "--bandwidth", 200)["machine"] == "Perlmutter A100 with 200 Gbit/s"
+    faster = found("--nodes", 8, "--gpus", 2, "--machine", "perlmutter-a100:bandwidth=200")
+    assert faster["machine"] == "Perlmutter A100 with 200 Gbit/s"
     more = found("--ranks", 16, "--gpus", 16)["one_rank"]
     assert more == found("--ranks", 16, "--gpus", 1)["one_rank"]  # a GPU does not get slower beside others
     assert found("--nodes", 2)["ranks"] == 64  # Cori has 32 cores a node
-    numbers = "--latency", 1.5, "--bandwidth", 100, "--nodes", 4
-    one, two = found(*numbers, "--flops", 50), found(*numbers, "--flops", 50, "--machine", "cori-haswell")
+    numbers = "flops=50,latency=1.5,bandwidth=100"
+    one, two = (found("--nodes", 4, "--machine", name) for name in (numbers, f"cori-haswell:{numbers}"))
     assert one["machine"] == "a cluster with 50 Gflop/s, 1.5 us, 100 Gbit/s" and one["ranks"] == 4
     assert two["machine"] == "Cori Haswell with 50 Gflop/s, 1.5 us, 100 Gbit/s" and two["ranks"] == 128
-    slow = found(*numbers, "--flops", 0.5)["one_rank"]["seconds"]
+    slow = found("--nodes", 4, "--machine", "flops=0.5,latency=1.5,bandwidth=100")["one_rank"]["seconds"]
     assert slow > 2 * one["one_rank"]["seconds"]
-    thin = found("--flops", 50, "--latency", 1.5, "--bandwidth", 0.1, "--nodes", 4, "--grid", "batch=4")["seconds"]
+    thin = found("--nodes", 4, "--machine", "flops=50,latency=1.5,bandwidth=0.1", "--grid", "batch=4")["seconds"]
     assert thin > 10 * one["pure"]["batch"]["seconds"]
+    wide = found("--nodes", 4, "--machine", f"{numbers},ranks=8")
+    assert (wide["ranks"], wide["one_rank"]) == (32, one["one_rank"])  # a rank has memory of its own
 
 
 def test_the_page_of_machines_has_a_machine_file():
@@ -198,5 +202,5 @@ def test_a_traced_pipeline_is_drawn_below_the_predicted_one(tmp_path):
     assert explained.returncode == 0, explained.stderr
     assert is_figure(tmp_path / "s.png")
     refused = explain(*net, "--shape", "4", "--out", tmp_path / "n.png", "--trace", tmp_path / "s.png")
-    assert refused.returncode == 2 and "is no timeline of a pipeline" in refused.stderr
+    assert refused.returncode == 2 and "s.png is no timeline" in refused.stderr
     assert not (tmp_path / "n.png").exists()
