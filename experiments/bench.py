@@ -25,7 +25,7 @@ from textwrap import wrap
 
 import numpy as np
 
-from gridgrad.experiments.benchmarks.cases import MEMORY, PYDTNN, SERIAL, SHAPES, SUMS, TWO_RANKS
+from gridgrad.experiments.benchmarks.cases import MEMORY, PYDTNN, SERIAL, SHAPES, TWO_RANKS
 from gridgrad.experiments.benchmarks.rounds import (
     AGAIN,
     CLOCKS,
@@ -48,7 +48,6 @@ from gridgrad.parallel.job.run import UserError, one_line, run_launcher
 RETAINED = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 33)}
 SERIAL_MEDIAN_BOUND = 0.8  # of the median of all networks, with PyTorch as its users run it
 CONV_BOUND, CONV_MEDIAN_BOUND = 1.3, 1.0  # for each shape and for the median of all shapes
-SUM_BOUND, LIMIT_BOUND = 0.5, 2.0  # of sums in shared memory over the MPI library's, and over the limit
 STEPS = 10  # that a job times in a round
 CALM = 0.92  # a rank whose core is below this share of the highest rate must have shared it: see `benchmarks/ranks.py`
 TOLD = 0.9  # the part of its time that a program is told: it is ended at the end of the whole
@@ -99,16 +98,15 @@ def conv_rows(args, cases, end):
 def rank_rows(args, cases, end):
     rows = {}
     for case, case_end in zip(cases, shares(end, [1] * len(cases))):
-        found = two_rank_ratios(case, args.rounds, STEPS, case_end)
-        about = found.pop("about")
+        found, marks = two_rank_ratios(case, args.rounds, STEPS, case_end)
         for (name, ratios), bound in zip(found.items(), (case.bound, None, case.best_bound)):
-            rows[f"2 ranks / {name}: {case.name}"] = row({"wall": ratios} | about, bound)
-            about = about | {"dropped": 0}  # said once
+            rows[f"2 ranks / {name}: {case.name}"] = row({"wall": ratios} | marks, bound)
+            marks = marks | {"dropped": 0}  # said once
     return rows
 
 
 def two_rank_ratios(case, rounds, steps, end):
-    """{what: ratios of time of our 2 ranks to it, a round each; "about": marks}. "2 ranks with nothing to say" have half of the
+    """({what: ratios of time of our 2 ranks to it, a round each}, marks). "2 ranks with nothing to say" have half of the
     batch each: what these cores can do. Rounds in which a core was slower, for what no counter shows, are made again, up to
     three times `rounds` in all; if there are still too few, the fastest count."""
     sides = {
@@ -122,31 +120,18 @@ def two_rank_ratios(case, rounds, steps, end):
     quiet, marks = quiet_rounds(trials, rounds, 3 * rounds, end, calm=calm)
     kept = sorted(quiet, key=core)[:rounds]
     ratios = {name: [float(turn[0, 1] / turn[i, 1]) for turn in kept] for i, name in enumerate(sides, 1)}
-    return ratios | {"about": marks | {"dropped": len(quiet) - len(kept)}}
+    return ratios, marks | {"dropped": len(quiet) - len(kept)}
 
 
 def job(ranks, program, case, steps, end, *more):
     """[CPU seconds, seconds, core seconds] of a step in a job of `ranks.py` or, with seconds alone, of `torch_peer.py`.
     OutOfTime if it has not ended by the moment `end`."""
-    what = ["steps"] if program == "ranks" else []
-    words = [*as_module(f"benchmarks.{program}"), *what, "--case", case.name, "--times", str(steps), *more]
+    words = [*as_module(f"benchmarks.{program}"), "--case", case.name, "--times", str(steps), *more]
     finished = mpiexec(ranks, words, timeout=seconds_until(end))
     if finished.status is None:
         raise OutOfTime(f"{program} on {case.name} has not ended in the time: try again when the machine is not busy")
     found = printed_json(finished, f"{program} on {case.name}")
     return [found.get(name, np.nan) for name in ("cpu_seconds", "seconds", "core")]
-
-
-def sum_rows(args, cases, end):
-    finished = mpiexec(2, [*as_module("benchmarks.ranks"), "sums", "--times", str(args.rounds)], timeout=seconds_until(end))
-    # on a busy machine it may not end in its time: the other comparisons are still worth theirs
-    found = {case.name: {} for case in cases} if finished.status is None else printed_json(finished, "ranks sums")
-    others = {"the MPI library's": ("mpi", SUM_BOUND), "adding and copying": ("limit", LIMIT_BOUND)}
-    return {
-        f"{name} / {other}": row(ratios | {"wall": ratios.get(entry)}, bound)
-        for other, (entry, bound) in others.items()
-        for name, ratios in found.items()
-    }
 
 
 def pydtnn_rows(args, cases, end, python):
@@ -324,7 +309,6 @@ def main():
         "serial": (SERIAL, 7.5, serial_rows),
         "conv": (SHAPES, 2.5, conv_rows),
         "rank": (TWO_RANKS, 4.0, rank_rows),
-        "sum": (SUMS, 0.3, sum_rows),
         "pydtnn": (PYDTNN if python else [], 1.0, partial(pydtnn_rows, python=python)),
         "memory": (MEMORY, 1.2, memory_rows),
     }

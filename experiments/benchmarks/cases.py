@@ -1,4 +1,4 @@
-"""What `bench` compares, with the bounds: training steps, convolutions, sums, memory."""
+"""What `bench` compares, with the bounds: training steps, convolutions, memory."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -55,15 +55,6 @@ class Shape:
     @property
     def large(self):
         return self.size > 32
-
-
-@dataclass(frozen=True)
-class SumCase:
-    """A sum of float32 arrays over 2 ranks."""
-
-    name: str
-    bytes: int
-    large: bool = False
 
 
 def conv_batch_norm(shape, outputs):
@@ -160,7 +151,6 @@ TWO_RANKS = [
     StepCase("cifar-cnn, batch 64", "cifar-cnn", CIFAR, 10, 64, bound=1 / 1.85, large=True),
     StepCase("cifar-cnn, batch 128", "cifar-cnn", CIFAR, 10, 128, bound=1 / 1.9, large=True),
 ]
-SUMS = [SumCase(f"all-reduce of {size} MB, 2 ranks", size << 20) for size in (1, 16)]
 PYDTNN = [
     StepCase("mnist-cnn, batch 64", "mnist-cnn", MNIST, 10, 64, bound=0.5),
     StepCase("cifar-cnn, batch 64", "cifar-cnn", CIFAR, 10, 64, bound=0.5, large=True),

@@ -40,10 +40,10 @@ def shares(end, weights):
         yield now + weight / sum(weights[number_:]) * max(0.0, end - now)
 
 
-def quiet_rounds(sides, wanted, most, end=math.inf, load_of=load_of_process, calm=len):
+def quiet_rounds(sides, wanted, most, end=math.inf, calm=len):
     """([what the sides return in a round, an array], marks) until `wanted` rounds count, at most `most` and at least one. None
-    begins that would end after the moment `end`, or once a job is OutOfTime. load_of: makes the MachineLoad of what this
-    process has seen; one that waits for its jobs has seen theirs. calm: says how many of these rounds count."""
+    begins that would end after the moment `end`, or once a job is OutOfTime. A process that waits for its jobs has seen their
+    load. calm: says how many of these rounds count."""
     found, quiet = [], []
     for _ in range(most):
         start, watch = time.monotonic(), Watch()
@@ -51,7 +51,7 @@ def quiet_rounds(sides, wanted, most, end=math.inf, load_of=load_of_process, cal
             turn = in_turns(sides, 1)[0]
         except OutOfTime:
             break
-        load = load_of(watch.seen())
+        load = load_of_process(watch.seen())
         found.append((turn, load and load.verdict))
         quiet = [turn for turn, busy in found if not busy]
         if quiet and calm(quiet) >= wanted or 2 * time.monotonic() - start > end:

@@ -22,8 +22,8 @@ def test_what_is_no_sweep_is_refused(tmp_path, content):
 
 
 def test_an_error_of_a_program_in_a_folder_begins_with_its_name():
-    finished = program("study", "usability", "--json", "x.txt")
-    assert finished.returncode == 2 and finished.stderr.startswith("usability: error: --json x.txt")
+    finished = program("study", "usability", "--out", "x.md")
+    assert finished.returncode == 2 and finished.stderr.startswith("usability: error: --out x.md")
 
 
 def test_programs_that_are_no_jobs_say_so_once():
