@@ -333,7 +333,6 @@ SMALL = {
     "gridgrad study autoencoder --validation 0.16667 --corruption 0.25 --pretrain-epochs 15 --epochs 30 "
     "--energy --report results/autoencoder.json": AUTOENCODER,
     "mpiexec -n 4 gridgrad study autoencoder --widths 500,250 --grid batch=2,model=2": AUTOENCODER,
-    "gridgrad study autoencoder --largest-width 1": Small("--largest-width 0.15 --batch-size 8"),
     "gridgrad reproduce laugier2018": Small("--tables-only", why="the jobs take ten minutes"),
     "gridgrad reproduce grabaskas2018": Small("--tables-only", why="the jobs take ten minutes"),
     "gridgrad reproduce hegde2016": Small("--tables-only", why="the processes take minutes"),

@@ -51,6 +51,7 @@ GONE = {  # {(program, or * for all, option or choice that it had): what to use 
     ("study protocols", "--measure"): 'gridgrad sweep --vary "protocol=sync;server:asp" times jobs',
     ("study protocols", "--steps"): "--epochs and --samples say how long a training is",
     ("study protocols", "--rounds"): "gridgrad sweep --repeats N repeats jobs",
+    ("study autoencoder", "--largest-width"): "gridgrad explain --net mlp:WIDTH,.. says the memory of a rank",
     ("study usability", "--json"): "--out FILE.json writes the numbers, and the table beside it",
     ("slurm", "--reservation"): "--directive --reservation=NAME",
     ("train", "--debug-collectives"): "--watchdog SECONDS says in which collective of which layer each rank is",
