@@ -364,11 +364,8 @@ def prepared(args):
         before = earlier_results(args.out, (*PROBLEM, "runs"), "protocols", document)
         datasets.prepare(args.dataset, args.data_dir)
         data = datasets.load(args.dataset, args.data_dir)
-        args.samples, args.evaluated = args.samples or len(data.train), min(args.evaluated, len(data.test))
-        if args.samples > len(data.train):
-            raise ValueError(f"--samples {args.samples}: there are only {len(data.train)} training samples")
-        if args.batch_size > args.samples:
-            raise ValueError(f"--batch-size {args.batch_size}: there are only {args.samples} training samples")
+        train_setup.complete_samples(args, data)
+        args.evaluated = min(args.evaluated, len(data.test))
         serial = network_names.build(args.net, data.sample_shape, data.outputs, args.seed)
         return ProtocolProblem(args, serial, data.reshaped(serial.input_shape)), before
 

@@ -143,7 +143,7 @@ def test_every_default_is_a_protocol():
     [
         (("--protocols", "sync,fast"), "there is no protocol 'fast'"),
         (("--samples", "21"), "--samples 21: there are only 20 training samples"),
-        (("--samples", "3"), "--batch-size 4: there are only 3 training samples"),
+        (("--samples", "3"), "--batch-size 4 is larger than the data: 3 training samples"),
         (("--seconds", "1"), "--seconds takes two numbers"),
         (("--protocols", "powersgd:0"), "write powersgd:R with a whole number of at least 1"),
         (("--schedule", "up"), "unknown schedule"),
