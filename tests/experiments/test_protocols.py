@@ -83,7 +83,6 @@ def test_a_training_that_diverges_is_reported(small):  # noqa: F811
 
 
 def test_kept_results_make_the_kept_page():
-    """Also those of jobs, which are from earlier."""
     found = json.loads(Path("results/protocols.json").read_text())
     assert "\n".join(document(found)) + "\n" == Path("results/protocols.md").read_text()
 
