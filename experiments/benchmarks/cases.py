@@ -74,14 +74,6 @@ def pointwise(shape, outputs):
     return dense([*layers, AvgPool2d(shape[:2])], shape, [], None, outputs)
 
 
-def step_case(name):
-    """The StepCase of several processes with this name; ValueError if there is none."""
-    found = [case for case in (*TWO_RANKS, *PYDTNN) if case.name == name]
-    if not found:
-        raise ValueError(f"there is no comparison {name}")
-    return found[0]
-
-
 MNIST, CIFAR, IMAGENET = (28, 28, 1), (32, 32, 3), (224, 224, 3)
 
 # Small networks come first: they leave malloc as it is at the start of a program, and leave time for the large ones.
@@ -155,3 +147,16 @@ PYDTNN = [
     StepCase("mnist-cnn, batch 64", "mnist-cnn", MNIST, 10, 64, bound=0.5),
     StepCase("cifar-cnn, batch 64", "cifar-cnn", CIFAR, 10, 64, bound=0.5, large=True),
 ]
+
+
+def named(cases, name):
+    """The case with this name; ValueError if there is none."""
+    for case in cases:
+        if case.name == name:
+            return case
+    raise ValueError(f"there is no comparison '{name}'; they are called such as '{cases[0].name}'")
+
+
+def step_case(name):
+    """The StepCase of several processes with this name; ValueError if there is none."""
+    return named((*TWO_RANKS, *PYDTNN), name)

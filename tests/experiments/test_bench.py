@@ -43,7 +43,7 @@ def program(name, *arguments, folder="gridgrad.experiments.benchmarks"):
     ],
 )
 def test_a_program_prints_ratios_of_both_clocks(what, only):
-    finished = program("serial", what, "--rounds", 1, "--only", only)
+    finished = program("serial", what, only, "--rounds", 1)
     assert finished.returncode == 0, finished.stderr
     [(case, found)] = json.loads(finished.stdout).items()
     assert case == only and found.keys() == {"cpu", "wall", "left_out", "busy"}
@@ -51,9 +51,11 @@ def test_a_program_prints_ratios_of_both_clocks(what, only):
 
 
 def test_what_has_no_such_name_is_refused():
-    finished = program("serial", "convolutions", "--only", "vgg99")
+    with pytest.raises(UserError, match="--only: no comparison of a quick run has 'vgg16' in its name; .* 'small'"):
+        bench.selected([SMALL, *SHAPES], bench.options().parse_args(["--only", "vgg16", "--quick"]))
+    finished = program("serial", "convolutions", "vgg99")
     assert finished.returncode == 2 and finished.stderr.count("\n") == 1
-    assert finished.stderr.startswith("serial: error: --only: no comparison has 'vgg99' in its name")
+    assert finished.stderr.startswith("serial: error: there is no comparison 'vgg99'; they are called such as '1-32 5x5")
 
 
 @NEEDS_TORCH
@@ -245,7 +247,7 @@ def test_the_peak_memory_is_that_of_the_network(what):
     name = "memory of mlp3, batch 128"
     net = next(case for case in cases.MEMORY if case.name == name).network()
     parameters = 4 * sum(p.size for _, p in net.parameters)  # bytes; with their gradients and the velocity three times as many
-    finished = program("serial", what, "--only", name)
+    finished = program("serial", what, name)
     assert finished.returncode == 0, finished.stderr
     assert 2.9 * parameters < json.loads(finished.stdout)[name] < 4.5 * parameters
 
