@@ -20,6 +20,7 @@ from statistics import median
 import numpy as np
 
 from gridgrad.experiments.common.published_networks import published
+from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.scaling.records import key_of, seconds_of
 from gridgrad.experiments.scaling.summary import difference, is_busy_alone, origin_of, steady
 from gridgrad.nn.files.documents import is_number
@@ -44,9 +45,11 @@ CROWDED = "more ranks than cores"
 def tables(rows, up_to):
     """[(title, a sentence or "", table rows)] of some Rows; ValueError without any. up_to: ranks that are fitted."""
     parts = []
-    if serial := fractions(rows):
-        busy = [f"{row.network}, {row.series} on {row.ranks}" for row in rows if of_strong(row) and is_busy_alone(row)]
-        words = f"Left out, as other programs disturbed all their runs: {'; '.join(busy)} ranks." if busy else ""
+    serial = fractions(rows)
+    busy = [row for row in rows if of_strong(row) and is_disturbed(row)]
+    if serial or busy:
+        named = "; ".join(f"{row.network}, {row.series} on {counted(row.ranks, 'rank')}" for row in busy)
+        words = f"Left out, as other programs disturbed their runs or those on 1 rank: {named}." if busy else ""
         parts.append(("Serial fractions of strong scaling", words, serial))
     if wrong := errors(rows):
         parts.append((f"Terms of predicted steps, the {min(MOST, len(wrong))} worst of {len(wrong)}", "", wrong[:MOST]))
@@ -94,6 +97,11 @@ def of_strong(row):
     return row.scaling == "strong" and not row.is_predicted and not row.oversubscribed and row.ranks > 1
 
 
+def is_disturbed(row):
+    """Whether a Row has no speedup that says anything, as other programs ran beside it, or beside the run on one rank."""
+    return row.unlike or is_busy_alone(row)
+
+
 def fractions(rows):
     """Table rows: for each measured curve of strong scaling the fraction of Amdahl, and those of Karp and Flatt by ranks.
 
@@ -101,7 +109,7 @@ def fractions(rows):
     """
     curves = defaultdict(list)
     for row in rows:
-        if row.speedup and of_strong(row) and not is_busy_alone(row):
+        if row.speedup and of_strong(row) and not is_disturbed(row):
             curves[row.curve].append((row.ranks, row.speedup.value))
     return [
         {"network": curve.network, "series": curve.series,

@@ -232,7 +232,7 @@ def commands(records):
             if title:
                 file = next((name for name in machines.names() if machines.read(name).name == title), None)
                 words += ["--machine", file or MACHINE]
-                remark = "" if file else f"{MACHINE} stands for the file of '{title}', which calibrate wrote."
+                remark = "" if file else f"{MACHINE} stands for '{title}': a file that calibrate wrote, or its numbers."
             command = {"settings": tomli_w.dumps(without_none(settings)), "command": shlex.join(words), "remark": remark}
             found.append(command if settings else {"settings": None, "command": None, "remark": NO_SETTINGS})
     return found

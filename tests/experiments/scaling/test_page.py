@@ -191,7 +191,7 @@ def test_commands_of_predictions_and_of_single_runs():
     of = [one for one in study() if one.get("predicted")]
     [repeat] = page.commands(of)
     assert repeat["command"] == "gridgrad sweep study.toml --out study.jsonl --predict 1,2,4 --machine machine.json"
-    assert "machine.json stands for the file of 'a machine'" in repeat["remark"]
+    assert "machine.json stands for 'a machine'" in repeat["remark"]
     known = [one | {"machine": name} for name in ("Cori Haswell", "1 Gbit Ethernet cluster") for one in of]
     assert [one["command"].split()[-1] for one in page.commands(known)] == ["cori-haswell", "ethernet-1g"]
     page_text = page.render([one | {"sweep": {}} for one in of], "A study", {})
