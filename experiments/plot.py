@@ -77,7 +77,7 @@ def model_words(files, up_to):
     """What `scaling/model.py` says of files, as text."""
     from gridgrad.experiments.scaling import model, records, summary
 
-    parts = model.tables(summary.rows(records.checked(records.gather(files))), up_to)
+    parts = model.tables(summary.rows(records.gather(files)), up_to)
     return terminal(
         "\n\n".join(text for title, words, rows in parts for text in (title, words, rows and markdown(rows)) if text)
     )

@@ -17,9 +17,8 @@ from gridgrad.experiments.common.tables import cell, counted
 from gridgrad.experiments.common.templates import environment
 from gridgrad.experiments.scaling import model
 from gridgrad.experiments.scaling.environment import SAME, same
-from gridgrad.experiments.scaling.records import checked, is_busy, key_of
+from gridgrad.experiments.scaling.records import is_busy, key_of
 from gridgrad.experiments.scaling.runs import study_of_record
-from gridgrad.experiments.scaling.study import Point
 from gridgrad.experiments.scaling.summary import is_busy_alone, origin_of
 from gridgrad.experiments.scaling.summary import rows as rows_of
 from gridgrad.experiments.scaling.table import cells_of, notes
@@ -44,21 +43,21 @@ NO_SETTINGS = "Some runs do not say the settings of their sweep: no command repe
 
 
 def render(records, title, figures=None, up_to=None):
-    """The text of the page of the records of a study; ValueError if there are none, or one is damaged.
+    """The text of the page of the records of a study; ValueError if there are none.
 
     figures: {title: function of the records that returns a matplotlib Figure}; one that raises ValueError is replaced by the
     reason. up_to: if given, the page has the tables of `model.tables`.
     """
     if not records:
         raise ValueError("there are no runs: measure some with gridgrad sweep")
-    found = rows_of(checked(records))
+    found = rows_of(records)
     drawn = {name: partial(figure_of, kind) for name, kind in FIGURES.items()} if figures is None else figures
     stories = dict.fromkeys(line for study in map(study_of_record, records) if study for line in study.story)
     return environment().get_template("study.html.jinja").render(
         title=title, about=about(records, found), best=[*stories, *best(found)],
         notes=notes(found), tables=tables(records, found, up_to),
         figures=[drawn_figure(name, draw, records, number) for number, (name, draw) in enumerate(drawn.items())],
-        environments=environments(records), commands=commands(records), runs=of_points(records), CLOSED=CLOSED,
+        environments=environments(records), commands=commands(records), CLOSED=CLOSED,
     )  # fmt: skip
 
 
@@ -253,19 +252,3 @@ def options_of_predictions(records):
     values = {"predict": ranks, "shape": shapes.pop() if len(shapes) == 1 else (),
               "outputs": [*filter(None, outputs)] if len(outputs) == 1 else ()}  # fmt: skip
     return [word for name, of in values.items() if of for word in (f"--{name}", ",".join(map(str, of)))]
-
-
-def of_points(records):
-    """The command line of a single run of each point that was measured: under `launch` where it has emulated hosts."""
-    found = {}
-    for record in records:
-        point = Point(record["P"], record["point"])
-        if record.get("predicted") or point.key in found or not {"net", "grid"} <= point.settings.keys():
-            continue
-        words, job = ["gridgrad", "train", *point.words], point.job
-        if point.hosts:
-            words = ["gridgrad", "launch", *point.hosts, str(point.ranks), *words[1:]]
-        elif point.ranks > 1:
-            words = ["mpiexec", "-n", str(point.ranks), *words]
-        found[point.key] = (f"OMP_NUM_THREADS={job['threads']} " if job.get("threads") else "") + shlex.join(words)
-    return list(found.values())
