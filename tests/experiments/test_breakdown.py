@@ -162,7 +162,6 @@ def test_many_curves_are_panels_in_rows(drawn):
     [
         ({"compute_max": None}, False, "does not say how its time was spent"),
         ({"time": {"compute": 1.0}}, False, "does not say how its time was spent"),
-        ({"layers": [{"layer": "0", "kind": "Conv2d"}]}, False, "does not say how its time was spent"),
         ({}, True, "has no profile: sweep again with --profile"),
         ({"predicted": True, "machine": "a"}, False, "nothing else"),
         ({"failed": "no memory"}, False, "nothing else"),
