@@ -134,6 +134,11 @@ def comprehension(node, names, generators=None):
     return found
 
 
+def dict_comprehension(node, names):
+    pair = ast.ListComp(ast.Tuple([node.key, node.value], ast.Load()), node.generators)
+    return dict(comprehension(pair, names))
+
+
 def bound(target, item):
     """{name: value} of the names on the left of `in`."""
     if isinstance(target, ast.Name):
@@ -156,6 +161,7 @@ NODES = {
     ast.BinOp: binary, ast.BoolOp: logical, ast.Compare: comparison, ast.Call: call,
     ast.IfExp: lambda node, names: value(node.body if value(node.test, names) else node.orelse, names),
     ast.Subscript: lambda node, names: value(node.value, names)[value(node.slice, names)],
+    ast.DictComp: dict_comprehension,
     ast.Slice: lambda node, names: slice(*(one and value(one, names) for one in (node.lower, node.upper, node.step))),
     ast.ListComp: comprehension, ast.GeneratorExp: comprehension,
     ast.JoinedStr: lambda node, names: "".join(value(one, names) for one in node.values), ast.FormattedValue: formatted,

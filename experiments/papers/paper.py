@@ -4,6 +4,7 @@
     [values.batch]            a number of the text            value, place
     [tables."5.1"]            rows of a table                 place, columns, rows
     [[items]]                 a table or figure, here         name, title, source, [[items.rows]], why, command, ..
+    [figures.speedups]        lines of a table of ours        table, x, y, series, panel, log, bars, labels
     [claims.order]            a sentence of the paper         says, place, main, let, holds, numbers, reason
 
 Texts are f-strings, what decides is an expression, see `expressions.py`. Both may use
@@ -13,6 +14,7 @@ Texts are f-strings, what decides is an expression, see `expressions.py`. Both m
     rows("split", ranks=2)                the rows of a table of ours with these values; MissingError without any
     col("split", "speedup", ranks=2)      a column of them
     kept("results/bench.json", "rows")    what the results of another program hold under these keys
+    source("results/bench.json")          that file and the processor that it names
     min max sum len abs round all any sorted zip range int float str, median mean, near span listed every above alike
 
 and what `NAME.names(tables)` returns. A claim whose expressions ask for what is not there is open, with `missing` or the reason
@@ -30,6 +32,7 @@ from importlib import import_module
 from pathlib import Path
 from statistics import mean, median
 
+from gridgrad.experiments.common.tables import cell, counted
 from gridgrad.experiments.papers import other_results
 from gridgrad.experiments.papers.cited import NOT_PRINTED, Formula, of_content
 from gridgrad.experiments.papers.claims import FOLLOWS, contradictory, found, judged, undecided
@@ -52,6 +55,7 @@ class Paper:
         self.title, self.about, self.described = (content.pop(key, "") for key in ("title", "about", "described"))
         self.minutes = content.pop("minutes", None)
         self.measured_on = Expression(content.pop("measured_on", "''"), f"{name}: measured_on")
+        self.figures = content.pop("figures", {})
         self.item_data, claims = content.pop("items", []), content.get("claims", {})
         self.claim_data = {key: {word: one.pop(word) for word in (*OF_CLAIM, "let", "contradiction") if word in one}
                            for key, one in claims.items()}  # fmt: skip
@@ -70,7 +74,19 @@ class Paper:
 
     def where(self, tables):
         """On which machine was measured; empty if nowhere."""
-        return self.measured_on(self.names(tables))
+        return self.measured_on(self.names(tables)) if tables else ""
+
+    def draw(self, tables, out):
+        """Write the figures that the file describes into the folder `out`, as far as their tables have rows."""
+        from pandas import DataFrame  # late, as is what draws
+
+        from gridgrad.experiments.plots import lines
+        from gridgrad.experiments.plots.style import save
+
+        for name, spec in self.figures.items():
+            if rows := tables.get(spec["table"]):
+                how = {key: value for key, value in spec.items() if key not in ("table", "x", "y")}
+                save(lines.draw(DataFrame(rows), spec["x"], [spec["y"]], **how), out / f"{name}.png")
 
     def names(self, tables):
         """{name: what it is in expressions}."""
@@ -94,12 +110,11 @@ class Paper:
         """The Finding of a claim."""
         names, where = dict(names), f"claim '{key}'"
         said = lambda word: self._computed(claim[word], where, names, OF_CLAIM[word]) if word in claim else ""  # noqa: E731
-        kind = KINDS.get(claim.get("kind", "measured"))
-        if kind is None:
-            raise ValueError(f"{self.name}, {where}: the kind is one of {', '.join(KINDS)}")
         try:
             for word, text in claim.get("let", {}).items():
                 names[word] = self._computed(text, where, names)
+            named = claim.get("kind", "measured")
+            kind = KINDS[named if named in KINDS else said("kind")]
             if claim.get("contradiction"):
                 return contradictory(said("numbers"), said("reason"))
             if "open" in claim:
@@ -197,6 +212,17 @@ def kept(path, *keys):
     return found
 
 
+def source(path, content=None):
+    """The words for where a number is from: a file, and the processor that it names, or that a part of it does."""
+    return f"{path}, {(content or kept(path))['versions']['processor']}"
+
+
+def starting(named, prefix, key=None):
+    """{rest of the name: value, or what it has under a key} of those whose names begin so."""
+    found = {name.removeprefix(prefix): one for name, one in named.items() if name.startswith(prefix)}
+    return {name: one[key] for name, one in found.items()} if key else found
+
+
 def down(content, keys):
     for key in keys:
         content = content[key]
@@ -250,7 +276,9 @@ FUNCTIONS = {
     "min": min, "max": max, "sum": sum, "len": len, "abs": abs, "round": round, "all": all, "any": any, "sorted": sorted,
     "zip": zip, "range": range, "int": int, "float": float, "str": str, "set": set, "median": median, "mean": mean,
     "near": near, "span": span, "listed": listed, "every": every, "above": above, "alike": alike, "kept": kept,
-    "join": lambda words, between=", ": between.join(words), "last": lambda values: values[-1],
+    "join": lambda words, between=", ": between.join(words), "first": lambda found: found[0], "last": lambda found: found[-1],
+    "values": lambda named: list(named.values()), "pairs": lambda named: list(named.items()), "starting": starting,
+    "source": source, "counted": counted, "cell": cell, "bool": bool,
     "NOT_PRINTED": NOT_PRINTED,
 }  # fmt: skip
 
