@@ -23,7 +23,7 @@ are computed first. `holds` may be None: not known.
 
 A row of an item: `each` (an expression, a list of dicts whose columns are names in the row, beside `row`), `label`, `remark`
 (texts), `measured`, `predicted`, `printed` (expressions; the last one is a single t(..) or v(..)), or `derived`, an expression
-over such, with `formula`, its words.
+over such, with `formula`, its words. What an entry leaves out are the columns of `each` with these names.
 """
 
 import tomllib
@@ -37,7 +37,7 @@ from gridgrad.experiments.papers import other_results
 from gridgrad.experiments.papers.cited import NOT_PRINTED, Formula, of_content
 from gridgrad.experiments.papers.claims import FOLLOWS, contradictory, found, judged, undecided
 from gridgrad.experiments.papers.expressions import Expression, MissingError
-from gridgrad.experiments.papers.items import KEPT, MEASURED, PREDICTED, Item, ItemRow, value_of
+from gridgrad.experiments.papers.items import KEPT, MEASURED, PREDICTED, Item, ItemRow, is_number, value_of
 
 FOLDER = Path(__file__).parent
 KINDS = {"measured": MEASURED, "kept": KEPT, "predicted": PREDICTED, "derived": FOLLOWS}
@@ -144,9 +144,10 @@ class Paper:
             return
         for line in lines:
             inner = {**names, **line, "row": line}
-            ours = {word: self._maybe(spec[word], where, inner, word in TEXTS)
-                    for word in (*TEXTS, "measured", "predicted") if word in spec}  # fmt: skip
-            remark, cited = ours.pop("remark", None) or "", self._of_paper(spec, where, inner)
+            ours = {word: self._maybe(spec[word], where, inner, word in TEXTS) if word in spec else line.get(word)
+                    for word in (*TEXTS, "measured", "predicted")}  # fmt: skip
+            remark = ours.pop("remark") or ""
+            cited = self._of_paper(spec, where, inner) if {"printed", "derived"} & spec.keys() else line.get("printed")
             yield ItemRow(cited=cited, remark=remark, **{word: value_of(one) for word, one in ours.items()})
 
     def _maybe(self, text, where, names, is_text=False):
@@ -159,8 +160,6 @@ class Paper:
         """The Cited of a row; None where the paper says nothing."""
         if "printed" in spec:
             return self._computed(spec["printed"], where, {**names, "v": self.known.values.__getitem__, "t": self._cited})
-        if "derived" not in spec:
-            return None
         used = []
 
         def noted(cited):
@@ -278,9 +277,15 @@ FUNCTIONS = {
     "near": near, "span": span, "listed": listed, "every": every, "above": above, "alike": alike, "kept": kept,
     "join": lambda words, between=", ": between.join(words), "first": lambda found: found[0], "last": lambda found: found[-1],
     "values": lambda named: list(named.values()), "pairs": lambda named: list(named.items()), "starting": starting,
-    "source": source, "counted": counted, "cell": cell, "bool": bool,
+    "source": source, "counted": counted, "cell": cell, "is_number": is_number, "bool": bool,
     "NOT_PRINTED": NOT_PRINTED,
 }  # fmt: skip
+
+
+def printed(name):
+    """What the paper of NAME.toml prints, a Published, for NAME.py."""
+    content = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+    return of_content({key: content[key] for key in ("tables", "values") if key in content})
 
 
 @lru_cache

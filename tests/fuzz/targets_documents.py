@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gridgrad.experiments import partition, plot, reproduce, slurm, sweep
 from gridgrad.experiments.common.kept_results import earlier_results, write_results
-from gridgrad.experiments.papers.grabaskas2018 import experiments as grabaskas2018
+from gridgrad.experiments.papers import grabaskas2018
 from gridgrad.experiments.papers.marques2016 import runs as marques2016_runs
 from gridgrad.experiments.parts import slurm_script
 from gridgrad.experiments.parts.slurm_script import script

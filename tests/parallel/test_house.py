@@ -47,7 +47,7 @@ MAY_IMPORT_PROGRAMS = {  # module: (programs that it may import, ..)
     "experiments.benchmarks.serial": ("benchmarks.torch_peer",),
     # these evaluate what another program measures or predicts
     # this counts the words of the programs that the study compares
-    "experiments.papers.grabaskas2018.usability": ("studies.usability.__main__",),
+    "experiments.papers.grabaskas2018": ("studies.usability.__main__",),
     # this starts the caretaker of a job, and cleans up as it does
     "experiments.launching.start_ranks": ("launching.leftovers",),
     # this times the two kinds of steps of another program

@@ -1,8 +1,8 @@
 """One run of `reproduce grabaskas2018`: a program that its launcher starts on 1, 2 or 4 ranks. One line of JSON.
 
-    mpiexec -n 2 gridgrad papers.grabaskas2018.job --dataset mnist --net mnist-cnn --samples 4000 --period 100
-    mpiexec -n 2 gridgrad papers.grabaskas2018.job --dataset mnist --net mlp3 --grid model=2 --plan in,in,in
-    mpiexec -n 2 gridgrad papers.grabaskas2018.job --dataset cifar10 --read
+    mpiexec -n 2 gridgrad papers.grabaskas2018_job --dataset mnist --net mnist-cnn --samples 4000 --period 100
+    mpiexec -n 2 gridgrad papers.grabaskas2018_job --dataset mnist --net mlp3 --grid model=2 --plan in,in,in
+    mpiexec -n 2 gridgrad papers.grabaskas2018_job --dataset cifar10 --read
 
 Training is plain SGD at a constant learning rate, as in the thesis. The thesis names no learning rate; 0.01 is the default of
 Torch's StochasticGradient.
@@ -38,7 +38,7 @@ TEST_BATCH = 1000
 
 
 def main():
-    parser = Parser(prog="papers.grabaskas2018.job", description="One run of reproduce grabaskas2018.")
+    parser = Parser(prog="papers.grabaskas2018_job", description="One run of reproduce grabaskas2018.")
     add = parser.add_argument
     add("--dataset", required=True, choices=("mnist", "cifar10"), help="the data set; mnist is padded to 32x32")
     add("--data-dir", metavar="DIR", help="see train --help")

@@ -12,11 +12,11 @@ from gridgrad import datasets
 from gridgrad.experiments.common.options import user_input
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.launching.start_ranks import mpiexec, printed_json, slots
-from gridgrad.experiments.papers.cited import NOT_PRINTED, published
+from gridgrad.experiments.papers.cited import NOT_PRINTED
+from gridgrad.experiments.papers.paper import printed as read_paper
 from gridgrad.experiments.papers.parts import LONG, SHORT, PaperPart
 from gridgrad.nn.zoo import network_names
 
-PAPER = "grabaskas2018"
 CNNS = {"mnist": "mnist-cnn", "cifar10": "cifar-cnn"}
 PLANS = {  # section 3.2.2: a layer is split by its inputs; every node computes all of the others
     "MLP2": "in,in",
@@ -36,7 +36,7 @@ SHORT_LINES = "C.3", "C.8", "C.18", "C.21", "C.53", "C.56", "D.71", "D.72", "D.9
 
 @dataclass(frozen=True)
 class GrabaskasRun:
-    """One job: its options, as `experiments/papers/grabaskas2018/job.py` has them. read: it only reads the data."""
+    """One job: its options, as `grabaskas2018_job.py` has them. read: it only reads the data."""
 
     dataset: str
     nodes: int
@@ -71,7 +71,7 @@ class GrabaskasRun:
 
     def start(self, data_dir):
         """Start the job; returns what it printed and whether ranks had to share cores."""
-        arguments = as_module("papers.grabaskas2018.job")
+        arguments = as_module("papers.grabaskas2018_job")
         for name, value in (asdict(self) | {"data_dir": data_dir}).items():
             if value and name != "nodes":
                 arguments += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
@@ -104,7 +104,7 @@ class AppendixLine:
     def cited(self, column, place=""):
         """The Cited of a column of the appendix, None where it prints nothing. place: of the table that repeats the line."""
         appendix = "Appendix D" if self.method == "model" else "Appendix C"
-        found = published(PAPER).tables[appendix].cited(column, self.ref)
+        found = known().tables[appendix].cited(column, self.ref)
         return replace(found, place=f"{place}; {appendix}") if found and place else found
 
     @property
@@ -145,7 +145,7 @@ class AppendixLine:
 
     def reading(self):
         """The GrabaskasRun that times pre-processing, None where only a part of the data is used."""
-        all_of = int(published(PAPER).values[f"{self.dataset.removesuffix('10')}_samples"].value)
+        all_of = int(known().values[f"{self.dataset.removesuffix('10')}_samples"].value)
         return GrabaskasRun(self.dataset, self.nodes, all_of, read=True) if self.samples == all_of else None
 
     def is_single_of(self, other):
@@ -157,6 +157,12 @@ class AppendixLine:
 
 
 @lru_cache
+def known():
+    """What the thesis prints, a Published."""
+    return read_paper("grabaskas2018")
+
+
+@lru_cache
 def parameters(net):
     return network_names.build(net, (32, 32, 1), 10).size
 
@@ -164,14 +170,14 @@ def parameters(net):
 @lru_cache
 def lines():
     """{reference: AppendixLine} of both appendices."""
-    known, found = published(PAPER), {}
-    for row in known.tables["Appendix C"].lines():
+    tables, values, found = known().tables, known().values, {}
+    for row in tables["Appendix C"].lines():
         data = row["dataset"]
-        whole, passes = (int(known.values[f"{data.removesuffix('10')}_{name}"].value) for name in ("samples", "passes"))
-        part = known.tables["4.17"].cited("samples", row["ref"])
+        whole, passes = (int(values[f"{data.removesuffix('10')}_{name}"].value) for name in ("samples", "passes"))
+        part = tables["4.17"].cited("samples", row["ref"])
         common = {name: row[name] for name in ("ref", "dataset", "device", "method", "version", "nodes", "seconds", "n")}
         found[row["ref"]] = AppendixLine(**common, samples=part.value if part else whole, passes=passes, net=CNNS[data])
-    for row in known.tables["Appendix D"].lines():
+    for row in tables["Appendix D"].lines():
         widths = tuple(row[name] for name in ("FLS", "SLS", "TLS"))
         hidden = [str(width) for width in widths[1:] if width != NOT_PRINTED]
         net = CNNS["mnist"] if row["model"] == "CNN" else f"mlp:{','.join(hidden)},tanh"
