@@ -8,7 +8,6 @@ from pathlib import Path
 
 from gridgrad.experiments import partition, plot, reproduce, slurm, sweep
 from gridgrad.experiments.common.kept_results import earlier_results, write_results
-from gridgrad.experiments.papers import grabaskas2018
 from gridgrad.experiments.papers.marques2016 import runs as marques2016_runs
 from gridgrad.experiments.parts import slurm_script
 from gridgrad.experiments.parts.slurm_script import script
@@ -196,7 +195,7 @@ def caches():
 def tables(path):
     """What reproduce --tables-only does with the tables of an earlier run."""
     with redirect_stdout(None):
-        reproduce.write_again(grabaskas2018, path.parent)
+        reproduce.main(["grabaskas2018", "--tables-only", "--out", str(path.parent)])
 
 
 @cache

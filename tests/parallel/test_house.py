@@ -48,6 +48,8 @@ MAY_IMPORT_PROGRAMS = {  # module: (programs that it may import, ..)
     # these evaluate what another program measures or predicts
     # this counts the words of the programs that the study compares
     "experiments.papers.grabaskas2018": ("studies.usability.__main__",),
+    # this prices the layers that its processes time
+    "experiments.papers.hegde2016": ("papers.hegde2016_job",),
     # this starts the caretaker of a job, and cleans up as it does
     "experiments.launching.start_ranks": ("launching.leftovers",),
     # this times the two kinds of steps of another program
