@@ -59,7 +59,7 @@ def study_of(name):
 
 
 def module_of(name):
-    """The dotted name, behind `gridgrad.experiments`, of "train", a study such as "pruned", or "papers.marques2016.job"."""
+    """The dotted name, behind `gridgrad.experiments`, of "train", a study such as "pruned", or "papers.marques2016_job"."""
     study = study_of(name)
     return f"studies.{study.replace('-', '_')}" if study else name
 

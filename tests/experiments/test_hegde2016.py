@@ -10,7 +10,7 @@ from gridgrad.experiments.papers import hegde2016
 from gridgrad.experiments.papers import hegde2016_costs as costs
 from gridgrad.experiments.papers.claims import DIFFERS, HOLDS, OPEN
 from gridgrad.experiments.papers.paper import paper
-from gridgrad.experiments.papers.parts import USUAL, run_all
+from gridgrad.experiments.papers.parts import USUAL
 from gridgrad.parallel.job.run import UserError
 from tests.experiments.figures import is_figure
 
@@ -102,7 +102,7 @@ def small(monkeypatch):
 
 @pytest.mark.long
 def test_a_small_measurement(small, tmp_path):
-    measured = hegde2016.gathered(run_all(hegde2016.to_measure(USUAL, [1], None)), tmp_path)
+    measured = hegde2016.gathered({part.name: part.run() for part in hegde2016.to_measure(USUAL, [1], None)}, tmp_path)
     assert [(row["channels"], row["batch"], len(row["seconds"])) for row in measured["convolution"]] == [(1, 1, 4), (1, 2, 4)]
     tables = json.loads(json.dumps(hegde2016.tables(measured), allow_nan=False))
     sent = {row["algorithm"]: row["counted MiB"] / row["all workers, *predicted* MiB"] for row in tables["costs"]}

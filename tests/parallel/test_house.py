@@ -53,7 +53,7 @@ MAY_IMPORT_PROGRAMS = {  # module: (programs that it may import, ..)
     # this starts the caretaker of a job, and cleans up as it does
     "experiments.launching.start_ranks": ("launching.leftovers",),
     # this times the two kinds of steps of another program
-    "experiments.papers.marques2016.epoch_job": ("studies.autoencoder",),
+    "experiments.papers.marques2016_epochs": ("studies.autoencoder",),
 }
 
 

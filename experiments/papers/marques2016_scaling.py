@@ -4,7 +4,7 @@ A step on n nodes takes the computation of the master, which nothing makes short
 speeds of all nodes together, since each gets kernels in proportion to its speed (section 4.1.2); and the bytes of equation 5.1
 divided by the rate of the master's connection.
 
-The curves of the paper are pictures. So the constants are derived from what its text prints (`published/marques2016.toml`):
+The curves of the paper are pictures. So the constants are derived from what its text prints (`marques2016.toml`):
 
 - communication of 500:1500 at batch 64 on 4 CPUs is 19 % of a step that is 2.27 times as fast as on one CPU. With the bytes of
   equation 5.1 at 5 MB/s, of 2^20 bytes, that is the time of a step in seconds;
@@ -19,12 +19,13 @@ writes it to each slave. Both are computed.
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import prod
 
-from gridgrad.experiments.papers.cited import Formula, published
-from gridgrad.experiments.papers.marques2016 import volumes
+from gridgrad.experiments.papers.cited import Formula
+from gridgrad.experiments.papers.paper import printed
 from gridgrad.parallel.placement.partition import Partition
 
-KNOWN = published("marques2016")
+KNOWN = printed("marques2016")
 SMALLEST, LARGEST = ("50:500", 64), ("500:1500", 1024)
 MIB = 2**20  # bytes: what section 5.4 calls MB
 RATE = KNOWN.values["MB a second"].value * MIB  # bytes a second
@@ -49,7 +50,6 @@ class Cluster:
 
     network: kernels, such as "50:500". computation, convolution: seconds of a step on the master alone. speeds: of convolution,
     of the first nodes, the master's is 1. added: of all further ones. rate: bytes a second. equation: PRINTED or SUMMED.
-    number: bytes of a value. both: whether the backward pass is sent as well.
     """
 
     network: str
@@ -60,8 +60,6 @@ class Cluster:
     added: float
     rate: float = RATE
     equation: str = PRINTED
-    number: int = NUMBER
-    both: bool = False
 
     def speeds_of(self, nodes):
         """The speed of each of so many nodes."""
@@ -69,7 +67,7 @@ class Cluster:
 
     def bytes(self, nodes):
         """Bytes that the master and its slaves send each other in a step."""
-        return sent(self.network, self.batch_size, self.speeds_of(nodes), self.equation, self.number, self.both)
+        return sent(self.network, self.batch_size, self.speeds_of(nodes), self.equation)
 
     def seconds(self, nodes):
         """{part: seconds} of a step."""
@@ -88,26 +86,61 @@ class Cluster:
         return (self.computation + self.convolution) / self.computation
 
 
+@dataclass(frozen=True)
+class MarquesConvolution:
+    """A convolution in the plan "marques". By equation 5.1 a slave receives and sends in the forward pass, in elements,
+
+        upload = sum_i (in_i^2 inCh_i batch + k_i^2 numK_i inCh_i + out_i^2 numK_i batch)
+
+    where numK_i is the number of *its* kernels. before, after: the shapes of an input and of an output sample, (rows, columns,
+    channels). window: the rows and columns of a kernel. kernels: how many each rank has, the master's first.
+    """
+
+    before: tuple
+    after: tuple
+    window: tuple
+    kernels: tuple
+
+    def inputs(self, batch_size):
+        """Elements of the input that the master sends."""
+        return sum(n > 0 for n in self.kernels[1:]) * batch_size * prod(self.before)
+
+    def upload(self, batch_size, masters=1):
+        """Equation 5.1 for this layer, the sum over the slaves. masters: how many share the minibatch, each with its slaves."""
+        kernels, pixels = prod(self.window) * self.before[-1], prod(self.after[:-1])
+        return self.inputs(batch_size) + sum(self.kernels[1:]) * (masters * kernels + batch_size * pixels)
+
+
+def marques_forward(batch_size, convolutions, masters=1, itemsize=4):
+    """Bytes that all ranks together send in a forward pass for the MarquesConvolutions of a network: equation 5.1."""
+    return itemsize * sum(layer.upload(batch_size, masters) for layer in convolutions)
+
+
+def marques_step(batch_size, convolutions, masters=1, itemsize=4):
+    """The same in a training step, if the first convolution is the first layer with parameters."""
+    unneeded = itemsize * convolutions[0].inputs(batch_size)
+    return 2 * marques_forward(batch_size, convolutions, masters, itemsize) - unneeded
+
+
 def convolutions(network, speeds):
     """The Convolutions of a network on 32x32x3, kernels in proportion to the speeds of the nodes."""
     first, second = map(int, network.split(":"))
     kernels = lambda count: tuple(Partition.weighted(count, tuple(speeds)).sizes)  # noqa: E731
     return [
-        volumes.MarquesConvolution((32, 32, 3), (28, 28, first), (5, 5), kernels(first)),
-        volumes.MarquesConvolution((14, 14, first), (10, 10, second), (5, 5), kernels(second)),
+        MarquesConvolution((32, 32, 3), (28, 28, first), (5, 5), kernels(first)),
+        MarquesConvolution((14, 14, first), (10, 10, second), (5, 5), kernels(second)),
     ]
 
 
-def sent(network, batch_size, speeds, equation, number=NUMBER, both=False):
-    """Bytes of a step by equation 5.1, see `Cluster`."""
+def sent(network, batch_size, speeds, equation):
+    """Bytes of a step by equation 5.1, which is of the forward pass, see `Cluster`."""
     if len(speeds) == 1:
         return 0
     layers = convolutions(network, speeds)
-    whole = (volumes.marques_step if both else volumes.marques_forward)(batch_size, layers, itemsize=number)
+    whole = marques_forward(batch_size, layers, itemsize=NUMBER)
     if equation == SUMMED:
         return whole
-    copies = [layer.inputs(batch_size) * number for layer in layers]
-    again = sum(copies) + both * sum(copies[1:])
+    again = NUMBER * sum(layer.inputs(batch_size) for layer in layers)
     return whole - again + again // max(1, sum(n > 0 for n in layers[1].kernels[1:]))
 
 
@@ -144,30 +177,9 @@ def derived(equation):
     }
 
 
-SECOND = Formula(
-    "the speed of the second CPU, the first one's is 1, with which equation 5.1 for each slave gives the speedups of 500:1500",
-    lambda *_: derived(SUMMED)["CPUs, largest network"].speeds[1],
-)
-ONE_CPU = Formula(
-    "bytes of equation 5.1 for each slave, over 5 MB/s and over the part of communication, times the speedup, on 4 CPUs",
-    lambda bytes_sent, rate, percent, speedup: bytes_sent / (rate * MIB) / (percent / 100) * speedup,
-)
 GPU_OVER_CPU = Formula(
     "the ratio of one device of Table 5.3, times Table 5.2, over Table 5.1", lambda one, gpus, cpus: one * gpus / cpus
 )
-
-
-def second_speed():
-    """How many times as fast as the first CPU, the master, the second one of the paper is: a Cited."""
-    return SECOND(*(said("5.1", "speedup", "500:1500", nodes) for nodes in (2, 3, 4)), KNOWN.values["MB a second"])
-
-
-def seconds_on_one(network):
-    """Seconds of a step at batch 64 on the first CPU of the paper: a Cited, None where too little is printed of a network."""
-    key = network, 64, 4
-    bytes_sent = sent(network, 64, derived(SUMMED)["CPUs, largest network"].speeds, SUMMED)
-    printed = said("communication of CPUs", "percent", *key), said("speedups of CPUs", "speedup", *key)
-    return ONE_CPU(bytes_sent, KNOWN.values["MB a second"], *printed)
 
 
 def gpu_over_cpu(network, devices):
@@ -185,16 +197,6 @@ def high_end(cluster):
 def mobile(cluster):
     """The same master, a desktop GPU, with mobile GPUs."""
     return replace(cluster, speeds=(1.0,), added=MOBILE)
-
-
-def like_measured(network, batch_size, alone, rate):
-    """A Cluster of nodes like the one that was measured, which trains in float32, forward and backward.
-
-    alone: {part: seconds} of a step on one rank. rate: bytes a second.
-    """
-    return Cluster(
-        network, batch_size, alone["computation"], alone["convolution"], (1.0,), 1.0, rate, SUMMED, number=4, both=True
-    )
 
 
 def rows(clusters, nodes=NODES):
@@ -233,18 +235,4 @@ def rate_rows():
             speedups = {f"{rate} MiB/s": cluster.speedup(nodes) for rate, cluster in by_rate.items()}
             limit = next(iter(by_rate.values())).limit
             found.append({"figure": name, "nodes": nodes} | speedups | {"limit": limit})
-    return found
-
-
-def constants():
-    """What `derived` finds, as rows."""
-    found = []
-    for equation in EQUATIONS:
-        for name, cluster in derived(equation).items():
-            speeds = ", ".join(f"{speed:.2f}" for speed in cluster.speeds)
-            found.append({
-                "equation": equation, "cluster": name, "network": cluster.network, "batch": cluster.batch_size,
-                "computation, s": cluster.computation, "convolution on the master, s": cluster.convolution,
-                "speeds of the nodes": speeds, "of further ones": cluster.added, "limit": cluster.limit,
-            })  # fmt: skip
     return found

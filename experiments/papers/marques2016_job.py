@@ -1,7 +1,7 @@
 """One run of `reproduce marques2016`: where the time of a training step goes. Its launcher starts it on 1 to 4 ranks.
 
-    mpiexec -n 1 gridgrad papers.marques2016.job --net marques-50-500 --batch-size 64
-    mpiexec -n 2 gridgrad papers.marques2016.job --net marques-50-500 --batch-size 64 --grid model=2 --plan marques
+    mpiexec -n 1 gridgrad papers.marques2016_job --net marques-50-500 --batch-size 64
+    mpiexec -n 2 gridgrad papers.marques2016_job --net marques-50-500 --batch-size 64 --grid model=2 --plan marques
 
 Prints one line of JSON. "convolution", "computation" and "communication" are lists of seconds, one number a step: the most time
 that a rank spends in convolutions, the most that a rank spends in all else that it computes, and the rest of the step, which is
@@ -52,7 +52,7 @@ class Parts(SpanObserver):
 
 
 def main():
-    parser = Parser(prog="papers.marques2016.job", description="One run of reproduce marques2016.")
+    parser = Parser(prog="papers.marques2016_job", description="One run of reproduce marques2016.")
     add_problem(parser, "marques-50-500", [32, 32, 3], outputs=10, batch_size=64)
     add_grid(parser)
     parser.add_argument("--plan", default="out", help="see train --help")

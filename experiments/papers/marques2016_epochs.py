@@ -1,6 +1,6 @@
 """How long an epoch of the stacked autoencoder of Marques 2016, Appendix A, takes on one core: 784-WIDTH-250-10 on MNIST.
 
-    mpiexec -n 1 gridgrad papers.marques2016.epoch_job --width 500 --steps 50
+    mpiexec -n 1 gridgrad papers.marques2016_epochs --width 500 --steps 50
 
 Trains with the functions of the study `autoencoder`, but for a few steps alone, on made-up images of the size of those of
 MNIST, on whose values the time does not depend. Prints one line of JSON: the seconds of an epoch of 50,000 samples in
@@ -25,7 +25,7 @@ SAMPLES, BATCH, INPUTS, SECOND, CLASSES = 50_000, 64, 784, 250, 10
 
 
 def main():
-    parser = Parser(prog="papers.marques2016.epoch_job", description="How long an epoch of a stacked autoencoder takes.")
+    parser = Parser(prog="papers.marques2016_epochs", description="How long an epoch of a stacked autoencoder takes.")
     parser.add_argument("--width", type=whole(1), default=500, help="units of the first hidden layer")
     parser.add_argument("--steps", type=whole(1), default=50, help="that are timed of each phase, after as many that are not")
     args = parser.parse_args()
