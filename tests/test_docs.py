@@ -325,7 +325,7 @@ SMALL = {
     "gridgrad summary --net vgg16 --batch-size 8": Small(),
     "gridgrad summary --net resnet20 --batch-size 32 --measure": Small("--batch-size 2 --steps 3"),
     # ----- measuring
-    "mpiexec -n 4 python -m gridgrad.experiments.papers.laugier2018.scatter --grid batch=2,model=2": Small("--repeats 1"),
+    "mpiexec -n 4 python -m gridgrad.experiments.papers.laugier2018_scatter --grid batch=2,model=2": Small("--repeats 1"),
     "python -m gridgrad.experiments.papers.laugier2018.predicted": Small(),
     "gridgrad sweep accuracy.toml --out accuracy.jsonl": Small(how="parse", why=LONG),
     "gridgrad study usability": Small(),

@@ -13,11 +13,13 @@ Texts are f-strings, what decides is an expression, see `expressions.py`. Both m
     rows("split", ranks=2)                the rows of a table of ours with these values; MissingError without any
     col("split", "speedup", ranks=2)      a column of them
     kept("results/bench.json", "rows")    what the results of another program hold under these keys
-    min max sum len abs round all any sorted zip range int float str, median mean, near span listed every above alike
+    min max sum len abs round all any sorted zip range int float str, median mean, near span listed, every agree within above
+    alike
 
 and what `NAME.names(tables)` returns. A claim whose expressions ask for what is not there is open, with `missing` or the reason
 why; one with `open` is open; `contradiction = true` says that two passages contradict each other. `let` names expressions that
-are computed first. `holds` may be None: not known.
+are computed first. `holds` may be None: not known. `kind` is one of
+measured (without it), kept, predicted, derived, or an expression that gives one.
 
 A row of an item: `each` (an expression, a list of dicts whose columns are names in the row, beside `row`), `label`, `remark`
 (texts), `measured`, `predicted`, `printed` (expressions; the last one is a single t(..) or v(..)), or `derived`, an expression
@@ -94,12 +96,13 @@ class Paper:
         """The Finding of a claim."""
         names, where = dict(names), f"claim '{key}'"
         said = lambda word: self._computed(claim[word], where, names, OF_CLAIM[word]) if word in claim else ""  # noqa: E731
-        kind = KINDS.get(claim.get("kind", "measured"))
-        if kind is None:
-            raise ValueError(f"{self.name}, {where}: the kind is one of {', '.join(KINDS)}")
         try:
             for word, text in claim.get("let", {}).items():
                 names[word] = self._computed(text, where, names)
+            word = claim.get("kind", "measured")
+            kind = KINDS.get(word) or KINDS.get(self._computed(word, where, names))
+            if kind is None:
+                raise ValueError(f"{self.name}, {where}: the kind is one of {', '.join(KINDS)}")
             if claim.get("contradiction"):
                 return contradictory(said("numbers"), said("reason"))
             if "open" in claim:
@@ -227,6 +230,16 @@ def every(answers):
     return False if False in answers else None if None in answers else True
 
 
+def agree(answers):
+    """What a list of answers says if they are the same; else None, not known."""
+    return answers[0] if len(set(answers)) == 1 else None
+
+
+def within(one, low, high):
+    """Whether a range, (least, most), lies between two numbers: True, False, or None where a part of it does."""
+    return True if low <= one[0] and one[1] <= high else False if one[1] < low or one[0] > high else None
+
+
 def above(one, other, by=1.0):
     """Whether a number is greater than another by more than a factor: True, False, or None where their ranges overlap.
 
@@ -249,9 +262,9 @@ def alike(ranges, most, as_difference=False):
 FUNCTIONS = {
     "min": min, "max": max, "sum": sum, "len": len, "abs": abs, "round": round, "all": all, "any": any, "sorted": sorted,
     "zip": zip, "range": range, "int": int, "float": float, "str": str, "set": set, "median": median, "mean": mean,
-    "near": near, "span": span, "listed": listed, "every": every, "above": above, "alike": alike, "kept": kept,
-    "join": lambda words, between=", ": between.join(words), "last": lambda values: values[-1],
-    "NOT_PRINTED": NOT_PRINTED,
+    "near": near, "span": span, "listed": listed, "every": every, "agree": agree, "within": within,
+    "above": above, "alike": alike, "kept": kept, "join": lambda words, between=", ": between.join(words),
+    "last": lambda values: values[-1], "NOT_PRINTED": NOT_PRINTED,
 }  # fmt: skip
 
 

@@ -90,7 +90,7 @@ def test_an_import_that_fails_on_one_rank_ends_the_job(tmp_path):
 
 
 def test_the_scatters_are_timed(tmp_path):
-    words = ["-m", "gridgrad.experiments.papers.laugier2018.scatter", "--grid", "batch=2,model=2", "--repeats", "2"]
+    words = ["-m", "gridgrad.experiments.papers.laugier2018_scatter", "--grid", "batch=2,model=2", "--repeats", "2"]
     finished = mpiexec(4, [*words, "--report", str(tmp_path / "s.json")], 60)
     assert finished.status == 0, finished.stderr
     rows = json.loads((tmp_path / "s.json").read_text())["rows"]
