@@ -21,17 +21,12 @@ from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.published_networks import published as network_of
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.launching.start_ranks import check_ended, mpiexec
-from gridgrad.experiments.papers.expressions import MissingError
-from gridgrad.experiments.papers.paper import every, kept, paper, span
+from gridgrad.experiments.papers.paper import MissingError, every, kept, paper, span
 from gridgrad.experiments.papers.parts import SHORT, USUAL, PaperPart, run_all
-from gridgrad.experiments.plots import curves as curves_of_runs
-from gridgrad.experiments.plots import scaling
+from gridgrad.experiments.plots import curves, scaling
 from gridgrad.experiments.plots.style import DPI, measured_on, save
-from gridgrad.experiments.scaling import records
-from gridgrad.experiments.scaling import study as study_settings
-from gridgrad.experiments.scaling.runs import records_of
-from gridgrad.experiments.scaling.study import Study
-from gridgrad.experiments.scaling.summary import rows as rows_of
+from gridgrad.experiments.scaling import records, runs, summary
+from gridgrad.experiments.scaling import study as studies
 from gridgrad.parallel.grid.collectives import all_reduce_elements
 from gridgrad.parallel.grid.process_grid import AXES, GridDescription, parse_grid
 from gridgrad.parallel.job.run import UserError
@@ -40,12 +35,10 @@ from gridgrad.parallel.prediction import machine as machines
 from gridgrad.parallel.prediction.cost import cost_of_slowest_rank
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 
-RESULTS = Path("results/laugier2018")
-HOSTS = str(RESULTS / "hosts.json")
+HOSTS = "results/laugier2018/hosts.json"
 MACHINE, RANKS, BATCH_SIZE, SIZES = "cori-haswell", 32, 100, (32, 64, 128, 512, 1024)
-LARGE = SIZES[-1]
-INPUTS, OUTPUTS = 16, 2  # of ethylene
-FLOAT64, FLOAT32 = 8, 4  # bytes of a number: theirs, NumPy's default; ours
+LARGE, INPUTS, OUTPUTS = 1024, 16, 2  # a model size; of ethylene
+FLOAT64 = 8  # bytes of a number: NumPy's default
 COUNTS, SCHEMES = (1, 2, 4, 8, 16, 32), ("batch", "model", "2d")  # numbers of ranks; how they are used
 
 # ----- what is run
@@ -53,8 +46,6 @@ COUNTS, SCHEMES = (1, 2, 4, 8, 16, 32), ("batch", "model", "2d")  # numbers of r
 DATA_SIZES, ON = "sizes of the data sets", "scatter on "  # names of parts
 SHORT_REPEATS = {"airfoil": 3}  # of its runs in a short measurement; those of other data sets have one
 RUN_SECONDS, SCATTER_SECONDS = {1: 1.2, 2: 1.6}, 4  # of a run by its ranks, more if they have to share cores; of a scatter
-TIMEOUT = 600  # seconds of a run
-MEASURED = "data", "speedups", "counted", "scatter"  # rows that are measured
 
 
 def experiments(out, ranks, data_dir, full=True):
@@ -66,18 +57,17 @@ def to_measure(form, ranks, data_dir):
     """Parts: how large the data sets are, each run of the sweeps, and the scatters on each grid."""
     data = ["airfoil", ethylene(data_dir)]
     found = [PaperPart(DATA_SIZES, partial(sizes_of_data, data, data_dir), 1, {"data": data})]
-    where = {"data_dir": str(data_dir)} if data_dir else {}
     for name in data:
-        settings = study_settings.read(study_settings.FILES / "laugier2018.toml") | where
+        settings = studies.read(studies.FILES / "laugier2018.toml") | ({"data_dir": str(data_dir)} if data_dir else {})
         settings |= {"dataset": name, "ranks": list(ranks), "reduction": "plain"}  # as theirs
         if form == SHORT:
             settings["repeats"] = SHORT_REPEATS.get(name, 1)
-        study = Study(settings)
+        study = studies.Study(settings)
         for repeat in range(study.repeats):
             for point in study.points:
                 words = f"{name}, {point.settings['net']}, {point.settings['grid']}, repeat {repeat}"
-                run, seconds = partial(measured_run, study, point, repeat), RUN_SECONDS.get(point.ranks, 3.5)
-                found.append(PaperPart(words, run, seconds, settings))
+                seconds = RUN_SECONDS.get(point.ranks, 3.5)
+                found.append(PaperPart(words, partial(measured_run, study, point, repeat), seconds, settings))
     grids = dict.fromkeys(filter(None, (grid_of(s, p) for p in ranks if p > 1 for s in SCHEMES)))
     return found + [PaperPart(f"{ON}{grid}", partial(scatter, grid), SCATTER_SECONDS, {"grid": grid}) for grid in grids]
 
@@ -105,7 +95,7 @@ def sizes_of_data(names, data_dir):
 
 def measured_run(study, point, repeat):
     """The record of one run of a point of a sweep; UserError if it fails, so that it is not kept."""
-    [record] = records_of((point,), repeat, TIMEOUT)
+    [record] = runs.records_of((point,), repeat, timeout=600)
     if record.get("failed"):
         raise UserError(f"{point}: {record['failed']}")
     return record | records.tags(study, point)
@@ -124,14 +114,8 @@ def scatter(grid):
     return [{"grid": grid, **in_us(row)} for row in rows]
 
 
-# ----- its tables
-
-
 def gathered(results, out):
-    """What `tables` takes, of what the parts found, so far as they did; the reports and the figures go to `out`.
-
-    ValueError if the runs were measured on different machines.
-    """
+    """What `tables` takes, of what the parts found; reports and figures go to `out`. ValueError for several machines."""
     reports = [report for report in results.values() if isinstance(report, dict)]
     alone = {(r["dataset"], r["net"]) for r in reports if r["P"] == 1}  # speedups are over these
     reports = [report for report in reports if (report["dataset"], report["net"]) in alone]
@@ -141,16 +125,15 @@ def gathered(results, out):
     for name in dict.fromkeys(report["dataset"] for report in reports):
         mine = [report for report in reports if report["dataset"] == name]
         write_text(out / f"{name}.jsonl", records.lines(mine))
-        save(scaling.draw(curves_of_runs.read([out / f"{name}.jsonl"]), "speedup")[0], out / f"{name}.png", DPI)
+        save(scaling.draw(curves.read([out / f"{name}.jsonl"]), "speedup")[0], out / f"{name}.png", DPI)
         found["speedups"] += speedups(name, mine)
         found["counted"] += map(counted, (r for r in mine if r["P"] > 1 and not r["repeat"]))
     return found | {"scatter": [row for name, rows in results.items() if name.startswith(ON) for row in rows]}
 
 
 def speedups(data, reports):
-    """Rows: the speedup of each network and grid over one rank, with the range of the repeats, and the milliseconds of a step
-    that the slowest rank computes and spends on messages. reports: of one data set."""
-    points = {(row.net, row.grid): row for row in rows_of(reports) if row.seconds}.values()
+    """Rows: the speedup of each network and grid over one rank, with its range, and what the slowest rank does in a step."""
+    points = {(row.net, row.grid): row for row in summary.rows(reports) if row.seconds}.values()
     alone = {row.net: row.seconds.value for row in points if row.ranks == 1}
     return [
         {"data": data, "net": row.net, "grid": row.grid, "oversubscribed": row.oversubscribed,
@@ -162,29 +145,26 @@ def speedups(data, reports):
 
 def counted(report):
     """The bytes of a step that all ranks send, as they were counted in a run."""
-    sent = {True: 0, False: 0}
-    for one in report["communication"]:
-        if one["layer"] != "loss":
-            sent[one["layer"] == "gradients"] += one["bytes"]
-    return {"data": report["dataset"], "net": report["net"], "grid": report["grid"], "gradients_counted": sent[True],
-            "model_counted": sent[False]}  # fmt: skip
+    sent = {layer: sum(sizes) for layer, sizes in grouped(report["communication"], "layer", "bytes").items() if layer != "loss"}
+    gradients, row = sent.pop("gradients", 0), {"data": report["dataset"], "net": report["net"], "grid": report["grid"]}
+    return row | {"gradients_counted": gradients, "model_counted": sum(sent.values())}
 
 
 def tables(measured=None):
     """The predicted curves, and rows that were measured, with what their networks and grids are made of."""
-    known = {name: list(map(with_shape, (measured or {}).get(name, []))) for name in MEASURED}
-    return {"machine": (measured or {}).get("machine", ""), "curves": curves()} | known
+    known, names = measured or {}, ("data", "speedups", "counted", "scatter")
+    rows = {name: [with_shape(row) for row in known.get(name, [])] for name in names}
+    return {"machine": known.get("machine", ""), "curves": predicted_points()} | rows
 
 
 def with_shape(row):
     """A row with the sizes that its grid and its network have, such as "mlp:32,32,32,relu"."""
     if "net" not in row:
         return row
-    batch, model = axes_of(row["grid"])
-    net = {"size": int(row["net"].removeprefix("mlp:").split(",")[0]), "hidden": row["net"].count(",")}
-    net |= {"set": row["data"].removesuffix("-synthetic")}
-    net |= {"MB": (row["gradients_counted"] + row["model_counted"]) / 1e6} if "model_counted" in row else {}
-    return row | net | {"scheme": scheme_of(parse_grid(row["grid"])), "batch": batch, "model": model}
+    net = row["net"].removeprefix("mlp:").split(",")
+    found = {"set": row["data"].removesuffix("-synthetic"), "size": int(net[0]), "hidden": len(net) - 1}
+    found |= {"MB": (row["gradients_counted"] + row["model_counted"]) / 1e6} if "model_counted" in row else {}
+    return row | found | {"scheme": scheme_of(parse_grid(row["grid"]))} | dict(zip(("batch", "model"), axes_of(row["grid"])))
 
 
 def axes_of(grid):
@@ -194,34 +174,26 @@ def axes_of(grid):
 
 def grids():
     """Rows: the grids of the paper's numbers of ranks."""
-    found = ((ranks, scheme, grid_of(scheme, ranks)) for ranks in COUNTS[1:] for scheme in SCHEMES)
-    rows = ({"ranks": ranks, "scheme": scheme, "grid": grid} for ranks, scheme, grid in found if grid)
-    return [row | dict(zip(("batch", "model"), axes_of(row["grid"]))) for row in rows]
+    found = [(ranks, scheme, grid_of(scheme, ranks)) for ranks in COUNTS[1:] for scheme in SCHEMES]
+    names = "ranks", "scheme", "grid", "batch", "model"
+    return [dict(zip(names, (ranks, scheme, grid, *axes_of(grid)))) for ranks, scheme, grid in found if grid]
 
 
-def planned(size, hidden, batch, model):
-    """Bytes of float32 that a rank sends in a step of our plan with the fewest bytes, on average."""
+def sent(size, hidden, batch, model, activations=byte_formulas.laugier_activations):
+    """Bytes of float32 that a rank sends in a step, on average. activations: those of Algorithms 1 to 3, or `fewest`."""
     widths = widths_of(size, hidden)
-    activations = byte_formulas.activations(BATCH_SIZE, widths, fewest_bytes(list(pairwise(widths)), model), batch, model)
-    return (byte_formulas.gradients(widths, batch, model) + activations) / (batch * model)
+    together = byte_formulas.gradients(widths, batch, model) + activations(BATCH_SIZE, widths, batch, model)
+    return together / (batch * model)
 
 
-def sent(size, hidden, batch, model):
-    """Bytes of float32 that a rank sends in a step of Algorithms 1 to 3, on average, see `common/byte_formulas.py`."""
-    widths = widths_of(size, hidden)
-    activations = byte_formulas.laugier_activations(BATCH_SIZE, widths, batch, model)
-    return (byte_formulas.gradients(widths, batch, model) + activations) / (batch * model)
+def fewest(batch_size, widths, batch, model):
+    """Bytes of the activations that all ranks send with our plan that sends the fewest."""
+    return byte_formulas.activations(batch_size, widths, fewest_bytes(list(pairwise(widths)), model), batch, model)
 
 
-def widths_of(size, hidden, inputs=INPUTS, outputs=OUTPUTS):
+def widths_of(size, hidden):
     """The numbers of features d_0 to d_L."""
-    return [inputs, *[size] * hidden, outputs]
-
-
-def printed_MB(scheme, ranks, widths, batch_size):  # noqa: N802
-    """MB of float32 of a rank in a step by the formula of section 5 or 6 as it is printed, without its latency."""
-    numbers = 2 * sum(a * b for a, b in pairwise(widths)) if scheme == "batch" else 3 * batch_size * sum(widths)
-    return FLOAT32 * ranks / (ranks - 1) * numbers / 1e6
+    return [INPUTS, *[size] * hidden, OUTPUTS]
 
 
 # ----- a step on Cori, predicted
@@ -277,21 +249,15 @@ def step(size, batch, model, choice):
                  if sizes[axis] > 1 or assumed.as_code)  # fmt: skip
     seconds = sending(size, batch, model, assumed, machine) + packed * assumed.number
     if assumed.as_code:  # from rank 0, to each rank its own copy of its block
-        grid, block = grid_on(assumed, batch, model), -(-BATCH_SIZE // batch) * (INPUTS + OUTPUTS)
+        grid, block = GridDescription(sizes, ranks_per_node=assumed.node), -(-BATCH_SIZE // batch) * (INPUTS + OUTPUTS)
         seconds += machine.collective_seconds("scatter", grid.group(*AXES), grid.size, block * (grid.size - 1) * FLOAT64)
         seconds += block * (grid.size + 1) * assumed.number
     return computing, seconds
 
 
-def grid_on(assumed, batch, model):
-    return GridDescription({"batch": batch, "model": model}, ranks_per_node=assumed.node)
-
-
 def messages(size, hidden, batch, model, as_printed):
-    """[(collective, axis, numbers that a rank gives, numbers that it gets)] of a step of Algorithms 1 to 3.
-
-    as_printed: with the sum of the gradient of the network's inputs, which nobody needs, and Algorithm 3 layer by layer.
-    """
+    """[(collective, axis, numbers that a rank gives, numbers that it gets)] of a step of Algorithms 1 to 3; `as_printed` with
+    the sum of the gradient of the inputs, which nobody needs, and Algorithm 3 layer by layer."""
     widths, samples = widths_of(size, hidden), -(-BATCH_SIZE // batch)
     own = [-(-width // model) for width in widths]
     found = [("all-gather", "model", samples * part, samples * width) for part, width in list(zip(own, widths))[1:]]
@@ -304,7 +270,7 @@ def messages(size, hidden, batch, model, as_printed):
 
 def sending(size, batch, model, assumed, machine):
     """Seconds of the collectives, without what packs them."""
-    grid, total = grid_on(assumed, batch, model), 0.0
+    grid, total = GridDescription({"batch": batch, "model": model}, ranks_per_node=assumed.node), 0.0
     for kind, axis, given, _ in messages(size, assumed.hidden, batch, model, assumed.as_code):
         group = grid.group(axis)
         count = given * (group.size - 1) if kind == "all-gather" else all_reduce_elements(given, group.size, 0)
@@ -320,16 +286,16 @@ def gain(size, batch, model, choice, over=(1, 1)):
 @cache
 def curve(kind, size, choice):
     """{number of ranks: speedup over one rank, or over batch}, up to 32. Of 2-D the fastest grid on so many ranks counts."""
-    grids = {BATCH: lambda ranks: [(ranks, 1)], MODEL: lambda ranks: [(1, ranks)]}.get(
-        kind, lambda ranks: [(ranks // model, model) for model in COUNTS if 1 < model < ranks]
-    )
-    return {
-        ranks: max(gain(size, *grid, choice, (ranks, 1) if kind == OVER_BATCH else (1, 1)) for grid in grids(ranks))
-        for ranks in COUNTS if grids(ranks)
-    }  # fmt: skip
+    found = {}
+    for ranks in COUNTS:
+        both = [(ranks // model, model) for model in COUNTS if 1 < model < ranks]
+        gains = [gain(size, *grid, choice, (ranks, 1) if kind == OVER_BATCH else (1, 1))
+                 for grid in {BATCH: [(ranks, 1)], MODEL: [(1, ranks)]}.get(kind, both)]  # fmt: skip
+        found |= {ranks: max(gains)} if gains else {}
+    return found
 
 
-def curves():
+def predicted_points():
     """Rows: each point of each curve."""
     return [
         {"curve": f"{kind}, {choice}", "size": size, "ranks": ranks, "times": times}
@@ -356,33 +322,32 @@ def part_of_products(hidden):
 
 
 def cases_of(tables):
-    """Rows: each speedup of runs on one machine whose ranks had cores of their own, of runs on hosts, of the logs of its code.
+    """Rows: speedups (median, least, most) of runs on one machine with a core for each rank, of hosts, of the logs of its code.
 
-    source, place: where it is from, in words. own: whether each rank had a core of its own; without one only grids on as many
-    ranks compare. speedup: (median, least, most).
+    source, place: where it is from. own: whether each rank had a core of its own: if not, only grids on as many ranks compare.
     """
     found = []
 
-    def add(size, batch, model, speedup, **more):
+    def add(size, batch, model, speedup, *more):
+        case = dict(zip(("hidden", "source", "place", "kind", "own"), more))
         scheme = scheme_of({"batch": batch, "model": model})
-        found.append(more | {"size": size, "scheme": scheme, "ranks": batch * model, "speedup": tuple(speedup)})
+        found.append(case | {"size": size, "scheme": scheme, "ranks": batch * model, "speedup": tuple(speedup)})
 
     for row in tables.get("speedups", []):
         if not row["oversubscribed"]:
-            add(row["size"], row["batch"], row["model"], (row["speedup"], row["min"], row["max"]), hidden=row["hidden"],
-                source=f"{row['data']}, {row['hidden']} hidden", place="on one machine", kind="measured", own=True)  # fmt: skip
+            speedup, source = (row["speedup"], row["min"], row["max"]), f"{row['data']}, {row['hidden']} hidden"
+            add(row["size"], row["batch"], row["model"], speedup, row["hidden"], source, "on one machine", "measured", True)
     with suppress(MissingError):
-        place = f"on hosts ({HOSTS}, {kept(HOSTS, 'versions', 'processor')})"
+        place, own = f"on hosts ({HOSTS}, {kept(HOSTS, 'versions', 'processor')})", kept(HOSTS, "cores") >= kept(HOSTS, "ranks")
         for row in kept(HOSTS, "rows"):
-            add(row["model size"], *axes_of(row["grid"]), (row["speedup"][one] for one in ("median", "min", "max")),
-                source=f"hosts, {row['hidden layers']} hidden", place=place, kind="kept", hidden=row["hidden layers"],
-                own=kept(HOSTS, "cores") >= kept(HOSTS, "ranks"))  # fmt: skip
+            hidden, speedup = row["hidden layers"], (row["speedup"][one] for one in ("median", "min", "max"))
+            source = f"hosts ({HOSTS}), {hidden} hidden"
+            add(row["model size"], *axes_of(row["grid"]), speedup, hidden, source, place, "kept", own)
     for data, table in (("ethylene", "seconds"), ("airfoil", "epochs")):
-        rows = paper("laugier2018").known.tables[table].rows
+        rows, place = paper("laugier2018").known.tables[table].rows, "in the logs of its code"
         seconds = {row[:3]: (median(row[3:]), min(row[3:]), max(row[3:])) for row in rows}
         for (size, *axes), mine in seconds.items():
-            add(size, *axes, ratio(seconds[size, 1, 1], mine), source=f"{data} in the logs of its code, 1 hidden",
-                place="in the logs of its code", kind="derived", hidden=1, own=True)  # fmt: skip
+            add(size, *axes, ratio(seconds[size, 1, 1], mine), 1, f"{data} {place}, 1 hidden", place, "derived", True)
     return found
 
 
@@ -407,14 +372,15 @@ def gains(known, scheme, size, own=True):
 
 def peaks(cases):
     """The case with the greatest speedup of each source."""
-    best = {case["source"]: case for case in sorted(cases, key=lambda case: case["speedup"])}
-    return [case for case in cases if case is best[case["source"]]]
+    return list({case["source"]: case for case in sorted(cases, key=lambda case: case["speedup"])}.values())
 
 
-def by_source(cases, column):
-    """{source: the values of a column of its cases}."""
-    return {source: [case[column] for case in cases if case["source"] == source] for source in
-            dict.fromkeys(case["source"] for case in cases)}  # fmt: skip
+def grouped(cases, key, column):
+    """{value of the column `key`: values of another column}."""
+    found = {}
+    for case in cases:
+        found.setdefault(case[key], []).append(case[column])
+    return found
 
 
 def over(cases, others):
@@ -429,64 +395,58 @@ def rises(cases, label, from_one=False):
     """Each case over the one before it of the same source. label: a format of both. from_one: the first over one rank."""
     found, last = [], {}
     for case in cases:
-        before = last.get(case["source"], {"ranks": 1, "speedup": (1.0, 1.0, 1.0)} if from_one else None)
-        if before:
+        if before := last.get(case["source"], {"ranks": 1, "speedup": (1.0, 1.0, 1.0)} if from_one else None):
             found.append(labelled(case, ratio(case["speedup"], before["speedup"]), label.format(case, before)))
         last[case["source"]] = case
     return found
 
 
 def agreed(cases, answers):
-    """What cases say together, a dict. answers: what each says.
+    """What cases say together, a dict: holds; why, where nothing is decided; numbers; short, those that decide; kind.
 
-    A source says what all its cases do. They decide nothing where they disagree, nor where none with three hidden layers, or
-    none with one, is clear, nor where all are of logs. Returns holds; why, where nothing is decided; short, by place the medians
-    of those that decide; numbers, all of them; kind.
+    answers: what each says. A source says what all its cases do. They decide nothing where they disagree, nor where none with
+    three hidden layers, or none with one, is clear, nor where all are of logs.
     """
     ours = {case["source"]: case["kind"] for case in cases if case["kind"] != "derived"}
     if not ours:
         why = "nothing was measured: `gridgrad reproduce laugier2018` does it; "
         return {"holds": None, "why": why, "short": "", "numbers": "", "kind": "predicted"}
-    said = {source: every(answer for case, answer in zip(cases, answers) if case["source"] == source)
-            for source in by_source(cases, "words")}  # fmt: skip
+    answered = [case | {"says": answer} for case, answer in zip(cases, answers)]
+    said = {source: every(of) for source, of in grouped(answered, "source", "says").items()}
     clear = [source for source in said if said[source] is not None]
     lacking = {1, 3} - {case["hidden"] for case in cases if case["source"] in clear}
     why = f"nothing is clear with {min(lacking)} hidden, and the paper leaves out the depth; " if lacking else ""
     if len({said[source] for source in clear}) != 1:
         why = "these disagree, and the paper leaves out the depth; " if clear else "none of this is clear; "
-    medians = {}
-    for case in cases:
-        if case["source"] in (clear if ours.keys() & clear else ours):
-            medians.setdefault(case["place"], []).append(case["speedup"][0])
+    shown = [case for case in cases if case["source"] in (clear if ours.keys() & clear else ours)]
     return {
         "holds": None if why else said[clear[0]], "why": why,
-        "numbers": "; ".join(f"{source}: {', '.join(words)}" for source, words in by_source(cases, "words").items()),
-        "short": ", ".join(f"{span(values)} {place}" for place, values in medians.items()),
+        "numbers": "; ".join(f"{source}: {', '.join(words)}" for source, words in grouped(cases, "source", "words").items()),
+        "short": ", ".join(f"{span(values)} {place}" for place, values in grouped(shown, "place", "median").items()),
         "kind": "measured" if "measured" in ours.values() else "kept",
     }  # fmt: skip
 
 
 def fastest():
     """For each depth and size the grid on hosts that is the fastest by the medians, and the one that is predicted to be."""
-    rows = [row for row in kept(HOSTS, "rows") if row["grid"] != "batch=1,model=1"]
-    found = {}
-    for row in rows:
-        mine = [one for one in rows if all(one[name] == row[name] for name in ("hidden layers", "model size"))]
-        first = {"median": max(mine, key=lambda one: one["speedup"]["median"]),
-                 "predicted": max(mine, key=lambda one: one["predicted speedup"])}  # fmt: skip
-        found[row["hidden layers"], row["model size"]] = {name: one["grid"] for name, one in first.items()}
-    return [{"hidden": hidden, "size": size, **first} for (hidden, size), first in found.items()]
+    cases = {}
+    for row in kept(HOSTS, "rows"):
+        if row["grid"] != "batch=1,model=1":
+            cases.setdefault((row["hidden layers"], row["model size"]), []).append(row)
+    by = {"median": lambda row: row["speedup"]["median"], "predicted": lambda row: row["predicted speedup"]}
+    return [{"hidden": hidden, "size": size, **{name: max(rows, key=value)["grid"] for name, value in by.items()}}
+            for (hidden, size), rows in cases.items()]  # fmt: skip
 
 
 def names(tables):
     """What expressions of the TOML file may use, beside what all papers' have."""
     return {
-        "choices": list(CHOICES), "kinds": KINDS, "sizes": SIZES, "near_is": 1.25, "grids": grids(),
-        "hosts": HOSTS, "search": str(RESULTS / "search.json"), "memory": machine_of(RANKS).node["bandwidth"],
+        "choices": list(CHOICES), "kinds": KINDS, "sizes": SIZES, "near_is": 1.25, "grids": grids(), "messages": messages,
+        "hosts": HOSTS, "search": "results/laugier2018/search.json", "memory": machine_of(RANKS).node["bandwidth"],
         "vgg16": lambda: sum(p.size for layer in network_of("vgg16").leaves() for p in layer.parameters),
         "gains": partial(gains, cases_of(tables)), "peaks": peaks, "over": over, "rises": rises, "agreed": agreed,
-        "by_source": lambda cases: list(by_source(cases, "median").items()),
-        "gain": gain, "curve": curve, "best": lambda *of: max(value for ranks, value in curve(*of).items() if ranks > 1),
-        "step": step, "longer": longer, "part_of_products": part_of_products, "messages": messages,
-        "fastest": fastest, "sent": sent, "planned": planned, "widths": widths_of, "printed_MB": printed_MB,
+        "grouped": lambda *of: list(grouped(*of).items()), "fastest": fastest, "gain": gain, "curve": curve,
+        "best": lambda *of: max(value for ranks, value in curve(*of).items() if ranks > 1),
+        "step": step, "longer": longer, "part_of_products": part_of_products, "sent": sent, "fewest": fewest,
+        "widths": widths_of, "weights": lambda *of: sum(a * b for a, b in pairwise(widths_of(*of))),
     }  # fmt: skip
