@@ -298,8 +298,8 @@ def curve(kind, size, choice):
 def predicted_points():
     """Rows: each point of each curve."""
     return [
-        {"curve": f"{kind}, {choice}", "size": size, "ranks": ranks, "times": times}
-        for choice in CHOICES for kind in KINDS for size in SIZES for ranks, times in curve(kind, size, choice).items()
+        {"curve": f"{kind}, {choice}", "network": f"size {size}", "ranks": ranks, "times": times}
+        for kind in KINDS for choice in CHOICES for size in SIZES for ranks, times in curve(kind, size, choice).items()
     ]  # fmt: skip
 
 
@@ -372,7 +372,8 @@ def gains(known, scheme, size, own=True):
 
 def peaks(cases):
     """The case with the greatest speedup of each source."""
-    return list({case["source"]: case for case in sorted(cases, key=lambda case: case["speedup"])}.values())
+    best = {case["source"]: case for case in sorted(cases, key=lambda case: case["speedup"])}
+    return [case for case in cases if case is best[case["source"]]]
 
 
 def grouped(cases, key, column):
