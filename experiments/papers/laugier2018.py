@@ -37,8 +37,7 @@ from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 
 HOSTS = "results/laugier2018/hosts.json"
 MACHINE, RANKS, BATCH_SIZE, SIZES = "cori-haswell", 32, 100, (32, 64, 128, 512, 1024)
-LARGE, INPUTS, OUTPUTS = 1024, 16, 2  # a model size; of ethylene
-FLOAT64 = 8  # bytes of a number: NumPy's default
+LARGE, INPUTS, OUTPUTS, FLOAT64 = 1024, 16, 2, 8  # a model size; of ethylene; bytes of a number, NumPy's default
 COUNTS, SCHEMES = (1, 2, 4, 8, 16, 32), ("batch", "model", "2d")  # numbers of ranks; how they are used
 
 # ----- what is run
@@ -174,16 +173,14 @@ def axes_of(grid):
 
 def grids():
     """Rows: the grids of the paper's numbers of ranks."""
-    found = [(ranks, scheme, grid_of(scheme, ranks)) for ranks in COUNTS[1:] for scheme in SCHEMES]
-    names = "ranks", "scheme", "grid", "batch", "model"
-    return [dict(zip(names, (ranks, scheme, grid, *axes_of(grid)))) for ranks, scheme, grid in found if grid]
+    found = [(ranks, scheme, grid) for ranks in COUNTS[1:] for scheme in SCHEMES if (grid := grid_of(scheme, ranks))]
+    return [dict(zip(("ranks", "scheme", "grid", "batch", "model"), (*row, *axes_of(row[-1])))) for row in found]
 
 
 def sent(size, hidden, batch, model, activations=byte_formulas.laugier_activations):
     """Bytes of float32 that a rank sends in a step, on average. activations: those of Algorithms 1 to 3, or `fewest`."""
     widths = widths_of(size, hidden)
-    together = byte_formulas.gradients(widths, batch, model) + activations(BATCH_SIZE, widths, batch, model)
-    return together / (batch * model)
+    return (byte_formulas.gradients(widths, batch, model) + activations(BATCH_SIZE, widths, batch, model)) / (batch * model)
 
 
 def fewest(batch_size, widths, batch, model):
