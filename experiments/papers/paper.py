@@ -15,11 +15,13 @@ Texts are f-strings, what decides is an expression, see `expressions.py`. Both m
     col("split", "speedup", ranks=2)      a column of them
     kept("results/bench.json", "rows")    what the results of another program hold under these keys
     source("results/bench.json")          that file and the processor that it names
-    min max sum len abs round all any sorted zip range int float str, median mean, near span listed every above alike
+    min max sum len abs round all any sorted zip range int float str, median mean, near span listed, every agree within above
+    alike
 
 and what `NAME.names(tables)` returns. A claim whose expressions ask for what is not there is open, with `missing` or the reason
 why; one with `open` is open; `contradiction = true` says that two passages contradict each other. `let` names expressions that
-are computed first. `holds` may be None: not known.
+are computed first. `holds` may be None: not known. `kind` is one of
+measured (without it), kept, predicted, derived, or an expression that gives one.
 
 A row of an item: `each` (an expression, a list of dicts whose columns are names in the row, beside `row`), `label`, `remark`
 (texts), `measured`, `predicted`, `printed` (expressions; the last one is a single t(..) or v(..)), or `derived`, an expression
@@ -113,8 +115,10 @@ class Paper:
         try:
             for word, text in claim.get("let", {}).items():
                 names[word] = self._computed(text, where, names)
-            named = claim.get("kind", "measured")
-            kind = KINDS[named if named in KINDS else said("kind")]
+            word = claim.get("kind", "measured")
+            kind = KINDS.get(word) or KINDS.get(said("kind"))
+            if kind is None:
+                raise ValueError(f"{self.name}, {where}: the kind is one of {', '.join(KINDS)}")
             if claim.get("contradiction"):
                 return contradictory(said("numbers"), said("reason"))
             if "open" in claim:
@@ -252,6 +256,16 @@ def every(answers):
     return False if False in answers else None if None in answers else True
 
 
+def agree(answers):
+    """What a list of answers says if they are the same; else None, not known."""
+    return answers[0] if len(set(answers)) == 1 else None
+
+
+def within(one, low, high):
+    """Whether a range, (least, most), lies between two numbers: True, False, or None where a part of it does."""
+    return True if low <= one[0] and one[1] <= high else False if one[1] < low or one[0] > high else None
+
+
 def above(one, other, by=1.0):
     """Whether a number is greater than another by more than a factor: True, False, or None where their ranges overlap.
 
@@ -274,10 +288,10 @@ def alike(ranges, most, as_difference=False):
 FUNCTIONS = {
     "min": min, "max": max, "sum": sum, "len": len, "abs": abs, "round": round, "all": all, "any": any, "sorted": sorted,
     "zip": zip, "range": range, "int": int, "float": float, "str": str, "set": set, "median": median, "mean": mean,
-    "near": near, "span": span, "listed": listed, "every": every, "above": above, "alike": alike, "kept": kept,
-    "join": lambda words, between=", ": between.join(words), "first": lambda found: found[0], "last": lambda found: found[-1],
-    "values": lambda named: list(named.values()), "pairs": lambda named: list(named.items()), "starting": starting,
-    "source": source, "counted": counted, "cell": cell, "is_number": is_number, "bool": bool,
+    "near": near, "span": span, "listed": listed, "every": every, "agree": agree, "within": within, "above": above,
+    "alike": alike, "kept": kept, "join": lambda words, between=", ": between.join(words), "first": lambda found: found[0],
+    "last": lambda found: found[-1], "values": lambda named: list(named.values()), "pairs": lambda named: list(named.items()),
+    "starting": starting, "source": source, "counted": counted, "cell": cell, "is_number": is_number, "bool": bool,
     "NOT_PRINTED": NOT_PRINTED,
 }  # fmt: skip
 

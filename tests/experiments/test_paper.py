@@ -6,7 +6,7 @@ import pytest
 
 from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, HOLDS, OPEN
 from gridgrad.experiments.papers.expressions import Expression, MissingError
-from gridgrad.experiments.papers.items import BESIDE, MEASURED
+from gridgrad.experiments.papers.items import BESIDE, MEASURED, PREDICTED
 from gridgrad.experiments.papers.paper import FUNCTIONS, Paper
 
 TEXT = """
@@ -137,3 +137,18 @@ def test_items_have_what_is_printed_and_measured_side_by_side():
     derived = item.rows[-1].cited
     assert (derived.place, derived.formula.words) == ("Table 1", "the first over the second")
     assert MEASURED in item.kinds and made().where(STEPS) == "a machine"
+
+
+def test_a_kind_may_be_an_expression():
+    for word in ("predicted", "guessed"):
+        claims = made(TEXT.replace('kind = "derived"', f"kind = \"'{word}'\"")).claims
+        if word == "predicted":
+            assert {claim.name: claim.finding.kind for claim in claims(STEPS)}["apart"] == PREDICTED
+        else:
+            with pytest.raises(ValueError, match="claim 'apart': the kind is one of measured"):
+                claims(STEPS)
+
+
+def test_ranges_and_answers_may_say_nothing():
+    assert value("[within((2, 3), low, 4) for low in (1, 2.5, 3.5)]") == [True, None, False]
+    assert value("[agree([1 < 2, a]) for a in (1 < 2, 2 < 1)]") == [True, None] and value("agree([2 < 1])") is False

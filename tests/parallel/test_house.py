@@ -40,7 +40,6 @@ MAY_IMPORT = {  # package: (a package or a module that its files may import, ..)
 
 MAY_IMPORT_PROGRAMS = {  # module: (programs that it may import, ..)
     # these start the programs, or call them in turn
-    "experiments.papers.laugier2018.experiments": ("papers.laugier2018.predicted", "sweep"),
     "experiments.scaling.turns": ("train",),
     "experiments.settings.by_hand": ("train",),
     # in this PyTorch runs in the same process; in a job of several ranks it is a program of its own

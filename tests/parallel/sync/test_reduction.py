@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gridgrad.experiments.benchmarks import ranks
-from gridgrad.experiments.papers.laugier2018 import byte_formulas
+from gridgrad.experiments.common import byte_formulas
 from gridgrad.nn import (
     LOSSES,
     SGD,

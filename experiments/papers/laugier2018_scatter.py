@@ -1,6 +1,6 @@
 """Time the two ways in which Laugier et al. distribute a minibatch from rank 0: scatter, and scatter then broadcast.
 
-    mpiexec -n 4 python -m gridgrad.experiments.papers.laugier2018.scatter --grid batch=2,model=2
+    mpiexec -n 4 python -m gridgrad.experiments.papers.laugier2018_scatter --grid batch=2,model=2
 
 See section 7 of Laugier et al. 2018, and `experiments/common/scatter_readers.py`.
 """
@@ -54,7 +54,7 @@ def cells(row):
 
 def options():
     parser = Parser(
-        prog="papers.laugier2018.scatter", description="Which of two ways brings a minibatch faster from one rank to all?"
+        prog="papers.laugier2018_scatter", description="Which of two ways brings a minibatch faster from one rank to all?"
     )
     add_grid(parser)
     parser.add_argument("--repeats", type=whole(1), default=30, help="minibatches of each size")
