@@ -121,8 +121,8 @@ def one_paper(args):
     results = [(out / SUMMARY, text), (out / KEPT, content)] if measured else []
     for path, written in [*results, *([] if args.json is None else [(args.json, content)])]:
         write_text(path, written)
-    if measured and hasattr(module, "draw"):
-        module.draw(tables, out)  # last, so that a figure that fails costs no measurement
+    if measured:
+        PAPERS[name].draw(tables, out)  # last, so that a figure that fails costs no measurement
 
 
 def everything(args):

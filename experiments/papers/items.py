@@ -137,9 +137,9 @@ def _paired(now, before):
 
 
 def deviation(item):
-    """The ratios of measured and of predicted numbers to those of the paper, in one line; empty where they do not compare.
+    """The ratios of measured and of predicted numbers to those of the paper, in one line: the median, the least, the greatest.
 
-    What was measured now and what is kept are never in one ratio.
+    Empty where they do not compare. What was measured now and what is kept are never in one ratio.
     """
     if not item.compares:
         return ""
@@ -154,7 +154,7 @@ def deviation(item):
                 parts.append(f"{name} {middle}" if low == high else f"{name} {middle} ({low} to {high})")
         if parts:
             found.append(f"{quantity + ' ' if quantity else ''}{', '.join(parts)}")
-    return f"Ratio to the numbers of the paper, median (least to greatest): {'; '.join(found)}" if found else ""
+    return f"Over the paper's: {'; '.join(found)}" if found else ""
 
 
 def is_number(value):

@@ -13,7 +13,7 @@ from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, HOLDS, OP
 from gridgrad.experiments.papers.items import KEPT, MEASURED, MISSING, OURS, PREDICTED, deviation
 
 HEADING = "Five papers: what they say, and what is found here"
-SHOWN = 6  # rows of a table or figure: those with numbers of the paper and of ours first
+SHOWN = 3  # rows of a table or figure: those with numbers of the paper and of ours first
 SYMBOLS = {PRINTED: "●", READ: "◐", DERIVED: "◒", MEASURED: "■", KEPT: "□", PREDICTED: "◇"}
 LEGEND = {
     PRINTED: "printed in the paper", READ: "read off a figure of the paper",
@@ -37,7 +37,7 @@ def html(page):
     return made.get_template("page.html.jinja").render(
         page=page, HEADING=HEADING, SYMBOLS=SYMBOLS, MARKS=MARKS, CLASSES=CLASSES, FORMS=FORMS, LEGEND=LEGEND, OURS=OURS,
         MEASURED=MEASURED, KEPT=KEPT, MISSING=MISSING, verdicts=verdicts, evidence=evidence, anchor=anchor, shown=shown,
-        columns=columns, remark=remark, deviation=deviation, origin=origin,
+        columns=columns, remark=remark, deviation=deviation, origin=origin, explained=explained,
     )  # fmt: skip
 
 
@@ -67,12 +67,19 @@ def verdicts(section):
 
 
 def evidence(claim):
-    """What decides a claim: the numbers with their marks, and the reason."""
+    """What decides a claim, as far as a reader needs it: the numbers with their marks of one that holds, the reason of an open
+    one, both of others. `items.json` has all."""
     numbers = [f"{SYMBOLS[kind]} {one.numbers}" for kind, one in claim.findings if one.numbers]
     reasons = list(dict.fromkeys(one.reason for _, one in claim.findings if one.reason))
     if claim.is_disputed:
         reasons.append("what was measured now contradicts what was measured earlier")
-    return "; ".join([*numbers, *reasons]) + "."
+    said = {HOLDS: numbers or reasons, OPEN: reasons or numbers}.get(claim.verdict, [*numbers, *reasons])
+    return "; ".join(said) + "."
+
+
+def explained(item):
+    """Why numbers deviate, or why some are missing, in a sentence: the first, which says the most. `items.json` has all."""
+    return re.split(r"(?<=[.])\s+(?=[A-Z])", item.why or item.reason, maxsplit=1)[0]
 
 
 def shown(item):
@@ -103,9 +110,9 @@ def origin(item):
     """Where the numbers of an item are from, and the command that measures it."""
     where = [
         item.source,
-        item.processor and f"{SYMBOLS[KEPT]} {item.processor}",
-        item.results and f"`{item.results}`",
+        item.processor and f"{SYMBOLS[KEPT]} {item.processor.partition(',')[0]}",
+        item.elsewhere and item.results and f"`{item.results}`",
         item.model,
-        item.command and f"`gridgrad {item.command}`",
+        item.elsewhere and item.command and f"`gridgrad {item.command}`",
     ]
     return "; ".join(filter(None, where))

@@ -79,7 +79,7 @@ class Paper:
         return self.measured_on(self.names(tables)) if tables else ""
 
     def draw(self, tables, out):
-        """Write the figures that the file describes into the folder `out`, as far as their tables have rows."""
+        """Write the figures of the file, as far as their tables have rows, and those of `NAME.draw` into the folder `out`."""
         from pandas import DataFrame  # late, as is what draws
 
         from gridgrad.experiments.plots import lines
@@ -89,6 +89,8 @@ class Paper:
             if rows := tables.get(spec["table"]):
                 how = {key: value for key, value in spec.items() if key not in ("table", "x", "y")}
                 save(lines.draw(DataFrame(rows), spec["x"], [spec["y"]], **how), out / f"{name}.png")
+        if hasattr(self.module, "draw"):
+            self.module.draw(tables, out)
 
     def names(self, tables):
         """{name: what it is in expressions}."""
