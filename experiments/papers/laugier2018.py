@@ -408,9 +408,9 @@ def agreed(cases, answers):
     said = {source: every(of) for source, of in grouped(answered, "source", "says").items()}
     clear = [source for source in said if said[source] is not None]
     lacking = {1, 3} - {case["hidden"] for case in cases if case["source"] in clear}
-    why = f"nothing is clear with {min(lacking)} hidden, and the paper leaves out the depth; " if lacking else ""
+    why = f"no case is clear with {min(lacking)} hidden, and the paper leaves out the depth; " if lacking else ""
     if len({said[source] for source in clear}) != 1:
-        why = "these disagree, and the paper leaves out the depth; " if clear else "none of this is clear; "
+        why = "the cases disagree, and the paper leaves out the depth; " if clear else "no case is clear; "
     shown = [case for case in cases if case["source"] in (clear if ours.keys() & clear else ours)]
     return {
         "holds": None if why else said[clear[0]], "why": why,

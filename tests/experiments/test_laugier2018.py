@@ -65,8 +65,8 @@ def test_a_claim_is_decided_where_both_depths_agree():
     assert agreed(deep, shallow)["holds"] and agreed(deep, logged)["holds"] and agreed(deep, logged)["kind"] == "measured"
     assert agreed(deep, shallow)["numbers"].startswith("a: 1.5 (1.48 to 1.52) on 2 ranks")
     assert agreed(case("a", 3, 0.8), low)["holds"] is False
-    for cases, why in (((deep, low), "these disagree"), ((deep, unclear), "nothing is clear with 1 hidden"),
-                       ((unclear,), "none of this is clear"), ((logged,), "nothing was measured")):  # fmt: skip
+    for cases, why in (((deep, low), "the cases disagree"), ((deep, unclear), "no case is clear with 1 hidden"),
+                       ((unclear,), "no case is clear"), ((logged,), "nothing was measured")):  # fmt: skip
         assert agreed(*cases)["holds"] is None and agreed(*cases)["why"].startswith(why)
 
 
