@@ -13,7 +13,7 @@ from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, HOLDS, OP
 from gridgrad.experiments.papers.items import KEPT, MEASURED, MISSING, OURS, PREDICTED, deviation
 
 HEADING = "Five papers: what they say, and what is found here"
-SHOWN = 3  # rows of a table or figure: those with numbers of the paper and of ours first
+SHOWN = 3  # rows of a table or figure
 SYMBOLS = {PRINTED: "●", READ: "◐", DERIVED: "◒", MEASURED: "■", KEPT: "□", PREDICTED: "◇"}
 LEGEND = {
     PRINTED: "printed in the paper", READ: "read off a figure of the paper",
@@ -83,10 +83,10 @@ def explained(item):
 
 
 def shown(item):
-    """The rows of an item that the page shows; `items.json` has all."""
-    both = [row for row in item.rows if row.cited and row.values.keys() & OURS.keys()]
-    rest = [row for row in item.rows if row not in both]
-    some = (both + rest)[:SHOWN]
+    """The rows of an item that the page shows, with numbers of ours and of the paper if there are any; `items.json` has all."""
+    ours = [row for row in item.rows if row.values.keys() & OURS.keys()]
+    ranked = [*(row for row in ours if row.cited), *ours, *item.rows]
+    some = list(dict.fromkeys(ranked))[:SHOWN]
     return [row for row in item.rows if row in some]
 
 
@@ -110,7 +110,7 @@ def origin(item):
     """Where the numbers of an item are from, and the command that measures it."""
     where = [
         item.source,
-        item.processor and f"{SYMBOLS[KEPT]} {item.processor.partition(',')[0]}",
+        item.processor and f"{SYMBOLS[KEPT]} {item.processor.partition(' (')[0]}",
         item.elsewhere and item.results and f"`{item.results}`",
         item.model,
         item.elsewhere and item.command and f"`gridgrad {item.command}`",
