@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from html import escape
+from statistics import median
 
 from markupsafe import Markup
 
@@ -10,7 +11,7 @@ from gridgrad.experiments.common.tables import cell, counted
 from gridgrad.experiments.common.templates import environment
 from gridgrad.experiments.papers.cited import DERIVED, PRINTED, READ
 from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, HOLDS, OPEN, VERDICTS
-from gridgrad.experiments.papers.items import KEPT, MEASURED, MISSING, OURS, PREDICTED, deviation
+from gridgrad.experiments.papers.items import KEPT, MEASURED, MISSING, OURS, PREDICTED, is_number
 
 HEADING = "Five papers: what they say, and what is found here"
 SHOWN = 3  # rows of a table or figure
@@ -80,6 +81,27 @@ def evidence(claim):
 def explained(item):
     """Why numbers deviate, or why some are missing, in a sentence: the first, which says the most. `items.json` has all."""
     return re.split(r"(?<=[.])\s+(?=[A-Z])", item.why or item.reason, maxsplit=1)[0]
+
+
+def deviation(item):
+    """The ratios of measured and of predicted numbers to those of the paper, in one line: the median, the least, the greatest.
+
+    Empty where they do not compare. What was measured now and what is kept are never in one ratio.
+    """
+    if not item.compares:
+        return ""
+    found = []
+    for quantity in dict.fromkeys(row.quantity for row in item.rows):
+        parts = []
+        for kind in OURS:
+            pairs = [(row.values.get(kind), row.cited and row.cited.value) for row in item.rows if row.quantity == quantity]
+            ratios = [ours / theirs for ours, theirs in pairs if is_number(ours) and is_number(theirs) and theirs]
+            if ratios:
+                middle, low, high = (f"{value:.3g}" for value in (median(ratios), min(ratios), max(ratios)))
+                parts.append(f"{SYMBOLS[kind]} {middle}" if low == high else f"{SYMBOLS[kind]} {middle} ({low} to {high})")
+        if parts:
+            found.append(f"{quantity + ' ' if quantity else ''}{', '.join(parts)}")
+    return f"Over the paper's: {'; '.join(found)}" if found else ""
 
 
 def shown(item):

@@ -26,7 +26,6 @@ from gridgrad.experiments.papers.items import (
     PREDICTED,
     Item,
     ItemRow,
-    deviation,
     paired,
     rows_of,
 )
@@ -150,10 +149,10 @@ def test_the_deviation_is_that_of_each_quantity_and_of_one_processor():
     )
     assert [row.label for row in rows] == ["N = 1: s", "N = 1: e", "N = 2: s", "N = 2: e"] and rows[1].cited is None
     words = "Over the paper's: "
-    assert deviation(Item("T", "t", "s", rows)) == words + "s measured now 0.75 (0.5 to 1); e measured now 0.5"
+    assert page_text.deviation(Item("T", "t", "s", rows)) == words + "s ■ 0.75 (0.5 to 1); e ■ 0.5"
     both = ItemRow("x", printed(2.0), 1.0, kept=4.0)
-    assert deviation(Item("T", "t", "s", (both,))) == words + "measured now 0.5, measured earlier 2"
-    assert deviation(Item("T", "t", "s", (ItemRow("words", printed("a"), "b"),))) == ""
+    assert page_text.deviation(Item("T", "t", "s", (both,))) == words + "■ 0.5, □ 2"
+    assert page_text.deviation(Item("T", "t", "s", (ItemRow("words", printed("a"), "b"),))) == ""
 
 
 EVIL = "<script>alert('x')</script>&\"><img src=x onerror=y>"
