@@ -35,7 +35,7 @@ GONE_STUDIES = {  # {study or program that there was: what to use instead}
     "laptops": "use gridgrad sweep laptops.toml",
     "laugier2018-hosts": "use gridgrad sweep laugier2018-hosts.toml",
     "eserol2019-hosts": "use gridgrad sweep eserol2019-hosts.toml",
-    "scatter": "use python -m gridgrad.experiments.papers.laugier2018.scatter",
+    "scatter": "use python -m gridgrad.experiments.papers.laugier2018_scatter",
     "laugier2018-predicted": "use gridgrad reproduce laugier2018",
     "laugier2018-search": "docs/which-grid.md has what it found",
     "threads": "docs/results.md has what it found",
@@ -59,7 +59,7 @@ def study_of(name):
 
 
 def module_of(name):
-    """The dotted name, behind `gridgrad.experiments`, of "train", a study such as "pruned", or "papers.marques2016.job"."""
+    """The dotted name, behind `gridgrad.experiments`, of "train", a study such as "pruned", or "papers.marques2016_job"."""
     study = study_of(name)
     return f"studies.{study.replace('-', '_')}" if study else name
 

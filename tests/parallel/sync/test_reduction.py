@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from gridgrad.experiments.papers.laugier2018 import byte_formulas
+from gridgrad.experiments.common import byte_formulas
 from gridgrad.nn import (
     LOSSES,
     SGD,
