@@ -144,7 +144,8 @@ def load(
     grid : ProcessGrid, str or dict, optional
         As in `parallelize`; by default each rank has the whole network and a part of the samples.
     net : Sequential or function, optional
-        The serial network, where the checkpoint can't name it, since a script has built it; or what makes it of the model.
+        The serial network, where the checkpoint can't name it, since a script has built it; or what makes it of the model. Of
+        FILE.py:FUNCTION the file is run if it is as it was, by its digest.
 
     Returns
     -------
@@ -190,16 +191,22 @@ def load(
                          "--resume, into another folder of --checkpoint; of a script, give the network, as net=..")  # fmt: skip
     if not isinstance(net, Sequential):
         assert model is not None
-        if net is None and (model["net"] is None or ".py:" in model["net"]):
-            raise ValueError(
-                f"{manifest.folder} has a network that your own code has built: give it again, by --net FILE.py:FUNCTION or "
-                "in a script as net=.."
-            )
-        sizes = model["sample_shape"], model["outputs"], model["seed"], model["dtype"]
-        net = net(model) if net else network_names.build(model["net"], *sizes)
+        net = net(model) if net else recorded(model, manifest.folder)
     parallel = parallelize(net, grid or {"batch": comm.size}, reduction="plain")
     found.restore(parallel, {"network": NetworkState(parallel)})
     return TrainedNetwork(parallel, model or plain_model(parallel), manifest.step, settings.get("weights_of_epoch"))
+
+
+def recorded(model, folder):
+    """The Sequential that the model of a checkpoint in a folder names; ValueError where its own code is gone or has changed."""
+    spec, sizes = model["net"], (model["sample_shape"], model["outputs"], model["seed"], model["dtype"])
+    own, again = spec and network_names.OWN.fullmatch(spec), "by --net FILE.py:FUNCTION, or in a script as net=.."
+    if not spec or own and not own["digest"]:  # only code that is known by its digest is run
+        raise ValueError(f"{folder} has a network that your own code has built: give it again, {again}")
+    try:
+        return network_names.build(spec, *sizes)
+    except ValueError as error:
+        raise ValueError(f"{folder}: {error}: name the file, {again}" if own else str(error)) from None
 
 
 def save(
@@ -235,7 +242,7 @@ def save(
     >>> save(net, folder, spec="mlp:8,relu", classes=["a", "b", "c", "d"])
     >>> net.grid.free()
     """
-    model = plain_model(net) | ({} if data is None else data.description()) | {"net": spec}
+    model = plain_model(net) | ({} if data is None else data.description()) | {"net": spec and network_names.identified(spec)}
     if classes:
         model |= {"classes": list(classes), "loss": "cross-entropy"}
     saver = Saver(net.grid.comm, net, states_of(net), checkpoint, settings={MODEL: model}, keep=1 << 30)

@@ -47,7 +47,16 @@ def test_a_layer_of_ones_own_trains_on_any_grid_and_a_changed_file_is_noticed(tm
     explained = program("explain", "--net", "own.py:make", "--shape", "4", "--outputs", "1")
     assert explained.returncode == 0 and "own.py:make@" in explained.stdout
 
+    predict = ["predict", "c", "--data", "airfoil", "--out", "p.csv"]
+    assert program(*predict).returncode == 0
+    (tmp_path / "own.py").rename("moved.py")
+    gone = program(*predict)
+    assert gone.returncode == 2 and "No such file" in gone.stderr and "name the file, by --net" in gone.stderr
+    assert program(*predict, "--net", "moved.py:make").returncode == 0
+
     (tmp_path / "own.py").write_text(OWN.replace("12", "13"))
+    changed = program(*predict)
+    assert changed.returncode == 2 and "own.py has changed: its digest is" in changed.stderr
     refused = program(*words, "--resume", "c")
     assert refused.returncode == 2 and "was written with --net own.py:make@" in refused.stderr
     with pytest.raises(ValueError, match="own.py has changed"):
