@@ -12,10 +12,8 @@ import pytest
 
 from gridgrad import datasets
 from gridgrad.datasets import mnist
-from gridgrad.experiments.common.machine_load import LOAD
 from gridgrad.experiments.parts.train_options import SHORT
 from gridgrad.experiments.train import options as options_of_train
-from gridgrad.nn.files.documents import Optional, check
 from gridgrad.parallel.grid.process_grid import parse_grid
 from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)
 from tests.experiments.programs import assert_refused, job
@@ -49,7 +47,7 @@ def test_reports_of_all_grids_agree(tmp_path, plan, grids):
     first = reports.pop("batch=1")
     assert first["P"] == 1 and first["bytes"] == {} and first["time"]["communicate"] == 0
     assert len(first["loss"]) == first["steps"] == 2 * 13 and first["final_loss"] == first["loss"][-1] < first["loss"][0]
-    check(first["load"], Optional(LOAD), "load")
+    assert first["load"] is None or first["load"]["cores"] >= 1 and "verdict" in first["load"]
     assert first["versions"]["threads"] == 1 and len(first["params_digest"]) == 64 and first["peak_memory"] > 10**7
     assert first["outputs"].shape == (301, 1) and 100 < first["outputs"].mean() < 150  # dB
     for grid, report in reports.items():
