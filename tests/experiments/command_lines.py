@@ -237,7 +237,6 @@ LINES = """
 2 | plot lines s.jsonl --x ranks --y stp_s | there is no column stp_s
 2 | plot timeline s.jsonl | is no timeline
 2 | plot roofline s.jsonl | s.jsonl
-2 | study overlap | gone
 2 | plot speedup s.jsonl --out figure.xyz | xyz
 0 | sweep --grids stage=2 --nets mlp:4,relu --steps 7 --repeats 1 --out st.jsonl | stage=2
 2 | sweep --grids rows=2 | grid 'rows=2'
@@ -338,7 +337,6 @@ LINES = """
 2 | reproduce nobody1999 | nobody1999
 2 | reproduce hegde2016 --ranks 1,2 | have no number of ranks
 2 | reproduce laugier2018 --out mine.csv | mine.csv
-2 | study laugier2018-predicted | use gridgrad reproduce laugier2018
 2 | study crossover --help | crossover is a sweep: use gridgrad sweep crossover.toml
 2 | study pruned --dataset nothing | nothing
 """

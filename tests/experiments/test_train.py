@@ -270,7 +270,7 @@ TOGETHER = [  # what the ranks find out in different ways
 BAD = [  # what each of them finds out alone
     (["--grid", "rows=3"], "grid 'rows=3'"),
     (["--grid", "batch=-3"], "whole number of at least 1"),
-    (["--dataset", "cifar"], "unknown data set 'cifar': use one of airfoil"),
+    (["--dataset", "cifar"], "unknown data set 'cifar': did you mean cifar10"),
     (["--net", "resnet9000"], "unknown net 'resnet9000'"),
     (["--net", "mlp:64,-1,relu"], "every width must be at least 1"),
     (["--net", "mlp:64,swish"], "neither a number nor an activation"),
@@ -302,7 +302,7 @@ BAD = [  # what each of them finds out alone
     (["--validation", "0"], "must be a number above 0 and below 1, not '0'"),
     (["--validation", "1e-4"], "--validation 0.0001 of 1202 training samples would be 0"),
     (["--validation", "0.95"], "larger than the data: 60 training samples"),
-    (["--augment", "flip"], "the samples are no images"),
+    (["--augment", "flip"], "--augment is for images"),
     (["--augment", "rotate=9"], "augment 'rotate=9': 'rotate=9' is unknown"),
     (["--patience", "3"], "--patience needs --validation"),
     (["--patience", "0", "--validation", "0.1"], "whole number of at least 1, not '0'"),
