@@ -46,7 +46,6 @@ METHODS = (DEFAULT, *naive.METHODS)
 RANKS, MOST_RANKS = [2, 4, 8, 16], 4096  # the ranks of a table
 NEURON_BLOCKS = 64  # the most of a dense layer that are vertices of the hypergraph in which methods look for a partition
 NETS = "alexnet", "resnet18", "resnet20", "googlenet"
-NEURON_BLOCKS = 64  # the most of a dense layer that are vertices of the hypergraph in which methods look for a partition
 PATOH, HMETIS = ".patoh", ".hgr"  # endings of hypergraph files: PaToH's (Eserol 2019, Figure 3.5) and hMETIS' formats
 TABLE = """# Partitions of published networks
 
@@ -56,7 +55,7 @@ rank sends that sends the most. A fine grain divides the convolutions alone.
 
 {}
 """
-SHORT = ("net", "shape", "outputs", "batch_size", "ranks", "method", "speeds", "ranks_per_node", "compare", "out")
+SHORT = ("net", "shape", "outputs", "batch_size", "ranks", "method", "speeds", "compare", "out")
 
 
 def options():
@@ -75,7 +74,6 @@ def options():
     add("--profile", metavar="REPORT.json", help="weigh filters by the seconds in this report of train --profile")
     add("--speeds", type=number_list, metavar="W,W,..", help="shares of the ranks, one number each (default: equal ones)")
     add("--seed", type=whole(0, 2**31 - 1), default=0, help="of random choices")
-    add("--ranks-per-node", type=whole(1), metavar="K", help="put parts that exchange much on the same node, of so many ranks")
     add("--compare", action="store_true", help="print all methods, and what data parallelism sends")
     add("--out", action="append", default=[], metavar="FILE", help=f"write owners to FILE{SUFFIX}, for train --plan, or the "
         f"hypergraph to FILE{PATOH} (PaToH) or FILE{HMETIS} (hMETIS); may be repeated")  # fmt: skip
@@ -114,9 +112,6 @@ def divided(method, model, net, seconds, args):
         parts = naive.random(model, args.ranks, args.speeds, args.seed)
     else:
         parts = naive.METHODS[method](model, args.ranks, args.speeds)
-    if args.ranks_per_node:
-        moved = model.hypergraph.traffic(parts, args.ranks).sum(axis=0)
-        parts = map_to_nodes(moved, args.ranks_per_node, args.speeds)[parts]
     return model, parts
 
 
@@ -135,9 +130,6 @@ def report(net, chosen, partitions, args):
             "largest array": f"{found.largest_array * step:.4g}", "messages": str(2 * found.messages),
             "most of a rank": f"{found.most_moved * step:.4g}",
         })  # fmt: skip
-        if args.ranks_per_node:
-            moved = model.hypergraph.traffic(parts, args.ranks).sum(axis=0)
-            rows[-1]["between nodes"] = f"{between_nodes(moved, range(args.ranks), args.ranks_per_node) * step:.4g}"
     if args.compare:
         reduced = 2 * (args.ranks - 1) * net.size * net.dtype.itemsize / 2**20
         rows.append(dict.fromkeys(rows[0], "") | {"method": "data parallel", "max work": "1.000", "min work": "1.000"})
@@ -201,60 +193,6 @@ def read_parts(path, vertices):
     if len(parts) != vertices:
         raise ValueError(f"{path}: there are {len(parts)} numbers, but the hypergraph has {vertices} vertices")
     return np.array(parts, np.int64)
-
-
-# ----- parts onto ranks, so that little travels between the nodes of a cluster: which part is which rank changes nothing else
-
-
-def between_nodes(moved, rank_of_part, ranks_per_node):
-    """How much of `moved` travels between nodes. moved: an array (parts, parts), what each part sends to each other one.
-    rank_of_part: the rank of each part (parts,). Consecutive ranks are on the same node."""
-    node = np.asarray(rank_of_part) // ranks_per_node
-    return moved[node[:, None] != node].sum()
-
-
-def map_to_nodes(moved, ranks_per_node, speeds=None):
-    """The rank of each part, int64 (parts,), for which little travels between nodes. Part p gets a rank of the speed of rank p.
-    Nodes are filled one after another with parts that exchange most with those there, and then parts of two nodes change places
-    as long as that helps. It never is worse than part p on rank p."""
-    parts = len(moved)
-    speeds = np.ones(parts) if speeds is None else np.asarray(speeds, float)
-    both = moved + moved.T
-    starts = [np.arange(parts)]
-    if (speeds == speeds[0]).all():
-        starts.append(_filled(both, ranks_per_node))
-    found = [_swapped(both, ranks, ranks_per_node, speeds) for ranks in starts]
-    return min(found, key=lambda ranks: between_nodes(moved, ranks, ranks_per_node))
-
-
-def _filled(both, ranks_per_node):
-    """Ranks are given out in order: each to the part that exchanges most with the parts on the node so far."""
-    parts = len(both)
-    rank_of_part, free = np.full(parts, -1), np.ones(parts, bool)
-    near = np.zeros(parts)
-    for rank in range(parts):
-        if rank % ranks_per_node == 0:
-            near = both[free].sum(axis=0) * 1e-9  # of the first on a node: with those that are not placed yet
-        part = int(np.where(free, near, -1).argmax())
-        rank_of_part[part], free[part] = rank, False
-        near = near + both[part]
-    return rank_of_part
-
-
-def _swapped(both, rank_of_part, ranks_per_node, speeds):
-    """Two parts change ranks, those that help most, until no two are left that help."""
-    rank_of_part = rank_of_part.copy()
-    parts = np.arange(len(both))
-    while True:
-        node = rank_of_part // ranks_per_node
-        with_node = both @ (node[:, None] == np.arange(node.max() + 1))  # what each part exchanges with each node
-        gain = with_node[:, node] - with_node[parts, node][:, None]  # [i, j]: of part i at the node of part j
-        gain = gain + gain.T - 2 * both
-        gain[(node[:, None] == node) | (speeds[rank_of_part][:, None] != speeds[rank_of_part])] = 0
-        first, second = np.unravel_index(gain.argmax(), gain.shape)
-        if gain[first, second] <= 0:
-            return rank_of_part
-        rank_of_part[[first, second]] = rank_of_part[[second, first]]
 
 
 def main():
