@@ -18,7 +18,6 @@ from tqdm import tqdm
 from gridgrad.experiments.common import report as report_files
 from gridgrad.experiments.common.options import (
     Parser,
-    add_problem,
     check_room,
     check_writable,
     number,
@@ -30,7 +29,7 @@ from gridgrad.experiments.common.options import (
     whole_list,
 )
 from gridgrad.experiments.common.parallel_schemes import MOST_RANKS
-from gridgrad.experiments.common.published_networks import published
+from gridgrad.experiments.common.problems import add_problem, published
 from gridgrad.experiments.common.tables import cell, counted, table
 from gridgrad.experiments.common.train_setup import check_grid
 from gridgrad.experiments.export import graphs, simgrid

@@ -18,7 +18,6 @@ from tqdm import tqdm
 
 from gridgrad.experiments.common.options import (
     Parser,
-    add_problem,
     check_writable,
     network,
     number,
@@ -27,7 +26,7 @@ from gridgrad.experiments.common.options import (
     whole,
     whole_list,
 )
-from gridgrad.experiments.common.published_networks import published
+from gridgrad.experiments.common.problems import add_problem, published
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.common.tables import counted, lines, table
 from gridgrad.nn.arguments import did_you_mean

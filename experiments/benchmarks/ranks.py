@@ -21,8 +21,8 @@ from mpi4py import MPI
 from gridgrad.experiments.benchmarks.cases import SUMS, TWO_RANKS, step_case
 from gridgrad.experiments.benchmarks.rounds import AGAIN, CLOCKS, quiet_rounds
 from gridgrad.experiments.common.machine_load import load_of_job
-from gridgrad.experiments.common.made_up_data import minibatch, own_block
 from gridgrad.experiments.common.options import Parser, whole
+from gridgrad.experiments.common.problems import minibatch, own_block
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
 from gridgrad.parallel.calibration.timing import core_seconds, median_seconds

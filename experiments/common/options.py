@@ -231,20 +231,6 @@ def add_data(parser, dataset, net, batch_size):
     add("--seed", type=whole(0), default=0, help="seed of everything random: weights, order of the data, dropout, augmentation")
 
 
-def add_problem(parser, net, shape=None, outputs=None, batch_size=None, several=False):
-    """Add --net, which is a list if `several`, --shape, --outputs and --batch-size to a program that needs no data set."""
-    add, published = parser.add_argument, "" if shape else " (default: as published, else 32,32,3)"
-    if several:
-        words = f"{network_names.HELP}; may be given several times (default: {net})"
-        add("--net", type=network, action="append", help=words)
-    else:
-        add("--net", type=network, default=net, help=network_names.HELP)
-    add("--shape", type=whole_list, default=shape, help=f"shape of a sample: FEATURES, or HEIGHT,WIDTH,CHANNELS{published}")
-    classes = "" if outputs else " (default: 1000 for images of 224 pixels, else 10)"
-    add("--outputs", type=whole(1), default=outputs, help=f"number of outputs, or classes{classes}")
-    add("--batch-size", type=whole(1), default=batch_size, metavar="B", help=of_parallelize("batch_size"))
-
-
 def shares_of(text, sizes):
     """{axis: weights} behind the text of --shares on a grid of these sizes, None where not known yet; or ValueError."""
     if sizes is None:

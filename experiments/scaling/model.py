@@ -19,7 +19,7 @@ from statistics import median
 
 import numpy as np
 
-from gridgrad.experiments.common.published_networks import published
+from gridgrad.experiments.common.problems import published
 from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.scaling.records import key_of, seconds_of
 from gridgrad.experiments.scaling.summary import difference, is_busy_alone, origin_of, steady

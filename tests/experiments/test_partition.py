@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from gridgrad.experiments.common.published_networks import published
+from gridgrad.experiments.common.problems import published
 from gridgrad.experiments.partition import main, read_parts
 from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.observe.span_observer import METHODS

@@ -6,7 +6,7 @@ from math import log2
 import pytest
 
 from gridgrad.experiments.common.parallel_schemes import AUTO, SCHEMES
-from gridgrad.experiments.common.published_networks import published
+from gridgrad.experiments.common.problems import published
 from gridgrad.experiments.papers.laugier2018 import predicted as laugier2018_predicted
 from gridgrad.experiments.parts import explain_map
 from gridgrad.experiments.plots import curves, scaling

@@ -1,7 +1,7 @@
 """Claims of Laugier et al. 2018 that follow from what the paper prints, or from counting, without any measurement."""
 
 from gridgrad.experiments.common.parallel_schemes import grid_of
-from gridgrad.experiments.common.published_networks import published as network_of
+from gridgrad.experiments.common.problems import published as network_of
 from gridgrad.experiments.papers.cited import published
 from gridgrad.experiments.papers.claims import FOLLOWS, contradictory, found
 from gridgrad.experiments.papers.laugier2018 import formulas, steps

@@ -11,7 +11,7 @@ from itertools import product
 
 import numpy as np
 
-from gridgrad.experiments.common.published_networks import published as network_of
+from gridgrad.experiments.common.problems import published as network_of
 from gridgrad.parallel.grid.collectives import all_reduce_elements, rounded_up_log2
 from gridgrad.parallel.grid.process_grid import AXES, GridDescription
 from gridgrad.parallel.prediction import machine as machines
