@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gridgrad.experiments.common import published_networks
+from gridgrad.experiments.common.problems import published
 from gridgrad.experiments.papers.claims import FOLLOWS, contradictory, found, undecided
 from gridgrad.experiments.papers.items import KEPT, PREDICTED
 from gridgrad.experiments.papers.marques2016 import appendix, scaling
@@ -93,7 +93,7 @@ def of_text():
 
 def share_of_convolutions(network):
     """The part of the parameters of a network that is in its convolutions."""
-    net = published_networks.published(MarquesRun(network, 64).net)
+    net = published(MarquesRun(network, 64).net)
     sizes = {layer: sum(parameter.size for parameter in layer.parameters) for layer in net.layers}
     return sum(size for layer, size in sizes.items() if isinstance(layer, Conv2d)) / sum(sizes.values())
 

@@ -12,7 +12,7 @@ the step is predicted: the part that was measured on two, in the proportion that
 from functools import lru_cache, partial
 from statistics import median
 
-from gridgrad.experiments.common import published_networks
+from gridgrad.experiments.common.problems import published
 from gridgrad.experiments.common.tables import titled
 from gridgrad.experiments.launching.start_ranks import slots
 from gridgrad.experiments.papers.marques2016 import figures, scaling, volumes
@@ -214,7 +214,7 @@ def forms(runs):
 @lru_cache(maxsize=1024)
 def model(network, batch_size, ranks, form):
     """{part: seconds} of a step by the cost model for the paper's machines, on the rank with the most work."""
-    net = published_networks.published(MarquesRun(network, batch_size).net)
+    net = published(MarquesRun(network, batch_size).net)
     cost = Cost(net, GridDescription({"model": ranks}, ranks_per_node=1), PLANS[form], batch_size, read(MACHINE))
     found = dict.fromkeys(PARTS, 0.0)
     for work in cost.works:
