@@ -39,6 +39,7 @@ from gridgrad.experiments.parts.explain_report import (
     axes_in_words,
     chunk_rows,
     layer_rows,
+    milliseconds,
     of_layers,
     of_pipeline,
     pipeline_in_words,
@@ -202,10 +203,6 @@ def report(chosen, others, found, memory, args):
     if args.export:
         yield f"a step was written to {args.export}: {FORMATS[args.format][2].format(args.export)}"
     yield f"options of train: {' '.join(options_of_train(chosen, args))}"
-
-
-def milliseconds(seconds):
-    return f"{cell(1e3 * seconds)} ms"
 
 
 def options_of_train(chosen, args):

@@ -33,7 +33,6 @@ from gridgrad.nn.arguments import did_you_mean
 from gridgrad.nn.files.documents import AT_LEAST_0, TEXT, check, content_of
 from gridgrad.nn.files.limits import longest_text, read_limited
 from gridgrad.nn.files.whole_files import written_whole
-from gridgrad.nn.network_summary import aligned
 from gridgrad.parallel.job.run import run_launcher
 from gridgrad.parallel.observe.span_observer import METHODS as METHODS_OF_LAYERS
 from gridgrad.parallel.partitioning import mt_kahypar, naive
@@ -133,7 +132,7 @@ def report(net, chosen, partitions, args):
         reduced = 2 * (args.ranks - 1) * net.size * net.dtype.itemsize / 2**20
         rows.append(dict.fromkeys(rows[0], "") | {"method": "data parallel", "max work": "1.000", "min work": "1.000"})
         rows[-1]["MiB sent"] = f"{reduced:.4g}"
-    yield aligned([list(rows[0]), *(list(row.values()) for row in rows)], "<" + ">" * (len(rows[0]) - 1))
+    yield table(rows)
     yield "Work is in shares of a rank. MiB and messages are those of a training step, forward and backward, of all ranks."
     if most > 1 + args.epsilon + 1e-9:
         yield f"note: a rank has {most:.3g} times its share, more than --epsilon {args.epsilon:g} allows: as much as one vertex"
