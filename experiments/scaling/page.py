@@ -15,7 +15,6 @@ from markupsafe import Markup
 from gridgrad.experiments.common.parallel_schemes import AUTO
 from gridgrad.experiments.common.tables import cell, counted
 from gridgrad.experiments.common.templates import environment
-from gridgrad.experiments.scaling import model
 from gridgrad.experiments.scaling.environment import SAME, same
 from gridgrad.experiments.scaling.records import is_busy, key_of
 from gridgrad.experiments.scaling.runs import study_of_record
@@ -42,11 +41,11 @@ SETTINGS, RUNS, MACHINE = "study.toml", "study.jsonl", "machine.json"
 NO_SETTINGS = "Some runs do not say the settings of their sweep: no command repeats them."
 
 
-def render(records, title, figures=None, up_to=None):
+def render(records, title, figures=None, told=()):
     """The text of the page of the records of a study; ValueError if there are none.
 
     figures: {title: function of the records that returns a matplotlib Figure}; one that raises ValueError is replaced by the
-    reason. up_to: if given, the page has the tables of `model.tables`.
+    reason. told: more tables, of `model.tables`.
     """
     if not records:
         raise ValueError("there are no runs: measure some with gridgrad sweep")
@@ -55,7 +54,7 @@ def render(records, title, figures=None, up_to=None):
     stories = dict.fromkeys(line for study in map(study_of_record, records) if study for line in study.story)
     return environment().get_template("study.html.jinja").render(
         title=title, about=about(records, found), best=[*stories, *best(found)],
-        notes=notes(found), tables=tables(records, found, up_to),
+        notes=notes(found), tables=tables(records, found, told),
         figures=[drawn_figure(name, draw, records, number) for number, (name, draw) in enumerate(drawn.items())],
         environments=environments(records), commands=commands(records), CLOSED=CLOSED,
     )  # fmt: skip
@@ -128,13 +127,12 @@ def drawn_figure(title, draw, records, number):
 # ----- tables
 
 
-def tables(records, found, up_to=None):
+def tables(records, found, told=()):
     """The tables that have lines, dicts of `page_table`. found: the Rows of the records."""
     every = [[point(row) for row in found if not row.is_predicted and row.value], left_out(records), planner(found),
              [point(row) | {"machine": machine_of(row)} for row in found if row.is_predicted]]  # fmt: skip
-    of_model = model.tables(found, up_to) if up_to else ()
     own = [page_table(*one) for one in zip(("measured", "left-out", "planner", "predicted"), NOTES, NOTES.values(), every)]
-    return [*(one for one in own if one["lines"]), *(page_table(f"model-{n}", *one) for n, one in enumerate(of_model))]
+    return [*(one for one in own if one["lines"]), *(page_table(f"model-{n}", *one) for n, one in enumerate(told))]
 
 
 def page_table(id, title, note, rows):

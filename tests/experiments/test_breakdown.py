@@ -76,13 +76,10 @@ def test_what_can_not_be_watched_is_refused():
 
 
 def test_runs_with_profiles_are_drawn_by_their_layers(tmp_path):
-    path, reports = tmp_path / "s.jsonl", []
-    for ranks in (1, 2):
-        words = f"--net mlp:8,8,relu --grid model={ranks} --steps 8 --profile --report".split()
-        finished = train(ranks, *words, tmp_path / "r.json")
-        assert finished.status == 0, finished.stderr
-        reports.append(json.loads((tmp_path / "r.json").read_text()))
-    path.write_text("".join(json.dumps(report) + "\n" for report in reports))
+    path = tmp_path / "s.jsonl"
+    options = "--nets mlp:8,8,relu --ranks 1,2 --schemes model --steps 8 --repeats 1 --profile"
+    finished = program("sweep", *options.split(), "--out", path)
+    assert finished.returncode == 0, finished.stderr
     for words in ([], ["--layers"]):
         finished = program("plot", "breakdown", path, *words, "--out", tmp_path / "b.png")
         assert finished.returncode == 0 and is_figure(tmp_path / "b.png"), finished.stderr

@@ -72,7 +72,7 @@ def test_a_law_that_does_not_fit_says_so():
 def test_points_that_were_disturbed_are_left_out_of_the_fractions_and_named(busy, left_out):
     found = made_up.records(schemes=["batch"], nets=["mlp:8,relu"])
     found = [record | {"load": made_up.BUSY} if record["P"] in busy else record for record in found]
-    title, words, serial = model.tables(rows(found), 2)[0]
+    title, words, serial = model.tables(rows(found))[0]
     assert title == "Serial fractions of strong scaling" and len(serial) == (2 not in left_out)
     named = "; ".join(f"mlp:8,relu, batch on {ranks} ranks" for ranks in left_out)
     assert words == f"Left out, as other programs disturbed their runs or those on 1 rank: {named}."

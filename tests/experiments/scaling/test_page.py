@@ -223,8 +223,7 @@ def test_the_program_writes_the_page_and_what_the_points_say(tmp_path):
     finished = program("plot", "speedup", path, "--model", "--out", out)
     assert finished.returncode == 0 and finished.stdout.endswith(f"\n{out} written\n"), finished.stderr
     text = out.read_text()
-    for title in ("Serial fractions of strong scaling", "A machine fitted to the points on at most 2 ranks"):
-        assert title in finished.stdout and title in text
+    assert all("Serial fractions of strong scaling" in one for one in (finished.stdout, text))
     assert "<h1>Scaling study s</h1>" in text
     path.write_text('{"net": 1}\n')
     finished = program("plot", "speedup", path, "--out", out)
