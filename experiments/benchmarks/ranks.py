@@ -14,8 +14,8 @@ from mpi4py import MPI
 
 from gridgrad.experiments.benchmarks.cases import TWO_RANKS, step_case
 from gridgrad.experiments.benchmarks.rounds import CLOCKS
-from gridgrad.experiments.common.made_up_data import minibatch, own_block
 from gridgrad.experiments.common.options import Parser, whole
+from gridgrad.experiments.common.problems import minibatch, own_block
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
 from gridgrad.parallel.calibration.timing import core_seconds

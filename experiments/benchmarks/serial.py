@@ -24,8 +24,8 @@ from gridgrad.experiments.benchmarks.cases import MEMORY, SERIAL, SHAPES, StepCa
 from gridgrad.experiments.benchmarks.rounds import in_minutes, ratios, shares
 from gridgrad.experiments.common import report
 from gridgrad.experiments.common.core_limits import copy_bandwidth, gemm_peak
-from gridgrad.experiments.common.made_up_data import minibatch
 from gridgrad.experiments.common.options import Parser, number, user_input, whole
+from gridgrad.experiments.common.problems import minibatch
 from gridgrad.experiments.common.progress import progress
 from gridgrad.nn import LOSSES, SGD, Adam, Context, Conv2d, Dropout, Sequential
 from gridgrad.parallel.job.run import UserError, run_launcher

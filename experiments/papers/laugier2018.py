@@ -17,8 +17,8 @@ from statistics import median
 from gridgrad import datasets
 from gridgrad.experiments.common import byte_formulas
 from gridgrad.experiments.common.parallel_schemes import grid_of, scheme_of
+from gridgrad.experiments.common.problems import published as network_of
 from gridgrad.experiments.common.programs import as_module
-from gridgrad.experiments.common.published_networks import published as network_of
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.launching.start_ranks import check_ended, mpiexec
 from gridgrad.experiments.papers.paper import MissingError, every, kept, paper, span

@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from statistics import median
 
-from gridgrad.experiments.common import published_networks
+from gridgrad.experiments.common.problems import published
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.launching.start_ranks import mpiexec, printed_json, slots
 from gridgrad.experiments.papers import marques2016_scaling as scaling
@@ -205,7 +205,7 @@ def equation(network, batch_size, ranks):
 @lru_cache(maxsize=1024)
 def model(network, batch_size, ranks, form):
     """{part: seconds} of a step by the cost model for the paper's machines, on the rank with the most work."""
-    net = published_networks.published(MarquesRun(network, batch_size).net)
+    net = published(MarquesRun(network, batch_size).net)
     cost = Cost(net, GridDescription({"model": ranks}, ranks_per_node=1), PLANS[form], batch_size, read(MACHINE))
     found = dict.fromkeys(PARTS, 0.0)
     for work in cost.works:
@@ -391,7 +391,7 @@ def by_shares():
 
 def share_of_convolutions(network):
     """The part of the parameters of a network that is in its convolutions."""
-    net = published_networks.published(MarquesRun(network, 64).net)
+    net = published(MarquesRun(network, 64).net)
     sizes = {layer: sum(parameter.size for parameter in layer.parameters) for layer in net.layers}
     return sum(size for layer, size in sizes.items() if isinstance(layer, Conv2d)) / sum(sizes.values())
 

@@ -20,8 +20,8 @@ import numpy as np
 from mpi4py import MPI
 
 from gridgrad.experiments.common import report
-from gridgrad.experiments.common.made_up_data import minibatch, own_block
-from gridgrad.experiments.common.options import Parser, add_grid, add_problem, number, process_grid_of, user_input, whole
+from gridgrad.experiments.common.options import Parser, add_grid, number, process_grid_of, user_input, whole
+from gridgrad.experiments.common.problems import add_problem, minibatch, own_block
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import parallelize, train_step

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gridgrad.experiments.common.parallel_schemes import AUTO, SCHEMES
-from gridgrad.experiments.common.published_networks import published
+from gridgrad.experiments.common.problems import published
 from gridgrad.experiments.parts import explain_map
 from gridgrad.experiments.plots import curves, scaling
 from gridgrad.experiments.scaling import predicted
