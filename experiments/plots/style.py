@@ -44,7 +44,7 @@ MARGIN = 1.02  # the least factor between what is drawn and the end of a logarit
 LETTER = 0.55  # the width of a letter, of its size
 PAD = 0.06  # inches around what stands below the panels
 VERSIONS = {"processor": TEXT, "mpi": TEXT, "threads": WHOLE}  # what `measured_on` needs
-LEGEND = {"loc": "lower center", "fontsize": SMALL, "frameon": False, "handlelength": 2.6, "columnspacing": 1.2,
+LEGEND = {"loc": "lower center", "fontsize": SMALL, "frameon": False, "handlelength": 3.6, "columnspacing": 1.2,
           "handletextpad": 0.5, "borderpad": 0.2, "labelspacing": 0.35}  # fmt: skip
 
 

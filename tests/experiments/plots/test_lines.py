@@ -30,7 +30,9 @@ def report(tmp_path):
 
 
 def shown(axes):
-    return [dict(zip(line.get_xdata(), line.get_ydata(), strict=True)) for line in axes.lines if line.get_marker() not in "|_"]
+    """{x: y} of the markers of each line."""
+    marked = [line for line in axes.lines if line.get_marker() not in ("None", "|", "_")]
+    return [dict(zip(line.get_xdata(), line.get_ydata(), strict=True)) for line in marked]
 
 
 def test_lists_of_entries_are_rows_with_what_stands_around_them(report):

@@ -140,7 +140,7 @@ def test_points_of_more_ranks_than_cores_are_hollow_and_those_of_a_busy_machine_
     made = made_up.records(lambda record: {"load": BUSY} if record["P"] == 2 else {}, ranks=[1, 2, 8], schemes=["batch"])
     figure, [axes] = drawn(tmp_path, "time", made)
     marks = {tuple(line.get_xdata()): line for line in axes.lines if line.get_marker() not in ("None", None, "", "_", "|")}
-    assert marks[1, 2].get_markerfacecolor() == marks[1, 2].get_markeredgecolor() != "white"
+    assert marks[1, 2, 8].get_markerfacecolor() == marks[1, 2, 8].get_markeredgecolor() != "white"
     assert marks[8,].get_markerfacecolor() == "white"
     assert marks[2,].get_marker() == "x"
     assert legend(figure) == ["batch", "ideal", "hollow: more ranks than cores", "measured on a busy machine"]
