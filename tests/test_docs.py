@@ -260,10 +260,12 @@ SMALL = {
         "--nets lenet5 --dataset mnist --ranks 1,2 --steps 6 --repeats 1", why="the whole sweep takes minutes"
     ),
     "gridgrad plot breakdown results/breakdown.jsonl --out results/breakdown.png": Small(),
+    'gridgrad plot lines report.json --x layer --y forward,gradients,input_gradient --ylabel "seconds a step"': Small(),
     "gridgrad sweep --predict 1,4,16,64,256,1024,4096,16384 --machine cori-haswell "
     "--nets vgg16 --batch-size 256 --out predicted.jsonl": Small("--predict 1,4", why="many ranks take half a minute"),
     "gridgrad plot speedup predicted.jsonl --out predicted.png": Small(),
     "gridgrad plot speedup results/scaling_predicted.jsonl --out results/scaling_predicted.png": Small(),
+    'gridgrad plot speedup results/scaling_predicted.jsonl --where "network=vgg16;scaling=strong" --out vgg16.pdf': Small(),
     "gridgrad plot time results/sweep.jsonl --width column --only batch --no-caption --out time.pdf": Small(),
     "gridgrad plot lines results/sweep.jsonl --x ranks --y samples_a_second --series series --panel network --log x,y": Small(),
     "gridgrad plot lines results/sweep.jsonl --x ranks --y peak_memory_bytes --series series --panel network": Small(),
@@ -430,6 +432,9 @@ SMALL = {
     '.venv/bin/pip install "cupy-cuda13x[ctk]"': Small(how="parse", why="it needs a GPU, and gigabytes"),
 }
 NEEDS = {  # of these commands the first reads what the second writes
+    "gridgrad plot lines report.json --x layer --y forward,gradients,input_gradient "
+    '--ylabel "seconds a step"': "--steps 50 --trace trace.json --profile --report report.json",
+    "gridgrad plot roofline roofline.json --out roofline.png": "--measure --out roofline.json",
     "mpiexec -n 2 gridgrad train --net mlp:512,512,relu --grid stage=2 --pipeline mine.csv": "--csv mine.csv",
     "gridgrad explain --net mlp:512,512,relu --shape 4 --outputs 1 --batch-size 128 --ranks 2 "
     "--grid stage=2 --pipeline 1f1b --micro-batches 4 --out schedule.png --trace trace.json": "--trace trace.json --steps 12",

@@ -37,6 +37,8 @@ GONE = {  # {(program, or * for all, option or choice that it had): what to use 
     ("partition", "--hypergraph"): "--out FILE.patoh or FILE.hgr writes it",
     ("partition", "--parts"): "--method FILE reads it",
     ("partition", "--neuron-blocks"): "there are at most 64 of a dense layer",
+    ("plot", "--layers"): "gridgrad plot lines REPORT.json --x layer --y forward,gradients,input_gradient, of train "
+    "--profile --report, draws them",
     ("plot", "throughput"): "gridgrad plot lines FILE.jsonl --x ranks --y samples_a_second --series series draws it",
     ("plot", "bytes"): "gridgrad plot lines FILE.jsonl --x ranks --y sent_by_all_ranks_bytes --series series draws them",
     ("plot", "memory"): "gridgrad plot lines FILE.jsonl --x ranks --y peak_memory_bytes --series series draws it",

@@ -42,6 +42,11 @@ class Line:
     settings: dict  # {name: value} of all its points; for weak scaling `batch_size` is that of one rank
 
     @property
+    def columns(self):
+        """{name: a text}: what `chosen` chooses by."""
+        return {name: str(value) for name, value in {**self.settings, **self.panel._asdict(), "series": self.name}.items()}
+
+    @property
     def measured_on(self):
         """Where it was measured, in words."""
         known = self.rows[0].environment
@@ -53,6 +58,16 @@ class Line:
 def read(paths):
     """The Lines in files of `sweep`, in their order, the measured ones first."""
     return of_files({path: records_of(path) for path in dict.fromkeys(map(str, paths))})
+
+
+def chosen(lines, where):
+    """The Lines with some values in their columns. where: {column: texts}. ValueError for values that there are not."""
+    for name, values in where.items():
+        known = dict.fromkeys(line.columns[name] for line in lines if name in line.columns)
+        if unknown := [value for value in values if value not in known]:
+            raise ValueError(f"there is no {name} {unknown[0]}: there are {'; '.join(known or lines[0].columns)}")
+        lines = [line for line in lines if line.columns.get(name) in values]
+    return lines
 
 
 def of_files(files):
