@@ -44,7 +44,7 @@ MARGIN = 1.02  # the least factor between what is drawn and the end of a logarit
 LETTER = 0.55  # the width of a letter, of its size
 PAD = 0.06  # inches around what stands below the panels
 VERSIONS = {"processor": TEXT, "mpi": TEXT, "threads": WHOLE}  # what `measured_on` needs
-LEGEND = {"loc": "lower center", "fontsize": SMALL, "frameon": False, "handlelength": 3.6, "columnspacing": 1.2,
+LEGEND = {"loc": "lower center", "fontsize": SMALL, "frameon": False, "columnspacing": 1.2,
           "handletextpad": 0.5, "borderpad": 0.2, "labelspacing": 0.35}  # fmt: skip
 
 
@@ -170,9 +170,11 @@ def finish(figure, look, legend=(), words=()):
 def legend_of(figure, handles, labels):
     """A legend in as few rows as fit, all of which have about as many entries."""
     width = figure.get_figwidth()
+    is_dashed = any(isinstance(handle, plt.Line2D) and handle.is_dashed() for handle in handles)
+    length = 3.6 if is_dashed else 2.0  # at which patterns are told apart
     labels = [wrapped(label, width - 0.8, SMALL) for label in labels]
     for rows in range(1, len(labels) + 1):
-        legend = figure.legend(handles, labels, ncols=ceil(len(labels) / rows), **LEGEND)
+        legend = figure.legend(handles, labels, ncols=ceil(len(labels) / rows), handlelength=length, **LEGEND)
         legend.set_in_layout(False)
         if legend.get_window_extent(figure.canvas.get_renderer()).width / figure.dpi <= width - 2 * PAD:
             break
