@@ -144,7 +144,7 @@ def finish(figure, look, legend=(), words=()):
     titles = defaultdict(list)  # {row: the lines of the titles of its panels, beside the first}
     figure.draw_without_rendering()  # which says how wide the panels are
     for panel in (panel for panel in figure.axes if panel.get_subplotspec()):
-        wide = panel.get_window_extent().width / figure.dpi
+        wide = panel.get_window_extent().width / figure.dpi + PAD
         panel.set_title("\n".join(wrapped(line, wide, LARGE) for line in panel.get_title().split("\n")), fontsize=LARGE)
         titles[panel.get_subplotspec().rowspan.start].append(panel.get_title().count("\n"))
     inches = lambda artist: artist.get_window_extent(figure.canvas.get_renderer()).height / figure.dpi  # noqa: E731

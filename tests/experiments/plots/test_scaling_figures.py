@@ -169,6 +169,7 @@ def test_predictions_are_dashed_beside_what_was_measured_and_alone(tmp_path):
     assert {tuple(line.get_xdata()): line.is_dashed() for line in lines} == {(1, 2, 4): False, (1, 8, 64): True}
     marks = ["dashed: predicted", "needs more memory than a rank has", "a full node: 2 ranks"]
     assert legend(figure) == ["batch", "ideal", *marks]
+    assert figure.legends[0].handlelength > 3 > drawn(tmp_path, "speedup")[0].legends[0].handlelength  # it shows dashes
     assert words(figure).endswith("Predicted by the cost model for Cori Haswell.")
     figure, [axes] = drawn(tmp_path, "speedup", of_model)
     assert words(figure) == "Predicted by the cost model for Cori Haswell."
