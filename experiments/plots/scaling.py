@@ -10,19 +10,17 @@ run would hide what those ranks already lose, and be over another time for each 
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import isclose
 
 from gridgrad.experiments.plots import style as looks
 from gridgrad.experiments.plots.panels import BUSY, HOLLOW, MISFIT, Panel, Series
 from gridgrad.experiments.plots.panels import draw as draw_panels
 from gridgrad.experiments.scaling.statistics import FEWEST
-from gridgrad.experiments.scaling.summary import is_busy_alone, key_alone
+from gridgrad.experiments.scaling.summary import is_busy_alone
 from gridgrad.experiments.scaling.table import UNLIKE
 
 STRONG, WEAK = "strong", "weak"
 LONG = 10.0  # seconds of a step from which on a figure counts in seconds
 MOST_IDEALS = 4  # ideal lines in a panel: more of them say nothing
-ALIKE = 0.01  # relative difference of ideal lines that are drawn as one: less than a line is wide
 
 
 @dataclass(frozen=True)
@@ -103,26 +101,15 @@ def nodes_of(lines, most):
 
 
 def ideals(lines, kind):
-    """The different ideal lines of Lines of a panel, each as [(ranks, value)].
+    """The different ideal lines of Lines of a panel, each as [(ranks, value)]: from the first point of a Line on.
 
-    Lines that are compared with the same run on one rank share one, from the point on the fewest ranks, there the best one.
-    Those of another batch, type of numbers or machine have one of their own.
+    Lines that are compared with the same run on one rank have the same one.
     """
-    groups = defaultdict(list)
+    found = {}  # {value on one rank, to three digits, which are less than a line is wide: (the first Row, numbers of ranks)}
     for line in lines:
         rows = [row for row, _ in points_of(line, kind)]
-        alone = key_alone({"P": rows[0].ranks, "point": rows[0].settings}, line.panel.scaling)
-        groups[line.is_predicted, line.origin, alone].append(rows)
-    found = []  # (the Row that it begins with, numbers of ranks)
-    for of_group in groups.values():
-        first = min((rows[0] for rows in of_group), key=lambda row: (row.ranks, row.seconds.value))
-        ranks = {row.ranks for rows in of_group for row in rows}
-        alike = (more for other, more in found if isclose(kind.ideal(first, 1), kind.ideal(other, 1), rel_tol=ALIKE))
-        if (more := next(alike, None)) is not None:
-            more |= ranks
-        else:
-            found.append((first, ranks))
-    return [[(number, kind.ideal(first, number)) for number in sorted(ranks)] for first, ranks in found]
+        found.setdefault(f"{kind.ideal(rows[0], 1):.3g}", (rows[0], set()))[1].update(row.ranks for row in rows)
+    return [[(number, kind.ideal(first, number)) for number in sorted(ranks)] for first, ranks in found.values()]
 
 
 def title_of(lines):

@@ -108,10 +108,10 @@ def test_where_many_ideal_lines_would_differ_none_is_drawn(tmp_path):
     assert len(grey(axes)) == 1 and "ideal" in legend(figure)
 
 
-def test_without_a_run_on_one_rank_the_ideal_line_begins_at_the_best_point_on_the_fewest(tmp_path):
+def test_without_a_run_on_one_rank_each_line_has_an_ideal_one_from_its_first_point_on(tmp_path):
     slow = lambda point, _: (0.1 if point.settings["grid"].startswith("batch=1") else 0.06) / point.ranks  # noqa: E731
     _, [axes] = drawn(tmp_path, "time", made_up.records(seconds=slow, ranks=[2, 4]))
-    assert grey(axes) == [pytest.approx({2: 30, 4: 15})]
+    assert grey(axes) == [pytest.approx({2: 30, 4: 15}), pytest.approx({2: 50, 4: 25})]
 
 
 def test_what_was_measured_and_what_is_predicted_have_ideal_lines_of_their_own_as_far_as_they_go(tmp_path):
