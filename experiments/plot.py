@@ -3,7 +3,8 @@
 gridgrad plot speedup results/speedup.jsonl --out speedup.pdf --out speedup.png
 gridgrad plot speedup results/speedup.jsonl --out page.html
 gridgrad plot weak measured.jsonl predicted.jsonl --only "batch;model" --height 2
-gridgrad plot breakdown results/breakdown.jsonl --layers
+gridgrad plot time results/scaling_predicted.jsonl --where "network=vgg16;scaling=strong"
+gridgrad plot breakdown results/breakdown.jsonl
 gridgrad plot breakdown plain.json overlap.json
 gridgrad plot compare --across reduction plain.jsonl overlap.jsonl
 gridgrad plot timeline trace.json --width page
@@ -28,13 +29,13 @@ FIGURE, PAGE = (".png", ".pdf", ".svg"), ".html"  # what --out may end with
 
 
 def plot_scaling(args, look):
-    return scaling.draw(only(curves.read(args.files), args.only), args.kind, look)
+    return scaling.draw(lines_of(args), args.kind, look)
 
 
 def plot_breakdown(args, look):
     if {Path(path).suffix for path in args.files} == {".json"}:
         return breakdown.draw_traces(args.files, look)
-    return breakdown.draw(only(curves.read(args.files), args.only), args.layers, look), []
+    return breakdown.draw(lines_of(args), look), []
 
 
 def plot_compare(args, look):
@@ -63,14 +64,10 @@ def plot_lines(args, look):
     return lines.draw(table, args.x, args.y, labels=labels, look=look, **more), []
 
 
-def only(found, names):
-    """The Lines with some names, all without any. ValueError for a name that there is not."""
-    if not names:
-        return found
-    if unknown := [name for name in names if name not in {line.name for line in found}]:
-        known = "; ".join(dict.fromkeys(line.name for line in found))
-        raise ValueError(f"--only: there is no series {unknown[0]}: there are {known}")
-    return [line for line in found if line.name in names]
+def lines_of(args):
+    """The Lines that are asked for."""
+    where = {name: [value] for name, value in (args.where or {}).items()} | ({"series": args.only} if args.only else {})
+    return curves.chosen(curves.read(args.files), where)
 
 
 def told(files):
@@ -116,7 +113,7 @@ def options():
 
     def add(name, draw, words, metavar, nargs, what, has_series=True):
         kind = kinds.add_parser(name, prog=f"plot {name}", help=words, description=f"{words[0].upper()}{words[1:]}.")
-        kind.set_defaults(draw=draw, only=None, model=None)
+        kind.set_defaults(draw=draw, model=None)
         kind.add_argument("files", nargs=nargs, metavar=metavar, help=what)
         option = kind.add_argument
         page = "; .html: the page of the study" if draw is plot_scaling else ""
@@ -128,6 +125,8 @@ def options():
         option("--no-caption", action="store_true", help="leave out the words below the panels")
         if has_series:
             option("--only", type=split(";"), metavar="SERIES;..", help="draw these lines alone")
+            option("--where", type=pairs, metavar="NAME=VALUE;..", help="draw alone what has these values in its columns, such "
+                   "as network=vgg16;scaling=strong of a sweep")  # fmt: skip
         return option
 
     for name, kind in scaling.KINDS.items():
@@ -135,10 +134,9 @@ def options():
         option("--title", help="of the page that --out FILE.html writes")
         if name == "speedup":
             option("--model", action="store_true", help="also tell serial fractions, and errors of predictions")
-    option = add("breakdown", plot_breakdown, "how the time of a step is spent on each number of ranks, and how efficiently",
-                 "FILE", "+", "runs of sweep (.jsonl), or traces of train (.json): one with --reduction plain beside one with "
-                 "overlap says how much of the all-reduce is hidden")  # fmt: skip
-    option("--layers", action="store_true", help="tell the layers apart, of runs of sweep --profile")
+    add("breakdown", plot_breakdown, "how the time of a step is spent on each number of ranks, and how efficiently", "FILE",
+        "+", "runs of sweep (.jsonl), or traces of train (.json): one with --reduction plain beside one with overlap says how "
+        "much of the all-reduce is hidden")  # fmt: skip
     option = add("compare", plot_compare, "two sweeps point by point: which points are faster or slower by more than noise",
                  "FILE.jsonl", 2, "sweeps of the same points, such as before and after a change", has_series=False)  # fmt: skip
     option("--across", metavar="SETTING", help="also compare points that differ in this setting alone, such as reduction")
@@ -154,7 +152,6 @@ def options():
            "the median, with a bar from the least to the greatest")  # fmt: skip
     option("--series", type=split(","), metavar="NAME,..", help="columns whose values are lines of their own")
     option("--panel", metavar="NAME", help="a column whose values are panels of their own")
-    option("--where", type=pairs, metavar="NAME=VALUE;..", help="draw the rows with these values alone")
     option("--bars", type=split(","), metavar="LOW,HIGH", help="the columns of the ends of the bars")
     option("--log", choices=("x", "y", "x,y"), metavar="x|y|x,y", help="logarithmic axes")
     option("--xlabel", metavar="TEXT", help="default: the name of the column")

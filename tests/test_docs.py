@@ -148,7 +148,8 @@ SMALL = {
     "gridgrad sweep unequal.toml --nets mlp:2048,2048,relu --dataset random:1024,10 --batch-size 64 --vary handicap=1=3": Small(
         how="parse", why="the one above runs"
     ),
-    "gridgrad plot lines results/unequal.json --x index --y step_seconds --panel net": Small(),
+    "gridgrad plot lines results/unequal.json --x index --y step_seconds --panel net "
+    '--xlabel step --ylabel "seconds a step" --out results/unequal.png': Small(),
     "mpiexec -n 2 gridgrad train --net mlp:512,512,relu --grid auto": STEPS,
     # ----- tests
     "python -m tests.random_networks --seed 7 --minutes 30": Small("--cases 3 --check serial"),
@@ -204,7 +205,7 @@ SMALL = {
     "gridgrad plot lines results/laugier2018/tables.json --x ranks --y times --series network --panel curve --log x,y "
     "--out results/laugier2018/predicted.png": Small(),
     "gridgrad plot lines results/servers.json --x workers --y measured,simulated --where part=limit "
-    '--ylabel "updates a second"': Small(),
+    '--ylabel "updates a second" --out results/servers.png': Small(),
     "gridgrad explain --net vgg16 --ranks 4 --batch-size 64 --grid stage=4 --out schedule.png": Small(),
     "gridgrad explain --net vgg16 --batch-size 128 --ranks 16 --grid batch=4,model=4 --export traces": Small(
         "--ranks 4 --grid model=4"
@@ -262,15 +263,18 @@ SMALL = {
         "--nets lenet5 --dataset mnist --ranks 1,2 --steps 6 --repeats 1", why="the whole sweep takes minutes"
     ),
     "gridgrad plot breakdown results/breakdown.jsonl --out results/breakdown.png": Small(),
+    'gridgrad plot lines report.json --x layer --y forward,gradients,input_gradient --ylabel "seconds a step"': Small(),
     "gridgrad sweep --predict 1,4,16,64,256,1024,4096,16384 --machine cori-haswell "
     "--nets vgg16 --batch-size 256 --out predicted.jsonl": Small("--predict 1,4", why="many ranks take half a minute"),
     "gridgrad plot speedup predicted.jsonl --out predicted.png": Small(),
     "gridgrad plot speedup results/scaling_predicted.jsonl --out results/scaling_predicted.png": Small(),
+    'gridgrad plot speedup results/scaling_predicted.jsonl --where "network=vgg16;scaling=strong" --out vgg16.pdf': Small(),
     "gridgrad plot time results/sweep.jsonl --width column --only batch --no-caption --out time.pdf": Small(),
     "gridgrad plot lines results/sweep.jsonl --x ranks --y samples_a_second --series series --panel network --log x,y": Small(),
     "gridgrad plot lines results/sweep.jsonl --x ranks --y peak_memory_bytes --series series --panel network": Small(),
     "gridgrad plot lines results/convergence.json --x epoch --y training_accuracy,test_accuracy --panel way": Small(),
-    "gridgrad plot lines results/convergence.json --x epoch --y test_accuracy --series way": Small(),
+    "gridgrad plot lines results/convergence.json --x epoch --y test_accuracy --series way "
+    '--ylabel "test accuracy (%)" --out results/convergence.png': Small(),
     "gridgrad sweep experiments/settings/speedup.toml --out before.jsonl": COMPARED,
     "gridgrad sweep experiments/settings/speedup.toml --out after.jsonl": COMPARED,
     "gridgrad plot compare before.jsonl after.jsonl": Small(),
@@ -281,6 +285,8 @@ SMALL = {
     "gridgrad plot speedup results/speedup.jsonl predicted-airfoil.jsonl --out both.png": Small(),
     "gridgrad plot lines results/crossover.json --x batch_size --y seconds.median --bars seconds.min,seconds.max "
     '--series grid --log x,y --xlabel "global batch (samples)" --ylabel "seconds a step"': Small(),
+    "gridgrad plot lines results/crossover.json --x batch_size --y seconds.median --bars seconds.min,seconds.max "
+    '--series grid --log x,y --xlabel "global batch (samples)" --ylabel "seconds a step" --out results/crossover.png': Small(),
     # ----- other tools
     "gridgrad plot speedup results/sweep.jsonl --out results/sweep.html": Small(),
     'gridgrad sweep --dataset airfoil --nets "mlp:64,64,relu" --ranks 1,2,3,4,5,6 --schemes batch,model '
@@ -312,7 +318,8 @@ SMALL = {
     "gridgrad sweep predictions.toml --machine machine.json --out predictions.jsonl": Small(
         "--nets mlp:16,relu --dataset random:8,2 --batch-size 8 --schemes batch --repeats 1"
     ),
-    "gridgrad plot lines results/predictions/2-ranks.json --x predicted --y measured --series net,grid --log x,y": Small(),
+    "gridgrad plot lines results/predictions/2-ranks.json --x predicted --y measured --series net,grid --log x,y "
+    '--xlabel "predicted (seconds a step)" --ylabel "measured (seconds a step)"': Small(),
     "gridgrad explain --map results/thresholds.png --net mlp:W,W,W,relu --shape 16 --outputs 2 --ranks 32": Small(
         "--widths 32,64 --batch-sizes 8,16"
     ),
@@ -350,7 +357,8 @@ SMALL = {
     "gridgrad study protocols --dataset cifar10 --net cifar-cnn,dropout=0 --samples 4000 --epochs 3 --target 34": PROTOCOLS,
     "gridgrad study protocols --dataset airfoil --net mlp:64,64,tanh --epochs 50 --every 5 --target 0.25": PROTOCOLS,
     "gridgrad plot lines results/protocols.json --x seconds --y score --series protocol --panel straggler "
-    '--where "net=mnist-cnn;time=virtual;sorted=false"': Small(),
+    '--where "net=mnist-cnn;time=virtual;sorted=false" --log x --xlabel "virtual time (s)" --ylabel "test accuracy (%)" '
+    "--out results/protocols.png": Small(),
     "gridgrad study protocols --dataset mnist --net mnist-cnn --samples 12000 --epochs 2 --sorted "
     "--straggler 1 --protocols sync,parallel-sgd,parallel-sgd:shuffle,parallel-sgd:epoch,parallel-sgd:epoch:shuffle": PROTOCOLS,
     "gridgrad study protocols --dataset mnist --net mnist-cnn --samples 12000 --epochs 10 --sorted "
@@ -431,6 +439,9 @@ SMALL = {
     '.venv/bin/pip install "cupy-cuda13x[ctk]"': Small(how="parse", why="it needs a GPU, and gigabytes"),
 }
 NEEDS = {  # of these commands the first reads what the second writes
+    "gridgrad plot lines report.json --x layer --y forward,gradients,input_gradient "
+    '--ylabel "seconds a step"': "--steps 50 --trace trace.json --profile --report report.json",
+    "gridgrad plot roofline roofline.json --out roofline.png": "--measure --out roofline.json",
     "mpiexec -n 2 gridgrad train --net mlp:512,512,relu --grid stage=2 --pipeline mine.csv": "--csv mine.csv",
     "gridgrad explain --net mlp:512,512,relu --shape 4 --outputs 1 --batch-size 128 --ranks 2 "
     "--grid stage=2 --pipeline 1f1b --micro-batches 4 --out schedule.png --trace trace.json": "--trace trace.json --steps 12",

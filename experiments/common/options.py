@@ -28,6 +28,8 @@ GONE = {  # {(program, option or choice that it had): what to use instead}
     ("explain", "--json"): "--out FILE.json writes the numbers",
     ("explain", "--flops"): "--machine flops=60,latency=1.5,bandwidth=100 describes a cluster; see gridgrad help machine",
     ("partition", "--parts"): "--method FILE reads it",
+    ("plot", "--layers"): "gridgrad plot lines REPORT.json --x layer --y forward,gradients,input_gradient, of train "
+    "--profile --report, draws them",
     ("plot", "memory"): "gridgrad plot lines FILE.jsonl --x ranks --y peak_memory_bytes --series series draws it",
     ("plot", "convergence"): "gridgrad plot lines FILE.json --x epoch --y test_accuracy --series way draws it",
     ("study protocols", "--measure"): 'gridgrad sweep --vary "protocol=sync;server:asp" times jobs',

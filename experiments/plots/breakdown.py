@@ -1,7 +1,7 @@
 """Where the time of a step goes on each number of ranks, as in Figures 5.1 to 5.10 of Marques 2016, and how efficiently.
 
 A bar is the time of a step, the mean over the ranks, so that the parts add up. Convolutions are told apart where the runs were
-profiled, or all layers. Below stand the efficiencies of the POP project (pop-coe.eu), of the time that is not reading:
+profiled. Below stand the efficiencies of the POP project (pop-coe.eu), of the time that is not reading:
 
 | efficiency             | ratio                                                                             |
 |------------------------|-----------------------------------------------------------------------------------|
@@ -40,8 +40,6 @@ COLOURS = {
     "communication": looks.COMMUNICATE, "waiting": looks.WAIT,
 }  # fmt: skip
 CONVOLUTIONS = "Conv2d", "HaloConv2d", "HandedConv2d"
-LAYERS = "#0072B2", "#56B4E9", "#004c78", "#a6d5f2", "#332288", "#88a5d8", "#117799"  # of computation by layers
-REST = "other layers, loss, update"
 PROFILED = {
     "layers": Optional([{"layer": TEXT, "kind": TEXT} | dict.fromkeys(METHODS, AT_LEAST_0)]), "compute_max": SECONDS,
     "time": {"compute": SECONDS, "read": AT_LEAST_0, "communicate": AT_LEAST_0, "wait": AT_LEAST_0},
@@ -52,32 +50,30 @@ FEWEST_BARS = 3  # for which there is room in every panel
 HOLLOW = "//////"  # the hatch of bars of more ranks than cores
 
 
-def draw(lines, layers=False, look=looks.FITTING):
-    """A figure of Lines: a panel for each, with bars and a table. layers: whether all layers are told apart."""
+def draw(lines, look=looks.FITTING):
+    """A figure of Lines: a panel for each, with bars and a table."""
     shown = [(line, rows) for line in lines if not line.is_predicted and (rows := [row for row in line.rows if row.runs])]
     if not shown:
         raise ValueError("there is no run that was measured: a breakdown shows nothing else")
     for run in (run for _, rows in shown for row in rows for run in row.runs):
-        check_says(run, layers)
+        check_says(run)
     inches = BAR * max(FEWEST_BARS, *(len(rows) for _, rows in shown)) + SIDE  # of a panel
     width = look.width or (looks.COLUMN if LEFT + inches * len(shown) <= looks.COLUMN else looks.PAGE)
     columns = min(len(shown), max(1, int((width - LEFT) / inches)))
     blocks = -(-len(shown) // columns)
     figure, panels = looks.frame(2 * blocks, columns, width, [BARS, TABLE] * blocks)
     pairs = [pair for i in range(0, 2 * blocks, 2) for pair in zip(*panels[i : i + 2])]
-    names = layer_names(shown) if layers else ()
-    colours = COLOURS | {REST: "#bbbbbb"} | dict(zip(names, LAYERS))
     found = {}
     for number, ((line, rows), (bars, table)) in enumerate(zip(shown, pairs)):
-        columns_of = parts_of(rows, names)
+        columns_of = parts_of(rows)
         found |= columns_of[0]
-        draw_bars(bars, columns_of, colours, list(map(above_bar, rows)), [row.oversubscribed for row in rows])
+        draw_bars(bars, columns_of, list(map(above_bar, rows)), [row.oversubscribed for row in rows])
         draw_table(table, rows, number % columns == 0)
         looks.label(bars, "", "ms a step, mean over ranks", line.panel.network, f"{line.name}, {title_of([line])}")
     for axes in (axes for pair in pairs[len(shown) :] for axes in pair):
         axes.set_axis_off()
     of_rows = [row for _, rows in shown for row in rows]
-    legend = [(looks.patch(colours[part]), part) for part in found]
+    legend = [(looks.patch(COLOURS[part]), part) for part in found]
     if any(row.oversubscribed for row in of_rows):
         legend.append((looks.patch("white", edgecolor="black", hatch=HOLLOW), "hollow: more ranks than cores"))
     if any(map(is_busy_alone, of_rows)):
@@ -86,45 +82,19 @@ def draw(lines, layers=False, look=looks.FITTING):
     return looks.finish(figure, look, legend, [f"{where_words([line for line, _ in shown])} Medians of the runs{above}."])
 
 
-def check_says(run, layers):
-    """ValueError for a run that does not say how its step was spent. layers: whether it must be profiled."""
-    what = f"the run of {run['net']} on {run['grid']}"
+def check_says(run):
+    """ValueError for a run that does not say how its step was spent."""
     try:
         check(run, PROFILED)
     except ValueError as error:
-        raise ValueError(f"{what} does not say how its time was spent ({error}): measure it again, with --anew") from None
-    if layers and not run.get("layers"):
-        raise ValueError(f"{what} has no profile: sweep again with --profile, or profile = true in its settings")
+        raise ValueError(f"the run of {run['net']} on {run['grid']} does not say how its time was spent ({error}): measure it "
+                         "again, with --anew") from None  # fmt: skip
 
 
-def layer_seconds(run):
-    """{"number kind" of a layer: the seconds that it computes in a step}."""
-    found = defaultdict(float)
-    for row in run["layers"]:
-        found[f"{row['layer']} {row['kind']}"] += sum(row[method] for method in METHODS)
-    return found
-
-
-def layer_names(shown):
-    """The layers that take the longest in any of the runs, in the order of the network: as many as there are colours."""
-    found = defaultdict(float)
-    for run in (run for _, rows in shown for row in rows for run in row.runs):
-        for name, seconds in layer_seconds(run).items():
-            found[name] = max(found[name], seconds / run["time"]["compute"])
-    most = sorted(found, key=lambda name: -found[name])[: len(LAYERS)]
-    return sorted(most, key=lambda name: [int(word) if word.isdigit() else 0 for word in name.split()[0].split(".")])
-
-
-def parts(run, layers=(), profiled=True):
-    """{part: seconds of a step} of a run, mean over the ranks, in the order in which bars stack them.
-
-    layers: names of layers that are parts of their own; without any, convolutions are one if the run is `profiled`.
-    """
+def parts(run, profiled=True):
+    """{part: seconds of a step} of a run, mean over the ranks, in the order in which bars stack them."""
     time = run["time"]
-    if layers:
-        computing = {name: layer_seconds(run)[name] for name in layers}
-        computing[REST] = max(0.0, time["compute"] - sum(computing.values()))
-    elif profiled:
+    if profiled:
         convolution = sum(row[method] for row in run["layers"] if row["kind"] in CONVOLUTIONS for method in METHODS)
         computing = {CONVOLUTION: convolution, OTHER: max(0.0, time["compute"] - convolution)}
     else:
@@ -132,10 +102,10 @@ def parts(run, layers=(), profiled=True):
     return computing | {"reading": time["read"], "communication": time["communicate"], "waiting": time["wait"]}
 
 
-def parts_of(rows, layers=()):
-    """What `parts` returns for each Row of a panel, medians over its runs. Without `layers` all are told apart alike."""
+def parts_of(rows):
+    """What `parts` returns for each Row of a panel, medians over its runs: profiled if all are."""
     profiled = all(run.get("layers") for row in rows for run in row.runs)
-    return [medians([parts(run, layers, profiled) for run in row.runs]) for row in rows]
+    return [medians([parts(run, profiled) for run in row.runs]) for row in rows]
 
 
 def efficiencies(run, fewest):
@@ -165,14 +135,14 @@ def above_bar(row):
     return f"× {speedup}".strip() if is_busy_alone(row) else speedup
 
 
-def draw_bars(axes, columns, colours, words, hollow):
+def draw_bars(axes, columns, words, hollow):
     """Stacked bars. columns: {part: seconds} of each. words: above each. hollow: whether each is."""
     tops = []
     for place, (parts, text, is_hollow) in enumerate(zip(columns, words, hollow)):
         bottom = 0.0
         for part, seconds in parts.items():
-            fill = {"facecolor": "white", "hatch": HOLLOW} if is_hollow else {"facecolor": colours[part]}
-            axes.bar(place, 1e3 * seconds, 0.66, bottom, edgecolor=colours[part], lw=0.6, **fill)
+            fill = {"facecolor": "white", "hatch": HOLLOW} if is_hollow else {"facecolor": COLOURS[part]}
+            axes.bar(place, 1e3 * seconds, 0.66, bottom, edgecolor=COLOURS[part], lw=0.6, **fill)
             bottom += 1e3 * seconds
         axes.annotate(text, (place, bottom), (0, 1.5), textcoords="offset points", ha="center", fontsize=looks.SMALL)
         tops.append(bottom)
@@ -215,7 +185,7 @@ def draw_traces(paths, look=looks.FITTING):
     said = list(hidden_words({name: spans for name, (_, spans) in found.items()}))
     figure, [[axes]] = looks.frame(1, 1, look.width or looks.COLUMN, looks.ROW_INCHES[1])
     totals = [f"{1e3 * sum(of_trace.values()):.3g} ms" for of_trace in means.values()]
-    draw_bars(axes, list(means.values()), COLOURS, totals, [False] * len(means))
+    draw_bars(axes, list(means.values()), totals, [False] * len(means))
     axes.set_xticks(range(len(means)), list(means))
     axes.set_ylabel("ms a step, mean over ranks")
     legend = [(looks.patch(COLOURS[part]), part) for part in next(iter(means.values()))]

@@ -15,7 +15,7 @@ from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.scaling import records as study_records
 from gridgrad.experiments.scaling.environment import FORM, differences, same
 from gridgrad.experiments.scaling.study import Point
-from gridgrad.experiments.scaling.summary import key_alone, rows
+from gridgrad.experiments.scaling.summary import key_alone, origin_of, rows
 from gridgrad.nn.files.documents import TEXT, TRUTH, WHOLE, Optional, check
 
 WITHIN = "grid", "net", "dataset", "data_dir"  # settings that points of one line may differ in, or that a panel names
@@ -42,6 +42,11 @@ class Line:
     settings: dict  # {name: value} of all its points; for weak scaling `batch_size` is that of one rank
 
     @property
+    def columns(self):
+        """{name: a text}: what `chosen` chooses by."""
+        return {name: str(value) for name, value in {**self.settings, **self.panel._asdict(), "series": self.name}.items()}
+
+    @property
     def measured_on(self):
         """Where it was measured, in words."""
         known = self.rows[0].environment
@@ -55,21 +60,29 @@ def read(paths):
     return of_files({path: records_of(path) for path in dict.fromkeys(map(str, paths))})
 
 
+def chosen(lines, where):
+    """The Lines with some values in their columns. where: {column: texts}. ValueError for values that there are not."""
+    for name, values in where.items():
+        known = dict.fromkeys(line.columns[name] for line in lines if name in line.columns)
+        if unknown := [value for value in values if value not in known]:
+            raise ValueError(f"there is no {name} {unknown[0]}: there are {'; '.join(known or lines[0].columns)}")
+        lines = [line for line in lines if line.columns.get(name) in values]
+    return lines
+
+
 def of_files(files):
     """The Lines of records, see `read`. files: {name: list of records}."""
-    groups = defaultdict(lambda: ({}, []))  # {(machine of a prediction, what was measured on): (files, records)}
+    groups, names = defaultdict(lambda: ({}, [])), names_of(files)  # {Origin: (names of files, records)}
     for path, found in files.items():
         check_records(path, found)
         for record in found:
-            machine = str(record.get("machine")) if record.get("predicted") else None
-            key = machine, machine or json.dumps(same(record["environment"]), sort_keys=True)
-            groups[key][0][path] = True
-            if record not in groups[key][1]:  # which another file has, too
-                groups[key][1].append(record)
-    names = names_of(files)
+            here, mine = groups[origin_of(record)]
+            here[names[path]] = True
+            if record not in mine:  # which another file has, too
+                mine.append(record)
     lines = []
-    for (machine, _), (paths, found) in sorted(groups.items(), key=lambda group: group[0][0] is not None):
-        lines += lines_of(found, machine or " and ".join(names[path] for path in paths))
+    for origin, (here, found) in sorted(groups.items(), key=lambda group: group[0].is_predicted):
+        lines += lines_of(found, origin.name if origin.is_predicted else " and ".join(here))
     known = {line.panel for line in lines if not line.is_predicted}
     # a prediction is of a shape, and not of data, where nothing was measured beside it
     return named([line if line.panel in known else replace(line, panel=line.panel._replace(dataset="")) for line in lines])

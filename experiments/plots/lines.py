@@ -11,6 +11,8 @@ from itertools import product
 from pathlib import Path
 
 from gridgrad.experiments.plots import style as looks
+from gridgrad.experiments.plots.panels import Panel, Series
+from gridgrad.experiments.plots.panels import draw as draw_panels
 from gridgrad.experiments.scaling import records, tidy
 from gridgrad.nn.files.documents import content_of_file, contents_of_lines, is_number
 from gridgrad.nn.files.limits import read_limited
@@ -124,47 +126,27 @@ def draw(table, x, ys, series=(), panel=None, log="", bars=(), labels=(), only=N
     panels = list(table.groupby(panel, sort=False)) if panel else [("", table)]
     if not 0 < len(panels) <= MOST_PANELS:
         raise ValueError(f"the column {panel} has {len(panels)} values, and a figure 1 to {MOST_PANELS} panels")
-    figure, axes_of = looks.panels_of(len(panels), look.width)
     names = names_of(table, ys, series)
     if only and (unknown := set(only) - set(names.values())):
         raise ValueError(f"--only: there is no {' and no '.join(sorted(unknown))}: there are {'; '.join(names.values())}")
-    styles = looks.styles(name for name in names.values() if not only or name in only)
-    for axes, (title, rows) in zip(axes_of, panels):
-        values = []
+    found = []
+    for title, rows in panels:
+        cells, shown = rows[list(series)].astype(str), []
         for (*value, y), name in names.items():
-            if name in styles:
-                mine = rows[(rows[list(series)].astype(str) == value).all(axis=1)] if series else rows
-                values += draw_line(axes, mine.dropna(subset=[y]), x, y, bars, styles[name])
-        fit(axes, rows[x], values, log)
-        looks.label(axes, *labels or (x, "\n".join(ys)), f"{panel}: {title}" if panel else "")
-    marks = [(looks.mark(color=one.colour, marker=one.marker), name) for name, one in styles.items()]
-    return looks.finish(figure, look, marks if len(names) > 1 else ())
+            if not only or name in only:
+                shown.append(series_of(rows[(cells == value).all(axis=1)], x, y, bars or (y, y), name))
+        found.append(Panel((f"{panel}: {title}",) if panel else (), shown))
+    return draw_panels(found, labels or (x, "\n".join(ys)), look, log=log)
 
 
 def names_of(table, ys, series):
-    """{(value of each column of series, .., y): the name of the line}."""
+    """{(value of each column of series, .., y): the name of the line}; the only line of a table has an empty one."""
     values = table[list(series)].astype(str).drop_duplicates().values.tolist() if series else [[]]
-    return {(*value, y): ", ".join([*value, *([y] if len(ys) > 1 or not value else [])]) for value, y in product(values, ys)}
+    return {(*value, y): ", ".join([*value, *([y] if len(ys) > 1 else [])]) for value, y in product(values, ys)}
 
 
-def draw_line(axes, rows, x, y, bars, style):
-    """A line with its points and bars; returns the values that must fit."""
-    if rows.empty:
-        return []
-    found = rows.groupby(x, sort=not isinstance(rows[x].iloc[0], str))
-    middle, least, most = found[y].median(), found[bars[0] if bars else y].min(), found[bars[1] if bars else y].max()
-    looks.draw_ranges(axes, middle.index, middle, least, most, color=style.colour, marker=style.marker, ms=4, lw=1.1,
-                      elinewidth=0.9, capsize=2 if (least < most).any() else 0)  # fmt: skip
-    return [*middle, *least.dropna(), *most.dropna()]
-
-
-def fit(axes, x, values, log):
-    """The axes around what is drawn."""
-    if "x" in log:
-        looks.ranks_axis(axes, list(x)) if x.nunique() <= 20 else axes.set_xscale("log")
-    if not values:
-        return
-    if "y" in log:
-        looks.log_axis(axes, values)
-    elif min(values) >= 0 and min(values) < 0.5 * max(values):
-        axes.set_ylim(0, 1.08 * max(values))
+def series_of(rows, x, y, bars, name):
+    """The Series of some rows. bars: the columns of the ends of bars."""
+    of_x = rows.dropna(subset=[y]).groupby(x, sort=rows[x].dtype.kind in "biuf")  # texts stay in their order
+    middle, low, high = of_x[y].median(), of_x[bars[0]].min(), of_x[bars[1]].max()
+    return Series(name, list(middle.index), list(middle), list(low), list(high))

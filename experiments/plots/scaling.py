@@ -10,18 +10,17 @@ run would hide what those ranks already lose, and be over another time for each 
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import isclose
 
 from gridgrad.experiments.plots import style as looks
+from gridgrad.experiments.plots.panels import BUSY, HOLLOW, MISFIT, Panel, Series
+from gridgrad.experiments.plots.panels import draw as draw_panels
 from gridgrad.experiments.scaling.statistics import FEWEST
-from gridgrad.experiments.scaling.summary import is_busy_alone, key_alone
+from gridgrad.experiments.scaling.summary import is_busy_alone
 from gridgrad.experiments.scaling.table import UNLIKE
 
 STRONG, WEAK = "strong", "weak"
 LONG = 10.0  # seconds of a step from which on a figure counts in seconds
 MOST_IDEALS = 4  # ideal lines in a panel: more of them say nothing
-ALIKE = 0.01  # relative difference of ideal lines that are drawn as one: less than a line is wide
-NODE = "#888888"
 
 
 @dataclass(frozen=True)
@@ -62,48 +61,37 @@ def draw(lines, name, look=looks.FITTING):
         raise ValueError(f"there is no run of {' or '.join(kind.scalings)} scaling: {name} shows it alone")
     if name == "time" and max((row.seconds.value for line in mine for row in line.rows if row.seconds), default=0) >= LONG:
         kind = of_time("s", 1.0)
-    panels = defaultdict(list)
+    found = defaultdict(list)
     for line in (line for line in mine if points_of(line, kind)):
-        panels[line.panel].append(line)
-    if not panels:
+        found[line.panel].append(line)
+    if not found:
         advice = "add 1 to the ranks of the sweep, or draw time, which needs no run on 1 rank" if kind.over_one else (
             "give more --steps to the sweep")  # fmt: skip
         raise ValueError(f"no run has {kind.words}: {advice}")
-    drawn = [line for of_panel in panels.values() for line in of_panel]
-    figure, axes_of = looks.panels_of(len(panels), look.width)
-    styles = looks.styles(line.name for line in mine if line in drawn)
-    for axes, (panel, of_panel) in zip(axes_of, panels.items()):
-        draw_panel(axes, of_panel, kind, styles)
-        looks.label(axes, "ranks", kind.label, panel.network, title_of(of_panel))
-    if kind.over_one:  # efficiencies and speedups compare
-        ends = [end for axes in axes_of for end in axes.get_ylim()]
-        for axes in axes_of:
-            if kind.base:
-                looks.log_axis(axes, ends, kind.base)
-            axes.set_ylim(min(ends), max(ends))
-    has_ideal = any(line.get_color() == looks.GREY for axes in axes_of for line in axes.lines)
+    drawn = [line for of_panel in found.values() for line in of_panel]
     missing = missing_words(mine, drawn, kind)
+    panels = [panel_of(of_panel, kind) for of_panel in found.values()]
+    how = {"log": "x,y", "base": kind.base} if kind.base else {"log": "x", "zero": True}
     words = [" ".join(words_of(drawn)), *missing]
-    return looks.finish(figure, look, legend_of(drawn, kind, styles, has_ideal), words), missing
+    return draw_panels(panels, ("ranks", kind.label), look, words, shared=kind.over_one, **how), missing
 
 
-def draw_panel(axes, lines, kind, styles):
-    """The lines of a panel with their points, and its ideal lines unless there are too many."""
-    everything = {line: points_of(line, kind) for line in lines}
-    ranks = {row.ranks for found in everything.values() for row, _ in found}
-    values = [end for found in everything.values() for _, one in found for end in (one.low, one.value, one.high)]
-    for points in ideal if len(ideal := ideals(lines, kind)) <= MOST_IDEALS else ():
-        axes.plot(*zip(*points), color=looks.GREY, lw=0.8, zorder=1)
-        values += [value for _, value in points]
-    for line, found in everything.items():
-        draw_line(axes, found, styles[line.name], line.is_predicted)
-    for node in nodes_of(lines, max(ranks)):
-        axes.axvline(node, color=NODE, ls=":", lw=0.8, zorder=1)
-    looks.ranks_axis(axes, ranks)
-    if kind.base:
-        looks.log_axis(axes, values, kind.base)
-    else:
-        axes.set_ylim(0, 1.08 * max(values))
+def panel_of(lines, kind):
+    """The Panel of Lines, with its ideal lines unless there are too many."""
+    series = [series_of(line, kind) for line in lines]
+    ideal = ideals(lines, kind)
+    nodes = nodes_of(lines, max(max(one.x) for one in series))
+    return Panel((lines[0].panel.network, title_of(lines)), series, ideal if len(ideal) <= MOST_IDEALS else [], nodes)
+
+
+def series_of(line, kind):
+    """The Series of a Line."""
+    found = points_of(line, kind)
+    values = ([getattr(one, end) for _, one in found] for end in ("value", "low", "high"))
+    special = {MISFIT: lambda row: not row.fits} if line.is_predicted else {
+        HOLLOW: lambda row: row.oversubscribed, BUSY: is_busy_alone}  # fmt: skip
+    marks = {meaning: [number for number, (row, _) in enumerate(found) if is_so(row)] for meaning, is_so in special.items()}
+    return Series(line.name, [row.ranks for row, _ in found], *values, line.is_predicted, marks)
 
 
 def nodes_of(lines, most):
@@ -113,46 +101,15 @@ def nodes_of(lines, most):
 
 
 def ideals(lines, kind):
-    """The different ideal lines of Lines of a panel, each as [(ranks, value)].
+    """The different ideal lines of Lines of a panel, each as [(ranks, value)]: from the first point of a Line on.
 
-    Lines that are compared with the same run on one rank share one, from the point on the fewest ranks, there the best one.
-    Those of another batch, type of numbers or machine have one of their own.
+    Lines that are compared with the same run on one rank have the same one.
     """
-    groups = defaultdict(list)
+    found = {}  # {value on one rank, to three digits, which are less than a line is wide: (the first Row, numbers of ranks)}
     for line in lines:
         rows = [row for row, _ in points_of(line, kind)]
-        alone = key_alone({"P": rows[0].ranks, "point": rows[0].settings}, line.panel.scaling)
-        groups[line.is_predicted, line.origin, alone].append(rows)
-    found = []  # (the Row that it begins with, numbers of ranks)
-    for of_group in groups.values():
-        first = min((rows[0] for rows in of_group), key=lambda row: (row.ranks, row.seconds.value))
-        ranks = {row.ranks for rows in of_group for row in rows}
-        alike = (more for other, more in found if isclose(kind.ideal(first, 1), kind.ideal(other, 1), rel_tol=ALIKE))
-        if (more := next(alike, None)) is not None:
-            more |= ranks
-        else:
-            found.append((first, ranks))
-    return [[(number, kind.ideal(first, number)) for number in sorted(ranks)] for first, ranks in found]
-
-
-def draw_line(axes, found, style, is_predicted):
-    """A dashed line where it is predicted, otherwise with points and bars for the intervals; marks for what is special."""
-
-    def marked(which, **how):
-        if mine := [(row.ranks, one.value) for row, one in found if which(row)]:
-            axes.plot(*zip(*mine), ls="", clip_on=False, **how)  # whole also where a line of an axis is
-
-    x, y = [row.ranks for row, _ in found], [one.value for _, one in found]
-    if is_predicted:
-        axes.plot(x, y, color=style.colour, ls=style.pattern, lw=1.2, zorder=2)
-        marked(lambda row: not row.fits, marker="v", ms=3.5, mfc="white", mec=style.colour, mew=0.8, zorder=3)
-        return
-    looks.draw_ranges(axes, x, y, [one.low for _, one in found], [one.high for _, one in found], color=style.colour, lw=1.1,
-                      elinewidth=0.9, capsize=2, capthick=0.8, zorder=4)  # fmt: skip
-    how = {"marker": style.marker, "ms": 4.5, "mec": style.colour, "mew": 0.9, "zorder": 5}
-    marked(lambda row: not row.oversubscribed, mfc=style.colour, **how)
-    marked(lambda row: row.oversubscribed, mfc="white", **how)
-    marked(is_busy_alone, marker="x", ms=7, color="black", mew=0.9, zorder=6)
+        found.setdefault(f"{kind.ideal(rows[0], 1):.3g}", (rows[0], set()))[1].update(row.ranks for row in rows)
+    return [[(number, kind.ideal(first, number)) for number in sorted(ranks)] for first, ranks in found.values()]
 
 
 def title_of(lines):
@@ -163,25 +120,6 @@ def title_of(lines):
     if len(batches) == 1:
         words.append(f"batch {batches.pop()}" + (" a rank" if panel.scaling == WEAK else ""))
     return ", ".join([*words, panel.dataset] if panel.dataset else words)
-
-
-def legend_of(lines, kind, styles, has_ideal):
-    """[(handle, label)]: an entry a name, then what the marks mean."""
-    measured = {line.name for line in lines if not line.is_predicted}
-    rows = [row for line in lines for row, _ in points_of(line, kind)]
-    ours = [row for row in rows if not row.is_predicted]
-    found = [(looks.mark(color=one.colour, **({"marker": one.marker} if name in measured else {"ls": one.pattern})), name)
-             for name, one in styles.items()]  # fmt: skip
-    meanings = [
-        (has_ideal, looks.mark(color=looks.GREY, lw=0.8), "ideal"),
-        (0 < len(ours) < len(rows), looks.mark(color=looks.GREY, ls=looks.PATTERNS[0]), "dashed: predicted"),
-        (any(row.oversubscribed for row in ours), looks.mark(ls="", marker="o", mfc="white"), "hollow: more ranks than cores"),
-        (any(map(is_busy_alone, ours)), looks.mark(ls="", marker="x", ms=6), "measured on a busy machine"),
-        (any(not row.fits for row in rows), looks.mark(ls="", marker="v", mfc="white"), "needs more memory than a rank has"),
-        *((True, looks.mark(color=NODE, ls=":", lw=0.8), f"a full node: {node} ranks")
-          for node in nodes_of(lines, max(row.ranks for row in rows))),
-    ]  # fmt: skip
-    return found + [(handle, label) for is_shown, handle, label in meanings if is_shown]
 
 
 def words_of(drawn):

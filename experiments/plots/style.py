@@ -44,7 +44,7 @@ MARGIN = 1.02  # the least factor between what is drawn and the end of a logarit
 LETTER = 0.55  # the width of a letter, of its size
 PAD = 0.06  # inches around what stands below the panels
 VERSIONS = {"processor": TEXT, "mpi": TEXT, "threads": WHOLE}  # what `measured_on` needs
-LEGEND = {"loc": "lower center", "fontsize": SMALL, "frameon": False, "handlelength": 2.6, "columnspacing": 1.2,
+LEGEND = {"loc": "lower center", "fontsize": SMALL, "frameon": False, "columnspacing": 1.2,
           "handletextpad": 0.5, "borderpad": 0.2, "labelspacing": 0.35}  # fmt: skip
 
 
@@ -144,7 +144,7 @@ def finish(figure, look, legend=(), words=()):
     titles = defaultdict(list)  # {row: the lines of the titles of its panels, beside the first}
     figure.draw_without_rendering()  # which says how wide the panels are
     for panel in (panel for panel in figure.axes if panel.get_subplotspec()):
-        wide = panel.get_window_extent().width / figure.dpi
+        wide = panel.get_window_extent().width / figure.dpi + PAD
         panel.set_title("\n".join(wrapped(line, wide, LARGE) for line in panel.get_title().split("\n")), fontsize=LARGE)
         titles[panel.get_subplotspec().rowspan.start].append(panel.get_title().count("\n"))
     inches = lambda artist: artist.get_window_extent(figure.canvas.get_renderer()).height / figure.dpi  # noqa: E731
@@ -170,9 +170,11 @@ def finish(figure, look, legend=(), words=()):
 def legend_of(figure, handles, labels):
     """A legend in as few rows as fit, all of which have about as many entries."""
     width = figure.get_figwidth()
+    is_dashed = any(isinstance(handle, plt.Line2D) and handle.is_dashed() for handle in handles)
+    length = 3.6 if is_dashed else 2.0  # at which patterns are told apart
     labels = [wrapped(label, width - 0.8, SMALL) for label in labels]
     for rows in range(1, len(labels) + 1):
-        legend = figure.legend(handles, labels, ncols=ceil(len(labels) / rows), **LEGEND)
+        legend = figure.legend(handles, labels, ncols=ceil(len(labels) / rows), handlelength=length, **LEGEND)
         legend.set_in_layout(False)
         if legend.get_window_extent(figure.canvas.get_renderer()).width / figure.dpi <= width - 2 * PAD:
             break

@@ -2,8 +2,8 @@
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass
 from statistics import mean
+from typing import NamedTuple
 
 from gridgrad.experiments.plots import style as looks
 from gridgrad.nn.files.documents import AT_LEAST_0, COUNT, TEXT, check, content_of_file
@@ -117,41 +117,35 @@ def varied(ranks):
 # ----- the steps of a pipeline, as predicted and as measured
 
 
-@dataclass(frozen=True)
-class PipelineSteps:
-    """Some steps of a pipeline."""
+class PipelineSteps(NamedTuple):
+    """Some steps of a pipeline. rows, shown: of each rank along the axis `stage` all Events, and those of the steps, in order.
+
+    seconds: of all these steps. updates: of each rank in them.
+    """
 
     title: str
-    rows: tuple  # for each rank along the axis `stage` its Events, in order
-    updates: int = 1  # of each rank that are shown: one in a synchronous pipeline
-    last: int | None = None  # the number, from 0, of the last of these; None for that of the step of median time
+    rows: tuple
+    shown: tuple
+    seconds: float
+    updates: int
 
-    def __post_init__(self):
-        if min((sum(event.instruction.op == "U" for event in row) for row in self.rows), default=0) < self.updates:
-            raise ValueError(f"{self.title}: it shows less than {self.updates} updates of each rank")
 
-    @property
-    def ends(self):
-        """For each rank, when its updates ended."""
-        return [[event.stop for event in row if event.instruction.op == "U"] for row in self.rows]
+def steps_shown(title, rows, updates, last=None):
+    """The PipelineSteps with `updates` updates of each rank, of which a synchronous pipeline has one in a step.
 
-    @property
-    def shown(self):
-        """The number, from 0, of the last update that is shown."""
-        count = min(map(len, self.ends))
-        steps = sorted(range(self.updates, count), key=self.seconds) or [count - 1]
-        return steps[len(steps) // 2] if self.last is None else self.last
-
-    def seconds(self, update):
-        """Seconds of the steps up to an update: since the last rank had ended those before, or since the beginning."""
-        before = update - self.updates
-        begin = max(of[before] for of in self.ends) if before >= 0 else min(row[0].start for row in self.rows)
-        return max(of[update] for of in self.ends) - begin
-
-    def of_steps(self, row):
-        """The Events of a row that belong to the steps that are shown."""
-        ends = [-1, *(place for place, event in enumerate(row) if event.instruction.op == "U")]
-        return row[ends[max(0, self.shown + 1 - self.updates)] + 1 : ends[self.shown + 1] + 1]
+    rows: see there. last: the number, from 0, of the last of these; by default they take the median time of all.
+    """
+    ends = [[place for place, event in enumerate(row) if event.instruction.op == "U"] for row in rows]
+    if (count := min(map(len, ends), default=0)) < updates:
+        raise ValueError(f"{title}: it shows less than {updates} updates of each rank")
+    stops = [max(row[of[update]].stop for row, of in zip(rows, ends)) for update in range(count)]  # of the last rank
+    begin = min(row[0].start for row in rows)
+    seconds = [stop - (stops[update - updates] if update >= updates else begin) for update, stop in enumerate(stops)]
+    if last is None:
+        steps = sorted(range(updates, count), key=seconds.__getitem__) or [count - 1]
+        last = steps[len(steps) // 2]
+    shown = tuple(row[([-1] * updates + of)[last] + 1 : of[last] + 1] for row, of in zip(rows, ends))
+    return PipelineSteps(title, rows, shown, seconds[last], updates)
 
 
 def predicted(found, updates=1):
@@ -159,7 +153,7 @@ def predicted(found, updates=1):
     count = found.schedule.micro_batches  # the steps that are played have numbers that go on
     rows = [[event._replace(instruction=event.instruction._replace(micro_batch=event.instruction.micro_batch % count))
              for event in row] for row in found.played.events]  # fmt: skip
-    return PipelineSteps("predicted", tuple(map(tuple, rows)), updates, found.counted[1])
+    return steps_shown("predicted", tuple(map(tuple, rows)), updates, found.counted[1])
 
 
 def measured(path, updates=1):
@@ -175,8 +169,8 @@ def measured(path, updates=1):
         if not first:
             raise ValueError("no rank is of a stage")
         found = tuple(sorted(rows.get(rank, ()), key=lambda event: event.start) for rank in first)
-        run = PipelineSteps("measured", found, updates)
-        if not any(event.stop > event.start for row in run.rows for event in run.of_steps(row)):
+        run = steps_shown("measured", found, updates)
+        if not any(event.stop > event.start for row in run.shown for event in row):
             raise ValueError("its steps take no time")
     except ValueError as error:
         raise ValueError(f"{path} is no timeline of a pipeline ({error}): train --trace writes one") from None
@@ -186,11 +180,10 @@ def measured(path, updates=1):
 def draw_pipelines(runs, title, path):
     """Write a figure with a panel for each PipelineSteps, one above the other with the same scale of time."""
     figure, panels = looks.frame(len(runs), 1, looks.PAGE, [AXIS + ROW * len(run.rows) for run in runs], sharex=True)
-    parts = [[run.of_steps(row) for row in run.rows] for run in runs]
-    begins = [min(row[0].start for row in rows) for rows in parts]
-    length = max(max(row[-1].stop for row in rows) - begin for rows, begin in zip(parts, begins))
-    for [panel], run, rows, begin in zip(panels, runs, parts, begins):
-        draw_run(panel, run, rows, begin, length)
+    begins = [min(row[0].start for row in run.shown) for run in runs]
+    length = max(max(row[-1].stop for row in run.shown) - begin for run, begin in zip(runs, begins))
+    for [panel], run, begin in zip(panels, runs, begins):
+        draw_run(panel, run, begin, length)
     panel.set_xlabel("time in milliseconds")
     ops = {event.instruction.op for run in runs for row in run.rows for event in row}
     legend = [(looks.patch(OPS[op]), words) for op, words in WORDS.items() if op in ops]
@@ -202,11 +195,11 @@ def draw_pipelines(runs, title, path):
     looks.save(looks.finish(figure, looks.FITTING, legend, [words]), path, looks.DPI)
 
 
-def draw_run(panel, run, rows, begin, length):
-    """One panel. rows: the Events that are shown. begin: the time that is shown as 0. length: of the axis, in seconds."""
-    seconds, idle = run.seconds(run.shown) / run.updates, []
+def draw_run(panel, run, begin, length):
+    """One panel. begin: the time that is shown as 0. length: of the axis, in seconds."""
+    idle = []
     inch = length / looks.inches_of(panel)  # in seconds
-    for rank, (row, every) in enumerate(zip(rows, run.rows)):
+    for rank, (row, every) in enumerate(zip(run.shown, run.rows)):
         chunks = sorted({event.instruction.chunk for event in row} - {None})
         for event in every:
             op, chunk, number = event.instruction
@@ -219,13 +212,13 @@ def draw_run(panel, run, rows, begin, length):
             if op != "U" and len(str(number)) < looks.letters(width / inch, looks.SMALL):
                 panel.text((start + width / 2) * 1e3, rank, number, ha="center", va="center_baseline", fontsize=looks.SMALL,
                            clip_on=True, zorder=4)  # fmt: skip
-        busy = sum(event.stop - event.start for event in row if event.instruction.op in OPS) / run.updates
-        idle.append(max(0.0, 1 - busy / seconds))
-    draw_messages(panel, rows, begin)
-    set_axes(panel, length * 1e3, [f"stage {rank}" for rank in range(len(rows))])
-    panel.set_title(f"{run.title}: {seconds * 1e3:.4g} ms a step, bubble {mean(idle):.0%}")
+        busy = sum(event.stop - event.start for event in row if event.instruction.op in OPS)
+        idle.append(max(0.0, 1 - busy / run.seconds))
+    draw_messages(panel, run.shown, begin)
+    set_axes(panel, length * 1e3, [f"stage {rank}" for rank in range(len(run.rows))])
+    panel.set_title(f"{run.title}: {run.seconds / run.updates * 1e3:.4g} ms a step, bubble {mean(idle):.0%}")
     right = panel.secondary_yaxis("right")
-    right.set_yticks(range(len(rows)), [f"{share:.0%}" for share in idle], fontsize=looks.SMALL)
+    right.set_yticks(range(len(run.rows)), [f"{share:.0%}" for share in idle], fontsize=looks.SMALL)
     right.tick_params(length=0)
     right.spines[:].set_visible(False)
     panel.spines[["top", "right"]].set_visible(False)

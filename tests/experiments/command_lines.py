@@ -232,7 +232,8 @@ LINES = """
 2 | plot speedup nothing.jsonl | nothing.jsonl
 2 | plot speedup text.txt | text.txt, line 1, is no report of a sweep (it is not JSON
 0 | plot breakdown s.jsonl | s-breakdown.png
-2 | plot breakdown s.jsonl --layers | --profile
+2 | plot breakdown s.jsonl --layers | --layers is gone
+2 | plot breakdown s.jsonl --where network=vgg16 | there is no network vgg16
 0 | plot lines s.jsonl --x ranks --y step_s --series series --out l.svg | l.svg
 2 | plot lines s.jsonl --x ranks --y stp_s | there is no column stp_s
 2 | plot timeline s.jsonl | is no timeline

@@ -5,7 +5,7 @@ import json
 import matplotlib.pyplot as plt
 import pytest
 
-from gridgrad.experiments.plots import breakdown, curves, style, timeline
+from gridgrad.experiments.plots import breakdown, style, timeline
 from gridgrad.experiments.scaling import study as settings
 from gridgrad.experiments.scaling.study import Study
 from gridgrad.parallel.observe.span_observer import METHODS
@@ -75,20 +75,16 @@ def test_what_can_not_be_watched_is_refused():
 # ----- the figure
 
 
-def test_runs_with_profiles_are_drawn_by_their_layers(tmp_path):
-    path = tmp_path / "s.jsonl"
-    options = "--nets mlp:8,8,relu --ranks 1,2 --schemes model --steps 8 --repeats 1 --profile"
-    finished = program("sweep", *options.split(), "--out", path)
-    assert finished.returncode == 0, finished.stderr
-    for words in ([], ["--layers"]):
-        finished = program("plot", "breakdown", path, *words, "--out", tmp_path / "b.png")
-        assert finished.returncode == 0 and is_figure(tmp_path / "b.png"), finished.stderr
-        (tmp_path / "b.png").unlink()
-    [line] = curves.read([path])
-    for row in line.rows:
-        for run in row.runs:
-            assert sum(breakdown.parts(run).values()) == pytest.approx(sum(run["time"].values()))
-            assert set(breakdown.layer_seconds(run)) >= {"0 Linear", "1 ReLU", "2 Linear", "3 ReLU", "4 Linear"}
+def test_the_profile_of_a_run_is_drawn_in_parts_and_by_its_layers(tmp_path):
+    finished = train(
+        2, "--net", "mlp:8,8,relu", "--grid", "model=2", "--steps", 8, "--profile", "--report", tmp_path / "r.json"
+    )
+    assert finished.status == 0, finished.stderr
+    run = json.loads((tmp_path / "r.json").read_text())
+    assert sum(breakdown.parts(run).values()) == pytest.approx(sum(run["time"].values()))
+    words = ["--x", "layer", "--y", "forward,gradients,input_gradient", "--out"]
+    finished = program("plot", "lines", tmp_path / "r.json", *words, tmp_path / "b.png")
+    assert finished.returncode == 0 and is_figure(tmp_path / "b.png"), finished.stderr
 
 
 CONVOLUTION = {"layer": "0", "kind": "Conv2d"} | dict.fromkeys(METHODS, 0.01)
@@ -99,8 +95,8 @@ PROFILE = [CONVOLUTION, {"layer": "1", "kind": "ReLU"} | dict.fromkeys(METHODS, 
 def drawn(tmp_path):
     """A function that draws made-up records: the figure, and the panels with bars and those with tables."""
 
-    def draw(found, layers=False, look=style.FITTING):
-        figure = breakdown.draw(made_up.lines_of(tmp_path, a=found), layers, look)
+    def draw(found, look=style.FITTING):
+        figure = breakdown.draw(made_up.lines_of(tmp_path, a=found), look)
         made_up.assert_whole(figure)
         shown = [axes for axes in figure.axes if axes.axison]
         return figure, [axes for axes in shown if axes.patches], [axes for axes in shown if axes.collections]
@@ -128,13 +124,10 @@ def test_bars_are_the_parts_of_a_step_and_the_table_has_its_efficiencies(drawn):
     assert bars.get_title() == "mlp:512,512,512,relu\nbatch, strong scaling, batch 100, airfoil"
 
 
-def test_convolutions_and_layers_are_told_apart_where_all_runs_have_profiles(drawn):
+def test_convolutions_are_told_apart_where_all_runs_have_profiles(drawn):
     profiled = made_up.records(lambda _: {"layers": PROFILE}, schemes=["batch"], ranks=[1, 2])
     figure, [bars], _ = drawn(profiled)
     assert legend(figure)[:2] == ["convolution", "other computation"] and bars.patches[0].get_height() == pytest.approx(40)
-    figure, [bars], _ = drawn(profiled, layers=True)
-    assert legend(figure)[:3] == ["0 Conv2d", "1 ReLU", breakdown.REST]
-    assert [patch.get_height() for patch in bars.patches[:3]] == pytest.approx([40, 8, 42])
     figure, _, _ = drawn([*profiled[1:], profiled[0] | {"layers": None}])
     assert legend(figure)[0] == "computation"
 
@@ -155,19 +148,19 @@ def test_many_curves_are_panels_in_rows(drawn):
 
 
 @pytest.mark.parametrize(
-    ("change", "layers", "message"),
+    ("change", "message"),
     [
-        ({"compute_max": None}, False, "does not say how its time was spent"),
-        ({"time": {"compute": 1.0}}, False, "does not say how its time was spent"),
-        ({}, True, "has no profile: sweep again with --profile"),
-        ({"predicted": True, "machine": "a"}, False, "nothing else"),
-        ({"failed": "no memory"}, False, "nothing else"),
+        ({"compute_max": None}, "does not say how its time was spent"),
+        ({"time": {"compute": 1.0}}, "does not say how its time was spent"),
+        ({"layers": [{"layer": "0", "kind": "Conv2d"}]}, "does not say how its time was spent"),
+        ({"predicted": True, "machine": "a"}, "nothing else"),
+        ({"failed": "no memory"}, "nothing else"),
     ],
 )
-def test_runs_that_say_not_enough_are_refused(tmp_path, change, layers, message):
+def test_runs_that_say_not_enough_are_refused(tmp_path, change, message):
     lines = made_up.lines_of(tmp_path, a=made_up.records(lambda _: change))
     with pytest.raises(ValueError, match=message):
-        breakdown.draw(lines, layers)
+        breakdown.draw(lines)
 
 
 def test_efficiencies():

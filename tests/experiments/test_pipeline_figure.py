@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gridgrad.experiments.plots.timeline import PipelineSteps, draw_pipelines, measured, predicted
+from gridgrad.experiments.plots.timeline import draw_pipelines, measured, predicted, steps_shown
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.pipeline.schedule import Instruction
 from gridgrad.parallel.pipeline.simulate import Event
@@ -23,8 +23,8 @@ def found(pipeline, **options):
 def test_the_predicted_step_is_one_of_the_steady_state():
     time = found("zb-h1", micro_batches=6)
     run = predicted(time)
-    assert run.seconds(run.shown) == pytest.approx(time.seconds)
-    for row, of_step in zip(run.rows, map(run.of_steps, run.rows), strict=True):
+    assert run.seconds == pytest.approx(time.seconds)
+    for row, of_step in zip(run.rows, run.shown, strict=True):
         assert len(row) == 3 * len(of_step)
         assert [str(event.instruction) for event in of_step if event.instruction.op == "F"] == [
             f"{of_step[0].instruction.chunk}F{number}" for number in range(6)
@@ -35,8 +35,8 @@ def test_the_predicted_step_is_one_of_the_steady_state():
 def test_of_an_asynchronous_pipeline_several_minibatches_are_shown():
     time = found("async:3")
     run = predicted(time, 4)
-    assert run.seconds(run.shown) == pytest.approx(4 * time.seconds, rel=0.3)
-    assert [event.instruction.op for event in run.of_steps(run.rows[0])].count("U") == 4
+    assert run.seconds == pytest.approx(4 * time.seconds, rel=0.3)
+    assert [event.instruction.op for event in run.shown[0]].count("U") == 4
 
 
 def span(rank, name, start, stop):
@@ -60,9 +60,9 @@ def write_trace(path, durations):
 
 def test_of_a_trace_the_first_rank_of_each_stage_and_the_median_step_are_shown(tmp_path):
     run = measured(write_trace(tmp_path / "t.json", [9, 1, 5, 2]))
-    assert len(run.rows) == 2 and run.seconds(run.shown) == pytest.approx(2)
-    assert [[event.instruction.chunk for event in row] for row in map(run.of_steps, run.rows)] == [[0, None], [1, None]]
-    assert measured(write_trace(tmp_path / "t.json", [3])).seconds(0) == pytest.approx(3)
+    assert len(run.rows) == 2 and run.seconds == pytest.approx(2)
+    assert [[event.instruction.chunk for event in row] for row in run.shown] == [[0, None], [1, None]]
+    assert measured(write_trace(tmp_path / "t.json", [3])).seconds == pytest.approx(3)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_what_is_no_trace_of_a_pipeline_is_said(tmp_path, text):
 
 def test_a_trace_without_a_whole_step_is_said():
     with pytest.raises(ValueError, match="less than 1 updates"):
-        PipelineSteps("measured", ((Event(Instruction("F", 0, 0), 0.0, 1.0),),))
+        steps_shown("measured", ((Event(Instruction("F", 0, 0), 0.0, 1.0),),), 1)
 
 
 @pytest.mark.parametrize("pipeline", ["sequential", "1f1b", "interleaved:2", "zbv", "async:2"])

@@ -83,6 +83,15 @@ def test_predictions_stand_in_the_panel_of_what_was_measured(tmp_path):
     }
 
 
+def test_lines_are_chosen_by_their_names_and_columns(tmp_path):
+    lines = made_up.lines_of(tmp_path, a=made_up.records(nets=["mlp:8,relu", "mlp:9,relu"], scaling=["strong", "weak"]))
+    [one] = curves.chosen(lines, {"network": ["mlp:9,relu"], "scaling": ["weak"], "series": ["model"]})
+    assert (one.panel.network, one.panel.scaling, one.name) == ("mlp:9,relu", "weak", "model")
+    assert len(curves.chosen(lines, {"batch_size": ["100"]})) == len(lines) == len(curves.chosen(lines, {}))
+    with pytest.raises(ValueError, match="there is no net mlp: there are .*; network; scaling; dataset; series"):
+        curves.chosen(lines, {"net": ["mlp"]})
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -3,6 +3,7 @@
 import json
 
 import matplotlib.pyplot as plt
+import pandas
 import pytest
 
 from gridgrad.experiments.plots import lines
@@ -30,7 +31,9 @@ def report(tmp_path):
 
 
 def shown(axes):
-    return [dict(zip(line.get_xdata(), line.get_ydata(), strict=True)) for line in axes.lines if line.get_marker() not in "|_"]
+    """{x: y} of the markers of each line."""
+    marked = [line for line in axes.lines if line.get_marker() not in ("None", "|", "_")]
+    return [dict(zip(line.get_xdata(), line.get_ydata(), strict=True)) for line in marked]
 
 
 def test_lists_of_entries_are_rows_with_what_stands_around_them(report):
@@ -59,6 +62,12 @@ def test_series_are_lines_and_rows_with_the_same_x_a_median_with_its_range(repor
     panels = lines.draw(table, "size", ["time", "high"], panel="kind", only=["time"]).axes
     assert [axes.get_title() for axes in panels] == ["kind: a", "kind: b"] and [len(shown(axes)) for axes in panels] == [1, 1]
     assert len(lines.chosen(table, {"kind": "a", "size": "2"})) == 1
+
+
+def test_a_logarithmic_axis_of_many_values_has_round_numbers():
+    table = pandas.DataFrame({"size": [0.003 * 1.2**n for n in range(30)], "time": range(30)})
+    [axes] = lines.draw(table, "size", ["time"], log="x").axes
+    assert [text.get_text() for text in axes.get_xticklabels()][1:-1] == ["0.01", "0.1"]
 
 
 def test_runs_of_a_sweep_have_the_columns_of_its_table(tmp_path):

@@ -108,10 +108,10 @@ def test_where_many_ideal_lines_would_differ_none_is_drawn(tmp_path):
     assert len(grey(axes)) == 1 and "ideal" in legend(figure)
 
 
-def test_without_a_run_on_one_rank_the_ideal_line_begins_at_the_best_point_on_the_fewest(tmp_path):
+def test_without_a_run_on_one_rank_each_line_has_an_ideal_one_from_its_first_point_on(tmp_path):
     slow = lambda point, _: (0.1 if point.settings["grid"].startswith("batch=1") else 0.06) / point.ranks  # noqa: E731
     _, [axes] = drawn(tmp_path, "time", made_up.records(seconds=slow, ranks=[2, 4]))
-    assert grey(axes) == [pytest.approx({2: 30, 4: 15})]
+    assert grey(axes) == [pytest.approx({2: 30, 4: 15}), pytest.approx({2: 50, 4: 25})]
 
 
 def test_what_was_measured_and_what_is_predicted_have_ideal_lines_of_their_own_as_far_as_they_go(tmp_path):
@@ -140,7 +140,7 @@ def test_points_of_more_ranks_than_cores_are_hollow_and_those_of_a_busy_machine_
     made = made_up.records(lambda record: {"load": BUSY} if record["P"] == 2 else {}, ranks=[1, 2, 8], schemes=["batch"])
     figure, [axes] = drawn(tmp_path, "time", made)
     marks = {tuple(line.get_xdata()): line for line in axes.lines if line.get_marker() not in ("None", None, "", "_", "|")}
-    assert marks[1, 2].get_markerfacecolor() == marks[1, 2].get_markeredgecolor() != "white"
+    assert marks[1, 2, 8].get_markerfacecolor() == marks[1, 2, 8].get_markeredgecolor() != "white"
     assert marks[8,].get_markerfacecolor() == "white"
     assert marks[2,].get_marker() == "x"
     assert legend(figure) == ["batch", "ideal", "hollow: more ranks than cores", "measured on a busy machine"]
@@ -169,6 +169,7 @@ def test_predictions_are_dashed_beside_what_was_measured_and_alone(tmp_path):
     assert {tuple(line.get_xdata()): line.is_dashed() for line in lines} == {(1, 2, 4): False, (1, 8, 64): True}
     marks = ["dashed: predicted", "needs more memory than a rank has", "a full node: 2 ranks"]
     assert legend(figure) == ["batch", "ideal", *marks]
+    assert figure.legends[0].handlelength > 3 > drawn(tmp_path, "speedup")[0].legends[0].handlelength  # it shows dashes
     assert words(figure).endswith("Predicted by the cost model for Cori Haswell.")
     figure, [axes] = drawn(tmp_path, "speedup", of_model)
     assert words(figure) == "Predicted by the cost model for Cori Haswell."
