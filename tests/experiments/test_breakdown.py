@@ -152,7 +152,6 @@ def test_many_curves_are_panels_in_rows(drawn):
     [
         ({"compute_max": None}, "does not say how its time was spent"),
         ({"time": {"compute": 1.0}}, "does not say how its time was spent"),
-        ({"layers": [{"layer": "0", "kind": "Conv2d"}]}, "does not say how its time was spent"),
         ({"predicted": True, "machine": "a"}, "nothing else"),
         ({"failed": "no memory"}, "nothing else"),
     ],
