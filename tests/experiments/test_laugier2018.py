@@ -104,7 +104,7 @@ def test_each_run_of_the_sweeps_is_a_part(monkeypatch):
     short, usual = (laugier2018.to_measure(form, [1, 2], None) for form in (SHORT, USUAL))
     names = [part.name for part in usual]
     assert len(set(names)) == len(names) == 1 + 2 * 5 * 3 * 3 + 2  # data sets, networks, points, repeats; scatters
-    assert {part.name for part in short} < set(names) and len(short) == 1 + 5 * 3 * (3 + 1) + 2
+    assert {part.name for part in short} < set(names) and len(short) == 1 + 5 * 3 * (2 + 1) + 2
     monkeypatch.setattr(laugier2018.runs, "records_of", lambda *_, **__: [{"failed": "no memory"}])
     with pytest.raises(UserError, match="mlp:32,32,32,relu on batch=1,model=1: no memory"):
         usual[1].run()

@@ -303,7 +303,6 @@ def test_a_paper_without_data_does_not_stop_the_others(tmp_path, monkeypatch):
 def test_options_that_do_not_go_together_are_refused():
     for words, advice in (
         ("hegde2016 --minutes 3", "goes with all"),
-        ("hegde2016 --long", "--full"),
         ("all --ranks 2", "hold 1"),
     ):
         with pytest.raises(UserError, match=advice):
