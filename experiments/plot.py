@@ -15,7 +15,7 @@ import argparse
 import re
 from pathlib import Path
 
-from gridgrad.experiments.common.options import Parser, check_writable, number, user_input, whole
+from gridgrad.experiments.common.options import Parser, check_writable, number, user_input
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.common.tables import lines as markdown
 from gridgrad.experiments.common.tables import terminal
@@ -58,10 +58,13 @@ def plot_timeline(args, look):
 def plot_lines(args, look):
     if args.bars and (len(args.bars) != 2 or len(args.y) != 1):
         raise ValueError("--bars LOW,HIGH: two columns, for a single --y")
-    table = lines.chosen(lines.read(args.files), args.where or {})
+    table = lines.read(args.files)
     labels = (args.xlabel or args.x, args.ylabel or "\n".join(args.y))
     more = {"series": args.series or (), "panel": args.panel, "log": args.log or "", "bars": args.bars or (), "only": args.only}
-    return lines.draw(table, args.x, args.y, labels=labels, look=look, **more), []
+    try:
+        return lines.draw(lines.chosen(table, args.where or {}), args.x, args.y, labels=labels, look=look, **more), []
+    except ValueError as error:
+        raise ValueError(f"{', '.join(args.files)}: {error}") from None
 
 
 def lines_of(args):
@@ -70,14 +73,11 @@ def lines_of(args):
     return curves.chosen(curves.read(args.files), where)
 
 
-def model_words(files, up_to):
-    """What `scaling/model.py` says of files, as text."""
+def told(files):
+    """What `scaling/model.py` says of files: tables."""
     from gridgrad.experiments.scaling import model, records, summary
 
-    parts = model.tables(summary.rows(records.checked(records.gather(files))), up_to)
-    return terminal(
-        "\n\n".join(text for title, words, rows in parts for text in (title, words, rows and markdown(rows)) if text)
-    )
+    return model.tables(summary.rows(records.gather(files)))
 
 
 # ----- the command line
@@ -136,8 +136,7 @@ def options():
         option = add(name, plot_scaling, kind.words, "FILE.jsonl", "+", "runs that sweep measured or predicted")
         option("--title", help="of the page that --out FILE.html writes")
         if name == "speedup":
-            option("--model", nargs="?", const=2, type=whole(1), metavar="P", help="also tell serial fractions, errors of "
-                   "predictions, and the points on more than P ranks (2), predicted from the others")  # fmt: skip
+            option("--model", action="store_true", help="also tell serial fractions, and errors of predictions")
     add("breakdown", plot_breakdown, "how the time of a step is spent on each number of ranks, and how efficiently", "FILE",
         "+", "runs of sweep (.jsonl), or traces of train (.json): one with --reduction plain beside one with overlap says how "
         "much of the all-reduce is hidden")  # fmt: skip
@@ -174,17 +173,19 @@ def main():
             check_writable(out)
         pages, said = [out for out in outs if Path(out).suffix.lower() == PAGE], []
         figures = [out for out in outs if out not in pages]
+        parts = told(args.files) if args.model else ()
         for out in pages:
             from gridgrad.experiments.scaling import page, records
 
             title = args.title or f"Scaling study {first.stem}"
-            write_text(out, page.render(records.gather(args.files), title, up_to=args.model))
+            write_text(out, page.render(records.gather(args.files), title, told=parts))
         if figures:
             figure, said = args.draw(args, style.Look(args.width, args.height, not args.no_caption))
         for out in figures:
             style.save(figure, out, style.DPI)
-        if args.model:
-            said.append(model_words(args.files, args.model))
+        if parts:
+            texts = (text for title, words, rows in parts for text in (title, words, rows and markdown(rows)) if text)
+            said.append(terminal("\n\n".join(texts)))
     print("\n".join([*said, *(f"{out} written" for out in outs)]))
 
 

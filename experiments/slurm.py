@@ -23,6 +23,7 @@ from mpi4py import MPI
 from gridgrad.experiments.common.options import Parser, among, check_writable, user_input, whole
 from gridgrad.experiments.common.programs import check_job, module, parser_of, starts_jobs, words_of
 from gridgrad.experiments.common.report import write_text
+from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.launching.start_ranks import find_mpiexec
 from gridgrad.experiments.parts import slurm_script
 from gridgrad.experiments.parts.slurm_script import DIRECTIVE, HOUR, LINE, MEMORY, PLAIN, SYSTEMS, BatchJob, Site
@@ -295,15 +296,15 @@ def main():
         if args.out and not args.dry_run:
             check_writable(args.out)
             write_text(args.out, text, errors="surrogateescape")  # variables and folders may have names that are not UTF-8
+    asked = args.nodes * args.ranks_per_node
+    if (most := largest_run(args.program)) and 2 * most <= asked:
+        words = f"the largest run has {counted(most, 'rank')}, and the job asks for {asked}: fewer would do"
+        print(f"slurm: note: {words}", file=sys.stderr)
     if args.dry_run:
         where = f"write {args.out}" if args.out else "print a script"
         print(f"{slurm_script.table(job)}\n\nThis would {where}, {text.count(chr(10))} lines, to start with "
               f"{SYSTEMS[job.system]}. Nothing was written.")  # fmt: skip
         return
-    asked = args.nodes * args.ranks_per_node
-    if (most := largest_run(args.program)) and 2 * most <= asked:
-        words = f"the largest run has {most} ranks, and the job asks for {asked}: fewer would do"
-        print(f"slurm: note: {words}", file=sys.stderr)
     if args.site and job.site.account and not args.account:
         words = f"the account is {job.site.account}, of the site's file: name yours with --account"
         print(f"slurm: note: {words}", file=sys.stderr)

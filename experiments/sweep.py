@@ -228,13 +228,12 @@ def check_job(args, ranks):
         check_enough(largest.ranks, ranks, f"the run on the grid {largest.settings['grid']}")
 
 
-def write_predictions(study, args, found):
+def write_predictions(study, machine, args, found):
     """Write predicted records to --out, and return words about them. found: measured ones, which stay; then --out is locked."""
     reasons = {}
     with user_input():
         named = any("dataset" in one for one in (study.given, *study.network, *study.series))
-        of_data, machine = named or not args.predict, machines.read(args.machine or "cori-haswell")
-        made = list(predicted.records(study, machine, args.shape, args.outputs, of_data, reasons))
+        made = list(predicted.records(study, machine, args.shape, args.outputs, named or not args.predict, reasons))
         words = [f"no prediction of {counted(n, 'point')}: {why}" for why, n in Counter(reasons.values()).items()]
         if not made and not found:
             raise ValueError("; ".join(words))
@@ -262,16 +261,16 @@ def main():
                 words = gather(args.gather, out)
             return finish(args, out, f"{words}; next: gridgrad plot speedup {out}")
         wanted = study_of(args)
-        machine = machines.read(args.machine) if args.machine else None
+        machine = machines.read(args.machine or "cori-haswell")
         check_writable(out)
         wanted.check_options()
         if not args.predict:
             wanted.check()
         if args.dry_run:
-            return print(table.estimate(wanted, machine or machines.read("cori-haswell")))
+            return print(table.estimate(wanted, machine))
     if args.predict:
         following = f"; next: gridgrad plot speedup {out}" if 1 in args.predict else ""  # it draws speedups
-        return finish(args, out, f"{write_predictions(wanted, args, [])}{following}")
+        return finish(args, out, f"{write_predictions(wanted, machine, args, [])}{following}")
     if args.part[1] > 1:
         out = args.out = str(records.part_name(out, args.part))
     signal.signal(signal.SIGUSR1, stop)
@@ -282,17 +281,18 @@ def main():
             print(f"sweep: {GOES_ON}", file=sys.stderr, flush=True)
             raise
         words = ""
-        if machine:
-            words = f"{write_predictions(wanted, args, [one for one in records.read(out) if not one.get('predicted')])}\n"
+        if args.machine:
+            measured = [record for record in records.read(out) if not record.get("predicted")]
+            words = f"{write_predictions(wanted, machine, args, measured)}\n"
     earlier = f", {count - now} of which were there already" if now < count else ""
     following = f"plot speedup {out}" if args.part[1] == 1 else "sweep --gather with the files of all parts"
-    finish(args, out, f"{words}{counted(count, 'run')} written to {out}{earlier}; next: gridgrad {following}")
-    if failed := [record["failed"] for record in records.read(out) if record.get("failed")]:
+    found = finish(args, out, f"{words}{counted(count, 'run')} written to {out}{earlier}; next: gridgrad {following}")
+    if failed := [record["failed"] for record in found if record.get("failed")]:
         raise UserError(f"{counted(len(failed), 'point')} failed, as the table says; the first: {failed[0]}")
 
 
 def finish(args, out, words, with_page=True):
-    """Print the table of a file of runs and some words, and write its page beside it, and the files that are asked for."""
+    """The records of a file of runs, of which it prints the table and some words, and writes the page and what is asked for."""
     with user_input():
         found = records.read(out)
         print(f"{table.text(found)}\n{words}")
@@ -307,6 +307,7 @@ def finish(args, out, words, with_page=True):
             path = Path(out).with_suffix(".html")
             write_text(path, page.render(found, f"Scaling study {path.stem}"))
             print(f"{path} written: a page with figures and tables")
+    return found
 
 
 if __name__ == "__main__":

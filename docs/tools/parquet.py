@@ -14,7 +14,7 @@ def main():
     import pandas  # only after the options: pyarrow is needed too
 
     rows = tidy.table(records.gather([args.reports]))
-    pandas.DataFrame(rows).astype(tidy.types(rows)).to_parquet(args.out)
+    pandas.DataFrame(rows).convert_dtypes().to_parquet(args.out)
     print(f"{len(rows)} rows written to {args.out}")
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gridgrad.experiments.common.report import PARTS, write_text
 from gridgrad.experiments.common.tables import counted
-from gridgrad.experiments.scaling.records import checked, is_busy, seconds_of
+from gridgrad.experiments.scaling.records import is_busy, seconds_of
 from gridgrad.experiments.scaling.summary import rows as rows_of
 from gridgrad.parallel.observe.span_observer import METHODS
 
@@ -32,7 +32,7 @@ PASSES = {"forward": "forward", "gradients": "gradients of parameters", "input_g
 
 def write(kind, path, records):
     """Write records to a file, or for Extra-P into a folder, and return words about it; ValueError if there is nothing."""
-    return KINDS[kind](path, checked(records))
+    return KINDS[kind](path, records)
 
 
 # ----- Extra-P

@@ -15,11 +15,9 @@ from markupsafe import Markup
 from gridgrad.experiments.common.parallel_schemes import AUTO
 from gridgrad.experiments.common.tables import cell, counted
 from gridgrad.experiments.common.templates import environment
-from gridgrad.experiments.scaling import model
 from gridgrad.experiments.scaling.environment import SAME, same
-from gridgrad.experiments.scaling.records import checked, is_busy, key_of
+from gridgrad.experiments.scaling.records import is_busy, key_of
 from gridgrad.experiments.scaling.runs import study_of_record
-from gridgrad.experiments.scaling.study import Point
 from gridgrad.experiments.scaling.summary import is_busy_alone, origin_of
 from gridgrad.experiments.scaling.summary import rows as rows_of
 from gridgrad.experiments.scaling.table import cells_of, notes
@@ -43,22 +41,22 @@ SETTINGS, RUNS, MACHINE = "study.toml", "study.jsonl", "machine.json"
 NO_SETTINGS = "Some runs do not say the settings of their sweep: no command repeats them."
 
 
-def render(records, title, figures=None, up_to=None):
-    """The text of the page of the records of a study; ValueError if there are none, or one is damaged.
+def render(records, title, figures=None, told=()):
+    """The text of the page of the records of a study; ValueError if there are none.
 
     figures: {title: function of the records that returns a matplotlib Figure}; one that raises ValueError is replaced by the
-    reason. up_to: if given, the page has the tables of `model.tables`.
+    reason. told: more tables, of `model.tables`.
     """
     if not records:
         raise ValueError("there are no runs: measure some with gridgrad sweep")
-    found = rows_of(checked(records))
+    found = rows_of(records)
     drawn = {name: partial(figure_of, kind) for name, kind in FIGURES.items()} if figures is None else figures
     stories = dict.fromkeys(line for study in map(study_of_record, records) if study for line in study.story)
     return environment().get_template("study.html.jinja").render(
         title=title, about=about(records, found), best=[*stories, *best(found)],
-        notes=notes(found), tables=tables(records, found, up_to),
+        notes=notes(found), tables=tables(records, found, told),
         figures=[drawn_figure(name, draw, records, number) for number, (name, draw) in enumerate(drawn.items())],
-        environments=environments(records), commands=commands(records), runs=of_points(records), CLOSED=CLOSED,
+        environments=environments(records), commands=commands(records), CLOSED=CLOSED,
     )  # fmt: skip
 
 
@@ -129,13 +127,12 @@ def drawn_figure(title, draw, records, number):
 # ----- tables
 
 
-def tables(records, found, up_to=None):
+def tables(records, found, told=()):
     """The tables that have lines, dicts of `page_table`. found: the Rows of the records."""
     every = [[point(row) for row in found if not row.is_predicted and row.value], left_out(records), planner(found),
              [point(row) | {"machine": machine_of(row)} for row in found if row.is_predicted]]  # fmt: skip
-    of_model = model.tables(found, up_to) if up_to else ()
     own = [page_table(*one) for one in zip(("measured", "left-out", "planner", "predicted"), NOTES, NOTES.values(), every)]
-    return [*(one for one in own if one["lines"]), *(page_table(f"model-{n}", *one) for n, one in enumerate(of_model))]
+    return [*(one for one in own if one["lines"]), *(page_table(f"model-{n}", *one) for n, one in enumerate(told))]
 
 
 def page_table(id, title, note, rows):
@@ -232,7 +229,7 @@ def commands(records):
             if title:
                 file = next((name for name in machines.names() if machines.read(name).name == title), None)
                 words += ["--machine", file or MACHINE]
-                remark = "" if file else f"{MACHINE} stands for the file of '{title}', which calibrate wrote."
+                remark = "" if file else f"{MACHINE} stands for '{title}': a file that calibrate wrote, or its numbers."
             command = {"settings": tomli_w.dumps(without_none(settings)), "command": shlex.join(words), "remark": remark}
             found.append(command if settings else {"settings": None, "command": None, "remark": NO_SETTINGS})
     return found
@@ -253,19 +250,3 @@ def options_of_predictions(records):
     values = {"predict": ranks, "shape": shapes.pop() if len(shapes) == 1 else (),
               "outputs": [*filter(None, outputs)] if len(outputs) == 1 else ()}  # fmt: skip
     return [word for name, of in values.items() if of for word in (f"--{name}", ",".join(map(str, of)))]
-
-
-def of_points(records):
-    """The command line of a single run of each point that was measured: under `launch` where it has emulated hosts."""
-    found = {}
-    for record in records:
-        point = Point(record["P"], record["point"])
-        if record.get("predicted") or point.key in found or not {"net", "grid"} <= point.settings.keys():
-            continue
-        words, job = ["gridgrad", "train", *point.words], point.job
-        if point.hosts:
-            words = ["gridgrad", "launch", *point.hosts, str(point.ranks), *words[1:]]
-        elif point.ranks > 1:
-            words = ["mpiexec", "-n", str(point.ranks), *words]
-        found[point.key] = (f"OMP_NUM_THREADS={job['threads']} " if job.get("threads") else "") + shlex.join(words)
-    return list(found.values())

@@ -19,7 +19,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from gridgrad.experiments.common.machine_load import verdict_of
-from gridgrad.experiments.scaling.environment import same
+from gridgrad.experiments.scaling.environment import FORM, same
 from gridgrad.experiments.scaling.study import METRIC, POSITIVE, Point
 from gridgrad.nn.files import limits
 from gridgrad.nn.files.documents import (
@@ -44,25 +44,23 @@ REASON = Kind(f"a text of at most {LONGEST} printable characters",
               lambda value: isinstance(value, str) and len(value) <= LONGEST and value.isprintable())  # fmt: skip
 RECORD = {  # what `key_of` needs, and what tells curves apart
     "net": TEXT, "P": WHOLE, "grid": TEXT, "point": Each(Optional(PLAIN)), "curves": [[TEXT]], "repeat": COUNT, "sweep": {},
-    "environment": {}, "seed": Optional(COUNT), "failed": Optional(REASON), "load": Optional({"verdict": Optional(REASON)}),
+    "environment": FORM, "seed": Optional(COUNT), "failed": Optional(REASON), "load": Optional({"verdict": Optional(REASON)}),
 }  # fmt: skip
 PLAN = Kind("a text or a list of texts", lambda value: all(isinstance(one, str) for one in value)
             if isinstance(value, list) else isinstance(value, str))  # fmt: skip
 COLLECTIVE = {"layer": TEXT, "kind": TEXT, "calls": AT_LEAST_0, "bytes": AT_LEAST_0, "seconds": Optional(AT_LEAST_0)}
 LAYER = {"layer": TEXT, "kind": TEXT} | dict.fromkeys(METHODS, AT_LEAST_0)
-MEASURED = {  # what is read of the report of a run, or of a prediction
+REPORT = {  # what is read of the report of a run, or of a prediction
     "seconds_per_step": Optional({"median": SECONDS}), "time": Optional(Each(AT_LEAST_0)), "bytes": Optional(Each(AT_LEAST_0)),
-    "communication": Optional([{"calls": AT_LEAST_0, "bytes": AT_LEAST_0}]), "peak_memory": Optional(AT_LEAST_0),
-    "flops_a_sample": Optional(AT_LEAST_0), "oversubscribed": Optional(TRUTH), "slots": Optional(WHOLE),
-    "core": Optional({"reference_seconds": SECONDS, "reference_products_per_step": POSITIVE}),
-    "settings": Optional({"batch_size": Optional(WHOLE)}), "rank_bytes": Optional(AT_LEAST_0),
-    "test_accuracy": Optional(AT_LEAST_0), "final_loss": Optional(NUMBER), "point": {"batch_size": Optional(WHOLE)},
+    "communication": Optional([COLLECTIVE]), "peak_memory": Optional(AT_LEAST_0), "flops_a_sample": Optional(AT_LEAST_0),
+    "oversubscribed": Optional(TRUTH), "slots": Optional(WHOLE), "test_accuracy": Optional(AT_LEAST_0),
+    "core": Optional({"reference_seconds": SECONDS, "reference_products_per_step": POSITIVE}), "final_loss": Optional(NUMBER),
+    "settings": Optional({"batch_size": Optional(WHOLE)}), "point": {"batch_size": Optional(WHOLE)},
     "sweep": {"metric": Optional(METRIC), "baseline": Optional(TEXT), "series": Optional([{"baseline": Optional(TEXT)}])},
-}  # fmt: skip
-REPORTED = {  # what exports, fits and comparisons of terms read beside it
-    "communication": Optional([COLLECTIVE]), "layers": Optional([LAYER]), "parts": Optional(Each(AT_LEAST_0)),
-    "terms": Optional(Each(AT_LEAST_0)), "features": Optional(WHOLE), "outputs": Optional(WHOLE), "shape": Optional([WHOLE]),
-    "plan": Optional(PLAN), "samples_per_step": Optional(AT_LEAST_0),
+    "layers": Optional([LAYER]), "parts": Optional(Each(AT_LEAST_0)), "terms": Optional(Each(AT_LEAST_0)),
+    "features": Optional(WHOLE), "outputs": Optional(WHOLE), "shape": Optional([WHOLE]), "plan": Optional(PLAN),
+    "samples_per_step": Optional(AT_LEAST_0), "rank_bytes": Optional(AT_LEAST_0), "idle": Optional(COUNT),
+    "dataset": Optional(TEXT), "predicted": Optional(TRUTH), "fits": Optional(TRUTH), "ranks_per_node": Optional(WHOLE),
 }  # fmt: skip
 
 
@@ -76,24 +74,15 @@ def read(path):
             try:
                 record = content_of(line)
                 check(record, RECORD)
+                check(record, REPORT | ({"machine": TEXT} if record.get("predicted") else {}))
                 if any(len(curve) != 3 for curve in record["curves"]):
                     raise ValueError("a curve must be [network, series, scaling]")
             except ValueError as error:
                 if not line.endswith(b"\n") and line.startswith(b"{"):
                     break
-                raise ValueError(f"{path}, line {number}, is no report of a sweep ({error}): give another file") from None
+                words = f"is no report of a sweep ({error}): take it out, or give another file"
+                raise ValueError(f"{path}, line {number}, {words}") from None
             records.append(record)
-    return records
-
-
-def checked(records, form=REPORTED):
-    """The records; ValueError for one of which the report is damaged."""
-    for record in records:
-        try:
-            check(record, MEASURED | form)
-        except ValueError as error:
-            raise ValueError(f"a report of {record['net']} on {record['grid']} is damaged ({error}): measure it again, with "
-                             "--anew") from None  # fmt: skip
     return records
 
 

@@ -97,7 +97,9 @@ def read(path):
     if not Path(path).exists() and (FILES / Path(path).name).is_file():
         path = FILES / Path(path).name
     try:
-        return beside(documents.content_of_toml_file(path), Path(path).parent)
+        found, folder = documents.content_of_toml_file(path), Path(path).parent
+        ships = folder.resolve() == FILES.resolve()  # what these name is the same in any folder
+        return found if ships else beside(found, folder)
     except ValueError as error:
         raise ValueError(f"{error}; see {FILES}/speedup.toml") from None
 

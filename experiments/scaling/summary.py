@@ -17,7 +17,6 @@ from gridgrad.experiments.common.report import PARTS
 from gridgrad.experiments.scaling.environment import SAME, same
 from gridgrad.experiments.scaling.records import (
     baseline_of,
-    checked,
     counting,
     is_busy,
     key_of,
@@ -36,9 +35,9 @@ class Row:
     """A point of a curve.
 
     net, grid: what ran, also where the planner chose. settings: of the run. seconds: of a step. value: of the metric. speedup:
-    over one rank. ratio: to the baseline, run by run. parts: {what: seconds of a step}. bytes: by all ranks in a step. calls:
-    of a rank. memory: of the rank with most. unlike: no speedup, as this point or that on one rank was disturbed. predicted:
-    seconds of its only prediction. fits: into memory. busy: runs that do not count. failed: the reason. runs: those that count.
+    over one rank. ratio: to the baseline, run by run. parts: {what: seconds of a step}. bytes: by all ranks in a step. memory:
+    of the rank with most. unlike: no speedup, as this point or that on one rank was disturbed. predicted: seconds of its only
+    prediction. fits: into memory. busy: runs that do not count. failed: the reason. runs: those that count.
     """
 
     network: str
@@ -56,7 +55,6 @@ class Row:
     seconds: Median | None = None
     parts: dict = field(default_factory=dict)
     bytes: float | None = None
-    calls: float | None = None
     memory: float | None = None
     speedup: Median | None = None
     unlike: bool = False
@@ -94,9 +92,9 @@ def is_busy_alone(row):
 
 
 def rows(records):
-    """The Rows of some records, in their order: those of a network together. ValueError for a record that is damaged."""
+    """The Rows of some records, in their order: those of a network together."""
     groups, predictions, found = defaultdict(list), defaultdict(list), []
-    for record in checked(records, {}):
+    for record in records:
         groups[origin_of(record), key_of(record)].append(record)
     seconds = {place: list(filter(None, map(seconds_of, counting(of_point)))) for place, of_point in groups.items()}
     timed = {place: interval_of(values) for place, values in seconds.items() if values}
@@ -179,7 +177,7 @@ def row_of(curve, records, seconds):
         one["environment"], one.get("slots"), bool(one.get("oversubscribed")), seconds,
         parts={part: median(steady(run) * run["time"].get(part, 0.0) for run in timed) for part in PARTS} if timed else {},
         bytes=middle(sum(run["bytes"].values()) if run.get("bytes") is not None else None for run in runs),
-        calls=middle(map(calls_of, runs)), memory=middle(run.get("peak_memory") for run in runs),
+        memory=middle(run.get("peak_memory") for run in runs),
         is_predicted=bool(one.get("predicted")), fits=one.get("fits", True), busy=sum(map(is_busy, records)),
         failed=next((record["failed"] for record in records if record.get("failed")), None), runs=tuple(runs),
         metric=metric, value=interval_of(values, metric) if values else None, baseline=baseline_of(one, curve.series),

@@ -14,7 +14,7 @@ START = 2.0  # seconds that the start and the end of a job take here, of an esti
 
 
 def text(records):
-    """The table of the records of a study, and lines below it. ValueError for a record that is damaged."""
+    """The table of the records of a study, and lines below it."""
     found = rows(records)
     shown = [row for row in found if row.value or row.failed]
     if not all(row.is_predicted for row in shown):

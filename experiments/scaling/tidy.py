@@ -1,7 +1,7 @@
 """The runs of a study as a tidy table, for pandas, R or a spreadsheet: a row a point of a curve and repeat, units in the names.
 
 Where a run says nothing the cell is empty. Behind the columns that all tables have stands one for each other option of a run,
-such as `lr` or `rate_mbit_per_s`.
+such as `lr` or `rate_mbit_per_s`. A step is the median of a run, its parts are means over the steps.
 """
 
 from collections import defaultdict
@@ -14,31 +14,6 @@ from gridgrad.parallel.job.run import printable
 
 VARIED = ("pipeline", "micro_batches", "protocol", "optimizer", "update", "shares", "threads", "hosts")
 UNITS = {"rate": "rate_mbit_per_s", "delay": "delay_us", "memory": "memory_gib", "watchdog": "watchdog_s"}
-
-TEXTS = (
-    "network", "series", "scaling", "dataset", "net", "grid", "failed", "plan", "dtype", "reduction", "pipeline", "protocol",
-    "optimizer", "update", "shares", "processor", "mpi", "blas", "host", "commit", "code",
-)  # fmt: skip
-WHOLES = (
-    "ranks", "batch_size_samples", "repeat", "peak_memory_bytes", "flops_a_sample", "steps", "seed", "micro_batches", "threads",
-    "hosts", "cores",
-)  # fmt: skip
-TRUTHS = "predicted", "busy", "oversubscribed", "profile", "turns"
-
-
-def types(rows):
-    """{column: its type in the words of pandas}, for `pandas.read_csv(FILE, dtype=.., float_precision="round_trip")`.
-
-    rows: of `table`. All may be missing; without the types pandas takes an empty column for one of numbers.
-    """
-    kinds = {"string": TEXTS, "Int64": WHOLES, "boolean": TRUTHS}
-    known = {name: kind for kind, names in kinds.items() for name in names}
-    found = {name: known.get(name, "float64") for name in (rows[0] if rows else ())}
-    for name in found.keys() - known.keys():
-        cells = [row[name] for row in rows if row[name] is not None]
-        if any(isinstance(cell, str | bool) for cell in cells):
-            found[name] = "boolean" if all(isinstance(cell, bool) for cell in cells) else "string"
-    return found
 
 
 def table(records):
@@ -57,7 +32,7 @@ def others_of(records):
     """{option that has no column else: its value in each record or None}, sorted; numbers, truths or, where mixed, texts."""
     names = {name for record in records for name, value in record["point"].items() if value is not None}
     found = {}
-    for name in sorted(names - {*OF_TRAIN, *VARIED, *TEXTS, *WHOLES, *TRUTHS}):
+    for name in sorted(names - {*OF_TRAIN, *VARIED, "net", "grid"}):
         cells = [record["point"].get(name) for record in records]
         kinds = {"number" if type(cell) in (int, float) else type(cell) for cell in cells if cell is not None}
         found[name] = cells if len(kinds) == 1 else [cell if cell is None else str(cell) for cell in cells]

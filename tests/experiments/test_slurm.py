@@ -289,6 +289,14 @@ def test_days_of_a_time_limit_are_written_as_hours(text, limit):
     assert f"#PBS -l walltime={limit}\n" in written("--system", "pbs", "--time", text)
 
 
+@pytest.mark.parametrize(("ranks", "noted"), [("1,2", True), ("1,3", False)])
+def test_a_sweep_that_uses_few_of_the_ranks_is_noted(monkeypatch, capsys, ranks, noted):
+    monkeypatch.setattr(sys, "argv", ["slurm", "--nodes", "4", "--dry-run", "sweep", "--schemes", "batch", "--ranks", ranks])
+    slurm.main()
+    words = "slurm: note: the largest run has 2 ranks, and the job asks for 4: fewer would do\n"
+    assert capsys.readouterr().err == words * noted
+
+
 def test_gpus_of_a_sweep_are_those_of_its_largest_run(tmp_path):
     (tmp_path / "study.toml").write_text('ranks = [1, 2, 4]\ndevice = ["cpu", "gpu"]\n')
     for options, line in (

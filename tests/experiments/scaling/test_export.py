@@ -142,7 +142,7 @@ def test_a_sweep_that_was_done_is_exported_and_nothing_is_run(tmp_path, monkeypa
     assert [path.name for path in folder.iterdir()] == ["mlp-512-512-512-relu-batch-strong.txt"]
     for content, words, message in (
         ([found[0] | {"time": None}], ["hatchet", trees], "no run says where its time goes"),
-        ([found[0] | {"layers": [{"layer": "0"}]}], ["hatchet", trees], r"is damaged \(layers\[0\] has no entry kind\)"),
+        ([found[0] | {"layers": [{"layer": "0"}]}], ["hatchet", trees], r"\(layers\[0\] has no entry kind\)"),
         (found[:1], ["extrap", folder], "several numbers of ranks"), (found, ["excel", "x"], "there are extrap and hatchet"),
     ):  # fmt: skip
         with pytest.raises(UserError, match=message):

@@ -3,7 +3,6 @@
 import pytest
 
 from gridgrad.experiments.scaling import model, predicted
-from gridgrad.experiments.scaling.records import checked
 from gridgrad.experiments.scaling.study import Study
 from gridgrad.experiments.scaling.summary import rows
 from gridgrad.parallel.prediction import machine
@@ -32,8 +31,9 @@ def test_errors_of_predictions_are_ordered_by_their_part_of_the_step():
     priced = {"predicted": True, "terms": {"compute": 0.0075, "all-reduce of gradients": 0.0055, "all-gather": 0.001}}
     predictions = [made_up.record(study, point, **priced) for point in study.points]
     worst, *_, least = [line for line in model.errors(rows(measured + predictions)) if line["ranks"] == 4]
-    assert (worst["term"], worst["ms measured"], worst["ms predicted"]) == ("all-reduce of gradients", 1.5, 5.5)
-    assert worst["error, % of the step"] == "+40.0" and least["error, % of the step"] == "+0.0"
+    assert worst["term"] == "all-reduce of gradients"
+    assert (worst["ms measured"], worst["ms predicted"]) == pytest.approx((1.5, 5.5))
+    assert worst["error, % of the step"] == "+40.0" and float(least["error, % of the step"]) == 0
     assert model.errors(rows(measured)) == []
     computing = [line for line in model.errors(rows(measured + predictions)) if line["term"] == "compute"]
     points = [(line["ranks"], line["network"], line["batch"], line["series"]) for line in computing]
@@ -61,18 +61,26 @@ def test_terms_of_each_machine_and_without_seconds():
     assert {line["ms measured"] for line in found if line["term"] == "all-reduce"} == {0.0}
 
 
-def test_damaged_reports_are_named():
-    record = made_up.records(ranks=[1], schemes=["batch"], repeats=1)[0]
-    damaged = {"communication": [{"kind": "all-reduce", "calls": 1, "bytes": 0}], "terms": [1], "shape": [0], "plan": [["in"]],
-               "outputs": [1], "core": {"reference_seconds": 1.0, "reference_products_per_step": 0}}  # fmt: skip
-    for name, value in damaged.items():
-        with pytest.raises(ValueError, match=rf"is damaged \({name}"):
-            checked([record | {name: value}])
-
-
 def test_a_law_that_does_not_fit_says_so():
     for power, fractions in ((2.0, "2: 700.0, 4: 2100.0"), (-2.0, "2: -50.0, 4: -25.0")):
         found = made_up.records(lambda point, n, power=power: point.ranks**power, schemes=["batch"])
         [line] = model.fractions(rows(found))
         assert line["Amdahl: serial %"] == "the law does not fit" and line["Karp-Flatt, serial % on P ranks"] == fractions
-    assert model.fractions(rows([record | {"load": made_up.BUSY} for record in found])) == []
+
+
+@pytest.mark.parametrize(("busy", "left_out"), [((1, 2, 4), (2, 4)), ((1,), (2, 4)), ((4,), (4,))])
+def test_points_that_were_disturbed_are_left_out_of_the_fractions_and_named(busy, left_out):
+    found = made_up.records(schemes=["batch"], nets=["mlp:8,relu"])
+    found = [record | {"load": made_up.BUSY} if record["P"] in busy else record for record in found]
+    title, words, serial = model.tables(rows(found))[0]
+    assert title == "Serial fractions of strong scaling" and len(serial) == (2 not in left_out)
+    named = "; ".join(f"mlp:8,relu, batch on {ranks} ranks" for ranks in left_out)
+    assert words == f"Left out, as other programs disturbed their runs or those on 1 rank: {named}."
+
+
+def test_the_parts_of_a_step_sum_to_its_median_where_other_steps_took_longer():
+    slow = [record | {"time": {part: 3 * seconds for part, seconds in record["time"].items()}}
+            for record in made_up.records(schemes=["batch"], ranks=[2])]  # fmt: skip
+    [row] = rows(slow)
+    assert sum(row.parts.values()) == pytest.approx(row.seconds.value) and row.parts["compute"] == pytest.approx(0.7 * 0.005)
+    assert model.terms_of_row(row)["compute"] == pytest.approx(0.75 * 0.005)

@@ -187,20 +187,15 @@ def test_the_settings_on_the_page_are_those_of_the_study(settings):
     assert (repeat["command"], repeat["remark"]) == ("gridgrad sweep study.toml --out study.jsonl", "")
 
 
-def test_commands_of_predictions_and_of_single_runs():
+def test_commands_of_predictions():
     of = [one for one in study() if one.get("predicted")]
     [repeat] = page.commands(of)
     assert repeat["command"] == "gridgrad sweep study.toml --out study.jsonl --predict 1,2,4 --machine machine.json"
-    assert "machine.json stands for the file of 'a machine'" in repeat["remark"]
+    assert "machine.json stands for 'a machine'" in repeat["remark"]
     known = [one | {"machine": name} for name in ("Cori Haswell", "1 Gbit Ethernet cluster") for one in of]
     assert [one["command"].split()[-1] for one in page.commands(known)] == ["cori-haswell", "ethernet-1g"]
     page_text = page.render([one | {"sweep": {}} for one in of], "A study", {})
     assert page.NO_SETTINGS in Read(page_text).text and "study.toml" not in page_text
-    runs = page.of_points(made_up.records(schemes=["batch"], threads=2, steps=7))
-    assert runs[0].startswith("OMP_NUM_THREADS=2 gridgrad train --net ") and "--steps 7" in runs[0]
-    assert runs[2].startswith("OMP_NUM_THREADS=2 mpiexec -n 4 gridgrad train --net ") and "--grid batch=4,model=1" in runs[2]
-    hosts = page.of_points(made_up.records(schemes=["batch"], ranks=[2], hosts=2, rate=100))
-    assert hosts[0].startswith("gridgrad launch --hosts 2 --rate 100 2 train --net ")
 
 
 @pytest.mark.parametrize(
@@ -228,8 +223,7 @@ def test_the_program_writes_the_page_and_what_the_points_say(tmp_path):
     finished = program("plot", "speedup", path, "--model", "--out", out)
     assert finished.returncode == 0 and finished.stdout.endswith(f"\n{out} written\n"), finished.stderr
     text = out.read_text()
-    for title in ("Serial fractions of strong scaling", "A machine fitted to the points on at most 2 ranks"):
-        assert title in finished.stdout and title in text
+    assert all("Serial fractions of strong scaling" in one for one in (finished.stdout, text))
     assert "<h1>Scaling study s</h1>" in text
     path.write_text('{"net": 1}\n')
     finished = program("plot", "speedup", path, "--out", out)

@@ -70,6 +70,14 @@ def test_points_without_a_prediction_are_named_with_the_reason():
     assert "--reduction overlap" in table.estimate(study, CORI)
 
 
+def test_ranks_that_have_nothing_to_compute_are_counted_and_a_remark():
+    more = {"nets": ["lenet5"], "dataset": "random:28x28x1,10", "batch_size": 16}
+    idle = lambda **given: [one["idle"] for one in predicted.records(Study(more | given), CORI)]  # noqa: E731
+    assert idle(grids=["batch=16,model=2"])[1:] == [0] and idle(grids=["batch=32,model=2"])[1:] == [32]
+    made = list(predicted.records(Study({"nets": ["mlp:8,relu"], "grids": ["model=64"], "batch_size": 16}), CORI))
+    assert "54 of the ranks have nothing to compute" in table.text(made)
+
+
 def test_emulated_hosts_are_predicted_for_machines_with_as_many_ranks_a_node():
     one_a_node = dataclasses.replace(ETHERNET, node=ETHERNET.node | {"ranks": 1})
     two_a_node = dataclasses.replace(ETHERNET, node=ETHERNET.node | {"ranks": 2})

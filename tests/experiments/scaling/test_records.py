@@ -27,8 +27,18 @@ TWO_NAMES = records.lines([made_up.records()[0] | {"curves": [["a", "b"]]}])
 @pytest.mark.parametrize("content", ["hello\n", "{}\n", '{"grid": "batch=1"}\n', "[]\n", '{"curves": [[]]}\n', TWO_NAMES])
 def test_what_is_no_record_is_refused(tmp_path, content):
     (tmp_path / "s.jsonl").write_text(content + records.lines(made_up.records()))
-    with pytest.raises(ValueError, match="line 1, is no report of a sweep .*: give another file"):
+    with pytest.raises(ValueError, match="line 1, is no report of a sweep .*: take it out, or give another file"):
         records.read(tmp_path / "s.jsonl")
+
+
+def test_the_entry_of_a_report_that_is_damaged_is_named(tmp_path):
+    damaged = {"communication": [{"kind": "all-reduce", "calls": 1, "bytes": 0}], "terms": [1], "shape": [0], "plan": [["in"]],
+               "outputs": [1], "core": {"reference_seconds": 1.0, "reference_products_per_step": 0}, "bytes": [1],
+               "seconds_per_step": {"median": "8"}, "time": {"compute": -1}, "layers": [{"layer": "0"}]}  # fmt: skip
+    for name, value in damaged.items():
+        (tmp_path / "s.jsonl").write_text(records.lines([made_up.records()[0] | {name: value}]))
+        with pytest.raises(ValueError, match=rf"line 1, is no report of a sweep \({name}"):
+            records.read(tmp_path / "s.jsonl")
 
 
 def test_only_runs_of_the_same_settings_and_environment_belong_to_a_study():

@@ -157,7 +157,7 @@ def test_a_rank_alone_may_be_slow_and_is_compared_with_all():
 
 
 def test_the_settings_in_the_documents_are_studies_that_train_takes():
-    pages = (ROOT / "docs").glob("*.md")
+    pages = (page for page in (ROOT / "docs").glob("*.md") if page.name != "reproduce.md")  # which has the file of a paper
     blocks = [block for page in pages for block in BLOCK.findall(page.read_text())]
     found = [Study(tomllib.loads(text)) for language, text in blocks if language == "toml"]
     assert found
@@ -172,3 +172,18 @@ def test_networks_and_series_of_the_command_line_take_the_place_of_those_of_the_
     assert [(curve.network, curve.series) for curve in of()] == [("mlp:8", "a")]
     assert [(curve.network, curve.series) for curve in of("--nets", "mlp:9")] == [("mlp:9", "a")]
     assert [(curve.network, curve.series) for curve in of("--schemes", "model")] == [("mlp:8", "model")]
+
+
+def test_files_of_ones_own_are_sought_beside_the_settings_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    for name in ("mine/net.py", "mine/data.csv", "net.py", "here.py"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "mine" / "s.toml").write_text(
+        'nets = ["net.py:make", "here.py:make"]\ndataset = "table:data.csv"\n[[series]]\nname = "a"\nprogram = "net.py"\n'
+    )
+    found = study.read("mine/s.toml")
+    assert found["nets"] == ["mine/net.py:make", "here.py:make"] and found["dataset"] == "table:mine/data.csv"
+    assert found["series"] == [{"name": "a", "program": "mine/net.py"}]
+    own = study.read(study.FILES / "automation.toml")  # whose runs have the same key in any folder
+    assert {one["program"] for one in own["series"] if "program" in one} == {"by_hand.py"}

@@ -101,6 +101,20 @@ def test_a_sweep_goes_on_after_a_failure_and_tries_it_again_when_it_is_started_a
     assert sweep.sweep(study, out) == (6, 18)
 
 
+def test_points_that_failed_are_said_in_one_line_when_all_others_are_done(made_up_runs, tmp_path, monkeypatch, capsys):
+    made_up_runs.fails = lambda point: "no memory" if point.ranks == 2 else None
+    out = tmp_path / "s.jsonl"
+    monkeypatch.setattr(sys, "argv", ["sweep", "--ranks", "1,2", "--schemes", "batch,model", "--out", str(out)])
+    before = signal.getsignal(signal.SIGUSR1)
+    try:
+        with pytest.raises(UserError, match="^2 points failed, as the table says; the first: no memory$"):
+            sweep.main()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert "failed: no memory" in capsys.readouterr().out and len(records.read(out)) == 8
+    assert out.with_suffix(".html").is_file()
+
+
 def test_each_run_is_in_the_file_at_once_and_a_signal_keeps_what_is_done(made_up_runs, tmp_path, monkeypatch, capsys):
     out = tmp_path / "s.jsonl"
 
@@ -234,7 +248,7 @@ def test_gathering_and_predicting_wait_for_a_sweep_and_leave_files_of_others(mad
 def test_gathering_does_not_drop_what_the_file_has_and_asks_nothing_of_predictions(made_up_runs, tmp_path):
     study, out = Study({"ranks": [1, 2], "schemes": ["batch"]}), tmp_path / "s.jsonl"
     sweep.sweep(study, out)
-    predicted = [one | {"predicted": True, "repeat": 0} for one in records.read(out)[:1]]
+    predicted = [one | {"predicted": True, "machine": "a", "repeat": 0} for one in records.read(out)[:1]]
     (tmp_path / "p.jsonl").write_text(records.lines(predicted))
     with pytest.raises(ValueError, match="has runs that none of these files has"):
         sweep.gather([tmp_path / "p.jsonl"], out)
