@@ -109,6 +109,8 @@ def read_inputs(
     -------
     Part
         All samples, standardised as in the training. `y` is None if there are no targets. Of images, `x.files` has the paths.
+        Of a table in a text, `x.kept` has the names of the columns that are neither inputs nor targets, and a function that
+        yields their words row by row.
 
     Examples
     --------

@@ -238,6 +238,12 @@ class Text(Stored):
                 if not is_blank(line, self.delimiter):
                     yield number, line
 
+    def texts(self, columns):
+        """Yields the words that each row has in some columns."""
+        for number, line in self.lines():
+            words = self.split(number, line)
+            yield [words[column] for column in columns]
+
     def words(self, column, is_word, most):
         """The different words of a column, in alphabetical order; when there are more than `most`, no more are looked for."""
         found = set()

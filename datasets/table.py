@@ -503,4 +503,9 @@ def new_samples(directory, name, like):
     key = f"new {name} {of_x} {of_y} {like['classes']}"
     maps = mapped(converted(directory, key, {"new": half}, finder.paths, lambda: like["classes"], examine), {"new": half})
     shape = tuple(like["sample_shape"]) if len(inputs) == math.prod(like["sample_shape"]) else inputs.shape
-    return Samples(maps["x"], inputs, shape), targets and Samples(maps[targets.place], targets.chosen, outputs)
+    samples = Samples(maps["x"], inputs, shape)
+    if isinstance(array, stored.Text):
+        used = np.concatenate([columns.chosen for columns in half if columns.array is array])
+        others = np.setdiff1d(np.arange(array.width), used)
+        samples.kept = Columns(array, "x", others).names, partial(array.texts, others)
+    return samples, targets and Samples(maps[targets.place], targets.chosen, outputs)

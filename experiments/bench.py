@@ -25,21 +25,19 @@ from textwrap import wrap
 
 import numpy as np
 
-from gridgrad.experiments.benchmarks.cases import MEMORY, PYDTNN, SERIAL, SHAPES, SUMS, TWO_RANKS
+from gridgrad.experiments.benchmarks.cases import MEMORY, PYDTNN, SERIAL, SHAPES, TWO_RANKS
 from gridgrad.experiments.benchmarks.rounds import (
     AGAIN,
     CLOCKS,
     OutOfTime,
-    add_comparison,
     in_minutes,
     quiet_rounds,
     seconds_until,
-    selected,
     shares,
 )
 from gridgrad.experiments.common import report
 from gridgrad.experiments.common.machine_load import QUIET
-from gridgrad.experiments.common.options import Parser, check_writable, user_input
+from gridgrad.experiments.common.options import Parser, check_writable, number, user_input, whole
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.tables import counted, range_of, terminal
 from gridgrad.experiments.launching.start_ranks import mpiexec, printed_json, slots
@@ -48,7 +46,6 @@ from gridgrad.parallel.job.run import UserError, one_line, run_launcher
 RETAINED = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 33)}
 SERIAL_MEDIAN_BOUND = 0.8  # of the median of all networks, with PyTorch as its users run it
 CONV_BOUND, CONV_MEDIAN_BOUND = 1.3, 1.0  # for each shape and for the median of all shapes
-SUM_BOUND, LIMIT_BOUND = 0.5, 2.0  # of sums in shared memory over the MPI library's, and over the limit
 STEPS = 10  # that a job times in a round
 CALM = 0.92  # a rank whose core is below this share of the highest rate must have shared it: see `benchmarks/ranks.py`
 TOLD = 0.9  # the part of its time that a program is told: it is ended at the end of the whole
@@ -79,7 +76,7 @@ the libraries, loaded and warmed up, do not count.
 
 def serial_rows(args, cases, end):
     usual_end, best_end = shares(end, [2, 3])  # at its best PyTorch runs in two layouts
-    usual, best = printed(args, "steps", usual_end), printed(args, "best", best_end, RETAINED)
+    usual, best = printed(args, "steps", usual_end, cases), printed(args, "best", best_end, cases, RETAINED)
     rows = {f"serial / PyTorch: {case.name}": row(usual.get(case.name), case.bound) for case in cases}
     rows |= {f"serial / PyTorch at its best: {case.name}": row(best.get(case.name), case.best_bound) for case in cases}
     if cases == SERIAL:
@@ -89,7 +86,7 @@ def serial_rows(args, cases, end):
 
 
 def conv_rows(args, cases, end):
-    found = printed(args, "convolutions", end, RETAINED)
+    found = printed(args, "convolutions", end, cases, RETAINED)
     rows = {f"convolution / PyTorch at its best: {case.name}": row(found.get(case.name), CONV_BOUND) for case in cases}
     if cases == SHAPES:
         rows["convolutions: median of the shapes"] = row(median_of(found, cases), CONV_MEDIAN_BOUND)
@@ -99,16 +96,15 @@ def conv_rows(args, cases, end):
 def rank_rows(args, cases, end):
     rows = {}
     for case, case_end in zip(cases, shares(end, [1] * len(cases))):
-        found = two_rank_ratios(case, args.rounds, STEPS, case_end)
-        about = found.pop("about")
+        found, marks = two_rank_ratios(case, args.rounds, STEPS, case_end)
         for (name, ratios), bound in zip(found.items(), (case.bound, None, case.best_bound)):
-            rows[f"2 ranks / {name}: {case.name}"] = row({"wall": ratios} | about, bound)
-            about = about | {"dropped": 0}  # said once
+            rows[f"2 ranks / {name}: {case.name}"] = row({"wall": ratios} | marks, bound)
+            marks = marks | {"dropped": 0}  # said once
     return rows
 
 
 def two_rank_ratios(case, rounds, steps, end):
-    """{what: ratios of time of our 2 ranks to it, a round each; "about": marks}. "2 ranks with nothing to say" have half of the
+    """({what: ratios of time of our 2 ranks to it, a round each}, marks). "2 ranks with nothing to say" have half of the
     batch each: what these cores can do. Rounds in which a core was slower, for what no counter shows, are made again, up to
     three times `rounds` in all; if there are still too few, the fastest count."""
     sides = {
@@ -122,31 +118,18 @@ def two_rank_ratios(case, rounds, steps, end):
     quiet, marks = quiet_rounds(trials, rounds, 3 * rounds, end, calm=calm)
     kept = sorted(quiet, key=core)[:rounds]
     ratios = {name: [float(turn[0, 1] / turn[i, 1]) for turn in kept] for i, name in enumerate(sides, 1)}
-    return ratios | {"about": marks | {"dropped": len(quiet) - len(kept)}}
+    return ratios, marks | {"dropped": len(quiet) - len(kept)}
 
 
 def job(ranks, program, case, steps, end, *more):
     """[CPU seconds, seconds, core seconds] of a step in a job of `ranks.py` or, with seconds alone, of `torch_peer.py`.
     OutOfTime if it has not ended by the moment `end`."""
-    what = ["steps"] if program == "ranks" else []
-    words = [*as_module(f"benchmarks.{program}"), *what, "--case", case.name, "--times", str(steps), *more]
+    words = [*as_module(f"benchmarks.{program}"), "--case", case.name, "--times", str(steps), *more]
     finished = mpiexec(ranks, words, timeout=seconds_until(end))
     if finished.status is None:
         raise OutOfTime(f"{program} on {case.name} has not ended in the time: try again when the machine is not busy")
     found = printed_json(finished, f"{program} on {case.name}")
     return [found.get(name, np.nan) for name in ("cpu_seconds", "seconds", "core")]
-
-
-def sum_rows(args, cases, end):
-    finished = mpiexec(2, [*as_module("benchmarks.ranks"), "sums", "--times", str(args.rounds)], timeout=seconds_until(end))
-    # on a busy machine it may not end in its time: the other comparisons are still worth theirs
-    found = {case.name: {} for case in cases} if finished.status is None else printed_json(finished, "ranks sums")
-    others = {"the MPI library's": ("mpi", SUM_BOUND), "adding and copying": ("limit", LIMIT_BOUND)}
-    return {
-        f"{name} / {other}": row(ratios | {"wall": ratios.get(entry)}, bound)
-        for other, (entry, bound) in others.items()
-        for name, ratios in found.items()
-    }
 
 
 def pydtnn_rows(args, cases, end, python):
@@ -194,16 +177,16 @@ def memory_rows(args, cases, end):
     rows = {}
     for case, case_end in zip(cases, shares(end, [4 if case.large else 1 for case in cases])):
         sides = {"ours": "memory", "peer": "peer-memory"}
-        found = {side: printed(args, what, case_end, only=case.name).get(case.name) for side, what in sides.items()}
+        found = {side: printed(args, what, case_end, [case]).get(case.name) for side, what in sides.items()}
         rows[case.name] = {"bound": case.bound} | {side: size for side, size in found.items() if size is not None}
     return rows
 
 
-def printed(args, what, end, env=None, only=None):
+def printed(args, what, end, cases=(), env=None):
     """{case: what `serial.py` has found by the moment `end`}, run in a process of its own, which is killed then."""
     minutes = TOLD * max(0.0, end - time.monotonic()) / 60
-    words = ["--rounds", args.rounds, "--only", args.only if only is None else only, "--minutes", minutes]
-    command = [sys.executable, *as_module("benchmarks.serial"), what, *map(str, words), *(["--quick"] if args.quick else [])]
+    words = [what, *(case.name for case in cases), "--rounds", str(args.rounds), "--minutes", str(minutes)]
+    command = [sys.executable, *as_module("benchmarks.serial"), *words]
     try:
         finished = subprocess.run(command, env=os.environ | (env or {}), stdout=subprocess.PIPE, timeout=seconds_until(end))
         if finished.returncode:
@@ -275,17 +258,17 @@ def time_line(name, found, rounds):
     if 0 < found["rounds"] < rounds:
         words.append(f"{found['rounds']} of {rounds} rounds in the time")
     words += [f"{counted(found[mark], thing)} {why}" for mark, (thing, why) in MARKS.items() if found.get(mark)]
-    return f"| {name} | {' | '.join(cells)} | {number(found['bound'])} | {', '.join(filter(None, words))} |\n"
+    return f"| {name} | {' | '.join(cells)} | {ratio_text(found['bound'])} | {', '.join(filter(None, words))} |\n"
 
 
 def memory_line(name, found):
     sides = [found.get(side) for side in ("ours", "peer")]
     ratio = None if None in sides else sides[0] / sides[1]
-    cells = ["-" if side is None else f"{side / 2**20:.0f}" for side in sides] + [number(ratio), number(found["bound"])]
+    cells = ["-" if side is None else f"{side / 2**20:.0f}" for side in sides] + [ratio_text(ratio), ratio_text(found["bound"])]
     return f"| {name} | {' | '.join(cells)} | {verdict(ratio, found['bound'])} |\n"
 
 
-def number(ratio):
+def ratio_text(ratio):
     return "-" if ratio is None else f"{ratio:.3f}"
 
 
@@ -298,11 +281,25 @@ def verdict(ratio, bound):
 
 def options():
     parser = Parser(prog="bench", description="Compare training steps with PyTorch's and PyDTNN's.")
-    add_comparison(parser)
-    parser.add_argument("--out", default="results", metavar="DIR", help="folder for bench.json and bench.md")
+    add = parser.add_argument
+    add("--rounds", type=whole(1), default=9, help="rounds of each comparison, in each of which every side is timed")
+    add("--only", default="", metavar="TEXT", help="compare only what has TEXT in its name ('%(default)s': all)")
+    add("--quick", action="store_true", help="leave out what takes long: large networks and images")
+    words = "stop after about so many minutes, if need be with fewer rounds"
+    add("--minutes", type=number(least=0), default=15.0, metavar="M", help=words)
+    add("--out", default="results", metavar="DIR", help="folder for bench.json and bench.md")
     python = f"interpreter that has PyDTNN; default: {PYTHON} if it is there, else PyDTNN is skipped"
-    parser.add_argument("--pydtnn", metavar="PATH", help=python)
+    add("--pydtnn", metavar="PATH", help=python)
     return parser
+
+
+def selected(cases, args):
+    """The cases that --only and --quick leave; UserError if there are none."""
+    found = [case for case in cases if args.only in case.name and not (args.quick and case.large)]
+    if not found:
+        kind = "comparison of a quick run" if args.quick else "comparison"
+        raise UserError(f"--only: no {kind} has '{args.only}' in its name; they are called such as '{cases[0].name}'")
+    return found
 
 
 def main():
@@ -324,7 +321,6 @@ def main():
         "serial": (SERIAL, 7.5, serial_rows),
         "conv": (SHAPES, 2.5, conv_rows),
         "rank": (TWO_RANKS, 4.0, rank_rows),
-        "sum": (SUMS, 0.3, sum_rows),
         "pydtnn": (PYDTNN if python else [], 1.0, partial(pydtnn_rows, python=python)),
         "memory": (MEMORY, 1.2, memory_rows),
     }

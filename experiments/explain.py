@@ -8,9 +8,9 @@
 All seconds are *predicted*: by the cost model, for the machine of the file (docs/machines.md) or of three numbers.
 """
 
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from math import inf
 from pathlib import Path
 
 from tqdm import tqdm
@@ -18,7 +18,6 @@ from tqdm import tqdm
 from gridgrad.experiments.common import report as report_files
 from gridgrad.experiments.common.options import (
     Parser,
-    add_problem,
     check_room,
     check_writable,
     number,
@@ -30,7 +29,7 @@ from gridgrad.experiments.common.options import (
     whole_list,
 )
 from gridgrad.experiments.common.parallel_schemes import MOST_RANKS
-from gridgrad.experiments.common.published_networks import published
+from gridgrad.experiments.common.problems import add_problem, published
 from gridgrad.experiments.common.tables import cell, counted, table
 from gridgrad.experiments.common.train_setup import check_grid
 from gridgrad.experiments.export import graphs, simgrid
@@ -40,6 +39,7 @@ from gridgrad.experiments.parts.explain_report import (
     axes_in_words,
     chunk_rows,
     layer_rows,
+    milliseconds,
     of_layers,
     of_pipeline,
     pipeline_in_words,
@@ -53,11 +53,12 @@ from gridgrad.parallel.job.run import run_launcher
 from gridgrad.parallel.partitioning.good_partition import is_partition, owners_of_plan
 from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.plans.hypergraph import HYPERGRAPH
+from gridgrad.parallel.plans.plans import FEWEST_BYTES
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.cost import cost_of_slowest_rank
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
-from gridgrad.parallel.prediction.planner import BATCH_SIZE, NoRoom, Planner
+from gridgrad.parallel.prediction.planner import BATCH_SIZE, Planner, too_large
 
 RUNNERS_UP = 5  # that are printed
 KINDS = {".json": "json", ".csv": "csv", ".png": "draw", ".pdf": "draw", ".svg": "draw"}  # of the files of --out
@@ -134,16 +135,15 @@ def planner(args, on):
     return Planner(net, args.ranks, args.batch_size, on, asked, owners)
 
 
-def pure_grids(search, candidates):
-    """{"batch", "model": the Candidate with all ranks on that axis and the best plan; None where no plan fits the memory}."""
+def pure_grids(search):
+    """{"batch", "model": the Candidate with all ranks on that axis, as train has it, whether or not it fits the memory}."""
+    if search.ranks == 1:
+        return {}
     found = {}
-    for axis in (BATCH, MODEL) if search.ranks > 1 else ():
-        sizes = dict.fromkeys(AXES, 1) | {axis: search.ranks}
-        known = () if search.shares else (one for one in candidates if one.fits and not one.owners and one.sizes == sizes)
-        found[axis] = next(iter(known), None)
-        with suppress(NoRoom):
-            asked = PlacementSpec(sizes, memory=search.memory)
-            found[axis] = found[axis] or Planner(search.net, search.ranks, search.batch_size, search.machine, asked).best(0)[0]
+    for axis in (BATCH, MODEL):
+        # The fastest plan may hold whole weights on all ranks, and then is no model parallelism; this one splits them.
+        asked = PlacementSpec(dict.fromkeys(AXES, 1) | {axis: search.ranks}, FEWEST_BYTES, memory=inf)
+        found[axis], _ = Planner(search.net, search.ranks, search.batch_size, search.machine, asked).best(0)
     return found
 
 
@@ -160,7 +160,10 @@ def result(chosen, others, pure, args):
         "seconds": chosen.seconds, "lower_bound": bound, "gap": chosen.seconds / bound - 1, "parts": chosen.step.parts,
         "one_rank": {"seconds": alone.seconds, "memory": alone.prediction.memory}, "speedup": speedup,
         "efficiency": speedup / args.ranks, "memory": chosen.step.memory,
-        "pure": {axis: one and {"grid": one.grid, "plan": one.plan, "seconds": one.seconds} for axis, one in pure.items()},
+        "pure": {
+            axis: {"grid": one.grid, "plan": one.plan, "seconds": one.seconds, "memory": one.step.memory}
+            for axis, one in pure.items()
+        },
         "layers": chunk_rows(chosen.pipelined, cost.net) if chosen.pipelined else layer_rows(cost),
         "others": [
             {"grid": other.grid, "plan": plan_in_words(other), "seconds": other.seconds, "reason": why_lost(other, chosen)}
@@ -169,8 +172,8 @@ def result(chosen, others, pure, args):
     }  # fmt: skip
 
 
-def report(chosen, others, found, args):
-    """The lines that are printed. chosen, others: Candidates. found: their `result`."""
+def report(chosen, others, found, memory, args):
+    """The lines that are printed. chosen, others: Candidates. found: their `result`. memory: bytes that a rank may use."""
     cost, one = chosen.cost, found["one_rank"]
     words, _, pipeline = plan_in_words(chosen).partition("; ")
     yield f"{args.net}, batch {args.batch_size}, on {counted(args.ranks, 'rank')} of {cost.machine.name}: predicted"
@@ -181,7 +184,8 @@ def report(chosen, others, found, args):
     if not chosen.played and cost.grid.size > 1:
         yield f"overlapped   {milliseconds(cost.overlapped_seconds)} at best, with --reduction overlap"
     for axis, pure in found["pure"].items():
-        yield f"pure {axis}   {milliseconds(pure['seconds']) + ', plan ' + pure['plan'] if pure else 'no plan fits the memory'}"
+        words = milliseconds(pure["seconds"]), axis == MODEL and f"plan {pure['plan']}", too_large(pure["memory"], memory)
+        yield f"pure {axis}   {', '.join(filter(None, words))}"
     yield f"one rank     {milliseconds(one['seconds'])}, {one['memory'] / 2**30:.3g} GiB"
     yield f"speedup      {cell(found['speedup'])}, an efficiency of {found['efficiency']:.0%}"
     yield f"memory       {found['memory'] / 2**30:.3g} GiB a rank for the arrays of a step"
@@ -199,10 +203,6 @@ def report(chosen, others, found, args):
     if args.export:
         yield f"a step was written to {args.export}: {FORMATS[args.format][2].format(args.export)}"
     yield f"options of train: {' '.join(options_of_train(chosen, args))}"
-
-
-def milliseconds(seconds):
-    return f"{cell(1e3 * seconds)} ms"
 
 
 def options_of_train(chosen, args):
@@ -314,7 +314,7 @@ def main():
         with tqdm(total=search.steps, desc="planning, at most", unit=" steps", delay=2, leave=False, disable=None) as bar:
             chosen, others = search.best(RUNNERS_UP, bar.update)
         lines = unequal(chosen, args) if args.speeds else []
-        pure = pure_grids(search, (chosen, *others))
+        pure = pure_grids(search)
         if files.keys() & {"csv", "draw"}:
             write_schedule(chosen, files, args)
         if args.export:
@@ -322,7 +322,7 @@ def main():
     found = result(chosen, others, pure, args)
     if "json" in files:
         report_files.write_json(files["json"], found)
-    print("\n".join([*report(chosen, others, found, args), *lines]))
+    print("\n".join([*report(chosen, others, found, search.memory, args), *lines]))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ from tqdm import tqdm
 
 from gridgrad.experiments.common.options import (
     Parser,
-    add_problem,
     check_writable,
     network,
     number,
@@ -27,14 +26,13 @@ from gridgrad.experiments.common.options import (
     whole,
     whole_list,
 )
-from gridgrad.experiments.common.published_networks import published
+from gridgrad.experiments.common.problems import add_problem, published
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.common.tables import counted, lines, table
 from gridgrad.nn.arguments import did_you_mean
 from gridgrad.nn.files.documents import AT_LEAST_0, TEXT, check, content_of
 from gridgrad.nn.files.limits import longest_text, read_limited
 from gridgrad.nn.files.whole_files import written_whole
-from gridgrad.nn.network_summary import aligned
 from gridgrad.parallel.job.run import run_launcher
 from gridgrad.parallel.observe.span_observer import METHODS as METHODS_OF_LAYERS
 from gridgrad.parallel.partitioning import mt_kahypar, naive
@@ -46,7 +44,6 @@ METHODS = (DEFAULT, *naive.METHODS)
 RANKS, MOST_RANKS = [2, 4, 8, 16], 4096  # the ranks of a table
 NEURON_BLOCKS = 64  # the most of a dense layer that are vertices of the hypergraph in which methods look for a partition
 NETS = "alexnet", "resnet18", "resnet20", "googlenet"
-NEURON_BLOCKS = 64  # the most of a dense layer that are vertices of the hypergraph in which methods look for a partition
 PATOH, HMETIS = ".patoh", ".hgr"  # endings of hypergraph files: PaToH's (Eserol 2019, Figure 3.5) and hMETIS' formats
 TABLE = """# Partitions of published networks
 
@@ -56,7 +53,7 @@ rank sends that sends the most. A fine grain divides the convolutions alone.
 
 {}
 """
-SHORT = ("net", "shape", "outputs", "batch_size", "ranks", "method", "speeds", "ranks_per_node", "compare", "out")
+SHORT = ("net", "shape", "outputs", "batch_size", "ranks", "method", "speeds", "compare", "out")
 
 
 def options():
@@ -75,7 +72,6 @@ def options():
     add("--profile", metavar="REPORT.json", help="weigh filters by the seconds in this report of train --profile")
     add("--speeds", type=number_list, metavar="W,W,..", help="shares of the ranks, one number each (default: equal ones)")
     add("--seed", type=whole(0, 2**31 - 1), default=0, help="of random choices")
-    add("--ranks-per-node", type=whole(1), metavar="K", help="put parts that exchange much on the same node, of so many ranks")
     add("--compare", action="store_true", help="print all methods, and what data parallelism sends")
     add("--out", action="append", default=[], metavar="FILE", help=f"write owners to FILE{SUFFIX}, for train --plan, or the "
         f"hypergraph to FILE{PATOH} (PaToH) or FILE{HMETIS} (hMETIS); may be repeated")  # fmt: skip
@@ -114,9 +110,6 @@ def divided(method, model, net, seconds, args):
         parts = naive.random(model, args.ranks, args.speeds, args.seed)
     else:
         parts = naive.METHODS[method](model, args.ranks, args.speeds)
-    if args.ranks_per_node:
-        moved = model.hypergraph.traffic(parts, args.ranks).sum(axis=0)
-        parts = map_to_nodes(moved, args.ranks_per_node, args.speeds)[parts]
     return model, parts
 
 
@@ -135,14 +128,11 @@ def report(net, chosen, partitions, args):
             "largest array": f"{found.largest_array * step:.4g}", "messages": str(2 * found.messages),
             "most of a rank": f"{found.most_moved * step:.4g}",
         })  # fmt: skip
-        if args.ranks_per_node:
-            moved = model.hypergraph.traffic(parts, args.ranks).sum(axis=0)
-            rows[-1]["between nodes"] = f"{between_nodes(moved, range(args.ranks), args.ranks_per_node) * step:.4g}"
     if args.compare:
         reduced = 2 * (args.ranks - 1) * net.size * net.dtype.itemsize / 2**20
         rows.append(dict.fromkeys(rows[0], "") | {"method": "data parallel", "max work": "1.000", "min work": "1.000"})
         rows[-1]["MiB sent"] = f"{reduced:.4g}"
-    yield aligned([list(rows[0]), *(list(row.values()) for row in rows)], "<" + ">" * (len(rows[0]) - 1))
+    yield table(rows)
     yield "Work is in shares of a rank. MiB and messages are those of a training step, forward and backward, of all ranks."
     if most > 1 + args.epsilon + 1e-9:
         yield f"note: a rank has {most:.3g} times its share, more than --epsilon {args.epsilon:g} allows: as much as one vertex"
@@ -201,60 +191,6 @@ def read_parts(path, vertices):
     if len(parts) != vertices:
         raise ValueError(f"{path}: there are {len(parts)} numbers, but the hypergraph has {vertices} vertices")
     return np.array(parts, np.int64)
-
-
-# ----- parts onto ranks, so that little travels between the nodes of a cluster: which part is which rank changes nothing else
-
-
-def between_nodes(moved, rank_of_part, ranks_per_node):
-    """How much of `moved` travels between nodes. moved: an array (parts, parts), what each part sends to each other one.
-    rank_of_part: the rank of each part (parts,). Consecutive ranks are on the same node."""
-    node = np.asarray(rank_of_part) // ranks_per_node
-    return moved[node[:, None] != node].sum()
-
-
-def map_to_nodes(moved, ranks_per_node, speeds=None):
-    """The rank of each part, int64 (parts,), for which little travels between nodes. Part p gets a rank of the speed of rank p.
-    Nodes are filled one after another with parts that exchange most with those there, and then parts of two nodes change places
-    as long as that helps. It never is worse than part p on rank p."""
-    parts = len(moved)
-    speeds = np.ones(parts) if speeds is None else np.asarray(speeds, float)
-    both = moved + moved.T
-    starts = [np.arange(parts)]
-    if (speeds == speeds[0]).all():
-        starts.append(_filled(both, ranks_per_node))
-    found = [_swapped(both, ranks, ranks_per_node, speeds) for ranks in starts]
-    return min(found, key=lambda ranks: between_nodes(moved, ranks, ranks_per_node))
-
-
-def _filled(both, ranks_per_node):
-    """Ranks are given out in order: each to the part that exchanges most with the parts on the node so far."""
-    parts = len(both)
-    rank_of_part, free = np.full(parts, -1), np.ones(parts, bool)
-    near = np.zeros(parts)
-    for rank in range(parts):
-        if rank % ranks_per_node == 0:
-            near = both[free].sum(axis=0) * 1e-9  # of the first on a node: with those that are not placed yet
-        part = int(np.where(free, near, -1).argmax())
-        rank_of_part[part], free[part] = rank, False
-        near = near + both[part]
-    return rank_of_part
-
-
-def _swapped(both, rank_of_part, ranks_per_node, speeds):
-    """Two parts change ranks, those that help most, until no two are left that help."""
-    rank_of_part = rank_of_part.copy()
-    parts = np.arange(len(both))
-    while True:
-        node = rank_of_part // ranks_per_node
-        with_node = both @ (node[:, None] == np.arange(node.max() + 1))  # what each part exchanges with each node
-        gain = with_node[:, node] - with_node[parts, node][:, None]  # [i, j]: of part i at the node of part j
-        gain = gain + gain.T - 2 * both
-        gain[(node[:, None] == node) | (speeds[rank_of_part][:, None] != speeds[rank_of_part])] = 0
-        first, second = np.unravel_index(gain.argmax(), gain.shape)
-        if gain[first, second] <= 0:
-            return rank_of_part
-        rank_of_part[[first, second]] = rank_of_part[[second, first]]
 
 
 def main():

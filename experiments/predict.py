@@ -27,8 +27,9 @@ def options():
     add = parser.add_argument
     add("--data", required=True, metavar="NAME", help="the samples: table:FILE with the columns of the training, or the inputs "
         "alone; images:FOLDER; or a data set, whose test samples are taken")  # fmt: skip
-    add("--out", required=True, metavar="FILE", help="FILE.csv gets a line for each sample: values in the units of the "
-        "training, or its class and how probable that is; FILE.npy an array of the values or classes")  # fmt: skip
+    add("--out", required=True, metavar="FILE", help="FILE.csv gets a line for each sample: columns of the table that the "
+        "network does not read, and values in the units of the training, or its class and how probable that is; FILE.npy an "
+        "array of the values or classes")  # fmt: skip
     add("--data-dir", metavar="DIR", help="folder of the data (default: $GRIDGRAD_DATA, else the user's cache)")
     add("--net", metavar="NET", help="the network, where the checkpoint can not name it; as for train")
     add_grid(parser)
@@ -53,15 +54,16 @@ def main():
         outputs = trained.outputs(part.x)
     if outputs is not None:
         found = trained.meaning(outputs)
-        files = [[str(path)] for path in getattr(part.x, "files", ())]
         on_root(MPI.COMM_SELF, lambda: write_array(args.out, found) if args.out.endswith(".npy")
-                else write_text(args.out, text_of(trained, outputs, found, files)))  # fmt: skip
+                else write_text(args.out, text_of(trained, outputs, found, part.x)))  # fmt: skip
         print(f"{len(found)} samples{how_good(trained, found, part)}\nwritten: {args.out}")
     trained.net.grid.free()
 
 
-def text_of(trained, outputs, found, files):
-    """The text of a CSV file. found: the meaning of these outputs. files: of each sample [its path], or nothing."""
+def text_of(trained, outputs, found, samples):
+    """The text of a CSV file, which begins with what tells samples apart. found: the meaning of these outputs."""
+    names, texts = getattr(samples, "kept", ([], None))
+    before = list(texts()) if names else [[str(path)] for path in getattr(samples, "files", ())] or [[]] * len(found)
     if trained.is_classifier:
         heads = ["class", "probability"]
         rows = [[name, f"{share:.6f}"] for name, share in zip(found.tolist(), trained.shares(outputs).max(axis=1).tolist())]
@@ -70,8 +72,8 @@ def text_of(trained, outputs, found, files):
         rows = found.tolist()
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
-    lines.writerow(["file"] * bool(files) + heads)
-    lines.writerows([*file, *row] for file, row in zip(files or [[]] * len(rows), rows))
+    lines.writerow([*names, *["file"] * hasattr(samples, "files"), *heads])
+    lines.writerows([*first, *row] for first, row in zip(before, rows, strict=True))
     return text.getvalue()
 
 

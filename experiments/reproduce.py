@@ -23,12 +23,12 @@ from gridgrad.experiments.common.kept_results import fitting
 from gridgrad.experiments.common.options import Parser, check_writable, number, user_input, whole_list
 from gridgrad.experiments.common.programs import check_enough
 from gridgrad.experiments.common.report import write_text
-from gridgrad.experiments.common.tables import table
+from gridgrad.experiments.common.tables import counted, table
 from gridgrad.experiments.papers import page, page_text
 from gridgrad.experiments.papers.all_papers import PAPERS
 from gridgrad.experiments.papers.claims import VERDICTS
 from gridgrad.experiments.papers.items import STATUSES
-from gridgrad.experiments.papers.parts import LONG, SHORT, Found, run_resumable
+from gridgrad.experiments.papers.parts import LONG, SHORT, USUAL, Found, run_resumable
 from gridgrad.nn.files.documents import content_of_file
 from gridgrad.parallel.job.run import UserError, one_line, run_launcher
 
@@ -108,7 +108,12 @@ def one_paper(args):
             with fitting(f"{out / KEPT} holds no tables of an earlier run: remove it, or leave out --tables-only"):
                 tables = module.tables(measured)
     if not args.tables_only:
-        measured = module.experiments(out, args.ranks, args.data_dir, args.full)
+        size = LONG if args.full else USUAL
+        found = run_resumable({name: module.to_measure(size, args.ranks, args.data_dir)}, out / "state" / size)[name]
+        if found.failures:
+            failed = counted(len(found.failures), "part")
+            raise UserError(f"{failed} failed, the first: {found.failures[0]}. What is done is kept")
+        measured = module.gathered(found.results, out)
         tables = module.tables(measured)
     content = json.dumps(tables, indent=1) + "\n"
     text = page_text.markdown(page.of_one(name, tables, "kept" if args.tables_only else LONG))
@@ -116,8 +121,8 @@ def one_paper(args):
     results = [(out / SUMMARY, text), (out / KEPT, content)] if measured else []
     for path, written in [*results, *([] if args.json is None else [(args.json, content)])]:
         write_text(path, written)
-    if measured and hasattr(module, "draw"):
-        module.draw(tables, out)  # last, so that a figure that fails costs no measurement
+    if measured:
+        PAPERS[name].draw(tables, out)  # last, so that a figure that fails costs no measurement
 
 
 def everything(args):

@@ -15,10 +15,9 @@ from math import prod
 import numpy as np
 
 from gridgrad.experiments.common import report
-from gridgrad.experiments.common.made_up_data import minibatch
-from gridgrad.experiments.common.options import Parser, add_problem, check_writable, user_input, whole
+from gridgrad.experiments.common.options import Parser, check_writable, user_input, whole
+from gridgrad.experiments.common.problems import add_problem, minibatch, published
 from gridgrad.experiments.common.progress import progress
-from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.common.tables import table as text_of
 from gridgrad.experiments.common.train_setup import sample_bytes
 from gridgrad.experiments.parts import summary_layers

@@ -32,6 +32,7 @@ from gridgrad.experiments.launching import start_ranks
 from gridgrad.experiments.launching.start_ranks import SRUN, SSH, Foreground, find_mpiexec
 from gridgrad.parallel import parse_grid
 from gridgrad.parallel.checkpoint.manifest import found_in, lock
+from gridgrad.parallel.grid.process_grid import written
 from gridgrad.parallel.job.run import CHECKPOINTED, run_launcher
 
 HALTED = 77  # the exit status where the halt file forbids a start: EX_NOPERM of sysexits.h
@@ -81,16 +82,12 @@ def fitting(grids, ranks):
         if sizes == AUTO:
             return AUTO, ranks
         if prod(sizes.values()) <= ranks:
-            return text_of(sizes), prod(sizes.values())
+            return written(sizes), prod(sizes.values())
     for sizes in grids:
         others = prod(size for axis, size in sizes.items() if axis != "batch")
         if others <= ranks:
-            return text_of(sizes | {"batch": ranks // others}), ranks // others * others
+            return written(sizes | {"batch": ranks // others}), ranks // others * others
     return None
-
-
-def text_of(sizes):
-    return ",".join(f"{axis}={size}" for axis, size in sizes.items())
 
 
 def newest_step(folder):

@@ -202,6 +202,8 @@ SMALL = {
     "--grid stage=2 --pipeline 1f1b --micro-batches 4 --out schedule.png --trace trace.json": Small(),
     "gridgrad sweep pipelined.toml --out results/pipelined.jsonl": Small(how="parse", why="it takes minutes"),
     "gridgrad sweep servers.toml --out servers.jsonl": Small(how="parse", why=LONG),
+    "gridgrad plot lines results/laugier2018/tables.json --x ranks --y times --series network --panel curve --log x,y "
+    "--out results/laugier2018/predicted.png": Small(),
     "gridgrad plot lines results/servers.json --x workers --y measured,simulated --where part=limit "
     '--ylabel "updates a second" --out results/servers.png': Small(),
     "gridgrad explain --net vgg16 --ranks 4 --batch-size 64 --grid stage=4 --out schedule.png": Small(),
@@ -325,6 +327,7 @@ SMALL = {
     "gridgrad sweep --predict 1,64,1024 --nets vgg16 --batch-size 4096 --machine cori-haswell:latency=2 --out a.jsonl": (
         Small("--predict 1,4 --nets mlp:16,relu")
     ),
+    "gridgrad explain --net mlp:1024,1024,1024,relu --shape 16 --outputs 2 --ranks 32 --batch-size 4096": Small(),
     "gridgrad explain --net vgg16 --batch-size 4096 --nodes 256 --gpus 4": Small(),
     "gridgrad explain --net vgg16 --batch-size 4096 --nodes 64 --gpus 8 --machine perlmutter-a100:bandwidth=1600": Small(),
     "gridgrad explain --net vgg16 --ranks 64 --machine machine.json": Small(),
@@ -332,15 +335,13 @@ SMALL = {
     "gridgrad summary --net vgg16 --batch-size 8": Small(),
     "gridgrad summary --net resnet20 --batch-size 32 --measure": Small("--batch-size 2 --steps 3"),
     # ----- measuring
-    "mpiexec -n 4 python -m gridgrad.experiments.papers.laugier2018.scatter --grid batch=2,model=2": Small("--repeats 1"),
-    "python -m gridgrad.experiments.papers.laugier2018.predicted": Small(),
+    "mpiexec -n 4 python -m gridgrad.experiments.papers.laugier2018_scatter --grid batch=2,model=2": Small("--repeats 1"),
     "gridgrad sweep accuracy.toml --out accuracy.jsonl": Small(how="parse", why=LONG),
     "gridgrad study usability": Small(),
     "gridgrad study autoencoder --corruption 0.25 --energy": AUTOENCODER,
     "gridgrad study autoencoder --validation 0.16667 --corruption 0.25 --pretrain-epochs 15 --epochs 30 "
     "--energy --report results/autoencoder.json": AUTOENCODER,
     "mpiexec -n 4 gridgrad study autoencoder --widths 500,250 --grid batch=2,model=2": AUTOENCODER,
-    "gridgrad study autoencoder --largest-width 1": Small("--largest-width 0.15 --batch-size 8"),
     "gridgrad reproduce laugier2018": Small("--tables-only", why="the jobs take ten minutes"),
     "gridgrad reproduce grabaskas2018": Small("--tables-only", why="the jobs take ten minutes"),
     "gridgrad reproduce hegde2016": Small("--tables-only", why="the processes take minutes"),

@@ -1,4 +1,4 @@
-"""What `bench` compares, with the bounds: training steps, convolutions, sums, memory."""
+"""What `bench` compares, with the bounds: training steps, convolutions, memory."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -57,15 +57,6 @@ class Shape:
         return self.size > 32
 
 
-@dataclass(frozen=True)
-class SumCase:
-    """A sum of float32 arrays over 2 ranks."""
-
-    name: str
-    bytes: int
-    large: bool = False
-
-
 def conv_batch_norm(shape, outputs):
     layers, channels = [], shape[2]
     for width in (48, 96, 96):
@@ -81,14 +72,6 @@ def pointwise(shape, outputs):
         layers += [Conv2d(channels, width, 1), ReLU()]
         channels = width
     return dense([*layers, AvgPool2d(shape[:2])], shape, [], None, outputs)
-
-
-def step_case(name):
-    """The StepCase of several processes with this name; ValueError if there is none."""
-    found = [case for case in (*TWO_RANKS, *PYDTNN) if case.name == name]
-    if not found:
-        raise ValueError(f"there is no comparison {name}")
-    return found[0]
 
 
 MNIST, CIFAR, IMAGENET = (28, 28, 1), (32, 32, 3), (224, 224, 3)
@@ -160,8 +143,20 @@ TWO_RANKS = [
     StepCase("cifar-cnn, batch 64", "cifar-cnn", CIFAR, 10, 64, bound=1 / 1.85, large=True),
     StepCase("cifar-cnn, batch 128", "cifar-cnn", CIFAR, 10, 128, bound=1 / 1.9, large=True),
 ]
-SUMS = [SumCase(f"all-reduce of {size} MB, 2 ranks", size << 20) for size in (1, 16)]
 PYDTNN = [
     StepCase("mnist-cnn, batch 64", "mnist-cnn", MNIST, 10, 64, bound=0.5),
     StepCase("cifar-cnn, batch 64", "cifar-cnn", CIFAR, 10, 64, bound=0.5, large=True),
 ]
+
+
+def named(cases, name):
+    """The case with this name; ValueError if there is none."""
+    for case in cases:
+        if case.name == name:
+            return case
+    raise ValueError(f"there is no comparison '{name}'; they are called such as '{cases[0].name}'")
+
+
+def step_case(name):
+    """The StepCase of several processes with this name; ValueError if there is none."""
+    return named((*TWO_RANKS, *PYDTNN), name)

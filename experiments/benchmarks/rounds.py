@@ -1,4 +1,4 @@
-"""What the comparisons of `bench` share: which cases take part, how long each may take, and rounds that count.
+"""What the comparisons of `bench` share: how long each may take, and rounds that count.
 
 In a round all sides take their turn. A round in which others computed on the machine (`experiments/common/machine_load.py`)
 does not count and is made again. Where no round is without others, all of them are told and marked, and nothing is judged.
@@ -11,7 +11,6 @@ from functools import partial
 import numpy as np
 
 from gridgrad.experiments.common.machine_load import Watch, load_of_process
-from gridgrad.experiments.common.options import number, whole
 from gridgrad.nn.measured import in_turns
 from gridgrad.parallel.job.run import UserError
 
@@ -40,10 +39,10 @@ def shares(end, weights):
         yield now + weight / sum(weights[number_:]) * max(0.0, end - now)
 
 
-def quiet_rounds(sides, wanted, most, end=math.inf, load_of=load_of_process, calm=len):
+def quiet_rounds(sides, wanted, most, end=math.inf, calm=len):
     """([what the sides return in a round, an array], marks) until `wanted` rounds count, at most `most` and at least one. None
-    begins that would end after the moment `end`, or once a job is OutOfTime. load_of: makes the MachineLoad of what this
-    process has seen; one that waits for its jobs has seen theirs. calm: says how many of these rounds count."""
+    begins that would end after the moment `end`, or once a job is OutOfTime. A process that waits for its jobs has seen their
+    load. calm: says how many of these rounds count."""
     found, quiet = [], []
     for _ in range(most):
         start, watch = time.monotonic(), Watch()
@@ -51,7 +50,7 @@ def quiet_rounds(sides, wanted, most, end=math.inf, load_of=load_of_process, cal
             turn = in_turns(sides, 1)[0]
         except OutOfTime:
             break
-        load = load_of(watch.seen())
+        load = load_of_process(watch.seen())
         found.append((turn, load and load.verdict))
         quiet = [turn for turn, busy in found if not busy]
         if quiet and calm(quiet) >= wanted or 2 * time.monotonic() - start > end:
@@ -77,22 +76,3 @@ def step_seconds(step, steps):
         step()
         found.append([read() - start for read, start in zip(CLOCKS.values(), starts)])
     return np.median(found, axis=0)
-
-
-def add_comparison(parser):
-    """Add the options that say what is compared, and for how long."""
-    add = parser.add_argument
-    add("--rounds", type=whole(1), default=9, help="rounds of each comparison, in each of which every side is timed")
-    add("--only", default="", metavar="TEXT", help="compare only what has TEXT in its name ('%(default)s': all)")
-    add("--quick", action="store_true", help="leave out what takes long: large networks and images")
-    words = "stop after about so many minutes, if need be with fewer rounds"
-    add("--minutes", type=number(least=0), default=15.0, metavar="M", help=words)
-
-
-def selected(cases, args):
-    """The cases that --only and --quick leave; UserError if there are none."""
-    found = [case for case in cases if args.only in case.name and not (args.quick and case.large)]
-    if not found:
-        kind = "comparison of a quick run" if args.quick else "comparison"
-        raise UserError(f"--only: no {kind} has '{args.only}' in its name; they are called such as '{cases[0].name}'")
-    return found

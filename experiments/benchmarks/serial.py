@@ -1,6 +1,6 @@
 """Comparisons of one thread with PyTorch's, in a process of its own: a line of JSON for each case, for `bench`.
 
-    python -m gridgrad.experiments.benchmarks.serial steps --only lenet5
+    python -m gridgrad.experiments.benchmarks.serial steps "lenet5, batch 64"
 
 | what           | prints {case: ..}                                                                                |
 |----------------|--------------------------------------------------------------------------------------------------|
@@ -20,12 +20,12 @@ from functools import partial
 
 import numpy as np
 
-from gridgrad.experiments.benchmarks.cases import MEMORY, SERIAL, SHAPES, StepCase
-from gridgrad.experiments.benchmarks.rounds import add_comparison, in_minutes, ratios, selected, shares
+from gridgrad.experiments.benchmarks.cases import MEMORY, SERIAL, SHAPES, StepCase, named
+from gridgrad.experiments.benchmarks.rounds import in_minutes, ratios, shares
 from gridgrad.experiments.common import report
 from gridgrad.experiments.common.core_limits import copy_bandwidth, gemm_peak
-from gridgrad.experiments.common.made_up_data import minibatch
-from gridgrad.experiments.common.options import Parser
+from gridgrad.experiments.common.options import Parser, number, user_input, whole
+from gridgrad.experiments.common.problems import minibatch
 from gridgrad.experiments.common.progress import progress
 from gridgrad.nn import LOSSES, SGD, Adam, Context, Conv2d, Dropout, Sequential
 from gridgrad.parallel.job.run import UserError, run_launcher
@@ -36,12 +36,12 @@ STEP_TOLERANCE = 1e-3  # of the loss or of the largest output, or of 1 if these 
 CONV_TOLERANCE = 1e-4  # of the largest element
 FIRST_LAYER = 3  # with at most this number of input channels a convolution needs no gradient of its input
 MEMORY_STEPS = 2  # the second has the gradients and the momentum of the first
+CASES = {"steps": SERIAL, "best": SERIAL, "convolutions": SHAPES, "memory": MEMORY, "peer-memory": MEMORY}
 WARM_UP_NET = StepCase("warm-up", "lenet5", (28, 28, 1), 10, 1)  # loads what the libraries keep for themselves
 
 
 def compared(cases, sides, args):
-    """Print the ratios of the cases that are selected. sides: a function that makes (ours, theirs, ..) of a case."""
-    cases = selected(cases, args)
+    """Print the ratios of some cases. sides: a function that makes (ours, theirs, ..) of a case."""
     for case, end in zip(progress(cases, "comparisons"), shares(in_minutes(args.minutes), [1] * len(cases))):
         steps = sides(case)
         print(json.dumps({case.name: ratios(steps, args.rounds, ROUND_SECONDS, end)}), flush=True)
@@ -205,18 +205,20 @@ def limits(seconds=0.5):
 
 def main():
     parser = Parser(prog="serial", description="Compare one thread with PyTorch's.")
-    parser.add_argument("what", choices=["steps", "best", "convolutions", "memory", "peer-memory", "limits"])
-    add_comparison(parser)
+    add = parser.add_argument
+    add("what", choices=["limits", *CASES])
+    add("names", nargs="*", metavar="CASE", help="the comparisons")
+    add("--rounds", type=whole(1), default=9, help="rounds of each comparison, in each of which every side is timed")
+    add("--minutes", type=number(least=0), default=15.0, metavar="M", help="stop after about so many minutes")
     args = parser.parse_args()
+    with user_input():
+        cases = [named(CASES[args.what], name) for name in args.names]
     if args.what == "limits":
         print(json.dumps(limits()))
-    elif args.what == "convolutions":
-        compared(SHAPES, conv_steps, args)
-    elif args.what in ("steps", "best"):
-        compared(SERIAL, partial(serial_steps, best=args.what == "best"), args)
+    elif args.what in ("memory", "peer-memory"):
+        print(json.dumps({case.name: memory(case, args.what == "peer-memory") for case in cases}))
     else:
-        case = selected(MEMORY, args)[0]
-        print(json.dumps({case.name: memory(case, args.what == "peer-memory")}))
+        compared(cases, conv_steps if args.what == "convolutions" else partial(serial_steps, best=args.what == "best"), args)
 
 
 if __name__ == "__main__":

@@ -160,7 +160,7 @@ def gemm_peak(seconds):
 
 def main():
     from gridgrad.experiments.benchmarks.cases import step_case
-    from gridgrad.experiments.common.made_up_data import minibatch
+    from gridgrad.experiments.common.problems import minibatch
     from gridgrad.parallel.job.own_process import MARK
     from gridgrad.parallel.job.run import launched_rank, promised_ranks
 

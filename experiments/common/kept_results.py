@@ -32,16 +32,11 @@ def earlier_results(path, entries, program, document=iter):
     return found
 
 
-def of_other_problems(before, results, problem):
-    """The earlier results that differ from `results` in one of the entries that name the problem."""
-    return [r for r in before if any(r[name] != results[name] for name in problem)]
-
-
 def write_results(path, before, result, problem, document):
     """Write the earlier results, with a new one in the place of its problem's, as JSON and beside it as Markdown.
 
     problem: the entries that name it. document: a function of all results that yields lines.
     """
-    results = [*of_other_problems(before, result, problem), result]
+    results = [*(one for one in before if any(one[name] != result[name] for name in problem)), result]
     report.write_text(path, json.dumps(results, indent=1) + "\n")
     report.write_text(Path(path).with_suffix(".md"), "\n".join(document(results)) + "\n")

@@ -5,7 +5,7 @@ ranks' own computing was for others. So ranks that share cores with each other d
 that spins while it waits, nor do the processes that started the ranks, such as the switch between emulated hosts. Cores that
 the job may not use do not count at all.
 
-psutil tells most of it, and files of Linux the rest. The entry `load` of a report has the form LOAD; null: nothing is known.
+psutil tells the times of cores and processes, and files of Linux which limits hold back a job.
 """
 
 import os
@@ -20,7 +20,6 @@ from pathlib import Path
 
 import psutil
 
-from gridgrad.nn.files.documents import AT_LEAST_0, COUNT, TEXT, WHOLE, Optional
 from gridgrad.parallel.calibration.timing import machine
 
 PROC, SYS = Path("/proc"), Path("/sys")
@@ -37,12 +36,7 @@ class Counters:
     own: float  # CPU time of the process with all its threads, and of its children that have ended
     above: dict  # {process: CPU time} of those that started it, such as launchers and the switch of emulated hosts
     cores: dict  # {core: (seconds not busy, seconds taken by the host of a virtual machine)} of those that it may use
-    queued: float | None = None  # for which some process of the machine waited for a core
-    waited: float | None = None  # for which its threads were ready to run but had no core
-    preempted: int = 0  # how often they had to leave a core
     throttled: float | None = None  # for which a limit held back its cgroup
-    mhz: float | None = None  # of the core on which it runs
-    governor: str | None = None  # who sets that
     host: str = platform.node()
     machine: str = machine()
 
@@ -52,17 +46,9 @@ def counters_now():
     cores = core_seconds()
     if not cores:
         return None
-    usage, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    folder = SYS / f"devices/system/cpu/cpu{psutil.Process().cpu_num()}/cpufreq"
-    waits = [re.match(r"\d+ (\d+) ", text_of(path)) for path in PROC.glob("self/task/*/schedstat")]
-    clock, governor = (text_of(folder / name).strip() for name in ("scaling_cur_freq", "scaling_governor"))
-    return Counters(
-        seconds=time.monotonic(), own=time.process_time() + children.ru_utime + children.ru_stime, above=above(), cores=cores,
-        queued=seconds_in(PROC / "pressure/cpu", r"^some .*total=(?P<usec>\d+)"),
-        waited=1e-9 * sum(int(found[1]) for found in waits if found) if any(waits) else None,  # a thread may have ended
-        preempted=usage.ru_nivcsw, throttled=throttled_seconds(),
-        mhz=int(clock) / 1e3 if clock.isdecimal() and int(clock) else None, governor=governor or None,
-    )  # fmt: skip
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    own = time.process_time() + children.ru_utime + children.ru_stime
+    return Counters(time.monotonic(), own, above(), cores, throttled_seconds())
 
 
 def text_of(path):
@@ -96,20 +82,14 @@ def above():
 
 def throttled_seconds():
     """Seconds for which a limit held back the cgroup of this process, or one above it, the most of these; None if none says."""
-    found = []
+    found, units = [], {"usec": 1e-6, "time": 1e-9}  # of version 2 of cgroups, of version 1
     for controllers, path in re.findall(r"^\d+:(.*?):/(.*)$", text_of(PROC / "self/cgroup"), re.MULTILINE):
         if not controllers or "cpu" in controllers.split(","):
             folder = SYS / "fs/cgroup" / ("cpu" if controllers else "") / path
-            units = r"^throttled_(?:usec (?P<usec>\d+)|time (?P<nsec>\d+))$"  # of version 2, of version 1
-            found += [seconds_in(one / "cpu.stat", units) for one in (folder, *folder.parents)]
-    return most(found)
-
-
-def seconds_in(path, pattern):
-    """Seconds that a file tells, None if it does not. pattern: has a group `usec`, or one of `usec` and `nsec`."""
-    found = re.search(pattern, text_of(path), re.MULTILINE)
-    units = {"usec": 1e-6, "nsec": 1e-9}
-    return next((units[name] * int(text) for name, text in found.groupdict().items() if text), None) if found else None
+            for one in (folder, *folder.parents):
+                said = re.findall(r"^throttled_(usec|time) (\d+)$", text_of(one / "cpu.stat"), re.MULTILINE)
+                found += [units[unit] * int(number) for unit, number in said]
+    return max(found, default=None)
 
 
 class Watch:
@@ -127,13 +107,11 @@ def between(start, end):
     """What was counted from one moment to another; None if one is not known, or if the rank may use other cores now."""
     if start is None or end is None or start.cores.keys() != end.cores.keys():
         return None
-    summed = "seconds", "own", "queued", "waited", "preempted", "throttled"
     return replace(
         end,
         above={process: difference(start.above.get(process), total) or 0.0 for process, total in end.above.items()},
         cores={core: tuple(map(difference, start.cores[core], counted)) for core, counted in end.cores.items()},
-        mhz=min((mhz for mhz in (start.mhz, end.mhz) if mhz is not None), default=None),
-        **{name: difference(getattr(start, name), getattr(end, name)) for name in summed},
+        **{name: difference(getattr(start, name), getattr(end, name)) for name in ("seconds", "own", "throttled")},
     )
 
 
@@ -151,23 +129,17 @@ def seen_asleep(seconds=1.0):
 
 @dataclass(frozen=True)
 class MachineLoad:
-    """How busy the machine of a job was: the entries of a report and their forms, without the verdict, which follows from them.
-    Of `queued` to `throttled` the greatest of all nodes or ranks is told, null where the system does not say."""
+    """How busy the machine of a job was: the entries of a report, without the verdict, which follows from them."""
 
-    seconds: AT_LEAST_0  # that were watched, the most of a rank
-    nodes: WHOLE  # of the job
-    host: TEXT  # the node of which most was taken: the next five are its own
-    cores: WHOLE  # that the ranks of the job may use there
-    ranks: WHOLE  # that are there
-    ours: AT_LEAST_0  # cores that these ranks kept busy, a mean over the time like the next two
-    others: AT_LEAST_0  # cores that other processes took
-    stolen: AT_LEAST_0  # cores that the host of a virtual machine took
-    queued: Optional(AT_LEAST_0)  # the share of the time in which a process of a node, also one of ours, waited for a core
-    waited: Optional(AT_LEAST_0)  # seconds that a rank was ready to run without a core
-    preempted: COUNT  # how often a rank had to leave a core
-    throttled: Optional(AT_LEAST_0)  # seconds for which a limit of the cgroup held back a rank
-    mhz: Optional(AT_LEAST_0)  # the lowest clock seen of a core of a rank, at the start or the end
-    governor: Optional(TEXT)  # who sets it
+    seconds: float  # that were watched, the most of a rank
+    nodes: int  # of the job
+    host: str  # the node of which most was taken: the next five are its own
+    cores: int  # that the ranks of the job may use there
+    ranks: int  # that are there
+    ours: float  # cores that these ranks kept busy, a mean over the time like the next two
+    others: float  # cores that other processes took
+    stolen: float  # cores that the host of a virtual machine took
+    throttled: float | None  # seconds for which a limit of the cgroup held back a rank, the most of all; None: nobody knows
 
     @property
     def withheld(self):
@@ -203,11 +175,8 @@ class MachineLoad:
         return f"{self.words}: not comparable" if self.taken > self.allowed else None
 
     def entry(self):
-        """The entry `load` of a report, see LOAD."""
+        """The entry `load` of a report. verdict: null if the machine was quiet, else why times do not count."""
         return asdict(self) | {"verdict": self.verdict}
-
-
-LOAD = {**MachineLoad.__annotations__, "verdict": Optional(TEXT)}  # null if the machine was quiet, else why times do not count
 
 
 def load_of_job(comm, seen):
@@ -245,29 +214,22 @@ def load_of_node(ranks):
     busy = sum_of_means([{core: max(0.0, of.seconds - sum(two)) for core, two in of.cores.items()} for of in ranks])
     ours = sum(rate(of.own, of) for of in ranks) + sum_of_means([of.above for of in ranks])
     return MachineLoad(
-        nodes=1, host=ranks[0].host, cores=len({core for of in ranks for core in of.cores}), ranks=len(ranks),
-        ours=ours, others=max(0.0, busy - ours),
+        seconds=max(of.seconds for of in ranks), nodes=1, host=ranks[0].host, ranks=len(ranks),
+        cores=len({core for of in ranks for core in of.cores}), ours=ours, others=max(0.0, busy - ours),
         stolen=sum_of_means([{core: taken for core, (_, taken) in of.cores.items()} for of in ranks]),
-        queued=most(of.queued and rate(of.queued, of) for of in ranks),
-        governor=next((of.governor for of in ranks if of.governor), None), **extremes(ranks),
+        throttled=most_throttled(ranks),
     )  # fmt: skip
 
 
 def load_of_nodes(loads):
-    """The MachineLoad of a job from those of its nodes: the worst of them. See LOAD."""
+    """The MachineLoad of a job from those of its nodes: the worst of them."""
     worst = max(loads, key=lambda load: load.taken - load.allowed)
-    return replace(worst, nodes=len(loads), queued=most(load.queued for load in loads), **extremes(loads))
+    return replace(worst, nodes=len(loads), seconds=max(load.seconds for load in loads), throttled=most_throttled(loads))
 
 
-def extremes(found):
-    """The entries of which that of the rank or node counts where it is the most or, of the clock, the least."""
-    greatest = {name: most(getattr(one, name) for one in found) for name in ("seconds", "waited", "preempted", "throttled")}
-    return greatest | {"mhz": min((one.mhz for one in found if one.mhz is not None), default=None)}
-
-
-def most(values):
-    """The largest of the values that are not None; None if there is none."""
-    return max((value for value in values if value is not None), default=None)
+def most_throttled(found):
+    """The most seconds for which one of several ranks or nodes was held back; None if none knows."""
+    return max((one.throttled for one in found if one.throttled is not None), default=None)
 
 
 def verdict_of(report):

@@ -24,37 +24,17 @@ MOST_STARTED, MOST_PER_SLOT = 1024, 64  # ranks of a job that is started: at mos
 MOST = dict.fromkeys(("ranks", "predict", "nodes", "ranks_per_node", "cores", "workers", "parts"), MOST_RANKS) | {
     "batch_size": 2**31 - 1, "micro_batches": 2**31 - 1, "outputs": network_names.MOST_WIDTH,
 }  # fmt: skip # {option of any program that says how large a problem is: its greatest value}
-GONE = {  # {(program, or * for all, option or choice that it had): what to use instead}
-    ("*", "--features"): "--shape says it, for features and for images",
-    ("explain", "--csv"): "--out FILE.csv writes the schedule",
-    ("explain", "--draw"): "--out FILE.png draws the schedule",
+GONE = {  # {(program, option or choice that it had): what to use instead}
     ("explain", "--json"): "--out FILE.json writes the numbers",
     ("explain", "--flops"): "--machine flops=60,latency=1.5,bandwidth=100 describes a cluster; see gridgrad help machine",
-    ("explain", "--latency"): "--machine NAME:latency=US; see gridgrad help machine",
-    ("explain", "--bandwidth"): "--machine NAME:bandwidth=GBIT; see gridgrad help machine",
-    ("explain", "--others"): "--out FILE.json has all runners-up",
-    ("launch", "--pin"): "taskset or the launcher's own option binds ranks",
-    ("partition", "--hypergraph"): "--out FILE.patoh or FILE.hgr writes it",
     ("partition", "--parts"): "--method FILE reads it",
-    ("partition", "--neuron-blocks"): "there are at most 64 of a dense layer",
     ("plot", "--layers"): "gridgrad plot lines REPORT.json --x layer --y forward,gradients,input_gradient, of train "
     "--profile --report, draws them",
-    ("plot", "throughput"): "gridgrad plot lines FILE.jsonl --x ranks --y samples_a_second --series series draws it",
-    ("plot", "bytes"): "gridgrad plot lines FILE.jsonl --x ranks --y sent_by_all_ranks_bytes --series series draws them",
     ("plot", "memory"): "gridgrad plot lines FILE.jsonl --x ranks --y peak_memory_bytes --series series draws it",
     ("plot", "convergence"): "gridgrad plot lines FILE.json --x epoch --y test_accuracy --series way draws it",
-    ("plot", "protocols"): "gridgrad plot lines FILE.json --x seconds --y score --series protocol --panel straggler draws it",
-    ("plot", "servers"): "gridgrad plot lines FILE.json --x workers --y measured,simulated draws it",
-    ("plot", "unequal"): "gridgrad plot lines FILE.json --x index --y step_seconds --series net draws the steps",
-    ("plot", "crossover"): "gridgrad plot lines FILE.json --x batch_size --y seconds.median --series grid --log x,y draws it",
-    ("plot", "predictions"): "gridgrad plot lines FILE.json --x predicted --y measured draws them",
-    ("reproduce", "--long"): "--full measures everything",
-    ("reproduce", "--short"): "it is the default",
     ("study protocols", "--measure"): 'gridgrad sweep --vary "protocol=sync;server:asp" times jobs',
-    ("study protocols", "--steps"): "--epochs and --samples say how long a training is",
-    ("study protocols", "--rounds"): "gridgrad sweep --repeats N repeats jobs",
-    ("slurm", "--reservation"): "--directive --reservation=NAME",
-    ("train", "--debug-collectives"): "--watchdog SECONDS says in which collective of which layer each rank is",
+    ("study autoencoder", "--largest-width"): "gridgrad explain --net mlp:WIDTH,.. says the memory of a rank",
+    ("study usability", "--json"): "--out FILE.json writes the numbers, and the table beside it",
     ("train", "--simulate"): "gridgrad explain --machine NAME predicts a step, and --export writes it for a simulator",
     ("train", "--slow"): "--handicap slows down real ranks, and gridgrad explain --speeds predicts those of unequal speed",
 }
@@ -125,7 +105,7 @@ class Parser(argparse.ArgumentParser):
         return found, rest
 
     def _check_gone(self, word):
-        if instead := GONE.get((self.prog.removeprefix("gridgrad "), word)) or GONE.get(("*", word)):
+        if instead := GONE.get((self.prog.removeprefix("gridgrad "), word)):
             self.error(f"{word} is gone: {instead}")
 
     def _check_value(self, action, value):
@@ -253,20 +233,6 @@ def add_data(parser, dataset, net, batch_size):
         add("--net", type=network, default=net, help=network_names.HELP)
     add("--batch-size", type=whole(1), default=batch_size, metavar="B", help=of_parallelize("batch_size"))
     add("--seed", type=whole(0), default=0, help="seed of everything random: weights, order of the data, dropout, augmentation")
-
-
-def add_problem(parser, net, shape=None, outputs=None, batch_size=None, several=False):
-    """Add --net, which is a list if `several`, --shape, --outputs and --batch-size to a program that needs no data set."""
-    add, published = parser.add_argument, "" if shape else " (default: as published, else 32,32,3)"
-    if several:
-        words = f"{network_names.HELP}; may be given several times (default: {net})"
-        add("--net", type=network, action="append", help=words)
-    else:
-        add("--net", type=network, default=net, help=network_names.HELP)
-    add("--shape", type=whole_list, default=shape, help=f"shape of a sample: FEATURES, or HEIGHT,WIDTH,CHANNELS{published}")
-    classes = "" if outputs else " (default: 1000 for images of 224 pixels, else 10)"
-    add("--outputs", type=whole(1), default=outputs, help=f"number of outputs, or classes{classes}")
-    add("--batch-size", type=whole(1), default=batch_size, metavar="B", help=of_parallelize("batch_size"))
 
 
 def shares_of(text, sizes):

@@ -13,35 +13,11 @@ STUDY = "study"
 PACKAGE = __name__.removesuffix(".common.programs")
 FOLDER = Path(__file__).parents[1]
 STUDIES = FOLDER / "studies"
-GONE_STUDIES = {  # {study or program that there was: what to use instead}
+GONE = {  # {study or program that there was: what to use instead}
     "hosts": "use gridgrad launch --hosts 4",
-    "crossover-figure": "use gridgrad plot lines",
-    "predictions-table": "use gridgrad plot lines",
-    "extrap": "use gridgrad sweep FILE.jsonl --export extrap FOLDER",
-    "hatchet": "use gridgrad sweep FILE.jsonl --export hatchet FILE.json",
     "thresholds": "use gridgrad explain --map",
     "scaling-page": "use gridgrad plot speedup FILE.jsonl --out page.html",
     "scaling-model": "use gridgrad plot speedup FILE.jsonl --model",
-    "overlap": "use gridgrad plot breakdown PLAIN.json OVERLAP.json, of two traces of train",
-    "partition-table": "use gridgrad partition --table FILE.md",
-    "crossover": "use gridgrad sweep crossover.toml",
-    "unequal": "use gridgrad sweep unequal.toml",
-    "partitioned": "use gridgrad sweep partitioned.toml",
-    "pipelined": "use gridgrad sweep pipelined.toml",
-    "predictions": "use gridgrad sweep predictions.toml --machine FILE.json",
-    "accuracy": "use gridgrad sweep accuracy.toml",
-    "servers": "use gridgrad sweep servers.toml",
-    "automation": "use gridgrad sweep automation.toml",
-    "laptops": "use gridgrad sweep laptops.toml",
-    "laugier2018-hosts": "use gridgrad sweep laugier2018-hosts.toml",
-    "eserol2019-hosts": "use gridgrad sweep eserol2019-hosts.toml",
-    "scatter": "use python -m gridgrad.experiments.papers.laugier2018.scatter",
-    "laugier2018-predicted": "use gridgrad reproduce laugier2018",
-    "laugier2018-search": "docs/which-grid.md has what it found",
-    "threads": "docs/results.md has what it found",
-    "machine-load": "docs/prediction.md has what it found",
-    "trace-cost": "docs/trace.md has what it found",
-    "checkpoint-cost": "docs/restarts.md has what it found",
     "kernels": "use gridgrad summary --measure kernels",
     "roofline": "use gridgrad summary --measure --out FILE.json, and gridgrad plot roofline FILE.json",
 }
@@ -59,7 +35,7 @@ def study_of(name):
 
 
 def module_of(name):
-    """The dotted name, behind `gridgrad.experiments`, of "train", a study such as "pruned", or "papers.marques2016.job"."""
+    """The dotted name, behind `gridgrad.experiments`, of "train", a study such as "pruned", or "papers.marques2016_job"."""
     study = study_of(name)
     return f"studies.{study.replace('-', '_')}" if study else name
 
@@ -89,8 +65,10 @@ def words_of(name):
 def there_is_none(name, kind="program"):
     """The words for a program or study that is not there; of one that there was, what to use instead."""
     plain = name.replace("_", "-")
-    if plain in GONE_STUDIES:
-        return f"the {kind} {plain} is gone: {GONE_STUDIES[plain]}"
+    if plain in GONE:
+        return f"the {kind} {plain} is gone: {GONE[plain]}"
+    if (FOLDER / "settings" / f"{plain}.toml").is_file():
+        return f"{plain} is a sweep: use gridgrad sweep {plain}.toml"
     if study_of(name):
         return f"{plain} is a study: use gridgrad study {plain}"
     return f"there is no {kind} {name}{suggestion(name, studies() if kind == STUDY else (*FRONT, STUDY, 'help', 'completion'))}"

@@ -320,6 +320,14 @@ def check_batch(args, samples):
                          "many")  # fmt: skip
 
 
+def complete_samples(args, data):
+    """Let --samples be all training samples of a Dataset if left out. ValueError for more, or fewer than a minibatch."""
+    args.samples = args.samples or len(data.train)
+    if args.samples > len(data.train):
+        raise ValueError(f"--samples {args.samples}: there are only {len(data.train)} training samples")
+    check_batch(args, args.samples)
+
+
 def check_grid(sizes, net):
     """ValueError for a grid, {axis: ranks}, that splits the images of a network, a Sequential, which takes none."""
     if sizes.get("height", 1) > 1 and len(net.input_shape or ()) != 3:

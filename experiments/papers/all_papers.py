@@ -16,6 +16,7 @@ class FolderPaper:
         self.module, items, claims = parts
         self.known, self.minutes = published(name), None
         self.items, self.claims, self.where = items.items, claims.claims, items.measured_on
+        self.draw = self.module.draw
         self.title, self.about, self.described = items.TITLE, items.ABOUT, items.DESCRIBED
 
 

@@ -80,24 +80,18 @@ def name(node, names):
     return names[node.id]
 
 
-def unary(node, names):
-    found = value(node.operand, names)
-    return None if found is None else OPERATORS[type(node.op)](found)  # what is not known stays so
-
-
 def binary(node, names):
     return OPERATORS[type(node.op)](value(node.left, names), value(node.right, names))
 
 
 def logical(node, names):
-    """The first operand that decides, as in Python; None counts as not known, so that it decides nothing while others may."""
-    decisive, unknown = isinstance(node.op, ast.Or), False
+    """The first operand that decides, as in Python."""
+    decisive = isinstance(node.op, ast.Or)
     for operand in node.values:
         found = value(operand, names)
-        if found is not None and bool(found) == decisive:
-            return found
-        unknown = unknown or found is None
-    return None if unknown else found
+        if bool(found) == decisive:
+            break
+    return found
 
 
 def comparison(node, names):
@@ -134,6 +128,11 @@ def comprehension(node, names, generators=None):
     return found
 
 
+def dict_comprehension(node, names):
+    pair = ast.ListComp(ast.Tuple([node.key, node.value], ast.Load()), node.generators)
+    return dict(comprehension(pair, names))
+
+
 def bound(target, item):
     """{name: value} of the names on the left of `in`."""
     if isinstance(target, ast.Name):
@@ -152,10 +151,11 @@ NODES = {
     ast.Tuple: lambda node, names: tuple(value(one, names) for one in node.elts),
     ast.List: lambda node, names: [value(one, names) for one in node.elts],
     ast.Dict: lambda node, names: {value(key, names): value(one, names) for key, one in zip(node.keys, node.values)},
-    ast.UnaryOp: unary,
+    ast.UnaryOp: lambda node, names: OPERATORS[type(node.op)](value(node.operand, names)),
     ast.BinOp: binary, ast.BoolOp: logical, ast.Compare: comparison, ast.Call: call,
     ast.IfExp: lambda node, names: value(node.body if value(node.test, names) else node.orelse, names),
     ast.Subscript: lambda node, names: value(node.value, names)[value(node.slice, names)],
+    ast.DictComp: dict_comprehension,
     ast.Slice: lambda node, names: slice(*(one and value(one, names) for one in (node.lower, node.upper, node.step))),
     ast.ListComp: comprehension, ast.GeneratorExp: comprehension,
     ast.JoinedStr: lambda node, names: "".join(value(one, names) for one in node.values), ast.FormattedValue: formatted,

@@ -6,7 +6,6 @@ may be of different processors, and of different numbers of rounds.
 """
 
 from dataclasses import dataclass, replace
-from statistics import median
 
 from gridgrad.experiments.papers.cited import DERIVED, NOT_PRINTED, PRINTED, READ, Cited
 
@@ -134,27 +133,6 @@ def _paired(now, before):
             )
         )  # fmt: skip
     return replace(before, rows=(*rows, *fresh.values()))
-
-
-def deviation(item):
-    """The ratios of measured and of predicted numbers to those of the paper, in one line; empty where they do not compare.
-
-    What was measured now and what is kept are never in one ratio.
-    """
-    if not item.compares:
-        return ""
-    found = []
-    for quantity in dict.fromkeys(row.quantity for row in item.rows):
-        parts = []
-        for kind, name in OURS.items():
-            pairs = [(row.values.get(kind), row.cited and row.cited.value) for row in item.rows if row.quantity == quantity]
-            ratios = [ours / theirs for ours, theirs in pairs if is_number(ours) and is_number(theirs) and theirs]
-            if ratios:
-                middle, low, high = (f"{value:.3g}" for value in (median(ratios), min(ratios), max(ratios)))
-                parts.append(f"{name} {middle}" if low == high else f"{name} {middle} ({low} to {high})")
-        if parts:
-            found.append(f"{quantity + ' ' if quantity else ''}{', '.join(parts)}")
-    return f"Ratio to the numbers of the paper, median (least to greatest): {'; '.join(found)}" if found else ""
 
 
 def is_number(value):

@@ -72,8 +72,8 @@ def section_of(name, found, out, whole):
     if fresh:
         now = attempt(lambda: paper.module.tables(fresh), failures) or {}
     drawn = bool(now) and not failures and not found.left_out and (whole or name in SHORT_IS_WHOLE)
-    if drawn and hasattr(paper.module, "draw"):
-        attempt(lambda: paper.module.draw(now, out / name), failures)
+    if drawn:
+        attempt(lambda: paper.draw(now, out / name), failures)
     old = attempt(lambda: (paper.items(before), paper.claims(before)), failures) or ([], [])
     new = (now and attempt(lambda: (paper.items(now), paper.claims(now)), failures)) or ([], [])
     items, claims = paired(new[0], old[0]), with_now(old[1], new[1])

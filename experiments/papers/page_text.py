@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from html import escape
+from statistics import median
 
 from markupsafe import Markup
 
@@ -10,10 +11,10 @@ from gridgrad.experiments.common.tables import cell, counted
 from gridgrad.experiments.common.templates import environment
 from gridgrad.experiments.papers.cited import DERIVED, PRINTED, READ
 from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, HOLDS, OPEN, VERDICTS
-from gridgrad.experiments.papers.items import KEPT, MEASURED, MISSING, OURS, PREDICTED, deviation
+from gridgrad.experiments.papers.items import KEPT, MEASURED, MISSING, OURS, PREDICTED, is_number
 
 HEADING = "Five papers: what they say, and what is found here"
-SHOWN = 6  # rows of a table or figure: those with numbers of the paper and of ours first
+SHOWN = 3  # rows of a table or figure
 SYMBOLS = {PRINTED: "●", READ: "◐", DERIVED: "◒", MEASURED: "■", KEPT: "□", PREDICTED: "◇"}
 LEGEND = {
     PRINTED: "printed in the paper", READ: "read off a figure of the paper",
@@ -37,7 +38,7 @@ def html(page):
     return made.get_template("page.html.jinja").render(
         page=page, HEADING=HEADING, SYMBOLS=SYMBOLS, MARKS=MARKS, CLASSES=CLASSES, FORMS=FORMS, LEGEND=LEGEND, OURS=OURS,
         MEASURED=MEASURED, KEPT=KEPT, MISSING=MISSING, verdicts=verdicts, evidence=evidence, anchor=anchor, shown=shown,
-        columns=columns, remark=remark, deviation=deviation, origin=origin,
+        columns=columns, remark=remark, deviation=deviation, origin=origin, explained=explained,
     )  # fmt: skip
 
 
@@ -67,19 +68,47 @@ def verdicts(section):
 
 
 def evidence(claim):
-    """What decides a claim: the numbers with their marks, and the reason."""
+    """What decides a claim, as far as a reader needs it: the numbers with their marks of one that holds, the reason of an open
+    one, both of others. `items.json` has all."""
     numbers = [f"{SYMBOLS[kind]} {one.numbers}" for kind, one in claim.findings if one.numbers]
     reasons = list(dict.fromkeys(one.reason for _, one in claim.findings if one.reason))
     if claim.is_disputed:
         reasons.append("what was measured now contradicts what was measured earlier")
-    return "; ".join([*numbers, *reasons]) + "."
+    said = {HOLDS: numbers or reasons, OPEN: reasons or numbers}.get(claim.verdict, [*numbers, *reasons])
+    return "; ".join(said) + "."
+
+
+def explained(item):
+    """Why numbers deviate, or why some are missing, in a sentence: the first, which says the most. `items.json` has all."""
+    return re.split(r"(?<=[.])\s+(?=[A-Z])", item.why or item.reason, maxsplit=1)[0]
+
+
+def deviation(item):
+    """The ratios of measured and of predicted numbers to those of the paper, in one line: the median, the least, the greatest.
+
+    Empty where they do not compare. What was measured now and what is kept are never in one ratio.
+    """
+    if not item.compares:
+        return ""
+    found = []
+    for quantity in dict.fromkeys(row.quantity for row in item.rows):
+        parts = []
+        for kind in OURS:
+            pairs = [(row.values.get(kind), row.cited and row.cited.value) for row in item.rows if row.quantity == quantity]
+            ratios = [ours / theirs for ours, theirs in pairs if is_number(ours) and is_number(theirs) and theirs]
+            if ratios:
+                middle, low, high = (f"{value:.3g}" for value in (median(ratios), min(ratios), max(ratios)))
+                parts.append(f"{SYMBOLS[kind]} {middle}" if low == high else f"{SYMBOLS[kind]} {middle} ({low} to {high})")
+        if parts:
+            found.append(f"{quantity + ' ' if quantity else ''}{', '.join(parts)}")
+    return f"Over the paper's: {'; '.join(found)}" if found else ""
 
 
 def shown(item):
-    """The rows of an item that the page shows; `items.json` has all."""
-    both = [row for row in item.rows if row.cited and row.values.keys() & OURS.keys()]
-    rest = [row for row in item.rows if row not in both]
-    some = (both + rest)[:SHOWN]
+    """The rows of an item that the page shows, with numbers of ours and of the paper if there are any; `items.json` has all."""
+    ours = [row for row in item.rows if row.values.keys() & OURS.keys()]
+    ranked = [*(row for row in ours if row.cited), *ours, *item.rows]
+    some = list(dict.fromkeys(ranked))[:SHOWN]
     return [row for row in item.rows if row in some]
 
 
@@ -103,9 +132,9 @@ def origin(item):
     """Where the numbers of an item are from, and the command that measures it."""
     where = [
         item.source,
-        item.processor and f"{SYMBOLS[KEPT]} {item.processor}",
-        item.results and f"`{item.results}`",
+        item.processor and f"{SYMBOLS[KEPT]} {item.processor.partition(' (')[0]}",
+        item.elsewhere and item.results and f"`{item.results}`",
         item.model,
-        item.command and f"`gridgrad {item.command}`",
+        item.elsewhere and item.command and f"`gridgrad {item.command}`",
     ]
     return "; ".join(filter(None, where))

@@ -4,6 +4,7 @@
     [values.batch]            a number of the text            value, place
     [tables."5.1"]            rows of a table                 place, columns, rows
     [[items]]                 a table or figure, here         name, title, source, [[items.rows]], why, command, ..
+    [figures.speedups]        lines of a table of ours        table, x, y, series, panel, log, bars, labels
     [claims.order]            a sentence of the paper         says, place, main, let, holds, numbers, reason
 
 Texts are f-strings, what decides is an expression, see `expressions.py`. Both may use
@@ -13,15 +14,18 @@ Texts are f-strings, what decides is an expression, see `expressions.py`. Both m
     rows("split", ranks=2)                the rows of a table of ours with these values; MissingError without any
     col("split", "speedup", ranks=2)      a column of them
     kept("results/bench.json", "rows")    what the results of another program hold under these keys
-    min max sum len abs round all any sorted zip range int float str, median mean, near span listed every above alike
+    source("results/bench.json")          that file and the processor that it names
+    min max sum len abs round all any sorted zip range int float str, median mean, near span listed, every agree within above
+    alike
 
 and what `NAME.names(tables)` returns. A claim whose expressions ask for what is not there is open, with `missing` or the reason
 why; one with `open` is open; `contradiction = true` says that two passages contradict each other. `let` names expressions that
-are computed first. `holds` may be None: not known.
+are computed first. `holds` may be None: not known. `kind` is one of
+measured (without it), kept, predicted, derived, or an expression that gives one.
 
 A row of an item: `each` (an expression, a list of dicts whose columns are names in the row, beside `row`), `label`, `remark`
 (texts), `measured`, `predicted`, `printed` (expressions; the last one is a single t(..) or v(..)), or `derived`, an expression
-over such, with `formula`, its words.
+over such, with `formula`, its words. What an entry leaves out are the columns of `each` with these names.
 """
 
 import tomllib
@@ -30,11 +34,12 @@ from importlib import import_module
 from pathlib import Path
 from statistics import mean, median
 
+from gridgrad.experiments.common.tables import cell, counted
 from gridgrad.experiments.papers import other_results
 from gridgrad.experiments.papers.cited import NOT_PRINTED, Formula, of_content
 from gridgrad.experiments.papers.claims import FOLLOWS, contradictory, found, judged, undecided
 from gridgrad.experiments.papers.expressions import Expression, MissingError
-from gridgrad.experiments.papers.items import KEPT, MEASURED, PREDICTED, Item, ItemRow, value_of
+from gridgrad.experiments.papers.items import KEPT, MEASURED, PREDICTED, Item, ItemRow, is_number, value_of
 
 FOLDER = Path(__file__).parent
 KINDS = {"measured": MEASURED, "kept": KEPT, "predicted": PREDICTED, "derived": FOLLOWS}
@@ -52,6 +57,7 @@ class Paper:
         self.title, self.about, self.described = (content.pop(key, "") for key in ("title", "about", "described"))
         self.minutes = content.pop("minutes", None)
         self.measured_on = Expression(content.pop("measured_on", "''"), f"{name}: measured_on")
+        self.figures = content.pop("figures", {})
         self.item_data, claims = content.pop("items", []), content.get("claims", {})
         self.claim_data = {key: {word: one.pop(word) for word in (*OF_CLAIM, "let", "contradiction") if word in one}
                            for key, one in claims.items()}  # fmt: skip
@@ -70,7 +76,21 @@ class Paper:
 
     def where(self, tables):
         """On which machine was measured; empty if nowhere."""
-        return self.measured_on(self.names(tables))
+        return self.measured_on(self.names(tables)) if tables else ""
+
+    def draw(self, tables, out):
+        """Write the figures of the file, as far as their tables have rows, and those of `NAME.draw` into the folder `out`."""
+        from pandas import DataFrame  # late, as is what draws
+
+        from gridgrad.experiments.plots import lines
+        from gridgrad.experiments.plots.style import save
+
+        for name, spec in self.figures.items():
+            if rows := tables.get(spec["table"]):
+                how = {key: value for key, value in spec.items() if key not in ("table", "x", "y")}
+                save(lines.draw(DataFrame(rows), spec["x"], [spec["y"]], **how), out / f"{name}.png")
+        if hasattr(self.module, "draw"):
+            self.module.draw(tables, out)
 
     def names(self, tables):
         """{name: what it is in expressions}."""
@@ -94,12 +114,13 @@ class Paper:
         """The Finding of a claim."""
         names, where = dict(names), f"claim '{key}'"
         said = lambda word: self._computed(claim[word], where, names, OF_CLAIM[word]) if word in claim else ""  # noqa: E731
-        kind = KINDS.get(claim.get("kind", "measured"))
-        if kind is None:
-            raise ValueError(f"{self.name}, {where}: the kind is one of {', '.join(KINDS)}")
         try:
             for word, text in claim.get("let", {}).items():
                 names[word] = self._computed(text, where, names)
+            word = claim.get("kind", "measured")
+            kind = KINDS.get(word) or KINDS.get(said("kind"))
+            if kind is None:
+                raise ValueError(f"{self.name}, {where}: the kind is one of {', '.join(KINDS)}")
             if claim.get("contradiction"):
                 return contradictory(said("numbers"), said("reason"))
             if "open" in claim:
@@ -129,9 +150,10 @@ class Paper:
             return
         for line in lines:
             inner = {**names, **line, "row": line}
-            ours = {word: self._maybe(spec[word], where, inner, word in TEXTS)
-                    for word in (*TEXTS, "measured", "predicted") if word in spec}  # fmt: skip
-            remark, cited = ours.pop("remark", None) or "", self._of_paper(spec, where, inner)
+            ours = {word: self._maybe(spec[word], where, inner, word in TEXTS) if word in spec else line.get(word)
+                    for word in (*TEXTS, "measured", "predicted")}  # fmt: skip
+            remark = ours.pop("remark") or ""
+            cited = self._of_paper(spec, where, inner) if {"printed", "derived"} & spec.keys() else line.get("printed")
             yield ItemRow(cited=cited, remark=remark, **{word: value_of(one) for word, one in ours.items()})
 
     def _maybe(self, text, where, names, is_text=False):
@@ -144,8 +166,6 @@ class Paper:
         """The Cited of a row; None where the paper says nothing."""
         if "printed" in spec:
             return self._computed(spec["printed"], where, {**names, "v": self.known.values.__getitem__, "t": self._cited})
-        if "derived" not in spec:
-            return None
         used = []
 
         def noted(cited):
@@ -197,6 +217,17 @@ def kept(path, *keys):
     return found
 
 
+def source(path, content=None):
+    """The words for where a number is from: a file, and the processor that it names, or that a part of it does."""
+    return f"{path}, {(content or kept(path))['versions']['processor']}"
+
+
+def starting(named, prefix, key=None):
+    """{rest of the name: value, or what it has under a key} of those whose names begin so."""
+    found = {name.removeprefix(prefix): one for name, one in named.items() if name.startswith(prefix)}
+    return {name: one[key] for name, one in found.items()} if key else found
+
+
 def down(content, keys):
     for key in keys:
         content = content[key]
@@ -227,6 +258,16 @@ def every(answers):
     return False if False in answers else None if None in answers else True
 
 
+def agree(answers):
+    """What a list of answers says if they are the same; else None, not known."""
+    return answers[0] if len(set(answers)) == 1 else None
+
+
+def within(one, low, high):
+    """Whether a range, (least, most), lies between two numbers: True, False, or None where a part of it does."""
+    return True if low <= one[0] and one[1] <= high else False if one[1] < low or one[0] > high else None
+
+
 def above(one, other, by=1.0):
     """Whether a number is greater than another by more than a factor: True, False, or None where their ranges overlap.
 
@@ -249,10 +290,18 @@ def alike(ranges, most, as_difference=False):
 FUNCTIONS = {
     "min": min, "max": max, "sum": sum, "len": len, "abs": abs, "round": round, "all": all, "any": any, "sorted": sorted,
     "zip": zip, "range": range, "int": int, "float": float, "str": str, "set": set, "median": median, "mean": mean,
-    "near": near, "span": span, "listed": listed, "every": every, "above": above, "alike": alike, "kept": kept,
-    "join": lambda words, between=", ": between.join(words), "last": lambda values: values[-1],
+    "near": near, "span": span, "listed": listed, "every": every, "agree": agree, "within": within, "above": above,
+    "alike": alike, "kept": kept, "join": lambda words, between=", ": between.join(words), "first": lambda found: found[0],
+    "last": lambda found: found[-1], "values": lambda named: list(named.values()), "pairs": lambda named: list(named.items()),
+    "starting": starting, "source": source, "counted": counted, "cell": cell, "is_number": is_number, "bool": bool,
     "NOT_PRINTED": NOT_PRINTED,
 }  # fmt: skip
+
+
+def printed(name):
+    """What the paper of NAME.toml prints, a Published, for NAME.py."""
+    content = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+    return of_content({key: content[key] for key in ("tables", "values") if key in content})
 
 
 @lru_cache

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.report import write_json
 from gridgrad.nn.files.documents import content_of
 from gridgrad.nn.files.limits import read_limited
@@ -48,14 +47,6 @@ class Found:
     results: dict = field(default_factory=dict)
     failures: list = field(default_factory=list)
     left_out: list = field(default_factory=list)
-
-
-def run_all(parts, what="runs"):
-    """{name: what the part returned} of all parts, one after another; nothing is kept, and an exception ends it.
-
-    what: the words for them in the progress.
-    """
-    return {part.name: part.run() for part in progress(parts, what)}
 
 
 class TimeLeft:

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from gridgrad.experiments.common.options import writable_beside
 from gridgrad.experiments.common.parallel_schemes import scheme_of
-from gridgrad.experiments.common.published_networks import published
+from gridgrad.experiments.common.problems import published
 from gridgrad.experiments.common.report import write_json
 from gridgrad.experiments.common.tables import rounded, table
 from gridgrad.parallel.grid.process_grid import BATCH, MODEL

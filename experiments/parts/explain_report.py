@@ -6,7 +6,7 @@ from itertools import groupby, pairwise
 from math import prod, sqrt
 from statistics import median
 
-from gridgrad.experiments.common.tables import table
+from gridgrad.experiments.common.tables import cell, table
 from gridgrad.nn import Conv2d, Linear
 from gridgrad.nn.sequence import leaves, shapes
 from gridgrad.parallel.grid.collectives import all_reduce_elements
@@ -56,7 +56,7 @@ def why_lost(other, chosen):
 
 
 def milliseconds(seconds):
-    return f"{seconds * 1e3:.3g} ms"
+    return f"{cell(1e3 * seconds)} ms"
 
 
 def plan_in_words(candidate):

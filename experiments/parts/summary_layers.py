@@ -13,7 +13,7 @@ from math import prod
 from statistics import median
 
 from gridgrad.experiments.common import core_limits, report
-from gridgrad.experiments.common.made_up_data import minibatch
+from gridgrad.experiments.common.problems import minibatch
 from gridgrad.experiments.common.tables import counted, range_of
 from gridgrad.nn import SGD, Linear, SoftmaxCrossEntropy, network_summary
 from gridgrad.nn.kernels.winograd import RowWinograd, Winograd

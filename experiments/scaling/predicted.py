@@ -15,7 +15,7 @@ from tqdm import tqdm
 from gridgrad import datasets
 from gridgrad.experiments.common.options import shares_of
 from gridgrad.experiments.common.parallel_schemes import AUTO
-from gridgrad.experiments.common.published_networks import published
+from gridgrad.experiments.common.problems import published
 from gridgrad.experiments.common.report import flops_a_sample
 from gridgrad.experiments.common.tables import rounded
 from gridgrad.experiments.common.train_setup import slowdowns

@@ -8,21 +8,13 @@ both to encode and, transposed, to decode. Every grid trains the same networks o
 """
 
 import gc
-import json
 import platform
-import re
-import resource
-import signal
-import subprocess
-import sys
 import time
-from bisect import bisect_left
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 from mpi4py import MPI
@@ -31,30 +23,21 @@ from gridgrad import datasets
 from gridgrad.datasets import Part, hold_out
 from gridgrad.datasets.views import Reconstruction
 from gridgrad.experiments.common import options as common
-from gridgrad.experiments.common import report
+from gridgrad.experiments.common import report, train_setup
 from gridgrad.experiments.common.options import Parser, add_data, check_writable, number, user_input, whole, whole_list
-from gridgrad.experiments.common.programs import as_module
 from gridgrad.nn import MSE, SGD, Dropout, Linear, Sequential, Sigmoid, SoftmaxCrossEntropy, TiedAutoencoder
 from gridgrad.nn.device import to_device
 from gridgrad.nn.optimizers import cosine
 from gridgrad.nn.sequence import Chunk
-from gridgrad.parallel import READERS, ProcessGrid, evaluate, parallelize, train_step, use_device
-from gridgrad.parallel.calibration.this_machine import memory_of_machine
-from gridgrad.parallel.job.run import UserError, on_root, run
+from gridgrad.parallel import READERS, evaluate, parallelize, train_step, use_device
+from gridgrad.parallel.job.run import on_root, run
 from gridgrad.parallel.placement.placements import N
 from gridgrad.parallel.placement.placer import Placer
 from gridgrad.parallel.training import minibatch_indices, steps_per_epoch
 from gridgrad.parallel.training.steps import check_finite
 
 COUNTERS = Path("/sys/class/powercap")  # of energy: RAPL, which virtual machines have not, and many systems show to root alone
-STEP = 50  # widths are multiples of this number, as in the paper
-TIMEOUT = 1800  # seconds in which a process must have trained for two steps
-RESERVE = 4 * 2**20  # bytes that the program may need besides, such as for its report and the order of the samples
-RATE = 1e-6  # a learning rate with which no network diverges, however wide it is
-TWO_STEPS = "two-steps"
-PROCESS = [*as_module("autoencoder"), TWO_STEPS]
-# What our programs, Python, the loader of libraries and OpenBLAS say last where there is too little memory.
-NO_MEMORY = "not enough memory|MemoryError|Cannot allocate|failed to map|Memory allocation still failed"
+RATE = 1e-6  # a learning rate with which no network diverges, however wide it is, where steps are only timed
 
 
 # ----- the networks, and their training
@@ -249,80 +232,11 @@ class Phases:
         return {"joules": total, "not_measured_because": self.reason}
 
 
-# ----- the largest first hidden layer in a given memory (Marques 2016, table III): nothing is estimated
-
-
-def largest_width(nbytes, settings, say):
-    """The largest first hidden width that fits `nbytes` bytes, by doubling and halving. UserError if not even STEP fits."""
-
-    def too_large(units):
-        fit = fits(units * STEP, nbytes, settings)
-        say(f"first hidden layer of {units * STEP}: {'fits' if fit else 'does not fit'}")
-        return not fit
-
-    if too_large(1):
-        raise UserError(f"not even a first hidden layer of {STEP} fits {nbytes / 2**30:.3g} GiB, of which Python takes a part: "
-                        "give more to --largest-width, or a smaller --batch-size")  # fmt: skip
-    good = 1
-    while not too_large(2 * good):
-        good *= 2
-    return STEP * (good + bisect_left(range(good + 1, 2 * good), True, key=too_large))
-
-
-def fits(width, nbytes, settings):
-    """Whether a process with `nbytes` bytes of memory trains with this first hidden width. UserError if it fails otherwise."""
-    words = [sys.executable, *PROCESS, json.dumps({"nbytes": nbytes, "width": width, **settings})]
-    try:
-        finished = subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=TIMEOUT)
-    except subprocess.TimeoutExpired:
-        raise UserError(f"two steps with a first hidden layer of {width} did not end within {TIMEOUT} seconds") from None
-    if finished.returncode == 0:
-        return True
-    last = (finished.stderr.strip().splitlines() or [f"status {finished.returncode}, no message"])[-1].removeprefix("[rank 0] ")
-    if finished.returncode == -signal.SIGKILL or re.search(NO_MEMORY, last):
-        return False
-    raise UserError(f"two steps with a first hidden layer of {width} fail: {last}")
-
-
-def two_steps(nbytes, inputs, width, widths, classes, **settings):
-    """What that process does: all of a training, for two steps each. MemoryError if the memory is too small."""
-    nbytes = max(nbytes - RESERVE, 0)
-    resource.setrlimit(resource.RLIMIT_DATA, (nbytes, nbytes))  # all private memory that can be written, on Linux
-    settings = SimpleNamespace(**settings, seed=0, epochs=1, pretrain_lr=RATE, lr=RATE)
-    part = made_up(inputs, classes, settings, 2)  # the second step still holds everything that the first one has allocated
-    with ProcessGrid(MPI.COMM_WORLD) as grid:
-        stack = Stack([inputs, width, *widths], classes, settings, partial(parallelize, grid=grid, allocate=False))
-        for position in range(len(widths) + 1) if settings.pretrain_epochs else ():
-            stack.pretrain(part, position, lambda epoch, loss: None)
-        net, _ = stack.finetune(part, lambda epoch, loss: None)
-        error_of(net, part, settings.batch_size)
-        report.digest(net)
-
-
 def made_up(inputs, classes, settings, steps):
     """As many images and labels as these steps need."""
     samples = steps * settings.batch_size
     images = np.random.default_rng(0).integers(0, 256, (samples, inputs), np.uint8)
     return Part(images, np.arange(samples) % classes, np.zeros(()), np.full((), 255.0), dtype=settings.dtype)
-
-
-def search(args, comm, widths, classes, say):
-    """Find the largest first hidden layer that fits --largest-width, and say it."""
-    nbytes, there_is = int(args.largest_width * 2**30), memory_of_machine()
-    if comm.size > 1:
-        raise UserError("--largest-width is for one process: run it without mpiexec")
-    if sys.platform != "linux":
-        raise UserError("--largest-width needs Linux: other systems do not keep a process to its limit of memory")
-    if nbytes > there_is:
-        raise UserError(f"--largest-width {args.largest_width:g}: the machine has {there_is / 2**30:.1f} GiB")
-    settings = {"inputs": widths[0], "widths": widths[2:], "classes": classes, "pretrain_epochs": min(args.pretrain_epochs, 1)}
-    settings |= {name: getattr(args, name) for name in ("batch_size", "momentum", "dtype", "corruption")}
-    width = largest_width(nbytes, settings, say)
-    weights = Stack([widths[0], width, *widths[2:]], classes, args).classifier().size
-    say(f"the largest first hidden layer in {args.largest_width:g} GiB has {width} units: {weights} weights in the classifier")
-    if args.report:
-        found = {"first_hidden_layer": width, "weights": weights, "versions": report.versions()}
-        report.write_json(args.report, {"program": "autoencoder", "settings": vars(args), **found})
 
 
 # ----- the program
@@ -331,7 +245,7 @@ def search(args, comm, widths, classes, say):
 def options():
     parser = Parser(
         prog="study autoencoder",
-        description="How well does a stacked autoencoder train, with which energy, and how wide may it be?",
+        description="How well does a stacked autoencoder train, and with which energy?",
     )
     add = parser.add_argument
     add_data(parser, "mnist", None, batch_size=64)
@@ -356,8 +270,6 @@ def options():
     add("--energy", action="store_true", help="measure the joules of each phase by the counters of the processors (RAPL), "
         "which count all that runs on them; says so where there are none")  # fmt: skip
     add("--report", metavar="FILE.json", help="write the settings, versions, errors, losses, seconds and joules to this file")
-    add("--largest-width", type=number(above=0), metavar="GIB", help="train nothing, but find the largest first hidden layer "
-        "that fits into this memory of a process, by training two steps of everything on made-up samples")  # fmt: skip
     return parser
 
 
@@ -370,8 +282,7 @@ def read(args):
     parts = {name: replace(getattr(data, name), x_mean=np.zeros(()), x_std=np.full((), 255.0)) for name in ("train", "test")}
     data = replace(data, **parts)
     train, held_out = hold_out(data.train, args.validation, args.seed) if args.validation else (data.train, None)
-    if args.batch_size > len(train):
-        raise ValueError(f"--batch-size {args.batch_size} is larger than the data: {len(train)} training samples")
+    train_setup.check_batch(args, len(train))
     return data, train, held_out
 
 
@@ -383,8 +294,6 @@ def prepare(args):
 
 
 def main():
-    if sys.argv[1:2] == [TWO_STEPS]:
-        return two_steps(**json.loads(sys.argv[2]))
     args, comm = options().parse_args(), MPI.COMM_WORLD
     say = print if comm.rank == 0 else lambda *_: None
     np.seterr(all="ignore")  # a loss that is not finite is found and named
@@ -395,8 +304,6 @@ def main():
     with user_input():
         data, train, held_out = read(args)
     widths = [data.features, *args.widths]
-    if args.largest_width:
-        return search(args, comm, widths, data.outputs, say)
     with user_input():
         shares = common.shares_of(args.shares, grid.sizes) if args.shares else None
         placed = partial(parallelize, grid=grid, plan=args.plan, shares=shares, allocate=False, **common.reduction_of(args))

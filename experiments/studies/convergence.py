@@ -19,7 +19,7 @@ from gridgrad import datasets
 from gridgrad.datasets.views import Subset
 from gridgrad.experiments.common import report, train_setup
 from gridgrad.experiments.common.kept_results import earlier_results, write_results
-from gridgrad.experiments.common.options import Parser, add_data, number, of_parallelize, user_input, whole
+from gridgrad.experiments.common.options import Parser, add_data, number, user_input, whole
 from gridgrad.experiments.common.tables import lines, range_of, table
 from gridgrad.experiments.plots.style import measured_on
 from gridgrad.nn import LOSSES, SGD
@@ -63,8 +63,7 @@ class ConvergenceTraining:
         pipeline = pipeline and pipeline.format(args.in_flight)
         self.label = ", ".join(filter(None, (f"{axis}={comm.size}" if axis else "serial", plan, pipeline)))
         self.args, self.data, self.grid = args, data, ProcessGrid(comm, **{axis or "batch": comm.size})
-        parts = args.micro_batches if pipeline == "1f1b" else None
-        self.net = parallelize(serial, self.grid, plan, reduction=args.reduction, pipeline=pipeline, micro_batches=parts)
+        self.net = parallelize(serial, self.grid, plan, reduction="auto", pipeline=pipeline)
         self.trainer = self.net.trainer(LOSSES[data.loss](), SGD(self.net, args.lr, momentum=args.momentum))
         seen = np.sort(permutation(args.seed, 0, args.samples, "evaluated")[: args.evaluated])
         self.parts = {"training_accuracy": Subset(data.train, seen), "test_accuracy": data.test}
@@ -161,10 +160,8 @@ def options():
     add("--evaluated", type=whole(1), default=5000, metavar="S", help="training images on which the accuracy is computed")
     add("--lr", type=number(above=0), default=0.005, help="learning rate of all ways")
     add("--momentum", type=number(least=0, below=1), default=0.9, help="momentum of all ways")
-    add("--micro-batches", type=whole(1), metavar="M", help="micro-batches of a step of 1f1b (default: 4 for each stage)")
     add("--in-flight", type=whole(1), metavar="K", help="minibatches that are under way at a time in async, nostash and "
         "hypergraph (default: as many as there are ranks)")  # fmt: skip
-    add("--reduction", default="auto", help=of_parallelize("reduction"))
     add("--out", default="results/convergence.json", metavar="FILE.json", help="file of the results, to which these are added")
     return parser
 
@@ -189,12 +186,8 @@ def network(args, data, ranks):
     """
     if data.loss != "cross-entropy":
         raise ValueError(f"--dataset {args.dataset} has no classes, and so no accuracy: use another one, such as cifar10")
-    args.samples, args.in_flight = args.samples or len(data.train), args.in_flight or ranks
-    args.evaluated = min(args.evaluated, args.samples)
-    if args.samples > len(data.train):
-        raise ValueError(f"--samples {args.samples}: there are only {len(data.train)} training images")
-    if args.batch_size > args.samples:
-        raise ValueError(f"--batch-size {args.batch_size}: there are only {args.samples} training images")
+    train_setup.complete_samples(args, data)
+    args.in_flight, args.evaluated = args.in_flight or ranks, min(args.evaluated, args.samples)
     serial = network_names.build(args.net, data.sample_shape, data.outputs, args.seed)
     for _, parameter in serial.parameters if args.net.startswith(network_names.VGG) else ():
         if parameter.name == "weight":
@@ -226,9 +219,7 @@ def main():
             if training := trainings[name]:
                 training.advance(until)
             said = training and (training.diverged or SEEN.format(**training.history[-1]), training.over)
-            line, over = broadcast(
-                comm, said
-            )  # a rank without a part in it sleeps meanwhile, and leaves its core to the others
+            line, over = broadcast(comm, said)  # a rank without a part in it sleeps meanwhile: its core is for the others
             if over:
                 going.remove(name)
             if comm.rank == 0:

@@ -21,7 +21,7 @@ from gridgrad.datasets.views import Subset
 from gridgrad.experiments.common import report, train_setup
 from gridgrad.experiments.common.kept_results import earlier_results, write_results
 from gridgrad.experiments.common.options import Parser, add_data, number, number_list, user_input, whole
-from gridgrad.experiments.common.tables import counted, lines, terminal
+from gridgrad.experiments.common.tables import lines, terminal
 from gridgrad.experiments.plots.style import measured_on
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.device import xp
@@ -261,28 +261,24 @@ def reached(history, target, score):
 
 
 def document(results):
-    """All results of a file as Markdown."""
+    """Those results of a file that are in virtual time, as Markdown. Jobs were measured by a former version."""
     yield TEXT
     for one in results:
-        yield from tables(one)
+        if one["time"] == "virtual":
+            yield from tables(one)
 
 
 def tables(result):
-    """A result as Markdown, without the words that all results have in common. Those of jobs are kept from earlier."""
-    settings, seconds = result["settings"], result.get("seconds")
+    """A result as Markdown, without the words that all results have in common."""
+    settings, seconds = result["settings"], result["seconds"]
     made_up, order = " (made up)" * bool(result["synthetic"]), ", sorted by label" * bool(result["sorted"])
-    length = f"{result['steps']} steps on" if seconds is None else f"{result['epochs']} epochs of {result['samples']}"
-    if seconds is None:
-        time, how = "jobs", f"Jobs ({result['time']}) in {counted(settings['rounds'], 'round')}: the median, and the range."
-    else:
-        time = "virtual time"
-        how = (f"Virtual time: {1e3 * seconds['compute']:.3g} ms for a minibatch of {result['share']} samples, "
-               f"{1e6 * seconds['update']:.3g} us for an update of {result['parameters']} parameters, {settings['rate']:g} "
-               f"Mbit/s and {settings['delay']:g} us. {settings['evaluated']} samples are tested on the way.")  # fmt: skip
-    workers = f"{result['workers']} workers in {time}"
-    yield f"## {result['net']}, {length} samples of {result['dataset']}{made_up}{order}, {workers}\n"
+    yield (f"## {result['net']}, {result['epochs']} epochs of {result['samples']} samples of {result['dataset']}{made_up}"
+           f"{order}, {result['workers']} workers in virtual time\n")  # fmt: skip
     yield (f"Global batch {result['batch_size']}, learning rate {result['lr']:g} ({result['schedule']}), momentum "
-           f"{result['momentum']:g}; {measured_on(result['versions'])}. {how}\n")  # fmt: skip
+           f"{result['momentum']:g}; {measured_on(result['versions'])}. "
+           f"Virtual time: {1e3 * seconds['compute']:.3g} ms for a minibatch of {result['share']} samples, "
+           f"{1e6 * seconds['update']:.3g} us for an update of {result['parameters']} parameters, {settings['rate']:g} "
+           f"Mbit/s and {settings['delay']:g} us. {settings['evaluated']} samples are tested on the way.\n")  # fmt: skip
     for factor in dict.fromkeys(one["straggler"] for one in result["runs"]):
         yield f"The last worker computes {factor:g} times as slowly:\n" if factor > 1 else "All workers are equally fast:\n"
         of_factor = [one for one in result["runs"] if one["straggler"] == factor]
@@ -292,34 +288,23 @@ def tables(result):
 
 def row(run, result):
     """A training as a dict of what is in the cells of its row."""
-    target, score, virtual = result["settings"]["target"], result["score"], result["time"] == "virtual"
-    done, stale = run["diverged"] is None, run.get("staleness")
-    scored = "{:.2f} %".format if score == "accuracy" else "{:.4f}".format
+    target, score, done, stale = result["settings"]["target"], result["score"], not run["diverged"], run.get("staleness")
     cells = {"protocol": f"`{run['protocol']}`" + " (diverged)" * (not done)}
-    if virtual and target is not None:
+    if target is not None:
         at, goal = reached(run["history"], target, score), f"{target:g}{UNITS[score]}"
         cells |= {f"epochs to {goal}": at and f"{at['epoch']:.2f}", f"seconds to {goal}": at and f"{at['seconds']:.3g}"}
-    if virtual:
-        sync = next((one for one in result["runs"] if (one["protocol"], one["straggler"]) == ("sync", run["straggler"])), {})
-        cells |= {
-            "seconds": done and f"{run['seconds']:.3g}", f"test {score}": done and scored(run["score"]),
-            "sync by it": done and sync.get("seconds") and f"{sync['seconds'] / run['seconds']:.2f}",
-            "messages a step": done and f"{run['messages']:.3g}", "effective batch": done and f"{run['effective_batch']:g}",
-        }  # fmt: skip
-    else:
-        cells |= {"ms a step": done and ranged(run["seconds"], lambda seconds: f"{1e3 * seconds:.1f}"),
-                  f"test {score}": done and ranged(run["score"], scored)}  # fmt: skip
+    sync = next((one for one in result["runs"] if (one["protocol"], one["straggler"]) == ("sync", run["straggler"])), {})
     cells |= {
+        "seconds": done and f"{run['seconds']:.3g}",
+        f"test {score}": done and (f"{run['score']:.2f} %" if score == "accuracy" else f"{run['score']:.4f}"),
+        "sync by it": done and sync.get("seconds") and f"{sync['seconds'] / run['seconds']:.2f}",
+        "messages a step": done and f"{run['messages']:.3g}",
+        "effective batch": done and f"{run['effective_batch']:g}",
         "kB a step": done and f"{run['bytes'] / 1e3:.4g}",
         "staleness": stale and f"{stale['mean']:.2f}, at most {stale['max']}",
         "minibatches of each worker": done and ", ".join(map(str, run["turns"])),
     }
     return {head: text or None for head, text in cells.items()}
-
-
-def ranged(of, text):
-    """A median with its range. text: makes the text of a value."""
-    return "{} ({} - {})".format(*(text(of[name]) for name in ("median", "min", "max")))
 
 
 # ----- the program
@@ -364,11 +349,8 @@ def prepared(args):
         before = earlier_results(args.out, (*PROBLEM, "runs"), "protocols", document)
         datasets.prepare(args.dataset, args.data_dir)
         data = datasets.load(args.dataset, args.data_dir)
-        args.samples, args.evaluated = args.samples or len(data.train), min(args.evaluated, len(data.test))
-        if args.samples > len(data.train):
-            raise ValueError(f"--samples {args.samples}: there are only {len(data.train)} training samples")
-        if args.batch_size > args.samples:
-            raise ValueError(f"--batch-size {args.batch_size}: there are only {args.samples} training samples")
+        train_setup.complete_samples(args, data)
+        args.evaluated = min(args.evaluated, len(data.test))
         serial = network_names.build(args.net, data.sample_shape, data.outputs, args.seed)
         return ProtocolProblem(args, serial, data.reshaped(serial.input_shape)), before
 

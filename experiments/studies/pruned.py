@@ -15,7 +15,7 @@ import numpy as np
 from tqdm import tqdm
 
 from gridgrad import datasets
-from gridgrad.experiments.common import report
+from gridgrad.experiments.common import report, train_setup
 from gridgrad.experiments.common.options import Parser, add_data, check_writable, number, user_input, whole, whole_list
 from gridgrad.experiments.common.tables import lines, terminal
 from gridgrad.nn import LOSSES, Adam, Linear
@@ -163,8 +163,7 @@ def main():
         if len(net.input_shape) != 1:
             raise ValueError(f"only multilayer perceptrons are pruned, and {args.net} is none: use {network_names.MLP}")
         data = data.reshaped(net.input_shape)
-        if args.batch_size > len(data.train):
-            raise ValueError(f"--batch-size {args.batch_size} is larger than the data: {len(data.train)} training samples")
+        train_setup.check_batch(args, len(data.train))
         pruned, scores = trained_and_pruned(net, data, args)
         pruning.write(args.out, pruned, args.net)
         model = of_network(pruned)

@@ -16,8 +16,8 @@ from statistics import median
 from gridgrad.experiments.common.kept_results import fitting
 from gridgrad.experiments.common.options import Parser, user_input, whole_list, writable_beside
 from gridgrad.experiments.common.parallel_schemes import SCHEMES, grid_of
+from gridgrad.experiments.common.problems import published
 from gridgrad.experiments.common.progress import progress
-from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.common.report import write_json, write_text
 from gridgrad.experiments.common.tables import lines, rounded, terminal
 from gridgrad.experiments.export import simgrid

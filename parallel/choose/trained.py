@@ -190,16 +190,22 @@ def load(
                          "--resume, into another folder of --checkpoint; of a script, give the network, as net=..")  # fmt: skip
     if not isinstance(net, Sequential):
         assert model is not None
-        if net is None and (model["net"] is None or ".py:" in model["net"]):
-            raise ValueError(
-                f"{manifest.folder} has a network that your own code has built: give it again, by --net FILE.py:FUNCTION or "
-                "in a script as net=.."
-            )
-        sizes = model["sample_shape"], model["outputs"], model["seed"], model["dtype"]
-        net = net(model) if net else network_names.build(model["net"], *sizes)
+        net = net(model) if net else recorded(model, manifest.folder)
     parallel = parallelize(net, grid or {"batch": comm.size}, reduction="plain")
     found.restore(parallel, {"network": NetworkState(parallel)})
     return TrainedNetwork(parallel, model or plain_model(parallel), manifest.step, settings.get("weights_of_epoch"))
+
+
+def recorded(model, folder):
+    """The Sequential that the model of a checkpoint in a folder names; ValueError where it is of someone's own code.
+
+    That runs only where it is named anew: a checkpoint from elsewhere must not choose which file is run.
+    """
+    spec = model["net"]
+    if not spec or network_names.OWN.fullmatch(spec):
+        raise ValueError(f"{folder} has the network {spec or 'of a script'}, which is your own code: give it again, by --net "
+                         "FILE.py:FUNCTION, or in a script as net=..")  # fmt: skip
+    return network_names.build(spec, model["sample_shape"], model["outputs"], model["seed"], model["dtype"])
 
 
 def save(
@@ -235,7 +241,7 @@ def save(
     >>> save(net, folder, spec="mlp:8,relu", classes=["a", "b", "c", "d"])
     >>> net.grid.free()
     """
-    model = plain_model(net) | ({} if data is None else data.description()) | {"net": spec}
+    model = plain_model(net) | ({} if data is None else data.description()) | {"net": spec and network_names.identified(spec)}
     if classes:
         model |= {"classes": list(classes), "loss": "cross-entropy"}
     saver = Saver(net.grid.comm, net, states_of(net), checkpoint, settings={MODEL: model}, keep=1 << 30)

@@ -2,7 +2,7 @@
 
 Bytes are those that a rank must *send* in a bandwidth-optimal algorithm (Thakur, Rabenseifner and Gropp 2005; the beta terms of
 Gholami et al. 2018). Their sum over the group is exact for blocks of any sizes; closed forms are in
-`experiments/papers/laugier2018/byte_formulas.py`.
+`experiments/common/byte_formulas.py`.
 """
 
 from collections.abc import Callable

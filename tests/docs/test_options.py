@@ -67,4 +67,4 @@ def test_help_has_every_name():
         for parser in parsers(parser_of(program)):
             for action in parser._actions:
                 for words in (action.help or "").replace("`", "").split("gridgrad help ")[1:]:
-                    assert words.split()[0].strip(".;,)") in texts, (program, action.help)
+                    assert words.split()[0].strip(".:;,)") in texts, (program, action.help)

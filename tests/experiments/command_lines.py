@@ -39,10 +39,7 @@ LINES = """
 2 | --verbose | there is no program --verbose
 2 | run train | there is no program run
 2 | hosts run --hosts 4 | hosts is gone: use gridgrad launch --hosts 4
-2 | crossover_figure results/crossover.json | is gone: use gridgrad plot lines
-2 | predictions_table a.json | is gone: use gridgrad plot lines
 2 | pruned | pruned is a study: use gridgrad study pruned
-2 | trace_cost | the program trace-cost is gone
 2 | study prune | there is no study prune (did you mean pruned?)
 2 | study train | there is no study train
 2 | study ../train | there is no study ../train
@@ -215,7 +212,6 @@ LINES = """
 2 | train --report a.json --trace a.json | are the same file
 2 | train --trace-steps 5 | --trace-steps needs --trace
 2 | train --trace /proc/none/t.json | can not write
-2 | train --debug-collectives | --debug-collectives is gone
 2 | train --simulate summit | --simulate is gone
 2 | train --slow 0=2 | --slow is gone
 2 | train --handicap 5=2 | --handicap 5=2
@@ -240,10 +236,8 @@ LINES = """
 2 | plot breakdown s.jsonl --where network=vgg16 | there is no network vgg16
 0 | plot lines s.jsonl --x ranks --y step_s --series series --out l.svg | l.svg
 2 | plot lines s.jsonl --x ranks --y stp_s | there is no column stp_s
-2 | plot crossover c.json | crossover is gone
 2 | plot timeline s.jsonl | is no timeline
 2 | plot roofline s.jsonl | s.jsonl
-2 | study overlap | gone
 2 | plot speedup s.jsonl --out figure.xyz | xyz
 0 | sweep --grids stage=2 --nets mlp:4,relu --steps 7 --repeats 1 --out st.jsonl | stage=2
 2 | sweep --grids rows=2 | grid 'rows=2'
@@ -343,11 +337,8 @@ LINES = """
 0 | reproduce --help | laugier2018
 2 | reproduce nobody1999 | nobody1999
 2 | reproduce hegde2016 --ranks 1,2 | have no number of ranks
-2 | reproduce hegde2016 --long | --long is gone: --full measures everything
 2 | reproduce laugier2018 --out mine.csv | mine.csv
-2 | study machine_load --loops 1 | the study machine-load is gone: docs/prediction.md has what it found
-2 | study laugier2018-predicted | use gridgrad reproduce laugier2018
-2 | study crossover --help | the study crossover is gone: use gridgrad sweep crossover.toml
+2 | study crossover --help | crossover is a sweep: use gridgrad sweep crossover.toml
 2 | study pruned --dataset nothing | nothing
 """
 

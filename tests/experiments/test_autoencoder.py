@@ -6,10 +6,7 @@ from math import prod
 import numpy as np
 import pytest
 
-from gridgrad.experiments.studies import autoencoder
-from gridgrad.experiments.studies.autoencoder import STEP, fits
 from gridgrad.parallel.grid.process_grid import parse_grid
-from gridgrad.parallel.job.run import UserError
 from tests.datasets.made_up_mnist import blocks, write_mnist
 from tests.experiments.programs import job, program
 
@@ -100,8 +97,6 @@ def test_without_pretraining_only_the_classifier_is_trained(data, tmp_path):
         (["--reduction", "slow"], "there is no reduction 'slow'"),
         (["--validation", 0.0001], "would be 0 of them"),
         (["--report", "/proc/no/r.json"], "can not write"),
-        (["--largest-width", 1e6], "the machine has"),
-        (["--largest-width", 0.001], "not even a first hidden layer of 50 fits"),
         (["--pretrain-lr", 1e39], "try a lower"),
     ],
 )
@@ -109,67 +104,3 @@ def test_bad_input_is_named_in_one_line(arguments, message, data):
     finished = program("study", "autoencoder", "--data-dir", data, "--epochs", 1, *arguments)
     assert finished.returncode == 2 and message in finished.stderr, finished.stderr
     assert finished.stderr.startswith("autoencoder: error: ") and finished.stderr.count("\n") == 1
-
-
-# ----- the largest width
-
-SETTINGS = {"inputs": 20, "widths": [7], "classes": 3, "batch_size": 5, "momentum": 0.9, "dtype": "float32", "corruption": 0.2,
-            "pretrain_epochs": 1}  # fmt: skip
-
-
-@pytest.mark.parametrize("limit", [1, 2, 3, 4, 7, 8, 100])
-def test_the_largest_width_that_fits_is_found(limit, monkeypatch):
-    tried = []
-
-    def told(width, nbytes, settings):
-        tried.append(width)
-        return width <= limit * STEP + 7
-
-    monkeypatch.setattr(autoencoder, "fits", told)
-    assert autoencoder.largest_width(1, SETTINGS, lambda line: None) == limit * STEP
-    assert len(tried) == len(set(tried)) <= 15
-
-
-def test_a_process_under_a_limit_trains_or_has_too_little_memory():
-    assert fits(50, 2**30, SETTINGS)
-    assert not fits(4 * 10**6, 2**29, SETTINGS)  # its parameters alone need 860 MB
-    with pytest.raises(UserError, match="fail: .*whole number"):
-        fits(50, 2**30, SETTINGS | {"widths": [-1]})
-
-
-MAPPING = "ImportError('libopenblas.so: failed to map segment from shared object')"
-
-
-@pytest.mark.parametrize("code", ["raise MemoryError", f"raise {MAPPING}", "import os; os.kill(os.getpid(), 9)"])
-def test_a_process_that_gets_no_memory_does_not_fit(code, monkeypatch):
-    monkeypatch.setattr(autoencoder, "PROCESS", ("-c", code))
-    assert not fits(50, 2**30, SETTINGS)
-
-
-@pytest.mark.parametrize(
-    ("code", "message"),
-    [
-        ("raise ValueError('of the memory there is enough')", "fail: ValueError: of the memory there is enough"),
-        ("import nothing_of_this_name", "fail: ModuleNotFoundError: .*nothing_of_this_name"),
-        ("import os; os.kill(os.getpid(), 11)", "fail: status -11, no message"),
-        ("import time; time.sleep(60)", "did not end within 1 seconds"),
-    ],
-)
-def test_other_failures_are_shown(code, message, monkeypatch):
-    monkeypatch.setattr(autoencoder, "PROCESS", ("-c", code))
-    monkeypatch.setattr(autoencoder, "TIMEOUT", 1 if "did not end" in message else 300)
-    with pytest.raises(UserError, match=message):
-        fits(50, 2**30, SETTINGS)
-
-
-@pytest.mark.long
-def test_the_largest_width_is_said_with_its_weights(data, tmp_path):
-    path = tmp_path / "report.json"
-    options = ["--largest-width", 0.15, "--widths", "5,7", "--batch-size", 5, "--report", path]
-    finished = program("study", "autoencoder", "--data-dir", data, *options)
-    assert finished.returncode == 0, finished.stderr
-    found = json.loads(path.read_text())
-    width = found["first_hidden_layer"]
-    assert found["weights"] == 784 * width + width + 7 * width + 7 + 70 + 10
-    assert f"has {width} units: {found['weights']} weights" in finished.stdout
-    assert width % STEP == 0

@@ -5,7 +5,7 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
-from gridgrad.experiments.papers.laugier2018 import byte_formulas
+from gridgrad.experiments.common import byte_formulas
 from gridgrad.nn import MSE, SGD, Linear, ReLU, Sequential
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
 from gridgrad.parallel.plans.fewest_bytes import fewest_bytes

@@ -100,8 +100,8 @@ def test_what_does_not_fit_is_said(small, monkeypatch):  # noqa: F811
     for arguments, words in (
         (("--ways", "batch"), "'batch' is for several ranks: start at least 2"),
         (("--ways", "serial,fast"), "there is no way 'fast'"),
-        (("--samples", "21"), "--samples 21: there are only 20 training images"),
-        (("--samples", "4"), "--batch-size 5: there are only 4 training images"),
+        (("--samples", "21"), "--samples 21: there are only 20 training samples"),
+        (("--samples", "4"), "--batch-size 5 is larger than the data: 4 training samples"),
         (("--dataset", "airfoil"), "has no classes"),
         (("--net", "vgg-style:4,4,4,4,4"), "does not fit into images of 1x1"),
         (("--net", "vgg-style:a"), "is no whole number"),

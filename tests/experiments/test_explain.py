@@ -45,6 +45,8 @@ def test_what_an_axis_does_is_said_in_words():
     lines = explain("--net", "vgg16", "--batch-size", 256, "--ranks", 64, "--grid", "model=64").stdout.splitlines()
     assert lines[1] == "grid model=64, plan 13 replicate, in, out, in"
     assert lines[2].startswith("model=64: of the layers with weights, 13 split the samples and hold whole weights")
+    pure = next(line for line in lines if line.startswith("pure model"))
+    assert "replicate" not in pure and "needs" in pure  # and so is not that plan
     lines = explain("--net", "lenet5", "--ranks", 4, "--grid", "height=2,model=2", "--plan", "out").stdout.splitlines()
     assert lines[2:4] == [
         "height=2: convolutions split the rows of each image, other layers the samples",

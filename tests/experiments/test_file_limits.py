@@ -9,7 +9,6 @@ import pytest
 from gridgrad.experiments import partition
 from gridgrad.experiments.common.options import user_input
 from gridgrad.experiments.launching.start_ranks import nodes_in
-from gridgrad.experiments.papers.marques2016 import runs
 from gridgrad.experiments.parts import slurm_script
 from gridgrad.experiments.plots import lines, timeline
 from gridgrad.experiments.scaling import records
@@ -32,7 +31,7 @@ READERS = {
     ],
     "machine.json": [lambda path: machine.read(str(path))],
     "manifest.json": [lambda path: Manifest.read(path.parent)],
-    "a.jsonl": [records.read, runs.read],
+    "a.jsonl": [records.read],
     "a.toml": [settings.read, slurm_script.read_site],
     "nodes": [nodes_in],
     "parts": [partial(partition.read_parts, vertices=3)],

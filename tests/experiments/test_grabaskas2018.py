@@ -1,19 +1,14 @@
 """`reproduce grabaskas2018`: what the thesis prints, which runs belong to it, and the job that runs them, small."""
 
-import json
 import math
 
 import pytest
 
 from gridgrad import datasets
-from gridgrad.experiments.papers.cited import DERIVED, published
-from gridgrad.experiments.papers.grabaskas2018 import experiments as paper
-from gridgrad.experiments.papers.grabaskas2018 import items as of_items
-from gridgrad.experiments.papers.grabaskas2018 import usability
-from gridgrad.experiments.papers.grabaskas2018.derived import overhead, twins
-from gridgrad.experiments.papers.grabaskas2018.runs import (
+from gridgrad.experiments.papers import grabaskas2018 as module
+from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, HOLDS, OPEN
+from gridgrad.experiments.papers.grabaskas2018_lines import (
     CNNS,
-    PAPER,
     AppendixLine,
     GrabaskasRun,
     gathered,
@@ -22,48 +17,41 @@ from gridgrad.experiments.papers.grabaskas2018.runs import (
     runs_of,
     to_measure,
 )
+from gridgrad.experiments.papers.paper import paper
 from gridgrad.nn.zoo import network_names
-from gridgrad.parallel.prediction.machine import read
-from tests.experiments.made_up_runs import measured
-from tests.experiments.programs import job, program
+from tests.experiments.programs import job
+
+PAPER = paper("grabaskas2018")
+
+
+def measured(seconds=lambda run: 2.0 / run.nodes, accuracy=lambda run: 50.0, wanted=None):
+    """Made-up results of runs: those of a full measurement on 1 and 2 nodes, by default."""
+    found = {}
+    for run in wanted if wanted is not None else runs([1, 2], full=True):
+        found[run.key] = {"seconds": seconds(run), "oversubscribed": run.nodes > 2, "processor": "a processor"}
+        found[run.key] |= {"accuracy": accuracy(run)} if run.test else {}
+    return found
 
 
 def test_the_numbers_of_the_thesis_are_all_there():
     assert [len([ref for ref in lines() if ref[0] == appendix]) for appendix in "CD"] == [67, 41]
-    for line in lines().values():
-        if line.nodes > 1 and isinstance(line.single.seconds, float):
-            expected = 100 * line.single.seconds / line.seconds / line.nodes
-            assert line.cited("efficiency").value == pytest.approx(expected, abs=0.0051), line.ref
-    tables = published(PAPER).tables
-    for program_, (table, _) in usability.PROGRAMS.items():  # its lines of code add up to its totals
-        rows = tables[table].lines()
-        totals = [tables["totals"].cited(name, program_).value for name in ("N1", "N2")]
-        assert totals == [sum(row[kind] for row in rows) for kind in ("operators", "operands")]
+    tables = PAPER.known.tables
+    for program, (table, _) in module.PROGRAMS.items():  # its lines of code add up to its totals
+        totals = [tables["totals"].cited(name, program).value for name in ("N1", "N2")]
+        assert totals == [sum(row[kind] for row in tables[table].lines()) for kind in ("operators", "operands")]
     assert lines()["C.4"].samples == 16_000 and lines()["C.7"].samples == 32_000 and lines()["C.7"].passes == 5
     assert lines()["C.40"].cited("efficiency", "Table 4.14").place == "Table 4.14; Appendix C"
-    assert lines()["C.36"].cited("efficiency") is None and lines()["D.91"].cited("efficiency").value == "#VALUE!"
-
-
-def test_what_is_derived_is_computed_by_its_formula():
-    assert usability.effort_of_totals("Manual SGD Train()").value == pytest.approx(34917, abs=1)
-    assert usability.complexity("Manual Backward()").value == 12 * 12 * 30  # lines, calls, operands of Table 4.9
-    assert usability.complexity("Automated Backward()").value == 2 * 2 * 19
-    assert usability.our_complexity("data") == 2 * 1 * 7
-    assert overhead(lines()["C.37"]).value == pytest.approx((215.147 - 168.685 / 2) / 300)
-    assert len(twins()) == 26 and all(auto.version == "auto" and manual.version == "manual" for auto, manual in twins())
-    for item in of_items.items(paper.tables({})):
-        for row in item.rows:
-            if row.cited and row.cited.kind == DERIVED:
-                assert row.cited.formula.value(*row.cited.inputs) == row.cited.value, (item.name, row.label)
+    assert module.effort_of_totals("Manual SGD Train()").value == pytest.approx(34917, abs=1)
+    first, *_ = module.equation()
+    assert first["printed"].value == 12 * 12 * 30  # lines, calls, operands of Table 4.9
+    assert module.overhead("C.37").value == pytest.approx((215.147 - 168.685 / 2) / 300)
 
 
 def test_the_nets_are_those_of_appendix_b():
     size = lambda spec, shape: network_names.build(spec, shape, 10).size  # noqa: E731
     assert size("mlp2", 1024) == size(lines()["D.94"].net, 1024) == 2_119_690
     assert size("mlp3", 1024) == size(lines()["D.97"].net, 1024) == 4_207_626
-    assert size("mnist-cnn", (32, 32, 1)) == size("mnist-cnn", (28, 28, 1)) == 169_506
-    assert size("cifar-cnn", (32, 32, 3)) == 114_838
-    assert lines()["D.82"].net == "mlp:8192,8192,tanh" and lines()["D.106"].net == "mnist-cnn"
+    assert size("mnist-cnn", (32, 32, 1)) == 169_506 and size("cifar-cnn", (32, 32, 3)) == 114_838
 
 
 def test_lines_that_are_one_to_us_share_a_run():
@@ -80,49 +68,9 @@ def test_lines_that_are_one_to_us_share_a_run():
     assert short("D.101").plan == "in,redundant,in"  # a layer that is not split is computed by every node
 
 
-@pytest.mark.parametrize("full", [False, True])
-def test_a_line_and_its_single_node_are_measured_alike(full):
-    wanted = set(runs([1, 2, 4], full))
-    for line in lines().values():
-        kinds = [whole for whole in (True, False) if line.run(whole) in wanted]
-        assert kinds and all(line.single.run(whole) in wanted for whole in kinds), line.ref
-    assert not full or all(run.test or run.read for run in wanted)
-    assert {run.nodes for run in runs([1, 2])} == {1, 2}
-    assert len(runs_of([lines()["C.40"], lines()["C.48"], lines()["C.36"]])) == 4  # two trainings, and two readings
-
-
-def test_a_short_measurement_is_of_few_runs(monkeypatch):
-    monkeypatch.setattr(datasets, "prepare", lambda *_: None)
-    few, all_of = (to_measure(size, [1, 2], None) for size in ("short", "usual"))
-    assert {part.name for part in few} < {part.name for part in all_of}
-    assert sum(part.seconds for part in few) < 100
-
-
-def test_tables_from_a_measurement(tmp_path, monkeypatch):
-    found = measured(wanted=runs([1, 2, 4]))
-    monkeypatch.setattr(paper, "predicted_step_seconds", lambda *_, single_seconds, **__: single_seconds / 2)
-    tables = paper.tables({"runs": found, "machine": "a machine"})
-    rows = {row["ref"]: row for row in tables["Appendix C"] + tables["Appendix D"]}
-    assert rows["C.40"]["efficiency, measured"] == pytest.approx(100) and rows["C.40"]["how"] == "whole"
-    assert rows["C.40"]["s, predicted"] == pytest.approx(174.365 / 2)
-    assert rows["C.40"]["efficiency, predicted"] == pytest.approx(100)
-    assert rows["C.44"]["efficiency, measured"] is None and rows["C.44"]["how"].endswith("oversubscribed")
-    assert rows["D.72"]["s, measured"] == pytest.approx(10_000 / 158) and rows["D.72"]["how"] == "scaled from 158 steps"
-    assert rows["D.91"]["efficiency, published"] == "#VALUE!" and rows["D.91"]["s, predicted"] is None
-    assert rows["C.21"]["pre-processing, measured"] == 1.0
-    assert (rows["C.21"]["s, published"], tables["4.19"][1]["speedup, published"]) == (185.40, 1.49)
-    text = paper.as_markdown(tables)
-    assert all(f"## {name}" in text for name in ("Table 4.13", "Table 4.19", "Table 4.23", "Appendix D"))
-    (tmp_path / "tables.json").write_text(json.dumps(tables))
-    finished = program("reproduce", "grabaskas2018", "--tables-only", "--out", tmp_path)
-    assert finished.returncode == 0, finished.stderr
-    assert "a machine" in (tmp_path / "tables.md").read_text()
-    assert json.loads((tmp_path / "tables.json").read_text())["runs"] == found
-
-
 def test_an_efficiency_is_of_two_runs_of_a_kind():
     line = lines()["D.98"]
-    of = lambda *some: paper.training(line, {run.key: one for run, one in some})  # noqa: E731
+    of = lambda *some: module.training(line, {run.key: one for run, one in some})  # noqa: E731
     result = lambda seconds, **more: {"seconds": seconds, "oversubscribed": False} | more  # noqa: E731
     whole, short = line.run(whole=True), line.run(whole=False)
     alone, alone_short = line.single.run(whole=True), line.single.run(whole=False)
@@ -138,39 +86,43 @@ def test_an_efficiency_is_of_two_runs_of_a_kind():
     assert untimed["how"] == "scaled from 237 steps, the accuracy of a whole run"
 
 
+def test_measurements_decide_claims_and_stand_in_tables():
+    tables = module.tables({"runs": measured(), "machine": "a machine"})
+    rows = {row["ref"]: row for row in tables["Appendix C"] + tables["Appendix D"]}
+    assert rows["C.40"]["efficiency, measured"] == pytest.approx(100) and rows["C.40"]["how"] == "whole"
+    assert rows["C.21"]["pre-processing, measured"] == 1.0
+    verdicts = {claim.name: claim.verdict for claim in PAPER.claims(tables)}
+    expected = {"shorter": HOLDS, "mnist_efficiency": HOLDS, "model_accuracy": HOLDS, "part_of_data": HOLDS, "growing": OPEN,
+                "synchronised": DIFFERS, "effort_sgd": CONTRADICTORY}  # fmt: skip
+    assert {name: verdicts[name] for name in expected} == expected
+    slow = module.tables({"runs": measured(seconds=lambda run: float(run.nodes)), "machine": "a machine"})
+    assert {claim.name: claim.verdict for claim in PAPER.claims(slow)}["shorter"] == DIFFERS
+    nothing = {claim.name: claim for claim in PAPER.claims(module.tables())}
+    assert nothing["shorter"].verdict == OPEN and "gridgrad reproduce grabaskas2018" in nothing["shorter"].finding.reason
+    assert len(PAPER.items(module.tables())) == 20
+
+
+def test_a_short_measurement_is_of_few_runs(monkeypatch):
+    monkeypatch.setattr(datasets, "prepare", lambda *_: None)
+    few, all_of = (to_measure(size, [1, 2], None) for size in ("short", "usual"))
+    assert {part.name for part in few} < {part.name for part in all_of} and sum(part.seconds for part in few) < 100
+    wanted = set(runs([1, 2, 4], True))
+    assert all(line.run(True) in wanted and line.single.run(True) in wanted for line in lines().values())
+
+
 def test_runs_of_several_processors_are_refused():
     found = measured(wanted=runs_of([lines()["C.56"]]))
-    assert gathered(found)["machine"].endswith("cores of a processor")
     next(iter(found.values()))["processor"] = "another one"
-    for use in (gathered, lambda runs: paper.tables({"runs": runs, "machine": "both"})):
+    for use in (gathered, lambda runs: module.tables({"runs": runs, "machine": "both"})):
         with pytest.raises(ValueError, match="several processors, a processor and another one: measure all of them on one"):
             use(found)
 
 
 def test_a_prediction_is_of_the_network_and_the_single_node():
-    machine = read(paper.MACHINE)
-    training = "mnist-cnn", (32, 32, 1), 10, 200
-    step = lambda grid, seconds: paper.predicted_step_seconds(*training, grid, "fewest-bytes", machine, seconds)  # noqa: E731
-    assert step("batch=1", 3.0) == pytest.approx(3.0)
-    sent = step("batch=2", 0.0)  # 169,506 gradients of 4 bytes at 118 MB/s
-    assert sent == pytest.approx(169_506 * 4 / 118e6, rel=0.2)
-    assert step("batch=2", 3.0) - sent == pytest.approx(1.5, rel=0.02)
-
-
-def test_layers_that_every_node_computes_are_predicted_so():
-    """The fewer layers are split, the less is sent, and the more is computed; no gradients are."""
-    seconds = {ref: paper.predicted(lines()[ref]) for ref in ("D.98", "D.101", "D.104")}
-    assert max(seconds.values()) < lines()["D.101"].seconds
-    sent = {ref: paper.predicted_step_seconds(line.net, 1024, 10, 1, line.grid, line.plan, read(paper.MACHINE), 0.0)
-            for ref in seconds for line in [lines()[ref]]}  # fmt: skip
-    assert sent["D.104"] < min(sent["D.98"], sent["D.101"])
-
-
-def test_tables_without_a_measurement(tmp_path):
-    finished = program("reproduce", "grabaskas2018", "--tables-only", "--json", tmp_path / "t.json", "--out", tmp_path)
-    assert finished.returncode == 0, finished.stderr
-    assert "Nothing measured yet" in finished.stdout and not (tmp_path / "tables.md").exists()
-    assert json.loads((tmp_path / "t.json").read_text())["4.14"][0]["s, published"] == 174.365
+    share, sent = module.step_of(lines()["C.56"])  # 169,506 gradients of 4 bytes at 118 MB/s
+    assert (share, sent) == (pytest.approx(0.5, rel=0.02), pytest.approx(169_506 * 4 / 118e6, rel=0.2))
+    of = {ref: module.step_of(lines()[ref])[1] for ref in ("D.98", "D.101", "D.104")}
+    assert of["D.104"] < min(of["D.98"], of["D.101"])  # the fewer layers are split, the less is sent
 
 
 @pytest.mark.parametrize("name, methods", [("mnist", ["Train()", "model"]), ("cifar10", ["Backward()", "read"])])
@@ -190,10 +142,5 @@ def test_runs_on_two_ranks(name, methods):
 
 
 def test_what_does_not_fit_is_refused():
-    for options in (
-        ["--dataset", "mnist"],
-        ["--dataset", "mnist", "--net", "mlp3", "--period", "3", "--batch-size", "2"],
-        ["--dataset", "airfoil", "--net", "mlp2"],
-    ):
-        finished = job(1, "gridgrad.experiments.papers.grabaskas2018.job", *options)
-        assert finished.status == 2 and finished.stderr.count("\n") == 1, finished.stderr
+    finished = job(1, "gridgrad.experiments.papers.grabaskas2018_job", "--dataset", "mnist")
+    assert finished.status == 2 and finished.stderr.count("\n") == 1, finished.stderr

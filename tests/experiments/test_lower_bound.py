@@ -2,7 +2,7 @@
 
 import pytest
 
-from gridgrad.experiments.common.published_networks import published
+from gridgrad.experiments.common.problems import published
 from gridgrad.experiments.parts.explain_report import layer_rows, least_sum
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.cost import Cost, slowest_rank

@@ -47,6 +47,12 @@ def test_a_layer_of_ones_own_trains_on_any_grid_and_a_changed_file_is_noticed(tm
     explained = program("explain", "--net", "own.py:make", "--shape", "4", "--outputs", "1")
     assert explained.returncode == 0 and "own.py:make@" in explained.stdout
 
+    predict = ["predict", "c", "--data", "airfoil", "--out", "p.csv"]
+    unnamed = program(*predict)  # a checkpoint does not choose which file is run
+    assert unnamed.returncode == 2 and f"has the network {one['net']}, which is your own code" in unnamed.stderr
+    (tmp_path / "own.py").rename("moved.py")
+    assert program(*predict, "--net", "moved.py:make").returncode == 0
+
     (tmp_path / "own.py").write_text(OWN.replace("12", "13"))
     refused = program(*words, "--resume", "c")
     assert refused.returncode == 2 and "was written with --net own.py:make@" in refused.stderr

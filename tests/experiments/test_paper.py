@@ -6,7 +6,7 @@ import pytest
 
 from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, HOLDS, OPEN
 from gridgrad.experiments.papers.expressions import Expression, MissingError
-from gridgrad.experiments.papers.items import BESIDE, MEASURED
+from gridgrad.experiments.papers.items import BESIDE, MEASURED, PREDICTED
 from gridgrad.experiments.papers.paper import FUNCTIONS, Paper
 
 TEXT = """
@@ -86,11 +86,10 @@ def test_expressions_compute_as_in_python():
     assert value("{'one' if x else 'none'}'", True, x=1) == "one'"
 
 
-@pytest.mark.parametrize("text, known", [
-    ("a and b", None), ("a and no", False), ("a or b", None), ("yes or a", True), ("not a", None), ("yes and yes", True),
-])  # fmt: skip
-def test_what_is_not_known_decides_nothing(text, known):
-    assert value(text, a=None, b=None, yes=True, no=False) is known
+def test_and_and_or_decide_as_in_python():
+    names = {"a": None, "yes": True, "no": False}
+    found = [value(text, **names) for text in ("a and a[0]", "no and a", "a or yes", "not a", "yes and a", "yes or a[0]")]
+    assert found == [None, False, True, True, None, True]
 
 
 @pytest.mark.parametrize("text", [
@@ -138,3 +137,18 @@ def test_items_have_what_is_printed_and_measured_side_by_side():
     derived = item.rows[-1].cited
     assert (derived.place, derived.formula.words) == ("Table 1", "the first over the second")
     assert MEASURED in item.kinds and made().where(STEPS) == "a machine"
+
+
+def test_a_kind_may_be_an_expression():
+    for word in ("predicted", "guessed"):
+        claims = made(TEXT.replace('kind = "derived"', f"kind = \"'{word}'\"")).claims
+        if word == "predicted":
+            assert {claim.name: claim.finding.kind for claim in claims(STEPS)}["apart"] == PREDICTED
+        else:
+            with pytest.raises(ValueError, match="claim 'apart': the kind is one of measured"):
+                claims(STEPS)
+
+
+def test_ranges_and_answers_may_say_nothing():
+    assert value("[within((2, 3), low, 4) for low in (1, 2.5, 3.5)]") == [True, None, False]
+    assert value("[agree([1 < 2, a]) for a in (1 < 2, 2 < 1)]") == [True, None] and value("agree([2 < 1])") is False

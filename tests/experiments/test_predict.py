@@ -46,13 +46,16 @@ def test_values_in_their_units(runs, ranks, grid):
     """For new samples without targets, in a file with its columns in another order, on another grid."""
     data = load_data(f"table:{runs}/values.csv", dtype=np.float64)
     x = np.asarray(data.test.x[:])
-    lines = ["length,other,width", *(f"{length},9,{width}" for width, length in x.tolist())]
+    names = [f"house {number}, left" for number in range(len(x))]
+    lines = ["length,name,width"]
+    lines += [f'{length},"{name}",{width}' for name, (width, length) in zip(names, x.tolist(), strict=True)]
     (runs / "new.csv").write_text("\n".join(lines) + "\n")
     out = runs / "out.csv"
     done = job(ranks, "predict", runs / "ck", "--data", f"table:{runs}/new.csv", "--out", out, "--grid", grid)
     assert done.status == 0 and done.stdout == f"{len(x)} samples\nwritten: {out}\n", done.stderr
     head, *rows = csv.reader(out.read_text().splitlines())
-    assert head == ["price"] and np.allclose(np.array(rows, float), np.load(runs / "ck.npy"), rtol=1e-10)
+    assert head == ["name", "price"] and [name for name, _ in rows] == names
+    assert np.allclose([float(price) for _, price in rows], np.load(runs / "ck.npy")[:, 0], rtol=1e-10)
 
 
 def test_classes_with_their_names(runs):

@@ -14,8 +14,7 @@ def now(monkeypatch):
     now = clock.Clock(1000.0)
     monkeypatch.setattr(progress, "time", now)
     monkeypatch.setattr(rounds, "time", now)
-    end, _, calm = rounds.quiet_rounds.__defaults__
-    monkeypatch.setattr(rounds.quiet_rounds, "__defaults__", (end, lambda seen: None, calm))
+    monkeypatch.setattr(rounds, "load_of_process", lambda seen: None)
     return now
 
 

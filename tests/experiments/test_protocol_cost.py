@@ -4,7 +4,7 @@ from math import ceil
 
 import pytest
 
-from gridgrad.experiments.papers.hegde2016.protocol_cost import TRAFFIC, Case, case_of, cost, tau, useful_workers
+from gridgrad.experiments.papers.hegde2016_costs import TRAFFIC, Case, case_of, cost, tau, useful_workers
 from gridgrad.nn import Linear, ReLU, Sequential
 from gridgrad.parallel.grid.process_grid import GridDescription
 from gridgrad.parallel.prediction.cost import Cost

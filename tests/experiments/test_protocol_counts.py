@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from gridgrad.experiments.papers.hegde2016.counts import counted
-from gridgrad.experiments.papers.hegde2016.protocol_cost import TRAFFIC, case_of, cost
+from gridgrad.experiments.papers.hegde2016_costs import TRAFFIC, case_of, cost
+from gridgrad.experiments.papers.hegde2016_count import counted
 from gridgrad.nn import Linear, Sequential, Tanh
 from gridgrad.parallel import ProcessGrid, distribute
 from gridgrad.parallel.grid.collectives import COLLECTIVES, all_reduce_elements

@@ -83,7 +83,6 @@ def test_a_training_that_diverges_is_reported(small):  # noqa: F811
 
 
 def test_kept_results_make_the_kept_page():
-    """Also those of jobs, which are from earlier."""
     found = json.loads(Path("results/protocols.json").read_text())
     assert "\n".join(document(found)) + "\n" == Path("results/protocols.md").read_text()
 
@@ -143,7 +142,7 @@ def test_every_default_is_a_protocol():
     [
         (("--protocols", "sync,fast"), "there is no protocol 'fast'"),
         (("--samples", "21"), "--samples 21: there are only 20 training samples"),
-        (("--samples", "3"), "--batch-size 4: there are only 3 training samples"),
+        (("--samples", "3"), "--batch-size 4 is larger than the data: 3 training samples"),
         (("--seconds", "1"), "--seconds takes two numbers"),
         (("--protocols", "powersgd:0"), "write powersgd:R with a whole number of at least 1"),
         (("--schedule", "up"), "unknown schedule"),

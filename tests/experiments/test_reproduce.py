@@ -26,7 +26,6 @@ from gridgrad.experiments.papers.items import (
     PREDICTED,
     Item,
     ItemRow,
-    deviation,
     paired,
     rows_of,
 )
@@ -149,11 +148,11 @@ def test_the_deviation_is_that_of_each_quantity_and_of_one_processor():
         lines, lambda line: f"N = {line['n']}", {"s": (cited("s, p"), "s, m", None), "e": (cited("e, p"), "e, m", None)}
     )
     assert [row.label for row in rows] == ["N = 1: s", "N = 1: e", "N = 2: s", "N = 2: e"] and rows[1].cited is None
-    words = "Ratio to the numbers of the paper, median (least to greatest): "
-    assert deviation(Item("T", "t", "s", rows)) == words + "s measured now 0.75 (0.5 to 1); e measured now 0.5"
+    words = "Over the paper's: "
+    assert page_text.deviation(Item("T", "t", "s", rows)) == words + "s ■ 0.75 (0.5 to 1); e ■ 0.5"
     both = ItemRow("x", printed(2.0), 1.0, kept=4.0)
-    assert deviation(Item("T", "t", "s", (both,))) == words + "measured now 0.5, measured earlier 2"
-    assert deviation(Item("T", "t", "s", (ItemRow("words", printed("a"), "b"),))) == ""
+    assert page_text.deviation(Item("T", "t", "s", (both,))) == words + "■ 0.5, □ 2"
+    assert page_text.deviation(Item("T", "t", "s", (ItemRow("words", printed("a"), "b"),))) == ""
 
 
 EVIL = "<script>alert('x')</script>&\"><img src=x onerror=y>"
@@ -210,7 +209,7 @@ def test_the_summary_has_the_main_claims_and_the_page_all():
 def test_few_rows_are_shown_and_all_are_in_the_file():
     rows = tuple(ItemRow(f"row {i}", Cited(1.0, PRINTED, "Table 1") if i % 2 else None, float(i)) for i in range(20))
     item = Item("Table 1", "t", "s", rows)
-    assert [row.label for row in page_text.shown(item)] == [f"row {i}" for i in (1, 3, 5, 7, 9, 11)]
+    assert [row.label for row in page_text.shown(item)] == [f"row {i}" for i in (1, 3, 5)]
     section = page.Section("p", "t: x", "", "", (item,), ())
     values = page.of_section(section)["items"][0]["values"]
     assert len(values) == 30 and values[1] == {"label": "row 1", "kind": PRINTED, "value": 1.0, "place": "Table 1"}

@@ -12,10 +12,8 @@ import pytest
 
 from gridgrad import datasets
 from gridgrad.datasets import mnist
-from gridgrad.experiments.common.machine_load import LOAD
 from gridgrad.experiments.parts.train_options import SHORT
 from gridgrad.experiments.train import options as options_of_train
-from gridgrad.nn.files.documents import Optional, check
 from gridgrad.parallel.grid.process_grid import parse_grid
 from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)
 from tests.experiments.programs import assert_refused, job
@@ -49,7 +47,7 @@ def test_reports_of_all_grids_agree(tmp_path, plan, grids):
     first = reports.pop("batch=1")
     assert first["P"] == 1 and first["bytes"] == {} and first["time"]["communicate"] == 0
     assert len(first["loss"]) == first["steps"] == 2 * 13 and first["final_loss"] == first["loss"][-1] < first["loss"][0]
-    check(first["load"], Optional(LOAD), "load")
+    assert first["load"] is None or first["load"]["cores"] >= 1 and "verdict" in first["load"]
     assert first["versions"]["threads"] == 1 and len(first["params_digest"]) == 64 and first["peak_memory"] > 10**7
     assert first["outputs"].shape == (301, 1) and 100 < first["outputs"].mean() < 150  # dB
     for grid, report in reports.items():
@@ -272,7 +270,7 @@ TOGETHER = [  # what the ranks find out in different ways
 BAD = [  # what each of them finds out alone
     (["--grid", "rows=3"], "grid 'rows=3'"),
     (["--grid", "batch=-3"], "whole number of at least 1"),
-    (["--dataset", "cifar"], "unknown data set 'cifar': use one of airfoil"),
+    (["--dataset", "cifar"], "unknown data set 'cifar': did you mean cifar10"),
     (["--net", "resnet9000"], "unknown net 'resnet9000'"),
     (["--net", "mlp:64,-1,relu"], "every width must be at least 1"),
     (["--net", "mlp:64,swish"], "neither a number nor an activation"),
@@ -304,7 +302,7 @@ BAD = [  # what each of them finds out alone
     (["--validation", "0"], "must be a number above 0 and below 1, not '0'"),
     (["--validation", "1e-4"], "--validation 0.0001 of 1202 training samples would be 0"),
     (["--validation", "0.95"], "larger than the data: 60 training samples"),
-    (["--augment", "flip"], "the samples are no images"),
+    (["--augment", "flip"], "--augment is for images"),
     (["--augment", "rotate=9"], "augment 'rotate=9': 'rotate=9' is unknown"),
     (["--patience", "3"], "--patience needs --validation"),
     (["--patience", "0", "--validation", "0.1"], "whole number of at least 1, not '0'"),

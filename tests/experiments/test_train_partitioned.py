@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gridgrad.experiments.common.published_networks import published
+from gridgrad.experiments.common.problems import published
 from gridgrad.parallel.partitioning.good_partition import partition, write_owners
 from tests.experiments.programs import assert_refused, program
 

@@ -174,7 +174,7 @@ def test_the_one_call_takes_at_least_95_percent_less_effort_than_by_hand():
 
 
 def test_the_command_writes_what_is_kept(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["usability", "--json", str(tmp_path / "usability.json")])
+    monkeypatch.setattr("sys.argv", ["usability", "--out", str(tmp_path / "usability.json")])
     main()
     kept = Path("results/usability.md").read_text()
     assert capsys.readouterr().out.startswith(terminal(kept)) and (tmp_path / "usability.md").read_text() == kept
@@ -185,6 +185,6 @@ def test_the_command_writes_what_is_kept(tmp_path, monkeypatch, capsys):
 
 def test_a_file_that_can_not_be_written_is_named(tmp_path, monkeypatch):
     (tmp_path / "a.json").mkdir()
-    monkeypatch.setattr("sys.argv", ["usability", "--json", str(tmp_path / "a.json")])
+    monkeypatch.setattr("sys.argv", ["usability", "--out", str(tmp_path / "a.json")])
     with pytest.raises(UserError, match="no ordinary file"):
         main()

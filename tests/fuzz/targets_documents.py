@@ -8,8 +8,6 @@ from pathlib import Path
 
 from gridgrad.experiments import partition, plot, reproduce, slurm, sweep
 from gridgrad.experiments.common.kept_results import earlier_results, write_results
-from gridgrad.experiments.papers.grabaskas2018 import experiments as grabaskas2018
-from gridgrad.experiments.papers.marques2016 import runs as marques2016_runs
 from gridgrad.experiments.parts import slurm_script
 from gridgrad.experiments.parts.slurm_script import script
 from gridgrad.experiments.plots import style
@@ -198,25 +196,7 @@ def caches():
 def tables(path):
     """What reproduce --tables-only does with the tables of an earlier run."""
     with redirect_stdout(None):
-        reproduce.write_again(grabaskas2018, path.parent)
-
-
-@cache
-def runs():
-    """Two runs of `reproduce marques2016`."""
-    parts = dict.fromkeys(marques2016_runs.PARTS, [0.1, 0.2, 0.3])
-    lines = [
-        {"key": f"batch={ranks}", "round": 0, "versions": {"processor": "a", "mpi": "b", "threads": 1}} | parts
-        for ranks in (1, 2)
-    ]
-    return ("\n".join(map(json.dumps, lines)).encode(),)
-
-
-def old_runs(path):
-    found = marques2016_runs.read(path)
-    if found:
-        marques2016_runs.machine_of(found, path)
-        [marques2016_runs.parts(results) for results in found.values()]
+        reproduce.main(["grabaskas2018", "--tables-only", "--out", str(path.parent)])
 
 
 REMOVED = object()
@@ -306,7 +286,4 @@ TARGETS = (
     document("kernel table", lambda: (kernel_table.to_json(kernel_table.PRESET).encode(),), kernels_file, "kernels.json"),
     document("cache files", caches, cached),
     document("old tables", partial(result, "grabaskas2018/tables.json"), tables, "tables.json", weight=DRAWN),
-    document(
-        "old runs", runs, old_runs, "runs.jsonl", (REMOVED, LINES, "versions", "threads"), (None, LINES, "convolution"),
-    ),
 )  # fmt: skip

@@ -10,7 +10,7 @@ from mpi4py import MPI
 from gridgrad.datasets import augment
 from gridgrad.datasets.part import Part
 from gridgrad.experiments.common.options import number_list, position_list, shares_of, whole_list
-from gridgrad.experiments.common.published_networks import published
+from gridgrad.experiments.common.problems import published
 from gridgrad.experiments.common.train_setup import slowdowns
 from gridgrad.nn import SGD, Conv2d, Flatten, Linear, ReLU, Sequential
 from gridgrad.nn.divergence import Diverged

@@ -137,7 +137,7 @@ def test_rounding_errors_of_training_are_no_larger_than_pytorchs():
     pytest.importorskip("torch")
     from gridgrad.experiments.benchmarks import torch_peer
     from gridgrad.experiments.benchmarks.serial import our_step
-    from gridgrad.experiments.common.made_up_data import minibatch
+    from gridgrad.experiments.common.problems import minibatch
 
     def losses(name, seed, dtype, by_pytorch):
         net = network_names.build(name, SMALL[name], 10, seed=seed, dtype=dtype)

@@ -40,18 +40,19 @@ MAY_IMPORT = {  # package: (a package or a module that its files may import, ..)
 
 MAY_IMPORT_PROGRAMS = {  # module: (programs that it may import, ..)
     # these start the programs, or call them in turn
-    "experiments.papers.laugier2018.experiments": ("papers.laugier2018.predicted", "sweep"),
     "experiments.scaling.turns": ("train",),
     "experiments.settings.by_hand": ("train",),
     # in this PyTorch runs in the same process; in a job of several ranks it is a program of its own
     "experiments.benchmarks.serial": ("benchmarks.torch_peer",),
     # these evaluate what another program measures or predicts
     # this counts the words of the programs that the study compares
-    "experiments.papers.grabaskas2018.usability": ("studies.usability.__main__",),
+    "experiments.papers.grabaskas2018": ("studies.usability.__main__",),
+    # this prices the layers that its processes time
+    "experiments.papers.hegde2016": ("papers.hegde2016_job",),
     # this starts the caretaker of a job, and cleans up as it does
     "experiments.launching.start_ranks": ("launching.leftovers",),
     # this times the two kinds of steps of another program
-    "experiments.papers.marques2016.epoch_job": ("studies.autoencoder",),
+    "experiments.papers.marques2016_epochs": ("studies.autoencoder",),
 }
 
 

@@ -204,8 +204,17 @@ def equal_states(ours, theirs, case):
 def updates_equal_pytorchs(case):
     """The parameters after each of many updates with made-up gradients, of many sizes and now and then 0.
 
-    A parameter is measured by the largest number that it has been, at least 1: an update may be far larger than what it leaves.
+    Each update starts from equal parameters; then once more, each starts from what the one before has left, so that what adds
+    up is seen too. With a beta2 of 0 Adam divides by the newest gradient alone, which magnifies rounding: only the first.
     """
+    updates_equal(case, drift=False)
+    if case.optimizer[1].get("betas", (0.9, 0.999))[1] > 0:
+        updates_equal(case, drift=True)
+
+
+def updates_equal(case, drift):
+    """A parameter is measured by the largest number it has been, at least 1: an update may be far larger than what it leaves.
+    drift: whether ours keep their own parameters from update to update, in place of taking PyTorch's."""
     net, (name, options) = Sequential([Linear(1 + case.seed % 100, 7)], case.seed, np.float64), case.optimizer
     theirs = torch.nn.Parameter(torch.from_numpy(to_host(net.params).copy()))
     peer, lrs = peer_of(case, [theirs]), rates(case.lr, RATES[name], COSINE)
@@ -222,7 +231,8 @@ def updates_equal_pytorchs(case):
         found, expected = to_host(net.params), theirs.detach().numpy()
         largest = np.maximum(largest, np.abs(expected))
         assert (np.abs(found - expected) <= TOLERANCE * largest).all(), (step, case)
-        net.params[:] = to_device(expected)  # Adam with a beta of 0 divides rounding by gradients, which a penalty sees again
+        if not drift:
+            net.params[:] = to_device(expected)
 
 
 def peer_of(case, parameters):

@@ -12,26 +12,23 @@ TorchAD-NN) counts, whose Tables 4.9 to 4.12 give operators and operands of each
 - operands: all other names; numbers; True, False and None; the words within quotes, whose symbols are operators.
 
 The unit is the statement: what is added are the statements that the serial program has not, or not in this order, each as a
-whole; comments, docstrings and indentation do not count. radon counts arithmetic and comparisons alone, no calls.
+whole; comments, docstrings and indentation do not count.
 """
 
-import ast
 import io
 import keyword
 import re
 import tokenize
 from collections import namedtuple
 from difflib import SequenceMatcher
-from importlib.metadata import version
-from importlib.util import find_spec
 from math import log2
 from pathlib import Path
 from platform import python_version
 
 from gridgrad.experiments.common import report
-from gridgrad.experiments.common.options import Parser, check_writable, user_input
+from gridgrad.experiments.common.options import Parser, user_input, writable_beside
 from gridgrad.experiments.common.tables import lines, terminal
-from gridgrad.parallel.job.run import UserError, run_launcher
+from gridgrad.parallel.job.run import run_launcher
 
 CALL = "net = parallelize(net)"
 GRIDS = {"data": "batch=4", "model": "model=4", "2d": "batch=2,model=2"}
@@ -41,7 +38,6 @@ KEYWORDS = frozenset({*keyword.kwlist, "self"} - {"True", "False", "None"})
 PAIRS = {"(": ")", "[": "]", "{": "}"}
 QUOTES = "\"'"
 SKIPPED = (tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
-BLOCKS = ("body", "orelse", "handlers", "finalbody")
 EASIER = {  # {one call: the programs that it is compared with}: the same parallelism by hand, or by PyTorch
     "automatic": ("ddp",), "data": ("by_hand_data", "ddp"), "model": ("by_hand_model",), "2d": ("by_hand_2d",),
 }  # fmt: skip # and `automatic` with the easiest by hand
@@ -50,7 +46,7 @@ TEXT = """# What making a training parallel costs its author
 
 Written by `gridgrad study usability`: Halstead's measures of the statements that each program of
 `experiments/studies/usability` adds to its serial program, counted as Grabaskas 2018 counts; effort in elementary
-discriminations, time at 18 of them a second. radon: the effort by radon, which counts no calls.
+discriminations, time at 18 of them a second.
 """
 
 
@@ -71,17 +67,16 @@ def programs():
     return {name: (text, "serial") for name, text in ours.items()} | {"ddp": (source("ddp"), "torch_serial")}
 
 
-def measures(text, chosen):
-    """Lines (statements) and Halstead's measures of some statements of a program, as a dict."""
-    return {"lines": len(chosen), **measure(chosen)._asdict(), "radon_effort": radon_effort(text, chosen)}
+def measures(chosen):
+    """Lines (statements) and Halstead's measures of some statements, as a dict."""
+    return {"lines": len(chosen), **measure(chosen)._asdict()}
 
 
 def results():
     """{program: measures of what it adds, "serial", "whole": measures of all of it, "less_effort_than": {program: percent}}."""
     rows = {}
     for name, (text, serial) in programs().items():
-        mine = measures(text, added(text, source(serial)))
-        rows[name] = {"serial": serial, **mine, "whole": measures(text, statements(text))}
+        rows[name] = {"serial": serial, **measures(added(text, source(serial))), "whole": measures(statements(text))}
     easiest = min(BY_HAND, key=lambda name: rows[name]["effort"])
     for name, others in (EASIER | {"automatic": (easiest, *EASIER["automatic"])}).items():
         rows[name]["less_effort_than"] = {other: 100 * (1 - rows[name]["effort"] / rows[other]["effort"]) for other in others}
@@ -95,14 +90,13 @@ def document(rows, serial):
         {"program": f"`{name}`", "added to": f"`{row['serial']}`", **{of: row[of] for of in ("lines", "n1", "n2", "N1", "N2")},
          "volume": f"{row['volume']:.0f}", "difficulty": f"{row['difficulty']:.1f}", "effort": f"{row['effort']:,.0f}",
          "time": f"{row['time']:.0f} s", "less effort than":
-         ", ".join(f"`{other}` {saved:.1f} %" for other, saved in row.get("less_effort_than", {}).items()) or "-",
-         "radon": f"{row['radon_effort']:.0f}"}
+         ", ".join(f"`{other}` {saved:.1f} %" for other, saved in row.get("less_effort_than", {}).items()) or "-"}
         for name, row in rows.items()
     ])  # fmt: skip
     yield "\nThe whole programs:\n"
     whole = serial | {name: row["whole"] for name, row in rows.items()}
-    yield lines([{"program": f"`{name}`", "lines": row["lines"], "effort": f"{row['effort']:,.0f}",
-                  "radon": f"{row['radon_effort']:.0f}"} for name, row in whole.items()])  # fmt: skip
+    yield lines([{"program": f"`{name}`", "lines": row["lines"], "effort": f"{row['effort']:,.0f}"}
+                 for name, row in whole.items()])  # fmt: skip
 
 
 # ----- Halstead's measures
@@ -159,45 +153,25 @@ def classified(tokens, keywords):
             yield True, token + PAIRS.get(token, "")
 
 
-def radon_effort(source, statements):
-    """The effort of these statements of `source` as radon counts it."""
-    from radon.metrics import halstead_visitor_report
-    from radon.visitors import HalsteadVisitor
-
-    lines, visitor = {number for number, _ in statements}, HalsteadVisitor()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.stmt) and node.lineno in lines:
-            for block in BLOCKS:  # its header alone: the statements within are added or not by themselves
-                if hasattr(node, block):
-                    setattr(node, block, [])
-            visitor.visit(node)
-    return halstead_visitor_report(visitor).effort
-
-
 # ----- the program
 
 
 def options():
     parser = Parser(prog="study usability", description="What does making a training parallel cost its author?")
-    words = "the file to write; the table goes to the same name in .md"
-    parser.add_argument("--json", default="results/usability.json", metavar="FILE", help=words)
+    words = "the numbers; the table goes beside, as .md"
+    parser.add_argument("--out", default="results/usability.json", metavar="FILE.json", help=words)
     return parser
 
 
 def main():
-    path = Path(options().parse_args().json)
-    if path.suffix != ".json":
-        raise UserError(f"--json {path}: give a name that ends in .json; the table goes to the same name in .md")
+    path = options().parse_args().out
     with user_input():
-        check_writable(path)
-    if find_spec("radon") is None:
-        raise UserError("radon is not installed here: pip install radon")
-    rows, serial = results(), {name: measures(text, statements(text)) for name in SERIAL for text in [source(name)]}
-    versions = {"python": python_version(), "radon": version("radon")}
-    report.write_json(path, {"programs": rows, "serial": serial, "versions": versions})
+        table = writable_beside(path, ".md", ("numbers", "table"))
+    rows, serial = results(), {name: measures(statements(source(name))) for name in SERIAL}
+    report.write_json(path, {"programs": rows, "serial": serial, "versions": {"python": python_version()}})
     text = "\n".join(document(rows, serial)) + "\n"
-    report.write_text(path.with_suffix(".md"), text)
-    print(f"{terminal(text)}\nwritten to {path} and {path.with_suffix('.md')}")
+    report.write_text(table, text)
+    print(f"{terminal(text)}\nwritten to {path} and {table}")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ def write(tmp_path, monkeypatch):
     monkeypatch.setattr(machine_load, "SYS", tmp_path / "sys")
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {1}, raising=False)
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu: TIMES)
-    monkeypatch.setattr(psutil.Process, "cpu_num", lambda process: 1, raising=False)
 
     def written(files):
         for name, text in files.items():
@@ -55,22 +54,6 @@ def test_a_limit_is_found_in_both_versions_of_cgroups(write):
     assert throttled_seconds() == 1.0
 
 
-def test_all_counters_of_made_up_files(write):
-    least = counters_now()
-    assert least.cores.keys() == {1} and least.own > 0
-    assert [least.waited, least.queued, least.throttled, least.mhz, least.governor] == [None] * 5
-    write({"proc/self/task/7/schedstat": "900 2000000000 12\n", "proc/self/task/8/schedstat": "1 500000000 3\n"})
-    write({"proc/self/task/9/schedstat": ""})  # a thread that has ended meanwhile
-    some = "some avg10=1.00 avg60=0.50 avg300=0.10 total=2500000\n"
-    write({"proc/pressure/cpu": f"{some}full avg10=0.00 avg60=0.00 avg300=0.00 total=9\n"})
-    frequency = "sys/devices/system/cpu/cpu1/cpufreq"
-    write({f"{frequency}/scaling_cur_freq": "2400000\n", f"{frequency}/scaling_governor": "performance\n"})
-    found = counters_now()
-    assert (found.waited, found.queued, found.mhz, found.governor) == (2.5, 2.5, 2400.0, "performance")
-    write({"proc/pressure/cpu": "full total=9\nsome\n", f"{frequency}/scaling_cur_freq": "<unknown>\n"})
-    assert counters_now().queued is None and counters_now().mhz is None
-
-
 def test_processes_that_end_meanwhile_are_left_out(monkeypatch):
     def gone(process):
         raise psutil.NoSuchProcess(process.pid)
@@ -82,7 +65,7 @@ def test_processes_that_end_meanwhile_are_left_out(monkeypatch):
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="only Linux counts so")
 def test_the_counters_of_this_machine_only_grow():
     first, second = counters_now(), counters_now()
-    assert second.seconds >= first.seconds and second.own >= first.own and second.preempted >= first.preempted
+    assert second.seconds >= first.seconds and second.own >= first.own
     assert os.getppid() in {0, *first.above} and all(
         second.above[process] >= seconds for process, seconds in first.above.items()
     )

@@ -1,6 +1,5 @@
 """What others took of a machine, from made-up counters; and that a watch of real ranks gives numbers at all."""
 
-import json
 import math
 import os
 from dataclasses import replace
@@ -8,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from gridgrad.experiments.common.machine_load import (
-    LOAD,
     Counters,
     Watch,
     between,
@@ -18,11 +16,10 @@ from gridgrad.experiments.common.machine_load import (
     load_of_process,
     verdict_of,
 )
-from gridgrad.nn.files.documents import Optional, check
 from tests.mpi import mpi
 
 CORES = {0: (50.0, 1.0), 1: (60.0, 2.0)}
-START = Counters(100.0, 5.0, {1: 3.0, 7: 0.5}, CORES, 7.0, 1.0, 10, 0.5, 2400.0, "performance", "n1", "n1")
+START = Counters(100.0, 5.0, {1: 3.0, 7: 0.5}, CORES, 0.5, "n1", "n1")
 
 
 def end(own=0.0, idle=(0.0, 0.0), stolen=(0.0, 0.0), seconds=10.0, **more):
@@ -105,30 +102,24 @@ def test_one_busy_loop_is_noticed_however_many_cores_there_are():
 
 
 def test_the_worst_node_is_told_and_the_worst_of_all_ranks():
-    quiet = load_of_node([rank(10.0, (0.0, 10.0), waited=4.0, preempted=12, mhz=1800.0)])
-    busy = load_of_node([rank(10.0, (0.0, 2.0), name="n2", queued=9.0)])
+    quiet = load_of_node([rank(10.0, (0.0, 10.0), throttled=1.0)])
+    busy = load_of_node([rank(10.0, (0.0, 2.0), name="n2")])
     load = load_of_nodes([quiet, busy])
     assert load.host == "n2" and load.nodes == 2 and load.others == pytest.approx(0.8)
     assert load.verdict == "of 2 cores of n2 0.8 were taken by others: not comparable"
-    assert (load.waited, load.preempted, load.mhz, load.governor) == (3.0, 2, 1800.0, "performance")
-    assert load.queued == pytest.approx(0.2)
+    assert load.throttled == 0.5
 
 
 def test_what_the_system_does_not_say_is_not_known():
-    bare = replace(START, waited=None, queued=None, throttled=None, mhz=None, governor=None)
-    later = replace(end(10.0, (0.0, 10.0)), waited=None, queued=None, throttled=None, mhz=None, governor=None)
-    load = load_of_node([between(bare, later)])
-    assert [load.waited, load.queued, load.throttled, load.mhz, load.governor] == [None] * 5 and load.verdict is None
+    load = load_of_node([between(replace(START, throttled=None), end(10.0, (0.0, 10.0), throttled=None))])
+    assert load.throttled is None and load.verdict is None
     assert between(None, END := end()) is None and between(START, None) is None
     assert between(START, replace(END, cores={0: (0.0, 0.0)})) is None  # it may use other cores now
     assert load_of_process(None) is None
 
 
-def test_the_entry_of_a_report_has_its_form():
+def test_the_verdict_stands_in_a_report():
     entry = load_of_node([rank(9.0, (8.0, 2.5))]).entry()
-    assert entry.keys() == LOAD.keys()
-    for load in (entry, load_of_nodes([load_of_node([rank(1.0, (5.0, 5.0))])] * 3).entry(), None):
-        check(json.loads(json.dumps(load)), Optional(LOAD), "load")
     assert verdict_of({}) is None and verdict_of({"load": None}) is None and verdict_of({"load": entry}) is None
     assert verdict_of({"load": load_of_node([rank(0.0)]).entry()}) == "of 2 cores 2 were taken by others: not comparable"
 
@@ -137,7 +128,7 @@ def test_the_entry_of_a_report_has_its_form():
 def test_a_watch_of_this_process():
     load = load_of_process(Watch().seen())
     assert load.cores == len(os.sched_getaffinity(0)) and load.ranks == load.nodes == 1
-    check(load.entry(), LOAD, "load")
+    assert load.others >= 0 and load.ours > 0
 
 
 class WithoutCounters:
@@ -152,7 +143,6 @@ def test_all_ranks_get_the_load_of_the_job(comm):
     load = load_of_job(comm, watch.seen())
     assert comm.allgather(load) == [load] * comm.size
     if load is not None:  # on Linux
-        check(load.entry(), LOAD, "load")
         assert load.ranks == comm.size and load.nodes == 1 and load.ours > 0 and load.seconds > 0
         assert all(math.isfinite(value) and value >= 0 for value in (load.others, load.stolen, load.taken))
     assert load_of_job(comm, watch.seen() if comm.rank else None) is None

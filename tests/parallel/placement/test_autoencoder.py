@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from gridgrad.experiments.papers.laugier2018 import byte_formulas
+from gridgrad.experiments.common import byte_formulas
 from gridgrad.nn import MSE, SGD, Linear, ReLU, Residual, Sequential, Sigmoid, TiedAutoencoder
 from gridgrad.parallel import PLANS, ProcessGrid, parallelize
 from gridgrad.parallel.grid.process_grid import AXES, GridDescription

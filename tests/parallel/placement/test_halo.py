@@ -5,7 +5,7 @@ from math import prod
 
 import numpy as np
 
-from gridgrad.experiments.papers.laugier2018 import byte_formulas
+from gridgrad.experiments.common import byte_formulas
 from gridgrad.nn import Context, Conv2d, LocalResponseNorm, MaxPool2d, ReLU, Sequential
 from gridgrad.nn.device import to_device, to_host
 from gridgrad.nn.kernels.window import Window

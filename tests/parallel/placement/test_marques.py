@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from gridgrad.experiments.papers.marques2016 import volumes
+from gridgrad.experiments.papers import marques2016_scaling as volumes
 from gridgrad.nn import (
     SGD,
     BatchNorm,

@@ -5,8 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from gridgrad.experiments.benchmarks import ranks
-from gridgrad.experiments.papers.laugier2018 import byte_formulas
+from gridgrad.experiments.common import byte_formulas
 from gridgrad.nn import (
     LOSSES,
     SGD,
@@ -312,17 +311,6 @@ def test_gathers_hidden_behind_products_equal_serial(comm, monkeypatch):
                 sent.append({key: (r.calls, r.bytes) for key, r in grid.tally.records.items()})
             assert_same(found, expected, 1e-10, f"{sizes} {plan} {shares}")
         assert sent[0] == sent[1], (sizes, plan, shares)
-
-
-@mpi(1, 2, 3)
-def test_sums_are_right_before_they_are_timed(comm):
-    with ProcessGrid(comm, batch=comm.size) as grid:
-        for elements in (1, kernels().chunk + 3):
-            sums, own = ranks.ways(grid, elements)
-            assert all(ranks.median_seconds(grid, action) > 0 for action in sums.values())
-            own.fill(1)
-            sums["ours"]()
-            assert (own == comm.size).all()
 
 
 @mpi(2, 3)

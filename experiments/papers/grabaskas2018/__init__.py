@@ -1,1 +1,0 @@
-"""Grabaskas 2018: its experiments, its tables and figures as items, and its claims."""

@@ -1,1 +1,0 @@
-"""Laugier, Nisbet, Li and Thompson 2018: its experiments, its tables and figures as items, and its claims."""

@@ -1,0 +1,101 @@
+"""The runs of `reproduce marques2016`: every network and batch size on one rank, as master and slaves, and without a master."""
+
+import os
+from dataclasses import dataclass
+from statistics import median
+
+from gridgrad.experiments.common.programs import as_module
+from gridgrad.experiments.launching.start_ranks import mpiexec, printed_json
+from gridgrad.experiments.plots.style import measured_on
+from gridgrad.parallel.job.run import UserError
+
+NETWORKS = ("50:500", "150:800", "300:1000", "500:1500")
+BATCH_SIZES = (64, 128, 256, 512, 1024)
+WITH_MASTER, MASTERLESS, BY_SAMPLES = "master/slave", "masterless", "data parallel"
+PLANS = {WITH_MASTER: "marques", MASTERLESS: "out"}
+PARTS = ("communication", "convolution", "computation")
+ROUNDS, MANY_ROUNDS = 3, 7
+LARGE, LARGE_ROUNDS = 512, 1  # batches of so many samples and more, whose steps take up to a minute, have fewer rounds
+TIMEOUT = 3600
+FAST = 6e10  # products that a core adds in a second, about
+
+
+@dataclass(frozen=True)
+class MarquesRun:
+    """What one job measures.
+
+    network: kernels of the two convolutions, such as "50:500". form: a key of PLANS, or empty on one rank.
+    """
+
+    network: str
+    batch_size: int
+    ranks: int = 1
+    form: str = ""
+
+    @property
+    def net(self):
+        """The network's name in the zoo."""
+        return "marques-" + self.network.replace(":", "-")
+
+    @property
+    def key(self):
+        """The name of the run in the JSON of a measurement."""
+        return f"{self.network} batch={self.batch_size} ranks={self.ranks}" + (f" {self.form}" if self.form else "")
+
+    def about(self, seconds):
+        """About how many seconds the job takes. seconds: about how long it times steps."""
+        first, second = map(int, self.network.split(":"))
+        products = self.batch_size * (28**2 * 25 * 3 * first + 10**2 * 25 * first * second)  # of a forward pass
+        step = 3 * products / FAST / self.ranks
+        return 2 + 3 * step + max(seconds, 2 * step)
+
+    def start(self, seconds):
+        """Start the job, which times steps for about so many seconds, and return what it printed. UserError if it fails."""
+        arguments = [*as_module("papers.marques2016_job"), "--net", self.net, "--batch-size", self.batch_size]
+        arguments += ["--seconds", seconds, "--grid", f"model={self.ranks}"]
+        arguments += ["--plan", PLANS[self.form]] if self.form in PLANS else []
+        return printed_json(mpiexec(self.ranks, list(map(str, arguments)), TIMEOUT), f"the run {self.key}")
+
+
+def runs(network, batch_size, ranks):
+    """All MarquesRuns of a network and batch size: on one rank, and in each form on every other number of `ranks`."""
+    several = [MarquesRun(network, batch_size, p, form) for p in ranks if p > 1 for form in PLANS]
+    return [MarquesRun(network, batch_size), *several]
+
+
+def all_runs(ranks, rounds, networks=NETWORKS, batch_sizes=BATCH_SIZES):
+    """[(MarquesRun, number of its round)] in the order in which they run: those of one network and batch size take turns.
+
+    rounds: of each run, at most LARGE_ROUNDS of large ones.
+    """
+    cases = [(net, size) for size in batch_sizes for net in networks]  # those that need the most time and memory at the end
+    rounds_of = {case: min(rounds, LARGE_ROUNDS) if case[1] >= LARGE else rounds for case in cases}
+    return [(run, number) for case in cases for number in range(rounds_of[case]) for run in runs(*case, ranks)]
+
+
+def machine_of(found):
+    """Where the runs were measured, in words. UserError if they are of several machines."""
+    machines = {measured_on(result["versions"]) for results in found.values() for result in results}
+    if not machines:
+        raise UserError("no run was successful")
+    if len(machines) != 1:
+        raise UserError(f"the runs are of {' and of '.join(sorted(machines))}: measure all of them on one")
+    launcher = os.environ.get("MPIEXEC", "")
+    return machines.pop() + (f", started by `{launcher}`" if launcher else "")
+
+
+def parts(results):
+    """{part: [median, least, most]} of seconds a step, and the same of the whole "step", over the steps of all rounds.
+
+    results: what a run printed in each round.
+    """
+    steps = {name: [value for result in results for value in result[name]] for name in PARTS}
+    steps["step"] = [sum(values) for values in zip(*steps.values())]
+    return {name: [median(values), min(values), max(values)] for name, values in steps.items()}
+
+
+def ratios(results, others):
+    """How many times as long as the `results` of one run the `others` of another take: of each round that both have."""
+    step = lambda result: parts([result])["step"][0]  # noqa: E731
+    seconds = {other["round"]: step(other) for other in others}
+    return [seconds[result["round"]] / step(result) for result in results if result["round"] in seconds]
