@@ -4,7 +4,7 @@
 # make test-part  every sixth of the tests that make test leaves out, from the one of this number on: PART=0
 # make test-mpi, make test-others   those that depend on the MPI library, and those that do not
 # make check      is this machine set up to run jobs of several ranks?  RANKS=2
-# make reproduce  the five papers in less than 15 minutes, all numbers on one page: results/reproduce/index.html;
+# make reproduce  the five papers in less than 12 minutes, all numbers on one page: results/reproduce/index.html;
 #                 PAPER=laugier2018 for one of them in the size of its kept results, REPRODUCE=--full for all in hours, and any
 #                 options of the program
 # make bench      compare with PyTorch (installs it into the virtual environment) and PyDTNN (into .venv-pydtnn) in 15 minutes;

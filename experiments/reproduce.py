@@ -7,7 +7,7 @@
 For one paper: writes its tables (JSON), figures and a summary under results/PAPER. `--tables-only` starts no job: it takes the
 measurements that an earlier run left in tables.json, and computes everything else again.
 
-For all: measures a part of each paper again, in less than 15 minutes, or with `--full` all of it, in hours, and writes one page
+For all: measures a part of each paper again, in less than 12 minutes, or with `--full` all of it, in hours, and writes one page
 with the claims of the papers, and what is printed in them, measured and predicted: index.html, summary.md and items.json
 under results/reproduce. What is kept in results/PAPER stands beside it, whether it was measured again or not. Each part that is
 done is kept in a folder `state` beside the page, so that a run that was interrupted goes on where it was; remove that
@@ -37,7 +37,7 @@ WITHOUT_RANKS = "hegde2016", "eserol2019"
 KEPT, SUMMARY = "tables.json", "summary.md"  # of one paper
 FULL = "measure everything, which takes hours: all papers in full; of one paper every line of grabaskas2018, more rounds of "
 FULL += "marques2016, all partitions of eserol2019 again"
-MINUTES, RESERVE = 15.0, 1.0  # of a short form; of these, to write the page
+MINUTES, RESERVE = 11.0, 0.5  # of a short form; of these, to write the page
 
 
 def main(words=None):

@@ -43,7 +43,7 @@ COUNTS, SCHEMES = (1, 2, 4, 8, 16, 32), ("batch", "model", "2d")  # numbers of r
 # ----- what is run
 
 DATA_SIZES, ON = "sizes of the data sets", "scatter on "  # names of parts
-SHORT_REPEATS = {"airfoil": 3}  # of its runs in a short measurement; those of other data sets have one
+SHORT_REPEATS = {"airfoil": 2}  # of its runs in a short measurement; those of other data sets have one
 RUN_SECONDS, SCATTER_SECONDS = {1: 1.2, 2: 1.6}, 4  # of a run by its ranks, more if they have to share cores; of a scatter
 
 
