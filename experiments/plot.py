@@ -58,10 +58,13 @@ def plot_timeline(args, look):
 def plot_lines(args, look):
     if args.bars and (len(args.bars) != 2 or len(args.y) != 1):
         raise ValueError("--bars LOW,HIGH: two columns, for a single --y")
-    table = lines.chosen(lines.read(args.files), args.where or {})
+    table = lines.read(args.files)
     labels = (args.xlabel or args.x, args.ylabel or "\n".join(args.y))
     more = {"series": args.series or (), "panel": args.panel, "log": args.log or "", "bars": args.bars or (), "only": args.only}
-    return lines.draw(table, args.x, args.y, labels=labels, look=look, **more), []
+    try:
+        return lines.draw(lines.chosen(table, args.where or {}), args.x, args.y, labels=labels, look=look, **more), []
+    except ValueError as error:
+        raise ValueError(f"{', '.join(args.files)}: {error}") from None
 
 
 def lines_of(args):

@@ -22,16 +22,16 @@ written and the one before it has arrived.
 """
 
 from collections import defaultdict
-from pathlib import Path
 from statistics import median
 
 import numpy as np
 
 from gridgrad.experiments.plots import style as looks
 from gridgrad.experiments.plots import timeline
+from gridgrad.experiments.plots.curves import names_of
 from gridgrad.experiments.plots.scaling import title_of, where_words
 from gridgrad.experiments.scaling.summary import is_busy_alone
-from gridgrad.nn.files.documents import AT_LEAST_0, SECONDS, TEXT, Optional, check
+from gridgrad.nn.files.documents import AT_LEAST_0, SECONDS, check
 from gridgrad.parallel.observe.span_observer import METHODS
 
 CONVOLUTION, OTHER, COMPUTE = "convolution", "other computation", "computation"
@@ -40,10 +40,10 @@ COLOURS = {
     "communication": looks.COMMUNICATE, "waiting": looks.WAIT,
 }  # fmt: skip
 CONVOLUTIONS = "Conv2d", "HaloConv2d", "HandedConv2d"
-PROFILED = {
-    "layers": Optional([{"layer": TEXT, "kind": TEXT} | dict.fromkeys(METHODS, AT_LEAST_0)]), "compute_max": SECONDS,
+TIMED = {
+    "compute_max": SECONDS,
     "time": {"compute": SECONDS, "read": AT_LEAST_0, "communicate": AT_LEAST_0, "wait": AT_LEAST_0},
-}  # fmt: skip
+}
 BAR, LEFT, SIDE = 0.56, 1.15, 0.3  # inches of a bar with its surroundings, of what stands left of all bars, beside a panel
 BARS, TABLE = 2.0, 1.0  # inches of the height of bars and of a table
 FEWEST_BARS = 3  # for which there is room in every panel
@@ -85,7 +85,7 @@ def draw(lines, look=looks.FITTING):
 def check_says(run):
     """ValueError for a run that does not say how its step was spent."""
     try:
-        check(run, PROFILED)
+        check(run, TIMED)
     except ValueError as error:
         raise ValueError(f"the run of {run['net']} on {run['grid']} does not say how its time was spent ({error}): measure it "
                          "again, with --anew") from None  # fmt: skip
@@ -180,9 +180,11 @@ def label(row):
 
 def draw_traces(paths, look=looks.FITTING):
     """(the figure of traces of `train --trace`, a bar for each; sentences about what is hidden of the all-reduce)."""
-    found = {Path(path).stem: timeline.read(path) for path in paths}
-    means = {name: parts_of_trace(ranks, spans) for name, (ranks, spans) in found.items()}
-    said = list(hidden_words({name: spans for name, (_, spans) in found.items()}))
+    spans, means = {}, {}
+    for path, name in names_of(paths).items():
+        ranks, spans[name] = timeline.read(path)
+        means[name] = parts_of_trace(path, ranks, spans[name])
+    said = list(hidden_words(spans))
     figure, [[axes]] = looks.frame(1, 1, look.width or looks.COLUMN, looks.ROW_INCHES[1])
     totals = [f"{1e3 * sum(of_trace.values()):.3g} ms" for of_trace in means.values()]
     draw_bars(axes, list(means.values()), totals, [False] * len(means))
@@ -192,7 +194,7 @@ def draw_traces(paths, look=looks.FITTING):
     return looks.finish(figure, look, legend, ["Means of the steps of each trace.", *said]), said
 
 
-def parts_of_trace(ranks, spans):
+def parts_of_trace(path, ranks, spans):
     """{part: seconds} of a step, mean over ranks and steps."""
     sums = defaultdict(float)
     for span in spans:
@@ -200,7 +202,7 @@ def parts_of_trace(ranks, spans):
     found = {"reading": sums["read"], "communication": sums["communicate"] - sums["waiting"],  # which lies within collectives
              "waiting": sums["waiting"] + sums["wait"]}  # fmt: skip
     found = {COMPUTE: sums["step"] - sum(found.values())} | found
-    return {part: max(0.0, value) / len(timeline.steps_of(spans)) / len(ranks) for part, value in found.items()}
+    return {part: max(0.0, value) / len(timeline.steps_of(path, spans)) / len(ranks) for part, value in found.items()}
 
 
 def hidden_words(traces):

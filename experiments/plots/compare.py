@@ -19,7 +19,7 @@ def read(one, other, across=None):
     found = {}
     for path in (one, other):
         found[path] = [record for record in curves.records_of(path) if not record.get("predicted")]
-        curves.check_records(path, found[path])
+        curves.refuse_mixed(path, found[path])
     if len(found) < 2:
         raise ValueError(f"{one} is named twice: name the files of two studies")
     return compare(*found.values(), across), found

@@ -13,17 +13,12 @@ from typing import NamedTuple
 
 from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.scaling import records as study_records
-from gridgrad.experiments.scaling.environment import FORM, differences, same
+from gridgrad.experiments.scaling.environment import differences, same
 from gridgrad.experiments.scaling.study import Point
 from gridgrad.experiments.scaling.summary import key_alone, origin_of, rows
-from gridgrad.nn.files.documents import TEXT, TRUTH, WHOLE, Optional, check
 
 WITHIN = "grid", "net", "dataset", "data_dir"  # settings that points of one line may differ in, or that a panel names
 HOW = "steps", "seed", "profile"  # settings of how something is measured, on which no prediction depends
-OF_FIGURES = {  # what figures read of a record beside its times
-    "environment": FORM, "dataset": Optional(TEXT), "predicted": Optional(TRUTH), "fits": Optional(TRUTH),
-    "ranks_per_node": Optional(WHOLE),
-}  # fmt: skip
 
 
 class Panel(NamedTuple):
@@ -74,7 +69,7 @@ def of_files(files):
     """The Lines of records, see `read`. files: {name: list of records}."""
     groups, names = defaultdict(lambda: ({}, [])), names_of(files)  # {Origin: (names of files, records)}
     for path, found in files.items():
-        check_records(path, found)
+        refuse_mixed(path, found)
         for record in found:
             here, mine = groups[origin_of(record)]
             here[names[path]] = True
@@ -98,15 +93,10 @@ def records_of(path):
     return found
 
 
-def check_records(path, found):
-    """ValueError for a record that figures can not read, and for a curve that was measured on different things."""
+def refuse_mixed(path, found):
+    """ValueError for a curve that was measured on different things."""
     first = {}
     for record in found:
-        try:
-            check(record, OF_FIGURES | ({"machine": TEXT} if record.get("predicted") else {}))
-        except ValueError as error:
-            raise ValueError(f"{path}: a report of {record['net']} on {record['grid']} is damaged ({error}): measure it again, "
-                             "with --anew") from None  # fmt: skip
         if record.get("predicted") or record.get("failed"):
             continue
         for curve in map(tuple, record["curves"]):

@@ -21,7 +21,6 @@ import matplotlib.pyplot as plt
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
 from gridgrad.experiments.common.parallel_schemes import AUTO, SCHEMES
-from gridgrad.nn.files.documents import TEXT, WHOLE
 from gridgrad.nn.files.whole_files import written_whole
 
 COLUMN, PAGE = 3.5, 7.16  # inches: the columns of a paper, and both together (IEEE)
@@ -43,7 +42,6 @@ NARROWEST_PANEL, BESIDE = 2.2, 0.7  # inches of a panel, and of what stands besi
 MARGIN = 1.02  # the least factor between what is drawn and the end of a logarithmic axis, so that its numbers differ
 LETTER = 0.55  # the width of a letter, of its size
 PAD = 0.06  # inches around what stands below the panels
-VERSIONS = {"processor": TEXT, "mpi": TEXT, "threads": WHOLE}  # what `measured_on` needs
 LEGEND = {"loc": "lower center", "fontsize": SMALL, "frameon": False, "columnspacing": 1.2,
           "handletextpad": 0.5, "borderpad": 0.2, "labelspacing": 0.35}  # fmt: skip
 
@@ -73,11 +71,6 @@ def styles(names):
     free = (number for number in count() if number >= len(FIRST) or FIRST[number] not in found)
     numbers = {name: FIRST.index(name) if name in FIRST else next(free) for name in found}
     return {name: Style(*(those[i % len(those)] for those in (COLOURS, MARKERS, PATTERNS))) for name, i in numbers.items()}
-
-
-def colours_of(names):
-    """{name: a colour of its own}, from dark to light: of names that have an order."""
-    return dict(zip(names, plt.cm.viridis([i / max(len(names) - 0.6, 1) for i in range(len(names))])))
 
 
 def mark(**how):

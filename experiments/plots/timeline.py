@@ -47,15 +47,15 @@ def read(path):
     return ranks, spans
 
 
-def steps_of(spans):
-    """{number: (start, stop)} of the steps in spans, over all ranks, in microseconds. ValueError without any."""
+def steps_of(path, spans):
+    """{number: (start, stop)} of the steps in the spans of a trace, over all ranks, in microseconds. ValueError without any."""
     found = {}
     for span in spans:
         if span["cat"] == "step" and (match := STEP.fullmatch(span["name"])):
             start, stop = found.get(number := int(match[1]), (span["ts"], 0))
             found[number] = min(start, span["ts"]), max(stop, span["ts"] + span["dur"])
     if not found:
-        raise ValueError("the trace has no whole step: train more --steps")
+        raise ValueError(f"{path} has no whole step: train more --steps")
     return found
 
 
@@ -71,7 +71,7 @@ def kind_of(span):
 def draw(path, steps=None, look=looks.FITTING):
     """The figure of a trace, a row a rank. steps: (first, last), by default those of the step of median length."""
     ranks, spans = read(path)
-    known = steps_of(spans)
+    known = steps_of(path, spans)
     lengths = sorted(known, key=lambda number: known[number][1] - known[number][0])
     first, last = steps or (lengths[len(lengths) // 2],) * 2
     if not {first, last} <= known.keys():

@@ -19,7 +19,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from gridgrad.experiments.common.machine_load import verdict_of
-from gridgrad.experiments.scaling.environment import same
+from gridgrad.experiments.scaling.environment import FORM, same
 from gridgrad.experiments.scaling.study import METRIC, POSITIVE, Point
 from gridgrad.nn.files import limits
 from gridgrad.nn.files.documents import (
@@ -44,7 +44,7 @@ REASON = Kind(f"a text of at most {LONGEST} printable characters",
               lambda value: isinstance(value, str) and len(value) <= LONGEST and value.isprintable())  # fmt: skip
 RECORD = {  # what `key_of` needs, and what tells curves apart
     "net": TEXT, "P": WHOLE, "grid": TEXT, "point": Each(Optional(PLAIN)), "curves": [[TEXT]], "repeat": COUNT, "sweep": {},
-    "environment": {}, "seed": Optional(COUNT), "failed": Optional(REASON), "load": Optional({"verdict": Optional(REASON)}),
+    "environment": FORM, "seed": Optional(COUNT), "failed": Optional(REASON), "load": Optional({"verdict": Optional(REASON)}),
 }  # fmt: skip
 PLAN = Kind("a text or a list of texts", lambda value: all(isinstance(one, str) for one in value)
             if isinstance(value, list) else isinstance(value, str))  # fmt: skip
@@ -60,6 +60,7 @@ REPORT = {  # what is read of the report of a run, or of a prediction
     "layers": Optional([LAYER]), "parts": Optional(Each(AT_LEAST_0)), "terms": Optional(Each(AT_LEAST_0)),
     "features": Optional(WHOLE), "outputs": Optional(WHOLE), "shape": Optional([WHOLE]), "plan": Optional(PLAN),
     "samples_per_step": Optional(AT_LEAST_0), "rank_bytes": Optional(AT_LEAST_0), "idle": Optional(COUNT),
+    "dataset": Optional(TEXT), "predicted": Optional(TRUTH), "fits": Optional(TRUTH), "ranks_per_node": Optional(WHOLE),
 }  # fmt: skip
 
 
@@ -73,7 +74,7 @@ def read(path):
             try:
                 record = content_of(line)
                 check(record, RECORD)
-                check(record, REPORT)
+                check(record, REPORT | ({"machine": TEXT} if record.get("predicted") else {}))
                 if any(len(curve) != 3 for curve in record["curves"]):
                     raise ValueError("a curve must be [network, series, scaling]")
             except ValueError as error:

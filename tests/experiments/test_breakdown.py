@@ -5,7 +5,7 @@ import json
 import matplotlib.pyplot as plt
 import pytest
 
-from gridgrad.experiments.plots import breakdown, style, timeline
+from gridgrad.experiments.plots import breakdown, curves, style, timeline
 from gridgrad.experiments.scaling import study as settings
 from gridgrad.experiments.scaling.study import Study
 from gridgrad.parallel.observe.span_observer import METHODS
@@ -75,16 +75,22 @@ def test_what_can_not_be_watched_is_refused():
 # ----- the figure
 
 
-def test_the_profile_of_a_run_is_drawn_in_parts_and_by_its_layers(tmp_path):
-    finished = train(
-        2, "--net", "mlp:8,8,relu", "--grid", "model=2", "--steps", 8, "--profile", "--report", tmp_path / "r.json"
-    )
-    assert finished.status == 0, finished.stderr
-    run = json.loads((tmp_path / "r.json").read_text())
-    assert sum(breakdown.parts(run).values()) == pytest.approx(sum(run["time"].values()))
-    words = ["--x", "layer", "--y", "forward,gradients,input_gradient", "--out"]
-    finished = program("plot", "lines", tmp_path / "r.json", *words, tmp_path / "b.png")
-    assert finished.returncode == 0 and is_figure(tmp_path / "b.png"), finished.stderr
+def test_runs_with_profiles_are_drawn_in_parts_and_by_their_layers(tmp_path):
+    path, one = tmp_path / "s.jsonl", tmp_path / "r.json"
+    options = "--nets mlp:8,8,relu --ranks 1,2 --schemes model --steps 8 --repeats 1 --profile"
+    finished = program("sweep", *options.split(), "--out", path)
+    assert finished.returncode == 0, finished.stderr
+    [line] = curves.read([path])
+    for row in line.rows:
+        for run in row.runs:
+            assert sum(breakdown.parts(run).values()) == pytest.approx(sum(run["time"].values()))
+            assert {f"{layer['layer']} {layer['kind']}" for layer in run["layers"]} >= {"0 Linear", "1 ReLU", "4 Linear"}
+    one.write_text(json.dumps(line.rows[0].runs[0]))
+    columns = ["--x", "layer", "--y", "forward,gradients,input_gradient"]
+    for words in (["breakdown", path], ["lines", one, *columns]):
+        finished = program("plot", *words, "--out", tmp_path / "b.png")
+        assert finished.returncode == 0 and is_figure(tmp_path / "b.png"), finished.stderr
+        (tmp_path / "b.png").unlink()
 
 
 CONVOLUTION = {"layer": "0", "kind": "Conv2d"} | dict.fromkeys(METHODS, 0.01)

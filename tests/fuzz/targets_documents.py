@@ -10,7 +10,6 @@ from gridgrad.experiments import partition, plot, reproduce, slurm, sweep
 from gridgrad.experiments.common.kept_results import earlier_results, write_results
 from gridgrad.experiments.parts import slurm_script
 from gridgrad.experiments.parts.slurm_script import script
-from gridgrad.experiments.plots import lines as lines_of_anything
 from gridgrad.experiments.plots import style
 from gridgrad.experiments.plots import timeline as timelines
 from gridgrad.experiments.scaling import environment, records, table
@@ -82,8 +81,9 @@ def compared(path):
 
 
 def columns(path):
-    table = lines_of_anything.read([path])
-    style.plt.close(lines_of_anything.draw(table, "batch_size", ["seconds.median"], ["grid"], log="x,y"))
+    words = ["--x", "batch_size", "--y", "seconds.median", "--series", "grid", "--log", "x,y"]
+    args = plot.options().parse_args(["lines", str(path), *words])
+    args.draw(args, style.FITTING)
 
 
 def kept(entries, program, problem, document):
@@ -120,6 +120,8 @@ def spans():
             for number, name in enumerate((f"{rank}F0", f"{rank}B0", "U0")):
                 start = 4e6 * step + 1e6 * number
                 events.append({"name": name, "cat": "instruction", "ph": "X", "pid": rank, "tid": 0, "ts": start, "dur": 9e5})
+            whole = {"ph": "X", "pid": rank, "tid": 0, "ts": 4e6 * step, "dur": 3e6}
+            events.append({"name": f"step {step}", "cat": "step"} | whole)
     return (json.dumps({"traceEvents": events}).encode(),)
 
 

@@ -248,7 +248,7 @@ def test_gathering_and_predicting_wait_for_a_sweep_and_leave_files_of_others(mad
 def test_gathering_does_not_drop_what_the_file_has_and_asks_nothing_of_predictions(made_up_runs, tmp_path):
     study, out = Study({"ranks": [1, 2], "schemes": ["batch"]}), tmp_path / "s.jsonl"
     sweep.sweep(study, out)
-    predicted = [one | {"predicted": True, "repeat": 0} for one in records.read(out)[:1]]
+    predicted = [one | {"predicted": True, "machine": "a", "repeat": 0} for one in records.read(out)[:1]]
     (tmp_path / "p.jsonl").write_text(records.lines(predicted))
     with pytest.raises(ValueError, match="has runs that none of these files has"):
         sweep.gather([tmp_path / "p.jsonl"], out)
