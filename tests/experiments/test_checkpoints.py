@@ -1,11 +1,8 @@
 """The programs `checkpoints` and `checkpoint_cost`."""
 
-import json
 import re
 
-import pytest
-
-from tests.experiments.programs import job, program
+from tests.experiments.programs import program
 from tests.parallel.checkpoint.test_manifest import checkpoint
 
 HEAD = ["folder", "step", "written", "ranks", "workers", "MiB", "validation", "state"]
@@ -53,18 +50,3 @@ def test_other_folders_are_refused_in_one_line(tmp_path):
         finished = program("checkpoints", path)
         assert (finished.returncode, finished.stdout) == (2, "") and words in finished.stderr
         assert finished.stderr.startswith("checkpoints: error: ") and finished.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_what_a_checkpoint_costs_is_printed(ranks, tmp_path):
-    """Nothing is left of it, and what the folder had is still there."""
-    mine = checkpoint(tmp_path, 10)
-    words = ["--net", "mlp:640,relu", "--shape", "32", "--block", "0.01", "--rounds", "2", "--dir", tmp_path]
-    finished = job(ranks, "study", "checkpoint_cost", *words, "--out", tmp_path / "cost.json")
-    assert finished.status == 0, finished.stderr
-    found = json.loads((tmp_path / "cost.json").read_text())
-    assert found["P"] == ranks and found["standing_still_seconds"]["min"] > 0
-    assert 0.9 < 3 * 640 * 43 * 4 / 2**20 / found["mib"] < 1.1  # parameters and the two moments of Adam
-    head, row = finished.stdout.splitlines()[-2:]
-    assert "s longer, a checkpoint" in head and row.split()[:3] == ["mlp:640,relu", str(ranks), f"{found['mib']:.1f}"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["cost.json", mine.folder.name]
