@@ -16,6 +16,7 @@ exit status is 2.
 """
 
 import json
+import sys
 import time
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from gridgrad.experiments.common.programs import check_enough
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.common.tables import counted, table
 from gridgrad.experiments.papers import page, page_text
-from gridgrad.experiments.papers.all_papers import PAPERS
+from gridgrad.experiments.papers.all_papers import NAMES, paper_of
 from gridgrad.experiments.papers.claims import VERDICTS
 from gridgrad.experiments.papers.items import STATUSES
 from gridgrad.experiments.papers.parts import LONG, SHORT, USUAL, Found, run_resumable
@@ -53,7 +54,7 @@ def main(words=None):
 
 def options():
     parser = Parser(prog="reproduce", description="Repeat the experiments of a paper, or of all on one page.")
-    parser.add_argument("paper", choices=[*PAPERS, ALL], help="the paper, or all of them")
+    parser.add_argument("paper", choices=[*NAMES, ALL], help="the paper, or all of them")
     parser.add_argument(
         "--tables-only",
         action="store_true",
@@ -98,23 +99,26 @@ def check_job(args, ranks):
 
 def one_paper(args):
     """Measure one paper, or take what was measured; write its tables, its figures and a summary."""
-    name, module = args.paper, PAPERS[args.paper].module
+    name = args.paper
     out = Path(f"results/{name}" if args.out is None else args.out)
     with user_input():
+        paper = paper_of(name)
         for path in (out / SUMMARY, *([] if args.json is None else [args.json])):
             check_writable(path)
         if args.tables_only:
+            if not (out / KEPT).exists():
+                print(f"There is no {out / KEPT}: nothing was measured, and what is predicted is shown alone", file=sys.stderr)
             measured = content_of_file(out / KEPT) if (out / KEPT).exists() else {}
             with fitting(f"{out / KEPT} holds no tables of an earlier run: remove it, or leave out --tables-only"):
-                tables = module.tables(measured)
+                tables = paper.module.tables(measured)
     if not args.tables_only:
         size = LONG if args.full else USUAL
-        found = run_resumable({name: module.to_measure(size, args.ranks, args.data_dir)}, out / "state" / size)[name]
+        found = run_resumable({name: paper.module.to_measure(size, args.ranks, args.data_dir)}, out / "state" / size)[name]
         if found.failures:
             failed = counted(len(found.failures), "part")
             raise UserError(f"{failed} failed, the first: {found.failures[0]}. What is done is kept")
-        measured = module.gathered(found.results, out)
-        tables = module.tables(measured)
+        measured = paper.module.gathered(found.results, out)
+        tables = paper.module.tables(measured)
     content = json.dumps(tables, indent=1) + "\n"
     text = page_text.markdown(page.of_one(name, tables, "kept" if args.tables_only else LONG))
     print(text)
@@ -122,7 +126,7 @@ def one_paper(args):
     for path, written in [*results, *([] if args.json is None else [(args.json, content)])]:
         write_text(path, written)
     if measured:
-        PAPERS[name].draw(tables, out)  # last, so that a figure that fails costs no measurement
+        paper.draw(tables, out)  # last, so that a figure that fails costs no measurement
 
 
 def everything(args):
@@ -136,7 +140,7 @@ def everything(args):
         form = LONG if args.full else SHORT
         minutes = args.minutes or (None if args.full else MINUTES)
         found = measured(form, args, out / "state" / form, minutes and 60 * max(0.0, minutes - RESERVE))
-    written = page.made(PAPERS, found, out, form)
+    written = page.made(NAMES, found, out, form)
     page.write(written, out)
     if args.json is not None:
         write_text(args.json, (out / "items.json").read_text())
@@ -160,9 +164,9 @@ def everything(args):
 def measured(form, args, state, seconds):
     """{paper: Found} of the parts of all papers; a paper whose data are not there, so that it has no parts, has failed."""
     parts, failures, start = {}, {}, time.monotonic()
-    for name, paper in PAPERS.items():  # which also prepares their data
+    for name in NAMES:  # which also prepares their data
         try:
-            parts[name] = paper.module.to_measure(form, args.ranks, args.data_dir)
+            parts[name] = paper_of(name).module.to_measure(form, args.ranks, args.data_dir)
         except Exception as error:  # whatever it is, other papers can go on
             parts[name], failures[name] = [], one_line(error)
     found = run_resumable(parts, state, seconds and seconds - (time.monotonic() - start))

@@ -17,7 +17,10 @@ class FolderPaper:
         self.known, self.minutes = published(name), None
         self.items, self.claims, self.where = items.items, claims.claims, items.measured_on
         self.draw = self.module.draw
+        self.verdict = ""
         self.title, self.about, self.described = items.TITLE, items.ABOUT, items.DESCRIBED
 
 
-PAPERS = {name: paper(name) if (FOLDER / f"{name}.toml").exists() else FolderPaper(name) for name in NAMES}
+def paper_of(name):
+    """The Paper of a name. ValueError for a mistake in its file."""
+    return paper(name) if (FOLDER / f"{name}.toml").exists() else FolderPaper(name)

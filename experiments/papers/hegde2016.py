@@ -125,20 +125,19 @@ def joined(rows):
 
 def tables(measured=None):
     """{name: rows} of all tables, and the measurement itself, where there is one."""
-    of_jobs = (measured or {}).get("counted", [])
-    protocols = {"costs": sent_rows(of_jobs), "computations": computed_rows(of_jobs), "limits": costs.limits()}
-    if not (measured or {}).get("convolution"):
-        return {"convolution_slopes": []} | protocols | ({"counted": of_jobs} if of_jobs else {})
-    measured = {name: measured[name] for name in ("busy_cores", "versions", "convolution", "dense")} | {"counted": of_jobs}
-    found = {
-        "convolution_slopes": convolution_slopes(measured["convolution"]),
-        "dense_fits": dense_fits(measured["dense"]),
-        "convolution_times": [timing(row, "batch", row["batch"]) for row in measured["convolution"]],
-        "dense_times": [timing(row, "n", row["n"] ** 2) for row in measured["dense"]],
-        "convolution_speedups": speedups(measured["convolution"]),
-        "dense_speedups": speedups(measured["dense"]),
-    }
-    return found | protocols | measured
+    measured = measured or {}
+    convolution, dense, of_jobs = (measured.get(name, []) for name in ("convolution", "dense", "counted"))
+    return {
+        "convolution_slopes": convolution_slopes(convolution),
+        "dense_fits": dense_fits(dense),
+        "convolution_times": [timing(row, "batch", row["batch"]) for row in convolution],
+        "dense_times": [timing(row, "n", row["n"] ** 2) for row in dense],
+        "convolution_speedups": speedups(convolution),
+        "dense_speedups": speedups(dense),
+        "costs": sent_rows(of_jobs),
+        "computations": computed_rows(of_jobs),
+        "limits": costs.limits(),
+    } | {name: measured[name] for name in ("busy_cores", "versions", "convolution", "dense", "counted") if name in measured}
 
 
 def timing(row, size, work):

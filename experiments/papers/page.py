@@ -18,7 +18,7 @@ from pathlib import Path
 
 from gridgrad.experiments.common.report import write_json, write_text
 from gridgrad.experiments.papers import page_text
-from gridgrad.experiments.papers.all_papers import PAPERS
+from gridgrad.experiments.papers.all_papers import paper_of
 from gridgrad.experiments.papers.claims import CONTRADICTORY, with_now
 from gridgrad.experiments.papers.item_figure import draw_item
 from gridgrad.experiments.papers.items import KEPT, MEASURED, PREDICTED, paired
@@ -34,17 +34,18 @@ SHORT_IS_WHOLE = "laugier2018", "hegde2016"  # papers of whose figures a short m
 class Section:
     """A paper on the page.
 
-    about: what the paper did, in a sentence. described: which of its tables and figures hold no results. here: where it was
-    measured now, in words; kept: where the kept results were. failures: a line for each thing that failed. left_out: how many
-    parts there was no time for. minutes: that its experiments take.
+    about: what the paper claims. answer: whether it holds here, in a sentence or two. described: which of its tables and
+    figures hold no results. here: where it was measured now, in words; kept: where the kept results were. failures: a line for
+    each thing that failed. left_out: how many parts there was no time for. minutes: that its experiments take.
     """
 
     paper: str
     title: str
-    about: str
-    described: str
-    items: tuple
-    claims: tuple
+    about: str = ""
+    answer: str = ""
+    described: str = ""
+    items: tuple = ()
+    claims: tuple = ()
     here: str = ""
     kept: str = ""
     failures: tuple = ()
@@ -66,7 +67,9 @@ def section_of(name, found, out, whole):
 
     found: what its parts found. whole: whether these were all parts of the experiments.
     """
-    paper, failures = PAPERS[name], list(found.failures)
+    failures = list(found.failures)
+    if (paper := attempt(lambda: paper_of(name), failures)) is None:
+        return Section(name, name, failures=tuple(failures))
     before = paper.module.tables(attempt(lambda: kept_of(name), failures) or {})
     now, fresh = {}, attempt(lambda: paper.module.gathered(found.results, out / name), failures) if found.results else None
     if fresh:
@@ -78,8 +81,9 @@ def section_of(name, found, out, whole):
     new = (now and attempt(lambda: (paper.items(now), paper.claims(now)), failures)) or ([], [])
     items, claims = paired(new[0], old[0]), with_now(old[1], new[1])
     return Section(
-        name, paper.title, paper.about, paper.described, tuple(with_figures(item, out / name, drawn) for item in items),
-        tuple(claims), paper.where(now), paper.where(before), tuple(failures), len(found.left_out), paper.minutes,
+        name, paper.title, paper.about, paper.verdict, paper.described,
+        tuple(with_figures(item, out / name, drawn) for item in items), tuple(claims),
+        paper.where(now), paper.where(before), tuple(failures), len(found.left_out), paper.minutes,
     )  # fmt: skip
 
 
@@ -134,8 +138,8 @@ def made(papers, found, out, form):
 
 def of_one(name, tables, form):
     """The Page of one paper, from its tables alone."""
-    paper = PAPERS[name]
-    shown = paper.title, paper.about, paper.described, tuple(paper.items(tables)), tuple(paper.claims(tables))
+    paper = paper_of(name)
+    shown = paper.title, paper.about, paper.verdict, paper.described, tuple(paper.items(tables)), tuple(paper.claims(tables))
     return Page((Section(name, *shown, here=paper.where(tables), minutes=paper.minutes),), form, date.today().isoformat())
 
 

@@ -13,7 +13,7 @@ from gridgrad.experiments.papers.cited import DERIVED, PRINTED, READ
 from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, HOLDS, OPEN, VERDICTS
 from gridgrad.experiments.papers.items import KEPT, MEASURED, MISSING, OURS, PREDICTED, is_number
 
-HEADING = "Five papers: what they say, and what is found here"
+HEADING = "What the papers say, and what is found here"
 SHOWN = 3  # rows of a table or figure
 SYMBOLS = {PRINTED: "●", READ: "◐", DERIVED: "◒", MEASURED: "■", KEPT: "□", PREDICTED: "◇"}
 LEGEND = {
@@ -23,8 +23,8 @@ LEGEND = {
 }  # fmt: skip
 MARKS = {DIFFERS: "✗", HOLDS: "✓", OPEN: "?", CONTRADICTORY: "≠"}
 CLASSES = {DIFFERS: "bad", HOLDS: "good", OPEN: "open", CONTRADICTORY: "open"}
-PLURAL = {DIFFERS: "do not hold here", HOLDS: "hold here", OPEN: "can not be decided here",
-          CONTRADICTORY: "are passages that contradict each other"}  # fmt: skip
+HOW_MANY = {DIFFERS: ("does not hold", "do not hold"), HOLDS: ("holds", "hold"), OPEN: ("is not decided", "are not decided"),
+            CONTRADICTORY: ("contradicts another passage", "contradict other passages")}  # fmt: skip
 FORMS = {
     "short": "`make reproduce`, a short measurement; what it leaves out is from kept results",
     "long": "`make reproduce REPRODUCE=--full`, a measurement of all experiments",
@@ -63,7 +63,7 @@ def anchor(section, item=None):
 def verdicts(section):
     """How many claims have which verdict, in words."""
     count = Counter(claim.verdict for claim in section.claims)
-    words = (f"{count[one]} {PLURAL[one]}" for one in VERDICTS if count[one])
+    words = (f"{count[one]} {HOW_MANY[one][count[one] > 1]}" for one in VERDICTS if count[one])
     return f"Of {counted(len(section.claims), 'claim')} {', '.join(words)}."
 
 

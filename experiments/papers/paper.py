@@ -1,6 +1,6 @@
 """A paper as data: what it prints, its tables and figures, and its claims are in NAME.toml; what is run for it is in NAME.py.
 
-    title, about, described, notes, minutes                   of the paper; `measured_on` is an expression
+    title, about, verdict, described, notes, minutes          of the paper; `measured_on` is an expression
     [values.batch]            a number of the text            value, place
     [tables."5.1"]            rows of a table                 place, columns, rows
     [[items]]                 a table or figure, here         name, title, source, [[items.rows]], why, command, ..
@@ -46,22 +46,41 @@ KINDS = {"measured": MEASURED, "kept": KEPT, "predicted": PREDICTED, "derived": 
 TEXTS = "label", "remark"  # of a row
 OF_CLAIM = {"holds": False, "numbers": True, "reason": True, "open": True, "missing": True, "kind": False}  # is it a text?
 OF_ITEM = {"title": True, "why": True, "reason": True, "model": True, "results": True, "processor": False, "figures": False}
+WORDS = "title", "about", "verdict", "described"  # of the paper
+NEEDED = {"claim": {"says", "place"}, "item": {"name", "title", "source"}, "row of item": set()}
+KNOWN = {
+    "claim": {"says", "place", "main", "let", "contradiction", *OF_CLAIM},
+    "item": {"name", "title", "source", "rows", "command", "plot", "compares", *OF_ITEM},
+    "row of item": {"each", "derived", "printed", "formula", "place", "measured", "predicted", *TEXTS},
+}
 
 
 class Paper:
     """All that is said of a paper. module: NAME.py. The rest of what it has is as in the file."""
 
     def __init__(self, name, text, module):
-        content = tomllib.loads(text)
+        try:
+            content = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise ValueError(f"{name}.toml: {error}") from None
         self.name, self.module = name, module
-        self.title, self.about, self.described = (content.pop(key, "") for key in ("title", "about", "described"))
+        self.title, self.about, self.verdict, self.described = (content.pop(key, "") for key in WORDS)
         self.minutes = content.pop("minutes", None)
         self.measured_on = Expression(content.pop("measured_on", "''"), f"{name}: measured_on")
         self.figures = content.pop("figures", {})
         self.item_data, claims = content.pop("items", []), content.get("claims", {})
+        for key, one in claims.items():
+            check_entry(name, "claim", key, one)
+        for one in self.item_data:
+            check_entry(name, "item", one.get("name"), one)
+            for row in one.get("rows", ()):
+                check_entry(name, "row of item", one["name"], row)
         self.claim_data = {key: {word: one.pop(word) for word in (*OF_CLAIM, "let", "contradiction") if word in one}
                            for key, one in claims.items()}  # fmt: skip
-        self.known = of_content(content)
+        try:
+            self.known = of_content(content)
+        except ValueError as error:
+            raise ValueError(f"{name}.toml: {error}") from None
         self._expressions = {}
 
     def items(self, tables):
@@ -96,13 +115,26 @@ class Paper:
         """{name: what it is in expressions}."""
         of_ours = Ours(tables, f"nothing of this was measured: `gridgrad reproduce {self.name}` does it")
         return {
-            **FUNCTIONS, **self.module.names(tables), "printed": lambda name: self.known.tables[name].lines(),
-            "v": lambda key: self.known.values[key].value, "t": lambda *key: number_of(self._cited(*key)),
+            **FUNCTIONS, **self.module.names(tables), "printed": lambda name: self._table(name).lines(),
+            "v": lambda key: self._value(key).value, "t": lambda *key: number_of(self._cited(*key)),
             "rows": of_ours.rows, "col": of_ours.column, "tables": tables,
         }  # fmt: skip
 
     def _cited(self, table, column, *key):
-        return self.known.tables[table].cited(column, *key)
+        known = self._table(table)
+        if column not in known.columns:
+            raise ValueError(f"table '{table}' of the paper has no column '{column}': it has {', '.join(known.columns)}")
+        return known.cited(column, *key)
+
+    def _table(self, name):
+        if name not in self.known.tables:
+            raise ValueError(f"the paper has no table '{name}' in {self.name}.toml: there are {', '.join(self.known.tables)}")
+        return self.known.tables[name]
+
+    def _value(self, key):
+        if key not in self.known.values:
+            raise ValueError(f"there is no value '{key}' in {self.name}.toml: there are {', '.join(self.known.values)}")
+        return self.known.values[key]
 
     def _computed(self, text, where, names, is_text=False):
         """The value of an expression or a text, which is read once."""
@@ -165,19 +197,30 @@ class Paper:
     def _of_paper(self, spec, where, names):
         """The Cited of a row; None where the paper says nothing."""
         if "printed" in spec:
-            return self._computed(spec["printed"], where, {**names, "v": self.known.values.__getitem__, "t": self._cited})
+            return self._computed(spec["printed"], where, {**names, "v": self._value, "t": self._cited})
         used = []
 
         def noted(cited):
             used.append(cited)
             return number_of(cited)
 
-        own = {"v": lambda key: noted(self.known.values[key]), "t": lambda *key: noted(self._cited(*key))}
+        own = {"v": lambda key: noted(self._value(key)), "t": lambda *key: noted(self._cited(*key))}
         try:
             value = self._computed(spec["derived"], where, names | own)
         except MissingError:
             return None
         return Formula(spec["formula"], lambda *_: value, spec.get("place", ""))(*used) if value is not None else None
+
+
+def check_entry(paper, kind, name, entry):
+    """Raise ValueError for an entry of a file that lacks a key, or has one that there is not."""
+    where = f"{paper}.toml, {kind} '{name}'"
+    if lacking := NEEDED[kind] - entry.keys():
+        raise ValueError(f"{where}: {' and '.join(sorted(lacking))} is missing")
+    if unknown := entry.keys() - KNOWN[kind]:
+        raise ValueError(f"{where}: there is no {' nor '.join(sorted(unknown))}: it may have {', '.join(sorted(KNOWN[kind]))}")
+    if kind == "claim" and not {"holds", "open", "contradiction"} & entry.keys():
+        raise ValueError(f"{where}: it needs `holds`, or `open` with the reason why nothing decides it")
 
 
 class Ours:
@@ -187,8 +230,11 @@ class Ours:
         self.tables, self.missing = tables, missing
 
     def rows(self, table, **values):
-        """The rows with these values; MissingError without any."""
+        """The rows with these values; MissingError without any, ValueError for a table or a column that there is not."""
+        if self.tables and table not in self.tables:
+            raise ValueError(f"there is no table '{table}': there are {', '.join(self.tables)}")
         rows = self.tables.get(table) or ()
+        self._check(table, rows, values)
         found = [row for row in rows if all(row.get(name) == value for name, value in values.items())]
         if not found:
             raise MissingError(self.missing)
@@ -196,10 +242,18 @@ class Ours:
 
     def column(self, table, column, **values):
         """The values of a column in these rows, without those that are None; MissingError without any."""
-        found = [row[column] for row in self.rows(table, **values) if row.get(column) is not None]
+        rows = self.rows(table, **values)
+        self._check(table, self.tables[table], [column])
+        found = [row[column] for row in rows if row.get(column) is not None]
         if not found:
             raise MissingError(self.missing)
         return found
+
+    def _check(self, table, rows, columns):
+        known = dict.fromkeys(name for row in rows for name in row)
+        for column in columns:
+            if rows and column not in known:
+                raise ValueError(f"table '{table}' has no column '{column}': it has {', '.join(known)}")
 
 
 def number_of(cited):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gridgrad.experiments.papers.all_papers import PAPERS
+from gridgrad.experiments.papers.all_papers import NAMES, paper_of
 from gridgrad.experiments.papers.cited import DERIVED, PRINTED, RATIO, READ, Cited, Formula, of_text
 from gridgrad.experiments.papers.claims import (
     CONTRADICTORY,
@@ -132,16 +132,14 @@ def test_two_measurements_that_contradict_each_other_decide_nothing():
 
 def items_and_claims(name):
     """All items and claims of a paper, made of its kept results."""
-    paper = PAPERS[name]
+    paper = paper_of(name)
     tables = paper.module.tables(json.loads((Path("results") / name / "tables.json").read_text()))
     return paper.items(tables), paper.claims(tables)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.long if name == "eserol2019" else ()) for name in PAPERS]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long if name == "eserol2019" else ()) for name in NAMES])
 def test_every_number_of_a_paper_names_its_place(name):
-    known = PAPERS[name].known  # which refuses one without a place
+    known = paper_of(name).known  # which refuses one without a place
     assert len(known.claims) >= 10 and 3 <= sum(claim.main for claim in known.claims.values()) <= 8
     items, claims = items_and_claims(name)
     cited = [row.cited for item in items for row in item.rows if row.cited]
@@ -161,7 +159,7 @@ def processors(value):
     return set().union(*map(processors, value)) if isinstance(value, list) else set()
 
 
-@pytest.mark.parametrize("name", PAPERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_no_kept_result_mixes_processors(name):
     for path in sorted((Path("results") / name).glob("*.json")):
         found = processors(json.loads(path.read_text()))

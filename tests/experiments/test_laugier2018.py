@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gridgrad.experiments.papers import laugier2018
-from gridgrad.experiments.papers.all_papers import PAPERS
+from gridgrad.experiments.papers.all_papers import paper_of
 from gridgrad.experiments.papers.cited import DERIVED
 from gridgrad.experiments.papers.claims import DIFFERS, HOLDS, OPEN
 from gridgrad.experiments.papers.items import KEPT, MEASURED
@@ -15,7 +15,7 @@ from gridgrad.experiments.scaling import records
 from gridgrad.parallel.job.run import UserError
 from tests.experiments.figures import is_figure
 
-PAPER, RESULTS = PAPERS["laugier2018"], Path("results/laugier2018")
+PAPER, RESULTS = paper_of("laugier2018"), Path("results/laugier2018")
 ONE_NODE, APART, LOGGED = laugier2018.CHOICES
 
 

@@ -128,6 +128,30 @@ def test_a_mistake_names_its_claim():
         made(TEXT.replace("min(speedups) > 1", "speedups.x > 1")).claims(STEPS)
 
 
+@pytest.mark.parametrize(("old", "new", "message"), [
+    ('says = "Two ranks are faster"', "", "claim 'faster': says is missing"),
+    ("holds = \"min(speedups) > 1\"", "hold = \"1\"", "claim 'faster': there is no hold: it may have"),
+    ("holds = \"min(speedups) > 1\"", "", "claim 'faster': it needs `holds`, or `open`"),
+    ('source = "Table 1"', "", "item 'Table 1': source is missing"),
+    ("measured = ", "mesured = ", "row of item 'Table 1': there is no mesured"),
+    ('place = "section 2"', "", "batch: it names no place"),
+    ("[claims.two]", "[claims.two", r"\(at line 50"),
+])  # fmt: skip
+def test_a_mistake_in_the_file_names_its_entry(old, new, message):
+    with pytest.raises(ValueError, match=f"made2020.toml.*{message}"):
+        made(TEXT.replace(old, new, 1))
+
+
+@pytest.mark.parametrize(("old", "new", "message"), [
+    ("'steps', 'speedup', ranks=2", "'step', 'speedup', ranks=2", "there is no table 'step': there are machine, steps"),
+    ("'steps', 'speedup', ranks=2", "'steps', 'gain', ranks=2", "'steps' has no column 'gain': it has net, ranks, speedup"),
+    ("'steps', 'speedup', ranks=2", "'steps', 'speedup', P=2", "'steps' has no column 'P'"),
+])  # fmt: skip
+def test_a_table_or_column_that_there_is_not_is_a_mistake_and_not_a_lack(old, new, message):
+    with pytest.raises(ValueError, match=f"claim 'faster': .*{message}"):
+        made(TEXT.replace(old, new)).claims(STEPS)
+
+
 def test_items_have_what_is_printed_and_measured_side_by_side():
     (item,) = made().items(STEPS)
     assert (item.title, item.why, item.status) == ("speedups at batch 64", "Of 3 rows.", BESIDE)
