@@ -25,6 +25,8 @@ SHORT_RANKS, SHORT_OTHERS = (2, 4, 8), (2,)  # in a short measurement; with the 
 SECONDS = {"coarse": 3, "exact": 3, "fine": 8}  # about how long a search takes
 EVEN_AS = {"coarse": ("A.3", "A.9"), "fine": ("5.11", "5.12")}  # the thesis' tables whose balance our partitions keep
 SERVERS = 2, 4, 8, 16
+TORN = "5.7", "5.9", "A.1", "A.2"  # tables that the text lacks from which the numbers were taken
+CONNECTIVITY, STAR = "volume, connectivity-1", "volume, star"  # columns: as the hypergraph counts, and as the thesis does
 
 
 def to_measure(size, ranks, data_dir):
@@ -150,15 +152,17 @@ def names(tables):
     ours = Partitions(tables)
     methods = {name: getattr(ours, name) for name in dir(ours) if name[0] != "_"}
     of_times = ("beyond", "growth", "hosts", "host_rows", "on_hosts", "side", "small_batches", "larger_batches", "busiest",
-                "convergence", "to_target", "shares")  # fmt: skip
+                "convergence", "took", "to_target", "shares")  # fmt: skip
     return methods | {name: getattr(times, name) for name in of_times} | {
         "theirs": theirs, "numbers": numbers, "ranks_of": ranks_of, "everywhere": everywhere, "of_text": of_text,
-        "sizes": sizes, "columns": columns, "even": vgg16.EVEN, "loose": vgg16.LOOSE, "all_ranks": vgg16.RANKS,
+        "columns": columns, "even": vgg16.EVEN, "loose": vgg16.LOOSE, "all_ranks": vgg16.RANKS,
         "batches": times.BATCHES, "single": times.SINGLE, "own": list(times.OWN), "data": DATA, "tied": times.TIED,
         "hypergraph": times.HYPERGRAPH, "layer_wise": times.LAYERS, "filter_wise": times.FILTERS, "full": times.FULL,
         "pipeline": times.PIPELINE, "all_reduce": times.TOGETHER, "one_rank": times.ONE, "small": times.SMALL,
         "async_pairs": list(zip(DATA[::2], DATA[1::2])), "greedy_pairs": list(zip(DATA[2:], ROUND_ROBIN, strict=True)),
-        "mostly": partial(times.mostly, tables), "wins": partial(times.wins, tables), "methods": times.METHODS,
+        "mostly": partial(times.mostly, tables), "won_of": partial(times.won_of, tables), "methods": times.METHODS,
+        "calibrated": times.CALIBRATED, "torn": TORN, "connectivity": CONNECTIVITY, "star": STAR, "lacking": lacking,
+        "outputs": outputs, "printed_reduction": printed_reduction, "printed_beaten": printed_beaten,
     }  # fmt: skip
 
 
@@ -176,8 +180,35 @@ class Partitions:
         return rows_of_grain(self._tables["found"], title["partition"].removesuffix(" hypergraph"), 1 + title["imbalance"])
 
     def of(self, table, column):
-        """{N: number} of these rows."""
-        return {n: row[column] for n, row in self.ours(table).items()}
+        """{N: number} of these rows; MissingError without any."""
+        found = {n: row[column] for n, row in self.ours(table).items()}
+        if not found:
+            raise MissingError("no partitions were searched for: `gridgrad reproduce eserol2019` does")
+        return found
+
+    def off(self, table):
+        """{"most": by how much, relative, a volume by way of a star is off from the printed one, "N": for which ranks}."""
+        found = {n: abs(self.of(table, STAR)[n] / volume - 1) for n, volume in theirs(table, "volume").items()}
+        worst = max(found, key=found.get)
+        return {"most": found[worst], "N": worst}
+
+    def undominated(self, table, works, volumes):
+        """{N: whether no simple partition sends as little as ours and is as even}.
+
+        table: of our volumes. works, volumes: tables of the incremental partition.
+        """
+        balance, sent, equal = self.of(works, "max/avg"), self.of(volumes, CONNECTIVITY), self.of("5.4", CONNECTIVITY)
+        return {
+            n: not (sent[n] <= row[CONNECTIVITY] and balance[n] <= row["balance"]) and equal[n] > row[CONNECTIVITY]
+            for n, row in self.ours(table).items()
+        }
+
+    def proved(self):
+        """{N: the volume of the best coarse partition}, as far as a solver has found it."""
+        return {row["N"]: row[CONNECTIVITY] for row in self._tables["found"] if row["partition"] == "exact hypergraph"}
+
+    def size_of(self, hypergraph, what):
+        return next(row[what] for row in self._tables["hypergraphs"] if row["hypergraph"] == hypergraph)
 
     def beside(self, table):
         """Rows of an item: each number of a table of work or of communication, the thesis' and ours."""
@@ -273,9 +304,15 @@ def everywhere(holds, needed):
 
     holds: {ranks: whether}.
     """
-    if not holds:
-        raise MissingError("no partitions were searched for: `gridgrad reproduce eserol2019` does")
     return False if not all(holds.values()) else True if all(n in holds for n in needed) else None
+
+
+def lacking(holds, needed, of_search=False):
+    """Why `everywhere` says nothing, in words; where it says no, and a search has found none, that others might."""
+    verdict = everywhere(holds, needed)
+    if verdict is None:
+        return f"{ranks_of([n for n in needed if n not in holds])} was not searched for; "
+    return "our searches found none that send as little for all N; " if of_search and not verdict else ""
 
 
 def of_text(text):
@@ -283,14 +320,35 @@ def of_text(text):
     return float(text.rstrip("KM")) * {"K": 1e3, "M": 1e6}.get(text[-1], 1)
 
 
-def sizes(outputs):
-    """{"filters": those of all convolutions, "dense": fully connected layers, "channels": of the image} by output sizes.
+def outputs(t):
+    """How many filters, kernels, fully connected layers and channels of the image VGG16 has by Table 5.13.
 
-    outputs: of the image and of all layers but poolings, as in Table 5.13.
+    t: the function of expressions for a number of the thesis.
     """
-    image, *layers = [one.split("x") for one in outputs]
-    filters = sum(int(size[-1]) for size in layers if size[0] != "1")
-    return {"filters": filters, "dense": sum(size[0] == "1" for size in layers), "channels": int(image[-1])}
+    layers = [line["layer"] for line in lines_of("5.13") if "POOL" not in line["layer"]]
+    image, *others = [t("5.13", "output size", layer).split("x") for layer in layers]
+    kernels = sum(t("5.13", "parameters", layer) for layer in layers if "CONV" in layer) // 9
+    filters = sum(int(size[-1]) for size in others if size[0] != "1")
+    return {"filters": filters, "kernels": kernels, "dense": sum(one[0] == "1" for one in others), "channels": int(image[-1])}
+
+
+def printed_reduction(t, elements=1):
+    """The mean of how much less Table 5.14 has for the hypergraph, in %. elements: bytes of what it counts as a byte there.
+
+    t: the function of expressions for a number of the thesis.
+    """
+    cases = [(line["N"], line["batch"]) for line in lines_of("5.14")]
+    sent = [(t("5.14", "hypergraph, GB", *case), t("5.14", "data parallel, GB", *case)) for case in cases]
+    return mean(100 * (1 - elements * ours / data) for ours, data in sent)
+
+
+def printed_beaten():
+    """The numbers of ranks for which the thesis' incremental partition is as even as its coarse one, and sends less."""
+    work, volume, their_work, their_volume = (
+        {line["N"]: line for line in lines_of(one)} for one in ("5.5", "5.6", "A.3", "A.9")
+    )
+    even = {n: line["max"] / line["mean"] <= their_work[n]["max"] / their_work[n]["mean"] for n, line in work.items()}
+    return [n for n, line in volume.items() if even[n] and line["volume"] <= their_volume[n]["volume"]]
 
 
 def columns():

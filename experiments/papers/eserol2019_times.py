@@ -46,6 +46,11 @@ PIPELINE, TOGETHER, ONE = "model=2, hypergraph, async:2", "batch=2", "serial"  #
 TIE = 0.02  # two methods whose times differ by less, relative, count as equally fast, since steps vary from round to round
 SMALL = 16, 32, 64  # the small batches of section 5.2.4
 TIED = f"up to {100 * TIE:g} % counts as equal"
+CALIBRATED = (
+    "the cost model on a machine that is calibrated by the thesis' own seconds: the rate of computing by its single processor "
+    "with the same batch, the rate of a link by what a step of Async. DP (1PS) takes beyond computing on two workers; data "
+    "parallelism on four workers takes as long beyond computing as on two (`experiments/papers/eserol2019_times.py`)"
+)
 FULL = 0.9  # of the time, from which on a processor is called fully used
 
 
@@ -206,6 +211,12 @@ def wins(tables, column, pairs):
     return sum(one < two for one, two in cases), len(cases)
 
 
+def won_of(tables, column, other):
+    """In how many cases the hypergraph is predicted to be faster than another partition, in words. column: see `wins`."""
+    won, cases = wins(tables, column, [(HYPERGRAPH, other)])
+    return f"{won} of {cases}"
+
+
 @dataclass(frozen=True)
 class Hosts:
     """A result on emulated hosts. rows: {(method, batch): a row of the file}."""
@@ -271,10 +282,10 @@ def hosts(ranks=2):
     one, every = of_hosts(ranks), results_on_hosts()
     pipelines = [row for result in every.values() for row in result.rows.values() if row["bytes expected"]]
     return {
-        "network": one.network, "processor": one.processor, "crowded": one.ranks > one.cores, "batches": one.batches,
+        "network": one.network, "processor": one.processor, "crowded": one.ranks > one.cores,
         "surplus": [row["bytes"] / row["bytes expected"] for row in pipelines],
         "bytes an image": [one.rows[HYPERGRAPH, batch]["bytes"] / batch for batch in one.batches],
-        "words": f"2 hosts with batches of {', '.join(map(str, one.batches))}",
+        "batches": f"batches of {', '.join(map(str, one.batches))}",
         "source": f"{HOSTS}, {' and '.join(dict.fromkeys(result.processor for result in every.values()))}",
     }  # fmt: skip
 
@@ -341,7 +352,7 @@ def mostly(tables, pairs):
     return {
         "holds": holds,
         "kind": "kept",
-        "numbers": f"{measured['ratios']} times as fast on {about['words']}",
+        "numbers": f"{measured['ratios']} times as fast on 2 hosts with {about['batches']}",
         "reason": reason,
     }
 
@@ -387,6 +398,11 @@ def convergence():
                                 "processor": result["versions"]["processor"]}  # fmt: skip
 
     return chosen_of(CONVERGENCE, chosen, "`gridgrad launch 2 study convergence` measures it")
+
+
+def took(way):
+    """The seconds of a way of `convergence`."""
+    return convergence()["seconds"][way]
 
 
 def to_target():
