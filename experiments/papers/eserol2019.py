@@ -70,7 +70,13 @@ def tables(measured=None, batches=times.BATCHES):
             usual[case.ranks] = owners
     result = {grain: summary(rows_of_grain(found, grain, 1 + vgg16.EPSILON)) for grain in EVEN_AS}
     result |= {"found": found, "simple": simple_rows(), "equally divided": [vgg16.equally_divided(grain) for grain in EVEN_AS]}
-    result |= {"hypergraphs": hypergraph_rows(), "5.13": layer_rows(), "5.15": times.rows(usual, batches), "servers": loads()}
+    result |= {
+        "columns": columns()["wrong"],
+        "hypergraphs": hypergraph_rows(),
+        "5.13": layer_rows(),
+        "5.15": times.rows(usual, batches),
+        "servers": loads(),
+    }
     return result | ({"partitions": kept} if kept else {})
 
 

@@ -27,8 +27,9 @@ from gridgrad.experiments.papers.paper import printed
 from gridgrad.experiments.papers.whole_nodes import whole_nodes
 from gridgrad.parallel.grid.process_grid import GridDescription
 from gridgrad.parallel.partitioning import naive
-from gridgrad.parallel.prediction.cost import Cost
-from gridgrad.parallel.prediction.pipeline_cost import Pipelines, partition_step_time
+from gridgrad.parallel.pipeline.schedule_names import parse
+from gridgrad.parallel.prediction.cost import Cost, grids_of_ranks
+from gridgrad.parallel.prediction.pipeline_cost import partition_work
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 
 KNOWN = printed("eserol2019")
@@ -52,16 +53,6 @@ CALIBRATED = (
     "parallelism on four workers takes as long beyond computing as on two (`experiments/papers/eserol2019_times.py`)"
 )
 FULL = 0.9  # of the time, from which on a processor is called fully used
-
-
-@dataclass(frozen=True)
-class Predicted:
-    """A predicted step. seconds: per minibatch, with 2N of them under way. busy: of each rank, its share of the time.
-    one_at_a_time: seconds per minibatch where only one is under way."""
-
-    seconds: float
-    busy: tuple
-    one_at_a_time: float
 
 
 # ----- what follows from printed numbers
@@ -151,16 +142,14 @@ def simple(method, ranks):
 
 @lru_cache
 def of_owners(owners, batch):
-    """The Predicted step of a partition on the calibrated machine."""
-    one, many = (
-        partition_step_time(
-            vgg16.network(),
-            PlacementSpec({"model": owners.ranks}, "hypergraph", owners=owners, pipelines=Pipelines(f"async:{under_way}")),
-            batch, calibrated(batch),
-        )
-        for under_way in (1, 2 * owners.ranks)
-    )  # fmt: skip
-    return Predicted(many.seconds, tuple(rank.busy / many.seconds for rank in many.ranks), one.seconds)
+    """What is predicted of a partition on the calibrated machine: "step", the seconds of a minibatch, "gain", how many times as
+    long one minibatch at a time takes, and "least busy", of the ranks, the share of the time in which it is busy."""
+    asked, machine = PlacementSpec({"model": owners.ranks}, "hypergraph", owners=owners), calibrated(batch)
+    net = vgg16.network()
+    work = partition_work(net, asked, batch, machine, grids_of_ranks(net, asked, machine))
+    one, many = (work.step(parse(f"async:{under_way}"), 1) for under_way in (1, 2 * owners.ranks))
+    busy = min(rank.busy for rank in many.ranks) / many.seconds
+    return {"step": many.seconds, "gain": one.seconds / many.seconds, "least busy": busy}
 
 
 def rows(partitions, batches=BATCHES):
@@ -168,26 +157,24 @@ def rows(partitions, batches=BATCHES):
 
     partitions: {ranks: Owners} of the hypergraph. batches: those of which steps are predicted.
     """
-    found, count = [], images()
+    found = []
     for line in KNOWN.tables["5.15"].lines():
-        ranks, method = line["N"], line["method"]
-        owners = partitions.get(ranks) if method == HYPERGRAPH else simple(method, ranks) if method in OWN else None
         for batch in BATCHES:
-            row = {"N": ranks, "method": method, "batch": batch, "seconds": None, "speedup": None, "without overlap": None}
-            if method in OWN:
-                row["without overlap"] = without_overlap(ranks, method, batch)
-            if partitions and batch in batches:
-                step, predicted = None, None
-                if owners is not None:
-                    predicted = of_owners(owners, batch)
-                    step = predicted.seconds
-                    row |= {"gain": predicted.one_at_a_time / step, "least busy": min(predicted.busy)}
-                elif method in DATA and ranks == RANKS[1]:  # steps take as long beyond computing as on two workers
-                    step = (alone(batch) + beyond(RANKS[0], method, batch)) / ranks
-                if step:
-                    row |= {"seconds": step * count / batch, "speedup": alone(batch) / step}
-            found.append(row)
+            row = {"N": line["N"], "method": line["method"], "batch": batch, "seconds": None, "speedup": None}
+            row["without overlap"] = without_overlap(line["N"], line["method"], batch) if line["method"] in OWN else None
+            here = predicted(line["N"], line["method"], batch, partitions) if partitions and batch in batches else {}
+            if step := here.pop("step", None):
+                row |= {"seconds": step * images() / batch, "speedup": alone(batch) / step}
+            found.append(row | here)
     return found
+
+
+def predicted(ranks, method, batch, partitions):
+    """What `of_owners` says of a method of Table 5.15; {} of those that calibrate the machine, or that have no partition."""
+    if method in DATA and ranks == RANKS[1]:  # its steps take as long beyond computing as on two workers
+        return {"step": (alone(batch) + beyond(RANKS[0], method, batch)) / ranks}
+    owners = partitions.get(ranks) if method == HYPERGRAPH else simple(method, ranks) if method in OWN else None
+    return dict(of_owners(owners, batch)) if owners else {}
 
 
 # ----- what was predicted, and what was measured on small networks
@@ -314,7 +301,7 @@ def side(low, high=None):
 def most(sides):
     """Whether something is so in most cases; None where some are too near to each other. sides: 1, 0 or -1 for each case."""
     won, lost, cases = sides.count(1), sides.count(-1), len(sides)
-    return None if won <= cases / 2 < cases - lost else won > cases / 2
+    return None if not sides or won <= cases / 2 < cases - lost else won > cases / 2
 
 
 def on_hosts(pairs):
