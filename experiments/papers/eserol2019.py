@@ -62,7 +62,7 @@ def tables(measured=None, batches=times.BATCHES):
     found, usual = [], {}
     for one in kept:
         case, owners = owners_of(one)
-        costs = costs_of(owners, "fine" if case.grain == "fine" else "coarse", case.groups)
+        costs = costs_of(owners, "fine" if case.grain == "fine" else "coarse", case.groups, blocks=one.get("blocks"))
         about = {"allowed": case.balance, "objective": case.objective, "groups": case.groups}
         searched = {"seconds": one["seconds"], "searched on": one["searched_on"]}
         found.append({"partition": f"{case.grain} hypergraph"} | about | costs.row | searched)

@@ -221,12 +221,12 @@ def whole(work):
     return int(work + 0.01)
 
 
-def costs_of(owners, grain, groups=1, best_root=True):
-    """The Costs of Owners, on the full hypergraph. best_root: see `star`."""
-    found, ranks = model(grain, None, groups), owners.ranks
-    graph, parts = found.hypergraph, found.parts(owners)
-    traffic = graph.traffic(parts, ranks)
-    loads = graph.part_weights(parts, ranks) * (sum(WORKS) / graph.weights.sum())
+def costs_of(owners, grain, groups=1, best_root=True, blocks=None):
+    """The Costs of Owners, on the full hypergraph. best_root: see `star`. blocks: of filters, if they are known not to be
+    divided: what travels is that of the hypergraph of these blocks, which is smaller."""
+    full, few, ranks = model(grain, None, groups), model(grain, blocks, groups), owners.ranks
+    traffic = few.hypergraph.traffic(few.parts(owners), ranks)
+    loads = full.hypergraph.part_weights(full.parts(owners), ranks) * (sum(WORKS) / full.hypergraph.weights.sum())
     moved = traffic.sum(axis=(0, 2)) + traffic.sum(axis=(0, 1))
     volume, most = melements([traffic.sum(), moved.max()]).tolist()
     return Costs(loads, volume, *star(owners, best_root), int(np.count_nonzero(traffic)), most)

@@ -140,16 +140,42 @@ def simple(method, ranks):
     return model.owners(divide(model, ranks), ranks)
 
 
+class OneSchedule:
+    """An asynchronous pipeline whose schedule is made once, since that of a partition is the same for all batch sizes.
+
+    under_way: how many minibatches are. The rest of what it has is that of a ScheduleSpec.
+    """
+
+    def __init__(self, under_way):
+        self.named, self.schedule = parse(f"async:{under_way}"), None
+
+    def __getattr__(self, name):
+        return getattr(self.named, name)
+
+    def schedule_on(self, *arguments, **options):
+        self.schedule = self.schedule or self.named.complete(self.named.schedule_on(*arguments, **options))
+        return self.schedule
+
+    def complete(self, schedule):
+        return schedule
+
+
 @lru_cache
-def of_owners(owners, batch):
-    """What is predicted of a partition on the calibrated machine: "step", the seconds of a minibatch, "gain", how many times as
-    long one minibatch at a time takes, and "least busy", of the ranks, the share of the time in which it is busy."""
-    asked, machine = PlacementSpec({"model": owners.ranks}, "hypergraph", owners=owners), calibrated(batch)
-    net = vgg16.network()
-    work = partition_work(net, asked, batch, machine, grids_of_ranks(net, asked, machine))
-    one, many = (work.step(parse(f"async:{under_way}"), 1) for under_way in (1, 2 * owners.ranks))
-    busy = min(rank.busy for rank in many.ranks) / many.seconds
-    return {"step": many.seconds, "gain": one.seconds / many.seconds, "least busy": busy}
+def of_owners(owners, batches):
+    """{batch: what is predicted of a partition on the calibrated machine}.
+
+    That is "step", the seconds of a minibatch, "gain", how many times as long one minibatch at a time takes, and "least busy",
+    the least share of the time in which a rank is busy.
+    """
+    asked, net, found = PlacementSpec({"model": owners.ranks}, "hypergraph", owners=owners), vgg16.network(), {}
+    pipelines = [OneSchedule(under_way) for under_way in (1, 2 * owners.ranks)]
+    for batch in batches:
+        machine = calibrated(batch)
+        work = partition_work(net, asked, batch, machine, grids_of_ranks(net, asked, machine))
+        one, many = (work.step(pipeline, 1) for pipeline in pipelines)
+        busy = min(rank.busy for rank in many.ranks) / many.seconds
+        found[batch] = {"step": many.seconds, "gain": one.seconds / many.seconds, "least busy": busy}
+    return found
 
 
 def rows(partitions, batches=BATCHES):
@@ -159,22 +185,23 @@ def rows(partitions, batches=BATCHES):
     """
     found = []
     for line in KNOWN.tables["5.15"].lines():
+        steps = predicted(line["N"], line["method"], batches, partitions) if partitions else {}
         for batch in BATCHES:
             row = {"N": line["N"], "method": line["method"], "batch": batch, "seconds": None, "speedup": None}
             row["without overlap"] = without_overlap(line["N"], line["method"], batch) if line["method"] in OWN else None
-            here = predicted(line["N"], line["method"], batch, partitions) if partitions and batch in batches else {}
-            if step := here.pop("step", None):
-                row |= {"seconds": step * images() / batch, "speedup": alone(batch) / step}
-            found.append(row | here)
+            if batch in steps:
+                step = steps[batch]["step"]
+                row |= steps[batch] | {"seconds": step * images() / batch, "speedup": alone(batch) / step}
+            found.append(row)
     return found
 
 
-def predicted(ranks, method, batch, partitions):
+def predicted(ranks, method, batches, partitions):
     """What `of_owners` says of a method of Table 5.15; {} of those that calibrate the machine, or that have no partition."""
     if method in DATA and ranks == RANKS[1]:  # its steps take as long beyond computing as on two workers
-        return {"step": (alone(batch) + beyond(RANKS[0], method, batch)) / ranks}
+        return {batch: {"step": (alone(batch) + beyond(RANKS[0], method, batch)) / ranks} for batch in batches}
     owners = partitions.get(ranks) if method == HYPERGRAPH else simple(method, ranks) if method in OWN else None
-    return dict(of_owners(owners, batch)) if owners else {}
+    return of_owners(owners, tuple(batches)) if owners else {}
 
 
 # ----- what was predicted, and what was measured on small networks
