@@ -23,7 +23,9 @@ why; one with `open` is open; `contradiction = true` says that two passages cont
 are computed first. `holds` may be None: not known. `kind` is one of
 measured (without it), kept, predicted, derived, or an expression that gives one.
 
-A row of an item: `each` (an expression, a list of dicts whose columns are names in the row, beside `row`), `label`, `remark`
+An item with `each` (an expression, a list of dicts whose columns are names in the item and its rows) is one for each of them.
+
+A row of an item: `each` (the same, of rows; `row` is the dict itself), `label`, `remark`
 (texts), `measured`, `predicted`, `printed` (expressions; the last one is a single t(..) or v(..)), or `derived`, an expression
 over such, with `formula`, its words. What an entry leaves out are the columns of `each` with these names.
 """
@@ -45,12 +47,13 @@ FOLDER = Path(__file__).parent
 KINDS = {"measured": MEASURED, "kept": KEPT, "predicted": PREDICTED, "derived": FOLLOWS}
 TEXTS = "label", "remark"  # of a row
 OF_CLAIM = {"holds": False, "numbers": True, "reason": True, "open": True, "missing": True, "kind": False}  # is it a text?
-OF_ITEM = {"title": True, "why": True, "reason": True, "model": True, "results": True, "processor": False, "figures": False}
+OF_ITEM = {"name": True, "title": True, "source": True, "why": True, "reason": True, "model": True, "results": True,
+           "command": True, "processor": False, "figures": False}  # fmt: skip
 WORDS = "title", "about", "verdict", "described"  # of the paper
 NEEDED = {"claim": {"says", "place"}, "item": {"name", "title", "source"}, "row of item": set()}
 KNOWN = {
     "claim": {"says", "place", "main", "let", "contradiction", *OF_CLAIM},
-    "item": {"name", "title", "source", "rows", "command", "plot", "compares", *OF_ITEM},
+    "item": {"each", "rows", "plot", "compares", *OF_ITEM},
     "row of item": {"each", "derived", "printed", "formula", "place", "measured", "predicted", *TEXTS},
 }
 
@@ -86,7 +89,7 @@ class Paper:
     def items(self, tables):
         """All Items. tables: of `NAME.tables`."""
         names = self.names(tables)
-        return [self._item(dict(one), names) for one in self.item_data]
+        return [self._item(dict(one), names | line) for one in self.item_data for line in self._lines(one, one["name"], names)]
 
     def claims(self, tables):
         """All Claims with what is found of them."""
@@ -164,9 +167,14 @@ class Paper:
         except MissingError as error:
             return undecided(said("missing") or str(error))
 
+    def _lines(self, spec, where, names):
+        """What `each` of an item or a row gives; without it one dict of nothing."""
+        return self._computed(spec["each"], where, names) if "each" in spec else [{}]
+
     def _item(self, item, names):
         """The Item of a table of the file."""
         where = f"item '{item['name']}'"
+        item.pop("each", None)
         rows = [row for spec in item.pop("rows", ()) for row in self._rows(spec, where, names)]
         for word, is_text in OF_ITEM.items():
             if isinstance(item.get(word), str):
@@ -177,7 +185,7 @@ class Paper:
     def _rows(self, spec, where, names):
         """The ItemRows that an entry of `rows` stands for."""
         try:
-            lines = self._computed(spec["each"], where, names) if "each" in spec else [{}]
+            lines = self._lines(spec, where, names)
         except MissingError:
             return
         for line in lines:

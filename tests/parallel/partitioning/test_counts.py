@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from gridgrad.experiments.papers.eserol2019 import count_exact, vgg16
+from gridgrad.experiments.papers import eserol2019_partitions as vgg16
 from gridgrad.parallel.partitioning import chains
 from gridgrad.parallel.partitioning.chains import Chain, capacities, search
 
@@ -85,7 +85,7 @@ def test_search_and_proof_find_the_best_of_all_partitions(speeds, epsilon):
     most = capacities(SMALL, speeds, epsilon) * (1 + 1e-9)
     fitting = [counts for counts in all_counts(SMALL, len(speeds)) if (SMALL.loads(counts) <= most).all()]
     best = min(map(SMALL.volume, fitting))
-    exact = count_exact.solve(SMALL, speeds, epsilon)
+    exact = vgg16.solve(SMALL, speeds, epsilon)
     assert exact.proved and exact.volume == pytest.approx(best) == pytest.approx(exact.bound)
     found = {objective: search(SMALL, speeds, epsilon, objective, moves=20_000) for objective in chains.STATES}
     for counts in (exact.counts, *found.values()):
@@ -98,18 +98,18 @@ def test_search_and_proof_find_the_best_of_all_partitions(speeds, epsilon):
 
 @pytest.mark.parametrize(("ranks", "volume"), [(2, 15.3125), (4, 45.9375), pytest.param(8, 243, marks=pytest.mark.long)])
 def test_vgg16_in_the_units_of_the_thesis(ranks, volume):
-    chain = vgg16.chain()
+    chain = vgg16.chain_of_layers()
     counts = search(chain, [1] * ranks)
     assert chain.volume(chain.check(counts)) <= volume + 1e-9
     assert chain.loads(counts).max() / chain.work * ranks <= 1.1
     assert (search(chain, [1] * ranks, moves=2000) == search(chain, [1] * ranks, moves=2000)).all()
     if ranks == 2:
-        exact = count_exact.solve(chain, [1] * ranks)
+        exact = vgg16.solve(chain, [1] * ranks)
         assert exact.proved and exact.volume == volume
 
 
 def test_a_filter_heavier_than_a_share_has_a_rank_that_may_have_it():
-    chain = vgg16.chain()
+    chain = vgg16.chain_of_layers()
     most = capacities(chain, [1] * 128, 0.1)
     assert np.sort(most)[-2:] == pytest.approx([1.1 * chain.work / 128, 546])
     counts = chains.in_order(chain, most)
@@ -130,4 +130,4 @@ def test_what_is_wrong_is_said():
     with pytest.raises(ValueError, match="no partition found"):
         search(Chain([5, 1], [1, 0], [1, 1]), [1, 1], 0, moves=50)
     with pytest.raises(ValueError, match="no partition of 2 layers over 2 ranks"):
-        count_exact.solve(Chain([5, 1], [1, 0], [1, 1]), [1, 1], 0)
+        vgg16.solve(Chain([5, 1], [1, 0], [1, 1]), [1, 1], 0)
