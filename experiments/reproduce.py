@@ -26,9 +26,9 @@ from gridgrad.experiments.common.programs import check_enough
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.common.tables import counted, table
 from gridgrad.experiments.papers import page, page_text
-from gridgrad.experiments.papers.all_papers import NAMES, paper_of
 from gridgrad.experiments.papers.claims import VERDICTS
 from gridgrad.experiments.papers.items import STATUSES
+from gridgrad.experiments.papers.paper import NAMES, paper_of
 from gridgrad.experiments.papers.parts import LONG, SHORT, USUAL, Found, run_resumable
 from gridgrad.nn.files.documents import content_of_file
 from gridgrad.parallel.job.run import UserError, one_line, run_launcher

@@ -1,6 +1,6 @@
 """What a paper says: numbers that it prints, numbers read off its figures, numbers that follow from these, and its claims.
 
-`published/PAPER.toml` has what was taken from the paper, each with its place in it:
+`PAPER.toml` has what was taken from the paper, each with its place in it:
 
     [tables."5.1"]           rows of a table; their first columns are their key
     place = "Table 5.1, page 32"
@@ -20,15 +20,11 @@ A column "place" gives each row a place of its own, `uncertainty` marks numbers 
 follow from others are not kept: a `Formula` computes them.
 """
 
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
 
 PRINTED, READ, DERIVED = "printed", "read off", "derived"
 NOT_PRINTED = "-"  # stands where a paper prints nothing
-FOLDER = Path(__file__).parent / "published"
 
 
 @dataclass(frozen=True)
@@ -118,17 +114,6 @@ class Published:
     values: dict
     claims: dict
     notes: tuple
-
-
-@lru_cache
-def published(paper):
-    """The Published of a paper, such as "hegde2016"."""
-    return of_text((FOLDER / f"{paper}.toml").read_text(encoding="utf-8"))
-
-
-def of_text(text):
-    """The Published in a text of TOML. ValueError as of `of_content`."""
-    return of_content(tomllib.loads(text))
 
 
 def of_content(content):

@@ -1,6 +1,6 @@
 """What the page of all papers shows: an item for each table or figure, with cited, measured and predicted numbers.
 
-The modules `PAPER/items.py` make the items of one paper from its tables. They are made twice, from what was measured now and
+`paper.py` makes the items of a paper from its file and its tables. They are made twice, from what was measured now and
 from the results that are kept in `results`. Neither takes the place of the other: `paired` puts both side by side, since they
 may be of different processors, and of different numbers of rounds.
 """
@@ -89,23 +89,6 @@ class Item:
     def kinds(self):
         """The kinds of numbers that its rows have."""
         return {kind for row in self.rows for kind in row.values}
-
-
-def rows_of(table, label, quantities, remark=None):
-    """Rows for each line of a table, a list of dicts, and each quantity of it that has a value.
-
-    label: a function of a line that names it. quantities: {words: (a function that makes the Cited of a line, column measured,
-    column predicted)}, None for what is not there. remark: a function of a line.
-    """
-    found = []
-    for line in table:
-        for words, (citing, *columns) in quantities.items():
-            cited = citing and citing(line)
-            measured, predicted = (None if name is None else value_of(line.get(name)) for name in columns)
-            if not (cited is None and measured is None and predicted is None):
-                text = f"{label(line)}: {words}" if words else label(line)
-                found.append(ItemRow(text, cited, measured, predicted, remark(line) if remark and measured is not None else ""))
-    return tuple(found)
 
 
 def value_of(value):

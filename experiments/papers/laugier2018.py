@@ -21,7 +21,7 @@ from gridgrad.experiments.common.problems import published as network_of
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.launching.start_ranks import check_ended, mpiexec
-from gridgrad.experiments.papers.paper import MissingError, every, kept, paper, span
+from gridgrad.experiments.papers.paper import MissingError, every, kept, paper_of, span
 from gridgrad.experiments.papers.parts import SHORT, PaperPart
 from gridgrad.experiments.plots import curves, scaling
 from gridgrad.experiments.plots.style import DPI, measured_on, save
@@ -336,7 +336,7 @@ def cases_of(tables):
             source = f"hosts ({HOSTS}), {hidden} hidden"
             add(row["model size"], *axes_of(row["grid"]), speedup, hidden, source, place, "kept", own)
     for data, table in (("ethylene", "seconds"), ("airfoil", "epochs")):
-        rows, place = paper("laugier2018").known.tables[table].rows, "in the logs of its code"
+        rows, place = paper_of("laugier2018").known.tables[table].rows, "in the logs of its code"
         seconds = {row[:3]: (median(row[3:]), min(row[3:]), max(row[3:])) for row in rows}
         for (size, *axes), mine in seconds.items():
             add(size, *axes, ratio(seconds[size, 1, 1], mine), 1, f"{data} {place}, 1 hidden", place, "derived", True)

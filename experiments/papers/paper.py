@@ -43,6 +43,7 @@ from gridgrad.experiments.papers.claims import FOLLOWS, contradictory, found, ju
 from gridgrad.experiments.papers.expressions import Expression, MissingError
 from gridgrad.experiments.papers.items import KEPT, MEASURED, PREDICTED, Item, ItemRow, is_number, value_of
 
+NAMES = "laugier2018", "grabaskas2018", "hegde2016", "marques2016", "eserol2019"  # of the papers, in this order on the page
 FOLDER = Path(__file__).parent
 KINDS = {"measured": MEASURED, "kept": KEPT, "predicted": PREDICTED, "derived": FOLLOWS}
 TEXTS = "label", "remark"  # of a row
@@ -367,7 +368,7 @@ def printed(name):
 
 
 @lru_cache
-def paper(name):
-    """The Paper of NAME.toml and NAME.py."""
+def paper_of(name):
+    """The Paper of NAME.toml and NAME.py. ValueError for a mistake in the file."""
     module = import_module(f"gridgrad.experiments.papers.{name}")
     return Paper(name, (FOLDER / f"{name}.toml").read_text(encoding="utf-8"), module)

@@ -1,12 +1,12 @@
 """What papers say: numbers with their places, derived numbers with their formulas, claims with their verdicts."""
 
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from gridgrad.experiments.papers.all_papers import NAMES, paper_of
-from gridgrad.experiments.papers.cited import DERIVED, PRINTED, RATIO, READ, Cited, Formula, of_text
+from gridgrad.experiments.papers.cited import DERIVED, PRINTED, RATIO, READ, Cited, Formula, of_content
 from gridgrad.experiments.papers.claims import (
     CONTRADICTORY,
     DIFFERS,
@@ -19,7 +19,8 @@ from gridgrad.experiments.papers.claims import (
     undecided,
     with_now,
 )
-from gridgrad.experiments.papers.items import KEPT, MEASURED
+from gridgrad.experiments.papers.items import KEPT, MEASURED, MISSING
+from gridgrad.experiments.papers.paper import NAMES, paper_of
 
 TEXT = """
 [tables."5.1"]
@@ -53,7 +54,7 @@ place = "section 4"
 
 
 def test_numbers_have_a_kind_and_a_place():
-    known = of_text(TEXT)
+    known = of_content(tomllib.loads(TEXT))
     table = known.tables["5.1"]
     assert table.cited("max", 2) == Cited(30, PRINTED, "Table 5.1, page 3")
     assert table.cited("max", 4) is None and table.cited("max", 8) is None  # not printed; no such row
@@ -63,7 +64,7 @@ def test_numbers_have_a_kind_and_a_place():
 
 
 def test_what_is_derived_is_computed_by_its_formula():
-    known = of_text(TEXT)
+    known = of_content(tomllib.loads(TEXT))
     ratio = RATIO(known.tables["5.1"].cited("max", 2), known.tables["5.1"].cited("mean", 2))
     assert (ratio.value, ratio.kind, ratio.place) == (1.5, DERIVED, "Table 5.1, page 3") and ratio.formula is RATIO
     both = RATIO(known.values["best"], known.tables["text"].cited("value", "CPU"))
@@ -89,7 +90,7 @@ def test_what_is_derived_is_computed_by_its_formula():
 def test_a_number_without_a_place_is_refused(before, after, words):
     assert before in TEXT
     with pytest.raises(ValueError, match=words):
-        of_text(TEXT.replace(before, after, 1))
+        of_content(tomllib.loads(TEXT.replace(before, after, 1)))
 
 
 def test_a_kind_needs_what_makes_it_one():
@@ -105,7 +106,7 @@ def test_a_kind_needs_what_makes_it_one():
 
 
 def test_no_claim_is_without_a_verdict():
-    known = of_text(TEXT)
+    known = of_content(tomllib.loads(TEXT))
     findings = {"grows": found(True, "1.5"), "exact": found(False, "0.9", "messages")}
     assert [(one.name, one.verdict) for one in judged(known, findings)] == [("exact", DIFFERS), ("grows", HOLDS)]
     for wrong in ({"grows": found(True, "1.5")}, findings | {"other": found(True, "2")}):
@@ -118,7 +119,7 @@ def test_no_claim_is_without_a_verdict():
 
 
 def test_two_measurements_that_contradict_each_other_decide_nothing():
-    known = of_text(TEXT)
+    known = of_content(tomllib.loads(TEXT))
     both = {"grows": found(True, "1.5"), "exact": undecided("nothing measured")}
     before = judged(known, both)
     assert with_now(before, []) == before
@@ -130,25 +131,25 @@ def test_two_measurements_that_contradict_each_other_decide_nothing():
     assert grows.verdict == OPEN  # what more rounds leave open a short measurement does not decide
 
 
-def items_and_claims(name):
-    """All items and claims of a paper, made of its kept results."""
+@pytest.mark.parametrize("name", NAMES)
+def test_every_paper(name):
+    """Each item has a number of the paper or a reason, each number its place, each claim a verdict."""
     paper = paper_of(name)
-    tables = paper.module.tables(json.loads((Path("results") / name / "tables.json").read_text()))
-    return paper.items(tables), paper.claims(tables)
-
-
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long if name == "eserol2019" else ()) for name in NAMES])
-def test_every_number_of_a_paper_names_its_place(name):
-    known = paper_of(name).known  # which refuses one without a place
-    assert len(known.claims) >= 10 and 3 <= sum(claim.main for claim in known.claims.values()) <= 8
-    items, claims = items_and_claims(name)
-    cited = [row.cited for item in items for row in item.rows if row.cited]
-    assert {one.kind for one in cited} <= {PRINTED, READ, DERIVED}
-    for one in cited:
-        if one.kind == DERIVED:
+    assert len(paper.known.claims) >= 10 and 3 <= sum(claim.main for claim in paper.known.claims.values()) <= 8
+    for kept in (None, json.loads((Path("results") / name / "tables.json").read_text())):
+        tables = paper.module.tables(kept)
+        items, claims = paper.items(tables), paper.claims(tables)
+        assert len({item.name for item in items}) == len(items) > 5
+        for item in items:
+            assert item.reason or item.rows and all(row.cited for row in item.rows), item.name
+            assert item.source and item.title, item.name
+            assert item.status == MISSING or item.why and (item.command or item.results) or item.model, item.name
+            labels = [row.label for row in item.rows]
+            assert len(set(labels)) == len(labels), f"{item.name}: two rows have one label"
+        for one in (row.cited for item in items for row in item.rows if row.cited and row.cited.kind == DERIVED):
             assert one.formula.words and one.formula.value(*one.inputs) == one.value
-    assert {claim.name for claim in claims} == set(known.claims)
-    assert not [claim.name for claim in claims if claim.main and claim.verdict == CONTRADICTORY]
+        assert {claim.name for claim in claims} == set(paper.known.claims)
+        assert not [claim.name for claim in claims if claim.main and claim.verdict == CONTRADICTORY]
 
 
 def processors(value):

@@ -13,12 +13,12 @@ from gridgrad.experiments.papers.claims import HOLDS, OPEN
 from gridgrad.experiments.papers.eserol2019_partitions import SearchCase, costs_of
 from gridgrad.experiments.papers.eserol2019_times import BATCHES, FILTERS, HYPERGRAPH, LAYERS, OWN, SINGLE, TIMED
 from gridgrad.experiments.papers.items import BESIDE, FORESEEN, MISSING
-from gridgrad.experiments.papers.paper import paper
+from gridgrad.experiments.papers.paper import paper_of
 from gridgrad.experiments.papers.parts import SHORT, USUAL
 from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.partitioning.network_hypergraph import measure
 
-PAPER = paper("eserol2019")
+PAPER = paper_of("eserol2019")
 
 
 def kept_results():

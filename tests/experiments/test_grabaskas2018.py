@@ -17,11 +17,11 @@ from gridgrad.experiments.papers.grabaskas2018_lines import (
     runs_of,
     to_measure,
 )
-from gridgrad.experiments.papers.paper import paper
+from gridgrad.experiments.papers.paper import paper_of
 from gridgrad.nn.zoo import network_names
 from tests.experiments.programs import job
 
-PAPER = paper("grabaskas2018")
+PAPER = paper_of("grabaskas2018")
 
 
 def measured(seconds=lambda run: 2.0 / run.nodes, accuracy=lambda run: 50.0, wanted=None):

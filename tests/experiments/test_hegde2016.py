@@ -9,12 +9,12 @@ import pytest
 from gridgrad.experiments.papers import hegde2016
 from gridgrad.experiments.papers import hegde2016_costs as costs
 from gridgrad.experiments.papers.claims import DIFFERS, HOLDS, OPEN
-from gridgrad.experiments.papers.paper import paper
+from gridgrad.experiments.papers.paper import paper_of
 from gridgrad.experiments.papers.parts import USUAL
 from gridgrad.parallel.job.run import UserError
 from tests.experiments.figures import is_figure
 
-PAPER = paper("hegde2016")
+PAPER = paper_of("hegde2016")
 FACTORS = {"1 CPU thread": 1.0, "2 CPU threads": 0.5, "GPU A": 0.025}
 
 

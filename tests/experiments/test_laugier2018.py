@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from gridgrad.experiments.papers import laugier2018
-from gridgrad.experiments.papers.all_papers import paper_of
 from gridgrad.experiments.papers.cited import DERIVED
 from gridgrad.experiments.papers.claims import DIFFERS, HOLDS, OPEN
 from gridgrad.experiments.papers.items import KEPT, MEASURED
+from gridgrad.experiments.papers.paper import paper_of
 from gridgrad.experiments.papers.parts import SHORT, USUAL
 from gridgrad.experiments.scaling import records
 from gridgrad.parallel.job.run import UserError

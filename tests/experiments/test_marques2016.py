@@ -12,7 +12,7 @@ from gridgrad.experiments.papers.marques2016_scaling import EQUATIONS, SUMMED, d
 from gridgrad.experiments.papers.marques2016_scaling import PRINTED as AS_PRINTED
 from tests.experiments.programs import job
 
-PAPER, LARGEST = paper.paper("marques2016"), "CPUs, largest network"
+PAPER, LARGEST = paper.paper_of("marques2016"), "CPUs, largest network"
 
 
 def printed(seconds, sent=0, batch_size=64, number=0):

@@ -7,16 +7,14 @@ import sys
 import time
 from dataclasses import replace
 from html.parser import HTMLParser
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from gridgrad.experiments import reproduce
 from gridgrad.experiments.papers import page, page_text
-from gridgrad.experiments.papers.all_papers import NAMES, paper_of
 from gridgrad.experiments.papers.cited import PRINTED, Cited
-from gridgrad.experiments.papers.claims import DIFFERS, VERDICTS, Claim, Finding, found
+from gridgrad.experiments.papers.claims import DIFFERS, Claim, Finding, found
 from gridgrad.experiments.papers.items import (
     ALONE,
     BESIDE,
@@ -28,7 +26,6 @@ from gridgrad.experiments.papers.items import (
     Item,
     ItemRow,
     paired,
-    rows_of,
 )
 from gridgrad.experiments.papers.parts import SHORT, Found, PaperPart, TimeLeft, in_turns, run_resumable
 from gridgrad.parallel.job.run import UserError
@@ -140,15 +137,8 @@ def test_what_was_done_of_an_item_has_four_names():
 
 
 def test_the_deviation_is_that_of_each_quantity_and_of_one_processor():
-    lines = [
-        {"n": 1, "s, p": 2.0, "s, m": 1.0, "e, p": "-", "e, m": 5.0},
-        {"n": 2, "s, p": 4.0, "s, m": 4.0, "e, p": 10, "e, m": 5},
-    ]
-    cited = lambda name: lambda line: None if line[name] == "-" else printed(line[name])  # noqa: E731
-    rows = rows_of(
-        lines, lambda line: f"N = {line['n']}", {"s": (cited("s, p"), "s, m", None), "e": (cited("e, p"), "e, m", None)}
-    )
-    assert [row.label for row in rows] == ["N = 1: s", "N = 1: e", "N = 2: s", "N = 2: e"] and rows[1].cited is None
+    rows = (ItemRow("N = 1: s", printed(2.0), 1.0), ItemRow("N = 1: e", None, 5.0), ItemRow("N = 2: s", printed(4.0), 4.0),
+            ItemRow("N = 2: e", printed(10), 5))  # fmt: skip
     words = "Over the paper's: "
     assert page_text.deviation(Item("T", "t", "s", rows)) == words + "s ■ 0.75 (0.5 to 1); e ■ 0.5"
     both = ItemRow("x", printed(2.0), 1.0, kept=4.0)
@@ -251,23 +241,6 @@ def test_the_page_of_what_is_kept_and_of_what_was_measured_now(tmp_path, monkeyp
     seen = Seen((out / "index.html").read_text())
     assert all(link[1:] in seen.ids if link.startswith("#") else (out / link).is_file() for link in seen.links)
     assert (out / "summary.md").read_text().count("It is faster") == 1
-
-
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long if name == "eserol2019" else ()) for name in NAMES])
-def test_every_item_has_a_number_of_the_paper_or_a_reason(name):
-    paper = paper_of(name)
-    kept = json.loads((Path("results") / name / "tables.json").read_text())
-    for tables in (paper.module.tables(), paper.module.tables(kept)):
-        found = paper.items(tables)
-        assert len({item.name for item in found}) == len(found) > 5
-        for item in found:
-            assert item.reason or all(row.cited is not None for row in item.rows) and item.rows, item.name
-            assert item.source and item.title, item.name
-            assert item.status == MISSING or item.why and (item.command or item.results) or item.model, item.name
-            labels = [row.label for row in item.rows]
-            assert len(set(labels)) == len(labels), f"{item.name}: two rows have one label"
-        claims = paper.claims(tables)
-        assert claims and all(claim.verdict in VERDICTS for claim in claims)
 
 
 class NoData:
