@@ -51,7 +51,8 @@ def markdown(page):
 
 def inline(text):
     """A text as Markup, with its `code` and *emphasis*."""
-    text = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(str(text), quote=False))
+    text = re.sub(r" \(family \d+, model \d+\)", "", str(text))  # of a processor, which items.json has in full
+    text = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text, quote=False))
     return Markup(re.sub(r"(?<!\w)\*([^*\s][^*]*)\*(?!\w)", r"<em>\1</em>", text))
 
 
@@ -101,7 +102,7 @@ def deviation(item):
                 parts.append(f"{SYMBOLS[kind]} {middle}" if low == high else f"{SYMBOLS[kind]} {middle} ({low} to {high})")
         if parts:
             found.append(f"{quantity + ' ' if quantity else ''}{', '.join(parts)}")
-    return f"Over the paper's: {'; '.join(found)}" if found else ""
+    return f"Ratio: {'; '.join(found)}" if found else ""
 
 
 def shown(item):
@@ -128,9 +129,10 @@ def remark(row):
     return "; ".join(name + text for name, text in both if text)
 
 
-def origin(item):
-    """Where the numbers of an item are from, and the command that measures it."""
+def origin(item, remark=""):
+    """Where the numbers of an item are from, a remark on all its rows, and the command that measures it."""
     where = [
+        remark,
         item.source,
         item.processor and f"{SYMBOLS[KEPT]} {item.processor.partition(' (')[0]}",
         item.elsewhere and item.results and f"`{item.results}`",

@@ -139,7 +139,7 @@ def test_what_was_done_of_an_item_has_four_names():
 def test_the_deviation_is_that_of_each_quantity_and_of_one_processor():
     rows = (ItemRow("N = 1: s", printed(2.0), 1.0), ItemRow("N = 1: e", None, 5.0), ItemRow("N = 2: s", printed(4.0), 4.0),
             ItemRow("N = 2: e", printed(10), 5))  # fmt: skip
-    words = "Over the paper's: "
+    words = "Ratio: "
     assert page_text.deviation(Item("T", "t", "s", rows)) == words + "s ■ 0.75 (0.5 to 1); e ■ 0.5"
     both = ItemRow("x", printed(2.0), 1.0, kept=4.0)
     assert page_text.deviation(Item("T", "t", "s", (both,))) == words + "■ 0.5, □ 2"
