@@ -70,13 +70,8 @@ def tables(measured=None, batches=times.BATCHES):
             usual[case.ranks] = owners
     result = {grain: summary(rows_of_grain(found, grain, 1 + vgg16.EPSILON)) for grain in EVEN_AS}
     result |= {"found": found, "simple": simple_rows(), "equally divided": [vgg16.equally_divided(grain) for grain in EVEN_AS]}
-    result |= {
-        "columns": columns()["wrong"],
-        "hypergraphs": hypergraph_rows(),
-        "5.13": layer_rows(),
-        "5.15": times.rows(usual, batches),
-        "servers": loads(),
-    }
+    result |= {"columns": columns()["wrong"], "hypergraphs": hypergraph_rows(), "5.13": layer_rows(), "servers": loads()}
+    result |= {"5.15": times.rows(usual, batches)}
     return result | ({"partitions": kept} if kept else {})
 
 
@@ -90,7 +85,7 @@ def summary(rows):
     """{"2": {..}} for {ranks: row}: the numbers of ours that others read."""
     return {
         str(ranks): {
-            "volume_melements": row["volume, connectivity-1"], "star_melements": row["volume, star"],
+            "volume_melements": row[CONNECTIVITY], "star_melements": row[STAR],
             "max_over_avg": row["balance"], "volume_MiB_float32": row["MiB of float32"], "messages": row["messages"],
             "largest_of_a_rank_MiB": row["largest of a rank, MiB"],
         }
@@ -157,14 +152,14 @@ def names(tables):
     """Functions and numbers for the expressions."""
     ours = Partitions(tables)
     methods = {name: getattr(ours, name) for name in dir(ours) if name[0] != "_"}
-    of_times = ("beyond", "growth", "hosts", "host_rows", "on_hosts", "side", "small_batches", "larger_batches", "busiest",
+    of_times = ("growth", "hosts", "host_rows", "on_hosts", "side", "small_batches", "larger_batches", "busiest",
                 "convergence", "took", "to_target", "shares")  # fmt: skip
     return methods | {name: getattr(times, name) for name in of_times} | {
         "theirs": theirs, "numbers": numbers, "ranks_of": ranks_of, "everywhere": everywhere, "of_text": of_text,
         "columns": columns, "even": vgg16.EVEN, "loose": vgg16.LOOSE, "all_ranks": vgg16.RANKS,
         "batches": times.BATCHES, "single": times.SINGLE, "own": list(times.OWN), "data": DATA, "tied": times.TIED,
         "hypergraph": times.HYPERGRAPH, "layer_wise": times.LAYERS, "filter_wise": times.FILTERS, "full": times.FULL,
-        "pipeline": times.PIPELINE, "all_reduce": times.TOGETHER, "one_rank": times.ONE, "small": times.SMALL,
+        "pipeline": times.PIPELINE, "all_reduce": times.TOGETHER, "one_rank": times.ONE,
         "async_pairs": list(zip(DATA[::2], DATA[1::2])), "greedy_pairs": list(zip(DATA[2:], ROUND_ROBIN, strict=True)),
         "mostly": partial(times.mostly, tables), "won_of": partial(times.won_of, tables), "methods": times.METHODS,
         "calibrated": times.CALIBRATED, "torn": TORN, "connectivity": CONNECTIVITY, "star": STAR, "lacking": lacking,
@@ -238,11 +233,7 @@ class Partitions:
         (works, volumes), found = EVEN_AS[grain], []
         for n, ours in self._as_even(grain).items():
             printed = cited_of(volumes, "volume", n)
-            for words, cited in (
-                ("max/avg", cited_of(works, ("max", "mean"), n)),
-                ("volume, connectivity-1", printed),
-                ("volume, star", printed),
-            ):
+            for words, cited in (("max/avg", cited_of(works, ("max", "mean"), n)), (CONNECTIVITY, printed), (STAR, printed)):
                 number = ours and ours["balance" if words == "max/avg" else words]
                 found.append({"label": f"N = {n}: {words}", "measured": number, "printed": cited})
         return found
@@ -250,7 +241,7 @@ class Partitions:
     def less_as_even(self, grain):
         """What these send, as parts of what the thesis prints; MissingError without any."""
         printed = theirs(EVEN_AS[grain][1], "volume")
-        found = [row["volume, connectivity-1"] / printed[n] for n, row in self._as_even(grain).items() if row]
+        found = [row[CONNECTIVITY] / printed[n] for n, row in self._as_even(grain).items() if row]
         if not found:
             raise MissingError("nothing was searched for with the thesis' own balance")
         return found

@@ -268,6 +268,9 @@ def results_on_hosts():
         for one in content:
             if one["link"].startswith(f"{one['ranks']} hosts"):
                 rows = {(row["method"], row["batch"]): row for row in one["rows"]}
+                batches = {batch for _, batch in rows}
+                if not rows or set(rows) != {(method, b) for method in (*METHODS, *ROUND_ROBIN) for b in batches}:
+                    raise ValueError("methods are missing")
                 network = one["link"].partition(", ")[2]
                 found[one["ranks"]] = Hosts(one["ranks"], one["cores"], network, one["versions"]["processor"], rows)
         return found

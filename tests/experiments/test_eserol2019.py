@@ -7,34 +7,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gridgrad.experiments.papers import eserol2019, eserol2019_times
+from gridgrad.experiments.papers import eserol2019
 from gridgrad.experiments.papers import eserol2019_partitions as vgg16
+from gridgrad.experiments.papers import eserol2019_times as times
 from gridgrad.experiments.papers.claims import HOLDS, OPEN
 from gridgrad.experiments.papers.eserol2019_partitions import SearchCase, costs_of
-from gridgrad.experiments.papers.eserol2019_times import BATCHES, FILTERS, HYPERGRAPH, LAYERS, OWN, SINGLE, TIMED
+from gridgrad.experiments.papers.eserol2019_times import FILTERS, HYPERGRAPH, LAYERS, OWN
 from gridgrad.experiments.papers.items import BESIDE, FORESEEN, MISSING
 from gridgrad.experiments.papers.paper import paper_of
 from gridgrad.experiments.papers.parts import SHORT, USUAL
 from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.partitioning.network_hypergraph import measure
 
-PAPER = paper_of("eserol2019")
-
-
-def kept_results():
-    return json.loads(Path("results/eserol2019/tables.json").read_text())
+PAPER, KEPT = paper_of("eserol2019"), json.loads(Path("results/eserol2019/tables.json").read_text())
 
 
 @pytest.fixture(scope="module")
 def kept():
     """Two coarse partitions and an exact one."""
-    cases = SearchCase("coarse", 2), SearchCase("exact", 2), SearchCase("coarse", 2, 1.03)
-    return [vgg16.search(case) for case in cases]
-
-
-@pytest.fixture(scope="module")
-def few(kept):
-    return eserol2019.tables({"partitions": kept}, batches=(512,))
+    return [vgg16.search(case) for case in (SearchCase("coarse", 2), SearchCase("exact", 2), SearchCase("coarse", 2, 1.03))]
 
 
 def verdicts(tables):
@@ -53,12 +44,6 @@ def test_counts_cost_the_same_as_the_hypergraph_says(ranks):
     assert costs.star == pytest.approx(vgg16.melements(measured.star)) and costs.messages == measured.messages
 
 
-def test_groups_of_neurons_cost_the_same_as_the_hypergraph_says():
-    chain = vgg16.chain_of_layers(8)
-    counts = np.vstack([np.eye(1, 2, dtype=int), [[some // 4, some - some // 4] for some in chain.filters[1:]]])
-    assert costs_of(vgg16.owners_of_counts(counts), "coarse", 8).volume == pytest.approx(chain.volume(counts))
-
-
 def test_sizes_and_sums_of_vgg16():
     sample, coarse, fine = eserol2019.hypergraph_rows()
     assert (sample["vertices"], sample["nets"], sample["pins"]) == (13, 12, 38)  # printed
@@ -69,42 +54,32 @@ def test_sizes_and_sums_of_vgg16():
     assert [row["parameters"] for row in layers] == [line["parameters"] for line in printed]
     assert (total["parameters"], 4 * total["elements"] / 1e6) == (138357544, pytest.approx(60.95, abs=0.01))
     assert eserol2019.loads()[0]["round-robin"] == pytest.approx(2, rel=1e-3)  # all weights at one of two servers
-
-
-def test_columns_that_do_not_follow_from_others():
     found = eserol2019.columns()
-    wrong = [(one["table"], one["N"], one["column"], one["printed"], one["follows"]) for one in found["wrong"]]
-    assert found["looked"] > 300 and ("5.1", 2, "max*N", 51308, 45514) in wrong
-    line = {"N": 2, "max": 30, "min": 20, "mean": 24, "max/min": 1.5, "max/avg": "-", "max*N": 61}
-    assert [name for name, *_ in eserol2019.follows(line)] == ["max/min", "max*N"]
+    assert found["looked"] > 300 and ("5.1", 51308, 45514) in [
+        (one["table"], one["printed"], one["follows"]) for one in found["wrong"]
+    ]
 
 
 def test_run_times_follow_from_printed_numbers():
-    assert eserol2019_times.alone(512) == pytest.approx(24.21)
-    extra = eserol2019_times.beyond(*TIMED, 16)
-    assert extra == pytest.approx((10256 * 2 - 9405) * 16 / 102400)
-    assert eserol2019_times.rate(16) == pytest.approx(2 * 527.792 / extra)
+    assert times.alone(512) == pytest.approx(24.21)
+    assert times.rate(16) == pytest.approx(2 * 527.792 / ((10256 * 2 - 9405) * 16 / 102400))
     by_hand = 4842 / 2 * 22757 / 21500 + 102400 / 32 * 2 * 24.5 * 2**22 / 1.25e9
-    assert eserol2019_times.without_overlap(2, LAYERS, 512) == pytest.approx(by_hand)
-    assert eserol2019_times.of_single(64, eserol2019_times.calibrated(64)) == pytest.approx(
-        eserol2019_times.alone(64), rel=1e-6
-    )
-    tables = {"5.15": eserol2019_times.rows({})}
-    assert eserol2019_times.won_of(tables, "without overlap", FILTERS) == "12 of 12"
-    assert eserol2019_times.won_of(tables, "seconds", LAYERS) == "0 of 0"
+    assert times.without_overlap(2, LAYERS, 512) == pytest.approx(by_hand)
+    assert times.of_single(64, times.calibrated(64)) == pytest.approx(times.alone(64), rel=1e-6)
+    tables = {"5.15": times.rows({})}
+    assert times.won_of(tables, "without overlap", FILTERS) == "12 of 12"
+    assert times.won_of(tables, "seconds", LAYERS) == "0 of 0"
     assert {row["method"] for row in tables["5.15"] if row["without overlap"]} == set(OWN)
 
 
 def test_what_counts_as_faster(monkeypatch, tmp_path):
-    assert [eserol2019_times.side(*ratios) for ratios in ((1.03,), (1.01, 1.5), (0.9, 0.97))] == [1, 0, -1]
-    assert [eserol2019_times.most(sides) for sides in ([1, 1, 0], [1, 0], [-1, 0, -1], [])] == [True, None, False, None]
-    assert eserol2019_times.quartiles_of([1.0, 2.0, 3.0]) == (1.5, 2.0, 2.5)
-    monkeypatch.setattr(eserol2019_times, "HOSTS", tmp_path / "hosts.json")
-    tables = {"5.15": eserol2019_times.rows({})}
-    found = eserol2019_times.mostly(tables, [(HYPERGRAPH, FILTERS)])
+    assert [times.side(*ratios) for ratios in ((1.03,), (1.01, 1.5), (0.9, 0.97))] == [1, 0, -1]
+    assert [times.most(sides) for sides in ([1, 1, 0], [1, 0], [-1, 0, -1], [])] == [True, None, False, None]
+    assert times.quartiles_of([1.0, 2.0, 3.0]) == (1.5, 2.0, 2.5)
+    monkeypatch.setattr(times, "HOSTS", tmp_path / "hosts.json")
+    tables = {"5.15": times.rows({})}
+    found = times.mostly(tables, [(HYPERGRAPH, FILTERS)])
     assert (found["holds"], found["kind"]) == (None, "predicted") and "hosts.json" in found["reason"]
-    slow = [row | {"seconds": 1e6 if row["method"] == HYPERGRAPH else row["without overlap"]} for row in tables["5.15"]]
-    assert eserol2019_times.mostly({"5.15": slow}, [(HYPERGRAPH, SINGLE)])["holds"] is None  # the two predictions differ
 
 
 def test_what_is_kept_is_not_trusted(kept):
@@ -125,12 +100,12 @@ def test_all_searches():
     short, usual = ({part.name for part in eserol2019.to_measure(size, None, None)} for size in (SHORT, USUAL))
     assert SearchCase("coarse", 2, 1.03).words in short < usual and SearchCase("coarse", 4, 1.03).words in usual - short
     if any("fine" in name for name in usual):
-        assert usual == {vgg16.owners_of(one)[0].words for one in kept_results()["partitions"]}
+        assert usual == {vgg16.owners_of(one)[0].words for one in KEPT["partitions"]}
 
 
 @pytest.mark.long
-def test_no_few_and_all_partitions(few):
-    none = eserol2019.tables()
+def test_no_few_and_all_partitions(kept):
+    none, few = eserol2019.tables(), eserol2019.tables({"partitions": kept}, batches=(512,))
     items = {item.name: item for item in PAPER.items(none)}
     assert items["Table 5.1"].status == FORESEEN and items["Table 5.2"].status == BESIDE  # simple partitions need no search
     assert items["Table 5.10"].status == items["Table A.4"].status == MISSING
@@ -140,9 +115,6 @@ def test_no_few_and_all_partitions(few):
     assert items["Table A.7"].status == BESIDE and "Some numbers of ranks" in items["Table A.7"].reason
     assert [row.predicted for row in items["Table 5.15"].rows if row.label == "N = 2, Layer-wise: batch 16"] == [None]
     assert verdicts(few)["coarse_volumes"] == OPEN and verdicts(few)["no_expert"] == HOLDS
-    measured = kept_results()
-    tables = eserol2019.tables({"partitions": measured["partitions"]}, batches=BATCHES[:1])
-    assert tables["coarse"].keys() == measured["coarse"].keys() and verdicts(tables)["coarse_volumes"] == HOLDS
-    for grain in ("coarse", "fine"):
-        for ranks, row in tables[grain].items():
-            assert row == pytest.approx(measured[grain][ranks])
+    tables = eserol2019.tables(KEPT, batches=(512,))
+    assert verdicts(tables)["coarse_volumes"] == HOLDS and tables["partitions"] == KEPT["partitions"]
+    assert all(tables[grain][n] == pytest.approx(KEPT[grain][n]) for grain in ("coarse", "fine") for n in KEPT[grain])

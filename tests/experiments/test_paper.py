@@ -163,6 +163,24 @@ def test_items_have_what_is_printed_and_measured_side_by_side():
     assert MEASURED in item.kinds and made().where(STEPS) == "a machine"
 
 
+def test_an_item_may_be_one_for_each_line():
+    more = """
+[[items]]
+each = "[{'net': net, 'most': max(col('steps', 'speedup', net=net))} for net in ['a', 'b']]"
+name = "Figure 1, {net}"
+title = "up to {most} times"
+source = "{'section ' + net}"
+[[items.rows]]
+label = "speedup of {net}"
+measured = "most"
+"""
+    items = made(TEXT.replace("[claims.faster]", more + "[claims.faster]", 1)).items(STEPS)[1:]
+    assert [(item.name, item.title, item.source) for item in items] == [
+        ("Figure 1, a", "up to 1.4 times", "section a"), ("Figure 1, b", "up to 1.7 times", "section b"),
+    ]  # fmt: skip
+    assert [(row.label, row.measured) for item in items for row in item.rows] == [("speedup of a", 1.4), ("speedup of b", 1.7)]
+
+
 def test_a_kind_may_be_an_expression():
     for word in ("predicted", "guessed"):
         claims = made(TEXT.replace('kind = "derived"', f"kind = \"'{word}'\"")).claims
