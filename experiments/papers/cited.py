@@ -1,6 +1,6 @@
 """What a paper says: numbers that it prints, numbers read off its figures, numbers that follow from these, and its claims.
 
-`published/PAPER.toml` has what was taken from the paper, each with its place in it:
+`PAPER.toml` has what was taken from the paper, each with its place in it:
 
     [tables."5.1"]           rows of a table; their first columns are their key
     place = "Table 5.1, page 32"
