@@ -1,6 +1,7 @@
 """What a paper claims, and whether it holds here.
 
-No claim is without a verdict. Where two passages of a paper contradict each other, that is a verdict of its
+The claims are in `PAPER.toml`, with the expressions that find, from what was measured, counted or predicted here, whether each
+holds. No claim is without a verdict. Where two passages of a paper contradict each other, that is a verdict of its
 own: it says nothing about what is true here.
 """
 

@@ -293,7 +293,7 @@ def numbers(values):
 
 def ranks_of(ranks):
     """Some numbers of ranks in words."""
-    return f"N = {', '.join(map(str, ranks))}"
+    return f"N = {', '.join(map(str, ranks))}" if ranks else "no N"
 
 
 def everywhere(holds, needed):

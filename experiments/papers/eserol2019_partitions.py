@@ -170,7 +170,8 @@ def owners_of(kept):
         image = np.eye(1, case.ranks, dtype=int)  # at the first rank that needs it, or at any other: `parts` decides
         return case, owners_of_counts(chain.check(np.vstack([image, *rows])))
     except (KeyError, ValueError, TypeError) as error:
-        raise UserError(f"tables.json: a kept partition is none of VGG16 ({error}): search again, with --full") from None
+        why = f"a kept partition is none of VGG16 ({error}): search again, without --tables-only"
+        raise UserError(f"tables.json: {why}") from None
 
 
 def words(row):

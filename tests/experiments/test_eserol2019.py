@@ -85,7 +85,7 @@ def test_what_counts_as_faster(monkeypatch, tmp_path):
 def test_what_is_kept_is_not_trusted(kept):
     assert vgg16.owners_of(kept[0] | {"volume": 1.0})[0] == SearchCase("coarse", 2)
     for broken in ({"counts": ["1 2"]}, {"counts": 3}, {"grain": "fine"}):
-        with pytest.raises(UserError, match=r"tables\.json: a kept partition is none of VGG16.*search again, with --full"):
+        with pytest.raises(UserError, match=r"tables\.json: a kept partition is none of VGG16.*without --tables-only"):
             vgg16.owners_of(kept[0] | broken)
 
 
