@@ -36,7 +36,9 @@ from gridgrad.parallel.job.run import UserError, one_line, run_launcher
 ALL = "all"
 WITHOUT_RANKS = "hegde2016", "eserol2019"
 KEPT, SUMMARY = "tables.json", "summary.md"  # of one paper
-FULL = "measure everything, which takes hours: all papers in full; of one paper every line of grabaskas2018, and more rounds of "
+FULL = (
+    "measure everything, which takes hours: all papers in full; of one paper every line of grabaskas2018, and more rounds of "
+)
 FULL += "marques2016"
 MINUTES, RESERVE = 11.0, 0.5  # of a short form; of these, to write the page
 

@@ -189,9 +189,9 @@ class Reduction(FlatParameters):
 
     def total(self, squares: Sequence[tuple[slice, float]]) -> float:
         """The sum of numbers of slices of the `owned` ones, over all ranks; what several own counts once. Collective."""
-        found = np.zeros(1)
+        found, shared_by = np.zeros(1), self._shared_by  # also by ranks that own nothing, since it is collective
         for part, value in squares:
-            found += value / next(times for where, times in self._shared_by if size(common(where, part)))
+            found += value / next(times for where, times in shared_by if size(common(where, part)))
         self.net.grid.world.all_reduce(found, NORM)
         return float(found[0])
 

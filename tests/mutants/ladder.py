@@ -85,7 +85,7 @@ LADDER = {  # folder: (quick rungs, further rungs), each rung of test files, fol
             RANDOM,
             ("tests/parallel/checkpoint", "tests/experiments/test_protocol_cost.py"),
             ("tests/experiments/test_train_protocols.py", "tests/experiments/test_protocol_counts.py"),
-            ("tests/experiments/test_protocols.py", "tests/experiments/test_servers.py", "tests/experiments/test_hegde2016.py"),
+            ("tests/experiments/test_protocols.py", "tests/experiments/test_hegde2016.py"),
         ),
     ),
     "experiments": ((("tests/experiments/common",),), (("tests/experiments/test_train.py",),)),

@@ -52,4 +52,8 @@ FOUND = [
     ("predictions", Case(layers=[("Conv2d", 5, (2, 3), (1, 1), ((1, 0), (1, 1)), True), ("Conv2d", 6, (5, 3), (2, 1), 0, True)],
                          shape=(7, 2, 2), grid={"batch": 2, "model": 2}, plan="marques", shares={"batch": (0, 2)},
                          batch_sizes=(2, 7, 7), seed=586751)),
+    # A rank without any weights left out a collective call of the norm of all gradients, which the others waited for.
+    ("relocating", Case(layers=[("BatchNorm", 0.01, 1.0), ("Conv2d", 1, (1, 5), (1, 1), ((0, 0), (4, 0)), True)],
+                        shape=(3, 3, 1), grid={"batch": 1, "model": 3}, plan="hypergraph", owners="fine", update="sharded",
+                        optimizer=("adam", {"clip_norm": 1.0, "eps": 0.001}), batch_sizes=(2, 4, 4), seed=156897)),
 ]  # fmt: skip
