@@ -1,0 +1,11 @@
+"""Calling what programs do, in this process."""
+
+import sys
+
+from gridgrad.experiments.common.programs import module
+
+
+def run_main(monkeypatch, name, *arguments):
+    """Call the main function of a program or study with these arguments: `run_main(monkeypatch, "explain", "--ranks", 4)`."""
+    monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
+    module(name).main()
