@@ -1,171 +1,88 @@
-"""Where the time goes: `train --trace --profile`, `plot breakdown`, `plot timeline`."""
+"""Where the time goes: `train --trace --profile`, and the figures of breakdowns, timelines, pipelines and rooflines."""
 
 import json
 
 import matplotlib.pyplot as plt
 import pytest
 
-from gridgrad.experiments.plots import breakdown, curves, style, timeline
-from gridgrad.experiments.scaling import study as settings
-from gridgrad.experiments.scaling.study import Study
+from gridgrad.experiments.plots import breakdown, roofline, style, timeline
+from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.observe.span_observer import METHODS
-from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)
+from gridgrad.parallel.prediction.machine import read
+from gridgrad.parallel.prediction.pipeline_cost import Pipelines, pipeline_step_time
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
+from tests.experiments.called import run_main
 from tests.experiments.figures import is_figure
 from tests.experiments.plots import made_up_lines as made_up
-from tests.experiments.programs import assert_refused, job, program
-from tests.experiments.scaling.made_up_studies import BUSY
 
 
-def train(ranks, *arguments):
-    return job(ranks, "train", "--quiet", *arguments)
-
-
-@pytest.mark.parametrize(
-    ("ranks", "grid"), [(1, "batch=1"), (2, "height=2"), pytest.param(2, "model=2", marks=pytest.mark.long)]
-)
-def test_a_run_is_traced_and_profiled(small, tmp_path, ranks, grid):  # noqa: F811
-    net = ["--dataset", "mnist", "--data-dir", small, "--net", "lenet5", "--batch-size", 5, "--steps", 10]
-    reports = []
-    for name, watch in (("plain", []), ("watched", ["--profile", "--trace", tmp_path / "t.json", "--trace-steps", 3])):
-        finished = train(ranks, *net, "--grid", grid, "--report", tmp_path / name, *watch)
-        assert (finished.status, finished.stdout, finished.stderr) == (0, "", "")
-        reports.append(json.loads((tmp_path / name).read_text()))
-    plain, report = reports
-    assert report["params_digest"] == plain["params_digest"] and report["loss"] == plain["loss"]
-    assert report["bytes"] == plain["bytes"] and "layers" not in plain
-    for r in reports:
-        assert 0 < r["time"]["compute"] <= r["compute_max"]
-    kinds = {row["kind"] for row in report["layers"]}
-    assert {"HaloConv2d" if "height" in grid else "Conv2d", "Linear", "AvgPool2d", "Tanh"} <= kinds
-    assert all(row[method] >= 0 for row in report["layers"] for method in METHODS)
-    assert 0 < sum(row[method] for row in report["layers"] for method in METHODS) <= report["time"]["compute"]
-
-    timeline = json.loads((tmp_path / "t.json").read_text())
-    names = [(e["pid"], e["name"]) for e in timeline["traceEvents"] if e.get("cat") == "step"]
-    assert names == [(rank, f"step {step}") for rank in range(ranks) for step in (5, 6, 7)]
-    shown = {e["name"].replace("HaloConv2d", "Conv2d") for e in timeline["traceEvents"]}
-    assert {"optimizer SGD step", "loss SoftmaxCrossEntropy backward", "0 Conv2d forward"} <= shown
-    assert any(name.startswith("reader ") and name.endswith(" load") for name in shown)
-    assert timeline["otherData"]["clock accuracy in microseconds"] >= 0 and list(tmp_path.glob(".t.json*")) == []
-
-
-def test_a_run_that_stops_early_is_traced_as_far_as_it_went(tmp_path):
-    arguments = ["--validation", 0.2, "--patience", 1, "--lr", 0.5, "--batch-size", 400, "--net", "mlp:8,relu",
-                 "--grid", "batch=2"]  # fmt: skip
-    finished = train(2, *arguments, "--trace", tmp_path / "t.json", "--trace-steps", 1000, "--report", tmp_path / "r.json")
-    assert finished.status == 0, finished.stderr
-    report, timeline = (json.loads((tmp_path / name).read_text()) for name in ("r.json", "t.json"))
-    assert report["stopped_epoch"] and report["steps"] < 30
-    steps = [e for e in timeline["traceEvents"] if e.get("cat") == "step" and e["pid"] == 0]
-    assert len(steps) == report["steps"] - 5
-
-
-def test_what_can_not_be_watched_is_refused():
-    bad = [
-        (["--trace", "/proc/no/t.json"], "can not write to /proc/no"),
-        (["--trace", "/dev/null"], "no ordinary file"),
-        (["--trace", "t.otf2"], "OTF2 archives are gone; name a .json file"),
-        (["--trace", "x.json", "--report", "./x.json"], "--report and --trace are the same file"),
-        (["--trace", "x.json", "--trace-steps", "0"], "whole number of at least 1"),
-        (["--core-speed"], "--core-speed needs --report"),
-    ]
-    assert_refused(2, "train", bad, ["--quiet", "--steps", 2])
-
-
-# ----- the figure
-
-
-def test_runs_with_profiles_are_drawn_in_parts_and_by_their_layers(tmp_path):
-    path, one = tmp_path / "s.jsonl", tmp_path / "r.json"
-    options = "--nets mlp:8,8,relu --ranks 1,2 --schemes model --steps 8 --repeats 1 --profile"
-    finished = program("sweep", *options.split(), "--out", path)
-    assert finished.returncode == 0, finished.stderr
-    [line] = curves.read([path])
-    for row in line.rows:
-        for run in row.runs:
-            assert sum(breakdown.parts(run).values()) == pytest.approx(sum(run["time"].values()))
-            assert {f"{layer['layer']} {layer['kind']}" for layer in run["layers"]} >= {"0 Linear", "1 ReLU", "4 Linear"}
-    one.write_text(json.dumps(line.rows[0].runs[0]))
-    columns = ["--x", "layer", "--y", "forward,gradients,input_gradient"]
-    for words in (["breakdown", path], ["lines", one, *columns]):
-        finished = program("plot", *words, "--out", tmp_path / "b.png")
-        assert finished.returncode == 0 and is_figure(tmp_path / "b.png"), finished.stderr
-        (tmp_path / "b.png").unlink()
-
-
-CONVOLUTION = {"layer": "0", "kind": "Conv2d"} | dict.fromkeys(METHODS, 0.01)
-PROFILE = [CONVOLUTION, {"layer": "1", "kind": "ReLU"} | dict.fromkeys(METHODS, 0.002)]  # 40 ms and 8
-
-
-@pytest.fixture
-def drawn(tmp_path):
-    """A function that draws made-up records: the figure, and the panels with bars and those with tables."""
-
-    def draw(found, look=style.FITTING):
-        figure = breakdown.draw(made_up.lines_of(tmp_path, a=found), look)
-        made_up.assert_whole(figure)
-        shown = [axes for axes in figure.axes if axes.axison]
-        return figure, [axes for axes in shown if axes.patches], [axes for axes in shown if axes.collections]
-
-    yield draw
+@pytest.fixture(autouse=True)
+def no_figure_stays():
+    yield
     plt.close("all")
+
+
+@pytest.mark.parametrize(("wanted", "traced"), [(3, [5, 6, 7]), (1000, [5, 6, 7, 8, 9])])
+def test_a_run_is_traced_and_profiled_as_far_as_it_goes(wanted, traced, tmp_path, monkeypatch):
+    words = ["--dataset", "random:12x12x1,3", "--net", "lenet5", "--batch-size", 5, "--steps", 10, "--quiet", "--profile"]
+    trace, path = tmp_path / "t.json", tmp_path / "r.json"
+    run_main(monkeypatch, "train", *words, "--trace", trace, "--trace-steps", wanted, "--report", path)
+    report, events = json.loads(path.read_text()), json.loads(trace.read_text())["traceEvents"]
+    assert {row["kind"] for row in report["layers"]} >= {"Conv2d", "Linear", "AvgPool2d", "Tanh"}
+    assert 0 < sum(row[method] for row in report["layers"] for method in METHODS) <= report["time"]["compute"]
+    assert [event["name"] for event in events if event.get("cat") == "step"] == [f"step {number}" for number in traced]
+    assert {"optimizer SGD step", "loss SoftmaxCrossEntropy backward", "0 Conv2d forward"} <= {e["name"] for e in events}
+    assert {file.name for file in tmp_path.iterdir()} == {"t.json", "r.json"}
+
+
+# ----- bars and efficiencies of runs
+
+
+def drawn(folder, found, look=style.FITTING):
+    """The figure of made-up records, and of its first panel the bars and the table."""
+    figure = breakdown.draw(made_up.lines_of(folder, a=found), look)
+    made_up.assert_whole(figure)
+    shown = [axes for axes in figure.axes if axes.axison]
+    return figure, next(axes for axes in shown if axes.patches), next(axes for axes in shown if axes.collections)
 
 
 def legend(figure):
     return [text.get_text() for text in figure.legends[0].get_texts()]
 
 
-def test_bars_are_the_parts_of_a_step_and_the_table_has_its_efficiencies(drawn):
-    figure, [bars, _], [table, _] = drawn(made_up.records())
+def test_bars_are_the_parts_of_a_step_and_the_table_has_its_efficiencies(tmp_path):
+    figure, bars, table = drawn(tmp_path, made_up.records())
     assert legend(figure) == ["computation", "reading", "communication", "waiting"]
-    heights = [patch.get_height() for patch in bars.patches]
     steps = [100, 100 / 2**0.8, 100 / 4**0.8]  # milliseconds
     shares = [[0.9, 0.1, 0, 0], [0.7, 0.05, 0.15, 0.1], [0.7, 0.05, 0.15, 0.1]]
-    assert heights == pytest.approx([step * part for step, of_step in zip(steps, shares, strict=True) for part in of_step])
+    expected = [step * part for step, of_step in zip(steps, shares, strict=True) for part in of_step]
+    assert [patch.get_height() for patch in bars.patches] == pytest.approx(expected)
     assert [text.get_text() for text in bars.texts] == ["", f"{2**0.8:.2f}", f"{4**0.8:.2f}"]  # speedups
-    assert [label.get_text() for label in table.get_xticklabels()] == ["1 rank", "2 ranks", "4 ranks"]
     rows = table.collections[0].get_array()
-    assert [label.get_text() for label in table.get_yticklabels()][-1] == "global" and rows.shape == (5, 3)
     assert list(rows[0]) == pytest.approx([1, 1, 1], abs=0.03) and rows[1][1] == pytest.approx(0.7 / 0.95, rel=0.03)
-    assert bars.get_title() == "mlp:512,512,512,relu\nbatch, strong scaling, batch 100, airfoil"
 
 
-def test_convolutions_are_told_apart_where_all_runs_have_profiles(drawn):
-    profiled = made_up.records(lambda _: {"layers": PROFILE}, schemes=["batch"], ranks=[1, 2])
-    figure, [bars], _ = drawn(profiled)
+def test_convolutions_are_told_apart_where_all_runs_have_profiles(tmp_path):
+    layer = {"layer": "0", "kind": "Conv2d"} | dict.fromkeys(METHODS, 0.01)  # 40 ms
+    profiled = made_up.records(lambda _: {"layers": [layer]}, schemes=["batch"], ranks=[1, 2])
+    figure, bars, _ = drawn(tmp_path, profiled)
     assert legend(figure)[:2] == ["convolution", "other computation"] and bars.patches[0].get_height() == pytest.approx(40)
-    figure, _, _ = drawn([*profiled[1:], profiled[0] | {"layers": None}])
+    figure, *_ = drawn(tmp_path, [*profiled[1:], profiled[0] | {"layers": None}])
     assert legend(figure)[0] == "computation"
 
 
-def test_more_ranks_than_cores_are_hollow_and_weak_scaling_counts_samples(drawn):
-    busy = lambda record: {"load": BUSY} if record["P"] == 2 else {}  # noqa: E731
-    steady = made_up.records(busy, lambda *_: 0.1, scaling=["weak"], schemes=["batch"], ranks=[1, 2, 8])
-    figure, [bars], [table] = drawn(steady, look=style.Look(3.5))
+def test_more_ranks_than_cores_are_hollow_and_weak_scaling_counts_samples(tmp_path):
+    steady = made_up.records(seconds=lambda *_: 0.1, scaling=["weak"], schemes=["batch"], ranks=[1, 2, 8])
+    figure, bars, table = drawn(tmp_path, steady, style.Look(3.5))
     assert [patch.get_facecolor()[:3] == (1, 1, 1) for patch in bars.patches] == [False] * 8 + [True] * 4
-    assert [text.get_text() for text in bars.texts] == ["", "\u00d7", "8.00"]  # no speedup of a busy point
-    assert legend(figure)[-2:] == ["hollow: more ranks than cores", "measured on a busy machine"]
+    assert "hollow: more ranks than cores" in legend(figure)
     assert list(table.collections[0].get_array()[3]) == pytest.approx([1, 9 / 7, 9 / 7])  # computation scaling
 
 
-def test_many_curves_are_panels_in_rows(drawn):
-    figure, bars, tables = drawn(made_up.records(ranks=[1, 2, 4, 8], nets=["mlp:8,relu", "mlp:9,relu"]))
-    assert len(bars) == len(tables) == 4 and figure.get_figwidth() == pytest.approx(7.16)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"compute_max": None}, "does not say how its time was spent"),
-        ({"time": {"compute": 1.0}}, "does not say how its time was spent"),
-        ({"predicted": True, "machine": "a"}, "nothing else"),
-        ({"failed": "no memory"}, "nothing else"),
-    ],
-)
-def test_runs_that_say_not_enough_are_refused(tmp_path, change, message):
-    lines = made_up.lines_of(tmp_path, a=made_up.records(lambda _: change))
-    with pytest.raises(ValueError, match=message):
-        breakdown.draw(lines)
+@pytest.mark.parametrize("change", [{"compute_max": None}, {"time": {"compute": 1.0}}, {"failed": "no memory"}])
+def test_runs_that_say_not_enough_are_refused(change, tmp_path):
+    with pytest.raises(ValueError, match="time was spent|nothing else"):
+        breakdown.draw(made_up.lines_of(tmp_path, a=made_up.records(lambda _: change)))
 
 
 def test_efficiencies():
@@ -180,72 +97,133 @@ def test_efficiencies():
     )
 
 
-def test_convolutions_are_told_apart():
-    rows = [{"layer": "0", "kind": kind} | dict.fromkeys(METHODS, 0.5) for kind in ("Conv2d", "HaloConv2d", "Linear")]
-    time = {"compute": 7.0, "read": 0.5, "communicate": 1.0, "wait": 2.0}
-    found = breakdown.parts({"layers": rows, "compute_max": 7.0, "time": time})
-    assert found == {"convolution": 4, "other computation": 3, "reading": 0.5, "communication": 1, "waiting": 2}
-
-
-def test_the_breakdown_settings_are_good():
-    study = Study(settings.read("breakdown.toml"))
-    assert len(study.points) == 6 and all(point.settings["profile"] is True for point in study.points)
-
-
-# ----- of traces
+# ----- traces
 
 
 def span(rank, category, name, start, stop, thread=0, **more):
     return {"name": name, "cat": category, "ph": "X", "pid": rank, "tid": thread, "ts": start, "dur": stop - start} | more
 
 
+def write_trace(path, places, spans):
+    """places: what stands in the brackets behind each rank."""
+    named = [{"name": "process_name", "pid": rank, "args": {"name": f"rank {rank} ({place}) on a"}}
+             for rank, place in enumerate(places)]  # fmt: skip
+    path.write_text(json.dumps({"traceEvents": [*named, *spans]}))
+    return path
+
+
 @pytest.fixture
 def traces(tmp_path):
     """Traces of steps of 100 us on 2 ranks: backward ends after 60, the all-reduce alone takes 40, of which buckets hide 30."""
-    found = {}
-    for name in ("plain", "overlap"):
-        events = [{"name": "process_name", "pid": rank, "args": {"name": f"rank {rank} (batch={rank}, model=0) on a"}}
-                  for rank in (0, 1)]  # fmt: skip
-        for rank in (0, 1):
-            for step in range(3):
-                at = 100 * step
-                events.append(span(rank, "step", f"step {step}", at, at + 100))
-                events.append(span(rank, "layer", "0 Linear gradients", at, at + 60))
-                if name == "plain":
-                    events.append(span(rank, "collective", "gradients all-reduce", at + 55 + 5 * rank, at + 100))
-                    events.append(span(0, "waiting", "waiting", at + 55, at + 60)) if not rank else None
-                else:
-                    args = {"args": {"bytes": 8, "ranks": [0, 1]}}
-                    events.append(span(rank, "flight", "gradients all-reduce", at + 20, at + 70, 1, **args))
-                    events.append(span(rank, "progress", "gradients all-reduce, progress", at + 60, at + 70))
-        (tmp_path / f"{name}.json").write_text(json.dumps({"traceEvents": events}))
-        found[name] = tmp_path / f"{name}.json"
-    return found
+    plain, overlap = [], []
+    for rank in range(2):
+        for at in (0, 100, 200):
+            both = [span(rank, "step", f"step {at // 100}", at, at + 100),
+                    span(rank, "layer", "0 Linear gradients", at, at + 60)]  # fmt: skip
+            plain += [*both, span(rank, "collective", "gradients all-reduce", at + 55 + 5 * rank, at + 100)]
+            overlap += [*both, span(rank, "flight", "gradients all-reduce", at + 20, at + 70, 1, args={"bytes": 8}),
+                        span(rank, "progress", "gradients all-reduce, progress", at + 60, at + 70)]  # fmt: skip
+            if rank == 0:
+                plain.append(span(0, "waiting", "waiting", at + 55, at + 60))
+    places = "batch=0, model=0", "batch=1, model=0"
+    return [write_trace(tmp_path / f"{name}.json", places, spans) for name, spans in (("plain", plain), ("overlap", overlap))]
 
 
 def test_what_backward_hides_of_the_all_reduce_is_told(traces):
-    figure, [said] = breakdown.draw_traces(traces.values())
+    figure, [said] = breakdown.draw_traces(traces)
     made_up.assert_whole(figure)
     assert said.startswith("overlap: the all-reduce of the gradients takes 0.04 ms alone") and said.endswith("75 % is hidden.")
     heights = [patch.get_height() for patch in figure.axes[0].patches]
     assert heights == pytest.approx([0.0575, 0, 0.04, 0.0025, 0.09, 0, 0.01, 0])
-    assert breakdown.draw_traces([traces["overlap"]])[1] == []
     flights = [(0.0, 10), (2.0, 30)]  # which alone take 1 and 3 seconds of 4
     assert breakdown.least_exposed(flights, end=3.0, alone=4.0) == pytest.approx(2.0)
     assert breakdown.least_exposed(flights, end=6.0, alone=4.0) == 0
     assert breakdown.least_exposed([(0.0, 5), (0.0, 5)], end=1.0, alone=4.0) == pytest.approx(3.0)
 
 
-def test_a_timeline_has_a_row_a_rank_and_a_colour_a_kind(traces, tmp_path):
-    figure = timeline.draw(traces["plain"])
+def test_a_timeline_has_a_row_a_rank_and_a_colour_a_kind(traces):
+    plain, overlap = traces
+    figure = timeline.draw(plain)
     made_up.assert_whole(figure)
     [axes] = figure.axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["rank 0 (batch 0)", "rank 1 (batch 1)"]
     assert legend(figure) == ["compute", "communicate", "wait"] and axes.get_xlim() == (0, 0.1)
-    assert timeline.draw(traces["plain"], (0, 1)).axes[0].get_xlim() == (0, 0.2)
-    assert timeline.UNDER_WAY in legend(timeline.draw(traces["overlap"]))
-    finished = program("plot", "timeline", traces["overlap"], "--steps", "1-2", "--out", tmp_path / "t.png")
-    assert finished.returncode == 0 and is_figure(tmp_path / "t.png"), finished.stderr
-    with pytest.raises(ValueError, match="the trace has the steps 0 to 2"):
-        timeline.draw(traces["plain"], (7, 7))
-    plt.close("all")
+    assert timeline.draw(plain, (0, 1)).axes[0].get_xlim() == (0, 0.2)
+    assert timeline.UNDER_WAY in legend(timeline.draw(overlap))
+    with pytest.raises(ValueError, match="the steps 0 to 2"):
+        timeline.draw(plain, (7, 7))
+
+
+# ----- pipelines
+
+
+def found(pipeline, **options):
+    net = network_names.build("mlp:64,64,64,64,relu", (64,), 10)
+    asked = PlacementSpec({"stage": 3}, "out", pipelines=Pipelines(pipeline, **options))
+    return pipeline_step_time(net, asked, 48, read("cori-haswell"))
+
+
+def test_the_predicted_step_is_one_of_the_steady_state():
+    time = found("zb-h1", micro_batches=6)
+    run = timeline.predicted(time)
+    assert run.seconds == pytest.approx(time.seconds)
+    for row, of_step in zip(run.rows, run.shown, strict=True):
+        assert len(row) == 3 * len(of_step) and of_step[-1].instruction.op == "U"
+        forward = [event.instruction.micro_batch for event in of_step if event.instruction.op == "F"]
+        assert forward == list(range(6))
+
+
+def test_of_an_asynchronous_pipeline_several_minibatches_are_shown():
+    time = found("async:3")
+    run = timeline.predicted(time, 4)
+    assert run.seconds == pytest.approx(4 * time.seconds, rel=0.3)
+    assert [event.instruction.op for event in run.shown[0]].count("U") == 4
+
+
+def test_of_a_trace_the_first_rank_of_each_stage_and_the_median_step_are_shown(tmp_path):
+    def measured(*durations):
+        spans, now = [], 0.0
+        for length in durations:
+            for rank in range(4):
+                spans.append(span(rank, "instruction", f"{rank // 2}F0", now, now + length / 4))
+                spans.append(span(rank, "instruction", "U0", now + length / 2, now + length))
+            now += length
+        places = [f"stage={rank // 2}, batch={rank % 2}, height=0, model=0" for rank in range(4)]
+        return timeline.measured(write_trace(tmp_path / "t.json", places, spans))
+
+    run = measured(9e6, 1e6, 5e6, 2e6)
+    assert len(run.rows) == 2 and run.seconds == pytest.approx(2)
+    assert [[event.instruction.chunk for event in row] for row in run.shown] == [[0, None], [1, None]]
+    assert measured(3e6).seconds == pytest.approx(3)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"traceEvents": []}', '{"traceEvents": [1]}', '{"traceEvents": [{"name": 1}]}'])
+def test_what_is_no_trace_of_a_pipeline_is_said(text, tmp_path):
+    (tmp_path / "t.json").write_text(text)
+    with pytest.raises(ValueError, match="t.json is no timeline"):
+        timeline.measured(tmp_path / "t.json")
+
+
+def test_a_pipeline_can_be_drawn_below_another_one(tmp_path):
+    run = timeline.predicted(found("zbv"))
+    timeline.draw_pipelines([run, run], "zbv", tmp_path / "s.png")
+    assert is_figure(tmp_path / "s.png")
+
+
+# ----- rooflines
+
+
+def test_a_roofline_shows_all_kinds_of_points(tmp_path):
+    assert roofline.roof(2.0, 100.0, 10.0) == 20 and roofline.roof(50.0, 100.0, 10.0) == 100
+    point = {"family": "a", "flops": 1e9, "seconds": {"median": 0.02, "min": 0.01, "max": 0.03}}
+    kinds = ("forward", "patches"), ("gradients", "Winograd"), ("input_gradient", "matrix product")
+    points = [point | {"intensity": 4.0, "pass": pass_, "algorithm": kind} for pass_, kind in kinds]
+    levels = [{"name": name, "bytes_per_second": rate} for name, rate in (("L1 cache", 2e11), ("memory", 2e10))]
+    versions = {"processor": "a processor of a very long name, as vendors have them", "blas": "a library 1.2.3"}
+    result = {"versions": versions, "busy_cores": 2.5, "flops_per_second": 1e11, "bandwidths": levels, "points": points}
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps(result))
+    made_up.assert_whole(roofline.draw(roofline.read(path), style.Look(style.COLUMN)))
+    path.write_text(json.dumps(result | {"points": []}))
+    with pytest.raises(ValueError, match="no points"):
+        roofline.read(path)
