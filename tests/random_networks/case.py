@@ -2,8 +2,9 @@
 
 import random
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cache, cached_property
 from math import prod
+from tempfile import NamedTemporaryFile
 
 import numpy as np
 
@@ -12,9 +13,12 @@ from gridgrad.nn.optimizers import parse_schedule
 from gridgrad.nn.sequence import with_branches
 from gridgrad.parallel.grid.process_grid import STAGE
 from gridgrad.parallel.pipeline import schedule_names
+from gridgrad.parallel.pipeline.generators import complete
+from gridgrad.parallel.pipeline.schedule_names import to_csv
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.placement.plan import weighted
 from gridgrad.parallel.plans.hypergraph import Owners
+from tests.parallel.pipelines import own_schedule
 from tests.random_networks.layers import build, random_layers
 
 SIZES = 1, 2, 3, 4, 5, 7, 11  # of inputs and images
@@ -29,12 +33,13 @@ class Case:
     grid: {axis: ranks}. plan: a text as --plan takes it, or a tuple of choices that the layers with weights take by turns, as
     far as they can. shares: {axis: a number for each rank}. owners: whether the outputs of the layers belong to random ranks of
     the axis model: "coarse", "fine" or, each layer to one of them, "layers" for the plan "hypergraph"; "some" for some layers
-    of others, or "". pipeline: the name of a schedule or None. cuts: where its chunks begin, as far as there are layers.
+    of others, or "". pipeline: the name of a schedule, "own" for one in a
+    file, or None. cuts: where its chunks begin, as far as there are layers.
     micro_batches: of a minibatch. reduction, update, reduce_dtype: how gradients are summed. ranks_per_node: of the nodes that
     are pretended. optimizer, lr: a name and the options of an optimizer, and the text of a schedule. loss: its name.
-    smoothing: of labels. batch_sizes: of the minibatches. samples: "normal" or "integers". start: whether the weights are
-    "fresh", those of a serial network that was "used" before it is placed, or "loaded" by the first rank into the placed
-    one. seed: of weights, samples and owners.
+    smoothing: of labels. batch_sizes: of the minibatches. samples: "normal" or "integers". feed: how these come to the ranks,
+    see `feeding.py`. dtype: of the network. start: whether the weights are "fresh", those of a serial network that was "used"
+    before it is placed, or "loaded" by the first rank into the placed one. seed: of weights, samples and owners.
     """
 
     layers: list
@@ -56,6 +61,8 @@ class Case:
     smoothing: float = 0.0
     batch_sizes: tuple = (5, 3, 7)
     samples: str = "normal"
+    feed: str = "blocks"
+    dtype: str = "float64"
     start: str = "fresh"
     seed: int = 0
 
@@ -78,7 +85,7 @@ class Case:
 
     def network(self):
         """The serial network. If it is "used" it has been trained for some steps, which its state shows."""
-        net = Sequential(build(self.layers, self.shape), self.seed, np.float64, self.shape)
+        net = Sequential(build(self.layers, self.shape), self.seed, self.dtype, self.shape)
         if self.start == "used":
             net.load_state_dict(self.state())
             net.step = BEFORE
@@ -118,7 +125,7 @@ class Case:
         """The options of `parallelize`."""
         pipelining = {}
         if self.pipeline:
-            pipelining = {"pipeline": self.pipeline, "micro_batches": self.micro_batches, "cuts": self.made_cuts()}
+            pipelining = {"pipeline": self.schedule(), "micro_batches": self.micro_batches, "cuts": self.made_cuts()}
         summing = {"reduction": self.reduction, "update": self.update, "reduce_dtype": self.reduce_dtype}
         return self.placing()[1] | pipelining | summing
 
@@ -147,11 +154,15 @@ class Case:
         pairs = {layer.name: rng.integers(0, ranks, (layer.inputs, layer.outputs)) for layer in fine if rng.random() < 0.7}
         return Owners(ranks, outputs, pairs, int(rng.integers(ranks)))
 
+    def schedule(self):
+        """The name of the schedule of the pipeline, or of a file that has it."""
+        return own_file(self.grid[STAGE], self.micro_batches).name if self.pipeline == "own" else self.pipeline
+
     def made_cuts(self):
         """The cuts, of which there are as many as the pipeline needs."""
         if self.grid.get(STAGE, 1) == 1:
             return None  # of a partition of the network
-        wanted, most = schedule_names.parse(self.pipeline).route(self.grid[STAGE]).chunks - 1, len(self.alike.layers)
+        wanted, most = schedule_names.parse(self.schedule()).route(self.grid[STAGE]).chunks - 1, len(self.alike.layers)
         cuts = self.cuts or range(1, wanted + 1)
         return sorted(cuts[i % len(cuts)] % (most + 1) for i in range(wanted))
 
@@ -175,16 +186,27 @@ class Case:
         return [self.batch(rng, size) for size in self.batch_sizes]
 
     def batch(self, rng, size):
-        x = rng.standard_normal((size, *self.shape))
+        x = rng.standard_normal((size, *self.shape)).astype(self.dtype)
         if self.samples == "integers":
             x = rng.integers(0, 5, x.shape).astype(np.uint8)
         if self.loss == "mse":
-            return x, rng.standard_normal((size, self.outputs))
+            return x, rng.standard_normal((size, self.outputs)).astype(self.dtype)
         return x, rng.integers(0, self.outputs, size)
 
 
+DTYPES = "float64", "float64", "float64", "float32"
 RATES = {"sgd": 0.05, "adam": 0.01, "adamw": 0.01, "adagrad": 0.01, "adadelta": 0.5}
 TINY = {"eps": 1e-3}  # what divides by small gradients makes differences of rounding larger
+
+
+@cache
+def own_file(stages, micro_batches):
+    """A file with a schedule unlike all known ones, which is deleted with its object."""
+    file = NamedTemporaryFile("w+", prefix="gridgrad-test-", suffix=".csv")  # noqa: SIM115
+    schedule = own_schedule(stages, micro_batches)
+    file.write(to_csv(schedule if micro_batches % 2 else complete(schedule)))  # complete: with its messages
+    file.flush()
+    return file
 
 
 def width(layer):
@@ -225,7 +247,10 @@ def random_case(seed, ranks=None):
     else:
         case = replace(case, reduction=rng.choice(("plain", "overlap:1", "shared")))
     smoothing = rng.choice((0.0, 0.0, 0.1, 0.5)) if case.loss == "cross-entropy" else 0.0
-    return replace(case, update="sharded" if rng.random() < 0.4 else "whole", smoothing=smoothing)
+    case = replace(case, update="sharded" if rng.random() < 0.4 else "whole", smoothing=smoothing)
+    feed, dtype = rng.choice(("blocks", "blocks", "learn", "each", "scatter", "scatter-broadcast")), rng.choice(DTYPES)
+    is_whole = feed == "learn" and not case.pipeline  # which cuts it into no micro-batches
+    return replace(case, feed=feed, dtype=dtype, micro_batches=1 if is_whole else case.micro_batches)
 
 
 def unclipped(case):
@@ -298,9 +323,9 @@ def hypergraph_pipeline(rng, case, ranks):
 
 def stages(rng, case, ranks):
     case = any_plan(rng, case, ranks, (STAGE, STAGE, "batch", "height", "model"))
-    schedule = rng.choice(("sequential", "gpipe", "1f1b", "interleaved:2", "zb-h1", "zbv", "async:2:bound=0"))
+    schedule = rng.choice(("sequential", "gpipe", "1f1b", "interleaved:2", "zb-h1", "zbv", "async:2:bound=0", "own"))
     cuts = tuple(rng.randint(0, 9) for _ in range(rng.randint(1, 5)))
-    micro_batches = 1 if schedule.startswith("async") else rng.randint(1, 5)
+    micro_batches = 1 if schedule.startswith("async") else rng.randint(1, min(case.batch_sizes) if schedule == "own" else 5)
     if case.grid[STAGE] == 1:
         return case
     return replace(case, pipeline=schedule, cuts=cuts, micro_batches=micro_batches)

@@ -5,7 +5,7 @@ Each check takes a Case and the communicator of its ranks; it is collective.
 
 import os
 import random
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from unittest import mock
 
@@ -16,14 +16,16 @@ from gridgrad.nn.device import to_device
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.faults.checks import ReplicaCheck
 from gridgrad.parallel.grid.devices import ranks_on_cpus
+from gridgrad.parallel.observe.span_observer import Profile
+from gridgrad.parallel.observe.trace import Trace
 from gridgrad.parallel.sync import power_sgd
 from tests.parallel import equality
 from tests.parallel.equality import error, on_first
-from tests.parallel.pipelines import parts_of
+from tests.random_networks import feeding
 from tests.random_networks.case import random_case, random_shares
 
-TOLERANCE = 1e-10
-NUDGE = 1e-13  # by which weights are changed, relatively, to see how much rounding matters
+TOLERANCE = {"float64": 1e-10, "float32": 1e-4}
+NUDGE = {"float64": 1e-13, "float32": 1e-7}  # by which weights are changed, relatively, to see how much rounding matters
 KINK = 100  # a difference is no mistake where serial training changes by a hundredth of it after a nudge
 EXCUSED = []  # the cases whose differences were taken for rounding; `check_seeds` limits how many there may be
 
@@ -56,22 +58,25 @@ def serial(case, nudge=0.0):
     return *equality.serial(net, case.make_optimizer, case.make_loss(), batches, parts), net.predict(batches[0][0])
 
 
-def parallel(case, grid):
-    """The same on a grid, at the end of which all copies are equal. Collective."""
+def parallel(case, grid, watch=nullcontext):
+    """The same on a grid, at the end of which all copies are equal. Collective.
+
+    watch: called with the network, it returns a context in which that trains.
+    """
     net = placed(case, grid)
     optimizer = case.make_optimizer(net)
-    trainer, losses = net.trainer(case.make_loss(), optimizer), []
-    for x, y in case.batches():
-        losses += trainer.step(parts_of(net, x, y, case.micro_batches), len(x))
-    losses += trainer.flush()
+    with watch(net):
+        losses = feeding.train(case, net, optimizer)
     if len(ranks_on_cpus(grid.comm)) in (0, grid.size):  # a GPU and a CPU round differently
         ReplicaCheck(net, optimizer, 1).after_step(net.step)
-    return losses, net.state_dict(everywhere=True), outputs_of(net, case)
+    return losses, net.state_dict(everywhere=True), feeding.outputs(case, net)
 
 
-def outputs_of(net, case):
-    """The outputs for the first minibatch, on all ranks. Collective."""
-    return net.grid.comm.bcast(net.predict(case.batches()[0][0]))
+@contextmanager
+def watched(net):
+    """A `with` block in which the steps of a network are profiled and traced. Collective."""
+    with Profile(net), Trace(net, steps=99):
+        yield
 
 
 def placed(case, grid):
@@ -105,9 +110,16 @@ def copied_case(seed, ranks):
 
 
 def copies_are_equal(case, comm):
-    """Ranks that hold copies of an array train them to the same bits, however gradients are summed."""
-    with grid_of(case, comm) as grid, mock.patch.object(power_sgd, "UNCOMPRESSED_STEPS", 1):
-        parallel(case, grid)
+    """Ranks that hold copies of an array train them to the same bits, however gradients are summed.
+
+    Training twice on one grid gives the same bits, also where it is watched.
+    """
+    runs = []
+    for watch in nullcontext, watched:
+        with grid_of(case, comm) as grid, mock.patch.object(power_sgd, "UNCOMPRESSED_STEPS", 1):
+            losses, state, outputs = parallel(case, grid, watch)
+            runs.append({"losses": np.array(losses), "outputs": outputs, **state})
+    assert all(np.array_equal(value, runs[1][name], equal_nan=True) for name, value in runs[0].items()), case
 
 
 def agree(found, expected, case, comm):
@@ -116,7 +128,7 @@ def agree(found, expected, case, comm):
     It does where a ReLU gets zero but for rounding, for example. found, expected: what `serial` returns, of which `found` may
     lack the losses of the first steps.
     """
-    nudged = lambda: [distance(serial(case, sign * NUDGE), expected) for sign in (1, -1)]  # noqa: E731
+    nudged = lambda: [distance(serial(case, sign * NUDGE[case.dtype]), expected) for sign in (1, -1)]  # noqa: E731
     within_rounding(distance(found, expected), lambda: on_first(comm, nudged), case)
 
 
@@ -125,7 +137,7 @@ def within_rounding(difference, nudged, case):
 
     nudged: a function that computes how much it changes by nudges. It is called only where the difference is not small.
     """
-    if not difference < TOLERANCE:
+    if not difference < TOLERANCE[case.dtype]:
         assert max(nudged()) * KINK > difference, f"{case!r} differs by {difference}"
         EXCUSED.append(case)
 

@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pytest
 
 from gridgrad.nn.device import as_input
@@ -20,7 +21,6 @@ from tests.random_networks.checks import grid_of
 
 MACHINE = read("cori-haswell")
 BYTES = replace(MACHINE, links=dict.fromkeys(MACHINE.links, {"alpha": 0.0, "beta": 1.0}))  # each takes a second
-ITEMSIZE = 8  # of the networks of cases
 MESSAGES = "send", "receive"  # of a pipeline
 LARGE = 16  # times as many samples as in a minibatch, so that the memory is that of activations
 MORE, LESS, BESIDE = 1.3, 0.6, 1024  # what activations may take of the memory that is predicted, and bytes besides
@@ -96,11 +96,11 @@ def stages_send_what_is_predicted(case, comm):
     cuts, (_, options) = case.made_cuts(), case.placing()
     options.pop("owners", None)  # of which the prediction of pipelines does not know
     with grid_of(case, comm) as grid:
-        net = parallelize(case.network(), grid, plan, **options, pipeline=case.pipeline, micro_batches=case.micro_batches,
+        net = parallelize(case.network(), grid, plan, **options, pipeline=case.schedule(), micro_batches=case.micro_batches,
                           cuts=cuts)  # fmt: skip
         parts = parts_of(net, x, y, case.micro_batches)
         counted = comm.allgather((grid.coordinates, counts_of_step(case, net, parts, samples)))
-    asked = PlacementSpec(case.grid, plan, case.shares, pipelines=Pipelines(case.pipeline, case.micro_batches, cuts))
+    asked = PlacementSpec(case.grid, plan, case.shares, pipelines=Pipelines(case.schedule(), case.micro_batches, cuts))
     time = pipeline_step_time(case.network(), asked, samples, BYTES)
     at = slowest_rank(case.alike, asked).coordinates
     for stage in range(case.grid[STAGE]):
@@ -118,7 +118,7 @@ def partitions_send_what_is_predicted(case, comm):
                           micro_batches=case.micro_batches)  # fmt: skip
         parts = parts_of(net, x, y, case.micro_batches)
         counted = comm.allgather((grid.coordinates, counts_of_step(case, net, parts, samples)))
-    pipelines = Pipelines(case.pipeline, case.micro_batches)
+    pipelines = Pipelines(case.schedule(), case.micro_batches)
     asked = PlacementSpec(case.grid, plan, owners=options["owners"], pipelines=pipelines)
     time = partition_step_time(case.network(), asked, samples, BYTES)
     for place, found in counted:
@@ -147,6 +147,6 @@ def compare(case, found, held, flights, rank):
     # The gradients of all chunks of a rank are one sum. It is predicted as one of each chunk, and where the sums do not divide
     # evenly, what a rank sends and gets is rounded up by an element for each.
     rounded = expected["bytes"] - total["bytes"]
-    if 0 < rounded <= 2 * ITEMSIZE * (len(held) - 1):
+    if 0 < rounded <= 2 * np.dtype(case.dtype).itemsize * (len(held) - 1):
         total["bytes"] += rounded
     assert total == pytest.approx(expected, rel=1e-9), (case, expected, found)

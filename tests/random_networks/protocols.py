@@ -52,7 +52,9 @@ def keeps_its_promise(case, comm):
 
 def for_workers(case):
     """A Case like another one that workers can train as one network does."""
-    case = replace(case, layers=without(case.layers, APART), start="used", samples="normal", loss="cross-entropy")
+    case = replace(
+        case, layers=without(case.layers, APART), start="used", samples="normal", loss="cross-entropy", dtype="float64"
+    )
     return replace(case, shares={axis: n for axis, n in (case.shares or {}).items() if axis != "batch"})
 
 

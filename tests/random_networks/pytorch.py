@@ -59,7 +59,7 @@ def passes_equal_pytorchs(case):
     """Outputs, losses, gradients, statistics and parameters, in each step of training, and what evaluations give then."""
     case = accepted(case)
     found = our_steps(case)
-    nudged = lambda: [distance(our_steps(case, sign * NUDGE), found) for sign in (1, -1)]  # noqa: E731
+    nudged = lambda: [distance(our_steps(case, sign * NUDGE[case.dtype]), found) for sign in (1, -1)]  # noqa: E731
     within_rounding(distance(found, their_steps(case)), nudged, case)
 
 
@@ -230,7 +230,7 @@ def updates_equal(case, drift):
         update(peer, lrs[step], options)
         found, expected = to_host(net.params), theirs.detach().numpy()
         largest = np.maximum(largest, np.abs(expected))
-        assert (np.abs(found - expected) <= TOLERANCE * largest).all(), (step, case)
+        assert (np.abs(found - expected) <= TOLERANCE[case.dtype] * largest).all(), (step, case)
         if not drift:
             net.params[:] = to_device(expected)
 

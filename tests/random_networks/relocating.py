@@ -7,8 +7,9 @@ from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.training.relocation import relocate
 from tests.parallel.equality import on_first
 from tests.parallel.pipelines import parts_of
+from tests.random_networks import feeding
 from tests.random_networks.case import random_shares
-from tests.random_networks.checks import agree, grid_of, outputs_of, placed, serial
+from tests.random_networks.checks import agree, grid_of, placed, serial
 
 
 def moves_after_every_step(case, comm):
@@ -24,5 +25,5 @@ def moves_after_every_step(case, comm):
             losses.append(net.trainer(case.make_loss(), optimizer).complete_step(mine, len(x)))
             now = replace(case, shares=random_shares(rng, case.grid), seed=rng.randrange(10**6))  # other owners too
             relocate(net, optimizer, place(now.network(), grid, now.plan_text(), **now.placing()[1]))
-        found = losses, net.state_dict(everywhere=True), outputs_of(net, case)
+        found = losses, net.state_dict(everywhere=True), feeding.outputs(case, net)
     agree(found, expected, case, comm)

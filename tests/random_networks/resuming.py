@@ -8,12 +8,13 @@ from gridgrad.parallel.checkpoint.state import NetworkState, OptimizerState
 from tests.parallel.checkpoint.training import folder
 from tests.parallel.equality import on_cpus, on_first
 from tests.parallel.pipelines import parts_of
+from tests.random_networks import feeding
 from tests.random_networks.case import random_case
-from tests.random_networks.checks import agree, grid_of, outputs_of, placed, serial
+from tests.random_networks.checks import agree, grid_of, placed, serial
 
 SAVED = 1  # the step behind which the training is saved
 # Of both ways to train:
-ALIKE = "layers", "shape", "optimizer", "lr", "loss", "smoothing", "batch_sizes", "samples", "start", "seed"
+ALIKE = "layers", "shape", "optimizer", "lr", "loss", "smoothing", "batch_sizes", "samples", "dtype", "start", "seed"
 
 
 def resumes_elsewhere(case, comm):
@@ -43,7 +44,7 @@ def resumed(case, comm):
             training = Training(other, grid)
             newest(comm, directory).restore(training.net, training.participants)
             losses = training.train(SAVED, len(case.batch_sizes))
-            found = losses, training.net.state_dict(everywhere=True), outputs_of(training.net, case)
+            found = losses, training.net.state_dict(everywhere=True), feeding.outputs(case, training.net)
             return found, grid.tally.records
 
 

@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 from tests.random_networks.case import Case
 from tests.random_networks.layers import BRANCHING
 
-ATTEMPTS = 400
+ATTEMPTS = 600
 
 
 def shrunk(case, fails, attempts=ATTEMPTS):

@@ -48,4 +48,5 @@ def gradients_are_of_the_weights_used(case, comm):
     compare = partial(on_first, comm, largest_difference, case.network, case.make_loss(), batches, noted)
     difference = compare(0.0)
     assert np.isfinite(difference), f"{case!r} diverges"
-    within_rounding(difference, lambda: [compare(NUDGE), compare(-NUDGE)], case)
+    nudge = NUDGE[case.dtype]
+    within_rounding(difference, lambda: [compare(nudge), compare(-nudge)], case)
