@@ -1,106 +1,127 @@
-"""The program that trains a stacked autoencoder: on every grid the same, alone or not, and what it says of its limits."""
+"""The stacked autoencoder: on every grid the same, what is reported, and the energy from counters in a made-up folder."""
 
 import json
-from math import prod
+import tempfile
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
+from mpi4py import MPI
 
-from gridgrad.parallel.grid.process_grid import parse_grid
+from gridgrad.experiments.studies import autoencoder
+from gridgrad.experiments.studies.autoencoder import EnergyMeter, Phases, Stack, error_of, made_up, options
+from gridgrad.parallel import ProcessGrid, parallelize
 from tests.datasets.made_up_mnist import blocks, write_mnist
-from tests.experiments.programs import job, program
+from tests.experiments.called import run_main
+from tests.mpi import mpi
 
-SMALL = ["--widths", "31,7", "--pretrain-epochs", 2, "--epochs", 2, "--batch-size", 20, "--dtype", "float64"]
-SMALL += ["--corruption", 0.2, "--validation", 0.2]
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    """A folder with small data like MNIST."""
-    folder, rng = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
-    write_mnist(folder, train=blocks(rng, 250), t10k=blocks(rng, 50))
-    return folder
+SMALL = ["--pretrain-epochs", "2", "--epochs", "2", "--batch-size", "20", "--dtype", "float64", "--corruption", "0.2"]
+GRIDS = {  # for each number of ranks: (grid, options of `parallelize`)
+    1: [({}, {})],
+    2: [({"batch": 2}, {"reduction": "overlap:8"}), ({"model": 2}, {"plan": "conv=out,linear=in,autoencoder=replicate"})],
+    3: [({"model": 3}, {"shares": {"model": (3, 0, 1)}})],
+    4: [({"batch": 2, "model": 2}, {"shares": {"batch": (3, 1), "model": (1, 2)}})],
+}
 
 
-@pytest.fixture(scope="module")
-def alone(data, tmp_path_factory):
-    """The report and the output of a run on one rank."""
-    path = tmp_path_factory.mktemp("alone") / "report.json"
-    finished = program("study", "autoencoder", "--data-dir", data, *SMALL, "--energy", "--report", path)
-    assert finished.returncode == 0, finished.stderr
-    return json.loads(path.read_text()), finished.stdout
+def trained(grid, options_of_grid):
+    """(the errors and losses of all epochs, the percentage in a wrong class at the end)."""
+    args = options().parse_args(SMALL)
+    part = made_up(20, 4, args, 5)
+    stack = Stack([20, 9, 5], 4, args, partial(parallelize, grid=grid, allocate=False, **options_of_grid))
+    stack.check()
+    errors = [stack.pretrain(part, position, lambda *_: None)[1] for position in range(2)]
+    net, losses = stack.finetune(part, lambda *_: None)
+    return [*errors, losses], error_of(net, part, args.batch_size)
 
 
-def test_the_report_has_what_was_measured(alone):
-    found, printed = alone
+@mpi(1, 2, 3, 4)
+def test_every_grid_trains_the_same_networks(comm):
+    with ProcessGrid(MPI.COMM_SELF) as alone:
+        expected, percentage = trained(alone, {})
+    for sizes, more in GRIDS[comm.size]:
+        with ProcessGrid(comm, **sizes) as grid:
+            found, same = trained(grid, more)
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+        assert same == percentage
+
+
+@pytest.mark.parametrize("epochs", [0, 2])
+def test_the_report_has_what_was_measured(epochs, tmp_path, monkeypatch, capsys):
+    rng, path = np.random.default_rng(0), tmp_path / "report.json"
+    write_mnist(tmp_path, train=blocks(rng, 250), t10k=blocks(rng, 50))
+    words = ["--widths", "31,7", "--validation", 0.2, "--pretrain-epochs", epochs, "--energy", "--report", path]
+    run_main(monkeypatch, "autoencoder", "--data-dir", tmp_path, *SMALL, *words)
+    found, printed = json.loads(path.read_text()), capsys.readouterr().out
     assert found["widths"] == [784, 31, 7, 10] and found["training_samples"] == 200
-    assert [layer["inputs"] for layer in found["layers"]] == [784, 31]
-    for layer in found["layers"]:
-        first, last = layer["reconstruction_error"]
-        assert 0 < last < first < 1
-    assert len(found["loss"]) == 2 and found["loss"][1] < found["loss"][0]
-    assert 0 <= found["test_error"] <= 100 and 0 <= found["validation_error"] <= 100
-    assert [row["phase"] for row in found["phases"]] == ["pre-training 1", "pre-training 2", "fine-tuning"]
-    assert all(row["seconds"] > 0 for row in found["phases"]) and found["peak_memory"] > 2**20
-    assert f"test error {found['test_error']:.2f} %" in printed and "versions" in found
-
-
-def test_the_energy_is_measured_or_it_is_said_why_not(alone):
-    found, printed = alone
+    assert [layer["inputs"] for layer in found["layers"]] == ([784, 31] if epochs else [])
+    assert all(0 < last < first < 1 for first, last in (layer["reconstruction_error"] for layer in found["layers"]))
+    assert found["loss"][1] < found["loss"][0] and 0 <= found["validation_error"] <= 100
+    assert [row["phase"] for row in found["phases"]][-1] == "fine-tuning" and all(row["seconds"] > 0 for row in found["phases"])
+    assert f"test error {found['test_error']:.2f} %" in printed
     reason = found["energy"]["not_measured_because"]
-    assert (reason is None) == all(row["joules"] is not None for row in found["phases"])
     assert (f"energy is not measured: {reason}" if reason else " J, ") in printed
 
 
-@pytest.mark.parametrize(
-    ("grid", "options"),
-    [
-        pytest.param("batch=2", ["--reduction", "overlap:8"], marks=pytest.mark.long),
-        pytest.param("model=2", [], marks=pytest.mark.long),
-        ("batch=2,model=2", ["--shares", "batch=3:1,model=1:2", "--plan", "conv=out,linear=in,autoencoder=replicate"]),
-        pytest.param("model=3", ["--shares", "3,0,1"], marks=pytest.mark.long),
-    ],
-)
-def test_every_grid_trains_the_same_networks(grid, options, alone, data, tmp_path):
-    expected, path = alone[0], tmp_path / "report.json"
-    arguments = ["--data-dir", data, *SMALL, "--grid", grid, *options, "--report", path]
-    finished = job(prod(parse_grid(grid).values()), "study", "autoencoder", *arguments)
-    assert finished.status == 0, finished.stderr
-    found = json.loads(path.read_text())
-    for layer, same in zip(found["layers"], expected["layers"], strict=True):
-        assert layer["reconstruction_error"] == pytest.approx(same["reconstruction_error"], rel=1e-10)
-    assert found["loss"] == pytest.approx(expected["loss"], rel=1e-9)
-    assert (found["test_error"], found["validation_error"]) == (expected["test_error"], expected["validation_error"])
-    choice = "replicate" if "--plan" in options else "hidden"
-    assert [layer["plan"] for layer in found["layers"]] == [[choice], [choice]] and len(found["plan"]) == 3
-    assert found["device"] == ["cpu"] * found["P"]
+# ----- energy
+
+ZONES = {
+    "intel-rapl:0": "package-0",
+    "intel-rapl:0:0": "core",
+    "intel-rapl:0:1": "dram",
+    "intel-rapl:1": "package-1",
+    "intel-rapl:2": "psys",
+}
+LARGEST = 262143328850
 
 
-def test_without_pretraining_only_the_classifier_is_trained(data, tmp_path):
-    path = tmp_path / "report.json"
-    finished = program("study", "autoencoder", "--data-dir", data, *SMALL, "--pretrain-epochs", 0, "--report", path)
-    assert finished.returncode == 0, finished.stderr
-    found = json.loads(path.read_text())
-    assert found["layers"] == [] and [row["phase"] for row in found["phases"]] == ["fine-tuning"]
-    assert found["energy"] == {"joules": None, "not_measured_because": "--energy was not given"}
+def write(folder, **counts):
+    """Set the counters of the zones, in microjoules; those that are not named are 0."""
+    for zone, name in ZONES.items():
+        (folder / zone).mkdir(exist_ok=True)
+        for file, value in (("name", name), ("max_energy_range_uj", LARGEST), ("energy_uj", counts.get(name[:7], 0))):
+            (folder / zone / file).write_text(f"{value}\n")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--dataset", "airfoil"], "its samples are no images in classes"),
-        (["--widths", "5,x"], "whole number"),
-        (["--batch-size", 251], "larger than the data: 250 training samples"),
-        (["--grid", "model=2"], "has 2 places but the number of ranks is 1"),
-        (["--plan", "hidden"], "has no hidden units"),
-        (["--shares", "2,1"], "is for one axis, but 0 have several ranks"),
-        (["--reduction", "slow"], "there is no reduction 'slow'"),
-        (["--validation", 0.0001], "would be 0 of them"),
-        (["--report", "/proc/no/r.json"], "can not write"),
-        (["--pretrain-lr", 1e39], "try a lower"),
-    ],
-)
-def test_bad_input_is_named_in_one_line(arguments, message, data):
-    finished = program("study", "autoencoder", "--data-dir", data, "--epochs", 1, *arguments)
-    assert finished.returncode == 2 and message in finished.stderr, finished.stderr
-    assert finished.stderr.startswith("autoencoder: error: ") and finished.stderr.count("\n") == 1
+def test_processors_and_memory_count_once_and_counters_start_again_from_zero(tmp_path):
+    write(tmp_path, package=10**6, dram=5)
+    meter = EnergyMeter(tmp_path)
+    assert meter.reason is None and meter.read() == 0
+    write(tmp_path, package=4 * 10**6, core=10**6, dram=2 * 10**6 + 5, psys=10**8)
+    assert meter.read() == pytest.approx(3 + 3 + 2)  # of two processors
+    write(tmp_path, package=10**6, dram=2 * 10**6 + 5)
+    assert meter.read() == pytest.approx(8 + 2 * (LARGEST + 1 - 3 * 10**6) / 1e6)
+
+
+def refuse(zone):
+    raise PermissionError(13, "Permission denied", str(zone))
+
+
+@pytest.mark.parametrize(("package", "count", "reason"), [
+    (None, autoencoder.count, "shows no counters"), ("half", autoencoder.count, "can not be read"), (0, refuse, "for root"),
+])  # fmt: skip
+def test_counters_that_can_not_be_read_are_not_measured(package, count, reason, tmp_path, monkeypatch):
+    if package is not None:
+        write(tmp_path, package=package)
+    monkeypatch.setattr(autoencoder, "count", count)
+    meter = EnergyMeter(tmp_path)
+    assert meter.read() is None and reason in meter.reason and str(tmp_path) in meter.reason
+
+
+@mpi(2)
+def test_the_energy_of_a_machine_counts_once_and_one_without_counters_is_enough_for_none(comm):
+    with tempfile.TemporaryDirectory() as name, ProcessGrid(comm, batch=comm.size) as grid:
+        folder, said = Path(name), []
+        write(folder)
+        phases = Phases(grid, EnergyMeter(folder), said.append)
+        for joules in (3, 10):
+            with phases.phase(f"until {joules}"):
+                write(folder, dram=joules * 10**6)
+                phases.keep_count()
+        assert [row["joules"] for row in phases.rows] == pytest.approx([3, 7])
+        assert phases.energy == {"joules": pytest.approx(10), "not_measured_because": None} and ", 7 J, " in said[-1]
+        phases = Phases(grid, EnergyMeter(folder if comm.rank else folder / "none"), said.append)
+        with phases.phase("only"):
+            phases.keep_count()
+        assert phases.rows[0]["joules"] is None and "shows no counters" in phases.energy["not_measured_because"]
