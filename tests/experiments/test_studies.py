@@ -1,0 +1,276 @@
+"""The studies `convergence`, `protocols`, `pruned` and `simulators`, small: what they train, count and compare."""
+
+import json
+import tempfile
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gridgrad import datasets
+from gridgrad.experiments.studies import convergence, protocols, pruned, simulators
+from gridgrad.experiments.studies.simulators import Point
+from gridgrad.nn import LOSSES, SGD, Sequential, SparseLinear
+from gridgrad.nn.zoo import network_names
+from gridgrad.nn.zoo.network_names import build
+from gridgrad.parallel import ProcessGrid, parallelize
+from gridgrad.parallel.partitioning.network_hypergraph import of_network
+from gridgrad.parallel.prediction import machine
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
+from gridgrad.parallel.protocols.simulated_workers import Simulation, Task, train
+from gridgrad.parallel.sync.power_sgd import UNCOMPRESSED_STEPS
+from gridgrad.parallel.training import minibatch_indices
+from tests.experiments.called import run_main
+from tests.experiments.test_export import NEEDS_SIMGRID
+from tests.mpi import mpi
+
+NEEDS_PARTITIONER = pytest.mark.skipif(not find_spec("mtkahypar"), reason="needs mtkahypar")
+IMAGES = "random:12x12x1,3,20"
+
+# ----- convergence
+
+SHORT = "--dataset", IMAGES, "--net", "vgg-style:4", "--batch-size", 5, "--epochs", 1, "--evaluated", 8, "--in-flight", 1
+
+
+@mpi(2)
+def test_all_ways_train_the_same_network(comm, monkeypatch):
+    """A second result of the same problem replaces the first one; another problem, in which trainings diverge, joins it."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(comm.bcast(folder)) / "new" / "found.json"
+        for more in (("--every", 0.25, "--target", 99), ("--ways", "serial,async"), ("--lr", 1e12, "--ways", "batch,async")):
+            run_main(monkeypatch, "convergence", *SHORT, *more, "--out", out)
+            comm.Barrier()
+            if "--every" in more:
+                [whole] = json.loads(out.read_text())
+            comm.Barrier()
+        replaced, diverged = json.loads(out.read_text())
+        comm.Barrier()
+    losses = [[row["training_loss"] for row in way["history"]] for way in whole["ways"]]
+    assert len(losses) == len(convergence.WAYS) and len(losses[0]) == 4
+    assert all(np.allclose(found, losses[0], rtol=1e-4) for found in losses)
+    assert [row["epoch"] for row in whole["ways"][0]["history"]] == [0.25, 0.5, 0.75, 1]
+    assert all(np.all(np.diff([row["seconds"] for row in way["history"]]) > 0) for way in whole["ways"])
+    assert [way["staleness"] for way in whole["ways"]] == [None] * 3 + [[{"0": 4}] * 2] * 3
+    assert [way["way"] for way in replaced["ways"]] == ["serial", "stage=2, async:1"]
+    assert all("lower" in way["diverged"] and not way["epochs"] for way in diverged["ways"]) and len(diverged["ways"]) == 2
+
+
+def test_one_rank_trains_until_the_target(tmp_path, monkeypatch):
+    more = "--target", 99, "--epochs", 40, "--every", 0.25
+    run_main(monkeypatch, "convergence", *SHORT, *more, "--out", tmp_path / "found.json")
+    [result] = json.loads((tmp_path / "found.json").read_text())
+    [way] = result["ways"]
+    *before, last = way["history"]
+    assert last["training_accuracy"] >= 99 and all(row["training_accuracy"] < 99 for row in before)
+    assert (way["epochs"], way["seconds"]) == (last["epoch"], last["seconds"])
+
+
+def test_the_table_of_convergence_compares_with_the_serial_way():
+    history = [{"epoch": epoch, "seconds": 10.0 * epoch, "training_accuracy": 20.0 + 20 * epoch, "test_accuracy": 39.0}
+               for epoch in (1, 2, 3)]  # fmt: skip
+    assert convergence.reached(history, 60) is history[1] and convergence.reached(history, 81) is None
+    step = {"median": 0.012, "min": 0.011, "max": 0.02}
+    serial = {"way": "serial", "history": history, "seconds_per_step": step, "diverged": None, "epochs": 2, "seconds": 20.0,
+              "staleness": None}  # fmt: skip
+    ways = [serial, serial | {"way": "async", "seconds": 8.0, "staleness": [{"0": 1, "1": 3}]}]
+    ways.append(dict.fromkeys(serial) | {"way": "bad", "history": [], "diverged": "the loss is nan"})
+    rows = [list(row.values()) for row in convergence.cells({"ways": ways, "settings": {"target": 60.0}})]
+    assert rows[0][1:7] == ["2.00", "20.0", "1.00", "12.0 (11.0 - 20.0)", "60.00 %", "39.00 %"]
+    assert rows[1][3] == "2.50" and rows[1][-1] == "0.75" and rows[2][0] == "bad (diverged)"
+
+
+def test_the_weights_of_the_vgg_like_network_are_larger():
+    args = convergence.options().parse_args(["--dataset", IMAGES, "--net", "vgg-style:2", "--batch-size", "5"])
+    net, _ = convergence.network(args, datasets.load(IMAGES), 1)
+    for layer in net.leaves():
+        if layer.kind:
+            bound = abs(layer.bias.value).max() * convergence.GAIN
+            assert bound / 2 < abs(layer.weight.value).max() < 3 * bound
+
+
+# ----- protocols
+
+
+def simulated(folder, *arguments):
+    """The results in the file of the study, of all problems."""
+    words = ["--dataset", IMAGES, "--net", "mlp:6,relu", "--batch-size", 4, "--epochs", 2, "--every", 1, "--seconds",
+             "0.01,0.00001", "--out", folder / "found.json", *arguments]  # fmt: skip
+    with np.errstate():
+        protocols.simulate(protocols.options().parse_args(list(map(str, words))))
+    return json.loads((folder / "found.json").read_text())
+
+
+def test_all_protocols_train_the_same_network_in_virtual_time(tmp_path):
+    [result] = simulated(tmp_path)
+    runs = {(run["protocol"], run["straggler"]): run for run in result["runs"]}
+    assert list(runs) == [(text, factor) for text in protocols.PROTOCOLS for factor in (1, 4)]
+    samples = result["samples"]
+    for (text, factor), run in runs.items():
+        assert [row["samples"] for row in run["history"]] == [samples, 2 * samples, 2 * samples]
+        assert run["diverged"] is None and run["bytes"] > 0 and run["messages"] > 0
+        assert np.all(np.diff([row["seconds"] for row in run["history"]]) >= 0)
+        if not text.startswith(("server:asp", "server:ssp", "downpour")):  # workers in step: a straggler costs time alone
+            same = runs[text, 1]
+            assert run["score"] == same["score"] and len(set(run["turns"])) == 1 and run["bytes"] == same["bytes"]
+            assert factor == 1 or run["seconds"] > 2 * same["seconds"]
+    assert runs["sync", 1]["history"][-1]["training_loss"] is None  # no samples since the row before
+    assert runs["sync", 4]["seconds"] > 1.5 * runs["server:asp", 4]["seconds"] and runs["server:asp", 4]["staleness"]["max"] > 0
+    [again] = simulated(tmp_path, "--protocols", "server:asp,sync")  # replaces it, bit by bit the same
+    assert again["runs"] == [runs[text, factor] for text in ("server:asp", "sync") for factor in (1, 4)]
+    _, other = simulated(tmp_path, "--lr", 1e12, "--protocols", "sync,server:asp", "--net", "mlp:6,6,relu")
+    assert all("try a lower" in run["diverged"] for run in other["runs"])
+    assert (tmp_path / "found.md").read_text().count("| `sync` (diverged) |") == 2
+
+
+def test_samples_may_be_sorted(tmp_path):
+    words = ["--dataset", IMAGES, "--net", "mlp:6,relu", "--batch-size", "4", "--samples", "15", "--sorted"]
+    problem, _ = protocols.prepared(protocols.options().parse_args([*words, "--out", str(tmp_path / "found.json")]))
+    plain = problem.data.train.targets(np.arange(15))
+    assert np.array_equal(problem.y, np.sort(plain)) and not np.array_equal(problem.y, plain)
+    assert np.array_equal(problem.x[-1], problem.data.train.inputs(plain.argsort(kind="stable"), (slice(None),))[-1])
+    assert set(problem.measure()) == {"compute", "update"}
+
+
+def momentum(net):
+    return SGD(net, 0.1, momentum=0.9)
+
+
+def test_summed_gradients_are_synchronous_training():
+    random, loss = np.random.default_rng(0), LOSSES["cross-entropy"]()
+    x, y, net = random.normal(size=(10, 3)), random.integers(0, 4, 10), build("mlp:5,tanh", (3,), 4, 0, "float64")
+    simulation = Simulation(3, latency=1e-3)
+    _, states = train(simulation, Task(net, momentum, loss, x, y, 4, 7), protocols.AllReduced, lambda samples: 1.0)
+    optimizer = momentum(net)
+    for step in range(7):  # minibatches of 4, 4 and 2 samples: some shares are empty
+        chosen, _ = minibatch_indices(10, 4, 0, step)
+        net.learn(x[chosen], y[chosen], loss, optimizer)
+    for state in states:
+        assert all(np.allclose(state[name], value, rtol=0, atol=1e-10) for name, value in net.state_dict().items())
+    sent, ring = protocols.communication(simulation, 7), 2 * (3 - 1)  # messages of each worker, each a third of an array
+    assert simulation.time == pytest.approx(7 + 8 * ring * 1e-3)  # seven gradients, and at the end the number of samples
+    assert sent["messages"] == 3 * ring * 8 / 7
+    assert sent["bytes"] == pytest.approx(ring * 8 * (7 * net.size + 1) / 7, rel=0.02)  # thirds may be uneven
+
+
+@mpi(2)
+def test_simulated_workers_compress_as_the_ranks_of_a_job(comm):
+    """PowerSGD on two ranks, some steps before it compresses and some after it."""
+    random, serial = np.random.default_rng(0), build("mlp:6,tanh", (5,), 4, 0, "float64")
+    x, y, steps = random.normal(size=(12, 5)), random.integers(0, 4, 12), UNCOMPRESSED_STEPS + 5
+    loss = LOSSES["cross-entropy"]()
+    task = Task(serial, momentum, loss, x, y, 6, steps)
+    _, (simulated, _) = train(Simulation(2), task, protocols.maker("powersgd:1"), lambda samples: 1.0)
+    with ProcessGrid(comm, batch=2) as grid:
+        net = parallelize(serial, grid, reduction="powersgd:1")
+        optimizer = momentum(net)
+        for step in range(steps):
+            chosen, _ = minibatch_indices(12, 6, 0, step)
+            net.learn(x[chosen], y[chosen], loss, optimizer)
+        state = net.state_dict(everywhere=True)
+    assert all(np.allclose(simulated[name], value, rtol=0, atol=1e-10) for name, value in state.items())
+    _, (plain, _) = train(Simulation(2), task, protocols.AllReduced, lambda samples: 1.0)
+    assert any(abs(simulated[name] - value).max() > 1e-3 for name, value in plain.items())
+
+
+def test_losses_are_means_since_the_row_before():
+    history = [{"samples": 3}, {"samples": 8}, {"samples": 8}]
+    protocols.add_losses(history, [(1, 6.0), (2, 3.0), (5, 1.0)])
+    assert [row["training_loss"] for row in history] == [4.0, 1.0, None]
+    rows = [{"score": 1.0}, {"score": 3.0}, {"score": 2.0}]
+    assert protocols.reached(rows, 2, "accuracy") is rows[1] and protocols.reached(rows, 1, "mse") is rows[0]
+
+
+# ----- pruned
+
+
+@NEEDS_PARTITIONER
+def test_the_pruned_network_is_written_with_its_tables(tmp_path, monkeypatch):
+    words = "--dataset", "airfoil", "--net", "mlp:16,16,relu", "--steps", 30, "--further", 10, "--zeros", 0.5, "--ranks", "2,3"
+    path = tmp_path / "new" / "pruned.h5"
+    run_main(monkeypatch, "pruned", *words, "--out", path)
+    net = network_names.build(f"pruned:{path}", 4, 1)
+    assert [layer.pattern.sum() for layer in net.layers[::2]] == [32, 128, 8]
+    text = path.with_suffix(".md").read_text()
+    assert "| pruned, and trained further |" in text and "| 3 | hypergraph |" in text
+
+
+@NEEDS_PARTITIONER
+def test_groups_that_know_nothing_of_each_other_are_found():
+    """In a network of three layers, with the neurons in a random order."""
+    order = [np.random.default_rng(seed).permutation(32) % 4 for seed in range(4)]
+    net = Sequential([SparseLinear(order[i][:, None] == order[i + 1]) for i in range(3)], input_shape=(32,))
+    model = of_network(net, with_loss=False)
+    parts = pruned.partitions(model, 4, 0.1, 0)
+    best, random, rows = (pruned.measures(net, model, parts[name], 4, 10) for name in ("hypergraph", "random", "rows"))
+    assert best == {"activations": 0, "MB a step": 0, "largest rank": 0, "messages": 0, "balance": 1, "products": 0.25}
+    for other in (random, rows):
+        assert other["activations"] > 32 and other["balance"] == 1 and other["products"] > 0.5
+        assert other["MB a step"] == pytest.approx(2 * 10 * 4 * other["activations"] / 1e6)
+
+
+# ----- simulators
+
+
+@pytest.mark.parametrize(("simulated", "more", "expected"), [
+    (1.09, {}, ""),
+    (2.0, {"as_messages": 1.05}, "an algorithm"),
+    (2.0, {"as_messages": 2.0, "alone": 1.9}, "overlap"),
+    (1.2, {"as_messages": 1.2, "longest": 1.2}, "another rank"),
+    (3.0, {"as_messages": 2.0, "longest": 2.0}, "several"),
+    (0.7, {"as_messages": 0.7, "formula": 0.68}, "measured collectives"),
+    (0.8, {"as_messages": 0.8, "formula": 0.61}, "open"),
+])  # fmt: skip
+def test_the_cause_is_what_makes_the_two_agree(simulated, more, expected):
+    row = {"predicted": 1.0, "simulated": simulated, "difference": simulated - 1, "alone": 1.0, "longest": 1.0} | more
+    assert simulators.cause(row) == expected and (not expected or f"**{expected}**" in simulators.TEXT)
+
+
+def test_the_grids_of_a_network_are_those_that_fit_it():
+    mlp = ["batch=4,model=1", "batch=1,model=4", "batch=2,model=2", "stage=4,batch=1"]
+    assert simulators.grids("mlp:1024,1024,1024,relu", 8, 4) == mlp
+    assert "batch=1,height=4,model=1" in simulators.grids("resnet20", 8, 4)
+    assert simulators.grids("resnet20", 64, 256) == ["batch=16,model=16"]  # there are too few samples for the axis batch alone
+
+
+def test_the_step_is_one_alone_in_which_nothing_overlaps():
+    """A pipeline's is beside none before it. Else the sum of the value of the loss counts with its latency."""
+    net, ethernet = build("mlp:64,64,64,relu", (32,), 4), machine.read("ethernet-1g")
+    one, alone, asked = simulators.prediction(net, PlacementSpec({"stage": 2}, "out"), 32, ethernet)
+    again, _, same = simulators.prediction(net, asked, 32, ethernet)
+    assert one == alone == again and same == asked and asked.pipelines.cuts
+    slow = replace(ethernet, core=ethernet.core | {"flops": 1e6})
+    step, alone, _ = simulators.prediction(net, PlacementSpec({"batch": 4}, "out"), 32, slow)
+    assert alone - step == pytest.approx(4 * slow.links["network"]["alpha"], rel=0.01)
+
+
+@NEEDS_SIMGRID
+def test_steps_and_collectives_are_compared():
+    near = simulators.compared(Point("ethernet-1g", "mlp:1024,1024,1024,relu", 1024, "batch=2,model=2"))
+    assert near["ranks"] == 4 and abs(near["difference"]) < 0.05 and "as_messages" not in near
+    far = simulators.compared(Point("ethernet-1g", "mlp:64,64,relu", 64, "model=16"))
+    assert far["difference"] > 0.1 and simulators.cause(far) == "an algorithm"
+    alone = simulators.collective("ethernet-1g", 4, "reduce-scatter", 1 << 20)
+    assert alone["as_messages"] == pytest.approx(alone["predicted"], rel=0.01)
+
+
+@NEEDS_SIMGRID
+def test_results_of_simulators_are_kept_and_measured_steps_are_compared(tmp_path, monkeypatch):
+    out, report = tmp_path / "s.json", tmp_path / "measured.json"
+    small = "--machines", "ethernet-1g", "--nets", "mlp:1024,1024,1024,relu", "--ranks", 2, "--out", out
+    run_main(monkeypatch, "simulators", *small)
+    first = json.loads(out.read_text())
+    assert [step["grid"] for step in first["steps"]] == ["batch=2,model=1", "batch=1,model=2"] and not first["collectives"]
+    first["steps"][0]["simulated"] *= 1.05  # so that one sees that it is not replayed again
+    out.write_text(json.dumps(first))
+    words = "--nets", "mlp:32,relu", "--dataset", "random:8,2", "--schemes", "batch", "--predict", 2, "--machine", "ethernet-1g"
+    run_main(monkeypatch, "sweep", *words, "--out", report)
+    predicted = json.loads(report.read_text())
+    measured = predicted | {"predicted": False, "seconds_per_step": {"median": 0.1}}
+    report.write_text(f"{json.dumps(predicted)}\n{json.dumps(measured)}\n")
+    for _ in range(2):
+        run_main(monkeypatch, "simulators", *small, "--measured", report, "--machine", "ethernet-1g")
+    found = json.loads(out.read_text())
+    assert found["steps"] == first["steps"] and [step["measured"] for step in found["measured"]] == [0.1]
+    assert "## Measured steps" in out.with_suffix(".md").read_text()
