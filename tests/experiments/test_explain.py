@@ -1,107 +1,103 @@
-"""explain, calibrate and train --grid auto, small."""
+"""What is predicted: by explain, with its pipelines and maps, and by sweeps; and the machine files of calibrate."""
 
 import json
 import re
+import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from gridgrad.experiments import calibrate
+from gridgrad.experiments.common.parallel_schemes import AUTO, SCHEMES
+from gridgrad.experiments.common.problems import published
+from gridgrad.experiments.parts import explain_map
+from gridgrad.experiments.scaling import predicted
+from gridgrad.experiments.scaling.study import Study
+from gridgrad.parallel.calibration import this_machine
+from gridgrad.parallel.calibration.timing import TimeLimit
+from gridgrad.parallel.grid.process_grid import parse_grid
+from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.prediction import machine
+from gridgrad.parallel.prediction.cost import cost_of_slowest_rank
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
+from gridgrad.parallel.prediction.planner import Planner
+from tests.experiments.called import run_main
+from tests.experiments.common.made_up_load import BUSY, QUIET
 from tests.experiments.figures import is_figure
-from tests.experiments.programs import job, program
+from tests.mpi import mpi
+
+CORI = machine.read("cori-haswell")
 
 
-def explain(*arguments):
-    return program("explain", *arguments)
+def mlp(width):
+    """A network of Laugier et al. 2018, with three hidden layers, for ethylene."""
+    return published(f"mlp:{width},{width},{width},relu", [16], 2, "float32")
 
 
-def test_the_plan_is_printed_with_its_costs_and_the_runner_ups(tmp_path):
-    finished = explain("--net", "cifar-cnn", "--ranks", 8, "--batch-size", 64, "--out", tmp_path / "e.json")
-    assert finished.returncode == 0 and finished.stderr == ""  # no progress bar where nobody looks at a terminal
-    lines = finished.stdout.splitlines()
-    assert "predicted" in lines[0] and lines[1].startswith("grid ")
+def cost_of(net, sizes, plan, batch_size):
+    """The Cost of a step of the rank with the most work on CORI."""
+    return cost_of_slowest_rank(net, PlacementSpec(sizes, plan), batch_size, CORI)
+
+
+@pytest.fixture
+def explain(tmp_path, monkeypatch, capsys):
+    """A function that calls explain with options and returns (the lines that it prints, the numbers of its --out)."""
+
+    def call(*words):
+        run_main(monkeypatch, "explain", *words, "--out", tmp_path / "e.json")
+        return capsys.readouterr().out.splitlines(), json.loads((tmp_path / "e.json").read_text())
+
+    return call
+
+
+# ----- explain
+
+
+def test_the_plan_is_printed_with_its_costs_and_the_runner_ups(explain):
+    lines, found = explain("--net", "cifar-cnn", "--ranks", 8, "--batch-size", 64)
     end = lines.index("")
-    assert [line.split(":")[0] for line in lines[2:end]] == lines[1].split()[1].strip(",").split(",")
+    assert [line.split(":")[0] for line in lines[2:end]] == found["grid"].split(",")
     names = ["step", "overlapped", "pure batch", "pure model", "one rank", "speedup", "memory", "lower bound"]
     assert [line.split("  ")[0] for line in lines[end + 1 : end + 9]] == names
-    head = next(line for line in lines if line.startswith("layer"))
-    assert all(word in head for word in ("placement", "GFLOP", "MB sent", "MB at least", "ms"))
-    rows = [line for line in lines if line.split()[1:2] and line.split()[1].rstrip(",") in ("Conv2d", "Linear")]
-    assert len(rows) == 4 and any(line.startswith("a step") for line in lines)
-    found = json.loads((tmp_path / "e.json").read_text())
+    assert any(line.startswith("runner-up") for line in lines)
     assert lines[-1].startswith(f"options of train: --grid {found['grid']}")
     assert found["lower_bound"] <= found["seconds"] == pytest.approx((1 + found["gap"]) * found["lower_bound"])
     assert found["seconds"] == pytest.approx(sum(row["seconds"] for row in found["layers"]))
+    assert f"{1e3 * found['seconds']:.4g} ms" in lines[end + 1]
     assert {axis: one["grid"] for axis, one in found["pure"].items()} == {"batch": "batch=8", "model": "model=8"}
     assert all(one["seconds"] >= 0.97 * found["seconds"] for one in found["pure"].values())
     assert found["efficiency"] == pytest.approx(found["one_rank"]["seconds"] / found["seconds"] / 8)
     assert all(row["bytes"] >= row["bound_bytes"] for row in found["layers"])
-    runner_ups = lines[lines.index(next(line for line in lines if line.startswith("runner-up"))) + 1 :]
-    assert len(runner_ups) >= 3 and all(" ms " in line for line in runner_ups[:3])
 
 
-def test_what_an_axis_does_is_said_in_words():
+def test_what_an_axis_does_is_said_in_words(explain):
     """A grid that is called model=64 may be mostly data parallel."""
-    lines = explain("--net", "vgg16", "--batch-size", 256, "--ranks", 64, "--grid", "model=64").stdout.splitlines()
+    lines, found = explain("--net", "vgg16", "--batch-size", 256, "--ranks", 64, "--grid", "model=64")
     assert lines[1] == "grid model=64, plan 13 replicate, in, out, in"
     assert lines[2].startswith("model=64: of the layers with weights, 13 split the samples and hold whole weights")
-    pure = next(line for line in lines if line.startswith("pure model"))
-    assert "replicate" not in pure and "needs" in pure  # and so is not that plan
-    lines = explain("--net", "lenet5", "--ranks", 4, "--grid", "height=2,model=2", "--plan", "out").stdout.splitlines()
-    assert lines[2:4] == [
-        "height=2: convolutions split the rows of each image, other layers the samples",
-        "model=2: of the layers with weights, 5 split the weights",
-    ]
-    assert explain("--net", "lenet5", "--ranks", 1).stdout.splitlines()[2] == ""
+    assert "replicate" not in found["pure"]["model"]["plan"]
+    lines, _ = explain("--net", "lenet5", "--ranks", 4, "--grid", "height=2,model=2", "--plan", "out")
+    assert lines[2].startswith("height=2: convolutions split the rows") and lines[3].endswith("5 split the weights")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--net", "lenet5", "--ranks", 2**40), "at most 16777216"),
-        (("--net", "vgg16", "--ranks", 2, "--memory", 0.1), "the largest layer is 32 Linear(25088, 4096)"),
-        (("--net", "vgg16", "--machine", "cray-3"), "no such file; use one"),
-        (("--net", "lenet5", "--ranks", 4, "--grid", "batch=3"), "has 3 places but the number of ranks is 4"),
-        (("--net", "lenet5", "--ranks", 4, "--plan", "up"), "unknown choice 'up'"),
-        (("--net", "lenet6"), "unknown net 'lenet6'"),
-        (("--net", "lenet5", "--memory", 0), "--memory: must be a number above 0"),
-        (("--net", "lenet5", "--machine", "flops=50"), "latency is missing"),
-        (("--net", "lenet5", "--machine", "cori-haswell:speed=2"), "'speed=2' is none of flops (Gflop/s)"),
-        (("--net", "lenet5", "--gpus", 4, "--ranks-per-node", 4), "give one of the two"),
-        (("--net", "lenet5", "--nodes", 2**20), "1048576 nodes of 32 ranks are too many"),
-    ],
-)
-def test_what_does_not_fit_is_said_in_one_line(arguments, words):
-    finished = explain(*arguments)
-    assert finished.returncode == 2 and words in finished.stderr
-    assert len(finished.stderr.strip().splitlines()) == 1, finished.stderr
+def test_a_cluster_is_named_by_its_nodes_and_by_three_numbers(explain):
+    def found(*words):
+        return explain("--net", "mlp:64,64,relu", "--shape", 16, *words)[1]
 
-
-def test_a_cluster_is_named_by_its_nodes_and_by_three_numbers(tmp_path):
-    net, path = ("--net", "mlp:64,64,relu", "--shape", 16), tmp_path / "e.json"
-
-    def found(*arguments):
-        finished = explain(*net, *arguments, "--out", path)
-        assert finished.returncode == 0, finished.stderr
-        return json.loads(path.read_text())
-
-    gpus = found("--nodes", 8, "--gpus", 2)
-    assert (gpus["ranks"], gpus["machine"]) == (16, "Perlmutter A100")
-    faster = found("--nodes", 8, "--gpus", 2, "--machine", "perlmutter-a100:bandwidth=200")
-    assert faster["machine"] == "Perlmutter A100 with 200 Gbit/s"
-    more = found("--ranks", 16, "--gpus", 16)["one_rank"]
-    assert more == found("--ranks", 16, "--gpus", 1)["one_rank"]  # a GPU does not get slower beside others
+    gpus = found("--nodes", 8, "--gpus", 2, "--machine", "perlmutter-a100:bandwidth=200")
+    assert (gpus["ranks"], gpus["machine"]) == (16, "Perlmutter A100 with 200 Gbit/s")
+    alone = [found("--ranks", 16, "--gpus", number)["one_rank"] for number in (1, 16)]
+    assert alone[0] == alone[1]  # a GPU does not get slower beside others
     assert found("--nodes", 2)["ranks"] == 64  # Cori has 32 cores a node
     numbers = "flops=50,latency=1.5,bandwidth=100"
-    one, two = (found("--nodes", 4, "--machine", name) for name in (numbers, f"cori-haswell:{numbers}"))
+    one, wide = (found("--nodes", 4, "--machine", name) for name in (numbers, f"{numbers},ranks=8"))
     assert one["machine"] == "a cluster with 50 Gflop/s, 1.5 us, 100 Gbit/s" and one["ranks"] == 4
-    assert two["machine"] == "Cori Haswell with 50 Gflop/s, 1.5 us, 100 Gbit/s" and two["ranks"] == 128
+    assert (wide["ranks"], wide["one_rank"]) == (32, one["one_rank"])  # a rank has memory of its own
     slow = found("--nodes", 4, "--machine", "flops=0.5,latency=1.5,bandwidth=100")["one_rank"]["seconds"]
     assert slow > 2 * one["one_rank"]["seconds"]
     thin = found("--nodes", 4, "--machine", "flops=50,latency=1.5,bandwidth=0.1", "--grid", "batch=4")["seconds"]
     assert thin > 10 * one["pure"]["batch"]["seconds"]
-    wide = found("--nodes", 4, "--machine", f"{numbers},ranks=8")
-    assert (wide["ranks"], wide["one_rank"]) == (32, one["one_rank"])  # a rank has memory of its own
 
 
 def test_the_page_of_machines_has_a_machine_file():
@@ -110,99 +106,144 @@ def test_the_page_of_machines_has_a_machine_file():
     assert machine.checked(json.loads(block) | {"source": shipped.source}) == shipped
 
 
-def test_calibrate_writes_a_machine_file_that_explain_reads(tmp_path):
-    finished = job(2, "calibrate", "--quick", "--busy", "--out", tmp_path / "m.json")
-    assert finished.status == 0, finished.stderr
-    assert "GFLOP/s" in finished.stdout and machine.read(str(tmp_path / "m.json")).node["ranks"] == 2
-    explained = explain("--net", "lenet5", "--machine", tmp_path / "m.json", "--ranks", 2)
-    assert explained.returncode == 0, explained.stderr
-    assert machine.read(str(tmp_path / "m.json")).name in explained.stdout and "\ngrid " in explained.stdout
-
-
-@pytest.mark.parametrize(
-    ("ranks", "grid"),
-    [
-        (2, ["--grid", "auto"]),
-        pytest.param(3, ["--grid", "auto"], marks=pytest.mark.long),
-        pytest.param(2, ["--grid", "batch=2", "--plan", "auto"], marks=pytest.mark.long),
-    ],
-)
-def test_the_grid_may_be_chosen_by_the_planner(tmp_path, ranks, grid):
-    train = "train", "--quiet", "--net", "mlp:40,30,relu", "--steps", 8, "--dtype", "float64", "--batch-size", 50
-    losses = []
-    for ranks_of_run, options in ((ranks, grid), (1, [])):
-        finished = job(ranks_of_run, *train, *options, "--report", tmp_path / "r.json")
-        assert finished.status == 0, finished.stderr
-        losses.append(json.loads((tmp_path / "r.json").read_text())["loss"])
-    assert losses[0] == pytest.approx(losses[1], rel=1e-10)
-
-
-@pytest.mark.long
-def test_memory_that_is_too_little_for_any_plan_ends_the_job_with_one_line():
-    finished = job(2, "train", "--grid", "auto", "--memory", "0.0001", "--quiet")
-    assert finished.status == 2 and "no plan for 2 ranks fits" in finished.stderr
-    assert sum("no plan" in line for line in finished.stderr.splitlines()) == 1
-
-
-# ----- pipelines
-
-
-def test_a_pipeline_is_printed_and_its_schedule_is_drawn(tmp_path):
+def test_a_pipeline_is_printed_and_its_schedule_is_drawn(explain, tmp_path):
     net = "--net", "mlp:64,64,64,relu", "--shape", "32", "--ranks", 2, "--batch-size", 64, "--grid", "stage=2"
-    finished = explain(*net, "--pipeline", "zb-h1", "--micro-batches", 4, "--cuts", 4, "--out", tmp_path / "s.png", "--out",
-                       tmp_path / "e.json")  # fmt: skip
-    assert finished.returncode == 0, finished.stderr
-    first, second = json.loads((tmp_path / "e.json").read_text())["layers"]
+    how = "--pipeline", "zb-h1", "--micro-batches", 4, "--cuts", 4
+    lines, found = explain(*net, *how, "--out", tmp_path / "s.png")
+    first, second = found["layers"]
     assert (first["layer"], first["bytes"]) == ("0 Linear .. 3 ReLU", 0) and second["bytes"] == 2 * 64 * 64 * 4
-    lines = finished.stdout.splitlines()
-    assert "predicted" in lines[0] and lines[1] == "grid stage=2, plan out"
-    assert lines[2] == "pipeline zb-h1, 4 micro-batches, cuts 4"
-    chunks = lines[lines.index(next(line for line in lines if line.startswith("chunk"))) + 1 :][:2]
-    assert [line.split()[0] for line in chunks] == ["0", "1"] and "0 Linear .. 3 ReLU" in chunks[0]
-    stages = next(line for line in lines if line.startswith("stage "))
-    assert all(word in stages for word in ("ms busy", "ms idle", "GiB", "open micro-batches"))
+    assert lines[2] == "pipeline zb-h1, 4 micro-batches, cuts 4" and is_figure(tmp_path / "s.png")
     drawn = [line for line in lines if line.startswith("rank ")]
     assert len(drawn) == 2 and "0F0" in drawn[0] and "1I3" in drawn[1] and "1W3" in drawn[1]
-    assert is_figure(tmp_path / "s.png")
 
 
-def test_the_schedule_and_the_cuts_of_a_named_grid_are_chosen():
-    finished = explain("--net", "vgg16", "--ranks", 4, "--batch-size", 32, "--grid", "stage=2,model=2")
-    assert finished.returncode == 0, finished.stderr
-    lines = finished.stdout.splitlines()
+def test_the_schedule_and_the_cuts_of_a_named_grid_are_chosen(explain):
+    lines, _ = explain("--net", "lenet5", "--ranks", 4, "--batch-size", 32, "--grid", "stage=2,model=2")
     assert lines[1].startswith("grid stage=2,model=2, plan ") and lines[2].startswith("pipeline ")
     runner_ups = lines[lines.index(next(line for line in lines if line.startswith("runner-up"))) + 1 :]
-    assert runner_ups and all("pipeline " in line for line in runner_ups)
+    assert "pipeline " in runner_ups[0]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--grid", "batch=2", "--cuts", "3"), "are for a grid with the axis stage"),
-        (("--grid", "stage=2", "--cuts", "3,4"), "cuts 3,4: no pipeline here has as many chunks"),
-        (("--grid", "stage=2", "--cuts", "99"), "from 0 to 12"),
-        (("--grid", "stage=2", "--pipeline", "nope"), "there is no pipeline schedule 'nope'"),
-        (("--grid", "stage=2", "--pipeline", "nope.csv"), "nope.csv"),
-        (("--grid", "stage=2", "--micro-batches", 1000), "1000 micro-batches of a minibatch of 128"),
-        (("--grid", "stage=2", "--speeds", "2,1"), "--speeds are not for a pipeline"),
-        (("--trace", "x.json"), "--trace needs --out FILE.png"),
-        (("--grid", "batch=2", "--out", "FILE"), "x.png is for a pipeline"),
-    ],
-)
-def test_what_fits_no_pipeline_is_said_in_one_line(arguments, words, tmp_path):
-    finished = explain("--net", "lenet5", *(tmp_path / "x.png" if word == "FILE" else word for word in arguments))
-    assert finished.returncode == 2 and words in finished.stderr
-    assert len(finished.stderr.strip().splitlines()) == 1, finished.stderr
+@mpi(2)
+def test_a_job_trains_on_the_grid_that_is_chosen_and_its_trace_is_drawn_below_the_predicted_pipeline(comm, monkeypatch):
+    with tempfile.TemporaryDirectory() as own:
+        folder = Path(comm.bcast(own))
+        net = "--net", "mlp:64,64,64,relu", "--batch-size", 64
+        train = "train", *net, "--quiet", "--steps", 8
+        run_main(monkeypatch, *train, "--grid", "auto", "--report", folder / "r.json")
+        pipeline = "--grid", "stage=2", "--micro-batches", 4
+        run_main(monkeypatch, *train, *pipeline, "--trace", folder / "t.json")
+        if comm.rank == 0:
+            assert np.prod(list(parse_grid(json.loads((folder / "r.json").read_text())["grid"]).values())) == 2
+            more = "--shape", 4, "--outputs", 1, "--out", folder / "s.png", "--trace", folder / "t.json"
+            run_main(monkeypatch, "explain", *net, *pipeline, *more)
+            assert is_figure(folder / "s.png")
+        comm.Barrier()
 
 
-@pytest.mark.long
-def test_a_traced_pipeline_is_drawn_below_the_predicted_one(tmp_path):
-    net = "--net", "mlp:64,64,64,relu", "--batch-size", 64, "--grid", "stage=2", "--micro-batches", 4
-    trained = job(2, "train", *net, "--steps", 9, "--trace", tmp_path / "t.json", "--quiet")
-    assert trained.status == 0, trained.stderr
-    explained = explain(*net, "--shape", "4", "--outputs", 1, "--out", tmp_path / "s.png", "--trace", tmp_path / "t.json")
-    assert explained.returncode == 0, explained.stderr
-    assert is_figure(tmp_path / "s.png")
-    refused = explain(*net, "--shape", "4", "--out", tmp_path / "n.png", "--trace", tmp_path / "s.png")
-    assert refused.returncode == 2 and "s.png is no timeline" in refused.stderr
-    assert not (tmp_path / "n.png").exists()
+# ----- maps of the fastest schemes
+
+
+@pytest.mark.parametrize(("width", "batch_size"), [(32, 8), (64, 65536), (1024, 100)])
+def test_the_winner_on_the_map_is_the_cheapest_of_all_and_what_the_planner_takes(width, batch_size):
+    net = mlp(width)
+    point = explain_map.point(net, 8, batch_size, CORI)
+    seconds = {scheme: one for scheme, one in point["seconds"].items() if one}
+    cost = cost_of(net, parse_grid(point["grid"]), point["plan"], batch_size)
+    assert min(seconds.values()) == seconds[point["winner"]] == pytest.approx(cost.seconds, rel=1e-5)
+    chosen, _ = Planner(net, 8, batch_size, CORI).best()
+    parallel = min(one for scheme, one in seconds.items() if scheme != "serial")
+    assert parallel == pytest.approx(chosen.seconds, rel=3e-2)
+    assert point["speedup"] == pytest.approx(seconds["serial"] / min(seconds.values()), rel=1e-5)
+
+
+def test_the_map_of_the_fastest_schemes(tmp_path, monkeypatch):
+    net = "--net", "mlp:W,W,W,relu", "--shape", 16, "--outputs", 2, "--ranks", 8
+    run_main(monkeypatch, "explain", *net, "--widths", "32,2048", "--batch-sizes", "8,65536", "--map", tmp_path / "t.png")
+    points = json.loads((tmp_path / "t.json").read_text())["points"]
+    winners = {(point["width"], point["batch_size"]): point["winner"] for point in points}
+    assert winners[32, 8] == "serial" and winners[2048, 8] == "model" and winners[32, 65536] == "batch"
+    assert is_figure(tmp_path / "t.png")
+
+
+@pytest.mark.parametrize("width, smallest", [(1024, 4096), (512, 8192)])
+def test_the_smallest_batch_with_which_32_ranks_are_20_times_as_fast(width, smallest):  # as docs/which-grid.md has it
+    def speedup(batch_size):
+        chosen, _ = Planner(mlp(width), 32, batch_size, CORI).best()
+        return cost_of(mlp(width), {}, "out", batch_size).seconds / chosen.seconds
+
+    assert speedup(smallest // 2) < 20 <= speedup(smallest)
+
+
+# ----- predicted sweeps
+
+
+def series_of(line):
+    return {series for _, series, _ in line["curves"]}
+
+
+def test_each_line_of_a_sweep_is_the_price_of_its_grid_and_plan(tmp_path, monkeypatch):
+    for scaling, words in (("strong", ("--shape", 4, "--outputs", 1)), ("weak", ("--dataset", "airfoil", "--weak"))):
+        out = tmp_path / f"{scaling}.jsonl"
+        sweep = "sweep", "--nets", "mlp:16,16,relu", "--predict", "1,2,4,64", "--batch-size", 100, *words
+        run_main(monkeypatch, *sweep, "--out", out)
+        found = [json.loads(line) for line in out.read_text().splitlines()]
+        net = published("mlp:16,16,relu", [4], 1)
+        fastest = {line["P"]: line["seconds_per_step"]["median"] for line in found if AUTO in series_of(line)}
+        for line in found:
+            batch_size = 100 * line["P"] if scaling == "weak" else 100
+            cost = cost_of(net, parse_grid(line["grid"]), line["plan"], batch_size)
+            assert line["predicted"] is True and line["machine"] == "Cori Haswell" and line["fits"]
+            assert line["settings"]["batch_size"] == batch_size and {name for *_, name in line["curves"]} == {scaling}
+            assert line["seconds_per_step"]["median"] == pytest.approx(cost.seconds, rel=1e-5)
+            assert sum(line["parts"].values()) == pytest.approx(cost.seconds, rel=1e-5)
+            assert (line["rank_bytes"], line["peak_memory"]) == (cost.prediction.bytes, cost.prediction.memory)
+            assert fastest[line["P"]] <= 1.03 * cost.seconds
+        by_ranks = {ranks: set().union(*(series_of(line) for line in found if line["P"] == ranks)) for ranks in (2, 4)}
+        assert by_ranks == {2: {"batch", "model", AUTO}, 4: {"batch", "model", "2d", AUTO}}
+
+
+def test_images_are_split_by_height_and_memory_is_watched():
+    small = machine.checked(json.loads((machine.SHIPPED / "ethernet-1g.json").read_text()))
+    study = Study({"nets": ["vgg16"], "ranks": [1, 2], "batch_size": 128, "schemes": [*SCHEMES, AUTO]})
+    found = [line for line in predicted.records(study, small) if line["P"] > 1]
+    series = {"batch", "model", "height"}  # of the planner's none fits
+    assert set().union(*map(series_of, found)) == series and not any(line["fits"] for line in found)
+
+
+# ----- machine files
+
+
+@mpi(2)
+def test_a_calibration_without_enough_time_says_so(comm, monkeypatch):
+    monkeypatch.setattr(calibrate, "calibrate_kernels", lambda comm: None)
+    source = machine.checked(calibrate.whole(comm, TimeLimit(comm, -1.0))).source
+    assert re.search(r"; only 0 of \d{4} sizes of operations were measured: predictions may be far off; there was no", source)
+
+
+@mpi(1, 2)
+def test_of_a_busy_machine_nothing_is_written_unless_it_is_wanted(comm, monkeypatch):
+    monkeypatch.setattr(this_machine, "PROBE_SECONDS", -1.0)
+    monkeypatch.setattr(calibrate, "seen_asleep", lambda: None)
+    path = comm.bcast(this_machine.machine_file(comm)).with_name(f"busy-{comm.size}.json")
+    for loads, option, words in (
+        ([BUSY], [], None),
+        ([QUIET, BUSY], [], None),
+        ([BUSY], ["--busy"], "; busy, of 2 cores 0.9 were taken by others"),
+        ([QUIET, QUIET], [], "; of 2 cores 0.02 were taken by others"),
+        ([None, None], [], "; how busy the machine was is not known"),
+    ):
+        monkeypatch.setattr(calibrate, "load_of_job", lambda comm, seen, loads=loads: loads.pop(0))
+        if words is None:
+            with pytest.raises(UserError, match="this machine is busy"):
+                run_main(monkeypatch, "calibrate", "--quick", "--out", path)
+            assert not path.exists()
+        else:
+            run_main(monkeypatch, "calibrate", "--quick", "--out", path, *option)
+            comm.Barrier()
+            found = machine.read(str(path))
+            assert found.source.endswith(words) and found.node["ranks"] == comm.size
+            comm.Barrier()
+            if comm.rank == 0:
+                path.unlink()
+        comm.Barrier()
