@@ -1,10 +1,18 @@
-"""Hypergraphs: volumes and messages by hand and against the definition, and what is refused."""
+"""Hypergraphs: volumes by hand and against the definition, what refines and divides them, and what is refused."""
+
+import importlib.util
 
 import numpy as np
 import pytest
 
-from gridgrad.parallel.partitioning import hypergraph
-from gridgrad.parallel.partitioning.hypergraph import Hypergraph, from_pairs
+from gridgrad.nn.zoo import network_names
+from gridgrad.parallel.partitioning import hypergraph, mt_kahypar
+from gridgrad.parallel.partitioning.annealing import refine
+from gridgrad.parallel.partitioning.hypergraph import Hypergraph, limits_of
+from gridgrad.parallel.partitioning.mt_kahypar import partition
+from gridgrad.parallel.partitioning.network_hypergraph import of_network
+
+needs_library = pytest.mark.skipif(importlib.util.find_spec("mtkahypar") is None, reason="needs mtkahypar")
 
 
 def small(**changed):
@@ -16,8 +24,8 @@ def small(**changed):
     return Hypergraph(**(arrays | changed))
 
 
-def random_hypergraph(vertices=40, nets=60, seed=0):
-    rng = np.random.default_rng(seed)
+def random_hypergraph(vertices=40, nets=60):
+    rng = np.random.default_rng(0)
     sizes = rng.integers(1, 9, nets)
     pins = [rng.choice(vertices, size, replace=False) for size in sizes]
     return Hypergraph(rng.integers(0, 9, vertices), rng.integers(0, 99, nets), np.concatenate(([0], np.cumsum(sizes))),
@@ -29,13 +37,11 @@ def test_a_hand_made_hypergraph():
     graph, parts = small(), np.array([0, 0, 1, 2, 0])
     graph.check()
     assert graph.part_weights(parts, 4).tolist() == [8, 3, 4, 0]
-    assert graph.connectivity(parts, 4).tolist() == [2, 2, 3]
-    assert graph.volume(parts, 4) == 10 + 20 + 2 * 7
+    assert graph.connectivity(parts, 4).tolist() == [2, 2, 3] and graph.volume(parts, 4) == 10 + 20 + 2 * 7
     traffic = graph.traffic(parts, 4)
-    assert [(*map(int, where), int(traffic[tuple(where)])) for where in np.argwhere(traffic)] == [
-        (0, 0, 1, 10), (0, 0, 2, 20), (1, 1, 0, 7), (1, 2, 0, 7),
-    ]  # fmt: skip
-    assert graph.volume(np.zeros(5, int), 1) == 0 and not graph.traffic(np.zeros(5, int), 1).any()
+    assert {tuple(map(int, where)): int(traffic[tuple(where)]) for where in np.argwhere(traffic)} == {
+        (0, 0, 1): 10, (0, 0, 2): 20, (1, 1, 0): 7, (1, 2, 0): 7,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("table", [hypergraph.TABLE, 1, 30])
@@ -43,10 +49,8 @@ def test_volumes_are_those_of_the_definition(monkeypatch, table):
     """Also if the nets are looked at a few at a time."""
     monkeypatch.setattr(hypergraph, "TABLE", table)
     graph = random_hypergraph()
-    graph.check()
     parts = np.random.default_rng(1).integers(0, 5, graph.vertices)
-    expected = np.zeros((3, 5, 5), int)
-    connectivity = []
+    expected, connectivity = np.zeros((3, 5, 5), int), []
     for net in range(graph.nets):
         found = {int(parts[pin]) for pin in graph.pins[graph.offsets[net] : graph.offsets[net + 1]]}
         connectivity.append(len(found))
@@ -55,41 +59,106 @@ def test_volumes_are_those_of_the_definition(monkeypatch, table):
             where = (other, owner) if graph.reduces[net] else (owner, other)
             expected[(graph.groups[net], *where)] += graph.costs[net]
     assert graph.connectivity(parts, 5).tolist() == connectivity
-    assert (graph.traffic(parts, 5) == expected).all()
-    assert graph.volume(parts, 5) == expected.sum() > 0
-
-
-def test_pairs_become_nets_without_repetitions():
-    graph = from_pairs([1, 1, 1], [5, 6], np.array([1, 0, 1, 0, 1]), np.array([2, 1, 0, 0, 2]), roots=[0, 2])
-    graph.check()
-    assert graph.offsets.tolist() == [0, 2, 4] and graph.pins.tolist() == [0, 1, 0, 2]
+    assert (graph.traffic(parts, 5) == expected).all() and graph.volume(parts, 5) == expected.sum() > 0
 
 
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"offsets": [0, 3, 5]}, "the offsets of 3 nets"),
-        ({"offsets": [0, 3, 5, 9]}, "to the number of pins, 8"),
+        ({"offsets": [0, 3, 5]}, "offsets of 3 nets"),
         ({"offsets": [0, 5, 5, 8]}, "net 1 has no pins"),
-        ({"weights": [1, 2, -3, 4, 5]}, "vertex 2 has a negative weight"),
-        ({"costs": [1, 2, -3]}, "net 2 has a negative cost"),
-        ({"pins": [0, 1, 2, 1, 5, 2, 3, 4]}, "net 1 has the pin 5, but the vertices are 0 to 4"),
+        ({"weights": [1, 2, -3, 4, 5]}, "vertex 2 has a negative"),
+        ({"pins": [0, 1, 2, 1, 5, 2, 3, 4]}, "net 1 has the pin 5"),
         ({"pins": [0, 1, 2, 1, 3, 2, 4, 4]}, "net 2 has the vertex 4 twice"),
-        ({"roots": [0, 2, 4]}, "net 1 does not contain the vertex that owns its data"),
-        ({"roots": [0, 2]}, "must have an entry for each of the 3 nets"),
+        ({"roots": [0, 2, 4]}, "net 1 does not contain"),
+        ({"roots": [0, 2]}, "each of the 3 nets"),
         ({"groups": [0, 2, 1]}, "from 0 to 1"),
     ],
 )
 def test_bad_hypergraphs_are_refused_in_one_line(changed, words):
     with pytest.raises(ValueError, match=words) as caught:
-        small(**changed).check()
+        partition(small(**changed), 2)
     assert "\n" not in str(caught.value)
 
 
+def test_refining_keeps_the_limits_and_lowers_the_volume():
+    graph = random_hypergraph()
+    start = np.arange(40) % 4
+    better = refine(graph, start, 4, 0.3, moves=5000)
+    limits = np.maximum(limits_of(graph.weights, 4, 0.3)[0], graph.part_weights(start, 4))
+    assert graph.volume(better, 4) < graph.volume(start, 4) and (graph.part_weights(better, 4) <= limits + 1e-6).all()
+    assert (refine(graph, start, 4, 0.3, moves=5000) == better).all()
+    pairs = Hypergraph([1, 1, 1, 1], [5, 5], [0, 2, 4], [0, 1, 2, 3])
+    assert pairs.volume(refine(pairs, np.array([0, 1, 0, 1]), 2, 1.0, moves=500), 2) == 0
+
+
+# ----- Mt-KaHyPar
+
+
+def of_resnet(**options):
+    return of_network(network_names.build("resnet20", (32, 32, 3), 10), **options).hypergraph
+
+
+@needs_library
 @pytest.mark.parametrize(
-    ("parts", "words"),
-    [([0, 1], "5 whole numbers"), ([0.0] * 5, "whole numbers"), ([0, 1, 2, 1, 0], "from 0 to 1, not 0 to 2")],
+    ("preset", "options"), [("DETERMINISTIC", {}), ("HIGHEST_QUALITY", {"grain": "fine", "filter_blocks": 4})]
 )
-def test_partitions_that_are_none_are_refused(parts, words):
+def test_parts_are_balanced_and_better_than_random_ones_and_repeat(preset, options):
+    graph = of_resnet(**options)
+    parts = partition(graph, 2, preset=preset)
+    assert graph.part_weights(parts, 2).max() <= 1.1001 * graph.weights.sum() / 2
+    assert graph.volume(parts, 2) < 0.7 * graph.volume(np.random.default_rng(0).permutation(parts), 2)
+    assert (partition(graph, 2, preset=preset) == parts).all()
+
+
+@needs_library
+def test_parts_are_as_large_as_their_ranks_are_fast_and_a_vertex_that_is_larger_is_alone():
+    graph = of_resnet()
+    filled = graph.part_weights(partition(graph, 3, 0.05, [3, 2, 1]), 3) / graph.weights.sum()
+    assert (filled <= np.array([3, 2, 1]) / 6 * 1.0501).all() and filled.min() > 0.1
+    heavy = Hypergraph([1, 1, 1, 1, 90], [5] * 4, [0, 2, 4, 6, 8], [0, 1, 1, 2, 2, 3, 3, 4])
+    limits, fixed = limits_of(heavy.weights, 3, 0.1, [1, 2, 1])
+    assert fixed.tolist() == [-1] * 4 + [1] and limits[1] == 90
+    assert (partition(heavy, 3, 0.1, [1, 2, 1]) == 1).tolist() == [False] * 4 + [True]
+
+
+@needs_library
+def test_large_numbers_and_a_hypergraph_without_nets():
+    graph = Hypergraph([10**15] * 6, [10**15] * 2, [0, 3, 6], range(6))
+    parts = partition(graph, 2)
+    assert graph.volume(parts, 2) == 0 and graph.part_weights(parts, 2).tolist() == [3 * 10**15] * 2
+    assert sorted(partition(Hypergraph([1, 1], [], [0], []), 2, 0)) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        ("import os, sys; print('no memory', file=sys.stderr); os.abort()", "failed with status -6: no memory"),
+        ("pass", "failed with status 0: it said nothing"),
+        ("import time; time.sleep(60)", "did not end within 0.5 seconds"),
+        ("import sys, numpy; numpy.save(sys.argv[2], numpy.full(5, 2))", "from 0 to 1"),
+        ("import sys, numpy; numpy.save(sys.argv[2], numpy.zeros(5, int))", "gave part 0 81.8% more work"),
+    ],
+)
+def test_a_failure_of_the_library_is_one_line(monkeypatch, tmp_path, program, words):
+    (tmp_path / "process.py").write_text(program)
+    monkeypatch.setattr(mt_kahypar, "PROCESS", tmp_path / "process.py")
+    monkeypatch.setattr(mt_kahypar, "find_spec", lambda name: True)
+    with pytest.raises(ValueError) as caught:
+        partition(small(), 2, limit_s=0.5 if "0.5" in words else 60)
+    assert words in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"speeds": [1, 0]}, "2 numbers above 0"),
+        ({"epsilon": -1}, "at least 0, not -1"),
+        ({"preset": "FAST"}, "DETERMINISTIC"),
+        ({}, "pip install mtkahypar"),
+    ],
+)
+def test_bad_arguments_and_an_absent_library_are_one_line(monkeypatch, arguments, words):
+    monkeypatch.setattr(mt_kahypar, "find_spec", lambda name: True if arguments else None)
     with pytest.raises(ValueError, match=words):
-        small().check_parts(parts, 2)
+        partition(small(), 2, **arguments)

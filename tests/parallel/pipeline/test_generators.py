@@ -1,80 +1,145 @@
-"""The known schedules: that they are sound for any sizes, and take the time and memory that their authors say.
+"""The known schedules and those from a list of what is ready: sound for any sizes, with the times, the memory and the age of
+gradients that their authors say. Forward, input's gradient and weights' gradient take one unit of time each."""
 
-Forward, input's gradient and weights' gradient take one unit of time each.
-"""
+import random
+import tracemalloc
+from itertools import islice
 
 import pytest
 
-from gridgrad.parallel.pipeline.generators import complete, gpipe, interleaved, one_f_one_b, repeat, sequential, zb_h1, zbv
-from gridgrad.parallel.pipeline.schedule import Instruction
-from gridgrad.parallel.pipeline.simulate import simulate
-from tests.parallel.pipeline.brute_force import ends, idle_between
-
-SIZES = [(p, m) for p in range(1, 6) for m in range(1, 2 * p + 2)]
-SPLIT = {"zb-h1", "zbv"}
+from gridgrad.parallel.pipeline import generators
+from gridgrad.parallel.pipeline.generators import asynchronous, complete, gpipe, one_f_one_b, sequential, stream, zb_h1, zbv
+from gridgrad.parallel.pipeline.schedule import Instruction, Route, update
+from gridgrad.parallel.pipeline.simulate import TableTimes, UnitTimes, draw, simulate
+from tests.parallel.pipeline.test_schedule import ends
 
 
-def simulated(schedule):
-    return simulate(complete(schedule))
-
-
-@pytest.mark.parametrize("stages, micro_batches", SIZES)
-def test_all_are_sound_and_do_everything_once(stages, micro_batches):
-    made = [make(stages, micro_batches) for make in (sequential, gpipe, one_f_one_b, zb_h1, zbv)]
-    made += [interleaved(stages, micro_batches, per_rank) for per_rank in (1, 2, 3)]
-    for schedule in made:
-        for rank, row in enumerate(schedule.rows):
-            ops = "FIW" if schedule.name in SPLIT else "FB"
-            held = schedule.route.held(rank)
-            assert sorted(row) == sorted(Instruction(op, c, b) for op in ops for c in held for b in range(micro_batches))
-        assert ends(complete(schedule)) and complete(schedule).synchronous
-        found = simulated(schedule)
-        assert sum(map(len, found.events)) == sum(map(len, complete(schedule).rows))
-
-
-@pytest.mark.parametrize("stages, micro_batches", SIZES)
-def test_time_and_open_contexts(stages, micro_batches):
-    p, m = stages, micro_batches
-    assert simulated(sequential(p, m)).makespan == 3 * m * p
-    everything_first, in_turn, apart = simulated(gpipe(p, m)), simulated(one_f_one_b(p, m)), simulated(zb_h1(p, m))
-    assert everything_first.makespan == in_turn.makespan == 3 * m + 3 * (p - 1)
-    assert everything_first.peak_open == (m,) * p
-    assert in_turn.peak_open == tuple(min(m, p - stage) for stage in range(p))
-    # The last rank begins after p - 1 forwards and has 3 m to do. Its last input's gradient is there no earlier than 2 m after
-    # it began, then goes through the p - 1 other ranks, and the first rank's weights' gradient comes after that.
-    assert apart.makespan == max(3 * m + p - 1, 2 * (m + p) - 1)
-    assert apart.makespan == 3 * m + p - 1 or m < p
-    assert max(apart.peak_open) <= p
-
-
-@pytest.mark.parametrize("per_rank", [1, 2, 3])
-@pytest.mark.parametrize("stages", [1, 2, 3, 4, 5])
-def test_interleaved_chunks_divide_the_idle_time(stages, per_rank):
-    for micro_batches in (stages, 2 * stages, 5 * stages):
-        found = simulated(interleaved(stages, micro_batches, per_rank))
-        assert found.idle == (3 * (stages - 1),) * stages  # a chunk is 1 / per_rank of a stage, and a unit of time as well
-        assert found.makespan == 3 * (per_rank * micro_batches + stages - 1)
-    assert interleaved(stages, 7, 1).rows == one_f_one_b(stages, 7).rows
-
-
-@pytest.mark.parametrize("stages, micro_batches", SIZES)
-def test_a_v_needs_no_more_memory_than_1f1b(stages, micro_batches):
-    p, m = stages, micro_batches
-    found = simulated(zbv(p, m))  # in units of half a stage
-    assert found.makespan == max(6 * m + p - 1, 4 * (m + p) - 2)
-    assert max(found.peak_open) <= 2 * simulated(one_f_one_b(p, m)).peak_open[0]
-    assert max(found.peak_open) == 2 * p or m < p
-
-
-@pytest.mark.parametrize("stages", [1, 2, 3, 4, 5])
-def test_idle_time_of_steps_without_a_barrier(stages):
+@pytest.mark.parametrize("stages", [1, 2, 3, 5])
+def test_known_schedules_do_everything_once_in_the_published_time_and_memory(stages):
     p = stages
-    for m in (2 * p - 1, 2 * p, 4 * p):
-        idle = [idle_between(simulate(repeat(complete(make(p, m)), 4)), 1, 3) for make in (gpipe, one_f_one_b, zb_h1, zbv)]
-        assert idle == [(2 * 3 * (p - 1),) * p, (2 * 3 * (p - 1),) * p, (2 * (p - 1),) * p, (0,) * p]
+    for m in range(1, 2 * p + 2):
+        made = {make: make(p, m) for make in (sequential, gpipe, one_f_one_b, zb_h1, zbv)}
+        found = {make: simulate(complete(schedule)) for make, schedule in made.items()}
+        interleaved = {per_rank: generators.interleaved(p, m, per_rank) for per_rank in (2, 3)}
+        for schedule in (*made.values(), *interleaved.values()):
+            ops = "FIW" if schedule.name in ("zb-h1", "zbv") else "FB"
+            for rank, row in enumerate(schedule.rows):
+                held = schedule.route.held(rank)
+                assert sorted(row) == sorted(Instruction(op, c, b) for op in ops for c in held for b in range(m))
+            assert ends(complete(schedule)) and complete(schedule).synchronous
+        assert found[sequential].makespan == 3 * m * p
+        assert found[gpipe].makespan == found[one_f_one_b].makespan == 3 * m + 3 * (p - 1)
+        assert found[gpipe].peak_open == (m,) * p
+        assert found[one_f_one_b].peak_open == tuple(min(m, p - stage) for stage in range(p))
+        # The last rank begins after p - 1 forwards and has 3 m to do. Its last input's gradient is there no earlier than 2 m
+        # after it began, then goes through the p - 1 other ranks, and the first rank's weights' gradient comes after that.
+        assert found[zb_h1].makespan == max(3 * m + p - 1, 2 * (m + p) - 1) and max(found[zb_h1].peak_open) <= p
+        assert found[zbv].makespan == max(6 * m + p - 1, 4 * (m + p) - 2)  # in units of half a stage
+        assert max(found[zbv].peak_open) == 2 * p or m < p
+        for per_rank, schedule in interleaved.items():  # a chunk is 1 / per_rank of a stage, and a unit of time as well
+            assert simulate(complete(schedule)).makespan == 3 * (per_rank * m + p - 1) or m % p
 
 
-@pytest.mark.parametrize("make", [sequential, gpipe, one_f_one_b, zb_h1, zbv])
-def test_numbers_of_stages_are_checked(make):
-    with pytest.raises(ValueError, match="stages must be a whole number of at least 1, not 0"):
-        make(0, 1)
+@pytest.mark.parametrize("stages", [1, 2, 4])
+def test_zbv_alone_has_no_idle_time_in_steps_without_a_barrier(stages):
+    for make, idle in ((gpipe, 3 * (stages - 1)), (one_f_one_b, 3 * (stages - 1)), (zb_h1, stages - 1), (zbv, 0)):
+        for micro_batches in (2 * stages - 1, 4 * stages):
+            steps = simulate(generators.repeat(complete(make(stages, micro_batches)), 4))
+            for row in steps.events:
+                ends_of_steps = [place for place, event in enumerate(row) if event.instruction.op == "U"]
+                step = row[ends_of_steps[1] : ends_of_steps[2] + 1]
+                assert step[-1].stop - step[0].stop - sum(event.stop - event.start for event in step[1:]) == idle
+
+
+def some_parts(ranks, chunks, seed):
+    """A Route with parts of every chunk on every rank, and random messages."""
+    rng = random.Random(seed)
+    senders = [{r: [s for s in range(ranks) if s != r and rng.random() < 0.5] for r in range(ranks)} for _ in range(chunks - 1)]
+    return Route.everywhere(ranks, [{}, *senders])
+
+
+def some_times(route, seed):
+    rng = random.Random(seed)
+    places = [(rank, op, chunk) for rank in range(route.ranks) for op in "FB" for chunk in route.held(rank)]
+    return TableTimes({place: rng.choice([0, 1, 2, 5]) for place in places})
+
+
+ROUTES = [
+    *(Route.contiguous(p) for p in (1, 2, 4)), Route.looped(3, 2), Route.v_shaped(3),
+    *(some_parts(p, c, p) for p, c in ((1, 2), (2, 4), (3, 3), (5, 2))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_any_route_is_sound_with_fresh_gradients_and_updates_after_each(route):
+    for in_flight, bound in ((1, None), (3, None), (8, None), (4, 0), (4, 2), (2, 5)):
+        limit = in_flight if bound is None else min(in_flight, bound + 1)
+        for times in (None, some_times(route, in_flight)):
+            for micro_batches in (1, 2, 7):
+                schedule = asynchronous(route, in_flight, micro_batches, bound, times)
+                found = simulate(complete(schedule), times)
+                assert any(len(ranks) > 1 for ranks in route.places) or ends(complete(schedule))
+                for row in schedule.rows:
+                    assert [one for one in row if one.op == "U"] == [update(b) for b in range(micro_batches)]
+                assert max(found.staleness.values()) <= limit - 1
+                assert len(found.staleness) == sum(map(len, route.places)) * micro_batches
+    for micro_batches in (1, 6):
+        all_first = generators.gpipe_anywhere(route, micro_batches)
+        in_turn = complete(generators.one_f_one_b_anywhere(route, micro_batches))
+        assert complete(all_first).synchronous and in_turn.synchronous
+        assert all([one.op for one in row] == sorted((one.op for one in row), reverse=True) for row in all_first.rows)
+        assert all(max(of.of_chunk.values()) <= route.ranks for of in simulate(in_turn).kept)
+
+
+def test_gradients_are_as_old_as_they_may_be():
+    for in_flight in (1, 2, 4):
+        found = simulate(complete(asynchronous(Route.contiguous(4), in_flight, 30)))
+        assert max(found.staleness.values()) == in_flight - 1
+        assert found.staleness[3, 3, 20] == 0  # the last rank goes back at once
+    rows = asynchronous(Route.contiguous(3), 6, 5, bound=0).rows
+    assert tuple(tuple(one for one in row if one.op != "U") for row in rows) == sequential(3, 5).rows
+
+
+@pytest.mark.parametrize(
+    ("route", "drawing"),
+    [
+        (Route.contiguous(2), "rank 0: 0F0 0F1 .   .   0B0 -   U0  0F2 0B1 -   U1  .   0B2 -   U2\n"
+                              "rank 1: .   1F0 1B0 -   U0  1F1 1B1 -   U1  1F2 1B2 -   U2"),
+        (Route.v_shaped(2), "rank 0: 0F0 0F1 .   3F0 3B0 -   3F1 3B1 -   .   0B0 -   U0  0F2 .   0B1 -   ..\n"
+                            "rank 1: .   1F0 2F0 1F1 2F1 .   2B0 -   1B0 -   U0  2B1 -   1B1 -   U1  1F2 .."),
+    ],
+)  # fmt: skip
+def test_backward_comes_first_then_the_oldest_and_no_rank_waits_for_nothing(route, drawing):
+    times = UnitTimes(update=1)
+    assert draw(simulate(complete(asynchronous(route, 2, 3, times=times)), times), columns=17) == drawing
+
+
+def test_messages_under_way_are_waited_for():
+    slow = UnitTimes(latency=10)
+    found = asynchronous(Route.contiguous(2), 3, 6, times=slow)
+    assert [str(one) for one in found.rows[0][:4]] == ["0F0", "0F1", "0F2", "0B0"]
+    assert simulate(complete(found), slow).events[1][0].start == 11
+
+
+@pytest.mark.parametrize("seconds", [(0, 1, 1), (0, 0, 0), (1e-9, 1, 1), (1, 0, 0)])
+def test_no_rank_runs_away_from_the_others(seconds):
+    """One without work would begin new micro-batches for ever while no time passes, and the others would do nothing."""
+    apart = Route.everywhere(3, [{}, {1: [2], 2: [1]}, {}])  # rank 0 needs nobody
+    times = TableTimes({(rank, op, chunk): seconds[rank] for rank in range(3) for op in "FB" for chunk in range(3)})
+    for in_flight, bound, limit in ((1, None, 1), (3, None, 3), (3, 0, 1)):
+        newest = [-1] * 3
+        for rank, instruction in islice(stream(apart, in_flight, bound, times), 3 * 7 * 50):
+            newest[rank] = max(newest[rank], instruction.micro_batch)
+            assert newest[rank] <= min(newest) + limit
+        assert min(newest) >= 40
+
+
+def test_the_stream_has_no_end_and_keeps_nothing_of_the_past():
+    peaks = []
+    for count in (2000, 8000):
+        tracemalloc.start()
+        for _ in islice(stream(some_parts(3, 3, 1), 4), count):
+            pass
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < peaks[0] + 10 * 6000  # bytes: less than a reference for each of the others

@@ -14,7 +14,7 @@ from gridgrad.parallel.prediction.cost import Cost, message_seconds
 from gridgrad.parallel.prediction.machine import SHIPPED, Machine, read
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines, chunk_costs, layer_costs, pipeline_step_time, planned_cuts
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
-from tests.parallel.pipeline.test_cuts import longest
+from tests.parallel.pipeline.test_schedule import longest
 
 CORI, SLOW = read("cori-haswell"), read("ethernet-1g")
 NEARLY = pytest.approx
