@@ -192,6 +192,12 @@ def test_each_case_has_a_name_of_its_own_and_a_bound():
     assert sorted(case.net for case in cases.MEMORY) == sorted(ZOO)
 
 
+def test_a_comparison_that_is_not_there_is_refused():
+    with pytest.raises(UserError, match="--only: .* quick run has 'vgg16'") as refusal:
+        bench.selected([SMALL, *cases.SHAPES], bench.options().parse_args(["--only", "vgg16", "--quick"]))
+    assert "\n" not in str(refusal.value)
+
+
 # ----- what is written
 
 

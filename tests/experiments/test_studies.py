@@ -274,3 +274,6 @@ def test_results_of_simulators_are_kept_and_measured_steps_are_compared(tmp_path
     found = json.loads(out.read_text())
     assert found["steps"] == first["steps"] and [step["measured"] for step in found["measured"]] == [0.1]
     assert "## Measured steps" in out.with_suffix(".md").read_text()
+    out.write_text("[]")
+    with pytest.raises(ValueError, match="s.json holds no results"):
+        simulators.earlier(out)

@@ -1,0 +1,106 @@
+"""What does not fit is refused in one line that names it, before anything is trained or written."""
+
+import pytest
+
+from gridgrad.parallel.job.run import UserError
+from tests.experiments.called import run_main
+
+LENET = "--net", "lenet5"
+STAGES = *LENET, "--grid", "stage=2"
+PREDICT = "--out", "s.jsonl", "--predict"
+IMAGES = "--dataset", "random:12x12x1,3,20"
+CLASSES = *IMAGES, "--net", "mlp:8,relu", "--batch-size", 5, "--out", "found.json"
+CASES = {  # {program: [(its options, a word of the message)]}
+    "autoencoder": [
+        (("--dataset", "airfoil"), "--dataset airfoil"),
+        (("--widths", "5,x"), "--widths"),
+        (("--grid", "model=2"), "2 places"),
+        (("--report", "/proc/no/r.json"), "/proc/no"),
+    ],
+    "bench": [(("--out", "/proc/no"), "/proc/no")],
+    "benchmarks.serial": [(("convolutions", "vgg99"), "'vgg99'")],
+    "calibrate": [(("--out", "/proc/no/m.json"), "/proc/no")],
+    "convergence": [
+        ((*CLASSES, "--ways", "batch"), "'batch' is for several ranks"),
+        ((*CLASSES, "--ways", "serial,fast"), "'fast'"),
+        ((*CLASSES, "--samples", 21), "--samples 21"),
+        ((*CLASSES, "--dataset", "airfoil"), "no classes"),
+        ((*CLASSES, "--net", "vgg-style:4,4,4,4,4"), "1x1"),
+    ],
+    "explain": [
+        ((*LENET, "--ranks", 2**40), "16777216"),
+        ((*LENET, "--ranks", 2, "--memory", 0.0001), "the largest layer"),
+        ((*LENET, "--ranks", 4, "--grid", "batch=3"), "3 places"),
+        ((*LENET, "--ranks", 4, "--plan", "up"), "'up'"),
+        (("--net", "lenet6"), "'lenet6'"),
+        ((*LENET, "--machine", "cray-3"), "cray-3"),
+        ((*LENET, "--machine", "flops=50"), "latency"),
+        ((*LENET, "--machine", "cori-haswell:speed=2"), "'speed=2'"),
+        ((*LENET, "--gpus", 4, "--ranks-per-node", 4), "--gpus"),
+        ((*LENET, "--nodes", 2**20), "1048576 nodes"),
+        ((*LENET, "--grid", "batch=2", "--cuts", 3), "--cuts"),
+        ((*STAGES, "--cuts", "3,4"), "cuts 3,4"),
+        ((*STAGES, "--pipeline", "nope"), "'nope'"),
+        ((*STAGES, "--pipeline", "nope.csv"), "nope.csv"),
+        ((*STAGES, "--micro-batches", 1000), "1000 micro-batches"),
+        ((*STAGES, "--speeds", "2,1"), "--speeds"),
+        ((*STAGES, "--pipeline", "async:2", "--export", "none"), "async:2"),
+        ((*LENET, "--trace", "x.json"), "--trace"),
+        ((*LENET, "--grid", "batch=2", "--out", "x.png"), "x.png"),
+        (("--net", "vgg16", "--map", "t.png"), "--map"),
+        (("--net", "mlp:W,relu", "--shape", 4, "--map", "t.json"), "t.json"),
+    ],
+    "partition": [
+        (("--net", "lenet6"), "'lenet6'"),
+        ((*LENET, "--speeds", "1,2"), "--speeds"),
+        ((*LENET, "--out", "net.txt"), ".h5"),
+        ((*LENET, "--method", "horizontel"), "horizontal?"),
+        ((*LENET, "--ranks", "2,4"), "--ranks"),
+        ((*LENET, "--profile", "/dev/null"), "/dev/null"),
+    ],
+    "protocols": [
+        ((*CLASSES, "--protocols", "sync,fast"), "'fast'"),
+        ((*CLASSES, "--samples", 3), "--batch-size"),
+        ((*CLASSES, "--seconds", 1), "--seconds"),
+        ((*CLASSES, "--protocols", "powersgd:0"), "powersgd:R"),
+        ((*CLASSES, "--schedule", "up"), "schedule"),
+    ],
+    "pruned": [
+        (("--zeros", 1), "--zeros"),
+        (("--dataset", "airfoil", "--batch-size", 5000), "--batch-size 5000"),
+        ((*IMAGES, *LENET), "lenet5"),
+        (("--out", "/proc/no/pruned.h5"), "/proc/no"),
+    ],
+    "simulators": [
+        (("--measured", "m.jsonl"), "--machine"),
+        (("--measured", "/dev/null", "--machine", "ethernet-1g"), "/dev/null"),
+    ],
+    "summary": [
+        (("--net", "mlp:8,relu", "--steps", 3), "--steps"),
+        (("--net", "mlp:8,relu", "--out", "r.json"), "--out"),
+    ],
+    "sweep": [
+        ((*PREDICT, "1,2", "--machine", "no-machine"), "no-machine"),
+        ((*PREDICT, "1,2", "--schemes", "rows"), "'rows'"),
+        ((*PREDICT, "1,0"), "--predict"),
+        ((*PREDICT, "2", "--schemes", "2d"), "nothing to run"),
+        ((*PREDICT, "2", "--nets", "vgg16", "--shape", "16"), "takes images"),
+    ],
+    "train": [
+        (("--steps", 2, "--trace", "/proc/no/t.json"), "/proc/no"),
+        (("--steps", 2, "--trace", "t.otf2"), ".json"),
+        (("--steps", 2, "--trace", "x.json", "--report", "./x.json"), "same file"),
+        (("--steps", 2, "--trace", "x.json", "--trace-steps", 0), "--trace-steps"),
+        (("--steps", 2, "--core-speed"), "--core-speed"),
+    ],
+    "usability": [(("--out", "/proc/no/u.json"), "/proc/no")],
+}
+
+
+@pytest.mark.parametrize(("name", "words", "word"), [(name, *case) for name, cases in CASES.items() for case in cases])
+def test_a_program_says_in_one_line_what_does_not_fit_and_writes_nothing(name, words, word, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError) as refusal:
+        run_main(monkeypatch, name, *words)
+    assert word in str(refusal.value) and "\n" not in str(refusal.value)
+    assert not any(path.is_file() for path in tmp_path.rglob("*"))
