@@ -1,136 +1,145 @@
-"""partition, small: its table, the files that it writes and reads, and what it refuses."""
+"""partition, small: its tables, and the files that it writes and reads."""
 
-import importlib.util
 import json
 import sys
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
 
 from gridgrad.experiments.common.problems import published
-from gridgrad.experiments.partition import main, read_parts
+from gridgrad.experiments.partition import profiled, read_parts, write_hypergraph
 from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.observe.span_observer import METHODS
 from gridgrad.parallel.partitioning import mt_kahypar
 from gridgrad.parallel.partitioning.good_partition import read_owners
+from gridgrad.parallel.partitioning.hypergraph import Hypergraph
 from gridgrad.parallel.partitioning.network_hypergraph import measure, of_network
-from tests.experiments.programs import program
+from tests.experiments.called import run_main
 
-needs_library = pytest.mark.skipif(importlib.util.find_spec("mtkahypar") is None, reason="needs mtkahypar")
-
-
-def partition(*arguments):
-    return program("partition", *arguments)
+NEEDS_PARTITIONER = pytest.mark.skipif(not find_spec("mtkahypar"), reason="needs mtkahypar")
 
 
-@needs_library
-def test_all_methods_are_printed_and_the_owners_written(tmp_path):
-    out = tmp_path / "new" / "owners.h5"
-    finished = partition("--net", "resnet20", "--ranks", 3, "--speeds", "3,2,1", "--compare", "--out", out)
-    assert finished.returncode == 0, finished.stderr
-    first, heads, *rows, _, written = finished.stdout.splitlines()
-    assert "resnet20, batch 32, on 3 ranks, coarse grain: 795 vertices, 794 nets" in first
-    assert heads.split("  ")[-1].strip() == "most of a rank"
+@pytest.fixture
+def partition(monkeypatch, capsys):
+    """A function that calls partition and returns the lines that it prints."""
+
+    def call(*words):
+        run_main(monkeypatch, "partition", *words)
+        return capsys.readouterr().out.splitlines()
+
+    return call
+
+
+@NEEDS_PARTITIONER
+def test_all_methods_are_printed_and_the_owners_written(partition, tmp_path):
+    out, net = tmp_path / "new" / "owners.h5", published("resnet20")
+    lines = partition("--net", "resnet20", "--ranks", 3, "--speeds", "3,2,1", "--compare", "--out", out)
+    first, _, *rows, _, written = lines
+    assert "resnet20, batch 32, on 3 ranks, coarse grain: 795 vertices, 794 nets" in first and str(out) in written
     assert [row.split()[0] for row in rows] == ["hypergraph", "layer-wise", "horizontal", "incremental", "random", "data"]
     sent = {row.split()[0]: float(row.split()[3]) for row in rows[:-1]}
     assert sent["hypergraph"] < sent["horizontal"] / 4
-    net = published("resnet20")
-    owners, model = read_owners(out, net), of_network(net)
-    found = measure(model, model.parts(owners), 3, [3, 2, 1])
-    assert found.work.max() <= 1.1001
-    assert sent["hypergraph"] == pytest.approx(2 * found.volume * 32 * 4 / 2**20, rel=1e-3)
-    assert written == f"owners written to {out}; next: gridgrad train --net resnet20 --grid model=3 --plan {out}"
+    model = of_network(net)
+    found = measure(model, model.parts(read_owners(out, net)), 3, [3, 2, 1])
+    assert found.work.max() <= 1.1001 and sent["hypergraph"] == pytest.approx(2 * found.volume * 32 * 4 / 2**20, rel=1e-3)
     assert rows[-1].split()[-1] == f"{2 * 2 * 272_474 * 4 / 2**20:.4g}"
 
 
-def test_owners_that_divide_blocks_of_neurons_are_measured(tmp_path):
+@NEEDS_PARTITIONER
+def test_owners_that_divide_blocks_of_neurons_are_measured(partition, tmp_path):
     out = tmp_path / "owners.h5"
-    finished = partition("--net", "mlp:512,512,relu", "--shape", 20, "--ranks", 3, "--out", out)
-    assert finished.returncode == 0, finished.stderr
-    first, _, row, *_ = finished.stdout.splitlines()
-    assert f"{2 * 512 + 10 + 1:,} vertices" in first
+    _, _, row, *_ = partition("--net", "mlp:512,512,relu", "--shape", 20, "--ranks", 3, "--out", out)
     net = published("mlp:512,512,relu", [20])
     model = of_network(net, neuron_blocks=None)
     found = measure(model, model.parts(read_owners(out, net)), 3)
     assert float(row.split()[3]) == pytest.approx(2 * found.volume * 32 * 4 / 2**20, rel=1e-3)
 
 
-def test_methods_are_compared_without_the_partitioner(monkeypatch, capsys):
+def test_methods_are_compared_without_the_partitioner(partition, monkeypatch):
     monkeypatch.setattr(mt_kahypar, "find_spec", lambda name: None)
-    command = ["partition", "--net", "resnet20", "--compare"]
-    monkeypatch.setattr(sys, "argv", [*command, "--method", "horizontal"])
-    main()
-    *_, last = lines = capsys.readouterr().out.splitlines()
+    *_, last = lines = partition("--net", "resnet20", "--compare", "--method", "horizontal")
     assert [line.split()[0] for line in lines[2:7]] == ["horizontal", "layer-wise", "incremental", "random", "data"]
-    assert last == "There is no row hypergraph, because Mt-KaHyPar is not installed: pip install mtkahypar"
-    monkeypatch.setattr(sys, "argv", command)
+    assert "pip install mtkahypar" in last
     with pytest.raises(UserError, match="not installed"):
-        main()
+        partition("--net", "resnet20", "--compare")
 
 
-def test_a_partition_of_another_program_is_taken(tmp_path):
-    for ending in (".patoh", ".hgr"):
-        path = tmp_path / f"net{ending}"
-        common = "--net", "lenet5", "--grain", "fine", "--ranks", 2
-        finished = partition(*common, "--method", "layer-wise", "--out", path)
-        assert finished.returncode == 0, finished.stderr
-        graph = of_network(published("lenet5"), "fine", None, 64).hypergraph
-        assert path.exists()
-        parts = np.arange(graph.vertices) % 2
-        (tmp_path / "parts").write_text("\n".join(map(str, parts)))
-        finished = partition(*common, "--method", tmp_path / "parts", "--out", tmp_path / "owners.h5")
-        assert finished.returncode == 0 and finished.stdout.splitlines()[2].startswith(f"{tmp_path / 'parts'} ")
-        sent = float(finished.stdout.splitlines()[2].split()[3])
-        assert sent == pytest.approx(2 * graph.volume(parts, 2) * 32 * 4 / 2**20, rel=1e-3)
-        owners = read_owners(tmp_path / "owners.h5", published("lenet5"))
-        assert (read_parts(tmp_path / "parts", graph.vertices) == of_network(published("lenet5"), "fine").parts(owners)).all()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--net", "lenet6"), "unknown net 'lenet6'"),
-        (("--net", "lenet5", "--speeds", "1,2"), "--speeds has 2 numbers for 4 ranks"),
-        (("--net", "lenet5", "--speeds", "1,0"), "must be a number above 0"),
-        (("--net", "lenet5", "--out", "net.txt"), "must end in .h5 (owners), .patoh (PaToH) or .hgr (hMETIS)"),
-        (("--net", "lenet5", "--method", "horizontel"), "there is no such method or file (did you mean horizontal?)"),
-        (("--net", "lenet5", "--method", "horizontal", "--out", "owners.hdf5"), "must end in .h5"),
-        (("--net", "lenet5", "--grain", "medium"), "invalid choice"),
-        (("--net", "lenet5", "--ranks", "2,4"), "--ranks has several numbers"),
-        (("--net", "lenet5", "--method", "horizontal", "--out", "/proc/no/owners.h5"), "can not write"),
-    ],
-)
-def test_what_does_not_fit_is_said_in_one_line(arguments, words):
-    finished = partition(*arguments)
-    assert finished.returncode == 2 and words in finished.stderr
-    assert len(finished.stderr.strip().splitlines()) == 1, finished.stderr
-
-
-@pytest.mark.parametrize("ranks", ["2", pytest.param("2,3", marks=pytest.mark.long)])
-def test_the_table_of_published_networks(tmp_path, ranks):
-    out = tmp_path / "partitions.md"
-    finished = partition("--table", out, "--nets", "lenet5", "--ranks", ranks)
-    assert finished.returncode == 0, finished.stderr
-    rows = [line.split(" | ") for line in out.read_text().splitlines() if line.startswith("| lenet5")]
-    assert [row[1:3] for row in rows] == [[grain, count] for grain in ("coarse", "fine") for count in ranks.split(",")]
+@NEEDS_PARTITIONER
+def test_the_table_of_published_networks(partition, tmp_path):
+    partition("--table", tmp_path / "partitions.md", "--nets", "lenet5", "--ranks", 2)
+    rows = [line.split(" | ") for line in (tmp_path / "partitions.md").read_text().splitlines() if line.startswith("| lenet5")]
+    assert [row[1:3] for row in rows] == [["coarse", "2"], ["fine", "2"]]
     assert all(float(row[4]) < float(row[7]) for row in rows)  # than the horizontal partition
 
 
-def test_a_profile_gives_the_weights(tmp_path):
-    profile = tmp_path / "profile.json"
-    arguments = "--net", "mlp:16,12,relu", "--steps", "8", "--profile", "--report", profile
-    assert program("train", *arguments).returncode == 0
+def test_a_profile_gives_the_weights(partition, tmp_path):
+    path, rows = tmp_path / "profile.json", [{"layer": name} | dict.fromkeys(METHODS, float(name == "4")) for name in "024"]
+    path.write_text(json.dumps({"net": "mlp:16,12,relu", "layers": rows}))  # the last layer takes all of the time
     net = "--net", "mlp:16,12,relu", "--shape", "4", "--outputs", "1", "--ranks", "2", "--method", "horizontal"
-    measured, counted = partition(*net, "--profile", profile), partition(*net)
-    assert measured.returncode == counted.returncode == 0, measured.stderr
-    report = json.loads(profile.read_text())
-    for row in report["layers"]:  # as if the last layer took all of the time, which one rank has alone
-        row |= {phase: float(row["layer"] == "4") for phase in METHODS}
-    profile.write_text(json.dumps(report))
-    last, first = (finished.stdout.splitlines()[2].split() for finished in (partition(*net, "--profile", profile), counted))
-    assert last[1:3] == ["2.000", "0.000"] != first[1:3] and last[3:] == first[3:]  # the same partition, weighed otherwise
-    other = partition("--net", "mlp:16,16,relu", *net[2:], "--profile", profile)
-    assert other.returncode == 2 and "has the seconds of mlp:16,12,relu: write it by train --net mlp:16,16,relu" in other.stderr
-    profile.write_text("{}")
-    refused = partition(*net, "--profile", profile)
-    assert refused.returncode == 2 and "train --profile" in refused.stderr and refused.stderr.count("\n") == 1
+    measured, counted = (partition(*net, *more)[2].split() for more in (("--profile", path), ()))
+    assert measured[1:3] == ["2.000", "0.000"] != counted[1:3] and measured[3:] == counted[3:]  # the same, weighed otherwise
+    for text, net in ((path.read_text(), "mlp:16,16,relu"), ("{}", "mlp:16,12,relu")):
+        path.write_text(text)
+        with pytest.raises(ValueError, match="profile.json has .* seconds of .*: write it by train") as refusal:
+            profiled(path, net)
+        assert "\n" not in str(refusal.value)
+
+
+# ----- files of other partitioners
+
+
+@pytest.mark.parametrize("ending", ["patoh", "hgr"])
+def test_a_partition_of_another_program_is_taken(ending, partition, tmp_path):
+    common, parts, out = ("--net", "lenet5", "--grain", "fine", "--ranks", 2), tmp_path / "parts", tmp_path / "owners.h5"
+    partition(*common, "--method", "layer-wise", "--out", tmp_path / f"net.{ending}")
+    assert (tmp_path / f"net.{ending}").exists()
+    graph, model = of_network(published("lenet5"), "fine", None, 64).hypergraph, of_network(published("lenet5"), "fine")
+    numbers = np.arange(graph.vertices) % 2
+    parts.write_text("\n".join(map(str, numbers)))
+    _, _, row, *_ = partition(*common, "--method", parts, "--out", out)
+    assert row.startswith(f"{parts} ")
+    assert float(row.split()[3]) == pytest.approx(2 * graph.volume(numbers, 2) * 32 * 4 / 2**20, rel=1e-3)
+    assert (model.parts(read_owners(out, published("lenet5"))) == read_parts(parts, graph.vertices)).all()
+
+
+PUBLISHED = """0 13 12 38 3
+1 0 1 2 3 4
+2 1 5 6 7
+2 2 5 6 7
+2 3 5 6 7
+2 4 5 6 7
+3 5 8 9
+3 6 8 9
+3 7 8 9
+4 8 10
+4 9 10
+5 10 11
+6 11 12
+1 2 2 2 2 3 3 3 4 4 5 6 7
+"""  # Eserol 2019, Figure 3.5
+
+
+def test_hypergraphs_are_written_as_published(tmp_path):
+    _, *lines, weights = ([int(word) for word in line.split()] for line in PUBLISHED.splitlines())
+    ends = np.cumsum([0, *(len(pins) for _, *pins in lines)])
+    graph = Hypergraph(weights, [cost for cost, *_ in lines], ends, [pin for _, *pins in lines for pin in pins])
+    write_hypergraph(graph, tmp_path / "a.patoh")
+    assert (tmp_path / "a.patoh").read_text().split() == PUBLISHED.split()
+    write_hypergraph(graph, tmp_path / "a.hgr")
+    first, *lines = [[int(word) for word in line.split()] for line in (tmp_path / "a.hgr").read_text().splitlines()]
+    assert first == [12, 13, 11] and lines[0] == [1, 1, 2, 3, 4, 5] and lines[12:] == [[weight] for weight in weights]
+    write_hypergraph(Hypergraph([1, 1], [3], [0, 2], [0, 1], [1]), tmp_path / "a.patoh")
+    assert (tmp_path / "a.patoh").read_text().splitlines()[1] == "3 1 0"  # the owner of the data comes first
+
+
+def test_partitions_are_read(tmp_path):
+    path, parts = tmp_path / "parts", np.arange(1000) % 7
+    path.write_text("% a comment\n" + " ".join(map(str, parts[:500])) + "\n" + "\n".join(map(str, parts[500:])))
+    assert (read_parts(path, len(parts)) == parts).all()
+    with pytest.raises(ValueError, match="1000 numbers, but the hypergraph has 3 vertices"):
+        read_parts(path, 3)
+    for word in ("-1", "x", "9" * sys.get_int_max_str_digits() * 2, str(2**64)):
+        path.write_text(f"0 1\n2 {word}\n")
+        with pytest.raises(ValueError, match=f"parts, line 2: '{word[:20]}'"):
+            read_parts(path, 4)
