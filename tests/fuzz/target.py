@@ -1,27 +1,27 @@
-"""What a target is, and what its reader makes of one input."""
+"""What a target is, and what its reader makes of inputs."""
 
 import tempfile
-import traceback
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import hypothesis
+from hypothesis import strategies as st
 
 from gridgrad.experiments.common.options import user_input
 from gridgrad.parallel.job.run import UserError, one_line
-
-LONGEST = 1500  # characters of a clear line: some list what is accepted
+from tests.fuzz.bounded import LONGEST, READ, REFUSED, WRONG, Bounds, apart, origin
 
 
 @dataclass(frozen=True)
 class Target:
     """Something of the product that reads what users give.
 
-    valid: a function to a tuple of inputs, each bytes, that must be read without an error. damage: a function of one of them
-    to a strategy of damaged ones. read: reads the file at a path as a program does, and uses what it has read as far as it
-    takes to notice that it is no good. file: the name of the file, in a folder of its own. around: puts other files into that
-    folder. says: other words than
-    the name of the file, one of which each error may say instead. examples: a function to inputs that were once not read well.
-    weight: of the inputs of this target, where others have 1.
+    valid: a function to a tuple of inputs, each bytes, that must be read. damage: a function of one of them to a strategy.
+    read: reads the file at a path as a program does, and uses what it has read as far as it takes to notice that it is no good.
+    file: its name, in a folder of its own. around: puts other files there. says: words of which each error may say one
+    instead of the name of the file. weight: of its share of all inputs.
     """
 
     name: str
@@ -31,20 +31,64 @@ class Target:
     file: str = "input"
     around: Callable = lambda folder: None
     says: tuple = ()
-    examples: Callable = tuple
     weight: float = 1.0
 
 
-def of_text(read):
-    """A reader of a file that reads it as a text from the command line, and passes that to `read`."""
-    return lambda path: read(path.read_bytes().decode(errors="surrogateescape"))
+def every_target():
+    """{name: Target}. Another reader joins by a Target in one of these tables."""
+    from tests.fuzz import targets_data, targets_documents, targets_training
+
+    tables = targets_data.TARGETS, targets_documents.TARGETS, targets_training.TARGETS
+    return {target.name: target for table in tables for target in table}
+
+
+@dataclass
+class Result:
+    """Of a target. counts: of each outcome. failures: {kind: (how often, words about the first one, its input)}."""
+
+    counts: Counter = field(default_factory=Counter)
+    failures: dict = field(default_factory=dict)
+
+    @property
+    def inputs(self):
+        return self.counts.total()
+
+    def add(self, outcome, words, content):
+        self.counts[outcome] += 1
+        if outcome == WRONG:
+            kind = words.partition(": ")[0]
+            count, words, first = self.failures.get(kind, (0, words, content))
+            self.failures[kind] = count + 1, words, first
+
+
+def run(target, examples, seed, folder, bounds=None):
+    """The Result of so many inputs of a target: what is valid, and what is damaged. folder: for files."""
+    result, valid = Result(), target.valid()
+
+    def one(content):
+        outcome, words, *_ = apart(lambda: judged(target, content, folder), Path(folder) / "printed", bounds or Bounds())
+        if outcome == REFUSED and content in valid:
+            outcome, words = WRONG, f"a valid input is refused: {words}"
+        result.add(outcome, words, content)
+
+    for content in valid:
+        one(content)
+    examples = max(examples, len(valid) + 3)
+    damaged = st.sampled_from(range(len(valid))).flatmap(lambda number: target.damage(valid[number]))  # whose names are short
+    while (left := examples - result.inputs) > 0:
+        settings = hypothesis.settings(
+            max_examples=left,
+            database=None,
+            deadline=None,
+            suppress_health_check=list(hypothesis.HealthCheck),
+            phases=[hypothesis.Phase.generate],
+        )
+        hypothesis.seed(seed + left)(settings(hypothesis.given(damaged)(one)))()
+    return result
 
 
 def judged(target, content, folder):
-    """("read" or "refused" or "failed", words) for an input; a failure is anything but a result and one clear line.
-
-    The words up to the first colon and a space are the same for the same failure.
-    """
+    """(outcome, words) for an input: right is a result, or one clear line that names the file."""
     with tempfile.TemporaryDirectory(dir=folder) as own:
         target.around(Path(own))
         path = Path(own) / target.file
@@ -54,24 +98,8 @@ def judged(target, content, folder):
             with user_input():
                 target.read(path)
         except UserError as error:
-            return unclear(target, one_line(error), origin(error.__context__ or error))
-        except (Exception, KeyboardInterrupt, SystemExit) as error:
-            return "failed", f"{type(error).__name__} in {origin(error)}: {one_line(error)[:200]}"
-    return "read", ""
-
-
-def unclear(target, line, where):
-    """("refused", the line), or a failure if it does not say what is wrong or where."""
-    if not any(words in line for words in (Path(target.file).name, *target.says)):
-        return "failed", f"does not name the file, in {where}: {line[:200]}"
-    if len(line) > LONGEST:
-        return "failed", f"too long a line, in {where}: {line[:200]}"
-    return "refused", line
-
-
-def origin(error):
-    """The innermost line of the product behind an exception, as file:line."""
-    frames = traceback.extract_tb(error.__traceback__)
-    root = str(Path(__file__).parents[2])
-    own = [frame for frame in frames if frame.filename.startswith(root) and "/.venv" not in frame.filename]
-    return f"{own[-1].filename.removeprefix(root + '/')}:{own[-1].lineno}" if own else "no file"
+            line, where = one_line(error), origin(error.__context__ or error)
+            if not any(words in line for words in (path.name, *target.says)):
+                return WRONG, f"does not name the file, in {where}: {line[:200]}"
+            return (WRONG, f"too long a line, in {where}: {line[:200]}") if len(line) > LONGEST else (REFUSED, line)
+    return READ, ""

@@ -1,15 +1,13 @@
-"""Targets: settings, reports and tables in TOML and JSON, with the figures and documents that are made of them."""
+"""Targets: settings, reports, tables and schedules, in TOML, JSON and text, with the figures and documents made of them."""
 
 import json
 import os
 from contextlib import contextmanager, redirect_stdout
 from functools import cache, partial
-from pathlib import Path
 
 from gridgrad.experiments import partition, plot, reproduce, slurm, sweep
 from gridgrad.experiments.common.kept_results import earlier_results, write_results
 from gridgrad.experiments.parts import slurm_script
-from gridgrad.experiments.parts.slurm_script import script
 from gridgrad.experiments.plots import style
 from gridgrad.experiments.plots import timeline as timelines
 from gridgrad.experiments.scaling import environment, records, table
@@ -21,14 +19,18 @@ from gridgrad.nn.kernels import kernel_table
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.calibration import this_machine
 from gridgrad.parallel.choose import reductions
+from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.cost import cost_of_slowest_rank
+from gridgrad.parallel.prediction.pipeline_cost import Pipelines, pipeline_step_time
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
-from tests.fuzz.damage import damaged_text
-from tests.fuzz.damage_json import damaged_json
+from tests.fuzz.bounded import ROOT
+from tests.fuzz.damage import damaged_json, damaged_text
 from tests.fuzz.target import Target
 
-ROOT = Path(__file__).parents[2]
+DRAWN = 0.3  # the weight where a figure is drawn
+OF_RECORDS = "a report of", "a curve", "no run", "the run of"  # what messages say of damaged records
+VERTICES = 40  # of the network of a partition
 
 
 @cache
@@ -39,21 +41,15 @@ def result(name, *lines):
     return (b"\n".join(found[line] for line in lines) if lines else content,)
 
 
-@cache
-def first_results(name, count=1):
-    """The first of the results that are kept in a file."""
-    return (json.dumps(json.loads(result(name)[0])[:count]).encode(),)
-
-
-def settings(path):
-    """What sweep does with a settings file before it starts a job."""
-    Study(study_settings.read(path))
+def files_in(folder, *names):
+    return tuple((ROOT / folder / f"{name}.toml").read_bytes() for name in names)
 
 
 def job_script(path):
     """What slurm does with the file of a site."""
     program = "train", "--device", "hybrid"
-    script(slurm.job_of(slurm.options().parse_args(["--site", str(path), "--gpus", "1", "--out", "job.sh", "--", *program])))
+    args = slurm.options().parse_args(["--site", str(path), "--gpus", "1", "--out", "job.sh", "--", *program])
+    slurm_script.script(slurm.job_of(args))
 
 
 def finished(path):
@@ -64,37 +60,21 @@ def finished(path):
     sweep.gather([path], path.with_suffix(".all"))
 
 
-def figure(kind):
-    """A reader of reports that draws the figure of this kind."""
+def figure(kind, *words):
+    """A reader of reports that draws the figure of this kind. words: more arguments behind the file, or others before it."""
 
     def read(path):
-        args = plot.options().parse_args([kind, str(path)])
+        args = plot.options().parse_args([kind, *(word.replace("FILE", str(path)) for word in words or ("FILE",))])
         args.draw(args, style.FITTING)
 
     return read
 
 
-def compared(path):
-    """What plot compare does with a study and another one."""
-    args = plot.options().parse_args(["compare", str(ROOT / "results/speedup.jsonl"), str(path)])
-    args.draw(args, style.FITTING)
-
-
-def columns(path):
-    words = ["--x", "batch_size", "--y", "seconds.median", "--series", "grid", "--log", "x,y"]
-    args = plot.options().parse_args(["lines", str(path), *words])
-    args.draw(args, style.FITTING)
-
-
-def kept(entries, program, problem, document):
-    """A reader of kept results that adds one to them."""
-
-    def read(path):
-        before = earlier_results(path, entries, program, document)
-        new = json.loads(result(f"{program}.json")[0])[0]
-        write_results(path, before, new, problem, document)
-
-    return read
+def kept(path):
+    """What a study does with its results of earlier runs."""
+    entries = *protocols.PROBLEM, "runs"
+    before = earlier_results(path, entries, "protocols", protocols.document)
+    write_results(path, before, json.loads(result("protocols.json")[0])[0], protocols.PROBLEM, protocols.document)
 
 
 def timeline(path):
@@ -105,24 +85,15 @@ def timeline(path):
 @cache
 def spans():
     """A timeline of a pipeline of two stages."""
-    events = [
-        {
-            "name": "process_name",
-            "ph": "M",
-            "pid": rank,
-            "tid": 0,
-            "args": {"name": f"rank {rank} (stage={rank}, batch=0, height=0, model=0) on node9=3"},
-        }
-        for rank in range(2)
-    ]
-    for step in range(4):
-        for rank in range(2):
+    place = "rank {0} (stage={0}, batch=0, height=0, model=0) on node9=3"
+    rows = [{"name": "process_name", "ph": "M", "args": {"name": place.format(rank)}, "pid": rank} for rank in range(2)]
+    for rank in range(2):
+        for step in range(4):
+            rows.append({"name": f"step {step}", "cat": "step", "ph": "X", "pid": rank, "ts": 4e6 * step, "dur": 3e6})
             for number, name in enumerate((f"{rank}F0", f"{rank}B0", "U0")):
-                start = 4e6 * step + 1e6 * number
-                events.append({"name": name, "cat": "instruction", "ph": "X", "pid": rank, "tid": 0, "ts": start, "dur": 9e5})
-            whole = {"ph": "X", "pid": rank, "tid": 0, "ts": 4e6 * step, "dur": 3e6}
-            events.append({"name": f"step {step}", "cat": "step"} | whole)
-    return (json.dumps({"traceEvents": events}).encode(),)
+                begin = 4e6 * step + 1e6 * number
+                rows.append({"name": name, "cat": "instruction", "ph": "X", "pid": rank, "ts": begin, "dur": 9e5})
+    return (json.dumps({"traceEvents": [{"tid": 0} | row for row in rows]}).encode(),)
 
 
 @cache
@@ -136,19 +107,17 @@ def profile():
 def machines():
     """Machine files, one with tables and curves."""
     described = json.loads((ROOT / "parallel/prediction/machines/cori-haswell.json").read_text())
-    lattice = {"axes": [[1, 8], [2, 16], [4, 64]], "seconds": [[[1e-6, 2e-6], [3e-6, 4e-6]], [[2e-6, 3e-6], [5e-6, 9e-6]]]}
-    square = {"axes": [[1, 8], [2, 16], [4, 64], [1, 3]], "seconds": [[[[1e-6, 2e-6]] * 2] * 2] * 2}
-    whole = {"axes": square["axes"], "seconds": [[[[3e-6, 5e-6]] * 2] * 2] * 2}
+    axes = [[1, 8], [2, 16], [4, 64], [1, 3]]
     tables = {
-        "linear.forward": lattice,
-        "conv3.gradients": square,
-        "conv3.backward": whole,
+        "linear.forward": {"axes": axes[:3], "seconds": [[[1e-6, 2e-6], [3e-6, 4e-6]], [[2e-6, 3e-6], [5e-6, 9e-6]]]},
+        "conv3.gradients": {"axes": axes, "seconds": [[[[1e-6, 2e-6]] * 2] * 2] * 2},
+        "conv3.backward": {"axes": axes, "seconds": [[[[3e-6, 5e-6]] * 2] * 2] * 2},
         "relu": {"axes": [[1, 9]], "seconds": [1e-6, 2e-6]},
     }
     curves = {"all-reduce": {"2": [[1, 1e-6], [1000, 5e-6]], "4": [[1, 2e-6]]}, "exchange": {"2": [[8, 1e-6], [800, 5e-6]]}}
     core = described["core"] | {"calm": 1e-4, "step": 1e-4, "wait": 1e-5, "crowd": 1}
-    measured = described | {"name": "measured", "core": core, "tables": tables, "collectives": curves}
-    return tuple(json.dumps(one).encode() for one in (described, measured))
+    whole = described | {"name": "measured", "core": core, "tables": tables, "collectives": curves}
+    return tuple(json.dumps(one).encode() for one in (described, whole))
 
 
 def price(found):
@@ -160,6 +129,11 @@ def price(found):
             assert cost.seconds >= 0 and found.peak > 0, sizes
 
 
+def stored_machine(path):
+    if (text := measured.stored(path, bytes.decode)) is not None:  # else it is measured again
+        price(this_machine.machine_of_text(path, text))
+
+
 @contextmanager
 def variable(name, value):
     """An environment variable has another value."""
@@ -168,11 +142,6 @@ def variable(name, value):
         yield
     finally:
         os.environ[name] = before
-
-
-def stored_machine(path):
-    if (text := measured.stored(path, bytes.decode)) is not None:  # else it is measured again
-        price(this_machine.machine_of_text(path, text))
 
 
 def kernels_file(path):
@@ -189,8 +158,8 @@ def cached(path):
 
 
 @cache
-def caches():
-    return kernel_table.to_json(kernel_table.PRESET).encode(), b'"overlap:1024"'
+def kernels():
+    return (kernel_table.to_json(kernel_table.PRESET).encode(),)
 
 
 def tables(path):
@@ -199,91 +168,51 @@ def tables(path):
         reproduce.main(["grabaskas2018", "--tables-only", "--out", str(path.parent)])
 
 
-REMOVED = object()
-TOO_DEEP, NO_TEXT = b"[" * 100_000, b'{"a": "\xff"}'
+@cache
+def schedules():
+    """Schedules in PyTorch's format, with and without the messages and the updates."""
+    names = "1f1b", "zb-h1", "interleaved:2", "zbv"
+    return tuple(schedule_names.to_csv(schedule_names.parse(name).schedule(2, 3)).encode() for name in names)
 
 
-def replaced(content, value, line, *places):
-    """A document, or several in lines, in which one of them has another value at some place, or none there."""
-    documents = [json.loads(text) for text in content.splitlines()] if line is not None else [json.loads(content)]
-    inside = documents[line or 0]
-    for place in places[:-1]:
-        inside = inside[place]
-    if value is REMOVED:
-        del inside[places[-1]]
-    else:
-        inside[places[-1]] = value
-    return b"\n".join(json.dumps(document).encode() for document in documents)
+def follow(path):
+    """A schedule, and the time of a step by it."""
+    asked = PlacementSpec({"stage": 2}, "out", pipelines=Pipelines(str(path)))
+    pipeline_step_time(network_names.build("mlp:8,8,8,relu", 6, 4), asked, 12, machine.read("cori-haswell"))
 
 
-def document(name, valid, read, file="input", *once, says=(), weight=1.0):
-    """A Target that reads JSON. once: the arguments of `replaced` for documents that were once not read well."""
-    examples = lambda: (TOO_DEEP, NO_TEXT, b"7", *(replaced(valid()[0], *changes) for changes in once))  # noqa: E731
-    return Target(name, valid, damaged_json, read, file, says=says, examples=examples, weight=weight)
+def drawn(name, valid, read, file, says=OF_RECORDS):
+    return Target(name, valid, damaged_json, read, file, says=says, weight=DRAWN)
 
 
-def toml():
-    return tuple((ROOT / "experiments/settings" / f"{name}.toml").read_bytes() for name in ("speedup", "breakdown"))
-
-
-def sites():
-    return tuple((slurm_script.SITES / f"{name}.toml").read_bytes() for name in ("juwels", "perlmutter", "polaris"))
-
-
-FOR_EVER = b"ranks = [1000000000000000000]", b"repeats = 1000000000000", b"ranks = " + b"[" * 100_000
-SETTINGS = "setting", "schemes", "grid", "nothing to run", "ranks"
-SITES = "a node of", "a --site that has some", "{account}", "--time is for", "--gpus is for"
-OF_RECORDS = "a report of", "a curve"  # records that are damaged, of which messages name the run
-LINES, DRAWN = 0, 0.3  # the first line of several; the weight where a figure is drawn
-ALL_PROTOCOLS = kept((*protocols.PROBLEM, "runs"), "protocols", protocols.PROBLEM, protocols.document)
+ROWS = [
+    {"grid": grid, "batch_size": size, "seconds": {"median": size / 9}} for grid in ("batch=4", "model=4") for size in (8, 16)
+]
+COLUMNS = "FILE", "--x", "batch_size", "--y", "seconds.median", "--series", "grid", "--log", "x,y"
 TARGETS = (
-    Target("sweep settings", toml, damaged_text, settings, "settings.toml", says=SETTINGS, examples=lambda: FOR_EVER),
-    Target("job sites", sites, damaged_text, job_script, "site.toml", says=SITES),
-    document(
-        "sweep files", partial(result, "speedup.jsonl", 0, 8), finished, "sweep.jsonl", ([], LINES, "net"),
-        (10**12, LINES, "sweep", "repeats"), ([10**18], LINES, "sweep", "ranks"), (REMOVED, LINES, "sweep", "ranks"),
-        ({}, LINES, "sweep", "nets"), says=("a report of", "setting", "sweep.", "ranks"),
-    ),
-    document(
-        "speedup reports", partial(result, "speedup.jsonl", 0, 8, 16, 25), figure("speedup"), "reports.jsonl",
-        ("1", LINES, "seconds_per_step", "median"), (7, LINES, "grid"), (10**400, LINES, "P"), ("$", LINES, "net"),
-        says=(*OF_RECORDS, "no run has"), weight=DRAWN,
-    ),
-    document(
-        "breakdown reports", partial(result, "breakdown.jsonl", 0, 1, 2), figure("breakdown"), "reports.jsonl",
-        (None, LINES, "P"), (0, LINES, "time", "compute"), (REMOVED, LINES, "time", "wait"),
-        ([], LINES, "settings", "batch_size"),
-        ({}, LINES, "layers", 0, "forward"), says=(*OF_RECORDS, "the run of", "no run"), weight=DRAWN,
-    ),
-    document(
-        "predicted reports", partial(result, "scaling_predicted.jsonl", 0, 1, 2, 3, 4), figure("speedup"), "predicted.jsonl",
-        (None, LINES, "P"), ([], LINES, "machine"), ("2", LINES, "ranks_per_node"), says=(*OF_RECORDS, "no run has"),
-        weight=DRAWN,
-    ),
-    document(
-        "compared studies", partial(result, "speedup.jsonl", 0, 1, 2, 8, 9, 10), compared, "other.jsonl",
-        (0, LINES, "seconds_per_step", "median"), ([], LINES, "versions"), says=(*OF_RECORDS, "the two studies", "no point"),
-        weight=DRAWN,
-    ),
-    document(
-        "columns of a report", partial(result, "crossover.json"), columns, "crossover.json",
-        ("a", None, "rows", 0, "batch_size"), ([], None, "rows", 1), ([], None, "rows"), weight=DRAWN,
-    ),
-    document(
-        "protocols results", partial(first_results, "protocols.json"), ALL_PROTOCOLS, "protocols.json",
-        (10**30, None, 0, "synthetic"), (7, None, 0, "settings"), weight=DRAWN,
-    ),
-    document(
-        "timeline", spans, timeline, "trace.json", ("U0", None, "traceEvents", 2, "name"), ("1", None, "traceEvents", 2, "dur"),
-        weight=DRAWN,
-    ),
-    document(
-        "profile", profile, partial(partition.profiled, net="lenet5"), "report.json", (7, None, "layers"),
-        ("a", None, "layers", 0, "forward"), (REMOVED, None, "layers", 0, "layer"), ("vgg16", None, "net"),
-    ),
-    document("machine file", machines, lambda path: price(machine.read(str(path))), "machine.json"),
-    document("stored machine", machines, stored_machine, "machine.json"),
-    document("kernel table", lambda: (kernel_table.to_json(kernel_table.PRESET).encode(),), kernels_file, "kernels.json"),
-    document("cache files", caches, cached),
-    document("old tables", partial(result, "grabaskas2018/tables.json"), tables, "tables.json", weight=DRAWN),
+    Target("sweep settings", partial(files_in, "experiments/settings", "speedup", "breakdown"), damaged_text,
+           lambda path: Study(study_settings.read(path)), "settings.toml",
+           says=("setting", "schemes", "grid", "nothing to run", "ranks")),
+    Target("job sites", partial(files_in, slurm_script.SITES, "juwels", "perlmutter", "polaris"), damaged_text, job_script,
+           "site.toml", says=("a node of", "a --site that has some", "{account}", "--time is for", "--gpus is for")),
+    Target("sweep files", partial(result, "speedup.jsonl", 0, 8), damaged_json, finished, "sweep.jsonl",
+           says=("a report of", "setting", "sweep.", "ranks")),
+    drawn("speedup reports", partial(result, "speedup.jsonl", 0, 8, 16, 25), figure("speedup"), "reports.jsonl"),
+    drawn("breakdown reports", partial(result, "breakdown.jsonl", 0, 1, 2), figure("breakdown"), "reports.jsonl"),
+    drawn("compared studies", partial(result, "speedup.jsonl", 0, 1, 2, 8, 9, 10),
+          figure("compare", str(ROOT / "results/speedup.jsonl"), "FILE"), "other.jsonl",
+          (*OF_RECORDS, "the two studies", "no point")),
+    drawn("columns of a report", lambda: (json.dumps({"rows": ROWS}).encode(),), figure("lines", *COLUMNS), "rows.json", ()),
+    drawn("protocols results", lambda: (json.dumps(json.loads(result("protocols.json")[0])[:1]).encode(),), kept,
+          "protocols.json", ()),
+    drawn("timeline", spans, timeline, "trace.json", ()),
+    Target("profile", profile, damaged_json, partial(partition.profiled, net="lenet5"), "report.json"),
+    Target("machine file", machines, damaged_json, lambda path: price(machine.read(str(path))), "machine.json"),
+    Target("stored machine", machines, damaged_json, stored_machine, "machine.json"),
+    Target("kernel table", kernels, damaged_json, kernels_file, "kernels.json"),
+    Target("cache files", lambda: (*kernels(), b'"overlap:1024"'), damaged_json, cached),
+    drawn("old tables", partial(result, "grabaskas2018/tables.json"), tables, "tables.json", ()),
+    Target("parts", lambda: (b"0\n1\n" * (VERTICES // 2),), damaged_text, lambda path: partition.read_parts(path, VERTICES),
+           "parts.txt"),
+    Target("schedule csv", schedules, damaged_text, follow, "schedule.csv", says=("micro-batches",)),
 )  # fmt: skip

@@ -1,29 +1,23 @@
-"""A case, and its judge: the reader runs in a child process that may compute, hold, write and wait only so much."""
+"""A case, and its judge: the reader runs in a process of its own that may compute, hold, write and wait only so much."""
 
-import contextlib
-import json
 import os
-import resource
-import signal
 import stat
 import subprocess
 import sys
 import unicodedata
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
+from gridgrad.experiments.common.command import main
 from gridgrad.experiments.common.options import user_input
 from gridgrad.parallel.job.run import UserError, one_line
-from tests.fuzz.target import LONGEST, origin
+from tests.fuzz.bounded import LONGEST, READ, REFUSED, WRONG, Bounds, apart, origin
 
-SECONDS, WAITS = 20, 120  # of the processor; by the clock, many, since a busy machine must not look like a hang
-MEMORY, ALLOWED, WRITTEN = 3 << 30, 512 << 20, 256 << 20  # bytes: of addresses; that a case may touch; of a file
-ENDS = {signal.SIGPROF: f"computes for more than {SECONDS} s", signal.SIGXFSZ: f"writes more than {WRITTEN >> 20} MiB",
-    signal.SIGALRM: "hangs"}  # fmt: skip
-READ, REFUSED, WRONG = "read right", "refused in one line", "wrong"
+BOUNDS = Bounds(seconds=20, memory=3 << 30)
+FREE = Bounds(seconds=3600, memory=1 << 40, written=1 << 40)
+ALLOWED = 512 << 20  # bytes of memory that a case may touch
 ODD = "Cc", "Cs", "Cf", "Zl", "Zp"  # the categories of what a terminal takes for more than a letter
 
 
@@ -48,49 +42,23 @@ def judged(case, root):
     root: an empty folder, in which all of it happens.
     """
     folder = root / "work"
-    folder.mkdir(), (root / "outside").mkdir()
-    made, words, *_ = apart(lambda: (case.make(folder), (READ, ""))[1], root / "making")
+    folder.mkdir()
+    (root / "outside").mkdir()
+
+    def make():
+        case.make(folder)
+        return READ, ""
+
+    made, words, *_ = apart(make, root / "making", FREE)
     if made != READ:
         raise RuntimeError(f"{case.kind}: {case.name}: its files can not be made: {words}")
     before = snapshot(root)
-    outcome, words, seconds, held = apart(lambda: in_child(case, folder, root), root / "printed")
+    outcome, words, seconds, held = apart(lambda: in_child(case, folder, root), root / "printed", BOUNDS)
     if outcome != WRONG and (harm := f"touches {held >> 20} MiB" if held > ALLOWED else changes(before, root, case.goes)):
         outcome, words = WRONG, harm
     if outcome == REFUSED and not case.may_refuse:
         outcome, words = WRONG, f"refused: {words}"
     return outcome, words, seconds, held
-
-
-def apart(action, printed):
-    """What an action returns in a process of its own, or WRONG and what ended it; with seconds and bytes, as for `judged`.
-
-    printed: the file of what it prints.
-    """
-    sys.stdout.flush()
-    receive, send = os.pipe()
-    process = os.fork()
-    if process == 0:
-        os.setpgid(0, 0)
-        base = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-        with open(printed, "ab") as file:
-            os.dup2(file.fileno(), 1), os.dup2(file.fileno(), 2)
-        for number in ENDS:
-            signal.signal(number, signal.SIG_DFL)
-        signal.alarm(WAITS)
-        try:
-            answer = action()
-        except BaseException as error:
-            answer = WRONG, f"{type(error).__name__} in {origin(error)}: {ascii(one_line(error))[:160]}"
-        os.write(send, json.dumps((*answer, base)).encode())
-        os._exit(0)
-    os.close(send)
-    os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process, signal.SIGKILL)  # whatever it has started, before its number can become another one's
-    _, ending, usage = os.wait4(process, 0)
-    with os.fdopen(receive, "rb") as answers:
-        *found, base = json.loads(answers.read() or json.dumps((WRONG, ENDS.get(ending, f"is ended by signal {ending}"), 0)))
-    return *found, usage.ru_utime + usage.ru_stime, max(usage.ru_maxrss * 1024 - base, 0)
 
 
 def in_child(case, folder, root):
@@ -104,12 +72,6 @@ def in_child(case, folder, root):
     os.chdir(folder)
     os.environ |= {"GRIDGRAD_CACHE": str(root / "cache"), "GRIDGRAD_DATA": str(folder)}
     os.environ |= dict.fromkeys(("http_proxy", "https_proxy"), "http://127.0.0.1:9")  # nothing is fetched
-    addresses = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (addresses + MEMORY,) * 2)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (WRITTEN, resource.RLIM_INFINITY))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)
-    warnings.simplefilter("ignore")
     outcome, words = read(case, folder)
     if odd := {char for char in words + said(folder) if unicodedata.category(char) in ODD and char not in "\n\t\r\ufeff"}:
         outcome, words = WRONG, f"prints {ascii(min(odd))}"
@@ -118,7 +80,8 @@ def in_child(case, folder, root):
 
 def said(folder):
     """All that was printed so far."""
-    sys.stdout.flush(), sys.stderr.flush()
+    sys.stdout.flush()
+    sys.stderr.flush()
     return (folder.parent / "printed").read_text(errors="replace")
 
 
@@ -145,9 +108,7 @@ def read(case, folder):
 def program(*words):
     """A reader that is `gridgrad WORD ..` in a folder; returns what was printed."""
 
-    def read(folder):
-        from gridgrad.experiments.common.command import main
-
+    def run(folder):
         os.chdir(folder)
         sys.argv = ["gridgrad", *words]
         try:
@@ -157,7 +118,7 @@ def program(*words):
                 raise
         return said(folder)
 
-    return read
+    return run
 
 
 def snapshot(root):

@@ -3,14 +3,12 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.fuzz.bounded import ROOT
 from tests.hostile import case
-
-ROOT = Path(__file__).parents[1]
 
 
 def refuse(words):
@@ -24,25 +22,19 @@ def refuse(words):
         (lambda folder: refuse("no"), None, "refused in one line: no"),
         (lambda folder: 2, lambda value, folder: value == 1, "wrong: is read as 2"),
         (lambda folder: 2, None, "wrong: is read as 2"),
-        (lambda folder: {}[1], None, "wrong: KeyError"),
         (lambda folder: os.write(1, b"a\x1bb"), lambda value, folder: True, "wrong: prints"),
         (lambda folder: sys.exit("no error"), None, "wrong: ends with status"),
-        (lambda folder: os.remove("mine"), lambda value, folder: True, "wrong: deletes 'work/mine'"),
+        (lambda folder: Path("mine").unlink(), lambda value, folder: True, "wrong: deletes 'work/mine'"),
         (lambda folder: Path("mine").write_text("b"), lambda value, folder: True, "wrong: changes 'work/mine'"),
         (lambda folder: Path(".left").touch(), lambda value, folder: True, "wrong: leaves 'work/.left' behind"),
         (lambda folder: Path("../outside/a").touch(), lambda value, folder: True, "wrong: leaves 'outside/a' behind"),
-        (lambda folder: time.sleep(1000), None, "wrong: hangs"),
-        (lambda folder: [None for _ in iter(int, 1)], None, "wrong: computes"),
         (lambda folder: bytes(1 << 40), None, "wrong: MemoryError"),
         (lambda folder: len(b"x" * (300 << 20)), lambda value, folder: True, "wrong: touches"),
         (lambda folder: subprocess.run(["mpiexec"]), None, "wrong: AssertionError"),
     ],
 )
 def test_the_judge_sees_it(read, right, words, tmp_path, monkeypatch):
-    monkeypatch.setattr(case, "SECONDS", 1)
     monkeypatch.setattr(case, "ALLOWED", 64 << 20)
-    if "hangs" in words:
-        monkeypatch.setattr(case, "WAITS", 1)
     one = case.Case("made up", "one", lambda folder: (folder / "mine").write_text("a"), read, right)
     outcome, said, *_ = case.judged(one, tmp_path)
     assert f"{outcome}{': ' * bool(said)}{said}".startswith(words)
