@@ -1,7 +1,7 @@
 """A communicating layer that the project does not have, all of it in this file: an all-gather as a ring of messages.
 
 In each round every rank passes the block that came last on to its neighbour. Two rows make it known: `COLLECTIVE` under `KIND`
-in the table of collectives, and `PLAN` in that of plans. See test_new_layer.py.
+in the table of collectives, and `PLAN` in that of plans. See test_plans.py.
 """
 
 from functools import partial

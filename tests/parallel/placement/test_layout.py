@@ -1,5 +1,6 @@
-"""Layouts: every rank's block follows from the placements alone, and the ranks that count hold every element exactly once."""
+"""Partitions and layouts: every index where it belongs, and the ranks that count hold every element exactly once."""
 
+import pickle
 from itertools import product
 
 import numpy as np
@@ -8,11 +9,102 @@ import pytest
 from gridgrad.nn.device import to_device, to_host
 from gridgrad.parallel import ProcessGrid
 from gridgrad.parallel.placement.layout import Layout, gather_blocks, move_block
-from gridgrad.parallel.placement.partition import Partition, Split, indices
+from gridgrad.parallel.placement.partition import EMPTY, Partition, Split, common, indices, positions, within
 from gridgrad.parallel.placement.placements import C, H, Invariant, N, Replicate, Shard
 from tests.mpi import mpi
 
 AXES = "batch", "height", "model"
+
+
+def listed(part):
+    return indices(part).tolist()
+
+
+@pytest.mark.parametrize(("n", "ranks"), [(0, 2), (1, 3), (7, 3), (31, 8)])
+def test_even_parts_cover_and_differ_by_at_most_one(n, ranks):
+    partition = Partition.even(n, ranks)
+    assert [i for part in partition.parts for i in listed(part)] == list(range(n))
+    assert max(partition.sizes) - min(partition.sizes) <= 1 and partition.sizes == sorted(partition.sizes, reverse=True)
+    assert all(partition.owner(index) == rank for rank in range(ranks) for index in listed(partition.part(rank)))
+
+
+@pytest.mark.parametrize(
+    ("n", "weights", "sizes"), [(10, (3, 1), [8, 2]), (7, (1, 0, 2), [2, 0, 5]), (1, (1, 1, 1), [1, 0, 0]), (0, (2, 1), [0, 0])]
+)
+def test_weighted_parts(n, weights, sizes):
+    assert Partition.weighted(n, weights).sizes == sizes and Split(len(weights), weights).of_length(n).sizes == sizes
+    assert Partition.weighted(n, weights) == Partition.of_sizes(sizes)
+
+
+def test_partitions_of_a_million_ranks_cost_nothing():
+    partition = Partition.even(10**9 + 7, 10**6)
+    assert partition.part(0) == slice(0, 1001) and partition.part(10**6 - 1) == slice(10**9 + 7 - 1000, 10**9 + 7)
+    partition = Partition.at_rank(9, 10**6, 3)
+    assert partition.part(3) == slice(0, 9) and partition.part(10**6 - 1) == EMPTY
+    assert partition == Partition.at_rank(9, 10**6, 3) != Partition.at_rank(9, 10**6, 4)
+
+
+def test_an_owner_map_may_be_any_and_is_indexed_only_where_slices_do_not_suffice():
+    partition = Partition.owned([2, 0, 0, 2, 1, 2], 4)
+    assert [listed(part) for part in partition.parts] == [[1, 2], [4], [0, 3, 5], []]
+    assert partition.part(0) == slice(1, 3) and partition.part(3) == EMPTY and not partition.is_contiguous
+    assert Partition.owned([0, 0, 1], 2) == Partition.even(3, 2) and Partition.owned([0, 0, 1], 2).is_contiguous
+
+
+@pytest.mark.parametrize("base", [Partition.even(2, 5), Partition.weighted(7, (0, 5, 1)), Partition.owned([1, 0, 1, 2, 0], 3)])
+def test_grouped_and_mapped_parts(base):
+    grouped = base.grouped(4)
+    assert [listed(part) for part in grouped.parts] == [
+        [4 * i + j for i in listed(part) for j in range(4)] for part in base.parts
+    ]
+    assert grouped.grouped(2) == base.grouped(8) and hash(grouped.grouped(2)) == hash(base.grouped(8))
+    shifted = base.mapped(base.length + 1, lambda part: indices(part) + 1)
+    assert [listed(part) for part in shifted.parts] == [[i + 1 for i in listed(part)] for part in base.parts]
+    with pytest.raises(ValueError, match="outside of 1"):
+        _ = base.mapped(1, lambda part: part).parts
+
+
+def test_equal_partitions_are_equal_however_they_were_made():
+    even = Partition.even(8, 2)
+    for other in (Partition.weighted(8, (1, 1)), Partition.owned([0] * 4 + [1] * 4, 2), Partition.even(4, 2).grouped(2)):
+        assert even == other and hash(even) == hash(other)
+    assert pickle.loads(pickle.dumps(even)) == even
+    for other in (Partition.even(8, 3), Partition.even(9, 2), Partition.weighted(8, (3, 1)), 8):
+        assert even != other
+
+
+def test_intersections_and_positions_are_those_of_sets():
+    halo = Partition.of(10, (slice(0, 6), slice(4, 10)))  # parts may overlap
+    assert halo.sizes == [6, 6] and halo.owner(5) == 0 and Partition.even(10, 2).intersection(0, halo, 1) == slice(4, 5)
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        n, ranks = int(rng.integers(1, 30)), int(rng.integers(1, 5))
+        a, b = (Partition.owned(rng.integers(0, ranks, n), ranks) for _ in range(2))
+        for mine, other in product(range(ranks), repeat=2):
+            both, held = a.intersection(mine, b, other), a.part(mine)
+            assert listed(both) == sorted(set(listed(held)) & set(listed(b.part(other)))) == listed(common(both, both))
+            assert (indices(held)[listed(positions(both, held))] == indices(both)).all()
+            assert listed(within(held, positions(both, held))) == listed(both)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Partition.even(3, 0), "over 0 ranks"),
+        (lambda: Partition.weighted(3, (-1, 2)), "at least 0"),
+        (lambda: Partition.weighted(3, (0, 0)), "not all 0"),
+        (lambda: Partition.weighted(3, (float("nan"), 1)), "finite"),
+        (lambda: Partition.owned([0, 3], 3), "from 0 to 2"),
+        (lambda: Partition.owned([0.5], 3), "from 0 to 2"),
+        (lambda: Partition.of(3, (slice(1, 4),)), "outside of 3"),
+    ],
+)
+def test_what_is_no_partition_is_refused(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
+
+
+# ----- layouts
 
 
 def every_rank(sizes):
@@ -25,59 +117,34 @@ def index_of(layout, coordinates):
     return np.ix_(*(indices(part) for part in layout.block(coordinates)))
 
 
-def test_sample_shards_of_three_axes_divide_each_other_in_order():
+def test_sample_shards_of_several_axes_divide_each_other_in_order():
     sizes = {"batch": 2, "height": 3, "model": 2}
     layout = Layout((13, 4), sizes, {axis: Shard(N, Split(sizes[axis])) for axis in ("batch", "model", "height")})
-    # 13 samples as 7 + 6 on the axis batch; 7 as 4 + 3 and 6 as 3 + 3 on the axis model, which comes next; those on height.
-    found = {tuple(c.values()): layout.block(c)[0] for c in every_rank(sizes)}
-    assert [found[0, h, 0] for h in range(3)] == [slice(0, 2), slice(2, 3), slice(3, 4)]
-    assert [found[0, h, 1] for h in range(3)] == [slice(4, 5), slice(5, 6), slice(6, 7)]
-    assert [found[1, h, 0] for h in range(3)] == [slice(7, 8), slice(8, 9), slice(9, 10)]
-    assert [found[1, h, 1] for h in range(3)] == [slice(10, 11), slice(11, 12), slice(12, 13)]
-    middle = {"batch": 1, "height": 2, "model": 1}
-    assert layout.part(0, middle, inside="batch") == slice(0, 13)
-    assert layout.part(0, middle, inside="model") == slice(7, 13)
-    assert layout.part(0, middle, inside="height") == slice(10, 13)
-    assert layout.sharded == ("batch", "model", "height") and layout.replicated == ()
+    # 13 samples as 7 + 6 on the axis batch; these as 4 + 3 and 3 + 3 on the axis model, which comes next; those on height.
+    at = {"batch": 1, "height": 2, "model": 1}
+    assert [layout.part(0, at, inside=axis) for axis in ("batch", "model", "height")] == [
+        slice(0, 13), slice(7, 13), slice(10, 13),
+    ]  # fmt: skip
+    assert layout.part(0, at) == slice(12, 13) and layout.sharded == ("batch", "model", "height")
 
 
 def test_weighted_shards_and_an_array_for_each_minibatch():
     sizes = {"batch": 2, "height": 1, "model": 3}
     placements = {"batch": Shard(N, Split(2, (3, 1))), "model": Shard(C, Partition.weighted(10, (1, 0, 4)))}
-    activations = Layout((None, 5, 10), sizes, placements)
-    assert activations.sample_shape == (5, 10)
-    assert activations.of(8).shape == (8, 5, 10)
-    last = {"batch": 1, "height": 0, "model": 2}
+    activations, last = Layout((None, 5, 10), sizes, placements), {"batch": 1, "height": 0, "model": 2}
     assert activations.rows(8, last) == slice(6, 8) and activations.rows(100, last) == slice(75, 100)
-    assert activations.sample_block(last) == (slice(0, 5), slice(2, 10))
+    assert activations.sample_shape == (5, 10) and activations.sample_block(last) == (slice(0, 5), slice(2, 10))
     assert activations.of(8).local_shape(last) == (2, 5, 8)
     assert activations.of(8).local_shape(last | {"model": 1}) == (2, 5, 0)
 
 
-def test_owner_maps_select_any_indices():
-    sizes = {"batch": 1, "height": 1, "model": 3}
-    layout = Layout((4, 6), sizes, {"model": Shard(-1, Partition.owned([2, 0, 1, 0, 2, 2], 3))})
-    found = [layout.block({"batch": 0, "height": 0, "model": rank}) for rank in range(3)]
-    assert [rows for rows, _ in found] == [slice(0, 4)] * 3
-    assert [indices(columns).tolist() for _, columns in found] == [[1, 3], [2], [0, 4, 5]]
-    assert [layout.local_shape({"batch": 0, "height": 0, "model": rank}) for rank in range(3)] == [(4, 2), (4, 1), (4, 3)]
-
-
-def test_an_axis_that_is_not_named_holds_replicas_as_one_that_is_placed_so():
-    sizes = {"batch": 2, "height": 2, "model": 2}
-    named = Layout((3,), sizes, {"height": Replicate(), "model": Shard(0, Partition.even(3, 2))})
-    silent = Layout((3,), sizes, {"model": Shard(0, Partition.even(3, 2))})
-    for layout in (named, silent):
-        assert layout.replicated == ("batch", "height") and layout.sharded == ("model",)
-        counted = [tuple(c.values()) for c in every_rank(sizes) if layout.is_counted(c)]
-        assert counted == [(0, 0, 0), (0, 0, 1)]
-
-
-def test_gradients_are_summed_along_axes_with_replicas_that_have_different_ones():
-    layout = Layout((3,), {"batch": 2, "height": 1, "model": 2}, {"model": Invariant()})
-    assert layout.replicated == ("batch", "height", "model") and layout.summed == ("batch", "height")
-    counted = [tuple(c.values()) for c in every_rank(layout.sizes) if layout.is_counted(c)]
-    assert counted == [(0, 0, 0)]
+def test_gradients_are_summed_along_axes_with_replicas_named_or_not_that_have_different_ones():
+    sizes, shard = {"batch": 2, "height": 2, "model": 2}, {"model": Shard(0, Partition.even(3, 2))}
+    for placements in (shard, shard | {"height": Replicate()}):
+        layout = Layout((3,), sizes, placements)
+        assert layout.replicated == layout.summed == ("batch", "height") and layout.sharded == ("model",)
+    layout = Layout((3,), sizes, {"model": Invariant()})
+    assert layout.replicated == AXES and layout.summed == ("batch", "height")
 
 
 def random_placement(rng, shape, ranks):
@@ -89,20 +156,13 @@ def random_placement(rng, shape, ranks):
     if dim == N:
         return Shard(N, Split(ranks, weights if rng.random() < 0.5 else None))
     length = shape[dim]
-    partitions = (
-        Partition.even(length, ranks),
-        Partition.weighted(length, weights),
-        Partition.owned(rng.integers(0, ranks, length), ranks),
-        Partition.at_rank(length, ranks, int(rng.integers(ranks))),
-    )
+    partitions = Partition.even(length, ranks), Partition.weighted(length, weights)
+    partitions += Partition.owned(rng.integers(0, ranks, length), ranks), Partition.at_rank(length, ranks, ranks - 1)
     return Shard(int(dim), partitions[rng.integers(len(partitions))])
 
 
-def random_layout(seed):
-    """A layout on a grid of up to 8 ranks. Only samples are sharded by several axes."""
-    rng = np.random.default_rng(seed)
-    grids = [sizes for sizes in product(range(1, 9), repeat=3) if np.prod(sizes) <= 8]
-    sizes = dict(zip(AXES, (int(size) for size in grids[rng.integers(len(grids))]), strict=True))
+def random_layout(rng, sizes):
+    """Only samples are sharded by several axes."""
     shape, placements, taken = tuple(int(n) for n in rng.integers(1, 9, 3)), {}, set()
     for axis in rng.permutation(AXES):
         placement = random_placement(rng, shape, sizes[axis])
@@ -112,34 +172,19 @@ def random_layout(seed):
     return Layout(shape, sizes, placements)
 
 
-@pytest.mark.parametrize("seed", range(200))
-def test_the_ranks_that_count_hold_every_element_exactly_once(seed):
-    layout = random_layout(seed)
-    times = np.zeros(layout.shape, int)
-    for coordinates in every_rank(layout.sizes):
-        assert times[index_of(layout, coordinates)].shape == layout.local_shape(coordinates)
-        if layout.is_counted(coordinates):
-            times[index_of(layout, coordinates)] += 1
-    assert (times == 1).all(), layout
-
-
-@pytest.mark.parametrize("seed", range(200))
-def test_every_element_has_as_many_copies_as_there_are_ranks_along_the_replicated_axes(seed):
-    layout = random_layout(seed)
-    assert set(layout.replicated) | set(layout.sharded) == set(AXES) and not set(layout.replicated) & set(layout.sharded)
-    times = np.zeros(layout.shape, int)
-    for coordinates in every_rank(layout.sizes):
-        times[index_of(layout, coordinates)] += 1
-        first = coordinates | dict.fromkeys(layout.replicated, 0)  # the rank that counts holds the same block
-        assert layout.is_counted(first)
-        for mine, counted in zip(layout.block(coordinates), layout.block(first), strict=True):
-            assert np.array_equal(indices(mine), indices(counted))
-    assert (times == np.prod([layout.sizes[axis] for axis in layout.replicated])).all()
-
-
-def block_of(whole, layout, grid):
-    """This rank's block of a host array, on the device."""
-    return to_device(np.ascontiguousarray(whole[index_of(layout, grid.coordinates)]))
+@pytest.mark.parametrize("sizes", [(2, 2, 2), (3, 1, 2), (1, 4, 1), (1, 2, 3)])
+def test_the_ranks_that_count_hold_every_element_once_and_all_as_often_as_there_are_replicas(sizes):
+    for seed in range(50):
+        layout = random_layout(np.random.default_rng(seed), dict(zip(AXES, sizes, strict=True)))
+        assert set(layout.replicated) ^ set(layout.sharded) == set(AXES)
+        times, counted = np.zeros((2, *layout.shape), int)
+        for coordinates in every_rank(layout.sizes):
+            block = index_of(layout, coordinates)
+            times[block] += 1
+            assert times[block].shape == layout.local_shape(coordinates)
+            if layout.is_counted(coordinates):
+                counted[block] += 1
+        assert (counted == 1).all() and (times == np.prod([layout.sizes[axis] for axis in layout.replicated])).all(), layout
 
 
 @mpi(4)
@@ -157,18 +202,18 @@ def test_blocks_are_gathered_and_moved_between_any_layouts(comm):
                     placements[axis] = Replicate() if rng.random() < 0.3 else Shard(int(dim), parts[rng.integers(2)])
                 return Layout(shape, grid.sizes, placements)
 
+            def held(layout, whole=whole):
+                return to_device(np.ascontiguousarray(whole[index_of(layout, grid.coordinates)]))
+
             before, behind = layout(), layout()
-            block = block_of(whole, before, grid)
-            moved = move_block(grid, block, before, behind, "test")
-            assert np.array_equal(to_host(moved), to_host(block_of(whole, behind, grid))), seed
+            moved = move_block(grid, held(before), before, behind, "test")
+            assert np.array_equal(to_host(moved), to_host(held(behind))), seed
             samples = Layout(shape, grid.sizes, {axis: Shard(N, Split(2)) for axis in ("model", "batch")})
-            for held in (before, behind, samples):
-                for everywhere in (False, True):
-                    grid.tally.clear()
-                    found = gather_blocks(grid, block_of(whole, held, grid), held, "test", everywhere)
-                    assert found is not None or not everywhere and grid.rank
-                    assert found is None or np.array_equal(to_host(found), whole), seed
-                    sent = comm.allreduce(sum(record.bytes for record in grid.tally.records.values()))
-                    if not everywhere:
-                        mine = whole[index_of(held, grid.coordinates_of(0))].nbytes
-                        assert sent == whole.nbytes - mine, seed
+            for placed in (before, samples):
+                grid.tally.clear()
+                found = gather_blocks(grid, held(placed), placed, "test")
+                sent = comm.allreduce(sum(record.bytes for record in grid.tally.records.values()))
+                assert sent == whole.nbytes - whole[index_of(placed, grid.coordinates_of(0))].nbytes, seed
+                everywhere = gather_blocks(grid, held(placed), placed, "test", everywhere=True)
+                assert np.array_equal(to_host(everywhere), whole), seed
+                assert np.array_equal(to_host(found), whole) if grid.rank == 0 else found is None, seed

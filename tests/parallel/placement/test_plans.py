@@ -1,0 +1,238 @@
+"""The words of plans: what is placed where and sent, of autoencoders, redundant layers, stages and layers of one's own."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from gridgrad.experiments.common import byte_formulas
+from gridgrad.nn import MSE, SGD, Linear, Residual, Sequential, Sigmoid, Tanh, TiedAutoencoder
+from gridgrad.nn.sequence import leaves
+from gridgrad.parallel import PLANS, ProcessGrid, parallelize, train_step
+from gridgrad.parallel.grid.collectives import COLLECTIVES
+from gridgrad.parallel.grid.process_grid import STAGE, GridDescription, places
+from gridgrad.parallel.placement.moves import elements_sent
+from gridgrad.parallel.placement.partition import Partition, Split
+from gridgrad.parallel.placement.placements import C, Invariant, N, Shard
+from gridgrad.parallel.plans.fewest_bytes import fewest_bytes
+from gridgrad.parallel.plans.place_network import check_cuts, cut, place
+from gridgrad.parallel.plans.plans import ShardHiddenUnits
+from gridgrad.parallel.prediction.cost import Cost
+from gridgrad.parallel.prediction.machine import read
+from gridgrad.parallel.prediction.planner import Planner
+from gridgrad.parallel.training.distribute import balanced_cuts
+from tests.mpi import mpi
+from tests.parallel.equality import block, grids
+from tests.parallel.pipelines import dense, images, mlp, serial_net
+from tests.parallel.placement import ring_layer
+from tests.random_networks.case import Case
+from tests.random_networks.checks import equals_serial
+from tests.random_networks.layers import MAKE
+from tests.random_networks.predictions import are_as_predicted
+
+MACHINE = read("cori-haswell")
+TWO = GridDescription({"model": 2})
+
+
+def operations(net, plan, sizes):
+    """Those of all ranks of a grid together in a step, without the update; and of what they are."""
+    costs = [Cost(net, GridDescription(sizes, at), plan, 12, MACHINE) for at in places(GridDescription(sizes).sizes)]
+    works = [work for cost in costs for work in cost.works if work.phase != "update"]
+    return sum(work.flops for work in works), {work.layer for work in works}
+
+
+# ----- autoencoders
+
+
+@mpi(2, 3, 4, 6, long=(6,))
+def test_a_step_of_an_autoencoder_moves_what_the_formulas_say(comm):
+    """The partial sums of the outputs are reduce-scattered, and their gradient is all-gathered. Between the Sigmoid behind it
+    and the loss there is an all-to-all in each direction. Of the hidden units nothing moves."""
+    for sizes, (inputs, hidden), batch_size in product(grids(comm.size), [(7, 3), (3, 11), (13, 1)], (13, 3)):
+        batch, model = sizes["batch"], sizes["model"]
+        with ProcessGrid(comm, **sizes) as grid:
+            serial = Sequential([TiedAutoencoder(inputs, hidden), Sigmoid()], seed=3, dtype=np.float64)
+            net, x = parallelize(serial, grid), np.ones((batch_size, inputs))
+            train_step(net, MSE(), SGD(net, 0.1), *block(net, x, x), batch_size)
+            counted = {"gradients": 0, "model": 0, "loss": 0}
+            for (layer, _), record in grid.tally.records.items():
+                counted[layer if layer in counted else "model"] += record.bytes
+        ends = Shard(C, Partition.even(inputs, model)), Shard(N, Split(model))
+        turned = 2 * sum(elements_sent(*ends, n, (inputs,), model) for n in Partition.even(batch_size, batch).sizes)
+        assert {name: comm.allreduce(value) for name, value in counted.items()} == {
+            "model": 8 * (2 * batch_size * byte_formulas.all_gather(inputs, model) + turned),
+            "gradients": 8 * byte_formulas.all_reduce(inputs * hidden + hidden + inputs, batch),
+            "loss": 24 * byte_formulas.all_reduce(1, comm.size),
+        }, f"{sizes} {inputs}-{hidden} {batch_size}"
+
+
+def test_each_rank_holds_its_hidden_units_and_the_first_that_has_any_the_bias_of_the_decoder():
+    held = []
+    for rank in range(4):
+        grid = GridDescription({"model": 4}, {"model": rank})
+        placed = place(Sequential([TiedAutoencoder(5, 3), Sigmoid()]), grid, "fewest-bytes", shares={"model": (0, 1, 1, 1)})
+        held.append([p.block_shape for p in placed.layers[0].parameters])
+    assert placed.plan == ["hidden"]
+    assert held == [[(5, 0), (0,), (0,)], [(5, 1), (1,), (5,)], [(5, 1), (1,), (0,)], [(5, 1), (1,), (0,)]]
+
+
+def test_all_ranks_together_compute_what_one_does_but_each_does_redundant_layers():
+    layers = [TiedAutoencoder(60, 24), Sigmoid(), TiedAutoencoder(60, 96), Sigmoid(), Linear(60, 12)]
+    net, sizes = Sequential(layers, input_shape=(60,)), {"batch": 2, "model": 2}
+    alone, _ = operations(net, "fewest-bytes", {})
+    assert operations(net, "fewest-bytes", sizes)[0] == alone
+    redundant, of_layers = operations(net, "hidden,hidden,redundant", {"model": 3})
+    three_passes = 3 * 2 * 12 * 60 * 12  # of 12 samples, by each of two more ranks
+    assert redundant == alone + 2 * three_passes and "gradients" not in of_layers
+
+
+def test_the_planner_plans_for_autoencoders():
+    net = Sequential([TiedAutoencoder(784, 500), Residual([Linear(784, 784), TiedAutoencoder(784, 7)]), Linear(784, 4)])
+    for ranks in (1, 4):
+        chosen, _ = Planner(net, ranks, 64, MACHINE).best()
+        assert "hidden" in chosen.plan or "replicate" in chosen.plan
+
+
+# ----- words
+
+
+def pair():
+    return Sequential([Linear(7, 5), TiedAutoencoder(5, 3)])
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        ("fewest-bytes", ["out", "hidden"]),
+        ("conv=out,linear=in", ["in", "hidden"]),
+        ("conv=out,linear=in,autoencoder=replicate", ["in", "replicate"]),
+        ("redundant,hidden", ["redundant", "hidden"]),
+    ],
+)
+def test_plans_name_layers_one_by_one_or_by_kind(plan, words):
+    assert place(pair(), TWO, plan).plan == words
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        ("out", "takes hidden or replicate, not out"),
+        ("out,redundant", "takes hidden or replicate, not redundant"),
+        ("hidden", "no hidden units"),
+        ("superfluous", "use fewest-bytes, .*redundant"),
+        ("autoencoder=hidden", "conv and linear"),
+        ("conv=in,linear=in,linear=out", "conv and linear"),
+    ],
+)
+def test_plans_that_do_not_fit_are_refused(plan, words):
+    with pytest.raises(ValueError, match=words) as caught:
+        place(pair(), TWO, plan)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_redundant_layer_is_placed_between_others_and_never_chosen():
+    allowed = [("out", "in"), ("redundant",), ("out", "in")]
+    assert fewest_bytes([(4, 100), (100, 3), (3, 2)], 2, allowed)[1] == "redundant"
+    assert fewest_bytes([(4, 100), (100, 3)], 2, [("in", "out"), ("redundant",)]) == ["out", "redundant"]
+
+
+@mpi(2, 3)
+def test_only_what_surrounds_redundant_layers_is_sent(comm):
+    """Between layers with "in": the sum before it, one all-gather into it, and one in backward out of it."""
+    found = {}
+    for plan in ("in,redundant,in", "in,redundant,redundant", "redundant"):
+        with ProcessGrid(comm, model=comm.size) as grid:
+            layers = [Linear(7, 11), Tanh(), Linear(11, 5), Tanh(), Linear(5, 3)]
+            net = parallelize(Sequential(layers, dtype=np.float64, input_shape=(7,)), grid, plan)
+            train_step(net, MSE(), SGD(net, 0.1), *block(net, np.ones((1, 7)), np.ones((1, 3))), 1)
+            found[plan] = {(layer, kind) for (layer, kind), record in grid.tally.records.items() if layer != "loss"}
+            held = {parameter.layout.placements.get("model") for layer, parameter in net.parameters if layer.name == "2"}
+            assert held == {Invariant()}
+    into = {("1", "reduce-scatter"), ("1", "all-gather"), ("2", "all-gather")}
+    ends = {("4", "all-gather"), ("output", "reduce-scatter"), ("output", "all-gather")}
+    assert list(found.values()) == [into | ends, into, set()]
+
+
+# ----- stages
+
+
+def arrays(net):
+    """(a parameter or buffer, the number of its chunk) of a placed network."""
+    chunks = enumerate(net.chunks)
+    return [(p, number) for number, chunk in chunks for leaf in leaves(chunk) for p in (*leaf.parameters, *leaf.buffers)]
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 6])
+def test_one_stage_holds_the_blocks_that_all_ranks_hold_without_stages(ranks):
+    for layers, axes in ((images, (STAGE, "batch", "height")), (dense, (STAGE, "batch", "model"))):
+        for sizes in grids(ranks, axes):
+            stages, without = sizes[STAGE], GridDescription(sizes | {STAGE: 1})
+            of_chunks = [*range(stages), *reversed(range(stages))]  # in the shape of a V
+            serial = serial_net(layers)
+            for cuts in (balanced_cuts(serial, 2 * stages), (0,) * stages + (len(serial.layers),) * (stages - 1)):
+                net = place(serial_net(layers), GridDescription(sizes), "fewest-bytes", cuts=cuts, places=of_chunks)
+                plain = [array for array, _ in arrays(place(serial_net(layers), without, "fewest-bytes"))]
+                assert len(net.chunks) == 2 * stages == len(net.between) - 1
+                for (array, chunk), alone in zip(arrays(net), plain, strict=True):
+                    for at in places(GridDescription(sizes).sizes):
+                        block_shape, whole = array.layout.local_shape(at), alone.layout.local_shape(at | {STAGE: 0})
+                        assert block_shape == whole if at[STAGE] == of_chunks[chunk] else 0 in block_shape
+
+
+def test_cuts():
+    layers = [None] * 5
+    assert cut(layers, ()) == [layers] and [len(part) for part in cut(layers, (0, 2, 2, 5))] == [0, 2, 0, 3, 0]
+    check_cuts(list(np.array([0, 2, 2, 5])), layers)
+    for wrong in ((2, 1), (6,), (-1,), (1.0,), "1", None):
+        with pytest.raises(ValueError, match="cuts .*: they must be whole numbers"):
+            check_cuts(wrong, layers)
+    for chunks in (1, 3, 7):
+        check_cuts(balanced_cuts(serial_net(mlp), chunks), serial_net(mlp).layers)
+
+
+# ----- layers and plans of one's own
+
+
+class OwnAutoencoder(TiedAutoencoder):
+    """A layer whose kind no plan of the project names."""
+
+    kind = "own"
+
+
+class ShardOwnUnits(ShardHiddenUnits):
+    word, kinds = "own-hidden", ("own",)
+
+
+def test_a_kind_of_ones_own_has_the_plans_that_name_it(monkeypatch):
+    net = Sequential([OwnAutoencoder(5, 3), Sigmoid(), Linear(5, 4)])
+    assert place(net, TWO, "fewest-bytes").plan[0] == "replicate"  # that takes every kind
+    monkeypatch.setitem(PLANS, "own-hidden", ShardOwnUnits())
+    assert place(net, TWO, "fewest-bytes").plan[0] == "own-hidden"
+    placed = place(net, TWO, "conv=replicate,linear=out,own=own-hidden")
+    assert placed.plan == ["own-hidden", "out"] and placed.layers[0].weight.block_shape == (5, 2)
+    with pytest.raises(ValueError, match="takes replicate or own-hidden, not out"):
+        place(net, TWO, "out")
+
+
+class Doubled(Residual):
+    def forward(self, x, context):
+        return 2 * super().forward(x, context)
+
+    def backward(self, dy, context):
+        return super().backward(2 * dy, context)
+
+
+@mpi(2, 3)
+def test_a_branching_layer_and_a_collective_of_ones_own_train_as_predicted(comm, monkeypatch):
+    monkeypatch.setitem(MAKE, "Doubled", lambda shape, _: [Doubled([Linear(*shape, 11), Tanh(), Linear(11, *shape)])])
+    monkeypatch.setitem(COLLECTIVES, ring_layer.KIND, ring_layer.COLLECTIVE)
+    monkeypatch.setitem(PLANS, "ring", ring_layer.PLAN)
+    layers = [("Linear", 9), ("Doubled",), ("Tanh",), ("Linear", 5), ("Linear", 3)]
+    for plan in (("ring",), ("in", "ring", "ring"), ("redundant", "out")):
+        for sizes in grids(comm.size):
+            case = Case(layers, (7,), sizes, plan)
+            equals_serial(case, comm)
+            are_as_predicted(case, comm)
+    with ProcessGrid(comm, model=comm.size) as grid:  # as it is calibrated
+        ring_layer.COLLECTIVE.trial(grid.group("model"), 11)()
+        assert comm.allreduce(sum(record.bytes for record in grid.tally.records.values())) == 4 * 11 * (comm.size - 1)
