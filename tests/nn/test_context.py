@@ -1,4 +1,4 @@
-"""Several micro-batches in progress in one network, each with its own context: gradients do not depend on the order."""
+"""Several micro-batches in progress in one network, each with its own context; and what observers are told of their passes."""
 
 import inspect
 from dataclasses import replace
@@ -10,7 +10,6 @@ import pytest
 from gridgrad.nn import (
     LOSSES,
     SGD,
-    AvgPool2d,
     BatchNorm,
     Concat,
     Context,
@@ -25,7 +24,6 @@ from gridgrad.nn import (
     Sequential,
     Tanh,
 )
-from gridgrad.nn.context import LayerContext
 from gridgrad.nn.device import to_device, to_host, xp
 from gridgrad.nn.kernels.kernel_table import kernels, use
 from gridgrad.nn.observer import Observer, ObserverGroup
@@ -38,22 +36,8 @@ def mlp():
 
 
 def cnn():
-    return [Conv2d(2, 4, 3), MaxPool2d(2), ReLU(), Conv2d(4, 3, 2), AvgPool2d(2, 1), Flatten(), Linear(3, 3)]
-
-
-def winograd():
-    return [
-        Conv2d(2, 24, 3, padding=1),
-        ReLU(),
-        Conv2d(24, 25, 3, padding=1),
-        LocalResponseNorm(3),
-        Flatten(),
-        Linear(25 * 64, 3),
-    ]
-
-
-def normalised():
-    return [BatchNorm(2), Conv2d(2, 4, 3), BatchNorm(4), ReLU(), Flatten(), Linear(4 * 6 * 6, 6), BatchNorm(6), Linear(6, 3)]
+    return [Conv2d(2, 24, 3, padding=1), MaxPool2d(2), ReLU(), Conv2d(24, 25, 3, padding=1), LocalResponseNorm(3), Flatten(),
+            Linear(25 * 16, 3)]  # fmt: skip
 
 
 def residual():
@@ -61,23 +45,16 @@ def residual():
     return [Conv2d(2, 4, 1), Residual(branch), Residual([ReLU()], [Conv2d(4, 4, 1)]), Flatten(), Linear(4 * 64, 3)]
 
 
-def unnormalised_residual():
-    return [Conv2d(2, 4, 1), Residual([ReLU()]), Flatten(), Linear(4 * 64, 3)]
-
-
-def branching_first():
-    inception = Concat([Conv2d(2, 3, 3, padding=1), Tanh()], [], [MaxPool2d(3, 1, 1), Residual([Conv2d(2, 2, 1)])])
-    return [inception, MaxPool2d(2), Flatten(), Linear(7 * 16, 3)]
+def inception():
+    branches = Concat([Conv2d(2, 3, 3, padding=1), Tanh()], [], [MaxPool2d(3, 1, 1), Residual([Conv2d(2, 2, 1)])])
+    return [branches, MaxPool2d(2), Flatten(), Linear(7 * 16, 3)]
 
 
 NETWORKS = {
     "mlp": (mlp, (7,), np.float64),
-    "cnn": (cnn, (8, 8, 2), np.float32),
-    "winograd": (winograd, (8, 8, 2), np.float32),
-    "normalised": (normalised, (8, 8, 2), np.float64),
+    "cnn": (cnn, (8, 8, 2), np.float32),  # with Winograd's algorithm
     "residual": (residual, (8, 8, 2), np.float32),
-    "unnormalised residual": (unnormalised_residual, (8, 8, 2), np.float64),
-    "branching first": (branching_first, (8, 8, 2), np.float64),
+    "inception": (inception, (8, 8, 2), np.float64),
 }
 
 
@@ -98,6 +75,9 @@ class Training:
         x = to_device(self.x[part])
         self.outputs[number] = self.net.forward(x, context, part.stop - part.start, part.start, minibatch_size=11)
 
+    def evaluate(self, number):
+        self.net.forward(to_device(self.x[MICRO_BATCHES[number]]))
+
     def loss_of(self, number):
         context, labels = self.contexts[number], to_device(self.y[MICRO_BATCHES[number]])
         self.losses[number] = self.loss.forward(self.outputs[number], labels, context)
@@ -116,25 +96,16 @@ class Training:
 
     def run(self, schedule):
         """Do what the words of a schedule say, such as "F0 F1 B1 B0"; a state of running means does not matter here."""
-        passes = {"F": self.forward, "B": self.backward, "I": self.input_gradients, "W": self.weights}
+        passes = {"F": self.forward, "E": self.evaluate, "B": self.backward, "I": self.input_gradients, "W": self.weights}
         for word in schedule.split():
             passes[word[0]](int(word[1]))
         return self
 
 
 IN_TURN = "F0 B0 F1 B1 F2 B2"
-SCHEDULES = [
-    "F0 F1 F2 B1 B0 B2",
-    "F2 F1 F0 B0 B1 B2",
-    "F0 F1 B0 F2 B2 B1",
-    "F0 I0 W0 F1 I1 W1 F2 I2 W2",
-    "F0 F1 F2 I0 I1 I2 W2 W0 W1",
-    "F0 F1 I1 F2 I0 W0 I2 W1 W2",
-    "F0 F1 I0 B1 F2 W0 I2 W2",
-]
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("schedule", ["F2 F1 E0 F0 B0 B1 B2", "F0 F1 F2 I0 I1 I2 W2 W0 W1", "F0 F1 I0 E1 B1 F2 W0 I2 W2"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_gradients_do_not_depend_on_the_order(name, schedule):
     expected, found = Training(name).run(IN_TURN), Training(name).run(schedule)
@@ -153,10 +124,9 @@ def test_a_context_serves_again_without_more_memory(name):
     assert all(np.array_equal(first[number], training.gradients[number]) for number in range(3))
 
 
-@pytest.mark.parametrize("name", ["mlp", "unnormalised residual"])
-def test_micro_batches_add_up_to_the_minibatch(name):
+def test_micro_batches_add_up_to_the_minibatch():
     """Where no layer looks at the whole minibatch: dropout masks, and the mean of the loss, are those of its samples."""
-    training = Training(name).run("F1 F0 B0 F2 B2 B1")
+    training = Training("mlp").run("F1 F0 B0 F2 B2 B1")
     whole, context = training.net, Context()
     value = training.loss.forward(whole.forward(to_device(training.x), context), to_device(training.y), context)
     whole.backward(training.loss.backward(context), context)
@@ -164,14 +134,11 @@ def test_micro_batches_add_up_to_the_minibatch(name):
     assert np.allclose(sum(training.gradients.values()), to_host(whole.grads), rtol=1e-10, atol=1e-12)
 
 
-LAYERS = {
+LAYERS = {  # with the shapes of the input and of the output
     "Linear": (lambda: Linear(7, 5), (4, 7), (4, 5)),
-    "Conv2d": (lambda: Conv2d(3, 5, 3), (2, 7, 6, 3), (2, 5, 4, 5)),
-    "Conv2d, Winograd": (lambda: Conv2d(24, 24, 3), (2, 10, 10, 24), (2, 8, 8, 24)),
+    "Conv2d": (lambda: Conv2d(24, 24, 3), (2, 10, 10, 24), (2, 8, 8, 24)),
     "BatchNorm": (lambda: BatchNorm(5), (4, 3, 2, 5), (4, 3, 2, 5)),
-    "Residual": (lambda: Residual([Conv2d(3, 3, 3, padding=1), BatchNorm(3), ReLU()]), (2, 4, 4, 3), (2, 4, 4, 3)),
-    "Concat": (lambda: Concat([Conv2d(3, 2, 1)], [ReLU(), Conv2d(3, 3, 1)], []), (2, 4, 4, 3), (2, 4, 4, 8)),
-    "nested": (lambda: Residual([Residual([Conv2d(3, 3, 1)]), Concat([BatchNorm(3)])]), (2, 4, 4, 3), (2, 4, 4, 3)),
+    "nested": (lambda: Residual([Residual([Conv2d(3, 3, 1)]), Concat([BatchNorm(3), ReLU()])]), (2, 4, 4, 3), (2, 4, 4, 3)),
 }
 
 
@@ -198,53 +165,15 @@ def test_the_halves_of_backward_come_in_either_order(name):
         assert all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-def test_contexts_share_no_memory(name):
-    training = Training(name).run("F0 F1 F2 I0 I1 I2 W0 W1 W2")
-    held = [[a for kept in c.values() for a in kept.arrays()] + c._gradients for c in training.contexts]
-    outputs = [[y] for y in training.outputs.values()]
-    for some in (held, outputs):
-        for i, mine in enumerate(some):
-            for other in some[i + 1 :]:
-                assert not any(xp.may_share_memory(a, b) for a in mine for b in other)
-    for layer in training.net.leaves():  # and a layer holds no array but its parameters'
-        assert not any(isinstance(value, xp.ndarray) for value in vars(layer).values()), layer
-
-
 def test_the_bytes_of_a_context_are_counted():
     net, context = Sequential([Linear(6, 8), ReLU(), Linear(8, 2)], dtype=np.float64), Context()
     assert context.nbytes == 0
-    x = xp.ones((3, 6))
-    net.forward(x, context)
+    net.forward(xp.ones((3, 6)), context)
     assert context.nbytes == 8 * 3 * (6 + 8 + 2), "the input, and the outputs of two layers; ReLU works in place"
     net.backward(xp.ones((3, 2)), context)
     assert context.nbytes == 8 * 3 * (6 + 8 + 2 + 8), "and one gradient"
     net.input_gradients(xp.ones((3, 2)), context)
     assert context.nbytes == 8 * 3 * (6 + 8 + 2 + 8 + 2 + 8), "the gradients of both outputs are kept"
-    assert net.context.nbytes == 0
-    net.forward(x)
-    assert net.context.nbytes == 8 * 3 * (6 + 8 + 2) and not net.context.training
-
-
-def test_an_evaluation_between_leaves_a_training_context_alone():
-    expected = Training("normalised").run("F0 B0")
-    training = Training("normalised").run("F0")
-    training.net.forward(to_device(training.x))
-    training.run("B0")
-    assert np.array_equal(training.gradients[0], expected.gradients[0])
-
-
-def test_what_is_popped_is_kept_no_longer():
-    of_layer = LayerContext()
-    of_layer.dy = array = xp.ones(3)
-    assert of_layer.pop("dy") is array and of_layer.dy is None and of_layer.pop("dy") is None
-
-
-def test_backward_after_an_evaluation_is_refused():
-    net = Sequential([BatchNorm(3)])
-    net.forward(xp.ones((2, 3), np.float32))
-    with pytest.raises(ValueError, match="training=True"):
-        net.backward(xp.ones((2, 3), np.float32), net.context)
 
 
 # ----- observers
@@ -254,13 +183,13 @@ class Listening(Observer):
     """Writes down what it is told."""
 
     def __init__(self):
-        self.told, self.calls = [], 0
+        self.told = []
 
     def begin(self, thing, phase, context):
-        self.told.append(("begin", thing.name, type(thing).__name__, phase))
+        self.told.append(("begin", thing.name, phase))
 
     def end(self, thing, phase, context):
-        self.told.append(("end", thing.name, type(thing).__name__, phase))
+        self.told.append(("end", thing.name, phase))
 
     def written(self, layer):
         self.told.append(("written", layer.name))
@@ -273,9 +202,8 @@ def test_each_of_several_observers_is_told_of_everything():
         hear = lambda name: lambda self, *arguments: told.append((name, arguments))  # noqa: E731
         return type("Hearing", (Observer,), {name: hear(name) for name in events})()
 
-    told = [], []
+    told, expected = ([], []), []
     group = ObserverGroup([listener(one) for one in told])
-    expected = []
     for name in events:
         arguments = tuple(object() for _ in list(inspect.signature(getattr(Observer, name)).parameters)[1:])
         getattr(group, name)(*arguments)
@@ -283,34 +211,22 @@ def test_each_of_several_observers_is_told_of_everything():
     assert told == (expected, expected)
 
 
-def test_an_observer_is_told_of_a_step():
-    net = Sequential([Linear(3, 4), ReLU(), Linear(4, 2)])
+def test_an_observer_is_told_of_a_step_and_of_the_passes_in_branches():
+    net, listening = Sequential([Linear(3, 4), Residual([ReLU()]), Linear(4, 2)]), Listening()
     optimizer, loss = SGD(net, 0.1), LOSSES["mse"]()
     x, y = np.ones((5, 3), np.float32), np.ones((5, 2), np.float32)
-    listening = Listening()
     with net.observed_by(listening):
         net.learn(x, y, loss, optimizer)
         net.forward(to_device(x))  # an evaluation
     net.learn(x, y, loss, optimizer)
-    linear, relu = "Linear", "ReLU"
-    passes = [("0", linear, "forward"), ("1", relu, "forward"), ("2", linear, "forward"), ("loss", "MSE", "forward"),
-              ("loss", "MSE", "backward"), ("2", linear, "gradients"), ("2", linear, "input_gradient"),
-              ("1", relu, "input_gradient"), ("0", linear, "gradients"), ("optimizer", "SGD", "step")]  # fmt: skip
-    assert [tuple(word[1:]) for word in listening.told if word[0] == "begin"] == passes
-    assert [tuple(word[1:]) for word in listening.told if word[0] == "end"] == passes
+    whole = ["0 forward", "1 forward", "1.branch.0 forward", "2 forward", "loss forward", "loss backward", "2 gradients",
+             "2 input_gradient", "1 backward", "1.branch.0 input_gradient", "0 gradients", "optimizer step"]  # fmt: skip
+    begun = [" ".join(words) for event, *words in listening.told if event == "begin"]
+    ended = [" ".join(words) for event, *words in listening.told if event == "end"]
+    assert begun == whole and sorted(ended) == sorted(whole)
+    assert ended.index("1.branch.0 forward") < ended.index("1 forward"), "a branch lies within the whole"
     assert [word[1] for word in listening.told if word[0] == "written"] == ["2", "0"]
     assert net.observer is None
-
-
-def test_passes_of_branches_lie_within_that_of_the_whole():
-    net, context, listening = Sequential([Residual([Conv2d(2, 2, 1), ReLU()])]), Context(), Listening()
-    with net.observed_by(listening):
-        y = net.forward(xp.ones((1, 2, 2, 2), np.float32), context)
-        net.backward(y.copy(), context, input_gradient=True)
-    names = [(word[0], word[1], word[3]) for word in listening.told if word[0] != "written"]
-    assert names[0] == ("begin", "0", "forward") and names[5] == ("end", "0", "forward")
-    assert names[6] == ("begin", "0", "backward") and names[-1] == ("end", "0", "backward")
-    assert [name for _, name, _ in names[1:5]] == ["0.branch.0", "0.branch.0", "0.branch.1", "0.branch.1"]
 
 
 def test_a_pooling_in_blocks_has_a_pass_for_each(monkeypatch):
@@ -321,22 +237,20 @@ def test_a_pooling_in_blocks_has_a_pass_for_each(monkeypatch):
         y = net.forward(xp.ones((7, 12, 12, 1), np.float32), context)
         net.backward(y.copy(), context)
     for phase in ("forward", "input_gradient"):
-        passes = [word for word in listening.told if word[0] == "end" and word[1] == "1" and word[3] == phase]
-        assert passes and (len(passes) > 1) == xp.is_cpu
-    assert ("begin", "0", "Conv2d", "forward") in listening.told and ("begin", "0", "Conv2d", "gradients") in listening.told
+        passes = listening.told.count(("end", "1", phase))
+        assert passes and (passes > 1) == xp.is_cpu
+    assert ("begin", "0", "forward") in listening.told and ("begin", "0", "gradients") in listening.told
 
 
 def test_work_is_cut_into_pieces_only_where_something_wants_progress_points(monkeypatch):
     monkeypatch.setattr("gridgrad.nn.kernels.gemm.LONG_PRODUCT", 1)
-    net, context = Sequential([Linear(9, 8), ReLU(), Linear(8, 70)]), Context()
+    net, context, calls = Sequential([Linear(9, 8), ReLU(), Linear(8, 70)]), Context(), []
     x = xp.ones((300, 9), np.float32)
-    calls = []
 
     class Progress(Observer):
         progress = staticmethod(lambda: calls.append(1))
 
     y = to_host(net.forward(x, context)).copy()
-    assert context.progress is None
     with net.observed_by(Progress()), net.observed_by(Listening()):
         assert np.allclose(to_host(net.forward(x, context)), y)
         before = len(calls)

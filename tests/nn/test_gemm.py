@@ -1,3 +1,5 @@
+"""Products equal float64 with every table of kernels, whatever it cuts, and choose the tiles that were measured."""
+
 from dataclasses import fields, replace
 
 import numpy as np
@@ -9,19 +11,13 @@ from gridgrad.nn.kernels.kernel_table import NO_LIMIT, ORIENTATIONS, PLAIN, PRES
 
 SHAPES = [
     (128, 784, 512),
-    (100, 512, 1000),
-    (96, 1024, 320),
     (1000, 300, 64),
-    (4096, 75, 64),
     (2400, 28, 48),
     (7, 11, 31),
     (0, 5, 3),
-    (1, 300, 400),
-    (64, 2000, 640),
     (1061, 27, 64),  # rows that tiles with all columns leave over
     (257, 513, 127),
-    (5, 1100, 1024),  # few rows and a large matrix: a sum of products, and what they leave over
-    (11, 1100, 1024),
+    (11, 1100, 1024),  # few rows and a large matrix: a sum of products, and what they leave over
 ]
 # Cuts whatever can be cut, whether that is fast or not.
 CUT = Tiles((NO_LIMIT,) * 3, tuple((rows, columns) for rows in (32, 25, 1) for columns in (64, 10, 1)), NO_LIMIT, NO_LIMIT)
@@ -42,27 +38,20 @@ def products(shape):
 
 @pytest.mark.parametrize("table", TABLES)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_all_products_equal_float64_with_every_table(shape, table):
+def test_all_products_equal_float64_with_every_table_and_repeat_bit_by_bit(shape, table):
     use(TABLES[table])
-    for a, b, out in products(shape):
+    first = [out for *_, out in products(shape)]
+    use(PLAIN if table != "plain" else CUTTING)
+    list(products(shape))
+    use(replace(TABLES[table]))
+    for (a, b, out), before in zip(products(shape), first, strict=True):
         expected = to_host(a).astype(np.float64) @ to_host(b).astype(np.float64)
-        assert np.allclose(out, expected, rtol=1e-4, atol=1e-3)
+        assert np.allclose(out, expected, rtol=1e-4, atol=1e-3) and np.array_equal(out, before)
 
 
-@pytest.mark.parametrize("table", TABLES)
-def test_the_same_table_repeats_bit_by_bit(table):
-    for shape in SHAPES:
-        use(TABLES[table])
-        first = [out for *_, out in products(shape)]
-        use(PLAIN if table != "plain" else CUTTING)
-        list(products(shape))
-        use(replace(TABLES[table]))
-        assert all(np.array_equal(ours, out) for ours, (*_, out) in zip(first, products(shape), strict=True))
-
-
-@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("table", ["Zen 4", "plain", "cutting"])
 @pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize(("rows", "m", "n"), [(9600, 28, 32), (9600, 33, 24), (9601, 28, 32), (7, 11, 31)])
+@pytest.mark.parametrize(("rows", "m", "n"), [(9600, 28, 32), (9601, 33, 24), (7, 11, 31)])
 def test_products_over_many_rows_equal_float64(rows, m, n, order, table):
     use(TABLES[table])
     rng = np.random.default_rng(0)
@@ -95,16 +84,9 @@ def test_tiles_fit(table):
     [
         ("Zen 4", (128, 784, 512), [(16, 64), None, (64, 16)]),
         ("Zen 5", (512, 128, 512), [(16, 64), (64, 32), (64, 16)]),
-        ("Zen 4", (512, 900, 512), [(16, 64), None, None]),
-        ("Zen 4", (128, 900, 512), [(16, 64), None, (64, 16)]),
         ("Zen 4", (1024, 800, 64), [(16, 64), (16, 64), (16, 64)]),
-        ("Skylake-X", (128, 784, 512), [None, None, None]),
         ("Skylake-X", (512, 512, 512), [None, None, None]),
-        ("Skylake-X", (1024, 800, 64), [None, None, None]),
         ("Skylake-X", (4096, 75, 64), [(128, 64), (128, 64), None]),
-        ("Sapphire Rapids", (128, 784, 512), [None, None, None]),
-        ("Sapphire Rapids", (4096, 75, 64), [(128, 64), (128, 64), None]),
-        ("Sapphire Rapids", (4096, 64, 128), [(64, 64), (64, 64), None]),
         ("Sapphire Rapids", (1024, 800, 64), [(16, 64), None, None]),
         ("plain", (4096, 75, 64), [None, None, None]),
     ],

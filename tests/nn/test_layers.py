@@ -1,4 +1,7 @@
-"""Every layer and loss against finite differences. Against PyTorch: tests/random_networks/test_pytorch.py."""
+"""Layers and losses: gradients are finite differences, values follow their formulas, and blocks are parts of the whole.
+
+Against PyTorch, and memory that is used again: tests/random_networks.
+"""
 
 import numpy as np
 import pytest
@@ -6,13 +9,19 @@ import pytest
 from gridgrad.nn import (
     GELU,
     MSE,
+    AvgPool2d,
     BatchNorm,
+    Concat,
     Context,
     Conv2d,
     Dropout,
+    Flatten,
     LeakyReLU,
     Linear,
+    LocalResponseNorm,
+    MaxPool2d,
     ReLU,
+    Residual,
     Sequential,
     Sigmoid,
     SoftmaxCrossEntropy,
@@ -21,18 +30,35 @@ from gridgrad.nn import (
     TiedAutoencoder,
 )
 from gridgrad.nn.device import to_device, to_host, xp
-from gridgrad.nn.layer import Block, Layer
+from gridgrad.nn.layer import Block
 
-LAYERS = [
-    lambda: [Linear(7, 5)],
-    lambda: [ReLU()],
-    lambda: [LeakyReLU(0.1)],
-    lambda: [GELU()],
-    lambda: [Tanh()],
-    lambda: [Sigmoid()],
-    lambda: [Dropout(0.4)],
-    lambda: [Linear(7, 11), Tanh(), Dropout(0.2), Linear(11, 3), Sigmoid()],
+FEATURES, IMAGES = (6, 7), (2, 5, 7, 3)
+PATTERN = np.random.default_rng(0).random((7, 9)) < 0.3
+
+NETWORKS = [  # (shape of the input, layers)
+    (FEATURES, lambda: [Linear(7, 5)]),
+    (FEATURES, lambda: [LeakyReLU(0.1)]),
+    (FEATURES, lambda: [GELU()]),
+    (FEATURES, lambda: [Linear(7, 11), Tanh(), Dropout(0.2), Linear(11, 3), Sigmoid()]),
+    (FEATURES, lambda: [SparseLinear(PATTERN), Tanh(), SparseLinear(PATTERN.T)]),
+    (FEATURES, lambda: [Linear(7, 5), TiedAutoencoder(5, 3), Sigmoid(), TiedAutoencoder(5, 8)]),
+    (IMAGES, lambda: [Conv2d(3, 2, 3)]),
+    (IMAGES, lambda: [Conv2d(3, 5, (2, 3), (2, 1), ((1, 0), (0, 2)))]),
+    (IMAGES, lambda: [Conv2d(3, 2, 1, 3, bias=False)]),
+    (IMAGES, lambda: [Conv2d(3, 2, 3, padding=1), MaxPool2d(3, 2, 1), ReLU()]),  # which run as one
+    (IMAGES, lambda: [MaxPool2d((2, 3), (3, 1))]),
+    (IMAGES, lambda: [AvgPool2d(3, 1, 1)]),
+    (IMAGES, lambda: [BatchNorm(3)]),
+    (IMAGES, lambda: [LocalResponseNorm(2, 0.5, 0.6, 1.5)]),
+    (IMAGES, lambda: [LocalResponseNorm(5, 2.0)]),
+    (IMAGES, lambda: [Flatten(), Linear(105, 2)]),
+    (IMAGES, lambda: [Residual([Conv2d(3, 2, 2), LeakyReLU(0.2), MaxPool2d(2, 1)], [Conv2d(3, 2, 3)])]),
+    (IMAGES, lambda: [Concat([Conv2d(3, 2, 2)], [MaxPool2d(2, 1)], [Tanh(), AvgPool2d(2, 1)])]),
 ]
+
+
+def numbers(shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape)
 
 
 def difference(function, array, index, step=1e-6):
@@ -46,119 +72,166 @@ def difference(function, array, index, step=1e-6):
     return (high - low) / (2 * step)
 
 
-@pytest.mark.parametrize("layers", LAYERS)
-def test_gradients_equal_finite_differences(layers):
-    rng = np.random.default_rng(0)
-    net, x = Sequential(layers(), seed=1, dtype=np.float64), to_device(rng.standard_normal((6, 7)))
-    assert_gradients_equal_finite_differences(net, x, to_device(rng.standard_normal(net.forward(x).shape)))
-
-
-def assert_gradients_equal_finite_differences(net, x, weights):
-    """Both gradients of the sum of the outputs of a network for x. weights: those of the sum, in the shape of the outputs."""
-    context = Context()
+@pytest.mark.parametrize(("shape", "layers"), NETWORKS)
+def test_gradients_equal_finite_differences(shape, layers):
+    net, x, context = Sequential(layers(), seed=1, dtype=np.float64), to_device(numbers(shape)), Context()
+    weights = to_device(numbers(net.forward(x, context).shape, 2))  # of the sum that is differentiated
     value = lambda: float((net.forward(x, context) * weights).sum())  # noqa: E731
-    value()
     dx = to_host(net.backward(weights.copy(), context, input_gradient=True)).copy()
     grads = to_host(net.grads).copy()
-    for index in np.ndindex(x.shape):
+    chosen = np.random.default_rng(3).choice(x.size, min(x.size, 50), replace=False)
+    for index in (np.unravel_index(place, shape) for place in chosen):
         assert difference(value, x, index) == pytest.approx(dx[index], abs=1e-7)
-    for i in range(net.params.size):
-        assert difference(value, net.params, i) == pytest.approx(grads[i], abs=1e-7)
+    for layer, parameter in net.parameters:
+        trained = layer.pattern if isinstance(layer, SparseLinear) and parameter is layer.weight else True
+        gradient = to_host(parameter.grad).copy()
+        assert not gradient[~np.broadcast_to(trained, gradient.shape)].any()
+        for index in map(tuple, np.argwhere(np.broadcast_to(trained, gradient.shape))):
+            assert difference(value, parameter.value, index) == pytest.approx(gradient[index], abs=1e-7)
+    net.grads.fill(-1)
+    value()
+    net.backward(weights.copy(), context)  # without the input's gradient: the others are the same
+    assert np.array_equal(grads, to_host(net.grads))
+
+
+def response_norm(x):
+    """Of windows of two channels, the own one and the one before it."""
+    squares = np.square(np.pad(x, ((0, 0), (0, 0), (0, 0), (1, 0))))
+    return x / (1.5 + 0.5 / 2 * (squares[..., :-1] + squares[..., 1:])) ** 0.6
+
+
+VALUES = {  # of layers without weights
+    "ReLU": (ReLU(), lambda x: np.maximum(x, 0)),
+    "LeakyReLU": (LeakyReLU(0.2), lambda x: np.maximum(x, 0.2 * x)),
+    "GELU": (GELU(), lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))),
+    "Tanh": (Tanh(), np.tanh),
+    "Sigmoid": (Sigmoid(), lambda x: 1 / (1 + np.exp(-x))),
+    "Flatten": (Flatten(), lambda x: x.transpose(0, 3, 1, 2).reshape(len(x), -1)),
+    "Residual": (Residual([Tanh()]), lambda x: x + np.tanh(x)),
+    "Concat": (Concat([], [Tanh()]), lambda x: np.concatenate([x, np.tanh(x)], axis=3)),
+    "LocalResponseNorm": (LocalResponseNorm(2, 0.5, 0.6, 1.5), response_norm),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_values_follow_their_formulas(name):
+    layer, formula = VALUES[name]
+    x = numbers(IMAGES)
+    found = to_host(Sequential([layer], dtype=np.float64).forward(to_device(x)))
+    assert np.allclose(found, formula(x), rtol=1e-12, atol=1e-14)
+
+
+def test_the_derivative_of_relu_at_0_is_0():
+    net, context = Sequential([ReLU()]), Context()
+    net.forward(xp.zeros((1, 3), np.float32), context)
+    assert not net.backward(xp.ones((1, 3), np.float32), context, input_gradient=True).any()
+
+
+def test_nothing_overflows():
+    with np.errstate(all="raise"):
+        y = Sequential([Sigmoid()]).forward(xp.array([[-1e4, 0, 1e4]], dtype=np.float32))
+    assert y.tolist() == [[0, 0.5, 1]]
+    assert SoftmaxCrossEntropy().forward(xp.array([[1e30, -1e30]], dtype=np.float32), xp.array([0]), Context(batch_size=1)) == 0
+
+
+@pytest.mark.parametrize("shape", [(6, 5), (3, 2, 4, 5), (1, 5), (1, 1, 1, 5)])
+def test_batch_norm_follows_its_formula(shape):
+    """Also of one value a channel, which PyTorch refuses: a rank, or the last minibatch of an epoch, may have no more."""
+    net, context, x = Sequential([BatchNorm(5, eps=0.1, momentum=0.3)], dtype=np.float64), Context(), numbers(shape)
+    net.load_state_dict({name: np.abs(numbers(5, len(name))) for name in net.state_dict()})
+    weight, bias, old_mean, old_variance = net.state_dict().values()
+    axes, count = tuple(range(len(shape) - 1)), x.size // 5
+    mean, variance = x.mean(axes), x.var(axes)
+    expected = (x - mean) / np.sqrt(variance + 0.1) * weight + bias
+    assert np.allclose(to_host(net.forward(to_device(x), context)), expected, rtol=1e-12)
+    dx = to_host(net.backward(to_device(numbers(shape, 1)), context, input_gradient=True))
+    assert count > 1 or np.abs(dx).max() < 1e-10
+    _, _, mean_now, variance_now = net.state_dict().values()
+    assert np.allclose(mean_now, 0.7 * old_mean + 0.3 * mean, rtol=1e-12)
+    assert np.allclose(variance_now, 0.7 * old_variance + 0.3 * variance * count / max(count - 1, 1), rtol=1e-12)
+    evaluated = (x - mean_now) / np.sqrt(variance_now + 0.1) * weight + bias
+    assert np.allclose(to_host(net.forward(to_device(x))), evaluated, rtol=1e-12)
+    if len(shape) == 2:
+        net.forward(to_device(x))
+        with pytest.raises(ValueError, match="training=True"):
+            net.backward(to_device(x), net.context)
+
+
+def test_dropout_keeps_the_mean_and_follows_the_step_and_the_number_of_the_sample():
+    net, context, x = Sequential([Dropout(0.3)], seed=5), Context(), xp.ones((200, 300), np.float32)
+    first = to_host(net.forward(x, context)).copy()
+    assert first.mean() == pytest.approx(1, abs=0.02) and (first == 0).mean() == pytest.approx(0.3, abs=0.01)
+    assert np.array_equal(first, to_host(net.forward(x, context)))
+    part = net.forward(x[50:], Context(), 150, 50, minibatch_size=200)
+    assert np.array_equal(first[50:], to_host(part))
+    net.step = 1
+    assert not np.array_equal(first, to_host(net.forward(x, context)))
+    assert net.forward(x) is x, "evaluations drop nothing"
 
 
 @pytest.mark.parametrize(
     ("loss", "target"),
-    [(SoftmaxCrossEntropy(), np.array([0, 3, 1])), (MSE(), np.random.default_rng(1).standard_normal((3, 4)))],
+    [
+        (SoftmaxCrossEntropy(), np.array([0, 3, 1])),
+        (SoftmaxCrossEntropy(smoothing=0.2), np.array([0, 3, 1])),
+        (MSE(), numbers((3, 4), 1)),
+    ],
 )
-def test_loss_gradients(loss, target):
-    context = Context(batch_size=5)
-    y, target = to_device(np.random.default_rng(0).standard_normal((3, 4))), to_device(target)
-    value = lambda: loss.forward(y, target, context)  # noqa: E731 (a global minibatch of 5, of which 3 are here)
-    value()
+def test_losses_are_means_over_the_minibatch_and_have_the_gradients_of_them(loss, target):
+    """Of a minibatch of 9 samples in micro-batches of 5, this rank has 3."""
+    y, target, context = to_device(numbers((3, 4))), to_device(target), Context()
+    context.begin(seed=0, step=0, batch_size=5, minibatch_size=9)
+    value = lambda: loss.forward(y, target, context)  # noqa: E731
+    assert value() == pytest.approx(loss.forward(y, target, Context(batch_size=3)) * 3 / 9, rel=1e-14)
+    parts = sum(loss.forward(y[part], target[part], context) for part in (slice(0, 1), slice(1, 3), slice(3, 3)))
+    assert parts == pytest.approx(value(), rel=1e-14)
     dy = to_host(loss.backward(context)).copy()
     for index in np.ndindex(y.shape):
         assert difference(value, y, index) == pytest.approx(dy[index], abs=1e-8)
 
 
-def test_losses_of_blocks_add_up():
-    context = Context(batch_size=7)
-    y, rng = to_device(np.random.default_rng(0).standard_normal((7, 4))), np.random.default_rng(1)
-    for loss, target in ((SoftmaxCrossEntropy(), rng.integers(0, 4, 7)), (MSE(), rng.standard_normal((7, 4)))):
-        target = to_device(target)
-        whole = loss.forward(y, target, context)
-        parts = sum(loss.forward(y[p], target[p], context) for p in (slice(0, 3), slice(3, 7), slice(7, 7)))
-        assert parts == pytest.approx(whole, rel=1e-14)
+def test_minibatches_may_change_their_size_and_be_empty():
+    net, context = Sequential([Linear(3, 4), ReLU(), Dropout(0.5), TiedAutoencoder(4, 5), Linear(4, 2)]), Context()
+    for count in (5, 2, 0, 9):
+        assert net.forward(xp.ones((count, 3), np.float32), context).shape == (count, 2)
+        net.backward(xp.ones((count, 2), np.float32), context)
+        assert xp.isfinite(net.grads).all() and bool(net.grads.any()) == (count > 0)
 
 
-def test_cross_entropy_is_finite_for_huge_logits():
-    assert SoftmaxCrossEntropy().forward(xp.array([[1e30, -1e30]], dtype=np.float32), xp.array([0]), Context(batch_size=1)) == 0
+def test_the_users_input_is_left_alone():
+    x, context = to_device(numbers(IMAGES).astype(np.float32)), Context()
+    kept = to_host(x).copy()
+    for layers in ([ReLU(), Conv2d(3, 2, 3), ReLU()], [Residual([ReLU()]), ReLU()], [Concat([ReLU()], []), ReLU()]):
+        net = Sequential(layers)
+        net.backward(net.forward(x, context).copy(), context, input_gradient=True)
+        assert np.array_equal(to_host(x), kept)
 
 
-def test_sigmoid_does_not_overflow():
-    with np.errstate(all="raise"):
-        y = Sequential([Sigmoid()]).forward(xp.array([[-1e4, 0, 1e4]], dtype=np.float32))
-    assert y.tolist() == [[0, 0.5, 1]]
+def test_an_autoencoder_encodes_as_a_linear_layer_and_decodes_with_the_same_weights():
+    net, encoder = Sequential([TiedAutoencoder(7, 4)], seed=3), Sequential([Linear(7, 4), Sigmoid()], seed=3)
+    state = net.state_dict()
+    assert all(np.array_equal(value, state[name]) for name, value in encoder.state_dict().items())  # from the same seed
+    state = {name: value + 1 for name, value in state.items()}
+    net.load_state_dict(state)
+    encoder.load_state_dict({name: state[name] for name in encoder.state_dict()})
+    x = numbers((5, 7)).astype(np.float32)
+    assert np.allclose(net.predict(x), encoder.predict(x) @ state["0.weight"] + state["0.decoder_bias"], rtol=1e-5)
 
 
-def test_batch_sizes_may_change_and_be_zero():
-    context = Context()
-    net = Sequential([Linear(3, 4), ReLU(), Dropout(0.5), Linear(4, 2)])
-    for n in (5, 2, 0, 9):
-        x = xp.ones((n, 3), np.float32)
-        assert net.forward(x, context).shape == (n, 2)
-        net.backward(xp.ones((n, 2), np.float32), context)
-        assert xp.isfinite(net.grads).all()
-        if n == 0:
-            assert not net.grads.any()
+# ----- blocks
 
 
-def test_dropout_keeps_the_mean_and_follows_the_step():
-    context = Context()
-    net = Sequential([Dropout(0.3)], seed=5)
-    x = xp.ones((200, 300), np.float32)
-    again = lambda: to_host(net.forward(x, context)).copy()  # noqa: E731
-    first = again()
-    assert first.mean() == pytest.approx(1, abs=0.02)
-    assert (first == 0).mean() == pytest.approx(0.3, abs=0.01)
-    assert np.array_equal(first, again())
-    net.step = 1
-    assert not np.array_equal(first, again())
-    assert net.forward(x) is x
+BLOCKS = [
+    Linear(6, 5), Linear(6, 5, bias=False), SparseLinear(np.tri(6, 5, dtype=bool)), Conv2d(6, 5, 3, padding=1), BatchNorm(5),
+    TiedAutoencoder(6, 5),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("bad", [lambda: Linear(0, 3), lambda: Dropout(1.0), lambda: Dropout(-0.1), lambda: LeakyReLU(1.0)])
-def test_bad_sizes_are_refused(bad):
-    with pytest.raises(ValueError, match="must be"):
-        bad()
-
-
-BLOCK = Linear(7, 5).placed(weight=Block((slice(0, 2), slice(1, 3))))
-
-
-@pytest.mark.parametrize("layer", [Linear(7, 5), Conv2d(7, 5, 3), BLOCK])
-def test_outputs_of_a_dense_layer_need_all_inputs(layer):
-    for columns in (slice(2, 3), np.array([0, 4])):
-        assert layer.inputs_of(columns) == slice(0, 7)
-    for columns in (slice(2, 2), np.array([], int)):
-        assert layer.inputs_of(columns) == slice(0, 0)
-
-
-@pytest.mark.parametrize(
-    "layer",
-    [
-        Linear(6, 5),
-        Linear(6, 5, bias=False),
-        SparseLinear(np.tri(6, 5, dtype=bool)),
-        Conv2d(6, 5, 3, padding=1),
-        BatchNorm(5),
-        TiedAutoencoder(6, 5),
-    ],
-    ids=repr,
-)
+@pytest.mark.parametrize("layer", BLOCKS, ids=repr)
 def test_a_block_is_a_new_layer_with_parts_of_the_same_arrays(layer):
     whole = Sequential([layer], seed=1, dtype=np.float64)
     whole.allocate()
-    held, memory = np.array([0, 3]), whole.params.copy()
+    held, memory = np.array([0, 3]), to_host(whole.params).copy()
     block = layer.placed(**{p.name: Block((*p.index[:-1], held)) for p in (*layer.parameters, *layer.buffers)})
     assert type(block) is type(layer) and block.name == "" and all(p.value is None for p in block.parameters)
     part = Sequential([block], seed=1, dtype=np.float64)
@@ -166,7 +239,30 @@ def test_a_block_is_a_new_layer_with_parts_of_the_same_arrays(layer):
     for mine, theirs in zip((*block.parameters, *block.buffers), (*layer.parameters, *layer.buffers), strict=True):
         assert mine.shape == theirs.shape and np.array_equal(to_host(mine.value), to_host(theirs.value)[..., held])
     part.params.fill(0)
-    assert np.array_equal(to_host(whole.params), to_host(memory)) and layer.name == "0"
+    assert np.array_equal(to_host(whole.params), memory) and layer.name == "0"
+
+
+def test_outputs_need_the_inputs_that_have_a_weight_into_them():
+    for layer in Linear(7, 5), Conv2d(7, 5, 3), Linear(7, 5).placed(weight=Block((slice(0, 2), slice(1, 3)))):
+        assert layer.inputs_of(slice(2, 3)) == layer.inputs_of(np.array([0, 4])) == slice(0, 7)
+        assert layer.inputs_of(slice(2, 2)) == layer.inputs_of(np.array([], int)) == slice(0, 0)
+    sparse = SparseLinear(np.array([[1, 0, 0], [0, 0, 0], [1, 0, 1], [0, 0, 1]], bool))
+    assert sparse.inputs_of(slice(0, 3)).tolist() == [0, 2, 3] and sparse.inputs_of(np.array([0])).tolist() == [0, 2]
+    assert sparse.inputs_of(slice(1, 2)).tolist() == sparse.inputs_of(slice(2, 2)).tolist() == []
+    for size, first, last in ((5, 1, 7), (4, 1, 6)):
+        assert LocalResponseNorm(size).neighbours(slice(3, 5), 9) == slice(first, last)
+
+
+def test_a_block_of_a_sparse_layer_computes_its_part():
+    whole = SparseLinear(PATTERN)
+    columns = np.array([1, 4, 5])
+    rows = whole.inputs_of(columns)
+    block = whole.placed(weight=Block((rows, columns)), bias=Block((columns,)))
+    net, part = Sequential([whole], seed=2, dtype=np.float64), Sequential([block], seed=2, dtype=np.float64)
+    part.load_state_dict(net.state_dict())
+    x = numbers((5, 7))
+    found, expected = (to_host(one.forward(to_device(some))) for one, some in ((part, x[:, rows]), (net, x)))
+    assert np.allclose(found, expected[:, columns], rtol=1e-13)
 
 
 def test_the_block_of_an_array_that_is_not_named_is_all_of_it():
@@ -174,8 +270,3 @@ def test_the_block_of_an_array_that_is_not_named_is_all_of_it():
     assert block.weight.block_shape == (2, 2) and block.bias.block_shape == (5,)
     with pytest.raises(ValueError, match="has no parameter gain"):
         Linear(7, 5).placed(gain=Block((slice(0, 2),)))
-
-
-def test_base_layer_is_abstract():
-    with pytest.raises(NotImplementedError):
-        Layer().forward(None, Context())

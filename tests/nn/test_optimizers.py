@@ -1,62 +1,71 @@
+"""Optimizers follow the textbook, whatever the learning rate does, and go on from their state; and training ends early."""
+
+import json
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from gridgrad.nn import OPTIMIZERS, SGD, Adadelta, Adagrad, Adam, AdamW, Linear, Sequential
+from gridgrad.nn import OPTIMIZERS, SGD, Adam, EarlyStopping, Linear, Sequential
 from gridgrad.nn.device import to_device, to_host, xp
 from gridgrad.nn.kernels.kernel_table import kernels, use
-from gridgrad.nn.optimizers import Optimizer, constant, cosine, parse_schedule, stepwise
+from gridgrad.nn.optimizers import constant, cosine, parse_schedule, stepwise
 
 
-def reference(steps, lr, momentum, nesterov, l2, l1):
-    """The textbook update in float64, element by element."""
-    net = Sequential([Linear(3, 2)], seed=1, dtype=np.float64)
-    p, v = to_host(net.params).copy(), 0
+def network(dtype=np.float64):
+    return Sequential([Linear(3, 2)], seed=1, dtype=dtype)
+
+
+def textbook(name, p, lr, steps, momentum=0.0, nesterov=False, l2=0.0, l1=0.0, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01,
+             rho=0.9):  # fmt: skip
+    """The parameters p after some steps, element by element as in the papers."""
+    velocity = squares = changes = 0.0
     for step in range(steps):
-        g = np.sin(p + step) + l2 * p + l1 * np.sign(p)
-        v = momentum * v + g
-        p = p - lr(step) * (g + momentum * v if nesterov else v)
+        rate, g = lr(step), np.sin(p + step) + l2 * p + l1 * np.sign(p)
+        if name == "sgd":
+            velocity = momentum * velocity + g
+            p = p - rate * (g + momentum * velocity if nesterov else velocity)
+        elif name == "adagrad":
+            squares = squares + g**2
+            p = p - rate * g / (np.sqrt(squares) + eps)
+        elif name == "adadelta":
+            squares = rho * squares + (1 - rho) * g**2
+            change = np.sqrt(changes + eps) / np.sqrt(squares + eps) * g
+            changes = rho * changes + (1 - rho) * change**2
+            p = p - rate * change
+        else:
+            p = p * (1 - rate * weight_decay) if name == "adamw" else p
+            velocity = betas[0] * velocity + (1 - betas[0]) * g
+            squares = betas[1] * squares + (1 - betas[1]) * g**2
+            mean, variance = velocity / (1 - betas[0] ** (step + 1)), squares / (1 - betas[1] ** (step + 1))
+            p = p - rate * mean / (np.sqrt(variance) + eps)
     return p
 
 
-@pytest.mark.parametrize("lr", [constant(0.1), cosine(0.1, 7), stepwise(0.1, 3, 0.5)])
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"momentum": 0.0, "nesterov": False, "l2": 0.0, "l1": 0.0},
-        {"momentum": 0.9, "nesterov": False, "l2": 0.01, "l1": 0.0},
-        {"momentum": 0.9, "nesterov": True, "l2": 0.0, "l1": 0.02},
-        {"momentum": 0.0, "nesterov": False, "l2": 0.1, "l1": 0.1},
-    ],
-)
-def test_equals_the_textbook(lr, options):
+RATES = {
+    "constant": constant(0.1), "cosine": cosine(0.1, 7), "stepwise": stepwise(0.1, 3, 0.5),
+    "from 0": lambda step: max(0.0, 0.05 * (step - 2)),
+    "through 0": lambda step: (0.1, 0.05, 0.0, 0.0, 0.02, 0.1, 0.0, 0.3)[step],
+}  # fmt: skip
+OPTIONS = [
+    ("sgd", {}), ("sgd", {"momentum": 0.9, "l2": 0.01}), ("sgd", {"momentum": 0.9, "nesterov": True, "l1": 0.02}),
+    ("adam", {"l2": 0.1, "l1": 0.05}), ("adam", {"betas": (0.5, 0.8), "eps": 0.1}), ("adamw", {"weight_decay": 0.3}),
+    ("adagrad", {"eps": 0.01, "l1": 0.1}), ("adadelta", {"rho": 0.7, "eps": 0.1, "l2": 0.1}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("schedule", RATES)
+@pytest.mark.parametrize(("name", "options"), OPTIONS)
+def test_equals_the_textbook(name, options, schedule):
     use(replace(kernels(), chunk=3))  # several chunks, the last one short
-    net = Sequential([Linear(3, 2)], seed=1, dtype=np.float64)
-    optimizer = SGD(net, lr, **options)
-    for step in range(7):
-        net.grads[:] = xp.sin(net.params + step)
+    net = network()
+    start, optimizer = to_host(net.params).copy(), OPTIMIZERS[name](net, RATES[schedule], **options)
+    for _ in range(8):
+        net.grads[:] = xp.sin(net.params + net.step)
         optimizer.step()
         net.step += 1
-    assert np.allclose(to_host(net.params), reference(7, lr, **options), rtol=1e-13, atol=1e-15)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"momentum": 1.0}, "momentum must be a number in"),
-        ({"momentum": -0.1}, "momentum must be a number in"),
-        ({"l2": -1}, "l2 must be a finite number of at least 0, not -1"),
-        ({"l1": -1}, "l1 must be a finite number of at least 0, not -1"),
-        ({"nesterov": True}, "nesterov needs a momentum above 0"),
-        ({"lr": 0}, "the learning rate must be above 0 and finite, not 0"),
-        ({"lr": math.nan}, "the learning rate must be above 0 and finite, not nan"),
-    ],
-)
-def test_values_out_of_range_are_refused(options, words):
-    with pytest.raises(ValueError, match=words):
-        SGD(Sequential([Linear(3, 2)]), **({"lr": 0.1} | options))
+    assert np.allclose(to_host(net.params), textbook(name, start, RATES[schedule], 8, **options), rtol=1e-12, atol=1e-14)
 
 
 def gradient(size, step):
@@ -65,58 +74,38 @@ def gradient(size, step):
     return (index % 11 > 0) * np.sin(index * index + step) * 10.0 ** (3 * np.cos(index))
 
 
-@pytest.mark.parametrize("kind", [Adam, Adagrad, Adadelta])
-def test_float32_follows_float64(kind):
-    nets = [Sequential([Linear(30, 20)], seed=1, dtype=dtype) for dtype in (np.float32, np.float64)]
+def train(net, optimizer, steps):
+    for _ in range(steps):
+        net.grads[:] = to_device(gradient(net.size, net.step))
+        optimizer.step()
+        net.step += 1
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_float32_follows_float64(name):
+    nets = [network(dtype) for dtype in (np.float32, np.float64)]
     for net in nets:
-        optimizer = kind(net, 0.01, l2=0.01, l1=0.01)
-        for step in range(20):
-            net.grads[:] = to_device(gradient(net.size, step))
-            optimizer.step()
-            net.step += 1
+        train(net, OPTIMIZERS[name](net, 0.01, l2=0.01, l1=0.01), 20)
     assert nets[0].params.dtype == np.float32
     assert np.allclose(to_host(nets[0].params), to_host(nets[1].params), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", [Adam, Adagrad, Adadelta])
-def test_l1_adds_to_the_gradient(kind):
-    nets = [Sequential([Linear(4, 3)], seed=1, dtype=np.float64) for _ in range(2)]
-    optimizers = [kind(nets[0], 0.1, l1=0.05), kind(nets[1], 0.1)]
-    for _ in range(3):
-        nets[0].grads[:] = xp.cos(nets[0].params)
-        nets[1].grads[:] = xp.cos(nets[1].params) + 0.05 * xp.sign(nets[1].params)
-        for optimizer in optimizers:
-            optimizer.step()
-    assert np.allclose(to_host(nets[0].params), to_host(nets[1].params), rtol=1e-13)
-
-
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_state_that_is_loaded_goes_on_bit_by_bit(name):
-    def steps(net, optimizer, count):
-        for _ in range(count):
-            net.grads[:] = to_device(gradient(net.size, net.step))
-            optimizer.step()
-            net.step += 1
-
-    def make():
-        net = Sequential([Linear(7, 5)], seed=3)
-        options = {"momentum": 0.9} if name == "sgd" else {}
-        return net, OPTIMIZERS[name](net, cosine(0.1, 10), **options)
-
-    (net, optimizer), (other, resumed) = make(), make()
-    steps(net, optimizer, 4)
+    options = {"momentum": 0.9} if name == "sgd" else {}
+    net, other = network(), network()
+    optimizer, resumed = (OPTIMIZERS[name](one, cosine(0.1, 10), **options) for one in (net, other))
+    train(net, optimizer, 4)
     other.params[:], other.step = net.params, net.step
     resumed.load_state({k: to_host(v).copy() for k, v in optimizer.state_arrays().items()}, optimizer.state_numbers())
-    for pair in (net, optimizer), (other, resumed):
-        steps(*pair, 4)
+    train(net, optimizer, 4)
+    train(other, resumed, 4)
     assert resumed.updates == 8 and np.array_equal(to_host(net.params), to_host(other.params))
-    for key, array in optimizer.state_arrays().items():
-        assert array.shape == net.params.shape and xp.array_equal(resumed.state_arrays()[key], array)
+    assert SGD(network(), 0.1).state_arrays() == {}, "without momentum there is no state"
 
 
 def test_state_that_does_not_fit_is_refused():
-    net = Sequential([Linear(7, 5)], seed=3)
-    optimizer = Adam(net, 0.1)
+    optimizer = Adam(network(), 0.1)
     arrays, numbers = optimizer.state_arrays(), optimizer.state_numbers()
     for bad in ({}, arrays | {"more": arrays["squares"]}, arrays | {"squares": arrays["squares"][:-1]}):
         with pytest.raises(ValueError, match="state of Adam"):
@@ -125,39 +114,9 @@ def test_state_that_does_not_fit_is_refused():
         optimizer.load_state(arrays, {})
 
 
-def test_sgd_without_momentum_keeps_no_state():
-    assert SGD(Sequential([Linear(7, 5)]), 0.1).state_arrays() == {}
-
-
-def test_the_base_is_abstract():
-    net = Sequential([Linear(3, 2)])
-    with pytest.raises(NotImplementedError):
-        Optimizer(net, 0.1).step()
-    with pytest.raises(NotImplementedError):
-        Optimizer(net, 0.1).update(net.params, net.grads, [], [])
-
-
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [
-        *((kind, {"lr": lr}) for kind in (Adam, Adagrad, Adadelta) for lr in (0, -1, math.inf)),
-        *((kind, {"eps": eps}) for kind in (Adam, Adagrad, Adadelta) for eps in (0, -1e-8, math.nan)),
-        *((kind, {"l2": -1}) for kind in (Adam, Adagrad, Adadelta)),
-        (Adam, {"betas": (1, 0.9)}),
-        (Adam, {"betas": (0.9, -0.1)}),
-        (AdamW, {"weight_decay": -1}),
-        (Adam, {"clip_norm": 0}),
-        (Adadelta, {"rho": 1}),
-    ],
-)
-def test_values_out_of_range_are_refused_by_all(kind, options):
-    with pytest.raises(ValueError, match="must be"):
-        kind(Sequential([Linear(3, 2)]), **options)
-
-
 def test_a_long_gradient_is_shortened_before_penalties_are_added():
-    """A step with plain SGD shows the gradient; one that is short enough stays to the last bit."""
-    net = Sequential([Linear(3, 2)], seed=1, dtype=np.float64)
+    """A step with plain SGD shows the gradient; one that is short enough stays as it is."""
+    net = network()
     start, gradient = to_host(net.params).copy(), np.arange(1.0, 9.0)
     for clip, length in ((2.0, 2.0), (100.0, np.linalg.norm(gradient))):
         net.params[...], net.grads[...] = to_device(start), to_device(gradient)
@@ -167,16 +126,49 @@ def test_a_long_gradient_is_shortened_before_penalties_are_added():
 
 
 def test_schedules():
-    assert [parse_schedule("step:2:0.1", 1.0, 9)(s) for s in (0, 1, 2, 4)] == pytest.approx([1, 1, 0.1, 0.01])
-    cosine = parse_schedule("cosine", 1.0, 10)
-    assert [cosine(s) for s in (0, 5, 10, 11)] == pytest.approx([1, 0.5, 0, 0])
-    warm = parse_schedule("constant,warmup:4", 1.0, 10)
-    assert [warm(s) for s in (0, 1, 4, 9)] == pytest.approx([0.2, 0.4, 1, 1])
+    for text, total, rates in (
+        ("step:2:0.1", 9, {0: 1, 1: 1, 2: 0.1, 4: 0.01}),
+        ("cosine", 10, {0: 1, 5: 0.5, 10: 0, 11: 0}),
+        ("constant,warmup:4", 10, {0: 0.2, 1: 0.4, 4: 1, 9: 1}),
+    ):
+        schedule = parse_schedule(text, 1.0, total)
+        assert [schedule(step) for step in rates] == pytest.approx(list(rates.values()))
+    for text in ("linear", "step:0:0.1", "step:x:1", "cosine:3", "constant,warmup:-1"):
+        with pytest.raises(ValueError, match="schedule|warm-up"):
+            parse_schedule(text, 1.0, 10)
+
+
+def test_a_schedule_that_leaves_the_range_is_refused():
+    for rate in math.nan, -0.1, math.inf:
+        net = network()
+        optimizer = SGD(net, lambda step, rate=rate: rate if step else 0.1)
+        net.step = 1
+        with pytest.raises(ValueError, match=f"the schedule gives the learning rate {rate} at step 1"):
+            optimizer.step()
+
+
+# ----- early stopping
 
 
 @pytest.mark.parametrize(
-    "text", ["linear", "step", "step:0:0.1", "step:x:1", "cosine:3", "constant,warmup", "constant,warmup:-1"]
+    ("values", "arguments", "expected"),  # (the epoch of the stop or None, the best epoch, which epochs improved)
+    [
+        ([3, 2, 2, 1], (1,), (3, 2, [1, 2])),
+        ([3, 4, 5, 2, 3, 3, 3, 9], (3,), (7, 4, [1, 4])),
+        ([3, 2.95, 2.5, 2.45, 2.41], (2, 0.1), (5, 3, [1, 3])),  # small falls do not add up unseen: 2.5 stays the best
+        ([math.nan, 5, math.nan, math.nan], (2,), (4, 2, [2])),
+        ([math.inf, math.inf], (2,), (2, 0, [])),
+        ([-1, -2, -2], (2,), (None, 2, [1, 2])),
+    ],
 )
-def test_unknown_schedules_are_refused(text):
-    with pytest.raises(ValueError, match="schedule|warm-up"):
-        parse_schedule(text, 1.0, 10)
+def test_training_stops_once_patience_runs_out(values, arguments, expected):
+    """Also where it goes on from its state after each epoch."""
+    early, improved, stopped = EarlyStopping(*arguments), [], None
+    for epoch, value in enumerate(values, start=1):
+        improved += [epoch] * early.see(value)
+        state, early = early.state(), EarlyStopping(*arguments)
+        early.restore(json.loads(json.dumps(state)))
+        if early.stop:
+            stopped = epoch
+            break
+    assert (stopped, early.best_epoch, improved) == expected
