@@ -20,46 +20,28 @@ from gridgrad.parallel.faults import watchdog
 from gridgrad.parallel.job.run import run
 from gridgrad.parallel.sync.reduction import Bucket
 
-VICTIM, STEP = 1, 3
+VICTIM, STEP, FAULT = 1, 3, Path(os.environ["FAULT"])  # the file FAULT tells the watchdogs of all ranks that the fault begins
 
 
-def begins():
-    """Tell the watchdogs of all ranks that the fault begins."""
-    Path(os.environ["FAULT"]).touch()
+def in_step(owner, method, action, counts=lambda *arguments: True):
+    """Let a method do `action(its object)` in that step, and itself then unless it is the action that returns "instead"."""
+    honest, calls = getattr(owner, method), []
+
+    def spoilt(thing, *arguments):
+        if counts(thing, *arguments):
+            calls.append(thing)
+            if len(calls) == STEP:
+                FAULT.touch()
+                if action(thing) == "instead":
+                    return None
+        return honest(thing, *arguments)
+
+    setattr(owner, method, spoilt)
 
 
 def in_a_layer(action):
-    """Let the first layer of the victim do `action(layer)` before its forward pass of that step."""
-    honest, calls = Linear.forward, []
-
-    def forward(layer, x, context):
-        if layer.name == "0" and context.training:
-            calls.append(layer)
-            if len(calls) == STEP:
-                begins()
-                action(layer)
-        return honest(layer, x, context)
-
-    Linear.forward = forward
-
-
-def in_a_sum(action):
-    """Let the victim do `action(sum, bucket)` instead of the sum of gradients of that step."""
-    honest, calls = Bucket.reduce, []
-
-    def reduce(bucket):
-        calls.append(bucket)
-        if len(calls) == STEP:
-            begins()
-            action(honest, bucket)
-        else:
-            honest(bucket)
-
-    Bucket.reduce = reduce
-
-
-def fail(layer):
-    raise ZeroDivisionError("in a layer")
+    """The first layer of the victim does `action(layer)` before its forward pass of that step."""
+    in_step(Linear, "forward", action, lambda layer, x, context: layer.name == "0" and context.training)
 
 
 def flip(layer):
@@ -71,20 +53,19 @@ def spoil(layer):
 
 
 WAYS = {
-    "raises": lambda: in_a_layer(fail),
     "killed": lambda: in_a_layer(lambda layer: os.kill(os.getpid(), signal.SIGKILL)),
     "stopped": lambda: in_a_layer(lambda layer: os.kill(os.getpid(), signal.SIGSTOP)),
     "sleeps": lambda: in_a_layer(lambda layer: time.sleep(1000)),
     "flips": lambda: in_a_layer(flip),
     "spoils": lambda: in_a_layer(spoil),
-    "skips": lambda: in_a_sum(lambda honest, bucket: None),
+    "skips": lambda: in_step(Bucket, "reduce", lambda bucket: "instead"),  # a sum of gradients
     "well": lambda: None,
 }
 
 
 def main():
-    way, fault, start = sys.argv.pop(1), Path(os.environ["FAULT"]), time.monotonic()
-    watchdog.time = SimpleNamespace(monotonic=lambda: time.monotonic() if fault.exists() else start, sleep=time.sleep)
+    way, start = sys.argv.pop(1), time.monotonic()
+    watchdog.time = SimpleNamespace(monotonic=lambda: time.monotonic() if FAULT.exists() else start, sleep=time.sleep)
     if way != "stopped":
         watchdog.SILENT = 300.0
     if MPI.COMM_WORLD.rank == VICTIM:
