@@ -1,25 +1,37 @@
+"""Grids of ranks with their groups, and the one table of kernels that all ranks of a grid use."""
+
+import math
+import os
+from dataclasses import replace
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from gridgrad.parallel.grid.process_grid import AXES, ProcessGrid, parse_grid
-from gridgrad.parallel.grid.process_grid import ranks_per_node as read_ranks_per_node
+from gridgrad.nn.kernels import gemm, kernel_table
+from gridgrad.nn.kernels.kernel_table import PLAIN, PRESET, SHIPPED, to_json
+from gridgrad.nn.kernels.measure_table import BUDGET, QUICKLY
+from gridgrad.parallel.grid import devices
+from gridgrad.parallel.grid.devices import use_device
+from gridgrad.parallel.grid.process_grid import AXES, ProcessGrid, parse_grid, ranks_per_node
 from tests.mpi import mpi
+from tests.parallel.equality import on_cpus
+
+TABLES = [SHIPPED["Skylake-X"], PLAIN, SHIPPED["Zen 4"]]
 
 
-def test_grids_as_text():
-    assert parse_grid("batch=4,model=2") == {"batch": 4, "model": 2}
-    assert parse_grid("model=3") == {"model": 3}
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "batch", "batch=", "batch=0", "batch=-2", "batch=two", "rows=2", "batch=2,batch=2", "batch=1.5", "batch=2;model=2"],
-)
+@pytest.mark.parametrize("text", ["", "batch", "batch=", "batch=0", "batch=-2", "batch=two", "rows=2", "batch=2,batch=2"])
 def test_bad_grids_are_refused(text):
     with pytest.raises(ValueError, match="grid '"):
         parse_grid(text)
+    assert parse_grid("batch=4,model=2") == {"batch": 4, "model": 2}
+
+
+@pytest.mark.parametrize("text", ["0", "x", "9" * 5000])
+def test_a_variable_that_is_no_number_of_ranks_is_named(text):
+    with pytest.raises(ValueError, match="GRIDGRAD_RANKS_PER_NODE must be a whole number"):
+        ranks_per_node(4, {"GRIDGRAD_RANKS_PER_NODE": text})
 
 
 @mpi(6)
@@ -27,49 +39,35 @@ def test_groups_are_the_rows_and_columns_of_the_grid(comm):
     with ProcessGrid(comm, batch=3, model=2) as grid:
         b, m = grid.coordinates["batch"], grid.coordinates["model"]
         assert grid.rank == comm.rank == 2 * b + m
-        assert [grid.coordinates_of(r) for r in (0, 1, 5)] == [
-            {"stage": 0, "batch": b, "height": 0, "model": m} for b, m in ((0, 0), (0, 1), (2, 1))
-        ]  # fmt: skip
+        assert grid.coordinates_of(5) == {"stage": 0, "batch": 2, "height": 0, "model": 1}
         for axes, expected, rank in (
-            (("batch",), 0 + 2 + 4 + 3 * m, b),
+            (("batch",), 6 + 3 * m, b),
             (("model",), 4 * b + 1, m),
             (("batch", "model"), 15, comm.rank),
         ):
             group = grid.group(*axes)
-            assert group is grid.group(*reversed(axes))
-            assert group.rank == rank
+            assert group is grid.group(*reversed(axes)) and group.rank == rank
             assert group.sum(comm.rank, "test") == expected
         assert grid.max(np.array([comm.rank]))[0] == 5 and grid.min(np.array([comm.rank]))[0] == 0
         assert str(grid) == "batch=3,model=2"
+    for sizes, words in (({"batch": 2, "model": 2}, "4 places but the number of ranks is 6"), ({"depth": 6}, "unknown axes")):
+        with pytest.raises(ValueError, match=words):
+            ProcessGrid(comm, **sizes)
 
 
-@mpi(3)
-def test_a_grid_of_another_size_names_both_numbers(comm):
-    with pytest.raises(ValueError, match="has 4 places but the number of ranks is 3"):
-        ProcessGrid(comm, batch=2, model=2)
-    with pytest.raises(ValueError, match="unknown axes"):
-        ProcessGrid(comm, depth=3)
-
-
-@pytest.mark.parametrize("text", ["0", "x", "-1", "9" * 5000])
-def test_a_variable_that_is_no_number_of_ranks_is_named(text):
-    with pytest.raises(ValueError, match="GRIDGRAD_RANKS_PER_NODE must be a whole number"):
-        read_ranks_per_node(4, {"GRIDGRAD_RANKS_PER_NODE": text})
-
-
-@mpi(2, 4, long=(4,))
+@mpi(2)
 def test_many_grids_in_one_job(comm):
     for _ in range(520):  # MPICH has 2048 communicators, and each grid makes at least 4
-        ProcessGrid(comm, batch=comm.size // 2, model=2).free()
+        ProcessGrid(comm, model=2).free()
 
 
-@mpi(4, 8, long=(8,))
+@mpi(4)
 def test_a_rank_that_asks_for_groups_alone_waits_for_nobody(comm, monkeypatch):
     """All communicators are made with the grid, and sets of axes with the same ranks share one."""
-    for ranks_per_node in ("1", "3", "8"):
-        monkeypatch.setenv("GRIDGRAD_RANKS_PER_NODE", ranks_per_node)
-        with ProcessGrid(comm, batch=comm.size // 2, model=2) as grid:
-            if comm.rank == comm.size - 1:
+    for number_of_ranks in ("1", "3", "8"):
+        monkeypatch.setenv("GRIDGRAD_RANKS_PER_NODE", number_of_ranks)
+        with ProcessGrid(comm, batch=2, model=2) as grid:
+            if comm.rank == 3:
                 groups = [grid.group(*axes) for number in range(5) for axes in combinations(AXES, number)]
                 assert len({id(group) for group in groups}) == 4
                 assert grid.group("stage", "model") is grid.group("model") and grid.group("stage").size == 1
@@ -78,3 +76,75 @@ def test_a_rank_that_asks_for_groups_alone_waits_for_nobody(comm, monkeypatch):
                     leaders = grid.leaders(group)
                     assert leaders is None or grid.rank in leaders.ranks and set(leaders.ranks) <= set(group.ranks)
             comm.Barrier()
+
+
+# ----- one table of kernels
+
+
+def check_all_equal(comm, expected):
+    """All ranks use the table `expected` and choose alike."""
+    table = kernel_table.kernels()
+    assert table == expected
+    chosen = [gemm.tile(table.tiles, 128, 784, 512), gemm.tile(table.tiles_left_transposed, 4096, 75, 64)]
+    assert len(set(map(repr, comm.allgather((table, chosen))))) == 1
+
+
+@mpi(1, 3)
+def test_files_and_tables_that_differ_by_rank(comm, monkeypatch):
+    path = Path(os.environ["GRIDGRAD_CACHE"]) / f"kernels-of-rank-{comm.rank}.json"
+    path.write_text(to_json(TABLES[comm.rank]))
+    monkeypatch.setenv("GRIDGRAD_KERNELS", str(path))
+    named = replace(TABLES[0], name=comm.bcast(str(path)))
+    for own, expected in ((None, named), (TABLES[comm.rank], TABLES[0])):  # None: what the variable names
+        kernel_table.use(own)
+        with ProcessGrid(comm, batch=comm.size):
+            check_all_equal(comm, expected)
+    monkeypatch.setenv("GRIDGRAD_KERNELS", "plain" if comm.rank else "/nowhere")
+    kernel_table.use(None)
+    with pytest.raises(ValueError, match="GRIDGRAD_KERNELS: can not read /nowhere"):
+        ProcessGrid(comm, batch=comm.size)
+    kernel_table.use(PLAIN)
+
+
+@mpi(1, 3)
+def test_measurements_that_differ_by_rank(comm, monkeypatch):
+    """The first rank's is stored and used by all, and by a calibration without a budget instead of a quick one, once."""
+    if not on_cpus(comm):
+        return
+    budgets, stored = [], []
+
+    def measure(budget):
+        comm.Barrier()  # all ranks measure at the same time
+        budgets.append(budget)
+        return replace(TABLES[comm.rank], name="measured" if budget == math.inf else QUICKLY)
+
+    monkeypatch.setattr(devices, "measured", measure)
+    monkeypatch.setattr(devices, "stored", lambda: None)
+    monkeypatch.setattr(devices, "store", lambda table: stored.append(table.name))
+    monkeypatch.setattr(devices, "announce", lambda: stored.append("announced"))
+    kernel_table.use(PRESET)
+    with ProcessGrid(comm, batch=comm.size), ProcessGrid(comm, model=comm.size):
+        check_all_equal(comm, replace(TABLES[0], name=QUICKLY))
+    for _ in range(2):
+        devices.calibrate_kernels(comm)
+        check_all_equal(comm, replace(TABLES[0], name="measured"))
+    assert budgets == [BUDGET, math.inf] and stored == ["announced", QUICKLY, "measured"] * (comm.rank == 0)
+    monkeypatch.setattr(devices, "stored", lambda: TABLES[2] if comm.rank == 0 else None)
+    kernel_table.use(PRESET)
+    with ProcessGrid(comm, batch=comm.size):
+        check_all_equal(comm, TABLES[2])
+
+
+@mpi(3)
+def test_the_table_of_the_first_cpu_counts(comm, monkeypatch):
+    """Ranks on a device measure nothing."""
+    measured = []
+    monkeypatch.setattr(devices, "measured", lambda budget: measured.append(comm.rank) or TABLES[comm.rank])
+    monkeypatch.setattr(devices, "stored", lambda: None)
+    monkeypatch.setattr(devices, "store", lambda table: None)
+    monkeypatch.setattr(devices, "announce", lambda: None)
+    use_device(comm, "stand-in,cpu,cpu")
+    kernel_table.use(PRESET)
+    with ProcessGrid(comm, batch=comm.size):
+        check_all_equal(comm, TABLES[1])
+    assert measured == [comm.rank] * (comm.rank > 0)
