@@ -1,9 +1,13 @@
-"""Arrays are read from their own file, as large as expected, or not at all."""
+"""Arrays are read from their own file, as large as expected, or not at all; and no array fills the memory."""
+
+import os
+import zlib
 
 import h5py
 import numpy as np
 import pytest
 
+from gridgrad.nn.files import limits
 from gridgrad.nn.files.hdf5_arrays import made_in_memory, own, read_array
 from gridgrad.nn.files.whole_files import NotWritten
 from tests.disk import files_end_at
@@ -24,43 +28,73 @@ def test_a_file_made_in_memory_appears_whole_or_not_at_all(tmp_path):
         assert np.array_equal(file["numbers"], np.arange(1000))
 
 
-def virtual(file, name):
+def virtual(file):
     layout = h5py.VirtualLayout((2, 3), "f8")
-    layout[...] = h5py.VirtualSource(".", name, (2, 3))  # itself: the library would crash
-    file.create_virtual_dataset(name, layout)
+    layout[...] = h5py.VirtualSource(".", "bad", (2, 3))  # itself: the library would crash
+    file.create_virtual_dataset("bad", layout)
 
 
-PUT = {
-    "missing": lambda file, name: None,
-    "group": lambda file, name: file.create_group(name),
-    "link": lambda file, name: file.__setitem__(name, h5py.SoftLink("/good")),
-    "other shape": lambda file, name: file.create_dataset(name, data=ARRAY.T),
-    "other type": lambda file, name: file.create_dataset(name, data=ARRAY.astype(int)),
-    "complex": lambda file, name: file.create_dataset(name, data=ARRAY + 0j),
-    "not finite": lambda file, name: file.create_dataset(name, data=np.where(ARRAY > 4, np.nan, ARRAY)),
-    "virtual": virtual,
-    "external": lambda file, name: file.create_dataset(name, (2, 3), "f8", external=[("elsewhere", 0, 48)]),
-    "blocks larger than itself": lambda file, name: file.create_dataset(
-        name, (2, 3), "f8", chunks=(1 << 10, 1 << 16), maxshape=(None, None), compression="gzip"
-    ),
+def in_blocks(file):
+    file.create_dataset("bad", (2, 3), "f8", chunks=(1 << 10, 1 << 16), maxshape=(None, None), compression="gzip")
+
+
+PUT = [  # (what is put in place of the array, words)
+    (lambda file: None, "no dataset bad of its own"),
+    (lambda file: file.create_group("bad"), "no dataset bad of its own"),
+    (lambda file: file.__setitem__("bad", h5py.SoftLink("/good")), "no dataset bad of its own"),
+    (lambda file: file.create_dataset("bad", data=ARRAY.T), "must be 2x3 floating"),
+    (lambda file: file.create_dataset("bad", data=ARRAY.astype(int)), "must be 2x3 floating"),
+    (lambda file: file.create_dataset("bad", data=np.where(ARRAY > 4, np.nan, ARRAY)), "not finite"),
+    (lambda file: file.create_dataset("bad", (2, 3), "f8", external=[("elsewhere", 0, 48)]), "must be 2x3"),
+    (virtual, "must be 2x3"),
+    (in_blocks, "larger than itself"),
+]
+
+
+@pytest.mark.parametrize(("put", "words"), PUT)
+def test_other_arrays_are_refused(tmp_path, put, words):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["good"] = ARRAY
+        put(file)
+        with pytest.raises(ValueError, match=words):
+            read_array(file, "bad", (2, 3), "f", "bad")
+        assert np.array_equal(read_array(file, "good", (2, 3), "f", "good"), ARRAY)
+        with pytest.raises(ValueError, match="no group good of its own"):
+            own(file, "good", h5py.Group)
+
+
+def stored(file, content, chunks=(100, 3), **options):
+    """A dataset whose first chunk is that content, packed. Returns it."""
+    data = file.create_dataset("x", (100, 3), "f4", chunks=chunks, **options)
+    data.id.write_direct_chunk((0, 0), zlib.compress(content))
+    return data
+
+
+PACKED = {
+    "never written": lambda file: file.create_dataset("x", (400, 3), "f4", chunks=(1, 3)),
+    "packed too tightly": lambda file: file.create_dataset("x", data=np.ones((400, 3)), chunks=(50, 3), compression=9),
+    "chunks of more than": lambda file: file.create_dataset("x", data=np.ones((200, 3), "f4"), chunks=(200, 3)),
+    "several times over": lambda file: stored(file, b"", (10, 3), scaleoffset=2, compression="gzip"),
+    "more numbers than it should": lambda file: stored(file, bytes(10_000), compression="gzip"),
+    "more room than its numbers": lambda file: stored(file, os.urandom(20_000), compression="gzip"),
+    "can not be unpacked": lambda file: stored(file, bytes(9), compression="gzip").id.write_direct_chunk((0, 0), b"none"),
 }
 
 
-@pytest.mark.parametrize("what", PUT)
-def test_other_arrays_are_refused(tmp_path, what):
+@pytest.mark.parametrize("words", PACKED)
+def test_an_array_that_would_fill_the_memory_is_refused(tmp_path, monkeypatch, words):
+    monkeypatch.setattr(limits, "BUDGET", 1300)
+    monkeypatch.setattr(limits, "MOST_PACKED", 5)
     with h5py.File(tmp_path / "a.h5", "w") as file:
-        file["good"] = ARRAY
-        PUT[what](file, "bad")
-        with pytest.raises(
-            ValueError, match="no dataset bad of its own|bad must be 2x3 floating|larger than itself|not finite"
-        ):
-            read_array(file, "bad", (2, 3), "f", "bad")
-        assert np.array_equal(read_array(file, "good", (2, 3), "f", "good"), ARRAY)
+        PACKED[words](file)
+        with pytest.raises(ValueError, match=words):
+            read_array(file, "x", file["x"].shape, "f", "x")
 
 
-def test_arrays_in_blocks_are_read(tmp_path):
+@pytest.mark.parametrize("options", [{}, {"compression": "gzip", "shuffle": True, "fletcher32": True}, {"compression": "lzf"}])
+def test_arrays_in_blocks_are_read(tmp_path, monkeypatch, options):
+    monkeypatch.setattr(limits, "BUDGET", 900)
     with h5py.File(tmp_path / "a.h5", "w") as file:
-        file.create_dataset("a", data=ARRAY, compression="gzip")
-        assert np.array_equal(read_array(file, "a", (2, 3), "f", "a"), ARRAY)
-        with pytest.raises(ValueError, match="no group a of its own"):
-            own(file, "a", h5py.Group)
+        array = np.random.default_rng(0).normal(size=(100, 3))
+        file.create_dataset("x", data=array, chunks=(33, 3) if options else None, **options)
+        assert np.array_equal(read_array(file, "x", array.shape, "f", "x"), array)

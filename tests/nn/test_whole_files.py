@@ -1,8 +1,9 @@
-"""Files appear whole or not at all, and one that can not be written is named in a line."""
+"""Files and folders appear whole or not at all, one that can not be written is named in a line, and a lock has one holder."""
 
 import errno
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -11,7 +12,15 @@ import pytest
 
 from gridgrad.experiments.common.options import check_writable
 from gridgrad.nn.files import whole_files
-from gridgrad.nn.files.whole_files import NotWritten, folder_written_whole, is_of_disk, write_text, written_whole
+from gridgrad.nn.files.whole_files import (
+    MARK,
+    Lock,
+    NotWritten,
+    folder_written_whole,
+    is_of_disk,
+    write_text,
+    written_whole,
+)
 from tests.disk import files_end_at
 
 
@@ -38,40 +47,37 @@ def test_a_file_has_the_permissions_of_any_new_file(tmp_path):
 
 def test_links_stay_links_and_devices_stay_devices(tmp_path):
     (tmp_path / "there").write_text("old")
-    (tmp_path / "link").symlink_to(tmp_path / "there")
-    with written_whole(tmp_path / "link") as beside:
-        beside.write_text("new")
-    assert (tmp_path / "link").is_symlink() and (tmp_path / "there").read_text() == "new"
+    for name, target in (("link", tmp_path / "there"), ("a", "b"), ("b", "a")):
+        (tmp_path / name).symlink_to(target)
+    write_text(tmp_path / "link", "new")
+    assert (tmp_path / "there").read_text() == "new"
     with pytest.raises(OSError, match="no ordinary file"), written_whole("/dev/null"):
         pass
-
-
-def test_links_in_a_circle_are_refused_and_stay(tmp_path):
-    (tmp_path / "a").symlink_to("b")
-    (tmp_path / "b").symlink_to("a")
     for write in (lambda: write_text(tmp_path / "a", "text"), lambda: check_writable(tmp_path / "b")):
         with pytest.raises(NotWritten, match="can not write .*(a|b): Too many levels of symbolic links; give another name"):
             write()
-    assert (tmp_path / "a").is_symlink() and (tmp_path / "b").is_symlink()
+    assert all((tmp_path / name).is_symlink() for name in ("link", "a", "b"))
+
+
+def test_a_name_may_be_as_long_as_the_file_system_allows_and_need_not_be_text(tmp_path):
+    for name in ("x" * 255, os.fsdecode(b"\xff\n")):
+        write_text(tmp_path / name, f"{name} →")
+        assert (tmp_path / name).read_bytes() == name.encode(errors="backslashreplace") + " →".encode()
+        write_text(tmp_path / name, name, "surrogateescape")
+        assert (tmp_path / name).read_bytes() == os.fsencode(name)
+    with pytest.raises(NotWritten, match="File name too long"):
+        write_text(tmp_path / ("x" * 256), "text")
 
 
 def test_a_full_disk_is_said_in_a_line_with_the_name_of_the_file(tmp_path):
     path = tmp_path / "results.json"
     path.write_text("earlier results")
-    for size in (0, 100, 4096, 7000):
+    for size in (0, 4096, 7000):
         with files_end_at(size), pytest.raises(NotWritten) as caught:
             write_text(path, "x" * 8000)
         assert str(caught.value) == f"can not write {path}: File too large; make room there, or give another name"
         assert caught.value.errno == errno.EFBIG and is_of_disk(caught.value)
         assert path.read_text() == "earlier results" and os.listdir(tmp_path) == [path.name]
-
-
-def test_a_folder_that_can_not_be_made_is_said_too(tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(NotWritten, match=f"can not write {tmp_path}/file/folder/results.json: Not a directory"):
-        write_text(tmp_path / "file" / "folder" / "results.json", "text")
-    with pytest.raises(NotWritten, match="can not write /proc/no/results.json: "):
-        write_text("/proc/no/results.json", "text")
 
 
 def test_what_goes_wrong_with_other_files_is_said_of_them(tmp_path):
@@ -85,6 +91,8 @@ def test_what_goes_wrong_with_other_files_is_said_of_them(tmp_path):
         assert caught.value is other
     with pytest.raises(NotWritten, match=f"can not write {path}: "), written_whole(path):
         raise OSError(errno.EIO, "Input/output error")
+    with pytest.raises(NotWritten, match="can not write /proc/no/results.json: "):
+        write_text("/proc/no/results.json", "text")
     assert os.listdir(tmp_path) == []
 
 
@@ -129,7 +137,7 @@ def test_files_of_others_in_a_folder_that_is_replaced_stay(tmp_path):
     assert (path / "notes").read_text() == "mine" and (path / "anchor").read_text() == "second"
 
 
-def test_a_folder_replaces_nothing_of_another_kind(tmp_path):
+def test_a_folder_that_can_not_be_written_is_named_and_nothing_of_another_kind_is_replaced(tmp_path):
     (tmp_path / "file").write_text("kept")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis").write_text("kept")
@@ -138,33 +146,37 @@ def test_a_folder_replaces_nothing_of_another_kind(tmp_path):
         with pytest.raises(OSError, match=line), folder_written_whole(tmp_path / name, "anchor"):
             pass
     assert (tmp_path / "file").read_text() == (tmp_path / "other" / "thesis").read_text() == "kept"
-    with pytest.raises(NotWritten, match="can not write /proc/no/folder: "), folder_written_whole("/proc/no/folder", "anchor"):
-        pass
+    line = f"^can not write {tmp_path}/new: File too large; make room there"
+    for write in (make, lambda folder, text: write_text(folder / "anchor", text)):
+        with (
+            files_end_at(100),
+            pytest.raises(NotWritten, match=line),
+            folder_written_whole(tmp_path / "new", "anchor") as beside,
+        ):
+            write(beside, "x" * 1000)
+    assert sorted(os.listdir(tmp_path)) == ["file", "other"]
 
 
-def test_a_full_disk_is_said_of_a_folder_too(tmp_path):
-    path = tmp_path / "folder"
-    line = f"^can not write {path}: File too large; make room there"
-    with files_end_at(100), pytest.raises(NotWritten, match=line), folder_written_whole(path, "anchor") as beside:
-        make(beside, "x" * 1000)
-    assert [*tmp_path.iterdir()] == []
-    with files_end_at(100), pytest.raises(NotWritten, match=line), folder_written_whole(path, "anchor") as beside:
-        write_text(beside / "anchor", "x" * 1000)  # whose own error names a file that is gone afterwards
+# ----- other processes
 
 
-# ----- what killed writers leave
+def started(code, *arguments, **environment):
+    """A process that runs some code, and then waits for the end of its input."""
+    pipes = {name: subprocess.PIPE for name in ("stdin", "stdout", "stderr")}
+    command = [sys.executable, "-c", f"{code}; print('done', flush=True); sys.stdin.read()", *map(str, arguments)]
+    process = subprocess.Popen(command, env=os.environ | environment, text=True, **pipes)
+    assert process.stdout.readline() == "done\n"
+    return process
 
 
-DIES = """
-import os, signal, sys
+WRITES = """
+import sys
 from gridgrad.nn.files.whole_files import folder_written_whole, written_whole
-with written_whole(sys.argv[1]) as file, folder_written_whole(sys.argv[2], "anchor") as folder:
-    file.write_bytes(bytes(1000))
-    folder.mkdir()
-    (folder / "anchor").write_bytes(bytes(1000))
-    print("written", flush=True)
-    sys.stdin.read()
-"""
+whole, several = written_whole(sys.argv[1]), folder_written_whole(sys.argv[2], "anchor")
+whole.__enter__().write_bytes(bytes(1000))
+folder = several.__enter__()
+folder.mkdir()
+(folder / "anchor").write_bytes(bytes(1000))"""
 
 
 def test_what_a_killed_writer_has_left_goes_with_the_next_one_and_nothing_else_does(tmp_path):
@@ -172,26 +184,29 @@ def test_what_a_killed_writer_has_left_goes_with_the_next_one_and_nothing_else_d
     own = [tmp_path / name for name in (".file.abcd1234", ".gridgrad-mine", ".gridgrad-0123456789abcdef-01234567-abcdefgh")]
     for path in own:
         path.write_text("kept")
-    writer = subprocess.Popen(
-        [sys.executable, "-c", DIES, one, several], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert writer.stdout.readline() == "written\n"
-    during = set(tmp_path.iterdir())
-    assert len(during) == len(own) + 2
-    for left in during - set(own):
-        os.utime(left, (0, 0))
-    write_text(one, "of another writer")
-    with folder_written_whole(several, "anchor") as beside:
-        make(beside, "of another writer")
-    assert set(tmp_path.iterdir()) == during | {one, several}  # the first one lives
-    writer.kill()
-    writer.communicate()
+    with started(WRITES, one, several) as writer:
+        during = set(tmp_path.iterdir())
+        assert len(during) == len(own) + 2
+        for left in during - set(own):
+            os.utime(left, (0, 0))
+        write_text(one, "of another writer")
+        with folder_written_whole(several, "anchor") as beside:
+            make(beside, "of another writer")
+        assert set(tmp_path.iterdir()) == during | {one, several}  # the first one lives
+        writer.kill()
     write_text(tmp_path / "other", "text")
     assert during < set(tmp_path.iterdir())
     write_text(one, "text")
     with folder_written_whole(several, "anchor") as beside:
         make(beside, "text")
     assert set(tmp_path.iterdir()) == {*own, one, several, tmp_path / "other"}
+
+
+def refusing(number):
+    def refuse(*arguments):
+        raise OSError(number, "no locks here")
+
+    return refuse
 
 
 @pytest.mark.parametrize("age, stays", [(1, True), (2 * whole_files.DAY, False)])
@@ -202,27 +217,48 @@ def test_what_other_hosts_may_still_write_stays_for_a_day(age, stays, locks, tmp
     left.write_text("half")
     os.utime(left, (time.time() - age,) * 2)
     if not locks:
-
-        def without(*arguments):
-            raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-        monkeypatch.setattr(fcntl, "flock", without)
+        monkeypatch.setattr(fcntl, "flock", refusing(errno.ENOLCK))
     write_text(tmp_path / "file", "text")
     assert (tmp_path / "file").read_text() == "text" and left.exists() == stays
 
 
-def test_a_name_may_be_as_long_as_the_file_system_allows_and_need_not_be_text(tmp_path):
-    for name in ("x" * 255, os.fsdecode(b"\xff\n")):
-        write_text(tmp_path / name, f"{name} →")
-        assert (tmp_path / name).read_bytes() == name.encode(errors="backslashreplace") + " →".encode()
-        write_text(tmp_path / name, name, "surrogateescape")
-        assert (tmp_path / name).read_bytes() == os.fsencode(name)
-    with pytest.raises(NotWritten, match="File name too long"):
-        write_text(tmp_path / ("x" * 256), "text")
+LOCKS = """
+import subprocess, sys
+from gridgrad.nn.files.whole_files import Lock
+lock = Lock(sys.argv[1], "taken", "wait")
+child = subprocess.Popen(["cat"], stdout=2)"""
 
 
-def test_text_is_utf8_in_any_locale(tmp_path):
-    command = "from gridgrad.nn.files.whole_files import write_text; import sys; write_text(sys.argv[1], '\\u2192')"
-    env = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    subprocess.run([sys.executable, "-c", command, tmp_path / "file"], env=env, check=True)
-    assert (tmp_path / "file").read_bytes() == "→".encode()
+def test_the_holder_of_a_lock_is_named_and_the_lock_ends_with_it_and_not_with_its_children(tmp_path):
+    path = tmp_path / "lock"
+    with started(LOCKS, path, SLURM_JOB_ID="77") as holder:
+        words = rf"^taken \(process {holder.pid} of Slurm job 77 on {os.uname().nodename}\): wait$"
+        with pytest.raises(ValueError, match=words):
+            Lock(path, "taken", "wait")
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+        with Lock(path, "taken", "wait") as lock:
+            assert lock.note == "" and path.read_bytes().startswith(MARK)
+        assert path.read_bytes() == b""
+
+
+def test_a_lock_leaves_files_of_others_as_they_are(tmp_path):
+    mine, link, pipe = tmp_path / "mine.lock", tmp_path / "link.lock", tmp_path / "pipe.lock"
+    mine.write_text("mine")
+    link.symlink_to(mine)
+    os.mkfifo(pipe)
+    with Lock(mine, "taken", "wait"):
+        pass
+    for path, words in ((link, "is a link"), (pipe, "is no ordinary file")):
+        with pytest.raises(ValueError, match=f"{path} {words}.*: move it away"):
+            Lock(path, "taken", "wait")
+    with pytest.raises(OSError, match="can not write .*: Is a directory"):
+        Lock(tmp_path, "taken", "wait")
+    assert mine.read_text() == "mine" and link.is_symlink()
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, 524])
+def test_where_files_can_not_be_locked_a_note_says_so(number, tmp_path, monkeypatch):
+    monkeypatch.setattr(fcntl, "lockf", refusing(number))
+    with Lock(tmp_path / "lock", "taken", "wait") as lock:
+        assert "can not be locked (no locks here)" in lock.note and "\n" not in lock.note
