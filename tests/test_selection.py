@@ -22,52 +22,38 @@ def item(name, ranks=0, marks=()):
 
 
 ITEMS = [
-    item("test_a.py::test_plain"),
-    item("test_a.py::test_long", marks=["long"]),
-    item("test_a.py::test_slow[x]"),
-    item("test_a.py::test_slow[y]"),
-    *(item("test_b.py::test_of_ranks", ranks) for ranks in range(1, 9)),
-    *(item("test_b.py::test_that_is_quick", ranks, ["quick"]) for ranks in range(1, 9)),
-    *(item("test_b.py::test_of_many", ranks) for ranks in (5, 6)),
-]
+    item("plain"), item("long", marks=["long"]), item("slow[x]"), item("slow[y]"),
+    *(item("of_ranks", ranks) for ranks in range(1, 9)), *(item("quick", ranks, ["quick"]) for ranks in range(1, 9)),
+    *(item("of_many", ranks) for ranks in (5, 6)),
+]  # fmt: skip
 
 
 def names(items):
-    return [one.nodeid.removeprefix("tests/test_").partition("::test_")[2] for one in items]
+    return sorted(one.nodeid.removeprefix("tests/") for one in items)
 
 
-def test_the_quick_ones_are_on_few_ranks_and_not_listed():
-    found = [one for one in ITEMS if one in quick_ones(ITEMS, {"test_a.py::test_slow[y]", "test_b.py::test_that_is_quick[4]"})]
-    of_ranks = [name for name in names(found) if name.startswith("of_ranks")]
-    assert of_ranks in (["of_ranks[2]"], ["of_ranks[3]"], ["of_ranks[4]"])
-    assert [name for name in names(found) if name not in of_ranks] == [
-        "plain", "slow[x]", *(f"that_is_quick[{ranks}]" for ranks in (1, 2, 3))
-    ]  # fmt: skip
-    assert not {"slow[x]", "slow[y]"} & {*names(quick_ones(ITEMS, {"test_a.py::test_slow"}))}
-
-
-def chosen(monkeypatch, *words):
-    """The names of the tests that pytest runs with some options, where one function is slow."""
-    monkeypatch.setattr("tests.selection.listed", lambda: {"test_a.py::test_slow"})
-    return chosen_of(monkeypatch, *words)
-
-
-def chosen_of(_, *words):
+def chosen(monkeypatch, listed, *words):
+    """The names of the tests that pytest runs with some options, where some are listed as slow."""
+    monkeypatch.setattr("tests.selection.listed", lambda: {listed})
     parser, left_out, items = pytest.Parser(_ispytest=True), [], list(ITEMS)
     add_options(parser)
     hook = SimpleNamespace(pytest_deselected=lambda items: left_out.extend(items))
     select(SimpleNamespace(option=parser.parse(words), args=[], hook=hook), items)
-    assert sorted(names(items + left_out)) == sorted(names(ITEMS))
+    assert names(items + left_out) == names(ITEMS)
     return names(items)
 
 
+def test_the_quick_ones_are_on_few_ranks_and_not_listed():
+    found = names(quick_ones(ITEMS, {"slow[y]", "quick[4]"}))
+    of_ranks = [name for name in found if name.startswith("of_ranks")]
+    assert of_ranks in (["of_ranks[2]"], ["of_ranks[3]"], ["of_ranks[4]"])
+    assert sorted([*of_ranks, "plain", "slow[x]", "quick[1]", "quick[2]", "quick[3]"]) == found
+
+
 def test_six_parts_are_all_that_is_left_out(monkeypatch):
-    quick, slow = chosen(monkeypatch, "--quick"), chosen(monkeypatch, "--slow")
-    assert quick and slow and sorted(quick + slow) == sorted(names(ITEMS))
-    with monkeypatch.context() as patch:
-        patch.setattr("tests.selection.listed", lambda: {"test_a.py::test_slow[y]"})
-        assert {"slow[x]", "slow[y]"} <= {*chosen_of(patch, "--slow")}, "cases of one function stay together"
+    quick, slow = chosen(monkeypatch, "slow", "--quick"), chosen(monkeypatch, "slow", "--slow")
+    assert quick and slow and sorted(quick + slow) == names(ITEMS)
+    assert {"slow[x]", "slow[y]"} <= {*chosen(monkeypatch, "slow[y]", "--slow")}, "cases of one function stay together"
     for options, whole in (((), names(ITEMS)), (("--slow",), slow)):
-        parts = [chosen(monkeypatch, *options, "--part", str(number)) for number in range(7, 7 + PARTS)]
-        assert sorted(sum(parts, [])) == sorted(whole)
-    assert chosen(monkeypatch) == names(ITEMS)
+        parts = [chosen(monkeypatch, "slow", *options, "--part", str(number)) for number in range(7, 7 + PARTS)]
+        assert sorted(sum(parts, [])) == whole

@@ -1,7 +1,6 @@
 """The first thing that a program does: streams that are closed or have no reader, odd characters, and Ctrl-C."""
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -20,18 +19,21 @@ print("before \\x1b[31m\\u2192 \\udcff\\x9b\\r\\tafter", flush=True)
 print("said \\x1b[2J\\r\\u2192", file=sys.stderr)
 sys.exit(7 if first > 2 else "the number of a stream was given to a file")
 """
+IMPORTS = """
+import signal, sys
+sys.orig_argv[:] = ["python", "-m", "gridgrad.experiments.train"]
+import gridgrad.experiments.common.command
+signal.raise_signal(signal.SIGINT)
+"""
 
 
-CLOSED = ">&-", "2>&-", "<&- >&- 2>&-", "2>/dev/full", "| true; exit ${PIPESTATUS[0]}", ">/dev/null"
-
-
-@pytest.mark.parametrize("closed", CLOSED)
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-", "2>/dev/full", "| true; exit ${PIPESTATUS[0]}"])
 def test_streams_that_are_closed_or_not_read_are_no_error(closed):
     finished = subprocess.run(["bash", "-c", f'"$0" -c "$1" {closed}', sys.executable, PRINTS], capture_output=True, text=True)
     assert finished.returncode == 7 and "Traceback" not in finished.stderr
 
 
-def test_a_reader_that_is_slow_gets_all_and_a_stream_that_takes_nothing_is_full():
+def test_a_reader_that_is_slow_gets_all():
     text, (reads, writes) = f"print('x' * {1 << 20}, flush=True)\n", os.pipe()
     os.set_blocking(writes, False)
     process = subprocess.Popen([sys.executable, "-c", PRINTS.replace("sys.exit", f"{text}sys.exit")], stdout=writes)
@@ -39,57 +41,23 @@ def test_a_reader_that_is_slow_gets_all_and_a_stream_that_takes_nothing_is_full(
     time.sleep(0.3)
     with open(reads, "rb") as file:
         assert file.read().endswith(b"x" * (1 << 20) + b"\n") and process.wait() == 7
-    words = ["bash", "-c", '"$0" -c "$1" 1</dev/null', sys.executable, PRINTS]
-    finished = subprocess.run(words, stderr=subprocess.PIPE, text=True)
-    assert finished.stderr.splitlines()[-1] == "OSError: [Errno 28] Bad file descriptor"
 
 
-def test_control_characters_do_not_reach_a_terminal_and_any_locale_can_show_what_is_printed():
-    for encoding, arrow in {"ascii": b"\\u2192", "cp1252": b"\\u2192", "utf-8": "→".encode()}.items():
-        finished = subprocess.run(
-            [sys.executable, "-c", PRINTS], capture_output=True, env=os.environ | {"PYTHONIOENCODING": encoding}
-        )
-        assert finished.returncode == 7
-        assert finished.stdout == b"before \\x1b[31m" + arrow + b" \\udcff\\x9b\\r\tafter\n"
-        assert finished.stderr == b"said \\x1b[2J\r" + arrow + b"\n"
+@pytest.mark.parametrize(("encoding", "arrow"), [("ascii", b"\\u2192"), ("utf-8", "→".encode())])
+def test_control_characters_do_not_reach_a_terminal_and_any_locale_can_show_what_is_printed(encoding, arrow, monkeypatch):
+    monkeypatch.setenv("PYTHONIOENCODING", encoding)
+    finished = subprocess.run([sys.executable, "-c", PRINTS], capture_output=True)
+    assert finished.stdout == b"before \\x1b[31m" + arrow + b" \\udcff\\x9b\\r\tafter\n"
+    assert finished.stderr == b"said \\x1b[2J\r" + arrow + b"\n"
 
 
 def test_what_an_import_lacks_is_said_in_a_line():
     assert "no MPI library" in startup.said_of(RuntimeError("cannot load MPI library"))
-    for error in (
-        MemoryError(),
-        ImportError("libx.so: failed to map segment from shared object"),
-        OSError("Cannot allocate memory"),
-    ):
+    for error in (MemoryError(), ImportError("failed to map segment from shared object"), OSError("Cannot allocate memory")):
         assert "not enough memory" in startup.said_of(error)
     assert startup.said_of(ImportError("no module named x")) is startup.said_of(ValueError("libmpi")) is None
 
 
-IMPORTS = """
-import signal, sys
-sys.orig_argv[:] = ["python", "-m", "{name}.train"]
-import {name}
-assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
-import {name}.common.command
-signal.raise_signal(signal.SIGINT)
-"""
-
-
-@pytest.mark.parametrize("name", ["experiments", "gridgrad.experiments"])
-def test_ctrl_c_while_a_program_is_imported_is_a_line(name):
-    finished = subprocess.run([sys.executable, "-c", IMPORTS.format(name=name)], capture_output=True, text=True)
+def test_ctrl_c_while_a_program_is_imported_is_a_line():
+    finished = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True)
     assert (finished.returncode, finished.stdout, finished.stderr) == (130, "", "gridgrad: interrupted\n")
-
-
-def test_a_program_of_the_command_is_imported_while_ctrl_c_is_a_line(monkeypatch, capsys):
-    from gridgrad.experiments.common import command
-
-    before, seen = signal.getsignal(signal.SIGINT), []
-    monkeypatch.setattr(command, "start", lambda name, words: seen.append(signal.getsignal(signal.SIGINT)))
-    monkeypatch.setattr(sys, "argv", ["gridgrad", "train"])
-    try:
-        signal.signal(signal.SIGINT, startup._end)
-        command.main()
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert seen == [startup._end]
