@@ -1,0 +1,184 @@
+"""Samples that move between workers: each stays at exactly one, however they are shuffled or exchanged, and bytes are counted."""
+
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from gridgrad.nn import LOSSES, SGD, Linear, Sequential
+from gridgrad.parallel.grid.group import Group, Tally
+from gridgrad.parallel.placement.partition import Partition
+from gridgrad.parallel.protocols import parallel_sgd, protocol_names
+from gridgrad.parallel.protocols.parallel_sgd import ParallelSGD, exchange_halves, pairs, shuffle
+from gridgrad.parallel.protocols.simulated_workers import Simulation, Task, train
+from tests.mpi import mpi
+from tests.parallel.protocols.training import samples as training_samples
+
+CLASSES, SEED, COUNT = 5, 3, 203
+SAMPLE = 6 + 4 + 8  # bytes: the inputs, a target, an index
+
+
+def samples(count, kind="classes"):
+    """(inputs, targets), sorted by label: classes of unequal sizes, or values of two outputs. Inputs tell whose they are."""
+    numbers = np.random.default_rng(count)
+    inputs = np.arange(count * 6, dtype=np.uint8 if kind == "classes" else np.float32).reshape(count, 2, 3)
+    if kind == "classes":
+        return inputs, np.sort(numbers.choice(CLASSES, count, p=[0.4, 0.3, 0.15, 0.1, 0.05])).astype(np.int32)
+    return inputs, np.sort(numbers.exponential(size=(count, 2)), axis=0)
+
+
+def stripe(group, count, how="even"):
+    """The indices of the samples that a worker has at first."""
+    if how == "at the last":
+        return np.arange(count) if group.rank == group.size - 1 else np.arange(0)
+    weights = tuple(range(group.size)) if how == "uneven" and group.size > 1 else (1,) * group.size  # the first one has none
+    return np.arange(count)[Partition.weighted(count, weights).part(group.rank)]
+
+
+def moved(way, group, count, how="even", rounds=1, kind="classes", **options):
+    """The indices of this worker's samples before and after each round of a way to move them, a list."""
+    (inputs, targets), mine = samples(count, kind), stripe(group, count, how)
+    held, found = (inputs[mine], targets[mine], mine), [mine]
+    for number in range(1, rounds + 1):
+        held = way(group, *held, SEED, number, **options)
+        x, y, indices = held
+        assert x.dtype == inputs.dtype and y.dtype == targets.dtype
+        assert np.array_equal(x, inputs[indices]) and np.array_equal(y, targets[indices])  # what belongs together stays so
+        if way is exchange_halves or number == 1:
+            assert (np.diff(indices) > 0).all()
+        found.append(indices)
+    return found
+
+
+def everywhere(comm, way, *arguments, **options):
+    """(indices of each worker after each round, the Tally of this rank). Collective."""
+    tally = Tally()
+    return comm.allgather(moved(way, Group(comm, tally), *arguments, **options)), tally
+
+
+WAYS = {"exchange": exchange_halves, "shuffle": shuffle}
+
+
+@mpi(1, 2, 3, 5, 8, long=(8,))
+def test_every_sample_is_at_one_worker(comm):
+    for way in WAYS.values():
+        for count, how in ((0, "even"), (1, "even"), (7, "uneven"), (COUNT, "uneven"), (COUNT, "at the last")):
+            found, _ = everywhere(comm, way, count, how, rounds=2)
+            for some in zip(*found, strict=True):
+                assert np.array_equal(np.sort(np.concatenate(some)), np.arange(count))
+            sizes = [len(rounds[-1]) for rounds in found]
+            if way is shuffle and comm.size > 1:
+                assert max(sizes) - min(sizes) <= 1
+            if way is exchange_halves:
+                assert sizes == [len(rounds[0]) for rounds in found]
+
+
+@mpi(3, 4)
+def test_the_bytes_are_those_of_the_samples_that_move_in_however_many_messages(comm, monkeypatch):
+    found, tally = everywhere(comm, exchange_halves, COUNT)
+    partner = next((a + b - comm.rank for a, b in pairs(comm.size, SEED, 1) if comm.rank in (a, b)), None)
+    came = np.setdiff1d(found[comm.rank][1], found[comm.rank][0])
+    theirs = [] if partner is None else found[partner][0]
+    assert np.isin(came, theirs).all() and len(came) == min(len(found[comm.rank][0]), len(theirs)) // 2
+    record = tally.records["exchange: samples", "exchange"]
+    assert record.bytes == len(came) * SAMPLE and record.messages == parallel_sgd.ARRAYS * (partner is not None)
+    assert tally.records["exchange: sizes", "all-gather"].bytes == 8 * (comm.size - 1)
+    dealt, tally = everywhere(comm, shuffle, COUNT)
+    left = len(np.setdiff1d(dealt[comm.rank][0], dealt[comm.rank][1])) * SAMPLE
+    assert tally.records["shuffle: samples", "all-to-all"].bytes == left
+    drawn = len(dealt[comm.rank][0])
+    assert tally.records["shuffle: drawn labels", "gather"].bytes == (24 * drawn if comm.rank else 0)
+    monkeypatch.setattr(parallel_sgd, "MOST_BYTES", 20)
+    for way, whole in ((exchange_halves, found), (shuffle, dealt)):
+        pieces, tally = everywhere(comm, way, COUNT)
+        assert all(np.array_equal(one[1], other[1]) for one, other in zip(pieces, whole, strict=True))
+        if way is shuffle:
+            several = tally.records["shuffle: samples", "all-to-all"]
+            assert several.bytes == left and several.calls > 3
+        elif partner is not None:
+            several = tally.records["exchange: samples", "exchange"]
+            assert several.bytes == record.bytes and several.messages > 3 * record.messages
+
+
+@mpi(2, 3)
+def test_the_seed_and_the_round_decide_also_in_virtual_time(comm, monkeypatch):
+    slow = {"latency": 1e-3, "byte_seconds": 1e-6, "serve_seconds": 1e-5, "delayed": (0.3, 0.1)}
+    for way in WAYS.values():
+        first, again = (everywhere(comm, way, 61, "uneven", rounds=2)[0] for _ in range(2))
+        simulated = Simulation(comm.size, **slow).run(partial(moved, way, count=61, how="uneven", rounds=2))
+        for mine, *same in zip(first, again, simulated, strict=True):
+            assert all(all(map(np.array_equal, mine, other)) for other in same)
+    whole, _ = everywhere(comm, shuffle, COUNT)
+    monkeypatch.setattr(f"{__name__}.SEED", 4)
+    other, _ = everywhere(comm, shuffle, COUNT)
+    assert not any(np.array_equal(one[1], two[1]) for one, two in zip(whole, other, strict=True))
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5, 8])
+def test_pairs_are_those_of_a_tournament(workers):
+    rounds = workers - 1 if workers % 2 == 0 else workers
+    found = [pairs(workers, 5, number) for number in range(rounds)]
+    for some in found:
+        in_pairs = [worker for pair in some for worker in pair]
+        assert len(set(in_pairs)) == len(in_pairs) == workers - workers % 2  # one of an odd number has no partner
+    assert len({frozenset(pair) for some in found for pair in some}) == workers * (workers - 1) // 2  # each meets each
+    assert pairs(workers, 5, rounds) == found[0]
+    assert workers < 3 or len({tuple(map(frozenset, pairs(workers, seed, 0))) for seed in range(20)}) > 1
+
+
+@mpi(1, 2, 3, 5)
+def test_a_shuffle_spreads_classes_and_values(comm):
+    targets = samples(COUNT)[1]
+    for draws, most in ((2, comm.size), (256, 1)):  # if all labels are drawn, each class is a stratum
+        found, _ = everywhere(comm, shuffle, COUNT, "uneven", draws=draws)
+        counts = np.array([np.bincount(targets[rounds[1]], minlength=CLASSES) for rounds in found])
+        assert (np.ptp(counts, axis=0) <= most).all()
+    values = samples(150, "values")[1]
+    found, _ = everywhere(comm, shuffle, 150, "uneven", kind="values", draws=20, strata=8)
+    below = np.array([np.searchsorted(values[rounds[1], 0], values[:, 0]) for rounds in found])
+    assert np.ptp(below, axis=0).max() <= comm.size + 1  # below any value: whole strata, and a part of one
+
+
+def test_a_stripe_counts_by_its_size():
+    """Cuts of labels drawn from a stripe of 90 samples and from one of 10, as many from each, are those of all 100."""
+
+    class Alone:  # the first worker of two, and the gather of what both have drawn
+        rank = 0
+
+        def gather(self, block, out, counts, layer):
+            out[:] = np.concatenate([drawn.view(np.uint8) for drawn in both])
+
+        def broadcast(self, array, layer):
+            pass
+
+    labels = [1, 2], [8, 9]
+    both = [np.array([(label, 0, worker) for label in some], parallel_sgd.DRAWN) for worker, some in enumerate(labels)]
+    cuts = parallel_sgd.cuts_of(Alone(), both[0], np.array([90, 10]), 2, 4)
+    assert cuts == pytest.approx([1, 2])  # a quarter and a half of the samples are below 1 or equal, three quarters below 2
+
+
+def test_samples_move_between_epochs_of_a_training(monkeypatch):
+    """In each epoch of `parallel-sgd:exchange` all samples are trained on; half of a worker's were another's before."""
+    workers, count = 3, 18  # six samples of each worker, in one step of an epoch
+    held, original = [[] for _ in range(workers)], ParallelSGD.held
+
+    def noted(protocol, epoch):
+        found = original(protocol, epoch)
+        assert np.array_equal(found, original(protocol, epoch))  # once more, as after a restart
+        held[protocol.workers.rank].append(found)
+        return found
+
+    monkeypatch.setattr(ParallelSGD, "held", noted)
+    serial = Sequential([Linear(3, 4)], seed=1, dtype=np.float64, input_shape=(3,))
+    task = Task(serial, partial(SGD, lr=0.1), LOSSES["cross-entropy"](), *training_samples(serial, count), count, steps=4)
+    protocols, states = train(Simulation(workers), task, protocol_names.parse("parallel-sgd:exchange"), lambda samples: 0.0)
+    for some in zip(*held, strict=True):
+        assert np.array_equal(np.sort(np.concatenate(some)), np.arange(count))
+    for epochs in held:
+        assert len(epochs) == 4  # no exchange before the first epoch, and none after the last one
+        stayed = [len(np.intersect1d(*two)) for two in pairwise(epochs)]
+        assert stayed.count(3) == 2 and stayed.count(6) == 1  # each of three workers has no partner in one of three rounds
+    for protocol, state in zip(protocols, states, strict=True):
+        assert protocol.samples == 4 * count / workers and protocol.interval == 1
+        assert all(np.array_equal(state[name], states[0][name]) for name in state)

@@ -1,0 +1,147 @@
+"""What protocols promise on workers of one rank or several, and what is refused. Their steps are in `test_history.py`."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from gridgrad.nn import LOSSES, SGD
+from gridgrad.parallel import ProcessGrid, distribute
+from gridgrad.parallel.protocols import protocol_names
+from gridgrad.parallel.protocols.averaging import fragments_of
+from gridgrad.parallel.protocols.parallel_sgd import Stripes
+from gridgrad.parallel.protocols.protocol import SentParameters, Shares
+from gridgrad.parallel.sync.overlapped import OverlappedReduction
+from gridgrad.parallel.sync.reduction import BlockingReduction
+from gridgrad.parallel.sync.shared_memory import SharedMemoryReduction
+from tests.mpi import mpi
+from tests.parallel.equality import error, grids, on_cpus
+from tests.parallel.protocols.training import BATCH, dense, samples, simulated, spread, train
+
+TOLERANCE = 1e-10
+COUNT, STEPS = 29, 9  # the last of the four minibatches of an epoch has 5 samples
+EXAMPLES = {  # a text of each protocol that is not made of its name alone
+    "local": "local:2", "post-local": "post-local:1:2", "slowmo": "slowmo:2:0.5", "diloco": "diloco:4:fragments=2",
+    "easgd": "easgd:2:0.9", "admm": "admm:2:rho=0.5", "server:ssp": "server:ssp:1", "downpour": "downpour:1:1",
+}  # fmt: skip
+
+
+def falling(step):
+    return 0.1 / (1 + step)
+
+
+@cache
+def serial(momentum):
+    """The state after training on one rank, without a protocol."""
+    net, (x, y), shares = dense(), samples(dense(), COUNT), Shares(COUNT, BATCH, 0, 1)
+    optimizer = SGD(net, falling, momentum)
+    for step in range(STEPS):
+        indices = shares.turn(step, 0).indices
+        net.learn(x[indices], y[indices], LOSSES["cross-entropy"](), optimizer)
+    return net.state_dict()
+
+
+@pytest.mark.parametrize("name", protocol_names.FORMS)
+def test_one_worker_is_serial_training_to_the_last_bit(name):
+    data = samples(dense(), COUNT)
+    ((protocol, _),), (state,) = simulated(1, dense, EXAMPLES.get(name, name), data, STEPS, lr=falling, momentum=0.5)
+    assert all(np.array_equal(value, state[key]) for key, value in serial(0.5).items())
+    assert set(protocol.staleness) <= {0}
+
+
+@mpi(2, 4)
+def test_in_step_they_equal_serial_training_however_many_ranks_a_worker_has(comm):
+    for sizes in grids(comm.size):
+        for text, momentum in (("server:bsp", 0.5), ("server:ssp:0", 0.0), ("local:1", 0.0)):
+            with spread(comm, sizes, dense()) as (net, workers):
+                train(net, workers, text, samples(dense(), COUNT), STEPS, lr=falling, momentum=momentum)
+                assert error(net.state_dict(everywhere=True), serial(momentum)) < TOLERANCE, (sizes, text)
+
+
+@mpi(4)
+def test_gradients_within_a_worker_may_be_summed_in_any_way_but_servers_need_the_whole(comm):
+    """What a protocol adds to the gradients, ADMM's penalty, is added to their sum."""
+    ways = [BlockingReduction, lambda net: BlockingReduction(net, update="sharded")]
+    ways += [lambda net, update=update: OverlappedReduction(net, update, "same", 1) for update in ("whole", "sharded")]
+    for text, allowed in (("admm:2:rho=0.3", (0, 1, 2, 3, 4)), ("server:bsp", (0, 2))):
+        found = []
+        for number, way in enumerate(ways + [SharedMemoryReduction] * on_cpus(comm)):
+            with spread(comm, {"batch": 2, "model": 2}, dense(), plan="replicate", reduction=way) as (net, workers):
+                if number in allowed:
+                    train(net, workers, text, samples(dense(), COUNT), STEPS, momentum=0.5)
+                    found.append(net.state_dict(everywhere=True))
+                else:
+                    with pytest.raises(ValueError, match="needs its whole gradient"):
+                        train(net, workers, text, samples(dense(), COUNT), STEPS)
+        assert all(error(state, found[0]) < TOLERANCE for state in found), text
+
+
+def test_nothing_was_trained():
+    for name in protocol_names.FORMS:
+        _, states = simulated(
+            3, lambda: dense(norm=True), EXAMPLES.get(name, name).replace("0.9", "0.1"), samples(dense(), 9), 0
+        )
+        assert all(error(state, dense(norm=True).state_dict()) < TOLERANCE for state in states), name
+
+
+def test_fragments_are_whole_parameters():
+    with ProcessGrid(MPI.COMM_SELF) as grid:  # parameters of 15, 5, 20 and 4 elements
+        net = distribute(dense(), grid)
+        net.allocate()
+        cuts = {number: [where.stop for where in fragments_of(net, SentParameters(net), number)] for number in (1, 2, 3, 9)}
+    assert cuts == {1: [44], 2: [20, 44], 3: [15, 20, 44], 9: [0, 15, 0, 20, 0, 0, 40, 0, 44]}
+
+
+def test_stripes_hold_each_sample_once_an_epoch():
+    for count, batch_size, workers in ((29, 8, 3), (3, 1, 5), (31, 31, 4), (12, 5, 1)):
+        stripes, per_epoch = Stripes(count, batch_size, 0, workers), -(-count // batch_size)
+        for epoch in range(2):
+            turns = [[stripes.turn(epoch * per_epoch + step, w) for step in range(per_epoch)] for w in range(workers)]
+            for mine, stripe in zip(turns, np.array_split(np.arange(count), workers), strict=True):
+                assert sorted(np.concatenate([turn.indices for turn in mine])) == stripe.tolist()
+            for step in range(per_epoch):
+                sizes = [mine[step].samples for mine in turns]
+                assert stripes.sizes(step).tolist() == sizes and all(mine[step].whole == sum(sizes) for mine in turns)
+                assert sum(sizes) == min(batch_size, count - step * batch_size) and max(sizes) - min(sizes) <= 1
+
+
+def test_what_a_report_says():
+    for text, interval, batch in (("local:3", 3, 24), ("easgd:2:0.1", 2, 16), ("sgp", 1, 8), ("parallel-sgd", None, 37),
+                                  ("parallel-sgd:epoch", 4, 29)):  # fmt: skip
+        ((protocol, _), *_), _ = simulated(3, dense, text, samples(dense(), COUNT), 5)
+        assert (protocol.interval, protocol.effective_batch(BATCH)) == (interval, batch), text
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("locl:3", "'locl:3': use sync, local, "),
+        ("local", "local:K"),
+        ("local:0", "period"),
+        (f"local:{10**30}", "period"),
+        ("local:2:3", "local:K"),
+        ("slowmo:4:nan", "beta"),
+        ("slowmo:4:0.5:0.7", "'0.7'"),
+        ("diloco:4:lr=inf", "lr"),
+        ("diloco:4:pieces=2", "'pieces=2'"),
+        ("parallel-sgd:epochs", "'epochs'"),
+    ],
+)
+def test_a_wrong_text_is_refused_in_a_line(text, words):
+    with pytest.raises(ValueError) as refused:
+        protocol_names.parse(text)
+    assert words in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("workers", "text", "words"),
+    [
+        (3, "easgd:2:0.4", "1/workers, here 0.333"),
+        (1, "easgd:2:1.5", "here 1,"),
+        (3, "diloco:2:fragments=3", "at least 3 steps"),
+    ],
+)
+def test_numbers_that_do_not_fit_the_workers_are_refused(workers, text, words):
+    with pytest.raises(ValueError, match=words):
+        simulated(workers, dense, text, samples(dense(), COUNT), STEPS)
