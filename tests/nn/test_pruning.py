@@ -1,38 +1,125 @@
-"""Pruned networks in files, and as `pruned:FILE`."""
+"""Pruning by magnitude, sparse layers beside dense ones of masked weights, and pruned networks in files."""
 
 import h5py
 import numpy as np
 import pytest
 
-from gridgrad.nn import Linear, ReLU, SparseLinear
-from gridgrad.nn.zoo import network_names, pruning
+from gridgrad.nn import (
+    SGD,
+    Adam,
+    Context,
+    Conv2d,
+    Dropout,
+    Flatten,
+    Linear,
+    ReLU,
+    Sequential,
+    SoftmaxCrossEntropy,
+    SparseLinear,
+    Tanh,
+)
+from gridgrad.nn.device import to_device, to_host
+from gridgrad.nn.zoo import pruning
+from gridgrad.nn.zoo.network_names import build
+from gridgrad.nn.zoo.pruning import prune, with_patterns
+
+FIRST, SECOND = (np.random.default_rng(seed).random(shape) < 0.3 for seed, shape in enumerate([(7, 9), (9, 4)]))
+
+
+def sparse_network(dtype=np.float64):
+    return Sequential([SparseLinear(FIRST), Tanh(), SparseLinear(SECOND)], seed=3, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_passes_equal_those_of_a_dense_layer_of_masked_weights(dtype):
+    sparse, rng = sparse_network(dtype), np.random.default_rng(0)
+    dense = Sequential([Linear(7, 9), Tanh(), Linear(9, 4)], seed=3, dtype=dtype)
+    first = dense.state_dict()
+    dense.load_state_dict(sparse.state_dict())
+    x, dy = (to_device(rng.standard_normal(shape).astype(dtype)) for shape in ((5, 7), (5, 4)))
+    found = []
+    for net in sparse, dense:
+        context = Context()
+        found.append((to_host(net.forward(x, context)).copy(), to_host(net.backward(dy.copy(), context, input_gradient=True))))
+    assert all(np.array_equal(ours, theirs) for ours, theirs in zip(*found, strict=True))
+    for (layer, p), (_, q) in zip(sparse.parameters, dense.parameters, strict=True):
+        kept = layer.pattern if p.name == "weight" else True
+        assert np.array_equal(to_host(p.grad), to_host(q.grad) * kept)
+        value = first[f"{layer.name}.{p.name}"]
+        assert np.array_equal(sparse.state_dict()[f"{layer.name}.{p.name}"], value * np.asarray(kept).T), "from the same seed"
+
+
+@pytest.mark.parametrize("make", [lambda net: SGD(net, 0.1, 0.9, l2=0.01, l1=0.01), lambda net: Adam(net, 0.01, l2=0.1)])
+def test_zeros_stay_zeros_in_training_and_when_a_dense_state_is_loaded(make):
+    net, rng, loss = sparse_network(), np.random.default_rng(0), SoftmaxCrossEntropy()
+    net.load_state_dict({name: rng.standard_normal(value.shape) for name, value in net.state_dict().items()})
+    optimizer, before = make(net), net.state_dict()
+    for _ in range(4):
+        net.learn(rng.standard_normal((6, 7)), rng.integers(0, 4, 6), loss, optimizer)
+    after = net.state_dict()
+    for name, kept in (("0.weight", FIRST), ("2.weight", SECOND)):
+        assert not before[name].T[~kept].any() and not after[name].T[~kept].any()
+        assert (after[name] != before[name]).T[kept].all()
+
+
+def test_the_smallest_weights_are_pruned():
+    net = Sequential([Flatten(), Linear(20, 30), ReLU(), Dropout(0.25), Linear(30, 10)], seed=1, input_shape=(20,))
+    state, pruned = net.state_dict(), prune(net, 0.9)
+    assert [type(layer) for layer in pruned.layers] == [Flatten, SparseLinear, ReLU, Dropout, SparseLinear]
+    assert pruned.layers[3].p == 0.25 and pruned.input_shape == (20,)
+    found = pruned.state_dict()
+    kept = np.concatenate([found[name][found[name] != 0] for name in ("1.weight", "4.weight")])
+    gone = np.concatenate([state[name][found[name] == 0] for name in ("1.weight", "4.weight")])
+    assert len(kept) == 90 and np.abs(kept).min() > np.abs(gone).max()
+    assert all(np.isin(value, [0, *state[name].ravel()]).all() for name, value in found.items())
+    assert all(np.array_equal(found[name], state[name]) for name in ("1.bias", "4.bias"))
+    assert all(np.array_equal(net.state_dict()[name], value) for name, value in state.items())
+
+
+def test_a_network_can_be_pruned_layer_by_layer_and_further():
+    net = Sequential([Linear(20, 30), ReLU(), Linear(30, 10)], seed=1)
+    assert [prune(net, 0.9, layer_by_layer=True).layers[i].pattern.sum() for i in (0, 2)] == [60, 30]
+    twice, at_once = prune(prune(net, 0.5), 0.9), prune(net, 0.9)
+    assert all(np.array_equal(twice.layers[i].pattern, at_once.layers[i].pattern) for i in (0, 2))
+    assert prune(net, 0).layers[0].pattern.all()
+
+
+def test_what_can_not_be_pruned_says_so():
+    for layers, zeros, words in (
+        ([Linear(2, 2)], 1, "fraction of zeros must be at least 0 and below 1, not 1"),
+        ([ReLU()], 0.5, "no Linear layer"),
+        ([Conv2d(1, 2, 3), Flatten(), Linear(8, 2)], 0.5, "only Linear layers may have weights"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            prune(Sequential(layers), zeros)
+    with pytest.raises(ValueError, match="expected"):
+        with_patterns(
+            Sequential([Linear(3, 2)]), {"0": np.ones((2, 2), bool)}, {"0.weight": np.ones((2, 3)), "0.bias": np.ones(2)}
+        )
+
+
+# ----- files
 
 
 @pytest.fixture
 def written(tmp_path):
     """(the path of a file, the network in it)."""
-    net = pruning.prune(network_names.build("mlp:9,relu", 6, 4, seed=3), 0.6)
-    path = tmp_path / "pruned.h5"
-    pruning.write(path, net, "mlp:9,relu")
-    return path, net
+    net = prune(build("mlp:9,relu", 6, 4, seed=3), 0.6)
+    pruning.write(tmp_path / "pruned.h5", net, "mlp:9,relu")
+    return tmp_path / "pruned.h5", net
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_network_is_read_as_it_was_written(written, dtype):
     path, net = written
-    again = network_names.build(f"pruned:{path}", (2, 3), 4, seed=8, dtype=dtype)
+    again = build(f"pruned:{path}", (2, 3), 4, seed=8, dtype=dtype)
     assert [type(layer) for layer in again.layers] == [SparseLinear, ReLU, SparseLinear]
     assert again.input_shape == (6,) and again.dtype == dtype and again.seed == 8
-    for name, value in net.state_dict().items():
-        assert np.array_equal(again.state_dict()[name], value)
-    assert all(
-        np.array_equal(ours.pattern, theirs.pattern) for ours, theirs in zip(again.layers[::2], net.layers[::2], strict=True)
-    )
-
-
-def test_a_file_for_other_data_says_so(written):
+    assert all(np.array_equal(again.state_dict()[name], value) for name, value in net.state_dict().items())
+    for ours, theirs in zip(again.layers[::2], net.layers[::2], strict=True):
+        assert np.array_equal(ours.pattern, theirs.pattern)
     with pytest.raises(ValueError, match="has 6 features and 4 outputs, but 7 and 4 are wanted"):
-        network_names.build(f"pruned:{written[0]}", 7, 4)
+        build(f"pruned:{path}", 7, 4)
 
 
 def change(name, value):
@@ -48,34 +135,23 @@ def change(name, value):
     return damage
 
 
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        (lambda path: path.unlink(), "no file .*pruned.h5: the program pruned writes it"),
-        (lambda path: path.write_bytes(b"no HDF5"), "pruned.h5: no pruned network"),
-        (lambda path: path.write_bytes(path.read_bytes()[:3000]), "pruned.h5: no pruned network"),
-        (change("net", 5), "the name of the network, its features or its outputs are missing"),
-        (change("features", "six"), "are missing"),
-        (change("outputs", -4), "are missing"),
-        (change("features", 1 << 20), "0.weight must be 9x1048576 floating-point numbers"),
-        (change("features", 1 << 50), "samples of 1125899906842624 numbers .* are too large"),
-        (change("net", "mlp:9,swish"), "no pruned network .*swish"),
-        (change("net", "pruned:again.h5"), "names another file"),
-        (change("net", "mlp:9,9,relu"), "2.weight must be 9x9 floating-point numbers"),
-        (change("0.weight", None), "0.weight"),
-        (change("0.weight", np.ones((9, 6), int)), "0.weight"),
-        (change("2.bias", np.full(4, np.nan)), "2.bias has numbers that are not finite"),
-    ],
-)
+DAMAGED = [
+    (lambda path: path.unlink(), "no file"),
+    (lambda path: path.write_bytes(path.read_bytes()[:3000]), "pruned.h5: no pruned network"),
+    (change("net", 5), "the name of the network, its features or its outputs are missing"),
+    (change("outputs", -4), "are missing"),
+    (change("features", 1 << 20), "0.weight must be 9x1048576 floating-point numbers"),
+    (change("features", 1 << 50), "are too large"),
+    (change("net", "mlp:9,swish"), "no pruned network .*swish"),
+    (change("net", "pruned:again.h5"), "names another file"),
+    (change("net", "lenet5"), "takes images"),
+    (change("0.weight", None), "0.weight"),
+    (change("2.bias", np.full(4, np.nan)), "2.bias has numbers that are not finite"),
+]
+
+
+@pytest.mark.parametrize(("damage", "words"), DAMAGED)
 def test_a_damaged_file_is_named_in_one_line(written, damage, words):
     damage(written[0])
-    with pytest.raises(ValueError, match=words) as error:
-        network_names.build(f"pruned:{written[0]}", 6, 4)
-    assert "\n" not in str(error.value)
-
-
-def test_dense_networks_with_other_layers_are_no_pruned_ones(written):
-    change("net", "lenet5")(written[0])
-    with pytest.raises(ValueError, match="takes images"):
-        network_names.build(f"pruned:{written[0]}", 6, 4)
-    assert isinstance(network_names.build("mlp:9,relu", 6, 4).layers[0], Linear)
+    with pytest.raises(ValueError, match=f"^[^\n]*{words}[^\n]*$"):
+        build(f"pruned:{written[0]}", 6, 4)
