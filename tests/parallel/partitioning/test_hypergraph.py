@@ -19,7 +19,7 @@ def small(**changed):
     """Five vertices; vertex 0 sends to 1 and 2, vertex 1 to 3, and vertices 2 and 3 are added at 4."""
     arrays = {
         "weights": [1, 2, 3, 4, 5], "costs": [10, 20, 7], "offsets": [0, 3, 5, 8], "pins": [0, 1, 2, 1, 3, 2, 3, 4],
-        "roots": [0, 1, 4], "reduces": [False, False, True], "groups": [0, 0, 1], "group_names": ("maps", "sums"),
+        "roots": [0, 1, 4], "groups": [0, 0, 1], "group_names": ("maps", "sums"),
     }  # fmt: skip
     return Hypergraph(**(arrays | changed))
 
@@ -31,17 +31,6 @@ def random_hypergraph(vertices=40, nets=60):
     return Hypergraph(rng.integers(0, 9, vertices), rng.integers(0, 99, nets), np.concatenate(([0], np.cumsum(sizes))),
                       np.concatenate(pins), groups=rng.integers(0, 3, nets), reduces=rng.integers(0, 2, nets),
                       group_names=("a", "b", "c"))  # fmt: skip
-
-
-def test_a_hand_made_hypergraph():
-    graph, parts = small(), np.array([0, 0, 1, 2, 0])
-    graph.check()
-    assert graph.part_weights(parts, 4).tolist() == [8, 3, 4, 0]
-    assert graph.connectivity(parts, 4).tolist() == [2, 2, 3] and graph.volume(parts, 4) == 10 + 20 + 2 * 7
-    traffic = graph.traffic(parts, 4)
-    assert {tuple(map(int, where)): int(traffic[tuple(where)]) for where in np.argwhere(traffic)} == {
-        (0, 0, 1): 10, (0, 0, 2): 20, (1, 1, 0): 7, (1, 2, 0): 7,
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize("table", [hypergraph.TABLE, 1, 30])
@@ -66,12 +55,10 @@ def test_volumes_are_those_of_the_definition(monkeypatch, table):
     ("changed", "words"),
     [
         ({"offsets": [0, 3, 5]}, "offsets of 3 nets"),
-        ({"offsets": [0, 5, 5, 8]}, "net 1 has no pins"),
         ({"weights": [1, 2, -3, 4, 5]}, "vertex 2 has a negative"),
         ({"pins": [0, 1, 2, 1, 5, 2, 3, 4]}, "net 1 has the pin 5"),
         ({"pins": [0, 1, 2, 1, 3, 2, 4, 4]}, "net 2 has the vertex 4 twice"),
         ({"roots": [0, 2, 4]}, "net 1 does not contain"),
-        ({"roots": [0, 2]}, "each of the 3 nets"),
         ({"groups": [0, 2, 1]}, "from 0 to 1"),
     ],
 )
@@ -100,33 +87,24 @@ def of_resnet(**options):
 
 
 @needs_library
-@pytest.mark.parametrize(
-    ("preset", "options"), [("DETERMINISTIC", {}), ("HIGHEST_QUALITY", {"grain": "fine", "filter_blocks": 4})]
-)
-def test_parts_are_balanced_and_better_than_random_ones_and_repeat(preset, options):
-    graph = of_resnet(**options)
-    parts = partition(graph, 2, preset=preset)
-    assert graph.part_weights(parts, 2).max() <= 1.1001 * graph.weights.sum() / 2
-    assert graph.volume(parts, 2) < 0.7 * graph.volume(np.random.default_rng(0).permutation(parts), 2)
-    assert (partition(graph, 2, preset=preset) == parts).all()
+@pytest.mark.parametrize("preset", mt_kahypar.PRESETS)
+def test_parts_are_as_large_as_their_ranks_are_fast_and_better_than_random_ones_and_repeat(preset):
+    graph = of_network(network_names.build("resnet20", (32, 32, 3), 10)).hypergraph
+    parts = partition(graph, 3, 0.05, [3, 2, 1], preset=preset)
+    filled = graph.part_weights(parts, 3) / graph.weights.sum()
+    assert (filled <= np.array([3, 2, 1]) / 6 * 1.0501).all() and filled.min() > 0.1
+    assert graph.volume(parts, 3) < 0.7 * graph.volume(np.random.default_rng(0).permutation(parts), 3)
+    assert (partition(graph, 3, 0.05, [3, 2, 1], preset=preset) == parts).all()
 
 
 @needs_library
-def test_parts_are_as_large_as_their_ranks_are_fast_and_a_vertex_that_is_larger_is_alone():
-    graph = of_resnet()
-    filled = graph.part_weights(partition(graph, 3, 0.05, [3, 2, 1]), 3) / graph.weights.sum()
-    assert (filled <= np.array([3, 2, 1]) / 6 * 1.0501).all() and filled.min() > 0.1
+def test_a_vertex_that_is_larger_than_a_part_is_alone_and_numbers_may_be_large():
     heavy = Hypergraph([1, 1, 1, 1, 90], [5] * 4, [0, 2, 4, 6, 8], [0, 1, 1, 2, 2, 3, 3, 4])
     limits, fixed = limits_of(heavy.weights, 3, 0.1, [1, 2, 1])
     assert fixed.tolist() == [-1] * 4 + [1] and limits[1] == 90
     assert (partition(heavy, 3, 0.1, [1, 2, 1]) == 1).tolist() == [False] * 4 + [True]
-
-
-@needs_library
-def test_large_numbers_and_a_hypergraph_without_nets():
-    graph = Hypergraph([10**15] * 6, [10**15] * 2, [0, 3, 6], range(6))
-    parts = partition(graph, 2)
-    assert graph.volume(parts, 2) == 0 and graph.part_weights(parts, 2).tolist() == [3 * 10**15] * 2
+    large = Hypergraph([10**15] * 6, [10**15] * 2, [0, 3, 6], range(6))
+    assert large.volume(partition(large, 2), 2) == 0
     assert sorted(partition(Hypergraph([1, 1], [], [0], []), 2, 0)) == [0, 1]
 
 

@@ -169,17 +169,6 @@ def test_simple_partitions_of_vgg16_are_the_published_ones():
     assert 1144 <= horizontal.star * UNIT - dense < 1145
 
 
-@pytest.mark.parametrize(("grain", "rounded"), [("coarse", 0.01), ("fine", 1e-3)])
-def test_incremental_partitions_fill_one_rank_after_another(grain, rounded):
-    model = published(grain)
-    parts = naive.incremental(model, 4)
-    found, owners = measure(model, parts, 4), model.owners(parts, 4)
-    # published: 117 for filters and 118 for channels, by way of roots
-    assert found.work == pytest.approx(1, abs=rounded) and found.volume * UNIT == pytest.approx(112, abs=0.5)
-    joined = [owners.pairs[name].T.ravel() if name in owners.pairs else of_layer for name, of_layer in owners.outputs.items()]
-    assert (np.diff(np.concatenate(joined)) >= 0).all()
-
-
 @pytest.mark.parametrize("grain", ["coarse", "fine"])
 @pytest.mark.parametrize("method", naive.METHODS)
 def test_shares_follow_speeds_and_ranks_may_be_more_than_layers(method, grain):

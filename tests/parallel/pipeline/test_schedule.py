@@ -15,30 +15,25 @@ from gridgrad.parallel.pipeline.schedule import Instruction, Route, Schedule, Un
 from gridgrad.parallel.pipeline.simulate import simulate
 
 
-def test_several_chunks_on_a_rank():
+def test_routes():
     looped, v_shaped = Route.looped(2, 3), Route.v_shaped(3)
     assert [looped.held(rank) for rank in range(2)] == [(0, 2, 4), (1, 3, 5)]
     assert [v_shaped.held(rank) for rank in range(3)] == [(0, 5), (1, 4), (2, 3)]
     assert v_shaped.local_before(3, 2) and v_shaped.local_after(2, 2) and not v_shaped.local_before(2, 2)
     assert v_shaped.senders[3] == {} and v_shaped.receivers(2, 2) == () and v_shaped.sources(4, 1) == (2,)
-
-
-def test_parts_of_chunks():
-    route = Route.everywhere(3, [{}, {0: (1, 2), 2: (0,)}, {1: (0,)}])
-    assert route.places == ((0, 1, 2),) * 3 and route.held(1) == (0, 1, 2)
-    assert [route.receivers(0, rank) for rank in range(3)] == [(2,), (0,), (0,)] and route.receivers(2, 0) == ()
-    assert route.local_before(1, 1) and route.local_after(1, 1) and not route.local_after(2, 1)
+    parts = Route.everywhere(3, [{}, {0: (1, 2), 2: (0,)}, {1: (0,)}])
+    assert parts.held(1) == (0, 1, 2) and [parts.receivers(0, rank) for rank in range(3)] == [(2,), (0,), (0,)]
+    assert parts.local_before(1, 1) and parts.local_after(1, 1) and not parts.local_after(2, 1)
 
 
 @pytest.mark.parametrize(
     ("make", "words"),
     [
         (lambda: Route.of_stages((0, 2)), "rank 1 of the pipeline"),
-        (lambda: Route(((0,), (1,)), ({}, {}), 2), "rank 1 for chunk 1"),
         (lambda: Route(((0,), (1,)), ({},), 2), "senders"),
         (lambda: Route.everywhere(2, [{}, {0: (0,)}]), "rank 0 needs for chunk 1"),
         (lambda: Schedule([[]], Route.contiguous(2)), "1 ranks"),
-        *((partial(Instruction.parse, text), "no instruction") for text in ("", "2U0", "2F-1", "2F0 ", "2F12345678", "²F0")),
+        *((partial(Instruction.parse, text), "no instruction") for text in ("", "2U0", "2F0 ", "2F12345678", "²F0")),
     ],
 )
 def test_what_is_no_route_and_no_instruction_is_refused(make, words):
@@ -78,7 +73,6 @@ TWO = Route.looped(1, 2)
     ("schedule", "words"),
     [
         (written("0F0 0B0"), "never updates its parameters after micro-batch 0"),
-        (written("0F0 0B0 U0 0F1 0B1"), "never updates its parameters after micro-batch 1"),
         (written("0F0 0F0 0B0 U0"), "0F0 twice"),
         (written("0F0 1F0 0B0 U0"), "1F0, but does not hold"),
         (written("0F0 0SEND_F0 0B0 U0"), "0SEND_F0, but there is no such message"),
@@ -86,7 +80,6 @@ TWO = Route.looped(1, 2)
         (written("0F0 0B0 0W0 U0"), "0B0 and a half"),
         (written("0F0 U0 0B0"), "U0 before 0B0"),
         (written("0F0 0F1 0B1 0B0 U1 U0"), "U0 too late"),
-        (written("0F0 0W0 0I0 U0"), "0W0 of rank 0 needs 0I0"),
         (written("0F0 1F0 0B0 1B0 U0", route=TWO), "0B0 of rank 0 needs 1I0"),
         (written("1F0 0F0 1B0 0B0 U0", route=TWO), "1F0 of rank 0 needs 0F0"),
         (generators.with_messages(written("0F0 0B0 0F1 0B1 U1", "1F0 1B0 U0 1F1 1B1 U1")), "rank 1 updates"),
@@ -156,20 +149,14 @@ def some_schedule(draw):
 
 
 def broken(schedule, draw):
-    """The schedule with one or two things changed, which need not make it unsound."""
+    """The schedule with one or two instructions moved or left out, which need not make it unsound."""
     rows = [list(row) for row in schedule.rows]
     for _ in range(draw.randint(1, 2)):
         row = draw.choice(rows)
-        place, other = draw.randrange(len(row)), draw.randrange(len(row))
-        what = draw.choice(["swap", "next", "next", "drop", "move"])
-        if what == "swap":
-            row[place], row[other] = row[other], row[place]
-        elif what == "next" and place:
-            row[place - 1], row[place] = row[place], row[place - 1]
-        elif what == "drop" and len(row) > 1:
-            del row[place]
-        elif what == "move":
-            row.insert(other, row.pop(place))
+        place = draw.randrange(len(row))
+        one = row.pop(place)
+        if draw.random() < 0.8:
+            row.insert(max(0, place + draw.choice((-9, -2, -1, 1, 2, 9))), one)
     return replace(schedule, rows=rows)
 
 
@@ -205,10 +192,6 @@ def test_no_other_cuts_have_a_shorter_longest_chunk(layers, chunks):
         every = combinations_with_replacement(range(layers + 1), chunks - 1)
         assert list(found) == sorted(found) and len(found) == chunks - 1
         assert longest(found, layers, seconds) == min(longest(cuts, layers, seconds) for cuts in every)
-
-
-def test_cuts_avoid_what_can_not_be():
-    def seconds(chunk, start, end):  # the first chunk has room for one layer
-        return inf if not chunk and end - start > 1 else end - start
-
-    assert shortest(6, 2, seconds) == (1,) and shortest(6, 1, seconds) is None
+    # The first chunk has room for one layer.
+    assert shortest(6, 2, lambda chunk, start, end: inf if not chunk and end - start > 1 else end - start) == (1,)
+    assert shortest(6, 1, lambda chunk, start, end: inf) is None

@@ -51,10 +51,8 @@ def test_files(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "GPipe", "gpipe:2", "interleaved:0", "interleaved:2:2", "async:0", "async:2:bound=-1", "async:²",
-     "async:2:nostash:nostash", "x" * 1000],
-)  # fmt: skip
+    "text", ["", "gpipe:2", "interleaved:0", "async:0", "async:2:bound=-1", "async:²", "async:2:nostash:nostash", "x" * 1000]
+)
 def test_what_is_no_name_is_said_in_a_line(text):
     with pytest.raises(ValueError, match="there is no pipeline schedule") as caught:
         parse(text)
@@ -75,10 +73,8 @@ def test_as_pytorch_writes_them():
     ("text", "words"),
     [
         ("0F0,0B0\n\n1F0,1B0", "row 2, column 1: a row without"),
-        ("0F0,,x1", "row 1, column 3: 'x1'"),
-        ("0F0," + "9" * 1000, "row 1, column 2: '999"),
+        ("0F0,," + "x1" * 1000, "row 1, column 3: 'x1"),
         ("0F0,0B0,0F0", "row 1, column 3: 0F0 is in row 1, column 1 too"),
-        ("0F0,0B0\n0F1,0B1", "row 2, column 1: 0F1"),
         ("0F0,0B0,1B0\n1F0,1W0", "row 1, column 3: 1B0"),
         ("0F0,0B0\n2F0,2B0", "row 2, column 1: no row has forwards of chunk 1"),
         ("U0", "row 1, column 1: no row has forwards of chunk 0"),

@@ -9,7 +9,7 @@ import pytest
 from gridgrad.nn.device import to_device, to_host
 from gridgrad.parallel import ProcessGrid
 from gridgrad.parallel.placement.layout import Layout, gather_blocks, move_block
-from gridgrad.parallel.placement.partition import EMPTY, Partition, Split, common, indices, positions, within
+from gridgrad.parallel.placement.partition import EMPTY, Partition, Split, common, indices, positions, size, within
 from gridgrad.parallel.placement.placements import C, H, Invariant, N, Replicate, Shard
 from tests.mpi import mpi
 
@@ -39,9 +39,7 @@ def test_weighted_parts(n, weights, sizes):
 def test_partitions_of_a_million_ranks_cost_nothing():
     partition = Partition.even(10**9 + 7, 10**6)
     assert partition.part(0) == slice(0, 1001) and partition.part(10**6 - 1) == slice(10**9 + 7 - 1000, 10**9 + 7)
-    partition = Partition.at_rank(9, 10**6, 3)
-    assert partition.part(3) == slice(0, 9) and partition.part(10**6 - 1) == EMPTY
-    assert partition == Partition.at_rank(9, 10**6, 3) != Partition.at_rank(9, 10**6, 4)
+    assert Partition.at_rank(9, 10**6, 3) == Partition.at_rank(9, 10**6, 3) != Partition.at_rank(9, 10**6, 4)
 
 
 def test_an_owner_map_may_be_any_and_is_indexed_only_where_slices_do_not_suffice():
@@ -58,8 +56,6 @@ def test_grouped_and_mapped_parts(base):
         [4 * i + j for i in listed(part) for j in range(4)] for part in base.parts
     ]
     assert grouped.grouped(2) == base.grouped(8) and hash(grouped.grouped(2)) == hash(base.grouped(8))
-    shifted = base.mapped(base.length + 1, lambda part: indices(part) + 1)
-    assert [listed(part) for part in shifted.parts] == [[i + 1 for i in listed(part)] for part in base.parts]
     with pytest.raises(ValueError, match="outside of 1"):
         _ = base.mapped(1, lambda part: part).parts
 
@@ -92,10 +88,8 @@ def test_intersections_and_positions_are_those_of_sets():
     [
         (lambda: Partition.even(3, 0), "over 0 ranks"),
         (lambda: Partition.weighted(3, (-1, 2)), "at least 0"),
-        (lambda: Partition.weighted(3, (0, 0)), "not all 0"),
         (lambda: Partition.weighted(3, (float("nan"), 1)), "finite"),
         (lambda: Partition.owned([0, 3], 3), "from 0 to 2"),
-        (lambda: Partition.owned([0.5], 3), "from 0 to 2"),
         (lambda: Partition.of(3, (slice(1, 4),)), "outside of 3"),
     ],
 )
@@ -109,7 +103,7 @@ def test_what_is_no_partition_is_refused(make, words):
 
 def every_rank(sizes):
     """The coordinates of all ranks of a grid."""
-    return [dict(zip(sizes, place, strict=True)) for place in product(*(range(size) for size in sizes.values()))]
+    return [dict(zip(sizes, place, strict=True)) for place in product(*map(range, sizes.values()))]
 
 
 def index_of(layout, coordinates):
@@ -117,25 +111,17 @@ def index_of(layout, coordinates):
     return np.ix_(*(indices(part) for part in layout.block(coordinates)))
 
 
-def test_sample_shards_of_several_axes_divide_each_other_in_order():
-    sizes = {"batch": 2, "height": 3, "model": 2}
+def test_activations_are_divided_by_several_axes_in_order_anew_for_each_minibatch():
+    sizes, at = {"batch": 2, "height": 3, "model": 3}, {"batch": 1, "height": 2, "model": 2}
     layout = Layout((13, 4), sizes, {axis: Shard(N, Split(sizes[axis])) for axis in ("batch", "model", "height")})
-    # 13 samples as 7 + 6 on the axis batch; these as 4 + 3 and 3 + 3 on the axis model, which comes next; those on height.
-    at = {"batch": 1, "height": 2, "model": 1}
-    assert [layout.part(0, at, inside=axis) for axis in ("batch", "model", "height")] == [
-        slice(0, 13), slice(7, 13), slice(10, 13),
-    ]  # fmt: skip
-    assert layout.part(0, at) == slice(12, 13) and layout.sharded == ("batch", "model", "height")
-
-
-def test_weighted_shards_and_an_array_for_each_minibatch():
-    sizes = {"batch": 2, "height": 1, "model": 3}
+    # 13 samples as 7 + 6 on the axis batch; of these 2 + 2 + 2 on the axis model, which comes next, and 1 + 1 + 0 on height.
+    parts = [layout.part(0, at, inside=axis) for axis in (*layout.sharded, None)]
+    assert parts[:3] == [slice(0, 13), slice(7, 13), slice(11, 13)] and size(parts[3]) == 0
     placements = {"batch": Shard(N, Split(2, (3, 1))), "model": Shard(C, Partition.weighted(10, (1, 0, 4)))}
-    activations, last = Layout((None, 5, 10), sizes, placements), {"batch": 1, "height": 0, "model": 2}
-    assert activations.rows(8, last) == slice(6, 8) and activations.rows(100, last) == slice(75, 100)
-    assert activations.sample_shape == (5, 10) and activations.sample_block(last) == (slice(0, 5), slice(2, 10))
-    assert activations.of(8).local_shape(last) == (2, 5, 8)
-    assert activations.of(8).local_shape(last | {"model": 1}) == (2, 5, 0)
+    activations = Layout((None, 5, 10), sizes, placements)
+    assert activations.rows(8, at) == slice(6, 8) and activations.rows(100, at) == slice(75, 100)
+    assert activations.sample_shape == (5, 10) and activations.sample_block(at) == (slice(0, 5), slice(2, 10))
+    assert activations.of(8).local_shape(at | {"model": 1}) == (2, 5, 0)
 
 
 def test_gradients_are_summed_along_axes_with_replicas_named_or_not_that_have_different_ones():
@@ -147,35 +133,28 @@ def test_gradients_are_summed_along_axes_with_replicas_named_or_not_that_have_di
     assert layout.replicated == AXES and layout.summed == ("batch", "height")
 
 
-def random_placement(rng, shape, ranks):
-    """A placement of an array along an axis: a shard of any of its dimensions, or replicas."""
-    dim = rng.choice([N, H, C, None])
-    if dim is None:
-        return Replicate()
-    weights = tuple(float(w) for w in rng.integers(0, 4, ranks) + (np.arange(ranks) == 0))
-    if dim == N:
-        return Shard(N, Split(ranks, weights if rng.random() < 0.5 else None))
-    length = shape[dim]
-    partitions = Partition.even(length, ranks), Partition.weighted(length, weights)
-    partitions += Partition.owned(rng.integers(0, ranks, length), ranks), Partition.at_rank(length, ranks, ranks - 1)
-    return Shard(int(dim), partitions[rng.integers(len(partitions))])
-
-
-def random_layout(rng, sizes):
-    """Only samples are sharded by several axes."""
-    shape, placements, taken = tuple(int(n) for n in rng.integers(1, 9, 3)), {}, set()
-    for axis in rng.permutation(AXES):
-        placement = random_placement(rng, shape, sizes[axis])
-        if placement.dim not in taken:
-            placements[str(axis)] = placement
-            taken |= {placement.dim} - {None, N}
+def random_layout(rng, shape, sizes, dims):
+    """A Layout in which each axis shards one of its `dims` or, if that is None, none; two axes never the same one, except N."""
+    placements, taken = {}, set()
+    for axis in map(str, rng.permutation(AXES)):
+        free, ranks = [dim for dim in dims[axis] if dim not in taken], sizes[axis]
+        dim = free[rng.integers(len(free))]
+        taken |= {dim} - {N, None}
+        weights = tuple(float(w) for w in rng.integers(0, 4, ranks) + (np.arange(ranks) == 0))
+        length = shape[dim or 0]
+        owned = Partition.owned(rng.integers(0, ranks, length), ranks)
+        partitions = Partition.even(length, ranks), Partition.weighted(length, weights), owned
+        found = Split(ranks, weights) if dim == N else partitions[rng.integers(3)]
+        placements[axis] = Replicate() if dim is None else Shard(dim, found)
     return Layout(shape, sizes, placements)
 
 
 @pytest.mark.parametrize("sizes", [(2, 2, 2), (3, 1, 2), (1, 4, 1), (1, 2, 3)])
 def test_the_ranks_that_count_hold_every_element_once_and_all_as_often_as_there_are_replicas(sizes):
     for seed in range(50):
-        layout = random_layout(np.random.default_rng(seed), dict(zip(AXES, sizes, strict=True)))
+        rng = np.random.default_rng(seed)
+        shape, dims = tuple(rng.integers(1, 9, 3).tolist()), dict.fromkeys(AXES, (N, H, C, None))
+        layout = random_layout(rng, shape, dict(zip(AXES, sizes, strict=True)), dims)
         assert set(layout.replicated) ^ set(layout.sharded) == set(AXES)
         times, counted = np.zeros((2, *layout.shape), int)
         for coordinates in every_rank(layout.sizes):
@@ -191,29 +170,21 @@ def test_the_ranks_that_count_hold_every_element_once_and_all_as_often_as_there_
 def test_blocks_are_gathered_and_moved_between_any_layouts(comm):
     with ProcessGrid(comm, batch=2, model=2) as grid:
         for seed in range(20):
-            rng = np.random.default_rng([seed, 3])
-            shape = tuple(int(n) for n in rng.integers(1, 9, 3))
-            whole, dims = rng.standard_normal(shape), rng.permutation(3)
-
-            def layout(shape=shape, rng=rng, dims=dims):
-                placements = {}
-                for axis, dim in zip(("batch", "model"), dims, strict=False):
-                    parts = Partition.owned(rng.integers(0, 2, shape[dim]), 2), Partition.even(shape[dim], 2)
-                    placements[axis] = Replicate() if rng.random() < 0.3 else Shard(int(dim), parts[rng.integers(2)])
-                return Layout(shape, grid.sizes, placements)
+            rng = np.random.default_rng(seed)
+            whole = rng.standard_normal((rng.integers(1, 9), 5, 4))
+            dims = {"batch": (H, None), "model": (C, None), "height": (None,)}
+            before, behind = (random_layout(rng, whole.shape, grid.sizes, dims) for _ in range(2))
+            samples = Layout(whole.shape, grid.sizes, {axis: Shard(N, Split(2)) for axis in ("model", "batch")})
 
             def held(layout, whole=whole):
                 return to_device(np.ascontiguousarray(whole[index_of(layout, grid.coordinates)]))
 
-            before, behind = layout(), layout()
             moved = move_block(grid, held(before), before, behind, "test")
             assert np.array_equal(to_host(moved), to_host(held(behind))), seed
-            samples = Layout(shape, grid.sizes, {axis: Shard(N, Split(2)) for axis in ("model", "batch")})
-            for placed in (before, samples):
+            for layout in (before, samples):
                 grid.tally.clear()
-                found = gather_blocks(grid, held(placed), placed, "test")
+                found = gather_blocks(grid, held(layout), layout, "test")
                 sent = comm.allreduce(sum(record.bytes for record in grid.tally.records.values()))
-                assert sent == whole.nbytes - whole[index_of(placed, grid.coordinates_of(0))].nbytes, seed
-                everywhere = gather_blocks(grid, held(placed), placed, "test", everywhere=True)
-                assert np.array_equal(to_host(everywhere), whole), seed
+                assert sent == whole.nbytes - whole[index_of(layout, grid.coordinates_of(0))].nbytes, seed
                 assert np.array_equal(to_host(found), whole) if grid.rank == 0 else found is None, seed
+                assert np.array_equal(to_host(gather_blocks(grid, held(layout), layout, "test", everywhere=True)), whole), seed

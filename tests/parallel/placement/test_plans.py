@@ -1,4 +1,4 @@
-"""The words of plans: what is placed where and sent, of autoencoders, redundant layers, stages and layers of one's own."""
+"""The words of plans: what is placed where and sent, of autoencoders, redundant layers and layers of one's own."""
 
 from itertools import product
 
@@ -7,10 +7,9 @@ import pytest
 
 from gridgrad.experiments.common import byte_formulas
 from gridgrad.nn import MSE, SGD, Linear, Residual, Sequential, Sigmoid, Tanh, TiedAutoencoder
-from gridgrad.nn.sequence import leaves
 from gridgrad.parallel import PLANS, ProcessGrid, parallelize, train_step
 from gridgrad.parallel.grid.collectives import COLLECTIVES
-from gridgrad.parallel.grid.process_grid import STAGE, GridDescription, places
+from gridgrad.parallel.grid.process_grid import GridDescription, places
 from gridgrad.parallel.placement.moves import elements_sent
 from gridgrad.parallel.placement.partition import Partition, Split
 from gridgrad.parallel.placement.placements import C, Invariant, N, Shard
@@ -19,11 +18,10 @@ from gridgrad.parallel.plans.place_network import check_cuts, cut, place
 from gridgrad.parallel.plans.plans import ShardHiddenUnits
 from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.machine import read
-from gridgrad.parallel.prediction.planner import Planner
 from gridgrad.parallel.training.distribute import balanced_cuts
 from tests.mpi import mpi
 from tests.parallel.equality import block, grids
-from tests.parallel.pipelines import dense, images, mlp, serial_net
+from tests.parallel.pipelines import mlp, serial_net
 from tests.parallel.placement import ring_layer
 from tests.random_networks.case import Case
 from tests.random_networks.checks import equals_serial
@@ -32,16 +30,6 @@ from tests.random_networks.predictions import are_as_predicted
 
 MACHINE = read("cori-haswell")
 TWO = GridDescription({"model": 2})
-
-
-def operations(net, plan, sizes):
-    """Those of all ranks of a grid together in a step, without the update; and of what they are."""
-    costs = [Cost(net, GridDescription(sizes, at), plan, 12, MACHINE) for at in places(GridDescription(sizes).sizes)]
-    works = [work for cost in costs for work in cost.works if work.phase != "update"]
-    return sum(work.flops for work in works), {work.layer for work in works}
-
-
-# ----- autoencoders
 
 
 @mpi(2, 3, 4, 6, long=(6,))
@@ -77,23 +65,15 @@ def test_each_rank_holds_its_hidden_units_and_the_first_that_has_any_the_bias_of
 
 
 def test_all_ranks_together_compute_what_one_does_but_each_does_redundant_layers():
-    layers = [TiedAutoencoder(60, 24), Sigmoid(), TiedAutoencoder(60, 96), Sigmoid(), Linear(60, 12)]
-    net, sizes = Sequential(layers, input_shape=(60,)), {"batch": 2, "model": 2}
-    alone, _ = operations(net, "fewest-bytes", {})
-    assert operations(net, "fewest-bytes", sizes)[0] == alone
-    redundant, of_layers = operations(net, "hidden,hidden,redundant", {"model": 3})
-    three_passes = 3 * 2 * 12 * 60 * 12  # of 12 samples, by each of two more ranks
-    assert redundant == alone + 2 * three_passes and "gradients" not in of_layers
+    def operations(plan, sizes):
+        """Those of all ranks together in a step of 12 samples, without the update."""
+        costs = [Cost(net, GridDescription(sizes, at), plan, 12, MACHINE) for at in places(GridDescription(sizes).sizes)]
+        return sum(work.flops for cost in costs for work in cost.works if work.phase != "update")
 
-
-def test_the_planner_plans_for_autoencoders():
-    net = Sequential([TiedAutoencoder(784, 500), Residual([Linear(784, 784), TiedAutoencoder(784, 7)]), Linear(784, 4)])
-    for ranks in (1, 4):
-        chosen, _ = Planner(net, ranks, 64, MACHINE).best()
-        assert "hidden" in chosen.plan or "replicate" in chosen.plan
-
-
-# ----- words
+    net = Sequential([TiedAutoencoder(60, 24), Sigmoid(), TiedAutoencoder(60, 96), Linear(60, 12)], input_shape=(60,))
+    alone, three_passes = operations("fewest-bytes", {}), 3 * 2 * 12 * 60 * 12
+    assert operations("fewest-bytes", {"batch": 2, "model": 2}) == alone
+    assert operations("hidden,hidden,redundant", {"model": 3}) == alone + 2 * three_passes
 
 
 def pair():
@@ -117,11 +97,9 @@ def test_plans_name_layers_one_by_one_or_by_kind(plan, words):
     ("plan", "words"),
     [
         ("out", "takes hidden or replicate, not out"),
-        ("out,redundant", "takes hidden or replicate, not redundant"),
         ("hidden", "no hidden units"),
         ("superfluous", "use fewest-bytes, .*redundant"),
         ("autoencoder=hidden", "conv and linear"),
-        ("conv=in,linear=in,linear=out", "conv and linear"),
     ],
 )
 def test_plans_that_do_not_fit_are_refused(plan, words):
@@ -153,44 +131,14 @@ def test_only_what_surrounds_redundant_layers_is_sent(comm):
     assert list(found.values()) == [into | ends, into, set()]
 
 
-# ----- stages
-
-
-def arrays(net):
-    """(a parameter or buffer, the number of its chunk) of a placed network."""
-    chunks = enumerate(net.chunks)
-    return [(p, number) for number, chunk in chunks for leaf in leaves(chunk) for p in (*leaf.parameters, *leaf.buffers)]
-
-
-@pytest.mark.parametrize("ranks", [2, 4, 6])
-def test_one_stage_holds_the_blocks_that_all_ranks_hold_without_stages(ranks):
-    for layers, axes in ((images, (STAGE, "batch", "height")), (dense, (STAGE, "batch", "model"))):
-        for sizes in grids(ranks, axes):
-            stages, without = sizes[STAGE], GridDescription(sizes | {STAGE: 1})
-            of_chunks = [*range(stages), *reversed(range(stages))]  # in the shape of a V
-            serial = serial_net(layers)
-            for cuts in (balanced_cuts(serial, 2 * stages), (0,) * stages + (len(serial.layers),) * (stages - 1)):
-                net = place(serial_net(layers), GridDescription(sizes), "fewest-bytes", cuts=cuts, places=of_chunks)
-                plain = [array for array, _ in arrays(place(serial_net(layers), without, "fewest-bytes"))]
-                assert len(net.chunks) == 2 * stages == len(net.between) - 1
-                for (array, chunk), alone in zip(arrays(net), plain, strict=True):
-                    for at in places(GridDescription(sizes).sizes):
-                        block_shape, whole = array.layout.local_shape(at), alone.layout.local_shape(at | {STAGE: 0})
-                        assert block_shape == whole if at[STAGE] == of_chunks[chunk] else 0 in block_shape
-
-
 def test_cuts():
     layers = [None] * 5
     assert cut(layers, ()) == [layers] and [len(part) for part in cut(layers, (0, 2, 2, 5))] == [0, 2, 0, 3, 0]
-    check_cuts(list(np.array([0, 2, 2, 5])), layers)
+    for chunks in (1, 3, 7):
+        check_cuts(np.array(balanced_cuts(serial_net(mlp), chunks)).tolist(), serial_net(mlp).layers)
     for wrong in ((2, 1), (6,), (-1,), (1.0,), "1", None):
         with pytest.raises(ValueError, match="cuts .*: they must be whole numbers"):
             check_cuts(wrong, layers)
-    for chunks in (1, 3, 7):
-        check_cuts(balanced_cuts(serial_net(mlp), chunks), serial_net(mlp).layers)
-
-
-# ----- layers and plans of one's own
 
 
 class OwnAutoencoder(TiedAutoencoder):
@@ -207,11 +155,9 @@ def test_a_kind_of_ones_own_has_the_plans_that_name_it(monkeypatch):
     net = Sequential([OwnAutoencoder(5, 3), Sigmoid(), Linear(5, 4)])
     assert place(net, TWO, "fewest-bytes").plan[0] == "replicate"  # that takes every kind
     monkeypatch.setitem(PLANS, "own-hidden", ShardOwnUnits())
-    assert place(net, TWO, "fewest-bytes").plan[0] == "own-hidden"
-    placed = place(net, TWO, "conv=replicate,linear=out,own=own-hidden")
-    assert placed.plan == ["own-hidden", "out"] and placed.layers[0].weight.block_shape == (5, 2)
-    with pytest.raises(ValueError, match="takes replicate or own-hidden, not out"):
-        place(net, TWO, "out")
+    for plan in ("fewest-bytes", "conv=replicate,linear=out,own=own-hidden"):
+        placed = place(net, TWO, plan)
+        assert placed.plan[0] == "own-hidden" and placed.layers[0].weight.block_shape == (5, 2)
 
 
 class Doubled(Residual):
