@@ -1,35 +1,136 @@
-"""Starting programs as a user would, but for their imports, which take longer than most of what the tests let them do.
+"""Calling programs on the ranks of a test, and starting them as a user would.
 
-A process that has imported what the programs share forks one process for each program that runs alone. Programs that refuse
-bad input on several ranks do so one after another in one job. tests/test_docs.py starts every program without all this.
+What matters about most programs shows when their main function is called in processes that are there: `trained` and
+`assert_refused` do that. `program` and `job` start processes. One that has imported what the programs share forks another one
+for each program that runs alone, since imports take longer than most of what the tests let them do.
 """
 
+import contextlib
+import io
 import json
 import multiprocessing
 import os
 import runpy
+import signal
 import sys
 import tempfile
 from pathlib import Path
 from subprocess import CompletedProcess, TimeoutExpired
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from mpi4py import MPI
 
 from gridgrad.experiments.common import command
+from gridgrad.experiments.common.programs import module
 from gridgrad.experiments.launching.start_ranks import Finished, mpiexec
+from gridgrad.parallel import ProcessGrid, divide
+from gridgrad.parallel.job.run import UserError, one_line
+from tests.jobs import jobs
+from tests.mpi import mpi
+from tests.parallel.checkpoint.training import folder
 
-SHARED = [f"gridgrad.experiments.{name}" for name in ("common.report", "common.train_setup", "plots.style")] + [
-    "scipy.optimize"
-]
+SHARED = [f"gridgrad.experiments.{name}" for name in ("common.report", "common.train_setup", "plots.style")]
+SHARED += ["scipy.optimize", __name__]
 TIME_LIMIT = 300  # seconds
 
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(SHARED)
 
 
+# ----- in the processes of the test
+
+
+@contextlib.contextmanager
+def called(comm, name, words):
+    """The main function of a program for these words, to be called by the ranks of a communicator.
+
+    In the `with` block the program takes these for all ranks of the job. Communicators that it leaves for the end of the
+    process are freed, as are grids if it refuses the words.
+    """
+    program, train, grids, workers = module(name), module("train"), [], []
+
+    def grid(*arguments, **sizes):
+        grids.append(ProcessGrid(*arguments, **sizes))
+        return grids[-1]
+
+    def divided(grid):
+        workers.append(divide(grid))
+        return workers[-1]
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1)}
+    with pytest.MonkeyPatch.context() as patch, np.errstate():
+        patch.setattr(sys, "argv", [name, *map(str, words)])
+        patch.setattr(program, "MPI", SimpleNamespace(COMM_WORLD=comm), raising=False)
+        patch.setattr(train, "ProcessGrid", grid)
+        patch.setattr(train, "divide", divided)
+        try:
+            yield program.main
+        except UserError:
+            for one in grids:
+                one.free()
+            raise
+        finally:
+            for own, between in workers:
+                between.comm.Free()
+                own.free()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def trained(comm, *words, name="train"):
+    """(its report, what it has printed) of a training by the ranks of a communicator. Collective."""
+    said = io.StringIO()
+    with folder(comm) as place, called(comm, name, [*words, "--report", f"{place}/report.json"]) as main:
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            main()
+        return comm.bcast((json.loads(Path(place, "report.json").read_text()), said.getvalue()) if comm.rank == 0 else None)
+
+
+def alone(comm, *words, name="train"):
+    """The same of one rank, the first. Collective."""
+    return comm.bcast(trained(MPI.COMM_SELF, *words, name=name) if comm.rank == 0 else None)
+
+
+def refusal(comm, name, words):
+    """The message of the UserError with which a program refuses these words on each rank; it prints nothing. Collective."""
+    said = io.StringIO()
+    with pytest.raises(UserError) as caught, called(comm, name, words) as main, contextlib.redirect_stdout(said):
+        main()
+    message = one_line(caught.value)
+    assert comm.allgather((message, said.getvalue())) == [(message, "")] * comm.size, words
+    return message
+
+
+def assert_refused(ranks, name, cases, options=()):
+    """Each rank refuses these command lines of a program with the same UserError of one line, and prints nothing.
+
+    cases: (arguments, words that stand in the message). options: arguments in front of those of every case. How a job ends
+    after a UserError is tested in tests/parallel/job/test_job.py.
+    """
+    order = [name, [([str(word) for word in (*options, *arguments)], words) for arguments, words in cases]]
+    if ranks == 1:
+        refuses.body(MPI.COMM_SELF, order)
+    elif failure := jobs.run(ranks, f"{__name__}:refuses", 120, order):
+        pytest.fail(failure, pytrace=False)
+
+
+@mpi()
+def refuses(comm, order):
+    name, cases = order
+    messages = [(refusal(comm, name, arguments), words) for arguments, words in cases]
+    assert [(words, message) for message, words in messages if words not in message] == []
+
+
+# ----- in processes of their own
+
+
 def program(*arguments):
     """A program or a module, run alone: `program("plot", "speedup", path)`. Returns a CompletedProcess."""
     words = [str(word) for word in arguments]
-    with tempfile.TemporaryDirectory(prefix="gridgrad-program-") as folder:
-        outputs = [Path(folder) / name for name in ("stdout", "stderr")]
+    with tempfile.TemporaryDirectory(prefix="gridgrad-program-") as place:
+        outputs = [Path(place) / name for name in ("stdout", "stderr")]
         process = processes.Process(target=_run, args=(words, outputs, dict(os.environ), os.getcwd()))
         process.start()
         process.join(TIME_LIMIT)
@@ -40,11 +141,11 @@ def program(*arguments):
         return CompletedProcess(words, process.exitcode, *(path.read_text() for path in outputs))
 
 
-def _run(words, outputs, environment, folder):
+def _run(words, outputs, environment, place):
     """Be the program, in a process of its own."""
     os.environ.clear()
     os.environ.update({"OMP_NUM_THREADS": "1"} | environment)  # the variable that `experiments` has set before the fork
-    os.chdir(folder)
+    os.chdir(place)
     for number, path in enumerate(outputs, 1):
         file = os.open(path, os.O_WRONLY | os.O_CREAT)
         os.dup2(file, number)
@@ -60,8 +161,8 @@ def _run(words, outputs, environment, folder):
 def job(ranks, *arguments, timeout=120):
     """A program on so many ranks: `job(4, "train", "--grid", "model=4")`. Returns a Finished."""
     if ranks == 1:
-        alone = program(*arguments)
-        return Finished(alone.returncode, alone.stdout, alone.stderr)
+        ended = program(*arguments)
+        return Finished(ended.returncode, ended.stdout, ended.stderr)
     words = [str(word) for word in arguments]
     return mpiexec(ranks, ["-m", "gridgrad", *words] if is_ours(words[0]) else ["-m", *words], timeout)
 
@@ -69,18 +170,3 @@ def job(ranks, *arguments, timeout=120):
 def is_ours(name):
     """Whether this is what may stand behind `gridgrad`, and not a module."""
     return "." not in name
-
-
-def assert_refused(ranks, name, cases, options=()):
-    """Each rank refuses these command lines of a program with the same UserError, and prints nothing.
-
-    cases: (arguments, words that stand in the message). options: arguments in front of those of every case. One job refuses
-    them all, one after another. How a job ends after a UserError is tested in tests/parallel/job/test_job.py.
-    """
-    with tempfile.TemporaryDirectory(prefix="gridgrad-refusals-") as folder:
-        path = Path(folder) / "refusals"
-        path.write_text(json.dumps([[str(word) for word in (*options, *arguments)] for arguments, _ in cases]))
-        finished = mpiexec(ranks, ["-m", "tests.experiments.refuse", name, str(path)], 120)
-        assert (finished.status, finished.stdout, finished.stderr) == (0, "", "")
-        messages = json.loads(path.read_text())
-    assert [(words, message) for (_, words), message in zip(cases, messages, strict=True) if words not in message] == []

@@ -1,25 +1,31 @@
-"""The parts of a run: times, files that were written, and a training in a script of one's own."""
-
-import shutil
-import tempfile
+"""The parts of a run: when each is told, times, files that were written, the best weights, and ranks that are slowed down."""
 
 import numpy as np
 import pytest
 
 from gridgrad.datasets.part import Part
-from gridgrad.experiments.run_changes import Checkpoints
+from gridgrad.experiments.run_changes import Checkpoints, Handicap, Validation
 from gridgrad.experiments.run_parts import Run, RunPart, Times
-from gridgrad.nn import MSE, SGD, Linear, Sequential
+from gridgrad.nn import MSE, SGD, BatchNorm, Linear, Residual, Sequential, SoftmaxCrossEntropy, Tanh
+from gridgrad.nn.layer import Layer
 from gridgrad.parallel import READERS, ProcessGrid, parallelize
 from gridgrad.parallel.job.run import UserError
+from gridgrad.parallel.observe.span_observer import SpanObserver
+from gridgrad.parallel.plans.place_network import place
+from gridgrad.parallel.training.relocation import relocate
+from tests.clock import Clock
 from tests.mpi import mpi
+from tests.parallel.checkpoint.training import folder
+
+
+def part_of(x, y):
+    return Part(x, y, 0.0, 1.0, y_mean=np.zeros(y.shape[1]), y_std=np.ones(y.shape[1]), dtype=np.float64)
 
 
 def run_of(grid, *parts, steps=9, **options):
     """A Run on a small regression, in float64, with epochs of 4 steps."""
     net = parallelize(Sequential([Linear(3, 2)], dtype=np.float64), grid, reduction="overlap:1")
-    x, y = np.random.default_rng(0).standard_normal((40, 3)), np.zeros((40, 2))
-    part = Part(x, y, 0.0, 1.0, y_mean=np.zeros(2), y_std=np.ones(2), dtype=np.float64)
+    part = part_of(np.random.default_rng(0).standard_normal((40, 3)), np.zeros((40, 2)))
     return Run(net, MSE(), SGD(net, lr=0.1), READERS["each"](net, part), steps, 4, parts, **options)
 
 
@@ -40,7 +46,6 @@ class Told(RunPart):
 
     def after_epoch(self, epoch, values):
         self.calls.append(f"{self.name} epoch {epoch}")
-        values[self.name] = 1.0
 
     def after(self):
         self.calls.append(f"{self.name} end")
@@ -99,20 +104,87 @@ def test_the_speed_of_the_core_around_each_step_is_the_mean_of_before_and_after(
 
 @mpi(1, 2)
 def test_what_could_not_be_written_is_raised_at_the_end_and_not_named(comm):
-    folder, heard = comm.bcast(tempfile.mkdtemp() if comm.rank == 0 else None), []
-    with ProcessGrid(comm, batch=comm.size) as grid:
-        for failure in (None, UserError("the disk is full")):
-            run = run_of(grid, Checkpoints(folder, folder), say=heard.append)
-            run.begin()
-            run.after()
-            run.written, run.failure = {"report": "r.json"}, failure
-            if failure:
-                with pytest.raises(UserError, match="the disk is full"):
-                    run.close()
-            else:
-                run.close()
-    lines = [line for line in heard if line.startswith("written")]
-    assert lines == [f"written: report r.json, checkpoint {folder}; to go on: --resume {folder} and more steps",
-                     "written: report r.json"]  # fmt: skip
-    comm.Barrier()
-    shutil.rmtree(folder, ignore_errors=True)
+    heard = []
+    with folder(comm) as directory, ProcessGrid(comm, batch=comm.size) as grid:
+        run = run_of(grid, Checkpoints(directory, directory), say=heard.append)
+        run.begin()
+        run.after()
+        run.written, run.failure = {"report": "r.json"}, UserError("the disk is full")
+        with pytest.raises(UserError, match="the disk is full"):
+            run.close()
+    assert [line for line in heard if line.startswith("written")] == ["written: report r.json"]
+
+
+@mpi(1, 2, 3)
+def test_early_stopping_keeps_its_weights_where_shares_change(comm):
+    def make():
+        return Sequential([Linear(5, 12), BatchNorm(12), Tanh(), Linear(12, 3)], seed=1, dtype=np.float64)
+
+    x, y = np.random.default_rng(0).standard_normal((7, 5)), np.random.default_rng(1).standard_normal((7, 3))
+    held_out = part_of(x, y)
+    with ProcessGrid(comm, model=comm.size) as grid:
+        net = parallelize(make(), grid, "out,in", shares={"model": (1,) * comm.size})
+        optimizer, validation = SGD(net, 0.1, momentum=0.9), Validation(held_out, "mse", 4, patience=2)
+        run = Run(net, MSE(), optimizer, READERS["each"](net, held_out), 2, 2, [validation])
+        run.moves = True
+        run.begin()
+        net.learn(x, y, MSE(), optimizer)
+        validation.see()
+        best = net.state_dict(everywhere=True)
+        net.learn(x, y, MSE(), optimizer)
+        relocate(net, optimizer, place(make(), grid, "out,in", {"model": (2, *[1] * (comm.size - 1))}))
+        validation.exchange()
+        after = net.state_dict(everywhere=True)
+        assert all(np.array_equal(after[name], value) for name, value in best.items())
+        validation.exchange()
+        assert not np.array_equal(net.state_dict(everywhere=True)["0.weight"], best["0.weight"])
+
+
+# ----- ranks that are slowed down
+
+
+class Work(Layer):
+    """A layer that computes for 10 ms in forward and for 20 ms in backward."""
+
+    def __init__(self, clock):
+        self.clock = clock
+
+    def forward(self, x, context):
+        self.clock.sleep(0.01)
+        return x
+
+    def input_gradient(self, dy, context):
+        self.clock.sleep(0.02)
+        return dy
+
+
+class Spans(SpanObserver):
+    """What the passes took, without what passes within them took."""
+
+    def __init__(self, net, clock):
+        super().__init__(net)
+        self.clock, self.seconds = clock, 0.0
+
+    def record(self, span):
+        _, start, stop, inner, _ = span
+        self.seconds += stop - start - inner
+
+
+@pytest.mark.parametrize(
+    ("factor", "first", "expected"), [(1, 0, [60, 60, 60]), (2, 0, [120, 120, 120]), (3.5, 2, [60, 60, 210])]
+)
+def test_a_handicap_pauses_in_proportion_to_what_was_computed(monkeypatch, factor, first, expected):
+    """Also within a branch; what observes the network after it sees a slower rank."""
+    clock, milliseconds = Clock(tick=1e-6), []
+    monkeypatch.setattr(Handicap, "clock", staticmethod(clock.perf_counter))
+    net = Sequential([Linear(4, 4), Work(clock), Residual([Linear(4, 4), Work(clock)]), Linear(4, 2)])
+    Handicap(factor, first).slow_down(net)
+    spans, optimizer, loss = Spans(net, clock.perf_counter), SGD(net, 0.1), SoftmaxCrossEntropy()
+    net.observe(spans)
+    for _ in range(3):
+        before = clock.now
+        net.learn(np.ones((5, 4), np.float32), np.zeros(5, int), loss, optimizer)
+        milliseconds.append(1e3 * (clock.now - before))
+    assert sum(clock.naps) == pytest.approx(3 * 0.06)
+    assert milliseconds == pytest.approx(expected, rel=0.01)
+    assert spans.seconds == pytest.approx(sum(expected) / 1e3, rel=0.01)

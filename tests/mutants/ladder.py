@@ -34,7 +34,7 @@ LADDER = {  # folder: (quick rungs, further rungs), each rung of test files, fol
             NETWORKS,
             ("tests/parallel/placement",),
             ("tests/parallel/partitioning", "tests/parallel/sync", "tests/parallel/checkpoint", "tests/parallel/training"),
-            ("tests/parallel/prediction", "tests/parallel/choose", "tests/experiments/test_shares.py"),
+            ("tests/parallel/prediction", "tests/parallel/choose", "tests/experiments/test_train.py"),
         ),
     ),
     "parallel/grid": (
