@@ -4,20 +4,24 @@ import errno
 import os
 import signal
 import sys
+import threading
 import time
 
 from mpi4py import MPI
 
 import parallel.job.run
+from gridgrad.nn import Linear, Sequential
 from gridgrad.nn.files.whole_files import NotWritten
+from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.job.run import UserError, on_root, run
 
 comm = MPI.COMM_WORLD
+last = comm.rank == comm.size - 1
 
 
 def exception():
     """One rank raises while the others wait in a collective."""
-    if comm.rank == comm.size - 1:
+    if last:
         raise ZeroDivisionError("on one rank")
     comm.Barrier()
     comm.Barrier()
@@ -31,7 +35,7 @@ def user_error():
 def lonely_user_error():
     """One rank meets an expected error, the others wait for it."""
     parallel.job.run.GRACE = 1.0  # seconds that the rank waits for the others
-    if comm.rank == comm.size - 1:
+    if last:
         raise UserError("only here")
     comm.Barrier()
 
@@ -46,15 +50,15 @@ def root_error():
 
 
 def full_disk():
-    """A file can not be written in the middle of a program, on rank 0."""
+    """A file can not be written in the middle of a program, on the last rank."""
     parallel.job.run.GRACE = 1.0
-    if comm.rank == 0:
+    if last:
         raise NotWritten("/some/file", errno.ENOSPC)
     comm.Barrier()
 
 
 def killed():
-    if comm.rank == comm.size - 1:
+    if last:
         os.kill(os.getpid(), signal.SIGKILL)
     comm.Barrier()
 
@@ -73,5 +77,20 @@ def well():
     assert on_root(comm, lambda: "result") == ("result" if comm.rank == 0 else None)
 
 
+def script_in_parallelize():
+    """A user's own script, without `run`, with a hook of its own."""
+    sys.excepthook = lambda *_: print(f"the user's own hook on rank {comm.rank}", file=sys.stderr, flush=True)
+    parallelize([Linear(3, 2)] if last else Sequential([Linear(3, 2)]), f"batch={comm.size}")
+
+
+def script_in_a_thread():
+    ProcessGrid(comm, batch=comm.size)
+    if last:
+        threading.Thread(target=exception).start()
+        time.sleep(1000)
+    comm.Barrier()
+
+
 if __name__ == "__main__":
-    run(globals()[sys.argv[1]])
+    way = sys.argv[1]
+    globals()[way]() if way.startswith("script") else run(globals()[way])

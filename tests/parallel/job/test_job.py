@@ -18,26 +18,14 @@ import pytest
 
 from gridgrad.experiments.launching import start_ranks
 from gridgrad.experiments.launching.leftovers import processes, remove_session
-from gridgrad.experiments.launching.start_ranks import (
-    environment,
-    find_mpiexec,
-    is_open_mpi,
-    mpiexec,
-)
+from gridgrad.experiments.launching.start_ranks import environment, find_mpiexec, is_open_mpi, mpiexec
 from gridgrad.nn.files.whole_files import NotWritten
+from gridgrad.parallel.job import own_process
+from gridgrad.parallel.job import run as of_job
 from gridgrad.parallel.job.own_process import MARK
-from gridgrad.parallel.job.own_process import segments_of as segments_to_clear
-from gridgrad.parallel.job.run import (
-    UserError,
-    check_launcher,
-    check_size,
-    launched_rank,
-    one_line,
-    promised_ranks,
-    run,
-    run_launcher,
-)
+from gridgrad.parallel.job.run import UserError, check_launcher, check_size, launched_rank, one_line, promised_ranks
 from tests.killer import orphaned_segments, remove_orphaned_segments, segments_of
+from tests.mpi import mpi
 
 LIMIT = 300  # seconds after which something hangs, however busy the machine is: it takes some seconds where nothing else runs
 
@@ -49,7 +37,7 @@ def nothing_left():
     yield
     assert open_mpi_sessions() <= sessions
     assert comes_true(lambda: not orphaned_segments(started))
-    assert not processes_running()
+    assert not processes_running("tests.parallel.job.failing")
 
 
 def comes_true(condition):
@@ -71,12 +59,8 @@ def open_mpi_sessions():
 
 
 def processes_running(*words):
-    """The ids of the processes whose command runs a module with these words: its ranks and their mpiexec.
-
-    They are read from /proc, where a process that has ended has no command any more. The lines of ps would be cut at the
-    width that the variable COLUMNS gives.
-    """
-    found, module = [], "\0".join(words or ["tests.parallel.job.failing"])
+    """The ids of the processes whose command runs a module with these words, as /proc has it: its ranks and their mpiexec."""
+    found, module = [], "\0".join(words)
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             if f"\0-m\0{module}\0".encode() in path.read_bytes():
@@ -88,43 +72,59 @@ def job(way, ranks=3, timeout=LIMIT):
     return mpiexec(ranks, ["-m", "tests.parallel.job.failing", way], timeout)
 
 
-def test_a_job_that_goes_well():
+# ----- what is said, and the status
+
+
+def test_a_job_that_goes_well_says_nothing():
     finished = job("well")
     assert (finished.status, finished.stdout, finished.stderr) == (0, "", "")
-
-
-def test_an_exception_on_one_rank_ends_the_job_with_its_traceback():
-    finished = job("exception")
-    assert finished.status not in (0, None)
-    assert "[rank 2] ZeroDivisionError: on one rank" in finished.stderr and "Traceback" in finished.stderr
-
-
-def test_a_user_error_is_said_once():
-    finished = job("user_error")
-    assert finished.status == 2
-    assert finished.stderr.count("failing: error: what is wrong; what to do\n") == 1
-    assert "Traceback" not in finished.stderr
-
-
-def test_a_user_error_of_one_rank_ends_the_others():
-    finished = job("lonely_user_error")
-    assert finished.status == 2
-    assert finished.stderr.count("[rank 2] error: only here\n") == 1
-
-
-def test_an_error_of_rank_0_reaches_all():
-    finished = job("root_error")
-    assert finished.status == 2
-    assert finished.stderr.count("failing: error: /some/file: Permission denied\n") == 1
 
 
 FULL = "can not write /some/file: No space left on device; make room there, or give another name"
 
 
-def test_a_full_disk_ends_a_job_in_a_line():
-    finished = job("full_disk", 2)
-    assert finished.status == 2 and finished.stderr.count(f"[rank 0] error: {FULL}\n") == 1
-    assert "Traceback" not in finished.stderr
+@pytest.mark.parametrize(("way", "line"), [
+    ("user_error", "failing: error: what is wrong; what to do"),
+    ("lonely_user_error", "[rank 2] error: only here"),
+    ("root_error", "failing: error: /some/file: Permission denied"),
+    ("full_disk", f"[rank 2] error: {FULL}"),
+])  # fmt: skip
+def test_an_expected_error_is_one_line_also_if_it_is_of_one_rank(way, line):
+    finished = job(way)
+    assert finished.status == 2 and "Traceback" not in finished.stderr
+    assert finished.stderr.count(f"{line}\n") == 1
+
+
+@pytest.mark.parametrize(("way", "words"), [
+    ("exception", "ZeroDivisionError: on one rank"),
+    ("script_in_parallelize", "ValueError: parallelize takes a Sequential, not a list"),
+    pytest.param("script_in_a_thread", "ZeroDivisionError: on one rank", marks=pytest.mark.long),
+])  # fmt: skip
+def test_any_other_exception_on_one_rank_ends_the_job_with_its_traceback(way, words):
+    """Also in a user's script without `run`, where the hook that was there is called, too."""
+    finished = job(way)
+    assert finished.status not in (0, None)
+    assert f"[rank 2] {words}" in finished.stderr and "[rank 2] Traceback (most recent call last):" in finished.stderr
+    assert ("the user's own hook on rank 2" in finished.stderr) == (way == "script_in_parallelize")
+
+
+@mpi(2)
+def test_a_hook_for_exceptions_is_installed_once_and_not_where_an_exception_is_no_end(comm, monkeypatch):
+    monkeypatch.setattr(of_job, "_installed", [])
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+    before = sys.excepthook
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "ps1", ">>> ", raising=False)  # as in an interpreter
+        of_job.end_job_when_uncaught()
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "argv", ["/somewhere/bin/pytest"])
+        of_job.end_job_when_uncaught()
+    assert sys.excepthook is before
+    for _ in range(2):
+        of_job.end_job_when_uncaught()
+        assert sys.excepthook is of_job._in_main_thread and threading.excepthook is of_job._in_thread
+        assert of_job._installed[0] is before and len(of_job._installed) == 2
 
 
 def full_disk():
@@ -140,25 +140,34 @@ def no_memory():
     np.empty(1 << 60, np.uint8)
 
 
-MEMORY = f"Unable to allocate 1.00 EiB for an array with shape ({1 << 60},) and data type uint8"
-CASES = [
-    (full_disk, FULL),
-    (full_output, "can not write the output: No space left on device"),
-    (no_memory, f"there is not enough memory ({MEMORY}): use a smaller network or minibatch, more ranks, or another machine"),
-]
-
-
-@pytest.mark.parametrize("main, words", CASES)
-@pytest.mark.parametrize("start", [run, run_launcher])
+@pytest.mark.parametrize(("start", "main", "words"), [
+    ("run_launcher", full_disk, FULL), ("run", full_output, "can not write the output: No space left on device"),
+    ("run_launcher", no_memory, "there is not enough memory (Unable to allocate 1.00 EiB "),
+])  # fmt: skip
 def test_a_full_disk_or_memory_ends_a_program_in_a_line(start, main, words):
-    command = [sys.executable, "-c", f"from {__name__} import *; {start.__name__}({main.__name__})"]
-    finished = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
-    assert finished.returncode == 2 and finished.stderr == f"-c: error: {words}\n"
+    code = f"from {__name__} import {main.__name__} as main; from gridgrad.parallel.job.run import {start}; {start}(main)"
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT)
+    assert finished.returncode == 2 and finished.stderr.startswith(f"-c: error: {words}") and finished.stderr.count("\n") == 1
+
+
+def test_messages_are_one_line():
+    assert one_line(ValueError("a\n  b")) == "a b" and one_line(ValueError()) == "ValueError"
+    assert one_line(OSError("no such thing")) == "no such thing"
+    assert one_line(ValueError("\udcff \x1b[31m")) == "\\udcff \\x1b[31m"
+    assert one_line(FileNotFoundError(2, "No such file", b"\xff\x07")) == "\\udcff\\x07: No such file"
+    assert one_line(FileNotFoundError(2, "No such file or directory")).startswith("the current folder is no longer there")
+    with pytest.raises(ValueError) as many:
+        int("9" * 5000)
+    assert "5000 digits" in one_line(many.value) and "sys." not in one_line(many.value)
+    long = one_line(ValueError("begin " + "x" * 100_000 + " end"))
+    assert long.startswith("begin ") and long.endswith(" end") and len(long) < 1300
+
+
+# ----- ends from outside
 
 
 def test_a_killed_rank_ends_the_job():
-    finished = job("killed")
-    assert finished.status not in (0, None)
+    assert job("killed").status not in (0, None)
 
 
 def test_a_hung_rank_is_ended_by_the_watchdog(monkeypatch):
@@ -224,16 +233,14 @@ def test_killing_mpiexec_leaves_no_orphan():
     remove_session(process.pid)
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGKILL, *(pytest.param(other, marks=pytest.mark.long) for other in (signal.SIGTERM, signal.SIGHUP))]
-)
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_ending_the_launching_program_ends_its_job(number, tmp_path):
     out = tmp_path / "s.jsonl"
     arguments = ["--nets", "mlp:8,relu", "--ranks", "2", "--steps", str(10**7), "--out", out]
     sweep = subprocess.Popen([sys.executable, "-m", "gridgrad", "sweep", *arguments], stderr=subprocess.PIPE)
     assert comes_true(lambda: sum(map(bool, map(segments_of, processes_running("gridgrad", "train")))) == 2)  # they are in MPI
     ranks = processes_running("gridgrad", "train")
-    segments = set().union(*map(segments_to_clear, ranks))
+    segments = set().union(*map(own_process.segments_of, ranks))
     sweep.send_signal(number)
     sweep.communicate(timeout=LIMIT)
     assert comes_true(lambda: not set(ranks) & set(processes_running("gridgrad", "train")))
@@ -241,57 +248,56 @@ def test_ending_the_launching_program_ends_its_job(number, tmp_path):
     assert not out.exists()
 
 
-@pytest.mark.parametrize(
-    ("variables", "promised"),
-    [
-        ({}, (1, None)),
-        ({"SLURM_NTASKS": "4"}, (4, "SLURM_NTASKS")),
-        ({"PMI_SIZE": "2", "SLURM_NTASKS": "64"}, (2, "PMI_SIZE")),
-        ({"OMPI_COMM_WORLD_SIZE": "3", "PMI_SIZE": "1"}, (3, "OMPI_COMM_WORLD_SIZE")),
-        ({"SLURM_NTASKS": ""}, (1, None)),
-    ],
-)
-def test_what_the_launcher_promised(variables, promised):
+def test_a_serial_run_that_is_killed_has_left_no_file():
+    code = "import time; from gridgrad.parallel.job.run import run; run(lambda: (print('runs', flush=True), time.sleep(600)))"
+    environment = {name: value for name, value in os.environ.items() if name != MARK}
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment)
+    try:
+        assert process.stdout.readline() == "runs\n"
+        maps = Path(f"/proc/{process.pid}/maps").read_text()
+        assert any(name in maps for name in own_process.LIBRARIES) and not own_process.segments_of(process.pid)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_only_files_of_mpi_count_and_only_where_the_process_has_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(own_process, "SHARED_MEMORY", tmp_path)
+    names = "mpich_shm_0_0", "mpich_vci_ab12_3", "sm_segment.host.0.1", "dataset.npy", "gridgrad_1", "psm_1"
+    with contextlib.ExitStack() as files:
+        for name in names:
+            files.enter_context(open(tmp_path / name, "w"))
+        assert set(own_process.segments_of(os.getpid())) == {tmp_path / name for name in names[:3]}
+        assert own_process.segments_of(os.getppid()) == own_process.segments_of(1 << 30) == {}
+
+
+# ----- launchers
+
+
+@pytest.mark.parametrize(("variables", "promised"), [
+    ({}, (1, None)),
+    ({"SLURM_NTASKS": "4"}, (4, "SLURM_NTASKS")),
+    ({"PMI_SIZE": "2", "SLURM_NTASKS": "64"}, (2, "PMI_SIZE")),  # a smaller job inside an allocation
+    ({"PMI_SIZE": "1", "SLURM_NTASKS": "64"}, (1, "PMI_SIZE")),
+    ({"OMPI_COMM_WORLD_SIZE": "3", "PMI_SIZE": "1"}, (3, "OMPI_COMM_WORLD_SIZE")),
+    ({"SLURM_NTASKS": ""}, (1, None)),
+])  # fmt: skip
+def test_jobs_that_are_smaller_than_the_launcher_promised_are_refused(variables, promised):
     assert promised_ranks(variables) == promised
-
-
-@pytest.mark.parametrize(
-    ("variables", "size", "wrong"),
-    [
-        ({}, 1, False),
-        ({"SLURM_NTASKS": "4"}, 1, True),
-        ({"SLURM_NTASKS": "4"}, 4, False),
-        ({"SLURM_NTASKS": "4"}, 2, True),
-        ({"SLURM_NTASKS": "4", "PMI_SIZE": "2"}, 2, False),  # a smaller job inside an allocation
-        ({"SLURM_NTASKS": "64", "PMI_SIZE": "1"}, 1, False),  # mpiexec -n 1 inside an allocation
-        ({"PMI_SIZE": "4"}, 1, True),
-        ({"OMPI_COMM_WORLD_SIZE": "4"}, 1, True),
-        ({"OMPI_COMM_WORLD_SIZE": "4"}, 2, True),
-    ],
-)
-def test_n_jobs_of_one_rank_are_refused(variables, size, wrong):
-    if wrong:
-        with pytest.raises(UserError, match=f"{next(iter(variables))} says 4 ranks but MPI .* sees {size}"):
+    ranks, name = promised
+    check_size(ranks, variables)
+    for size in range(1, ranks):
+        with pytest.raises(UserError, match=f"{name} says {ranks} ranks but MPI .* sees {size}"):
             check_size(size, variables)
-    else:
-        check_size(size, variables)
 
 
-@pytest.mark.parametrize(
-    ("variables", "vendor", "wrong"),
-    [
-        ({}, "MPICH", False),
-        ({"OMPI_COMM_WORLD_SIZE": "2"}, "MPICH", True),
-        ({"OMPI_COMM_WORLD_SIZE": "2"}, "Open MPI", False),
-        ({"OMPI_COMM_WORLD_SIZE": "2", "PMI_SIZE": "2"}, "MPICH", False),  # MPICH's mpiexec in a job of Open MPI's
-    ],
-)
-def test_open_mpis_launcher_is_refused_before_another_library_dies_of_it(variables, vendor, wrong):
-    if wrong:
-        with pytest.raises(UserError, match="launched by Open MPI's mpiexec, but the MPI library is"):
-            check_launcher(variables, vendor)
-    else:
-        check_launcher(variables, vendor)
+def test_open_mpis_launcher_is_refused_before_another_library_dies_of_it():
+    ours, both = {"OMPI_COMM_WORLD_SIZE": "2"}, {"OMPI_COMM_WORLD_SIZE": "2", "PMI_SIZE": "2"}
+    check_launcher({}, "MPICH")
+    check_launcher(ours, "Open MPI")
+    check_launcher(both, "MPICH")  # MPICH's mpiexec in a job of Open MPI's
+    with pytest.raises(UserError, match="launched by Open MPI's mpiexec, but the MPI library is"):
+        check_launcher(ours, "MPICH")
 
 
 def test_the_rank_of_the_launcher_counts_only_if_there_is_one():
@@ -301,25 +307,8 @@ def test_the_rank_of_the_launcher_counts_only_if_there_is_one():
 
 
 def test_the_wrong_launcher_stops_every_program():
-    finished = subprocess.run(
-        [sys.executable, "-m", "gridgrad", "train", "--steps", "1"],
-        env=os.environ | {"PMI_SIZE" if is_open_mpi(find_mpiexec()[0]) else "OMPI_COMM_WORLD_SIZE": "4"},
-        capture_output=True, text=True,
-    )  # fmt: skip
+    wrong = {"PMI_SIZE" if is_open_mpi(find_mpiexec()[0]) else "OMPI_COMM_WORLD_SIZE": "4"}
+    command = [sys.executable, "-m", "gridgrad", "train", "--steps", "1"]
+    finished = subprocess.run(command, env=os.environ | wrong, capture_output=True, text=True, timeout=LIMIT)
     assert finished.returncode == 2
     assert finished.stderr.startswith("train: error: ") and finished.stderr.count("\n") == 1
-
-
-def test_messages_are_one_line():
-    assert one_line(ValueError("a\n  b")) == "a b"
-    assert one_line(OSError("no such thing")) == "no such thing"
-    assert one_line(ValueError()) == "ValueError"
-    assert one_line(ValueError("\udcff \x1b[31m")) == "\\udcff \\x1b[31m"
-    assert one_line(FileNotFoundError(2, "No such file", b"\xff\x07")) == "\\udcff\\x07: No such file"
-    assert one_line(FileNotFoundError(2, "No such file or directory")).startswith("the current folder is no longer there")
-    assert one_line(FileNotFoundError(2, "No such file or directory", "x")) == "x: No such file or directory"
-    with pytest.raises(ValueError) as many:
-        int("9" * 5000)
-    assert "5000 digits" in one_line(many.value) and "sys." not in one_line(many.value)
-    long = one_line(ValueError("begin " + "x" * 100_000 + " end"))
-    assert long.startswith("begin ") and long.endswith(" end") and len(long) < 1300

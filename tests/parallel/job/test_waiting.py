@@ -1,25 +1,18 @@
 """A rank that waits for what another one does alone sleeps, and does not spin in a collective of MPI."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 
-from gridgrad.nn import SGD, Linear, Sequential
+from gridgrad.nn import Linear, Sequential
 from gridgrad.parallel import ProcessGrid, parallelize
-from gridgrad.parallel.checkpoint.manifest import Manifest
 from gridgrad.parallel.choose import parallelize as choosing
 from gridgrad.parallel.choose.parallelize import of_first
-from gridgrad.parallel.choose.rebalance import Rebalancer
 from gridgrad.parallel.job import waiting
 from gridgrad.parallel.job.run import on_root
 from gridgrad.parallel.job.waiting import broadcast, meet, sleep_until
 from gridgrad.parallel.plans.hypergraph import Owners
 from tests.clock import Clock
 from tests.mpi import mpi
-from tests.parallel.checkpoint.training import Training, folder, images
-from tests.parallel.choose.test_rebalance import INTERVAL
-from tests.parallel.choose.test_rebalance import run as rebalanced
 
 
 @pytest.fixture
@@ -82,55 +75,32 @@ class Alone:
 
 
 def ends(comm, monkeypatch, action):
-    """Whether action(alone) ends, in which the first rank calls alone()."""
+    """Whether action(alone) ends, in which the first rank calls alone(). What the others wait for is known to a watchdog."""
     with monkeypatch.context() as patches:
         alone = Alone(comm, patches)
         action(alone)
+        if comm.rank:
+            group, kind = alone.inside.group, alone.inside.kind
+            assert [*group.ranks] == [*range(comm.size)] and (alone.inside.layer, kind) == (waiting.ALONE, "barrier")
         return alone.free() == 1
 
 
-@mpi(2, 3, 5, timeout=60)
+@mpi(2, 3, timeout=60)
 def test_what_the_first_rank_does_alone_is_waited_for_asleep(comm, monkeypatch):
     assert ends(comm, monkeypatch, lambda alone: on_root(comm, alone))
+    assert not waiting.here.calls
     assert ends(comm, monkeypatch, lambda alone: of_first(comm, alone))
     assert ends(comm, monkeypatch, lambda alone: meet(comm) if comm.rank else (alone(), meet(comm)))
     assert ends(comm, monkeypatch, lambda alone: broadcast(comm, alone(1) if comm.rank == 0 else 2) == 1)
 
 
 @mpi(3, timeout=60)
-def test_a_watchdog_knows_for_what_a_rank_waits(comm, monkeypatch):
-    with monkeypatch.context() as patches:
-        alone = Alone(comm, patches)
-        on_root(comm, alone)
-        alone.free()
-    if comm.rank:
-        inside = alone.inside
-        assert [*inside.group.ranks] == [0, 1, 2] and (inside.layer, inside.kind) == (waiting.ALONE, "barrier")
-    assert not waiting.here.calls
-
-
-@mpi(2, 3, timeout=60)
-def test_so_are_partitions_checkpoints_and_new_shares(comm, monkeypatch):
-    """Each time the first rank does what it must do alone only after the others have slept."""
+def test_so_is_a_partition(comm, monkeypatch):
+    owners = Owners(comm.size, {"0": np.zeros(3, int), "1": np.ones(2, int)})
 
     def partition(alone):
-        owners = Owners(comm.size, {"0": np.zeros(3, int), "1": np.ones(2, int)})
         monkeypatch.setattr(choosing, "owners_of_plan", lambda *arguments: alone(owners))
         with ProcessGrid(comm, model=comm.size) as grid:
             parallelize(Sequential([Linear(4, 3), Linear(3, 2)], input_shape=(4,)), grid, "hypergraph")
 
-    def checkpoint(alone):
-        write = Manifest.write
-        monkeypatch.setattr(Manifest, "write", lambda manifest: alone(write(manifest)))
-        with folder(comm) as path, ProcessGrid(comm, batch=comm.size) as grid:
-            Training(grid, images(), partial(SGD, lr=0.1)).save(path).resume(path)
-
-    def shares(alone):
-        propose = Rebalancer._proposal
-        monkeypatch.setattr(Rebalancer, "_proposal", lambda *arguments: alone(propose(*arguments)))
-        with ProcessGrid(comm, batch=comm.size) as grid:
-            _, log = rebalanced(grid, "replicate", [1.0] * comm.size, 0, INTERVAL + 1)
-            assert len(log) == 1
-
-    for action in (partition, checkpoint, shares):
-        assert ends(comm, monkeypatch, action), action.__name__
+    assert ends(comm, monkeypatch, partition)
