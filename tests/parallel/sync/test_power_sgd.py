@@ -1,7 +1,6 @@
-"""PowerSGD: what is sent, what is kept, and that nothing is lost."""
+"""PowerSGD: what is sent, what is kept, and that nothing is lost. That it trains on any grid is in random_networks."""
 
 from functools import partial
-from itertools import product
 
 import numpy as np
 import pytest
@@ -16,10 +15,7 @@ from gridgrad.parallel.sync.power_sgd import CompressedSum, orthonormal
 from gridgrad.parallel.training.relocation import relocate
 from gridgrad.parallel.training.steps import Diverged
 from tests.mpi import mpi
-from tests.parallel import pipelines
-from tests.parallel.equality import assert_same, block, error, grids, parallel, serial
 
-SHORT, LONG = (1, 2, 3), (4, 5, 6, 7, 8)
 sgd = partial(SGD, lr=0.05, momentum=0.9)
 
 
@@ -35,13 +31,10 @@ def images():
     return Sequential(layers, seed=3, dtype=np.float64, input_shape=(7, 7, 2))
 
 
-NETS = {mlp: ((7,), ("batch", "model")), images: ((7, 7, 2), ("batch", "height", "model"))}
-
-
-def batches(shape):
+def batches():
     """The last minibatch leaves ranks without samples."""
     rng = np.random.default_rng(5)
-    return [(rng.standard_normal((n, *shape)), rng.standard_normal((n, 2))) for n in (13, 5, 8, 1)]
+    return [(rng.standard_normal((n, 7)), rng.standard_normal((n, 2))) for n in (13, 5, 8, 1)]
 
 
 def summed(net, array):
@@ -59,39 +52,35 @@ def random_gradients(net, rng):
     return net.grads.copy()
 
 
-def compress_from(monkeypatch, step):
-    monkeypatch.setattr(power_sgd, "UNCOMPRESSED_STEPS", step)
-
-
-@mpi(*SHORT, *LONG, long=LONG)
+@mpi(2, 4)
 def test_what_is_applied_and_what_is_kept_are_all_there_is(comm, monkeypatch):
-    compress_from(monkeypatch, 1)
+    """Matrices that several ranks hold are compressed where that saves something; all ranks get the same bits."""
+    monkeypatch.setattr(power_sgd, "UNCOMPRESSED_STEPS", 1)
     rng = np.random.default_rng([comm.rank, 1])
-    for make, (_, axes) in NETS.items():
-        for sizes in grids(comm.size, axes):
-            with ProcessGrid(comm, **sizes) as grid:
-                net = parallelize(make(), grid, reduction="powersgd:2")
-                kept = np.zeros(net.size)
-                for step in range(4):
-                    given = random_gradients(net, rng)
-                    there_is = summed(net, given) + kept
-                    net.reduction.finish()
-                    assert (net.reduction.error is None) == (step == 0)
-                    if step:
-                        kept = summed(net, net.reduction.error)
-                    assert np.allclose(to_host(net.grads) + kept, there_is, rtol=0, atol=1e-12), (sizes, step)
-                for group, where in net.reduction.runs:
-                    found = to_host(net.grads[where])
-                    assert all(np.array_equal(found, other) for other in group.comm.allgather(found)), sizes
-                for layer, p, where in net.reduction.places:
-                    alone = grid.group(*p.layout.replicated).size == 1
-                    columns = max(p.block_shape[-1], 1)
-                    rows, words = p.size // columns, (sizes, layer.name, p.name)
-                    compressed = not alone and 2 * (rows + columns) < rows * columns
-                    found = to_host(net.grads[where])
-                    assert bool(to_host(net.reduction.error[where]).any()) == compressed, words
-                    assert not compressed or np.linalg.matrix_rank(found.reshape(rows, columns)) == 2, words
-                    assert not alone or np.array_equal(found, to_host(given[where])), words
+    for make in mlp, images:
+        with ProcessGrid(comm, batch=2, model=comm.size // 2) as grid:
+            net = parallelize(make(), grid, reduction="powersgd:2")
+            kept = np.zeros(net.size)
+            for step in range(4):
+                given = random_gradients(net, rng)
+                there_is = summed(net, given) + kept
+                net.reduction.finish()
+                assert (net.reduction.error is None) == (step == 0)
+                if step:
+                    kept = summed(net, net.reduction.error)
+                assert np.allclose(to_host(net.grads) + kept, there_is, rtol=0, atol=1e-12), step
+            for group, where in net.reduction.runs:
+                found = to_host(net.grads[where])
+                assert all(np.array_equal(found, other) for other in group.comm.allgather(found))
+            for layer, p, where in net.reduction.places:
+                alone = grid.group(*p.layout.replicated).size == 1
+                columns = max(p.block_shape[-1], 1)
+                rows, name = p.size // columns, f"{layer.name}.{p.name}"
+                compressed = not alone and 2 * (rows + columns) < rows * columns
+                found = to_host(net.grads[where])
+                assert bool(to_host(net.reduction.error[where]).any()) == compressed, name
+                assert not compressed or np.linalg.matrix_rank(found.reshape(rows, columns)) == 2, name
+                assert not alone or np.array_equal(found, to_host(given[where])), name
 
 
 @mpi(2, 3)
@@ -117,80 +106,9 @@ def test_steps_are_those_of_the_paper(comm):
                     assert np.allclose(array if array.shape == mean.shape else array.T, expected, rtol=0, atol=1e-12), shape
 
 
-@mpi(*SHORT, *LONG, long=LONG)
-def test_as_many_columns_as_the_matrix_give_the_exact_sum(comm, monkeypatch):
-    """Also where ranks hold nothing, or have no samples."""
-    compress_from(monkeypatch, 0)
-    monkeypatch.setattr(power_sgd, "saves", lambda rows, columns, rank: True)
-    for make, (shape, axes) in NETS.items():
-        expected = serial(make(), sgd, "mse", batches(shape))
-        for sizes, uneven in product(grids(comm.size, axes), (False, True)):
-            shares = {axis: tuple(range(n)) for axis, n in sizes.items() if n > 1 and uneven}
-            with ProcessGrid(comm, **sizes) as grid:
-                options = {"reduction": "powersgd:1000", "shares": shares or None}
-                found = parallel(make(), grid, "fewest-bytes", sgd, "mse", batches(shape), **options)
-            assert_same(found, expected, 1e-10, f"{sizes} {shares}")
-
-
-@mpi(1, 2, 3)
-def test_training_repeats_bit_by_bit(comm, monkeypatch):
-    """Also with micro-batches; one rank trains as the serial network does."""
-    compress_from(monkeypatch, 1)
-    for make, (shape, axes) in NETS.items():
-        exact = serial(make(), sgd, "mse", batches(shape), 2)
-        for sizes in grids(comm.size, axes):
-            runs = []
-            for _ in range(2):
-                with ProcessGrid(comm, **sizes) as grid:
-                    options = {"reduction": "powersgd:2", "micro_batches": 2}
-                    runs.append(parallel(make(), grid, "fewest-bytes", sgd, "mse", batches(shape), **options))
-            assert runs[0][0] == runs[1][0], sizes
-            assert all(np.array_equal(value, runs[1][1][key]) for key, value in runs[0][1].items()), sizes
-            if comm.size == 1:
-                assert_same(runs[0], exact, 1e-10, "one rank")
-
-
-@mpi(4)
-def test_pipelines_compress(comm, monkeypatch):
-    """In a synchronous pipeline the exact sum is that of the serial network, and a lossy one is another."""
-    compress_from(monkeypatch, 1)
-    make, data = partial(pipelines.serial_net, pipelines.mlp), pipelines.minibatches(pipelines.mlp, (9, 6, 7))
-    expected = serial(make(), pipelines.momentum, "cross-entropy", data, 3)
-    saves = power_sgd.saves
-    for rank in (1, 100):
-        monkeypatch.setattr(power_sgd, "saves", saves if rank == 1 else lambda *sizes: True)
-        with ProcessGrid(comm, stage=2, batch=2) as grid:
-            net = parallelize(make(), grid, reduction=f"powersgd:{rank}", pipeline="1f1b", micro_batches=3)
-            found = pipelines.train(net, data, 3)
-        if rank == 1:
-            assert 1e-4 < error(found[1], expected[1]) < 1
-        else:
-            assert_same(found, expected, 1e-10, "1f1b")
-
-
-@mpi(2, 3, 5)
-def test_bytes_are_those_of_the_factors(comm, monkeypatch):
-    compress_from(monkeypatch, 0)
-    shapes = [(7, 31), (31, 17), (17, 19)]
-    whole = 31 + 17 + 19 + 19 * 2 + 2  # the biases and the last matrix
-    with ProcessGrid(comm, batch=comm.size) as grid:
-        for text, messages in {
-            "plain": [sum(rows * columns for rows, columns in shapes) + whole],
-            "powersgd:2": [2 * sum(map(min, shapes)), 2 * sum(map(max, shapes)) + whole],
-        }.items():
-            net = parallelize(mlp(np.float32), grid, reduction=text)
-            grid.tally.clear()
-            for _ in range(3):
-                net.reduction.finish()
-            record = grid.tally.records["gradients", "all-reduce"]
-            assert record.calls == 3 * len(messages)
-            assert record.bytes == 3 * 4 * sum(all_reduce_elements(n, comm.size, comm.rank) for n in messages)
-
-
-@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (2, 1), (7, 3), (5, 5), (40, 4)])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (7, 3), (5, 5), (40, 4)])
 def test_columns_become_orthonormal_and_span_the_same(rows, columns):
-    rng = np.random.default_rng(rows)
-    full = rng.standard_normal((rows, columns))
+    full = np.random.default_rng(rows).standard_normal((rows, columns))
     dependent, some_zero = full * [1, *[0] * (columns - 1)] + full[:, :1], full.copy()
     some_zero[: rows // 2], some_zero[:, -1] = 0, 0
     for matrix in (full, full * 1e-30, full.astype(np.float32), dependent, some_zero, np.zeros((rows, columns))):
@@ -201,9 +119,25 @@ def test_columns_become_orthonormal_and_span_the_same(rows, columns):
     assert np.isnan(orthonormal(full)).any()
 
 
+@mpi(2, 3)
+def test_bytes_are_those_of_the_factors(comm, monkeypatch):
+    monkeypatch.setattr(power_sgd, "UNCOMPRESSED_STEPS", 0)
+    shapes = [(7, 31), (31, 17), (17, 19)]
+    whole = 31 + 17 + 19 + 19 * 2 + 2  # the biases and the last matrix
+    messages = [2 * sum(map(min, shapes)), 2 * sum(map(max, shapes)) + whole]
+    with ProcessGrid(comm, batch=comm.size) as grid:
+        net = parallelize(mlp(np.float32), grid, reduction="powersgd:2")
+        grid.tally.clear()
+        for _ in range(3):
+            net.reduction.finish()
+        record = grid.tally.records["gradients", "all-reduce"]
+        assert record.calls == 3 * len(messages)
+        assert record.bytes == 3 * 4 * sum(all_reduce_elements(n, comm.size, comm.rank) for n in messages)
+
+
 @mpi(4)
 def test_the_error_moves_with_the_parameters(comm, monkeypatch):
-    compress_from(monkeypatch, 0)
+    monkeypatch.setattr(power_sgd, "UNCOMPRESSED_STEPS", 0)
     rng = np.random.default_rng(comm.rank)
     with ProcessGrid(comm, batch=2, model=2) as grid:
         net = parallelize(mlp(), grid, "out", reduction="powersgd:2")
@@ -225,30 +159,17 @@ def test_the_error_moves_with_the_parameters(comm, monkeypatch):
 
 @mpi(2)
 def test_after_divergence_nothing_is_kept(comm, monkeypatch):
-    compress_from(monkeypatch, 0)
-    x, y = np.random.default_rng(0).standard_normal((6, 7)), np.ones((6, 2))
+    monkeypatch.setattr(power_sgd, "UNCOMPRESSED_STEPS", 0)
+    (x, y), *_ = batches()
     with ProcessGrid(comm, batch=2) as grid, np.errstate(all="ignore"):
         net = parallelize(mlp(), grid, reduction="powersgd:2")
         optimizer, loss = sgd(net), LOSSES["mse"]()
-        net.trainer(loss, optimizer).complete_step([(*block(net, x, y), 6)], 6)
+        net.learn(x, y, loss, optimizer)
         with pytest.raises(Diverged, match="the input"):
-            net.trainer(loss, optimizer).complete_step([(*block(net, x * np.nan, y), 6)], 6)
+            net.learn(x * np.nan, y, loss, optimizer)
         for _ in range(2):
-            net.trainer(loss, optimizer).complete_step([(*block(net, x, y), 6)], 6)
+            net.learn(x, y, loss, optimizer)
         assert all(np.isfinite(to_host(array)).all() for array in (net.params, net.reduction.error))
-
-
-@mpi(2)
-def test_what_does_not_go_together_is_refused(comm):
-    with ProcessGrid(comm, batch=2) as grid:
-        for options, words in (
-            ({"reduction": "powersgd"}, "no reduction 'powersgd': .* powersgd:R"),
-            ({"reduction": "powersgd:0"}, "no reduction"),
-            ({"reduction": "powersgd:2", "update": "sharded"}, "leave out --update sharded"),
-            ({"reduction": "powersgd:2", "reduce_dtype": "float16"}, "leave out --reduce-dtype float16"),
-        ):
-            with pytest.raises(ValueError, match=words):
-                parallelize(mlp(), grid, **options)
 
 
 STORED = [  # some parameters after each of the steps of three ranks, so that a change of meaning is seen
@@ -261,11 +182,11 @@ STORED = [  # some parameters after each of the steps of three ranks, so that a 
 
 @mpi(3)
 def test_it_computes_what_it_did(comm, monkeypatch):
-    compress_from(monkeypatch, 1)
+    monkeypatch.setattr(power_sgd, "UNCOMPRESSED_STEPS", 1)
     with ProcessGrid(comm, batch=3) as grid:
         net = parallelize(mlp(), grid, reduction="powersgd:1")
         optimizer, loss, found = sgd(net), LOSSES["mse"](), []
-        for x, y in batches((7,)):
+        for x, y in batches():
             net.learn(x, y, loss, optimizer)
             found.append(to_host(net.params)[::300].tolist())
     assert abs(np.array(found) - STORED).max() < 1e-10, np.round(found, 13).tolist()
