@@ -1,3 +1,5 @@
+"""Finding and downloading published files, and HDF5 files of rows that are mapped."""
+
 import errno
 import hashlib
 import threading
@@ -34,53 +36,42 @@ def server(tmp_path):
 
 def test_downloads_and_checks(server, tmp_path):
     target = tmp_path / "data" / "file"
+    for url, checksum in ((server, "0" * 32), (f"{server}-missing", hashlib.md5(CONTENT).hexdigest())):
+        with pytest.raises(OSError, match="^[^\n]*no file .*/data/file, and the download from .* failed .*put it there[^\n]*$"):
+            download(url, f"md5:{checksum}", target, "it")
+        assert not target.exists()
     download(server, f"md5:{hashlib.md5(CONTENT).hexdigest()}", target, "it")
     assert target.read_bytes() == CONTENT and list(target.parent.iterdir()) == [target]
     (tmp_path / "other").touch()
     assert target.stat().st_mode == (tmp_path / "other").stat().st_mode, "a group reads it where the umask lets it"
 
 
-@pytest.mark.parametrize("change", [lambda url: url, lambda url: url + "-missing"])
-def test_a_wrong_checksum_or_address_keeps_no_file(server, tmp_path, change):
-    target = tmp_path / "data" / "file"
-    with pytest.raises(OSError, match=r"no file .*/data/file, and the download from .* failed .*put it there") as error:
-        download(change(server), "md5:" + "0" * 32, target, "it")
-    assert "\n" not in str(error.value)
-    assert not target.exists()
-
-
 NOBODY = "http://127.0.0.1:9/"  # listens there
 
 
 @pytest.mark.parametrize(
-    ("name", "module", "attribute", "url", "message"),
+    ("name", "module", "attribute", "url", "words"),
     [
         ("mnist", mnist, "SOURCES", {"mnist": NOBODY}, "mnist: no file .*/mnist/train-images-idx3-ubyte.gz"),
         ("cifar10", cifar10, "URL", NOBODY, "CIFAR-10: no file .*/cifar10/cifar-10-binary.tar.gz"),
         ("ethylene", uci, "URL", NOBODY, "ethylene-synthetic.*no file .*/ethylene/ethylene.zip"),
     ],
 )
-def test_without_the_files_it_says_where_to_put_them(tmp_path, monkeypatch, name, module, attribute, url, message):
+def test_without_the_files_it_says_where_to_put_them(tmp_path, monkeypatch, name, module, attribute, url, words):
     monkeypatch.setattr(module, attribute, url)
-    with pytest.raises(OSError, match=f"{message}, and the download from .*put it there"):
+    with pytest.raises(OSError, match=f"{words}, and the download from .*put it there"):
         datasets.prepare(name, tmp_path)
 
 
-def test_an_unknown_name_lists_the_known_ones_or_what_was_meant(tmp_path):
+def test_an_unknown_name_says_what_was_meant_and_what_nobody_has_prepared_is_named(tmp_path):
     (tmp_path / "houses.csv").write_text("a,b\n1,2\n")
     (tmp_path / "pictures").mkdir()
-    for name, message in (
-        ("mnits", "unknown data set 'mnits': did you mean mnist?"),
-        ("weather", "'weather': use one of airfoil"),
-        ("houses.csv", "did you mean table:houses.csv?"),
-        ("houses.csv,target=b", "did you mean table:houses.csv,target=b?"),
-        ("pictures", "did you mean images:pictures?"),
-    ):
-        with pytest.raises(ValueError, match=message):
+    for name, words in (
+        ("mnits", "unknown data set 'mnits': did you mean mnist?"), ("weather", "'weather': use one of airfoil"),
+        ("houses.csv,target=b", "did you mean table:houses.csv,target=b?"), ("pictures", "did you mean images:pictures?"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=words):
             datasets.load(name, tmp_path)
-
-
-def test_what_nobody_has_prepared_is_named(tmp_path):
     for name in ("images:pictures", "ethylene", "cifar10", "denoise"):
         with pytest.raises(OSError, match="no file .*: call gridgrad.datasets.prepare first"):
             datasets.load(name, tmp_path)
@@ -88,10 +79,8 @@ def test_what_nobody_has_prepared_is_named(tmp_path):
 
 def test_the_data_directory(monkeypatch):
     monkeypatch.setenv("GRIDGRAD_DATA", "/somewhere")
-    assert data_directory() == Path("/somewhere")
-    assert data_directory("~/there") == Path.home() / "there" and data_directory("~nobody-of-this-name") == Path(
-        "~nobody-of-this-name"
-    )
+    assert data_directory() == Path("/somewhere") and data_directory("~/there") == Path.home() / "there"
+    assert data_directory("~nobody-of-this-name") == Path("~nobody-of-this-name")
     monkeypatch.delenv("GRIDGRAD_DATA")
     assert "gridgrad" in str(data_directory())
 
@@ -109,26 +98,26 @@ def file(tmp_path):
         "none": np.empty((0, 2), np.float32),
     }
     path = tmp_path / "a.h5"
-    files.write(path, arrays, {"source": "here", "x_mean": np.zeros(2), "x_std": np.ones(2), "y_std": np.array([1.0, 0.0])})
-    return path, arrays
-
-
-def test_a_disk_without_room_is_said_before_any_rows_are_there(file, tmp_path):
-    path, arrays = file
-    before = path.read_bytes()
-    for size in (0, 100, 3000, len(before) - 1):
-        full = pytest.raises(NotWritten, match=f"^can not write {path}: File too large")
-        with files_end_at(size), full, files.creating(path, {"x": ((1000, 2), np.float32)}):
-            raise AssertionError("there was room")
-    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
+    classes = [f"n{number:08d}" for number in range(21_841)]  # as many as the whole ImageNet has
+    attributes = {
+        "source": "here",
+        "x_mean": np.zeros(2),
+        "x_std": np.ones(2),
+        "y_std": np.array([1.0, 0.0]),
+        "classes": classes,
+    }
+    files.write(path, arrays, attributes)
+    return path, arrays, classes
 
 
 def test_rows_of_any_shape_and_type_are_mapped(file):
-    path, arrays = file
+    path, arrays, classes = file
     for name in ("flat", "images", "labels"):
         found = files.map_rows(path, name, arrays[name].shape[1:], arrays[name].dtype)
         assert isinstance(found, np.memmap) and not found.flags.writeable
         assert found.dtype == arrays[name].dtype and np.array_equal(found, arrays[name])
+    assert [found.tolist() for found in files.vectors(path, {"x_mean": 2, "x_std": 2})] == [[0, 0], [1, 1]]
+    assert list(files.attributes(path)["classes"]) == classes
 
 
 @pytest.mark.parametrize(("number", "is_read"), [(errno.ENODEV, True), (errno.ENOMEM, False)])
@@ -137,7 +126,7 @@ def test_rows_are_read_where_files_can_not_be_mapped_and_not_where_memory_is_sho
         raise OSError(number, "no map")
 
     monkeypatch.setattr(np, "memmap", fails)
-    path, arrays = file
+    path, arrays, _ = file
     if is_read:
         assert np.array_equal(files.map_rows(path, "flat", (2,)), arrays["flat"])
     else:
@@ -145,53 +134,40 @@ def test_rows_are_read_where_files_can_not_be_mapped_and_not_where_memory_is_sho
             files.map_rows(path, "flat", (2,))
 
 
-WRONG = [
-    ("flat", (3,), np.float32, r"flat is \(3, 2\) float32, not contiguous rows of 3 float32"),
-    ("flat", (2,), np.float64, "not contiguous rows of 2 float64"),
-    ("images", (4, 2, 1), np.uint8, "not contiguous rows of 4x2x1 uint8"),
-    ("labels", (1,), np.int32, "not contiguous rows of 1 int32"),
-    ("labels", (), np.uint8, "not contiguous rows of 1 uint8"),
-    ("none", (2,), np.float32, "not contiguous"),
-    ("missing", (2,), np.float32, "no data set missing"),
-]  # fmt: skip
-
-
 def test_rows_and_attributes_that_are_not_as_expected_are_refused(file):
-    path, _ = file
-    for name, shape, dtype, message in WRONG:
-        with pytest.raises(ValueError, match=message):
+    path, *_ = file
+    for name, shape, dtype, words in (
+        ("flat", (3,), np.float32, r"flat is \(3, 2\) float32, not contiguous rows of 3 float32"),
+        ("images", (4, 2, 1), np.uint8, "not contiguous rows of 4x2x1 uint8"),
+        ("labels", (), np.uint8, "not contiguous rows of 1 uint8"),
+        ("none", (2,), np.float32, "not contiguous"),
+        ("missing", (2,), np.float32, "no data set missing"),
+    ):
+        with pytest.raises(ValueError, match=words):
             files.map_rows(path, name, shape, dtype)
-    assert [found.tolist() for found in files.vectors(path, {"x_mean": 2, "x_std": 2})] == [[0, 0], [1, 1]]
     for name, length in (("x_mean", 3), ("y_std", 2), ("source", 1), ("missing", 2)):
         with pytest.raises(ValueError, match=f"{name} is missing or damaged"):
             files.vectors(path, {name: length})
-    content = path.read_bytes()
-    for damage in (content[:2000], b"hello"):
-        path.write_bytes(damage)
-        with pytest.raises(ValueError, match="damaged or not HDF5"):
-            files.attributes(path)
-
-
-def test_as_many_inputs_as_targets(tmp_path):
-    path = tmp_path / "a.h5"
-    files.write(path, {"train/x": np.zeros((5, 2), np.uint8), "train/y": np.zeros(4, np.int32)}, {})
+    pair = path.with_name("pair.h5")
+    files.write(pair, {"train/x": np.zeros((5, 2), np.uint8), "train/y": np.zeros(4, np.int32)}, {})
     with pytest.raises(ValueError, match="5 inputs but 4 targets"):
-        files.map_pair(path, "train", ((2,), np.uint8), ((), np.int32))
+        files.map_pair(pair, "train", ((2,), np.uint8), ((), np.int32))
+    path.write_bytes(path.read_bytes()[:2000])
+    with pytest.raises(ValueError, match="damaged or not HDF5"):
+        files.attributes(path)
 
 
 def test_a_failed_write_leaves_the_old_file(file):
-    path, _ = file
+    path, *_ = file
+    before = path.read_bytes()
     with pytest.raises(TypeError):
         files.write(path, {"x": np.zeros(2), "y": np.array([object()])}, {})
     with pytest.raises(RuntimeError), files.creating(path, {"x": ((3,), float)}) as half:
         half["x"][0] = 1
         raise RuntimeError
+    for size in (0, 3000):  # which is said before any rows are there
+        full = pytest.raises(NotWritten, match=f"^can not write {path}: File too large")
+        with files_end_at(size), full, files.creating(path, {"x": ((1000, 2), np.float32)}):
+            raise AssertionError("there was room")
     assert files.is_current(path, "here") and not files.is_current(path, "elsewhere")
-    assert [p.name for p in path.parent.iterdir()] == ["a.h5"]
-
-
-def test_attributes_may_be_long(tmp_path):
-    """As the names of the 21,841 classes of the whole ImageNet."""
-    names = [f"n{number:08d}" for number in range(21_841)]
-    files.write(tmp_path / "a.h5", {}, {"classes": names})
-    assert list(files.attributes(tmp_path / "a.h5")["classes"]) == names
+    assert path.read_bytes() == before and [p.name for p in path.parent.iterdir()] == ["a.h5"]

@@ -1,131 +1,164 @@
+"""Parts of data sets: blocks of standardised samples, other shapes of them, some of them, and images that vary by epoch."""
+
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from gridgrad.datasets import Dataset, Part, augment
+from gridgrad.datasets.augment import Augment, parse
 from gridgrad.datasets.views import Augmented, Subset, hold_out
 
-FULL = (slice(0, 6), slice(0, 5), slice(0, 3))
-BLOCKS = [FULL, (slice(2, 5), slice(0, 5), slice(0, 3)), (slice(0, 6), slice(1, 4), slice(1, 2)), (slice(3, 3), *FULL[1:])]
+HEIGHT, WIDTH, SAMPLES = 9, 7, 40
+SHAPE, FEATURES = (HEIGHT, WIDTH, 3), HEIGHT * WIDTH * 3
+FULL = tuple(slice(0, length) for length in SHAPE)
+BLOCKS = [FULL, (slice(4, 9), slice(0, 7), slice(0, 3)), (slice(2, 6), slice(1, 4), slice(1, 2)), (slice(3, 3), *FULL[1:])]
 
 
-def part(moments="channel", dtype=np.float64):
+def part(moments=(3,), dtype=np.float64):
+    """Images whose inputs have moments of a shape; their targets are their numbers."""
     rng = np.random.default_rng(0)
-    shape = {"one": (), "channel": (3,), "feature": (6, 5, 3)}[moments]
-    x = rng.integers(0, 256, (20, 6, 5, 3), dtype=np.uint8)
-    return Part(x, rng.integers(0, 4, 20), rng.uniform(100, 150, shape), rng.uniform(40, 60, shape), dtype=dtype)
+    x = rng.integers(0, 256, (SAMPLES, *SHAPE), dtype=np.uint8)
+    return Part(x, np.arange(SAMPLES), rng.uniform(100, 150, moments), rng.uniform(40, 60, moments), dtype=dtype)
 
 
-@pytest.mark.parametrize("moments", ["one", "channel", "feature"])
-@pytest.mark.parametrize("block", BLOCKS)
-def test_a_block_of_the_inputs_is_standardised_as_the_whole(moments, block):
+@pytest.mark.parametrize("moments", [(), (3,), SHAPE], ids=["one", "channel", "feature"])
+def test_blocks_are_standardised_as_the_whole_and_flat_samples_are_the_same_ones(moments):
     samples, indices = part(moments), np.array([3, 3, 19, 0])
+    before = samples.x.copy()
     whole = (samples.x[indices] - samples.x_mean) / samples.x_std
-    assert np.allclose(samples.inputs(indices, block), whole[(slice(None), *block)], rtol=1e-14)
-    single = replace(samples, dtype=np.float32).inputs(indices, block)
-    assert single.dtype == np.float32 and np.allclose(single, whole[(slice(None), *block)], atol=1e-6)
-    assert samples.inputs(indices[:0], block).shape == (0, *whole[(0, *block)].shape)
-
-
-def test_inputs_leave_the_samples_alone():
-    samples = Part(np.ones((4, 2)), np.zeros(4, int), np.zeros(2), np.full(2, 2.0), dtype=np.float64)
-    samples.inputs(np.arange(4), (slice(0, 2),))[:] = 9
-    assert (samples.x == 1).all()
-
-
-@pytest.mark.parametrize("moments", ["one", "channel", "feature"])
-def test_reshaped_samples_are_the_same_ones(moments):
-    samples, indices = part(moments), np.arange(20)
-    flat = samples.reshaped((90,))
-    assert flat.sample_shape == (90,) and flat.features == samples.features == 90
+    for block in BLOCKS:
+        expected = whole[(slice(None), *block)]
+        assert np.allclose(samples.inputs(indices, block), expected, rtol=1e-14)
+        single = replace(samples, dtype=np.float32).inputs(indices, block)
+        assert single.dtype == np.float32 and np.allclose(single, expected, atol=1e-6)
+        assert samples.inputs(indices[:0], block).shape == (0, *expected.shape[1:])
+    flat = samples.reshaped((FEATURES,))
+    assert flat.sample_shape == (FEATURES,) and flat.features == samples.features == FEATURES
     assert np.shares_memory(flat.x, samples.x)
-    whole = samples.inputs(indices, FULL)
-    assert np.array_equal(flat.inputs(indices, (slice(7, 50),)), whole.reshape(20, 90)[:, 7:50])
-    back = flat.reshaped((6, 5, 3))
-    assert np.array_equal(back.inputs(indices, BLOCKS[2]), samples.inputs(indices, BLOCKS[2]))
+    assert np.allclose(flat.inputs(indices, (slice(7, 50),)), whole.reshape(4, -1)[:, 7:50], rtol=1e-14)
+    assert np.allclose(flat.reshaped(SHAPE).inputs(indices, BLOCKS[2]), whole[(slice(None), *BLOCKS[2])], rtol=1e-14)
+    samples.inputs(indices, FULL)[:] = 9
+    assert np.array_equal(samples.x, before)
 
 
 def test_a_data_set_and_its_outline_are_reshaped():
     samples = part()
-    data = Dataset("made up", samples, samples, "cross-entropy", 4, "")
-    assert (data.sample_shape, data.features) == ((6, 5, 3), 90)
-    for changed in (data.reshaped((90,)).outline(), data.outline().reshaped((90,))):
-        assert changed.sample_shape == changed.test.sample_shape == (90,) and changed.features == 90
-        assert len(changed.train) == 20
+    data = Dataset("made up", samples, samples, "cross-entropy", SAMPLES, "")
+    for changed in (data.reshaped((FEATURES,)).outline(), data.outline().reshaped((FEATURES,))):
+        assert changed.sample_shape == changed.test.sample_shape == (FEATURES,) and changed.features == FEATURES
+        assert len(changed.train) == SAMPLES
+    with pytest.raises(ValueError, match=r"\(9, 7, 3\) can not take the shape \(91,\)"):
+        samples.reshaped((91,))
 
 
-def test_another_size_is_refused():
-    with pytest.raises(ValueError, match=r"\(6, 5, 3\) can not take the shape \(91,\)"):
-        part().reshaped((91,))
+# ----- some of the samples
 
 
-# ----- views
-
-
-def rows_of(samples=40, labels=False):
+def test_a_subset_is_a_part():
     rng = np.random.default_rng(0)
-    x, y = rng.standard_normal((samples, 6)), rng.standard_normal((samples, 2))
-    if labels:
-        return Part(x, rng.integers(0, 3, samples), x.mean(), x.std(), dtype=np.float64)
-    return Part(x, y, x.mean(0), x.std(0), y.mean(0), y.std(0), dtype=np.float64)
-
-
-@pytest.mark.parametrize("labels", [False, True])
-def test_a_subset_is_a_part(labels):
-    whole = rows_of(labels=labels)
+    x, y = rng.standard_normal((40, 6)), rng.standard_normal((40, 2))
+    whole = Part(x, y, x.mean(0), x.std(0), y.mean(0), y.std(0), dtype=np.float64)
     some = Subset(whole, [7, 3, 30])
-    assert len(some) == 3
+    assert len(some) == 3 and some.target_scale is whole.target_scale
     assert np.array_equal(some.inputs(np.array([2, 0]), (slice(1, 4),)), whole.inputs(np.array([30, 7]), (slice(1, 4),)))
     assert np.array_equal(some.targets(np.array([1])), whole.targets(np.array([3])))
     for name in ("input_type", "target_type", "target_shape", "target_width", "sample_shape"):
         assert getattr(some, name) == getattr(whole, name)
-    assert some.target_scale is whole.target_scale
     assert np.array_equal(Subset(some, [2]).targets(np.array([0])), whole.targets(np.array([30])))
     other = some.reshaped((2, 3)).inputs(np.array([1]), (slice(0, 2), slice(0, 3)))
     assert np.array_equal(other.ravel(), whole.inputs(np.array([3]), (slice(0, 6),)).ravel())
 
 
-def images():
-    x = np.random.default_rng(0).integers(0, 256, (9, 6, 5, 2)).astype(np.uint8)
-    return Part(x, np.arange(9), np.array([100.0, 140.0]), np.array([60.0, 70.0]), dtype=np.float64)
+def test_every_sample_is_trained_on_or_held_out():
+    """An outline is divided alike: ranks to which another one sends the samples hold no numbers, and count the same."""
+    train, validation = hold_out(part(), 0.25, seed=3)
+    assert (len(train), len(validation)) == (30, 10)
+    assert sorted([*train.chosen, *validation.chosen]) == list(range(SAMPLES))
+    assert np.array_equal(hold_out(part().outline(), 0.25, seed=3)[1].chosen, validation.chosen)
+    assert not np.array_equal(hold_out(part(), 0.25, seed=4)[1].chosen, validation.chosen)
+    for fraction in 0.01, 0.99:
+        with pytest.raises(ValueError, match=f"--validation {fraction} of 40 training samples would be"):
+            hold_out(part(), fraction, 0)
+
+
+# ----- images that vary
+
+
+def moved(image, down, along, mirror):
+    """An image that is mirrored and shifted into zeros, one pixel at a time."""
+    image = image[:, ::-1] if mirror else image
+    out = np.zeros_like(image)
+    for r, c in np.ndindex(image.shape[:2]):
+        if 0 <= r + down < image.shape[0] and 0 <= c + along < image.shape[1]:
+            out[r, c] = image[r + down, c + along]
+    return out
+
+
+@pytest.mark.parametrize(("shift", "flip"), [(0, True), (1, True), (4, False), (20, True)])
+def test_images_are_mirrored_and_shifted_into_zeros_whatever_block_or_minibatch_is_read(shift, flip):
+    spec, indices = Augment(shift, flip, seed=3), np.random.default_rng(1).permutation(SAMPLES)
+    found = spec.inputs(part(), indices, FULL, epoch=2)
+    down, along, mirror = spec.draws(indices, SAMPLES, 2)
+    assert abs(down).max() <= shift and abs(along).max() <= shift and (flip or not mirror.any())
+    plain = part().inputs(indices, FULL)
+    for image, *how in zip(range(SAMPLES), down, along, mirror, strict=True):
+        assert np.array_equal(found[image], moved(plain[image], *how))
+    for block in BLOCKS:
+        assert np.array_equal(spec.inputs(part(), indices, block, epoch=2), found[(slice(None), *block)])
+    pieces = [spec.inputs(part(), piece, FULL, epoch=2) for piece in np.split(indices, [1, 13, 13])]
+    assert np.array_equal(np.concatenate(pieces), found)
+
+
+def test_what_happens_to_a_sample_is_drawn_from_its_index_the_epoch_and_the_seed_alone():
+    """Not from the number of samples, which differs where some are held out."""
+    draws = lambda seed, samples, epoch: np.array(Augment(seed=seed).draws(np.arange(8), samples, epoch))  # noqa: E731
+    assert np.array_equal(draws(0, 8, 5), draws(0, 5000, 5))
+    assert not np.array_equal(draws(0, 8, 5), draws(0, 8, 6)) and not np.array_equal(draws(0, 8, 5), draws(1, 8, 5))
+
+
+def test_draws_are_uniform_and_independent():
+    down, along, mirror = Augment(2).draws(np.arange(100_000), 100_000, 0)
+    counts = np.zeros((5, 5, 2))
+    np.add.at(counts, (down + 2, along + 2, mirror.astype(int)), 1)
+    assert abs(counts / 2000 - 1).max() < 0.12  # 50 cells of 2,000 +- 45
+    assert mirror.mean() == pytest.approx(0.5, abs=0.006)
+
+
+def test_the_variations_of_an_epoch_are_drawn_at_once(monkeypatch):
+    """As long as 128 single draws would take a minibatch."""
+    drawn, random_block = [], augment.random_block
+    monkeypatch.setattr(augment, "random_block", lambda *arguments: drawn.append(arguments[-1]) or random_block(*arguments))
+    augment._epoch.cache_clear()
+    for epoch in (0, 1):
+        for step in range(5):
+            Augment().inputs(part(), np.arange(step, SAMPLES, 5), FULL, epoch)
+    assert drawn == [0, 1]
 
 
 def test_flat_samples_are_varied_like_their_images():
-    spec, shape, indices = augment.parse("shift=2,flip", seed=3), (6, 5, 2), np.array([4, 0, 8, 4])
-    shaped, flat = Augmented(images(), spec, shape), Augmented(images().reshaped((60,)), spec, shape)
+    spec, indices = parse("shift=2,flip", seed=3), np.array([4, 0, 8, 4])
+    shaped, flat = Augmented(part(), spec, SHAPE), Augmented(part().reshaped((FEATURES,)), spec, SHAPE)
     epochs = []
-    for epoch in range(3):
+    for epoch in range(2):
         shaped.epoch = flat.epoch = epoch
-        whole = flat.inputs(indices, (slice(0, 60),))
-        assert np.array_equal(whole.reshape(4, *shape), shaped.inputs(indices, (slice(0, 6), slice(0, 5), slice(0, 2))))
-        assert np.array_equal(flat.inputs(indices, (slice(7, 31),)), whole[:, 7:31])
-        epochs.append(whole)
-    assert not np.array_equal(epochs[0], epochs[1]) and np.array_equal(flat.targets(indices), indices)
-    part = Augmented(Subset(images().reshaped((60,)), [3, 1]), spec, shape)
-    assert part.inputs(np.array([1, 0]), (slice(2, 9),)).shape == (2, 7) and len(part) == 2
+        epochs.append(flat.inputs(indices, (slice(0, FEATURES),)))
+        assert np.array_equal(epochs[-1].reshape(4, *SHAPE), shaped.inputs(indices, FULL))
+        assert np.array_equal(flat.inputs(indices, (slice(7, 31),)), epochs[-1][:, 7:31])
+    assert not np.array_equal(*epochs) and np.array_equal(flat.targets(indices), indices)
+    some = Augmented(Subset(part().reshaped((FEATURES,)), [3, 1]), spec, SHAPE)
+    assert some.inputs(np.array([1, 0]), (slice(2, 9),)).shape == (2, 7) and len(some) == 2
+    with pytest.raises(ValueError, match=r"--augment is for images, and samples have the shape \(189,\)"):
+        Augmented(part().reshaped((FEATURES,)), spec, (FEATURES,))
 
 
-def test_only_images_are_varied():
-    with pytest.raises(ValueError, match=r"--augment is for images, and samples have the shape \(6,\)"):
-        Augmented(rows_of(), augment.parse("flip"), (6,))
-
-
-def test_every_sample_is_trained_on_or_held_out():
-    train, validation = hold_out(rows_of(), 0.25, seed=3)
-    assert (len(train), len(validation)) == (30, 10)
-    assert sorted([*train.chosen, *validation.chosen]) == list(range(40))
-    assert np.array_equal(hold_out(rows_of(), 0.25, seed=3)[1].chosen, validation.chosen)
-    assert not np.array_equal(hold_out(rows_of(), 0.25, seed=4)[1].chosen, validation.chosen)
-
-
-def test_an_outline_is_divided_alike():
-    """Ranks to which another one sends the samples hold no numbers, and count the same."""
-    for a, b in zip(hold_out(rows_of(), 0.25, 0), hold_out(rows_of().outline(), 0.25, 0), strict=True):
-        assert np.array_equal(a.chosen, b.chosen)
-
-
-@pytest.mark.parametrize("fraction", [0.01, 0.99])
-def test_nothing_may_be_empty(fraction):
-    with pytest.raises(ValueError, match=f"--validation {fraction} of 40 training samples would be"):
-        hold_out(rows_of(), fraction, 0)
+def test_the_text_of_the_command_line():
+    assert parse("shift=4,flip", seed=2) == Augment(4, True, 2)
+    assert parse("flip") == Augment(0, True) and parse("shift=12") == Augment(12, False)
+    for text, words in (
+        ("", "'' is unknown"), ("rotate", "'rotate' is unknown"), ("flip,flip", "said twice"),
+        ("flip=1", "'flip=1' is unknown"), ("shift", "whole number of pixels, not ''"), ("shift=-1", "not '-1'"),
+        ("shift=²", "not '²'"), ("shift=1234567", "not"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=f"augment '{text}': .*{words}"):
+            parse(text)
