@@ -3,7 +3,7 @@
     python -m tests.kills --kills 200 --seed 1
 
 Each training runs under `gridgrad supervise` on a small network, with checkpoints so often that kills hit while they are
-written. Some kills wait for a job that starts, some for a checkpoint that is being written: see `tests/killer.py`. Afterwards:
+written. Afterwards:
 
 - the training has the loss of every step, and the digest of the parameters, of a training that nobody disturbed, bit by bit;
 - no checkpoint was ever passed over as damaged, and all that are left are whole;
@@ -14,20 +14,27 @@ import argparse
 import json
 import os
 import random
-import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 import uuid
+from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from gridgrad.experiments.launching.start_ranks import mpiexec
 from gridgrad.parallel.checkpoint.manifest import found_in
-from tests.killer import TRAINING, Killer
+from tests.killer import half_written_in, processes_with, segments_of, whole_in
 
+TRAINING = "GRIDGRAD_KILLS"  # the environment variable with the mark of one supervised training
+RANKS = "PMI_RANK", "OMPI_COMM_WORLD_RANK"  # environment variables of ranks
+LAUNCHER = 0.1  # of the kills hit mpiexec
+MOMENTS = {"starting": (0.45, 3.0), "writing": (0.35, 0.012), "later": (0.2, 1.0)}  # (the chance of it, most seconds behind it)
+PATIENCE = 60.0  # seconds for what a kill waits for
 MOST = 12  # kills of one training
 LIMIT = 600  # seconds for one training, kills included
 SETTINGS = ["--net", "mlp:24,24,tanh", "--batch-size", "48", "--lr", "0.05", "--quiet"]
@@ -35,33 +42,84 @@ SETTINGS = ["--net", "mlp:24,24,tanh", "--batch-size", "48", "--lr", "0.05", "--
 
 @dataclass(frozen=True)
 class Case:
-    """A training. grid: its grid. options: of train. steps: how many, and between two checkpoints."""
+    """A training. ranks: of its grid. options: of train. steps: how many; there is a checkpoint every third one."""
 
     grid: str
+    ranks: int = 2
     options: tuple = ()
-    steps: tuple = (400, 3)
-
-    @property
-    def ranks(self):
-        found = 1
-        for size in re.findall(r"\d+", self.grid):
-            found *= int(size)
-        return found
+    steps: int = 400
 
     @property
     def words(self):
-        return [*SETTINGS, "--steps", str(self.steps[0]), *self.options]
+        return [*SETTINGS, "--steps", str(self.steps), *self.options]
 
 
 CASES = [
     Case("batch=2"),
-    Case("batch=2", ("--protocol", "local:3")),
-    Case("batch=2,model=2", ("--optimizer", "adam"), (200, 3)),
-    Case("stage=2", ("--micro-batches", "3", "--update", "sharded")),
-    Case("model=2", ("--validation", "0.2", "--momentum", "0.9")),
-    Case("batch=2,model=2", ("--protocol", "local:4"), (200, 3)),
-    Case("batch=3", ("--update", "sharded", "--momentum", "0.9"), (200, 3)),
+    Case("batch=2", 2, ("--protocol", "local:3")),
+    Case("batch=2,model=2", 4, ("--optimizer", "adam"), 200),
+    Case("stage=2", 2, ("--micro-batches", "3", "--update", "sharded")),
+    Case("model=2", 2, ("--validation", "0.2", "--momentum", "0.9")),
+    Case("batch=2,model=2", 4, ("--protocol", "local:4"), 200),
+    Case("batch=3", 3, ("--update", "sharded", "--momentum", "0.9"), 200),
 ]
+
+
+class Killer:
+    """Kills ranks, or now and then the launcher, of the training with a mark. folder: of its checkpoints.
+
+    kills: {moment: how many}. half_written: when their job was gone. segments: the shared-memory files that the ranks had.
+    """
+
+    def __init__(self, mark, folder, random):
+        self.mark, self.folder, self.random = f"{TRAINING}={mark}", folder, random
+        self.kills, self.half_written, self.segments = Counter(), set(), set()
+
+    def kill_one(self, goes_on):
+        """Wait for a random moment and kill a process, with which its job ends. goes_on: whether the training does."""
+        moment = self.random.choices(list(MOMENTS), [chance for chance, _ in MOMENTS.values()])[0]
+        before = whole_in(self.folder)
+        conditions = {
+            "starting": self.ranks,
+            "writing": lambda: self.ranks() and half_written_in(self.folder) - self.half_written,
+            "later": lambda: self.ranks() and whole_in(self.folder) - before,
+        }
+        if not wait(conditions[moment], goes_on):
+            return
+        time.sleep(self.random.uniform(0, MOMENTS[moment][1]))
+        ranks = sorted(self.ranks())
+        self.segments |= {path for rank in ranks for path in segments_of(rank)}
+        launchers = [pid for pid in processes_with(self.mark) if is_launcher(pid)]
+        victims = launchers if launchers and self.random.random() < LAUNCHER else ranks
+        if not victims or not goes_on():
+            return
+        with suppress(ProcessLookupError):
+            os.kill(self.random.choice(victims), signal.SIGKILL)
+            self.kills[moment] += 1
+        wait(lambda: not processes_with(self.mark).keys() & set(ranks), lambda: True)
+        self.half_written |= half_written_in(self.folder)
+
+    def ranks(self):
+        """The ids of the ranks."""
+        return {pid for pid, environment in processes_with(self.mark).items()
+                if any(variable.partition("=")[0] in RANKS for variable in environment)}  # fmt: skip
+
+
+def wait(condition, goes_on):
+    """Whether a condition comes true while the training goes on."""
+    deadline = time.monotonic() + PATIENCE
+    while goes_on() and time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.001)
+    return False
+
+
+def is_launcher(pid):
+    with suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return os.path.basename(words[0]) in (b"mpiexec", b"mpiexec.hydra", b"mpirun", b"prterun")
+    return False
 
 
 def undisturbed(case, folder):
@@ -82,17 +140,13 @@ def disturbed(case, folder, kills, random, undisturbed):
     """Run a training and kill its ranks so often, or until it ends; returns (its Killer, what went wrong, in words)."""
     mark, checkpoints, report = uuid.uuid4().hex, folder / "checkpoints", folder / "report.json"
     words = [sys.executable, "-m", "gridgrad", "supervise", "--grid", case.grid, "--retries", str(MOST), "--wait", "0.05", "--"]
-    words += ["train", *case.words, "--checkpoint", str(checkpoints), "--checkpoint-steps", str(case.steps[1])]
-    killer, deadline = Killer(mark, checkpoints, random), time.monotonic() + LIMIT
+    words += ["train", *case.words, "--checkpoint", str(checkpoints), "--checkpoint-steps", "3", "--report", str(report)]
+    killer, deadline, environment = Killer(mark, checkpoints, random), time.monotonic() + LIMIT, os.environ | {TRAINING: mark}
     with open(folder / "output", "w+") as output:
-        process = subprocess.Popen(
-            [*words, "--report", str(report)], env=os.environ | {TRAINING: mark}, stdin=subprocess.DEVNULL,
-            stdout=output, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+        process = subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
         try:
-            goes_on = lambda: process.poll() is None and time.monotonic() < deadline  # noqa: E731
-            while sum(killer.kills.values()) < kills and goes_on():
-                killer.kill_one(goes_on)
+            while killer.kills.total() < kills and process.poll() is None and time.monotonic() < deadline:
+                killer.kill_one(lambda: process.poll() is None and time.monotonic() < deadline)
             status = process.wait(max(1, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             status = f"none after {LIMIT} s"
@@ -101,17 +155,13 @@ def disturbed(case, folder, kills, random, undisturbed):
             process.wait()
         output.seek(0)
         text = output.read()
-    wrong = []
-    if status != 0:
-        wrong.append(f"status {status}")
-    elif results(report) != undisturbed:
-        wrong.append("another result")
-    if "passed over" in text:
-        wrong.append("a checkpoint was damaged")
+    wrong = ["a checkpoint was damaged"] if "passed over" in text else []
+    if status != 0 or results(report) != undisturbed:
+        wrong.append(f"status {status}, or another result")
     manifests, passed_over = found_in(checkpoints)
     wrong += [*passed_over.values()] + [words for one in manifests for entry in one.files if (words := one.damage(entry))]
-    processes, segments = killer.remains()
-    wrong += [f"process {process} is left" for process in processes] + [f"{path} is left" for path in segments]
+    wrong += [f"process {process} is left" for process in processes_with(killer.mark)]
+    wrong += [f"{path} is left" for path in killer.segments if path.exists()]
     return killer, [f"{case}: {words}\n{text[-3000:]}" for words in wrong]
 
 
@@ -120,31 +170,24 @@ def main():
     parser.add_argument("--kills", type=int, default=200, metavar="N", help="how many kills in all (default: 200)")
     parser.add_argument("--seed", type=int, default=1, help="of the moments and the victims (default: 1)")
     args = parser.parse_args()
-    chance, counts, wrong, left, trainings, start = random.Random(args.seed), {}, [], 0, 0, time.monotonic()
-    references = {}
-    while (done := sum(sum(kills.values()) for kills in counts.values())) < args.kills:
+    chance, counts, wrong, half_written, trainings, references = random.Random(args.seed), Counter(), 0, 0, 0, {}
+    while counts.total() < args.kills:
         case = CASES[trainings % len(CASES)]
         with tempfile.TemporaryDirectory(prefix="gridgrad-kills-") as name:
             if case not in references:
                 references[case] = undisturbed(case, Path(name))
-            kills = min(chance.randint(1, MOST), args.kills - done)
+            kills = min(chance.randint(1, MOST), args.kills - counts.total())
             killer, found = disturbed(case, Path(name), kills, chance, references[case])
             if found:
                 kept = Path(tempfile.mkdtemp(prefix="gridgrad-failed-"))
                 shutil.copytree(name, kept, dirs_exist_ok=True)
                 print("\n".join(found), f"\nits files are in {kept}", flush=True)
-        trainings, left, wrong = trainings + 1, left + killer.left, wrong + found
-        of_case = counts.setdefault(f"{case.grid} {' '.join(case.options)}".strip(), {})
-        for doing, number in killer.kills.items():
-            of_case[doing] = of_case.get(doing, 0) + number
-        print(f"{trainings} trainings, {done + sum(killer.kills.values())} kills, {len(wrong)} wrong, "
-              f"{time.monotonic() - start:.0f} s", flush=True)  # fmt: skip
-    for name, of_case in counts.items():
-        print(f"{name}: {sum(of_case.values())} kills")
-        for doing, number in sorted(of_case.items()):
-            print(f"    {number:4d} {doing}")
-    print(f"{left} checkpoints were half written when their job was gone; {len(wrong)} of {trainings} trainings went wrong")
-    sys.exit(bool(wrong))
+        counts += killer.kills
+        trainings, half_written, wrong = trainings + 1, half_written + len(killer.half_written), wrong + bool(found)
+        print(
+            f"{trainings} trainings, {wrong} wrong; kills: {dict(counts)}; half-written checkpoints: {half_written}", flush=True
+        )
+    sys.exit(wrong > 0)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,8 @@ for name in found:
         except ModuleNotFoundError as error:
             assert error.name.partition(".")[0] in PEERS, error
 assert all(sys.modules[module.__name__] is module and module.foreign for module in FOREIGN)
-print(len(found) > 100, *(name for name in sys.modules if name.startswith(("nn.", "parallel.", "datasets.", "experiments."))), end="")
+taken = [name for name in sys.modules if name.startswith(("nn.", "parallel.", "datasets.", "experiments."))]
+print(len(found) > 100, *taken, end="")
 """
 
 
