@@ -109,7 +109,7 @@ LINES = """
 2 | train --report folder | no ordinary file
 2 | train --report "" | --report is empty
 2 | train --predictions p.csv | .npy
-0 | sweep --nets mlp:4,relu --predict 2 --schemes batch --shape 4 --outputs 1 --out pre.jsonl | plot speedup pre
+0 | sweep --nets mlp:4,relu --predict 1,2 --shape 4 --outputs 1 --out pre.jsonl | plot speedup pre
 0 | plot speedup pre.jsonl | pre-speedup.png
 2 | plot speedup --widht 4 pre.jsonl | did you mean --width?
 2 | plot speedup nothing.jsonl | nothing.jsonl
@@ -165,7 +165,7 @@ def here(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("line", LINES.strip().splitlines())
+@pytest.mark.parametrize("line", LINES.strip().splitlines(), ids=lambda line: line.split("|")[1].strip())
 def test_it_is_answered(line, here, monkeypatch, capsys):
     status, words, text = (part.strip() for part in line.split("|", 2))
     monkeypatch.chdir(here)
